@@ -121,7 +121,7 @@ Simulation shared(const Setup& setup, double head, int algorithm) {
 struct Errors {
   double sum = 0, largest = 0;
   int count = 0;
-  std::string beside(double simulated, double published) {
+  std::string extra(double simulated, double published) {
     const double error = simulated / published - 1;
     sum += std::abs(error), largest = std::max(largest, std::abs(error)), ++count;
     return fmt::format("{:.2f} / {:.2f} ({:+.0f}%)", simulated, published, 100 * error);
@@ -146,9 +146,9 @@ int main() {
       const Simulation first = shared(setup, head, 1), second = shared(setup, head, 2);
       const auto speed = [&](const Simulation& of) { return second.makespan_max_rank / of.makespan_max_rank; };
       fmt::print("| {} | {} | {}k | {:.2f} | {} | {} | {} | {}, {}, {} |\n", setup.ranks, setup.tokens, kWords[i], head,
-                 errors.beside(speed(plain), setup.plain[i] / setup.second[i]),
-                 errors.beside(speed(moved), setup.redistributed[i] / setup.second[i]),
-                 errors.beside(speed(first), setup.first[i] / setup.second[i]), plain.peak_activations[0],
+                 errors.extra(speed(plain), setup.plain[i] / setup.second[i]),
+                 errors.extra(speed(moved), setup.redistributed[i] / setup.second[i]),
+                 errors.extra(speed(first), setup.first[i] / setup.second[i]), plain.peak_activations[0],
                  first.peak_activations[0], second.peak_activations[0]);
     }
   fmt::print("\nMean error {:.1f}%, largest {:.1f}%\n", 100 * errors.sum / errors.count, 100 * errors.largest);

@@ -82,9 +82,9 @@ class SwitchedBackend final : public Backend {
 };
 
 // What runs beside a rank that is a process: the thread that answers requests for records, and signs of life.
-class Beside {
+class Background {
  public:
-  Beside(ProcessGroup& sync, bool is_on)
+  Background(ProcessGroup& sync, bool is_on)
       : recorder_({.folder = std::filesystem::temp_directory_path().string(),
                    .ranks = sync.size(),
                    .entries = kEntries,
@@ -98,24 +98,24 @@ class Beside {
     auto* numbers = place.data_ptr<std::int64_t>();
     if (sync.rank() == 0) {
       plane_ = ControlPlane::host(options, events, "127.0.0.1");
-      const Meeting& meeting = plane_->meeting();
+      const Rendezvous& meeting = plane_->meeting();
       numbers[0] = meeting.port;
       std::copy(meeting.token.begin(), meeting.token.end(), numbers + 1);
     }
     sync.broadcast(place, 0).wait();
     if (sync.rank() != 0) {
-      Meeting meeting{.address = "127.0.0.1", .port = static_cast<int>(numbers[0])};
+      Rendezvous meeting{.address = "127.0.0.1", .port = static_cast<int>(numbers[0])};
       std::transform(numbers + 1, numbers + 1 + meeting.token.size(), meeting.token.begin(),
                      [](std::int64_t byte) { return static_cast<JobToken::value_type>(byte); });
       plane_ = ControlPlane::join(options, events, meeting);
     }
     plane_->rendezvous();
   }
-  ~Beside() {
+  ~Background() {
     if (plane_) plane_->leave();
   }
-  Beside(const Beside&) = delete;
-  Beside& operator=(const Beside&) = delete;
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
 
  private:
   recorder::RecordedJob recorder_;
@@ -155,8 +155,8 @@ class Bench {
 
   // A block of steps.
   Cost measure(bool is_on) {
-    std::optional<Beside> beside;
-    if (processes_) beside.emplace(*sync_, is_on);
+    std::optional<Background> extra;
+    if (processes_) extra.emplace(*sync_, is_on);
     backend_.set_on(is_on);
     sync_->barrier().wait();
     const Cost begin = now();
@@ -172,9 +172,9 @@ class Bench {
   }
 
   // Processor seconds a second, of all ranks, that what runs beside them takes while they do nothing.
-  double beside_a_second() {
+  double next_to_a_second() {
     if (!processes_) return 0;
-    const Beside beside(*sync_, true);
+    const Background extra(*sync_, true);
     sync_->barrier().wait();
     const Cost begin = now();
     std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -293,7 +293,7 @@ void run(World& world, const Config& config, int pairs) {
     const bool on_first = i % 2 == 0;
     for (const bool is_on : {on_first, !on_first}) (is_on ? on : off).push_back(bench.measure(is_on));
   }
-  const double beside = bench.beside_a_second();
+  const double extra = bench.next_to_a_second();
   if (!world.is_main()) return;
   std::vector<double> walls, processors;
   for (const Cost& one : off) walls.push_back(one.wall), processors.push_back(one.processor);
@@ -305,8 +305,8 @@ void run(World& world, const Config& config, int pairs) {
       "\"operations_a_step_and_rank\": %.0f, \"microseconds_to_record_one\": %.3f, \"beside_seconds_a_second\": %.6f, "
       "\"share_by_these\": %.5f}\n",
       world.backend().name(), world.size(), pairs, median(walls), wall.low, wall.middle, wall.high, median(processors),
-      processor.low, processor.middle, processor.high, operations, 1e6 * record, beside,
-      (record * operations * world.size() + beside * median(walls)) / median(processors));
+      processor.low, processor.middle, processor.high, operations, 1e6 * record, extra,
+      (record * operations * world.size() + extra * median(walls)) / median(processors));
 }
 
 }  // namespace

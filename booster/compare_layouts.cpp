@@ -31,7 +31,7 @@ struct ComparedStep {
 // What one rank computed.
 struct WholeStep {
   TensorDict values;  // that the model was built with, where it is not deferred
-  WholeOutputs outputs;
+  FullOutputs outputs;
   TensorDict gradients;
   double loss = 0;
 };
@@ -76,8 +76,8 @@ Config in_float64(Config config) {
   config.precision = "float64";
   config.comm.backend = "local";
   // A step is compared, whatever else the file asks for.
-  config.honoured = std::make_shared<HonouredKeys>();
-  config.honour("");
+  config.used_keys = std::make_shared<UsedKeys>();
+  config.mark_used("");
   return config;
 }
 

@@ -90,7 +90,7 @@ void OutputKeeper::take(const std::string& name, const torch::nn::Module*, const
 std::vector<torch::Tensor> OutputComparer::of_tokens(const torch::Tensor& whole, const torch::Tensor& output) const {
   std::vector<torch::Tensor> parts;
   if (tokens_ && whole.dim() > 1)
-    for (const SequenceCut& cut : tokens_->cuts)
+    for (const SequenceShard& cut : tokens_->cuts)
       if (whole.size(1) == cut.tokens)
         parts.push_back(whole.index_select(1, torch::tensor(cut.places(tokens_->rank), torch::kInt64)));
   if (parts.empty() || whole.sizes() == output.sizes()) parts.push_back(whole);

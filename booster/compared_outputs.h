@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/core/sequence_cut.h"
+#include "gantry/core/sequence_shard.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/policies/sharder.h"
 
@@ -18,7 +18,7 @@ double largest_difference(const torch::Tensor& a, const torch::Tensor& b);
 double largest_entry(const torch::Tensor& tensor);
 
 // The outputs of a step on one rank: of one microbatch, the whole batch.
-struct WholeOutputs {
+struct FullOutputs {
   std::int64_t samples = 0;
   std::vector<std::string> order;                             // as they were computed first
   std::map<std::string, std::vector<torch::Tensor>> outputs;  // one for each call
@@ -49,13 +49,13 @@ class NamedOutputs : public nn::OutputObserver {
 // Keeps the outputs of one rank.
 class OutputKeeper final : public NamedOutputs {
  public:
-  OutputKeeper(const StageModule& model, WholeOutputs& kept) : NamedOutputs(model), kept_(kept) {}
+  OutputKeeper(const StageModule& model, FullOutputs& kept) : NamedOutputs(model), kept_(kept) {}
 
  protected:
   void take(const std::string& name, const torch::nn::Module* module, const torch::Tensor& output) override;
 
  private:
-  WholeOutputs& kept_;
+  FullOutputs& kept_;
 };
 
 // Compares a rank's outputs with the parts of the whole ones that they should be.
@@ -63,11 +63,11 @@ class OutputComparer final : public NamedOutputs {
  public:
   // Of sequences that ranks share: how those of each list of layers are cut, and this rank among them.
   struct Tokens {
-    std::vector<SequenceCut> cuts;
+    std::vector<SequenceShard> cuts;
     int rank = 0;
   };
   // `whole` and `tensor_group` are not owned. Without `tokens` ranks have whole sequences.
-  OutputComparer(const StageModule& model, const WholeOutputs& whole, const ProcessGroup& tensor_group,
+  OutputComparer(const StageModule& model, const FullOutputs& whole, const ProcessGroup& tensor_group,
                  const std::optional<Tokens>& tokens)
       : NamedOutputs(model), whole_(whole), tensor_group_(tensor_group), tokens_(tokens) {}
 
@@ -84,7 +84,7 @@ class OutputComparer final : public NamedOutputs {
                       std::vector<torch::Tensor>& parts) const;
   std::vector<torch::Tensor> of_tokens(const torch::Tensor& whole, const torch::Tensor& output) const;
 
-  const WholeOutputs& whole_;
+  const FullOutputs& whole_;
   const ProcessGroup& tensor_group_;
   std::optional<Tokens> tokens_;
   std::map<std::string, double> differences_;

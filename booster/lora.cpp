@@ -41,13 +41,13 @@ std::vector<models::TensorName> family_names(const Config& config) {
 }
 
 void add_lora(torch::nn::Module& model, const Config& config) {
-  config.honour("lora");
+  config.mark_used("lora");
   if (!config.lora.is_on() || has_adapters(model)) return;
   models::add_adapters(model, config.lora, family_names(config), output_layers(model, config));
 }
 
 void freeze_parameters(torch::nn::Module& model, const Config& config) {
-  config.honour("train.freeze");
+  config.mark_used("train.freeze");
   if (config.train.freeze.empty()) return;
   NamePatterns frozen("train.freeze", config.train.freeze);
   std::vector<torch::Tensor> found;

@@ -148,7 +148,7 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
 }
 
 void add_noise(torch::nn::Module& model, const Config& config) {
-  config.honour("train.neftune_alpha");
+  config.mark_used("train.neftune_alpha");
   if (config.train.neftune_alpha == 0) return;
   auto* decoder = dynamic_cast<models::DecoderImpl*>(&model);
   if (!decoder)
@@ -181,7 +181,7 @@ Config resolve_model(Config config) {
 }
 
 std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
-  config.honour("model.config");
+  config.mark_used("model.config");
   const auto& family = models::families().at(config.model.policy);
   nlohmann::json keys = model_json(config);
   if (config.experts.balance == "transformers")
@@ -196,7 +196,7 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
 }
 
 std::shared_ptr<DataLoader> build_loader(const Config& config) {
-  config.honour("data");
+  config.mark_used("data");
   return std::make_shared<DataLoader>(samples_of(config, config.data, "data.path"),
                                       DataLoaderOptions{.global_batch = config.data.batch_size,
                                                         .shuffle = config.data.shuffle,
@@ -205,7 +205,7 @@ std::shared_ptr<DataLoader> build_loader(const Config& config) {
 }
 
 std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
-  config.honour("evaluation.path");
+  config.mark_used("evaluation.path");
   if (config.evaluation.path.empty()) return nullptr;
   DataConfig held_out = config.data;
   held_out.path = config.evaluation.path;
@@ -218,7 +218,7 @@ std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
 }
 
 LrSchedule build_lr_schedule(const Config& config) {
-  config.honour("lr_schedule");
+  config.mark_used("lr_schedule");
   LrSchedule rates{config.lr_schedule, config.optimizer.lr, config.train.steps};
   if (config.lr_schedule.warmup_ratio > 0)
     rates.config.warmup_steps = static_cast<int>(std::ceil(config.lr_schedule.warmup_ratio * config.train.steps));
@@ -231,7 +231,7 @@ bool predicts_classes(const Config& config) {
 }
 
 Criterion build_criterion(const Config& config) {
-  config.honour("train.label_smoothing");
+  config.mark_used("train.label_smoothing");
   const std::string task = task_of(config);
   if ((task == "spans" || task == "none") && config.train.label_smoothing > 0)
     throw ConfigError({"train.label_smoothing", "is there for a model that is trained on " + task,
@@ -260,7 +260,7 @@ void load_configured_adapter(const Config& config, const StageModule& module, co
 
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
                                       const std::function<void(std::uint64_t)>& loaded) {
-  config.honour("model.path");
+  config.mark_used("model.path");
   if (config.model.path.empty() && config.lora.path.empty()) return {};
   DiskProgress progress;
   std::vector<std::string> fresh;

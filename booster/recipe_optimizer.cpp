@@ -110,7 +110,7 @@ std::shared_ptr<torch::optim::Optimizer> build_muon(const OptimizerConfig& setti
 }  // namespace
 
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model) {
-  config.honour("optimizer");
+  config.mark_used("optimizer");
   const auto& settings = config.optimizer;
   if (settings.name == "sgd") return build<torch::optim::SGD>(settings, model, sgd_options);
   if (settings.name == "lion") return build<Lion>(settings, model, lion_options);

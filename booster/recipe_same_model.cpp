@@ -16,7 +16,7 @@ constexpr const char* kRemedy =
     "go on with its model; layout, schedule, batch size, learning rate and steps may change";
 
 json stored_keys(const CheckpointInfo& info, const models::ModelFamily& family) try {
-  return models::deciding_keys(family, info.model_config);
+  return models::config_fingerprint(family, info.model_config);
 } catch (const Error& error) {
   throw CheckpointError({info.path, std::string("its model's keys: ") + error.what(), "those of this model", kRemedy});
 }
@@ -53,7 +53,7 @@ void require_same_model(const CheckpointInfo& info, const Config& config) {
   const auto& family = models::families().at(config.model.policy);
   const std::string text = config.model.config_json;
   const json stored = stored_keys(info, family),
-             mine = models::deciding_keys(family, json::parse(text.empty() ? "{}" : text));
+             mine = models::config_fingerprint(family, json::parse(text.empty() ? "{}" : text));
   std::set<std::string> names;
   for (const json* keys : {&stored, &mine})
     for (const auto& [name, value] : keys->items()) names.insert(name);

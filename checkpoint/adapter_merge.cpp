@@ -76,9 +76,9 @@ struct Addition {
   std::string factors;  // what the names of both begin with
   std::string path;     // that ranks and scales go by
   std::string a = kStoredA, b = kStoredB;
-  bool transposed = false;                           // the product is turned
-  std::int64_t experts = 0;                          // of a stack of adapters
-  std::optional<std::vector<AppliedCut>> cuts = {};  // what files have of the stack apart
+  bool transposed = false;                             // the product is turned
+  std::int64_t experts = 0;                            // of a stack of adapters
+  std::optional<std::vector<AppliedShard>> cuts = {};  // what files have of the stack apart
 };
 
 // What of the base the adapter changes, by the family's names.
@@ -216,7 +216,7 @@ class Merge {
     torch::Tensor made = torch::matmul(b, a);
     if (addition.transposed) made = made.transpose(-2, -1);
     if (addition.cuts && addition.cuts->size() > 1) {
-      const AppliedCut& rows = (*addition.cuts)[1];
+      const AppliedShard& rows = (*addition.cuts)[1];
       made = made.narrow(rows.dim, rows.ranges.front().begin, rows.ranges.front().size());
     }
     return made.contiguous();

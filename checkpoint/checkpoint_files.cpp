@@ -29,7 +29,7 @@ torch::Tensor CheckpointFiles::read(const ManifestTensor& tensor) {
   // Opened before memory is asked for: what the manifest claims is compared with what the files hold.
   for (const auto& slice : tensor.slices) open(slice.file);
   torch::Tensor whole = torch::empty(tensor.shape, scalar_type_of(*tensor.type, tensor.key()));
-  read_into(tensor, whole, whole_slice(tensor.shape));
+  read_into(tensor, whole, full_slice(tensor.shape));
   return whole;
 }
 

@@ -57,7 +57,7 @@ class Teller {
     }
     const auto unfinished = all_gather_numbers(group_, done ? 0 : 1);
     const double amount = all_reduce_number(group_, static_cast<double>(progress_.amount()));
-    if (limits_.told) limits_.told();
+    if (limits_.notified) limits_.notified();
     const auto first = std::find(unfinished.begin(), unfinished.end(), 1);
     if (first == unfinished.end()) return false;
     const auto now = StallClock::now();

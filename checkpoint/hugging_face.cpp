@@ -104,7 +104,7 @@ void check_names(const TensorSource& source, const std::vector<models::TensorNam
       if (!source.contains(stored) && !name.new_allowed) missing.push_back(stored);
     }
   for (const auto& name : source.names())
-    if (!expected.contains(name) && !(family.is_other_heads && family.is_other_heads(keys, name)))
+    if (!expected.contains(name) && !(family.is_ignored_tensor && family.is_ignored_tensor(keys, name)))
       unexpected.push_back(name);
   if (missing.empty() && unexpected.empty()) return;
   throw InputError({directory,
@@ -184,7 +184,7 @@ torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, 
                         const Placement& placement, const Coordinates& coordinates) {
   const auto turned = [&](const torch::Tensor& tensor) { return transposed ? tensor.t() : tensor; };
   if (placement.cuts.empty()) return turned(file.read(stored));
-  const auto cuts = held_cuts(placement, coordinates);
+  const auto cuts = held_shards(placement, coordinates);
   if (cuts.size() > 1 || cuts.front().row > 0)
     return cut_out(turned(file.read(stored)), apply_cuts(placement.global_shape, cuts));
   const int dim = cuts.front().dim, dims = static_cast<int>(placement.global_shape.size());

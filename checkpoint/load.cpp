@@ -24,7 +24,7 @@ constexpr const char* kMaster = "optimizer.master";
 // What this rank needs of the checkpoint.
 struct Need {
   const ManifestTensor* tensor;
-  std::vector<AppliedCut> cuts;  // of what this rank holds
+  std::vector<AppliedShard> cuts;  // of what this rank holds
   torch::Tensor target;
   bool is_filled = false;
 };
@@ -183,7 +183,7 @@ void load_checkpoint(const AgreedCheckpoint& checkpoint, StateSource& state, con
   check_model_size(manifest, entries, state, mesh, folder);
   std::vector<Need> needs;
   for (const auto& entry : entries)
-    needs.push_back({&find_tensor(manifest, entry, folder), held_cuts(entry.held.placement, mesh.coordinates()),
+    needs.push_back({&find_tensor(manifest, entry, folder), held_shards(entry.held.placement, mesh.coordinates()),
                      entry.held.tensor.detach()});
   DiskProgress progress;
   const auto seen = [&](std::uint64_t bytes) {

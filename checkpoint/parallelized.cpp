@@ -49,7 +49,7 @@ void write_rank(const std::string& directory, const std::string& save, const std
                        placement.name,
                        &stored_type_of(values.scalar_type()),
                        placement.global_shape,
-                       {{file, held_cuts(placement, coordinates)}}});
+                       {{file, held_shards(placement, coordinates)}}});
   }
   write_safetensors(directory + "/" + file, tensors,
                     parallelized_metadata({mesh.size(axis::kTensor), mesh.size(axis::kPipeline)}, save, entries),

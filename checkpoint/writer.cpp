@@ -42,7 +42,7 @@ Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, const T
     ManifestTensor entry{
         kind, held.placement.name, &stored_type_of(held.tensor.scalar_type()), held.placement.global_shape, {}};
     if (!share.turn_of(held.placement, static_cast<std::int64_t>(entry.bytes()))) continue;
-    entry.slices.push_back({snapshot.file, owned_cuts(held.placement, coordinates)});
+    entry.slices.push_back({snapshot.file, owned_shards(held.placement, coordinates)});
     torch::Tensor tensor = owned_part(held, coordinates);
     if (tensor.numel() == 0 && entry.bytes() > 0) continue;  // other ranks have it all
     if (buffers) tensor = copy_of(tensor, buffers->get(entry.key()));

@@ -47,7 +47,7 @@ void add(Node& root, const ManifestTensor& tensor) {
 }
 
 // "dim 0 0:4 8:12"; "rows of 6 2:4"; "elements 0:384"
-std::string cut_text(const AppliedCut& cut) {
+std::string cut_text(const AppliedShard& cut) {
   std::string text = fmt::format("dim {}", cut.dim);
   if (cut.row > 0) text = cut.row == 1 ? "elements" : fmt::format("rows of {}", cut.row);
   for (const Range& range : cut.ranges)
@@ -59,7 +59,7 @@ std::string place_text(const ManifestTensor& tensor) {
   std::vector<std::string> places;
   for (const auto& slice : tensor.slices) {
     places.push_back(slice.file);
-    for (const AppliedCut& cut : slice.cuts) places.back() += " " + cut_text(cut);
+    for (const AppliedShard& cut : slice.cuts) places.back() += " " + cut_text(cut);
   }
   return fmt::format("{}", fmt::join(places, ", "));
 }

@@ -9,9 +9,9 @@
 #include <tuple>
 #include <unistd.h>
 
-#include "gantry/cli/context_picture.h"
+#include "gantry/cli/context_diagram.h"
 #include "gantry/cli/engine_exec.h"
-#include "gantry/cli/expert_picture.h"
+#include "gantry/cli/expert_diagram.h"
 #include "gantry/cli/recompute_text.h"
 #include "gantry/cli/torch_library.h"
 #include "gantry/core/config.h"

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/format/find.h"
-#include "gantry/checkpoint/format/foreign.h"
+#include "gantry/checkpoint/format/unrelated.h"
 #include "gantry/cli/commands.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"

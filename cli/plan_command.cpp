@@ -91,7 +91,7 @@ std::string why_not_text(const PlanArguments& arguments, const Cluster& cluster,
   return start +
          fmt::format("its best, {}, takes {:.4g} s, {:+.1f}%\n", describe(other.layout), other.estimate.step_seconds,
                      100 * (other.estimate.step_seconds / best.estimate.step_seconds - 1)) +
-         beside_text(best, other);
+         comparison_text(best, other);
 }
 
 // What one thing more would give.
@@ -131,7 +131,7 @@ void run_plan(const PlanArguments& arguments) {
   if (!arguments.page.empty()) write_page(arguments, request, cluster, found);
   if (arguments.json) return print_output(plan_json(found).dump(2) + "\n");
   std::string text = plan_text(found, cluster, arguments.top);
-  if (arguments.explain && found.best.size() > 1) text += "\n" + beside_text(found.best[0], found.best[1]);
+  if (arguments.explain && found.best.size() > 1) text += "\n" + comparison_text(found.best[0], found.best[1]);
   if (arguments.explain) text += changes_text(request, cluster, found.best.front().estimate.step_seconds);
   if (!arguments.why_not.empty()) text += why_not_text(arguments, cluster, found.best.front());
   print_output(text);

@@ -98,7 +98,7 @@ std::string plan_text(const planner::SearchResult& found, const planner::Cluster
   return text + "\n";
 }
 
-std::string beside_text(const planner::PlannedLayout& one, const planner::PlannedLayout& other) {
+std::string comparison_text(const planner::PlannedLayout& one, const planner::PlannedLayout& other) {
   std::string text = fmt::format("A: {}\nB: {}\n{:<10}  {:>10}  {:>10}  {:>10}\n", describe(one.layout),
                                  describe(other.layout), "seconds", "A", "B", "B - A");
   const auto a = parts_of(one.estimate.seconds), b = parts_of(other.estimate.seconds);

@@ -21,6 +21,6 @@ nlohmann::ordered_json plan_json(const planner::SearchResult& found);
 // A table, a row each.
 std::string plan_text(const planner::SearchResult& found, const planner::Cluster& cluster, int top);
 // Two layouts part by part.
-std::string beside_text(const planner::PlannedLayout& one, const planner::PlannedLayout& other);
+std::string comparison_text(const planner::PlannedLayout& one, const planner::PlannedLayout& other);
 
 }  // namespace gantry::cli

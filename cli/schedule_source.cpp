@@ -41,7 +41,7 @@ int required_size(const std::string& flag, const std::optional<int>& given, cons
 }
 
 // A configuration says these itself.
-void refuse_beside_config(const ScheduleOptions& options) {
+void refuse_next_to_config(const ScheduleOptions& options) {
   const std::pair<const char*, bool> given[] = {{"-p", options.ranks.has_value()},
                                                 {"-v", options.chunks.has_value()},
                                                 {"--memory-limit", options.memory_limit.has_value()},
@@ -60,7 +60,7 @@ bool is_schedule_csv(const std::string& source) {
 
 void take_config(ScheduleOptions& options) {
   if (!is_config(options.source)) return;
-  refuse_beside_config(options);
+  refuse_next_to_config(options);
   options.configured = step_of_config(options.source, options.microbatches);
   options.gather = options.configured->gather;
   options.offload = options.configured->offload;

@@ -41,14 +41,14 @@ struct Leaving {
 
 class ObservedWork final : public Work::State {
  public:
-  // `given_away`: of a hand_over.
+  // `owned_by_receiver`: of a hand_over.
   ObservedWork(std::shared_ptr<OperationObserver> observer, std::uint64_t number, Work inner, const Backend& backend,
-               bool given_away)
+               bool owned_by_receiver)
       : observer_(std::move(observer)),
         number_(number),
         inner_(std::move(inner)),
         backend_(backend),
-        given_away_(given_away) {}
+        given_away_(owned_by_receiver) {}
 
   bool done() override {
     return watched([&] {
@@ -131,7 +131,7 @@ class ObservedGroup final : public ProcessGroup, public RegistersMemory {
   Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override {
     check_rank(to, size(), "hand_over");
     return post(
-        sent(tensor, to, tag), [&] { return inner_->hand_over(tensor, to, tag); }, /*given_away=*/true);
+        sent(tensor, to, tag), [&] { return inner_->hand_over(tensor, to, tag); }, /*owned_by_receiver=*/true);
   }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override {
     check_rank(from, size(), "recv");
@@ -150,10 +150,10 @@ class ObservedGroup final : public ProcessGroup, public RegistersMemory {
     if (rooted) check_rank(call.root, size(), name_of(call.kind));
     // The whole of what is gathered, which nobody hands in.
     const torch::Tensor& shown = call.kind == OperationKind::kAllGather ? *call.target : call.brought();
-    ObservedCall told{.group = group_, .kind = call.kind, .bytes = bytes_of(call.brought())};
-    if (rooted) told.peer = ranks_[call.root];
-    if (reduces) told.reduction = name_of(call.op);
-    return post(described(told, shown), [&] { return inner_->start(call); });
+    ObservedCall notified{.group = group_, .kind = call.kind, .bytes = bytes_of(call.brought())};
+    if (rooted) notified.peer = ranks_[call.root];
+    if (reduces) notified.reduction = name_of(call.op);
+    return post(described(notified, shown), [&] { return inner_->start(call); });
   }
   torch::Tensor registered_zeros(std::int64_t elements, const torch::TensorOptions& options) override {
     auto* registers = dynamic_cast<RegistersMemory*>(inner_.get());
@@ -174,7 +174,7 @@ class ObservedGroup final : public ProcessGroup, public RegistersMemory {
   }
 
   template <class Start>
-  Work post(const ObservedCall& call, const Start& start, bool given_away = false) {
+  Work post(const ObservedCall& call, const Start& start, bool owned_by_receiver = false) {
     const std::uint64_t number = observer_->post(call);
     if (number == OperationObserver::kUnobserved) return start();
     Work work;
@@ -190,7 +190,7 @@ class ObservedGroup final : public ProcessGroup, public RegistersMemory {
       observer_->finish(number, OperationState::kRefused);
       throw;
     }
-    return Work(make_pooled<ObservedWork>(works_, observer_, number, std::move(work), backend_, given_away));
+    return Work(make_pooled<ObservedWork>(works_, observer_, number, std::move(work), backend_, owned_by_receiver));
   }
 
   std::unique_ptr<ProcessGroup> inner_;

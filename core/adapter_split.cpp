@@ -44,8 +44,8 @@ Placements split_of_table_adapter(const ShardStyle& style, const Shape& a, const
 Placements split_of_stack_adapter(const std::string& parameter, const Expert& style, const ExpertShape& shape,
                                   const std::vector<Axis>& axes) {
   const std::string a = parameter + kStackAdapterA, b = parameter + kStackAdapterB;
-  const int ranks = Cut{.axes = axes, .segments = {}}.ranks();
-  const auto over = [&](Cut cut) {
+  const int ranks = ShardSpec{.axes = axes, .segments = {}}.ranks();
+  const auto over = [&](ShardSpec cut) {
     cut.axes = axes;
     return ParameterSplit(std::move(cut));
   };

@@ -271,8 +271,8 @@ Config parse_text(const std::string& text, const std::string& name, const std::v
   report_unavailable(config, document, faults);
   check_effects(config, document, /*only_overridden=*/is_written, faults);
   if (!faults.lines.empty()) throw ConfigError(faults.joined());
-  for (const auto& key : honourable_keys())
-    if (has_path(document, key)) config.honoured->give(key);
+  for (const auto& key : checked_keys())
+    if (has_path(document, key)) config.used_keys->give(key);
   return config;
 }
 

@@ -49,7 +49,7 @@ void read_numbers(ConfigSection& section, const std::string& key, std::size_t co
                   ascends ? "such as [0.08, 1]" : "one for each colour, such as [0.5, 0.5, 0.5]");
 }
 
-void read_pictures(ConfigSection& section, PictureConfig& pictures) {
+void read_pictures(ConfigSection& section, ImageConfig& pictures) {
   int size = 0, resize = -1;
   if (section.integer("image_size", size, 1, 1 << 14); size > 0) pictures.image_size = size;
   if (section.integer("resize", resize, 0, 1 << 14); resize >= 0) pictures.resize = resize;

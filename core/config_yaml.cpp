@@ -133,7 +133,7 @@ std::string numbers_text(const std::vector<double>& numbers) {
   return numbers.empty() ? "" : fmt::format("[{}]", fmt::join(numbers, ", "));
 }
 
-Values picture_values(const PictureConfig& pictures) {
+Values picture_values(const ImageConfig& pictures) {
   return {
       {"data.image_size", text_of(pictures.image_size)},      {"data.resize", text_of(pictures.resize)},
       {"data.interpolation", pictures.interpolation},         {"data.mean", numbers_text(pictures.mean)},

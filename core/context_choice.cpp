@@ -84,7 +84,7 @@ ContextChoice choose_by_itself(int context, int heads, int key_heads, const Cont
 
 // A ring of causal blocks needs a cut that gives every rank equal work; where all tokens see each other any does, and
 // one run a rank makes the fewest tiles. The other methods need the tokens in order.
-SequenceCut ContextChoice::cut(std::int64_t tokens, int ranks, bool causal) const {
+SequenceShard ContextChoice::cut(std::int64_t tokens, int ranks, bool causal) const {
   const bool passes = method == ContextMethod::kRing || method == ContextMethod::kUlyssesRing;
   return {tokens, ranks, passes && causal ? SequenceLayout::kZigzag : SequenceLayout::kContiguous, exchanging};
 }

@@ -6,7 +6,7 @@
 
 #include "gantry/core/config.h"
 #include "gantry/core/layer_work.h"
-#include "gantry/core/sequence_cut.h"
+#include "gantry/core/sequence_shard.h"
 
 namespace gantry {
 
@@ -22,7 +22,7 @@ struct ContextChoice {
   std::string reason;  // why it was chosen
   int exchanging = 1;  // of kUlyssesRing: so many adjacent ranks exchange heads; more than 1 and fewer than all
   // The cut that the method computes with; `causal`: of tokens that see none behind them.
-  SequenceCut cut(std::int64_t tokens, int ranks, bool causal = true) const;
+  SequenceShard cut(std::int64_t tokens, int ranks, bool causal = true) const;
 };
 
 // What `auto` looks at beside heads.

@@ -6,7 +6,7 @@
 namespace gantry {
 namespace {
 
-struct InTheWay {
+struct Obstacle {
   bool is_there;
   const char* key;
   std::string what, expected;
@@ -18,7 +18,7 @@ std::optional<ErrorText> fault_of_device_graphs(const Config& config) {
   if (!config.train.device_graphs) return std::nullopt;
   const ParallelConfig& parallel = config.parallel;
   const auto is = [](const auto& value) { return fmt::format("is {}", value); };
-  const InTheWay all[] = {
+  const Obstacle all[] = {
       {parallel.tensor > 1, "parallel.tensor", is(parallel.tensor) + ", whose messages lie within a stage's work", "1"},
       {parallel.context > 1, "parallel.context", is(parallel.context) + ", whose messages lie within a stage's work",
        "1"},
@@ -38,7 +38,7 @@ std::optional<ErrorText> fault_of_device_graphs(const Config& config) {
       {config.lora.is_on() && config.lora.dropout > 0, "lora.dropout",
        "draws other masks each step, and a recording repeats its own", "0"},
   };
-  for (const InTheWay& one : all)
+  for (const Obstacle& one : all)
     if (one.is_there)
       return ErrorText{one.key, one.what, one.expected + " with train.device_graphs", "take one of the two out"};
   return std::nullopt;

@@ -8,14 +8,14 @@
 namespace gantry {
 namespace {
 
-bool is_over(const Cut& cut, const std::string& name) {
+bool is_over(const ShardSpec& cut, const std::string& name) {
   return std::any_of(cut.axes.begin(), cut.axes.end(), [&](const Axis& axis) { return axis.name == name; });
 }
 
-AppliedCut applied(const Cut& cut, std::vector<Range> ranges) { return {cut.dim, cut.row, std::move(ranges)}; }
+AppliedShard applied(const ShardSpec& cut, std::vector<Range> ranges) { return {cut.dim, cut.row, std::move(ranges)}; }
 
 // What is left along the cut's dim, or its rows.
-std::int64_t extent_of(const Cut& cut, const Slice& left) {
+std::int64_t extent_of(const ShardSpec& cut, const Slice& left) {
   return cut.row > 0 ? left.elements() / cut.row : left.shape.at(cut.dim);
 }
 
@@ -40,43 +40,43 @@ Slice intersection(const Slice& first, const Slice& second) {
 }
 
 // What of these held ranges no lower rank of the cut has.
-std::vector<Range> owned_of(const Cut& cut, const std::vector<Range>& held, const Coordinates& coordinates) {
+std::vector<Range> owned_of(const ShardSpec& cut, const std::vector<Range>& held, const Coordinates& coordinates) {
   const int rank = cut.rank_of(coordinates);
   if (!cut.segments.empty()) return cut.owned(rank);
   return rank < cut.parts() ? held : std::vector<Range>();
 }
 
 // The elements of what is held that no lower rank of an overlapping cut has, as single runs.
-std::vector<AppliedCut> owned_elements(const Placement& placement, const Coordinates& coordinates) {
-  const auto held = held_cuts(placement, coordinates);
+std::vector<AppliedShard> owned_elements(const Placement& placement, const Coordinates& coordinates) {
+  const auto held = held_shards(placement, coordinates);
   Slice owned = apply_cuts(placement.global_shape, held);
   for (std::size_t i = 0; i < placement.cuts.size(); ++i) {
-    const Cut& cut = placement.cuts[i];
+    const ShardSpec& cut = placement.cuts[i];
     if (!cut.overlaps()) continue;
-    std::vector<AppliedCut> up_to(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(i));
+    std::vector<AppliedShard> up_to(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(i));
     up_to.push_back(applied(cut, owned_of(cut, held[i].ranges, coordinates)));
     owned = intersection(owned, apply_cuts(placement.global_shape, up_to));
   }
-  AppliedCut runs{.dim = 0, .row = 1, .ranges = {}};
+  AppliedShard runs{.dim = 0, .row = 1, .ranges = {}};
   visit_runs(owned, [&](std::int64_t first, std::int64_t count) { runs.ranges.push_back({first, first + count}); });
   return {runs};
 }
 
 }  // namespace
 
-const Cut& Placement::along(const std::string& axis) const {
-  static const Cut kReplicated;
-  const auto found = std::find_if(cuts.begin(), cuts.end(), [&](const Cut& cut) { return is_over(cut, axis); });
+const ShardSpec& Placement::along(const std::string& axis) const {
+  static const ShardSpec kReplicated;
+  const auto found = std::find_if(cuts.begin(), cuts.end(), [&](const ShardSpec& cut) { return is_over(cut, axis); });
   return found == cuts.end() ? kReplicated : *found;
 }
 
 bool Placement::overlaps() const {
-  return std::any_of(cuts.begin(), cuts.end(), [](const Cut& cut) { return cut.overlaps(); });
+  return std::any_of(cuts.begin(), cuts.end(), [](const ShardSpec& cut) { return cut.overlaps(); });
 }
 
 std::vector<std::string> Placement::cut_axes() const {
   std::vector<std::string> axes;
-  for (const Cut& cut : cuts)
+  for (const ShardSpec& cut : cuts)
     for (const auto& name : names_of(cut.axes))
       if (std::find(axes.begin(), axes.end(), name) == axes.end()) axes.push_back(name);
   return axes;
@@ -84,7 +84,7 @@ std::vector<std::string> Placement::cut_axes() const {
 
 bool Placement::is_cut_again(std::size_t i) const {
   return std::any_of(cuts.begin() + static_cast<std::ptrdiff_t>(i) + 1, cuts.end(),
-                     [&](const Cut& later) { return later.row > 0 || later.dim == cuts[i].dim; });
+                     [&](const ShardSpec& later) { return later.row > 0 || later.dim == cuts[i].dim; });
 }
 
 Shape Placement::local_shape(const Coordinates& coordinates) const { return held_slice(*this, coordinates).shape; }
@@ -105,7 +105,7 @@ bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int
   if (!planted("norm-counts-ties-twice") && !stages.empty() && !is_cut_over_stages &&
       std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end())
     return false;
-  for (const Cut& cut : cuts)  // another rank that holds the part counts it
+  for (const ShardSpec& cut : cuts)  // another rank that holds the part counts it
     if (cut.repeat > 1 && cut.rank_of(coordinates) >= cut.parts() && !planted("norm-counts-replicas")) return false;
   return std::all_of(coordinates.begin(), coordinates.end(), [&](const auto& coordinate) {
     const auto& [axis, place] = coordinate;
@@ -114,20 +114,20 @@ bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int
   });
 }
 
-std::vector<AppliedCut> held_cuts(const Placement& placement, const Coordinates& coordinates) {
-  std::vector<AppliedCut> cuts;
-  for (const Cut& cut : placement.cuts) {
-    const auto before = planted("cut-of-the-whole") ? std::vector<AppliedCut>() : cuts;
+std::vector<AppliedShard> held_shards(const Placement& placement, const Coordinates& coordinates) {
+  std::vector<AppliedShard> cuts;
+  for (const ShardSpec& cut : placement.cuts) {
+    const auto before = planted("cut-of-the-whole") ? std::vector<AppliedShard>() : cuts;
     const std::int64_t extent = cut.segments.empty() ? extent_of(cut, apply_cuts(placement.global_shape, before)) : 0;
     cuts.push_back(applied(cut, cut.ranges(cut.rank_of(coordinates), extent)));
   }
   return cuts;
 }
 
-std::vector<AppliedCut> owned_cuts(const Placement& placement, const Coordinates& coordinates) {
-  auto cuts = held_cuts(placement, coordinates);
+std::vector<AppliedShard> owned_shards(const Placement& placement, const Coordinates& coordinates) {
+  auto cuts = held_shards(placement, coordinates);
   for (std::size_t i = 0; i < cuts.size(); ++i) {
-    const Cut& cut = placement.cuts[i];
+    const ShardSpec& cut = placement.cuts[i];
     if (!cut.overlaps()) continue;
     // Cuts after it would count the owned ranges otherwise than the held ones.
     if (placement.is_cut_again(i)) return owned_elements(placement, coordinates);
@@ -137,11 +137,11 @@ std::vector<AppliedCut> owned_cuts(const Placement& placement, const Coordinates
 }
 
 Slice held_slice(const Placement& placement, const Coordinates& coordinates) {
-  return apply_cuts(placement.global_shape, held_cuts(placement, coordinates));
+  return apply_cuts(placement.global_shape, held_shards(placement, coordinates));
 }
 
 Slice owned_slice(const Placement& placement, const Coordinates& coordinates) {
-  return apply_cuts(placement.global_shape, owned_cuts(placement, coordinates));
+  return apply_cuts(placement.global_shape, owned_shards(placement, coordinates));
 }
 
 }  // namespace gantry

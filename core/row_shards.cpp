@@ -10,7 +10,7 @@ namespace {
 
 // Of a rank among those that rows are cut over.
 int place_of(const ViewShards& shards, const Coordinates& coordinates) {
-  return Cut{.axes = shards.axes}.rank_of(coordinates);
+  return ShardSpec{.axes = shards.axes}.rank_of(coordinates);
 }
 
 // Those that hold as many rows of experts as of all else: shard of tp ranks with a layer each, over ep.
@@ -31,7 +31,7 @@ ViewShards shards_of_experts(const Mesh& mesh, const ViewShards& dense) {
 
 }  // namespace
 
-int ViewShards::ranks() const { return Cut{.axes = axes}.ranks(); }
+int ViewShards::ranks() const { return ShardSpec{.axes = axes}.ranks(); }
 
 int ViewShards::part_of(const Coordinates& coordinates) const { return place_of(*this, coordinates) % parts; }
 
@@ -52,9 +52,9 @@ RowShards row_shards(const Mesh& mesh, int shard) {
   return {.dense = shards, .experts = shards_of_experts(mesh, shards)};
 }
 
-Cut row_cut(const Shape& left, const ViewShards& shards) {
+ShardSpec row_shard(const Shape& left, const ViewShards& shards) {
   const std::int64_t row = left.size() > 1 ? std::max<std::int64_t>(left.back(), 1) : 1;
-  Cut cut = shard_rows(row, shards.axes);
+  ShardSpec cut = shard_rows(row, shards.axes);
   cut.repeat = shards.replicas();
   return cut;
 }

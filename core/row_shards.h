@@ -39,6 +39,6 @@ RowShards row_shards(const Mesh& mesh, int shard);
 
 // The cut of a tensor of which `left` is left: even, in rows of the last dim, and in single elements where there is no
 // other dim. Parts may be empty.
-Cut row_cut(const Shape& left, const ViewShards& shards);
+ShardSpec row_shard(const Shape& left, const ViewShards& shards);
 
 }  // namespace gantry

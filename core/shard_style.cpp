@@ -21,9 +21,9 @@ std::vector<Part> parts_of(const Column& column, std::int64_t out_features) {
   return column.parts;
 }
 
-int ranks_over(const std::vector<Axis>& axes) { return Cut{.axes = axes, .segments = {}}.ranks(); }
+int ranks_over(const std::vector<Axis>& axes) { return ShardSpec{.axes = axes, .segments = {}}.ranks(); }
 
-ParameterSplit over(Cut cut, const std::vector<Axis>& axes) {
+ParameterSplit over(ShardSpec cut, const std::vector<Axis>& axes) {
   cut.axes = axes;
   return cut;
 }

@@ -68,7 +68,7 @@ void check_ranges(const std::vector<Range>& ranges, std::int64_t extent) {
   }
 }
 
-void cut_dim(Slice& slice, const AppliedCut& cut) {
+void cut_dim(Slice& slice, const AppliedShard& cut) {
   constexpr auto kExpected = "a dim of the tensor, before its rows are cut";
   if (slice.flat || cut.dim < 0 || cut.dim >= static_cast<int>(slice.shape.size()))
     throw ConfigError({"", fmt::format("has a slice along dim {}", cut.dim), kExpected, ""});
@@ -81,7 +81,7 @@ void cut_dim(Slice& slice, const AppliedCut& cut) {
   slice.shape[cut.dim] = size_of(ranges);
 }
 
-void cut_rows(Slice& slice, const AppliedCut& cut) {
+void cut_rows(Slice& slice, const AppliedShard& cut) {
   constexpr std::size_t kMostPieces = 10'000'000;  // of files that are made for it
   const std::int64_t elements = slice.elements();
   if (cut.row < 1 || elements % cut.row != 0)
@@ -158,18 +158,18 @@ Shape Box::shape() const {
   return shape;
 }
 
-Slice whole_slice(const Shape& global) {
+Slice full_slice(const Shape& global) {
   Box box;
   for (const std::int64_t extent : global) box.dims.push_back({{0, extent}});
   return {.global = global, .shape = global, .boxes = {std::move(box)}};
 }
 
-Slice apply_cuts(const Shape& global, const std::vector<AppliedCut>& cuts) {
+Slice apply_cuts(const Shape& global, const std::vector<AppliedShard>& cuts) {
   constexpr std::size_t kMostDims = 64;  // that LibTorch has too
   if (!cuts.empty() && global.size() > kMostDims)
     throw ConfigError({"", fmt::format("has {} dims", global.size()), fmt::format("at most {}", kMostDims), ""});
-  Slice slice = whole_slice(global);
-  for (const AppliedCut& cut : cuts) cut.row > 0 ? cut_rows(slice, cut) : cut_dim(slice, cut);
+  Slice slice = full_slice(global);
+  for (const AppliedShard& cut : cuts) cut.row > 0 ? cut_rows(slice, cut) : cut_dim(slice, cut);
   return slice;
 }
 

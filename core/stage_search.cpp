@@ -22,17 +22,17 @@ class RankByRank {
 
  private:
   // A cut that is chosen when its rank is taken. Those beside it are chosen already.
-  struct Cut {
+  struct ShardSpec {
     int cut, below, above;
     std::vector<int> stages;  // whose cuts are then both chosen
     bool from_above;          // from there down the stages' work grows; else from below up
     bool may_stop;            // at the first position with too much work
   };
   struct RankStep {
-    std::vector<int> stages;    // whose cuts were chosen by ranks before
-    std::vector<Cut> cuts;      // to be chosen, ascending
-    std::vector<int> frontier;  // cuts between stages of ranks that are taken and others
-    std::vector<int> inner;     // of the chosen cuts those that are not: between two stages of this rank
+    std::vector<int> stages;      // whose cuts were chosen by ranks before
+    std::vector<ShardSpec> cuts;  // to be chosen, ascending
+    std::vector<int> frontier;    // cuts between stages of ranks that are taken and others
+    std::vector<int> inner;       // of the chosen cuts those that are not: between two stages of this rank
   };
   // The best way to a frontier.
   struct Way {
@@ -102,7 +102,7 @@ void RankByRank::plan_steps() {
     for (int cut = 1; cut < stages; ++cut) {
       if (chosen.contains(cut) || (work_.rank_of(cut - 1) != rank && work_.rank_of(cut) != rank)) continue;
       const auto above = chosen.upper_bound(cut);
-      Cut next{cut, *std::prev(above), *above, {}, false, true};
+      ShardSpec next{cut, *std::prev(above), *above, {}, false, true};
       chosen.insert(cut);
       for (const int stage : {cut - 1, cut})
         if (complete(stage)) next.stages.push_back(stage);
@@ -112,7 +112,7 @@ void RankByRank::plan_steps() {
     }
     for (int cut = 1; cut < stages; ++cut)
       if (taken[cut - 1] != taken[cut]) step.frontier.push_back(cut);
-    for (const Cut& cut : step.cuts)
+    for (const ShardSpec& cut : step.cuts)
       if (taken[cut.cut - 1] && taken[cut.cut]) step.inner.push_back(cut.cut);
     steps_.push_back(std::move(step));
   }
@@ -148,7 +148,7 @@ bool RankByRank::add_stages(const std::vector<int>& stages, Load& load) const {
 
 void RankByRank::choose(const RankStep& step, std::size_t index, Load load) {
   if (index == step.cuts.size()) return keep(step, load);
-  const Cut& cut = step.cuts[index];
+  const ShardSpec& cut = step.cuts[index];
   const int lowest = std::max(at_[cut.below] + work_.least(cut.below, cut.cut), lowest_[cut.cut]);
   const int highest = std::min(at_[cut.above] - work_.least(cut.cut, cut.above), highest_[cut.cut]);
   for (int i = 0; i <= highest - lowest && steps_left_ >= 0; ++i, --steps_left_) {

@@ -32,7 +32,7 @@ std::string text_of(const json& object, const char* key, const std::string& wher
 }
 
 // Tokens that two rows begin with alike.
-std::int64_t alike(const TokenIds& one, const TokenIds& other) {
+std::int64_t same(const TokenIds& one, const TokenIds& other) {
   const auto least = std::min(one.size(), other.size());
   return std::mismatch(one.begin(), one.begin() + static_cast<std::ptrdiff_t>(least), other.begin()).first -
          one.begin();
@@ -171,8 +171,8 @@ TokenIds LineEncoder::encode_messages(const json& object, const std::string& lin
   made.is_chat = true;
   TokenIds ids = tokenizer_->encode(chat.text);
   for (const auto& [begin, end] : chat.said) {
-    const std::int64_t first = alike(tokenizer_->encode(chat.text.substr(0, begin)), ids),
-                       last = alike(tokenizer_->encode(chat.text.substr(0, end)), ids);
+    const std::int64_t first = same(tokenizer_->encode(chat.text.substr(0, begin)), ids),
+                       last = same(tokenizer_->encode(chat.text.substr(0, end)), ids);
     made.trained.emplace_back(first, last);
   }
   return ids;

@@ -46,7 +46,7 @@ void require_shapes(const std::vector<SampleEntry>& entries) {
   }
 }
 
-void require_alike(const SampleSource& source, const Dataset& dataset) {
+void require_equal(const SampleSource& source, const Dataset& dataset) {
   const std::string expected = describe_entries(source.entries), got = describe_entries(dataset.entries());
   if (got != expected || dataset.sequence_length() != source.sequence_length)
     throw UsageError({"loader", fmt::format("a dataset of {} ({} tokens)", got, dataset.sequence_length()),
@@ -66,7 +66,7 @@ Loader::Loader(const SampleSource& source, const LoaderOptions& options)
   datasets_ = source.open();
   std::vector<SampledSource> sampled;
   for (const auto& [dataset, weight] : datasets_) {
-    require_alike(source, *dataset);
+    require_equal(source, *dataset);
     sampled.push_back({dataset->size(), weight});
     samples_ += dataset->size();
   }

@@ -87,10 +87,10 @@ WordPiece WordPiece::load(const std::string& path) {
   const fs::path file = is_folder(path) ? fs::path(path) / "vocab.txt" : fs::path(path);
   const auto vocabulary = read_vocabulary(file);
   WordPieceOptions options;
-  const fs::path beside = file.parent_path() / "tokenizer_config.json";
-  if (path_exists(beside)) {
-    const auto parsed = read_json_file(beside, kMostWordFileBytes);
-    const JsonView config(parsed, beside.string());
+  const fs::path extra = file.parent_path() / "tokenizer_config.json";
+  if (path_exists(extra)) {
+    const auto parsed = read_json_file(extra, kMostWordFileBytes);
+    const JsonView config(parsed, extra.string());
     take_flag(config, "do_lower_case", options.lower_case);
     take_flag(config, "strip_accents", options.strip_accents);
     take_flag(config, "tokenize_chinese_chars", options.tokenize_chinese_chars);

@@ -74,7 +74,7 @@ std::string CallWords::describe_state(const Link& link) const {
 }
 
 std::string CallWords::describe_last(const RankRecord& record) const {
-  const std::int64_t until = waits_.told_until(record);
+  const std::int64_t until = waits_.reported_until(record);
   const auto last = std::find_if(record.operations.rbegin(), record.operations.rend(), [&](const Operation& one) {
     return one.state != State::kRefused && one.posted_ns <= until;
   });

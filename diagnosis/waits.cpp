@@ -118,7 +118,7 @@ bool Waits::was_stopped(const RankRecord& record) const {
   return one_host_ && record.stopped_from_ns <= horizon_ns_ && horizon_ns_ <= record.stopped_until_ns;
 }
 
-std::int64_t Waits::told_until(const RankRecord& record) const {
+std::int64_t Waits::reported_until(const RankRecord& record) const {
   if (has_ended(record) || failed_itself(record)) return record.ended_ns;
   return one_host_ ? std::min(horizon_ns_, record.written_ns) : record.written_ns;
 }

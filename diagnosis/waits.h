@@ -58,7 +58,7 @@ class Waits {
   const RankRecord* record(int rank) const;
   const Group& group_of(int rank, const Operation& operation) const;
   // The moment up to which things are told, on that rank's clock: where its program ended, or the wait of others.
-  std::int64_t told_until(const RankRecord& record) const;
+  std::int64_t reported_until(const RankRecord& record) const;
   // A rank that ended by an error of its own, not because another one failed.
   bool failed_itself(const RankRecord& record) const;
   // Messages from `from` to `to` in the group that `like` of rank `to` is in, which `to` has not asked for.

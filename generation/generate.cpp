@@ -22,7 +22,7 @@ SplitDim split_of_logits(const SplitOutputs& outputs) {
 // The prompts are partitioned over the replicas.
 std::vector<GeneratedSequence> run_over_replicas(Boosted& boosted, Plugin& plugin, const Continuation& continuation,
                                                  const Plan& plan, const std::vector<TokenIds>& prompts) {
-  const StageModule& module = boosted.model->stage_module_as_is();
+  const StageModule& module = boosted.model->stage_module_unmaterialized();
   const auto& mesh = plugin.mesh();
   const bool by_sequence = plugin.config().parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
   const bool is_cached = continuation.is_cached && plan.options.use_cache && !by_sequence;
@@ -54,7 +54,7 @@ std::vector<GeneratedSequence> run_over_replicas(Boosted& boosted, Plugin& plugi
 
 std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& given,
                                         const GenerationOptions& options) {
-  const StageModule& module = boosted.model->stage_module_as_is();
+  const StageModule& module = boosted.model->stage_module_unmaterialized();
   if (module.vocabulary())
     throw ConfigError({"parallel.vocabulary", "is pipeline, and texts are continued",
                        "stages: to train and to evaluate",

@@ -41,7 +41,7 @@ class TextParts {
  private:
   const SequenceParts& parts_;
   std::shared_ptr<const nn::SequencePart> read_;  // null: no encoder, or not yet
-  SequenceCut cut_;                               // of the prompts
+  SequenceShard cut_;                             // of the prompts
   bool cuts_;
 };
 

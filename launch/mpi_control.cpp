@@ -29,14 +29,14 @@ struct Place {
 };
 
 // `gantry launch`, if that has started this job's ranks, and not what has started them within one of its own.
-std::optional<Meeting> launch_meeting(const MpiBackend& backend) {
-  const char* text = std::getenv(Meeting::kVariable);
+std::optional<Rendezvous> launch_meeting(const MpiBackend& backend) {
+  const char* text = std::getenv(Rendezvous::kVariable);
   const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   if (!text || !ranks || std::atoi(ranks) != backend.size()) return std::nullopt;
   return decode_meeting(text);
 }
 
-Place broadcast(HubPlace hub, const Meeting& meeting) {
+Place broadcast(HubPlace hub, const Rendezvous& meeting) {
   Place place{hub};
   std::strncpy(place.meeting, encode_meeting(meeting).c_str(), sizeof(place.meeting) - 1);
   check_mpi(MPI_Bcast(&place, sizeof(place), MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast");
@@ -51,7 +51,7 @@ ControlEvents events_for(MpiBackend& backend) {
           },
           [&backend](const JobFailure& failure) {
             backend.hear(failure);
-            std::thread([&backend, failure] { backend.end_told(failure); }).detach();
+            std::thread([&backend, failure] { backend.end_reported(failure); }).detach();
           },
           [&backend](const std::set<int>& ranks) {
             backend.note_ended({ranks.begin(), ranks.end()});
@@ -74,7 +74,7 @@ std::unique_ptr<ControlPlane> meet(const CommConfig& config, const MpiBackend& b
   }
   const Place place = broadcast(HubPlace::rank0, {});
   options.hub = place.hub;
-  return ControlPlane::join(options, events, decode_meeting(place.meeting).value_or(Meeting{}));
+  return ControlPlane::join(options, events, decode_meeting(place.meeting).value_or(Rendezvous{}));
 }
 
 }  // namespace

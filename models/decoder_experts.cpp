@@ -60,24 +60,24 @@ ExpertsOfLayer::Output ExpertsOfLayer::forward(const torch::Tensor& input) {
     const torch::Tensor routed = experts_(input, routing);
     return {down_ ? routed + shared(input, shared_wide(input)) : routed, routing};
   }
-  Journey journey;
-  TensorDict state = depart(input, routing, journey);
-  for (const auto& [name, tensor] : turn(state, *journey)) state.set(name, tensor);
-  return {arrive(state, *journey), routing};
+  Dispatch dispatched;
+  TensorDict state = depart(input, routing, dispatched);
+  for (const auto& [name, tensor] : turn(state, *dispatched)) state.set(name, tensor);
+  return {arrive(state, *dispatched), routing};
 }
 
-TensorDict ExpertsOfLayer::depart(const torch::Tensor& input, const nn::Routing& routing, Journey& journey) {
-  journey = experts_->depart(input, routing);
-  TensorDict made{{"rows", journey->rows.ticket()}, {"weights", routing.weights}};
+TensorDict ExpertsOfLayer::depart(const torch::Tensor& input, const nn::Routing& routing, Dispatch& dispatched) {
+  dispatched = experts_->depart(input, routing);
+  TensorDict made{{"rows", dispatched->rows.ticket()}, {"weights", routing.weights}};
   if (down_) made.set("wide", shared_wide(input));
   if (shared_gate_) made.set("normed", input);
   return made;
 }
 
-TensorDict ExpertsOfLayer::turn(const TensorDict& state, nn::ExpertJourney& journey) {
-  journey.rows.set_ticket(state.at("rows"));
-  experts_->turn(journey);
-  TensorDict made{{"rows", journey.rows.ticket()}};
+TensorDict ExpertsOfLayer::turn(const TensorDict& state, nn::DispatchedExperts& dispatched) {
+  dispatched.rows.set_ticket(state.at("rows"));
+  experts_->turn(dispatched);
+  TensorDict made{{"rows", dispatched.rows.ticket()}};
   if (!down_) return made;
   made.set("beside", shared(state.get("normed"), state.at("wide")));
   made.set("wide", {});
@@ -85,23 +85,25 @@ TensorDict ExpertsOfLayer::turn(const TensorDict& state, nn::ExpertJourney& jour
   return made;
 }
 
-torch::Tensor ExpertsOfLayer::arrive(const TensorDict& state, nn::ExpertJourney& journey) {
-  journey.rows.set_ticket(state.at("rows"));
-  const torch::Tensor routed = experts_->arrive(journey, state.at("weights"));
+torch::Tensor ExpertsOfLayer::arrive(const TensorDict& state, nn::DispatchedExperts& dispatched) {
+  dispatched.rows.set_ticket(state.at("rows"));
+  const torch::Tensor routed = experts_->arrive(dispatched, state.at("weights"));
   return down_ ? routed + state.at("beside") : routed;
 }
 
 void ExpertsOfLayer::add_parts(LayerParts& parts, const Before& before, const After& after) {
-  const auto journey = std::make_shared<Journey>();
+  const auto dispatched = std::make_shared<Dispatch>();
   const auto add = [&parts](const char* name, LayerPart::Run run) { parts.emplace_back(name, std::move(run)); };
-  add("dispatch", [this, journey, before](const TensorDict& state) {
+  add("dispatch", [this, dispatched, before](const TensorDict& state) {
     const torch::Tensor input = before(state.at("hidden"));
-    return depart(input, router_(input), *journey);
+    return depart(input, router_(input), *dispatched);
   });
-  add("experts", [this, journey](const TensorDict& state) { return turn(state, **journey); });
-  add("combine", [this, journey, after](const TensorDict& state) -> TensorDict {
-    return {
-        {"hidden", after(state.at("hidden"), arrive(state, **journey))}, {"rows", {}}, {"weights", {}}, {"beside", {}}};
+  add("experts", [this, dispatched](const TensorDict& state) { return turn(state, **dispatched); });
+  add("combine", [this, dispatched, after](const TensorDict& state) -> TensorDict {
+    return {{"hidden", after(state.at("hidden"), arrive(state, **dispatched))},
+            {"rows", {}},
+            {"weights", {}},
+            {"beside", {}}};
   });
 }
 

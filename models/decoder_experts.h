@@ -32,10 +32,10 @@ class ExpertsOfLayer {
 
  private:
   // Entries of a state that each step changes, and what the last one gives.
-  using Journey = std::shared_ptr<nn::ExpertJourney>;
-  TensorDict depart(const torch::Tensor& input, const nn::Routing& routing, Journey& journey);
-  TensorDict turn(const TensorDict& state, nn::ExpertJourney& journey);
-  torch::Tensor arrive(const TensorDict& state, nn::ExpertJourney& journey);
+  using Dispatch = std::shared_ptr<nn::DispatchedExperts>;
+  TensorDict depart(const torch::Tensor& input, const nn::Routing& routing, Dispatch& dispatched);
+  TensorDict turn(const TensorDict& state, nn::DispatchedExperts& dispatched);
+  torch::Tensor arrive(const TensorDict& state, nn::DispatchedExperts& dispatched);
 
   // The MLP that all tokens use, in two parts.
   torch::Tensor shared_wide(const torch::Tensor& input);

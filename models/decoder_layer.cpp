@@ -34,8 +34,8 @@ DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index) : spec_(s
   make_mlp(names, spec.hidden, spec.output_dropout);
   after_mlp_ = DecoderNorm(*this, names.after_mlp, spec_.after_mlp, spec.hidden);
   const AttentionSpec& attention = spec_.attention;
-  const std::int64_t turning = attention.latent ? attention.latent->turning : attention.head_size;
-  if (attention.rotary >= 0) rotary_.emplace(turning, spec.rotaries.at(attention.rotary));
+  const std::int64_t rope = attention.latent ? attention.latent->rope : attention.head_size;
+  if (attention.rotary >= 0) rotary_.emplace(rope, spec.rotaries.at(attention.rotary));
 }
 
 void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout) {
@@ -57,13 +57,13 @@ void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hi
   }
   query_norm_ = DecoderNorm(*this, names.query_norm, attention.head_norm, attention.head_size);
   key_norm_ = DecoderNorm(*this, names.key_norm, attention.head_norm, attention.head_size);
-  if (attention.wide_norm.exists()) {
-    wide_query_norm_ = register_at(*this, names.query_norm, nn::SplitRmsNorm(queries, attention.wide_norm.eps));
-    wide_key_norm_ = register_at(*this, names.key_norm, nn::SplitRmsNorm(keys, attention.wide_norm.eps));
+  if (attention.qk_norm.exists()) {
+    wide_query_norm_ = register_at(*this, names.query_norm, nn::SplitRmsNorm(queries, attention.qk_norm.eps));
+    wide_key_norm_ = register_at(*this, names.key_norm, nn::SplitRmsNorm(keys, attention.qk_norm.eps));
   }
-  if (attention.own_norm.exists()) {
+  if (attention.per_head_norm.exists()) {
     const auto norm_of = [&](std::int64_t heads) {
-      return nn::HeadsLayerNorm(heads, attention.head_size, attention.own_norm.eps);
+      return nn::HeadsLayerNorm(heads, attention.head_size, attention.per_head_norm.eps);
     };
     own_query_norm_ = register_at(*this, names.query_norm, norm_of(attention.heads));
     own_key_norm_ = register_at(*this, names.key_norm, norm_of(attention.key_heads));
@@ -197,7 +197,7 @@ torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
 
 LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_routers) {
   if (experts_ && sums_routers) return parts_with_sums(tokens);
-  if (spec_.norms_behind) return parts_with_norms_behind(tokens);
+  if (spec_.post_norm) return parts_with_norms_behind(tokens);
   return spec_.parallel ? parts_side_by_side(tokens) : parts_in_turn(tokens);
 }
 

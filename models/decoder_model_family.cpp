@@ -114,24 +114,24 @@ json whole_config(const DecoderFamily& family, const json& keys) {
 
 ModelFamily model_family(const DecoderFamily& family) {
   const auto spec = [family](const json& keys) { return decoder_spec(family, keys); };
-  return {
-      .build = [spec](const json& keys) -> std::shared_ptr<torch::nn::Module> {
-        return std::make_shared<DecoderImpl>(spec(keys));
-      },
-      .tensor_names = [family, spec](const json& keys) { return tensor_names(family.files, spec(keys)); },
-      .hugging_face_config = [family](const json& keys) { return whole_config(family, keys); },
-      .model_type = family.model_type,
-      .architectures = {family.architecture},
-      .vocabulary_size = [spec](const json& keys) { return spec(keys).vocabulary; },
-      .context_length = [spec](const json& keys) { return spec(keys).positions; },
-      .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
-      .is_other_heads =  // a tied head may be stored beside the embedding that it equals
-      [family, spec](const json& keys, const std::string& name) {
-        if (family.files.further_layers && is_further_layers(family.files, spec(keys), name)) return true;
-        return name == family.files.head + ".weight" && spec(keys).tied;
-      },
-      .deciding_keys = [family](const json& keys) { return deciding_keys_of(keys, family.model_type, family.read); },
-      .check = [spec](const json& keys) { spec(keys); }};
+  return {.build = [spec](const json& keys) -> std::shared_ptr<torch::nn::Module> {
+            return std::make_shared<DecoderImpl>(spec(keys));
+          },
+          .tensor_names = [family, spec](const json& keys) { return tensor_names(family.files, spec(keys)); },
+          .hugging_face_config = [family](const json& keys) { return whole_config(family, keys); },
+          .model_type = family.model_type,
+          .architectures = {family.architecture},
+          .vocabulary_size = [spec](const json& keys) { return spec(keys).vocabulary; },
+          .context_length = [spec](const json& keys) { return spec(keys).positions; },
+          .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
+          .is_ignored_tensor =  // a tied head may be stored beside the embedding that it equals
+          [family, spec](const json& keys, const std::string& name) {
+            if (family.files.further_layers && is_further_layers(family.files, spec(keys), name)) return true;
+            return name == family.files.head + ".weight" && spec(keys).tied;
+          },
+          .config_fingerprint =
+              [family](const json& keys) { return deciding_keys_of(keys, family.model_type, family.read); },
+          .check = [spec](const json& keys) { spec(keys); }};
 }
 
 }  // namespace gantry::models

@@ -32,7 +32,7 @@ void refuse_places(const TensorDict& batch, const std::string& model) {
 
 torch::Tensor dropped_columns(const nn::Dropout& dropout, const torch::Tensor& wide, const nn::Linear& up) {
   if (!dropout->is_training() || dropout->p() == 0) return wide;
-  const Cut& held = up->weight_placement();
+  const ShardSpec& held = up->weight_placement();
   const bool knows_place = held.sharded() && !planted("masks-of-the-first-columns");
   const std::int64_t first = knows_place ? held.ranges(up->group()->rank()).front().begin : 0;
   const RandomContext context = random_context();

@@ -7,8 +7,8 @@ namespace gantry::models {
 std::vector<torch::Tensor> grouped_parts(nn::HeadRange& queries, nn::HeadRange& keys, const torch::Tensor& fused,
                                          const nn::Linear& projection, const AttentionSpec& attention) {
   const std::int64_t size = attention.head_size, group = attention.heads / attention.key_heads;
-  const Cut& held = projection->weight_placement();
-  const Cut rows = held.sharded() ? held : shard_groups(0, fused_rows(attention), attention.key_heads, size, 1);
+  const ShardSpec& held = projection->weight_placement();
+  const ShardSpec rows = held.sharded() ? held : shard_groups(0, fused_rows(attention), attention.key_heads, size, 1);
   const int rank = held.sharded() ? projection->group()->rank() : 0;
   queries = {0, 0, attention.heads};
   keys = {0, 0, attention.key_heads};

@@ -23,7 +23,7 @@ class LatentAttention {
   const AttentionSpec spec_;
   nn::Linear narrow_query_{nullptr}, query_{nullptr}, narrow_key_{nullptr}, wide_key_{nullptr};
   DecoderNorm query_norm_, key_norm_;
-  nn::EnterHeads turning_key_{nullptr};
+  nn::EnterHeads rope_key_{nullptr};
 };
 
 }  // namespace gantry::models

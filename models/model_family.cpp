@@ -26,8 +26,8 @@ void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config
   }
 }
 
-nlohmann::json deciding_keys(const ModelFamily& family, const nlohmann::json& config) {
-  if (family.deciding_keys) return family.deciding_keys(config);
+nlohmann::json config_fingerprint(const ModelFamily& family, const nlohmann::json& config) {
+  if (family.config_fingerprint) return family.config_fingerprint(config);
   const nlohmann::json all = family.hugging_face_config ? family.hugging_face_config(config) : config;
   nlohmann::json deciding = nlohmann::json::object();
   for (const auto& [key, value] : all.items()) {

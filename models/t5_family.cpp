@@ -130,11 +130,11 @@ ModelFamily t5_family() {
           .context_length = [](const json&) { return kMostPositions; },
           .task = [](const json&) -> std::string { return "pairs"; },
           .normalise_name = [](const json&, const std::string& name) { return t5_normalise(name); },
-          .is_other_heads =
+          .is_ignored_tensor =
               [](const json& keys, const std::string& name) {
                 return name == "lm_head.weight" && t5_config(keys).tie_word_embeddings;
               },
-          .deciding_keys = [](const json& keys) { return deciding_keys_of(keys, kT5, read_t5); },
+          .config_fingerprint = [](const json& keys) { return deciding_keys_of(keys, kT5, read_t5); },
           .check = [](const json& keys) { t5_config(keys); },
           .inputs = {"input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask"}};
 }

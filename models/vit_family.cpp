@@ -113,11 +113,11 @@ ModelFamily vit_family() {
           .context_length = [](const json& keys) { return vit_config(keys).tokens(); },
           .task = [](const json&) -> std::string { return "images"; },
           .normalise_name = [](const json&, const std::string& name) { return vit_normalise(name); },
-          .is_other_heads =
+          .is_ignored_tensor =
               [](const json&, const std::string& name) {
                 return name.starts_with("vit.pooler.") || name.starts_with("pooler.");
               },
-          .deciding_keys = [](const json& keys) { return deciding_keys_of(keys, kVit, read_vit); },
+          .config_fingerprint = [](const json& keys) { return deciding_keys_of(keys, kVit, read_vit); },
           .check = [](const json& keys) { vit_config(keys); },
           .inputs = {"pixel_values"}};
 }

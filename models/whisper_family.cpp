@@ -139,11 +139,11 @@ ModelFamily whisper_family() {
           .context_length = [](const json& keys) { return whisper_config(keys).max_target_positions; },
           .task = [](const json&) -> std::string { return "pairs"; },
           .normalise_name = [](const json&, const std::string& name) { return whisper_normalise(name); },
-          .is_other_heads =
+          .is_ignored_tensor =
               [](const json& keys, const std::string& name) {
                 return name == "proj_out.weight" && whisper_config(keys).tie_word_embeddings;
               },
-          .deciding_keys = [](const json& keys) { return deciding_keys_of(keys, kWhisper, read_whisper); },
+          .config_fingerprint = [](const json& keys) { return deciding_keys_of(keys, kWhisper, read_whisper); },
           .check = [](const json& keys) { whisper_config(keys); },
           .inputs = {"input_features", "decoder_input_ids", "decoder_attention_mask"}};
 }

@@ -96,8 +96,8 @@ torch::Tensor weights_of(const torch::Tensor& scores, const torch::Tensor& sinks
   if (!sinks.defined()) return scores.softmax(-1);
   std::vector<std::int64_t> shape = scores.sizes().vec();
   shape.back() = 1;
-  const torch::Tensor beside = sinks.to(scores.scalar_type()).view({1, -1, 1, 1}).expand(shape);
-  return torch::cat({scores, beside}, -1).softmax(-1).narrow(-1, 0, scores.size(-1));
+  const torch::Tensor extra = sinks.to(scores.scalar_type()).view({1, -1, 1, 1}).expand(shape);
+  return torch::cat({scores, extra}, -1).softmax(-1).narrow(-1, 0, scores.size(-1));
 }
 
 // Step by step, for what no fused kernel does. `dropped` gives what is left of the weights.
@@ -119,7 +119,7 @@ torch::Tensor plain_core(const torch::Tensor& query, const torch::Tensor& key, c
 }  // namespace
 
 HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int64_t total, std::size_t segment) {
-  const Cut& placement = projection->weight_placement();
+  const ShardSpec& placement = projection->weight_placement();
   if (!placement.sharded()) return {0, total, total};
   const Segment& part = placement.segments.at(segment);
   const Range held = part.range_of_rank[projection->group()->rank()];
@@ -197,7 +197,7 @@ SinksImpl::SinksImpl(std::int64_t heads) : heads_(heads) {
 Placements SinksImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   if (!std::holds_alternative<Column>(style)) refuse_style("Sinks", style, "Column{}");
   const Placements placements = split_parameters({{"weight", {heads_}}}, style, axes);
-  cut_parameters(*this, placements, axes);
+  shard_parameters(*this, placements, axes);
   return placements;
 }
 

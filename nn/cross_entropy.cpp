@@ -118,8 +118,8 @@ Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms te
 
 }  // namespace
 
-Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group, const Cut& vocabulary,
-                   const CrossEntropyOptions& options) {
+Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
+                   const ShardSpec& vocabulary, const CrossEntropyOptions& options) {
   if (!vocabulary.sharded()) return cross_entropy(logits, labels, options);
   const Range own = vocabulary.ranges(group.rank()).front();
   if (logits.size(-1) != own.size()) {

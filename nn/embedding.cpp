@@ -176,7 +176,7 @@ Placements EmbeddingImpl::shard(const ShardStyle& style, const ShardAxes& axes) 
     placements.merge(
         split_of_table_adapter(style, {options.num_embeddings(), 1}, {options.embedding_dim(), 1}, axes.axes()));
   placement_ = cut_of(placements, "weight");
-  cut_parameters(*this, placements, axes);
+  shard_parameters(*this, placements, axes);
   return placements;
 }
 

@@ -17,8 +17,9 @@ std::int64_t sum(const Sizes& sizes) { return std::accumulate(sizes.begin(), siz
 }  // namespace
 
 // Rows by rank: `sent` go to each, `received` come from each. Their gradients go the other way.
-struct RowsTravel : torch::CustomClassHolder {
-  RowsTravel(ProcessGroup* over, Sizes go, Sizes come) : group(over), sent(std::move(go)), received(std::move(come)) {}
+struct TokenExchange : torch::CustomClassHolder {
+  TokenExchange(ProcessGroup* over, Sizes go, Sizes come)
+      : group(over), sent(std::move(go)), received(std::move(come)) {}
   void start(const torch::Tensor& rows, const Sizes& come, const Sizes& go) {
     arriving = torch::empty({sum(come), rows.size(1)}, rows.options().requires_grad(false));
     work = group->all_to_all(arriving, rows.contiguous(), come, go);
@@ -53,15 +54,15 @@ struct Permute : torch::autograd::Function<Permute> {
   }
 };
 
-RowsTravel& saved_travel(AutogradContext* context) {
-  return static_cast<RowsTravel&>(*context->saved_data["travel"].toCapsule());
+TokenExchange& saved_travel(AutogradContext* context) {
+  return static_cast<TokenExchange&>(*context->saved_data["travel"].toCapsule());
 }
 
 // A travel is two nodes of the graph, so that others run between them. What passes from one to the other has no
 // numbers: they are under way.
 struct Depart : torch::autograd::Function<Depart> {
   static Variable forward(AutogradContext* context, const Variable& rows,
-                          const c10::intrusive_ptr<RowsTravel>& travel) {
+                          const c10::intrusive_ptr<TokenExchange>& travel) {
     context->saved_data["travel"] = c10::IValue::make_capsule(travel);
     travel->start(rows, travel->received, travel->sent);
     return torch::empty({0}, rows.options());
@@ -73,12 +74,12 @@ struct Depart : torch::autograd::Function<Depart> {
 
 struct Arrive : torch::autograd::Function<Arrive> {
   static Variable forward(AutogradContext* context, const Variable& /*ticket*/,
-                          const c10::intrusive_ptr<RowsTravel>& travel) {
+                          const c10::intrusive_ptr<TokenExchange>& travel) {
     context->saved_data["travel"] = c10::IValue::make_capsule(travel);
     return travel->arrive();
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    RowsTravel& travel = saved_travel(context);
+    TokenExchange& travel = saved_travel(context);
     travel.start(gradients[0], travel.sent, travel.received);
     return {torch::empty({0}, gradients[0].options()), {}};
   }
@@ -131,19 +132,19 @@ ExpertExchange agree_on_rows(ProcessGroup& group, const std::vector<std::int64_t
   return exchange;
 }
 
-RowsUnderWay::RowsUnderWay(torch::Tensor ticket, c10::intrusive_ptr<RowsTravel> travel) noexcept
+PendingTokens::PendingTokens(torch::Tensor ticket, c10::intrusive_ptr<TokenExchange> travel) noexcept
     : ticket_(std::move(ticket)), travel_(std::move(travel)) {}
-RowsUnderWay::RowsUnderWay(RowsUnderWay&& other) noexcept = default;
-RowsUnderWay& RowsUnderWay::operator=(RowsUnderWay&& other) noexcept = default;
-RowsUnderWay::~RowsUnderWay() = default;
+PendingTokens::PendingTokens(PendingTokens&& other) noexcept = default;
+PendingTokens& PendingTokens::operator=(PendingTokens&& other) noexcept = default;
+PendingTokens::~PendingTokens() = default;
 
-torch::Tensor RowsUnderWay::wait() {
+torch::Tensor PendingTokens::wait() {
   const torch::Tensor arrived = Arrive::apply(ticket_, travel_);
   return travel_->order.defined() ? Permute::apply(arrived, travel_->order, travel_->back) : arrived;
 }
 
-RowsUnderWay rows_to_experts(const torch::Tensor& rows, const ExpertExchange& exchange) {
-  const auto travel = c10::make_intrusive<RowsTravel>(exchange.group, exchange.sent, exchange.received);
+PendingTokens rows_to_experts(const torch::Tensor& rows, const ExpertExchange& exchange) {
+  const auto travel = c10::make_intrusive<TokenExchange>(exchange.group, exchange.sent, exchange.received);
   if (!planted("rows-stay-by-rank")) {
     travel->order = exchange.by_expert;
     travel->back = exchange.by_rank;
@@ -151,8 +152,8 @@ RowsUnderWay rows_to_experts(const torch::Tensor& rows, const ExpertExchange& ex
   return {Depart::apply(rows, travel), travel};
 }
 
-RowsUnderWay rows_from_experts(const torch::Tensor& rows, const ExpertExchange& exchange) {
-  const auto travel = c10::make_intrusive<RowsTravel>(exchange.group, exchange.received, exchange.sent);
+PendingTokens rows_from_experts(const torch::Tensor& rows, const ExpertExchange& exchange) {
+  const auto travel = c10::make_intrusive<TokenExchange>(exchange.group, exchange.received, exchange.sent);
   const torch::Tensor by_rank =
       planted("rows-stay-by-rank") ? rows : Permute::apply(rows, exchange.by_rank, exchange.by_expert);
   return {Depart::apply(by_rank, travel), travel};

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group.h"
-#include "gantry/core/cut.h"
+#include "gantry/core/shard_spec.h"
 #include "gantry/nn/dispatch.h"
 #include "gantry/tensors/tensor.h"
 
@@ -25,16 +25,16 @@ struct ExpertExchange {
 ExpertExchange agree_on_rows(ProcessGroup& group, const std::vector<std::int64_t>& counts,
                              const std::vector<Range>& held, torch::Device device);
 
-struct RowsTravel;
+struct TokenExchange;
 
 // Rows under way. What is computed between the call that sent them and wait() hides how long they travel. In the
 // backward their gradients leave with wait()'s, and are waited for behind what hangs on those computations.
-class RowsUnderWay {
+class PendingTokens {
  public:
-  RowsUnderWay(torch::Tensor ticket, c10::intrusive_ptr<RowsTravel> travel) noexcept;
-  RowsUnderWay(RowsUnderWay&& other) noexcept;
-  RowsUnderWay& operator=(RowsUnderWay&& other) noexcept;
-  ~RowsUnderWay();
+  PendingTokens(torch::Tensor ticket, c10::intrusive_ptr<TokenExchange> travel) noexcept;
+  PendingTokens(PendingTokens&& other) noexcept;
+  PendingTokens& operator=(PendingTokens&& other) noexcept;
+  ~PendingTokens();
   // The rows, once.
   torch::Tensor wait();
   // No numbers: the departure's place in the graph, which may be cut there.
@@ -43,19 +43,19 @@ class RowsUnderWay {
 
  private:
   torch::Tensor ticket_;
-  c10::intrusive_ptr<RowsTravel> travel_;
+  c10::intrusive_ptr<TokenExchange> travel_;
 };
 
 // rows [rows here, size], sorted by expert -> [rows of this rank's experts, size], and back. Both are collective over
 // the group in forward and backward, also where nothing travels.
-RowsUnderWay rows_to_experts(const torch::Tensor& rows, const ExpertExchange& exchange);
-RowsUnderWay rows_from_experts(const torch::Tensor& rows, const ExpertExchange& exchange);
+PendingTokens rows_to_experts(const torch::Tensor& rows, const ExpertExchange& exchange);
+PendingTokens rows_from_experts(const torch::Tensor& rows, const ExpertExchange& exchange);
 
 // What a forward of experts knows between its steps.
-struct ExpertJourney {
+struct DispatchedExperts {
   Dispatch dispatch;
   ExpertExchange exchange;
-  RowsUnderWay rows;
+  PendingTokens rows;
   std::vector<std::int64_t> shape;  // of the tokens
 };
 

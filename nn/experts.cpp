@@ -64,7 +64,7 @@ Placements ExpertsImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   Placements placements = split_of(style_, options.shape, axes.axes());
   for (const auto& [parameter, adapter] : adapters_)
     placements.merge(split_of_stack_adapter(parameter, style_, options.shape, axes.axes()));
-  cut_parameters(*this, placements, axes);
+  shard_parameters(*this, placements, axes);
   if (style_.partitioned) held_ = partition(options.shape.experts, 1, axes.ranks());
   return placements;
 }
@@ -103,8 +103,8 @@ torch::Tensor ExpertsImpl::projected(const torch::Tensor& rows, const std::strin
   const torch::Tensor made = grouped_linear(rows, weight, counts);
   const auto adapter = adapters_.find(parameter);
   if (adapter == adapters_.end()) return made;
-  const auto used = [&](const torch::Tensor& factor, bool is_whole) {
-    const bool sums = is_whole && group_ && !style_.partitioned && style_.gradient_sum == GradientSum::kInBackward;
+  const auto used = [&](const torch::Tensor& factor, bool is_full) {
+    const bool sums = is_full && group_ && !style_.partitioned && style_.gradient_sum == GradientSum::kInBackward;
     return sums ? copy_to_group(factor, *group_) : factor;
   };
   const bool by_columns = parameter == "gate_up_proj";
@@ -141,25 +141,26 @@ bool ExpertsImpl::travels() const {
 }
 
 // Each rank computes the rows of its own experts, of all ranks' tokens.
-std::shared_ptr<ExpertJourney> ExpertsImpl::depart(const torch::Tensor& tokens, const Routing& routing) {
+std::shared_ptr<DispatchedExperts> ExpertsImpl::depart(const torch::Tensor& tokens, const Routing& routing) {
   const torch::Tensor ids = routing.ids.reshape({-1, routing.ids.size(-1)});
   dropped_ += ids.numel();
   Dispatch dispatch = dispatch_by_expert(ids, options.shape.experts);
   ExpertExchange exchange = agree_on_rows(*group_, dispatch.counts, held_, tokens.device());
   const torch::Tensor rows = rows_by_expert(tokens.reshape({-1, tokens.size(-1)}), dispatch);
-  RowsUnderWay going = rows_to_experts(rows, exchange);
-  return std::make_shared<ExpertJourney>(
-      ExpertJourney{std::move(dispatch), std::move(exchange), std::move(going), tokens.sizes().vec()});
+  PendingTokens going = rows_to_experts(rows, exchange);
+  return std::make_shared<DispatchedExperts>(
+      DispatchedExperts{std::move(dispatch), std::move(exchange), std::move(going), tokens.sizes().vec()});
 }
 
-void ExpertsImpl::turn(ExpertJourney& journey) {
-  const torch::Tensor made = computed(journey.rows.wait(), down_proj_bias, journey.exchange.counts);
-  journey.rows = rows_from_experts(made, journey.exchange);
+void ExpertsImpl::turn(DispatchedExperts& dispatched) {
+  const torch::Tensor made = computed(dispatched.rows.wait(), down_proj_bias, dispatched.exchange.counts);
+  dispatched.rows = rows_from_experts(made, dispatched.exchange);
 }
 
-torch::Tensor ExpertsImpl::arrive(ExpertJourney& journey, const torch::Tensor& weights) {
-  const torch::Tensor made = journey.rows.wait(), by_token = weights.reshape({-1, weights.size(-1)});
-  return observed(*this, combined_rows(made, by_token.to(made.scalar_type()), journey.dispatch).view(journey.shape));
+torch::Tensor ExpertsImpl::arrive(DispatchedExperts& dispatched, const torch::Tensor& weights) {
+  const torch::Tensor made = dispatched.rows.wait(), by_token = weights.reshape({-1, weights.size(-1)});
+  return observed(*this,
+                  combined_rows(made, by_token.to(made.scalar_type()), dispatched.dispatch).view(dispatched.shape));
 }
 
 // The same with all tokens on every rank, where rows of other ranks' experts are zero.
@@ -186,9 +187,9 @@ torch::Tensor ExpertsImpl::by_gathering(const torch::Tensor& tokens, const Routi
 
 torch::Tensor ExpertsImpl::forward(const torch::Tensor& tokens, const Routing& routing) {
   if (travels()) {
-    const auto journey = depart(tokens, routing);
-    turn(*journey);
-    return arrive(*journey, routing.weights);
+    const auto dispatched = depart(tokens, routing);
+    turn(*dispatched);
+    return arrive(*dispatched, routing.weights);
   }
   const bool gathers = style_.partitioned && group_;
   return observed(*this, gathers ? by_gathering(tokens, routing) : over_width(tokens, routing));

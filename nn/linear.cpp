@@ -18,7 +18,7 @@
 namespace gantry::nn {
 namespace {
 
-Sizes sizes_along(const Cut& placement, const ProcessGroup& group) {
+Sizes sizes_along(const ShardSpec& placement, const ProcessGroup& group) {
   Sizes sizes;
   for (int rank = 0; rank < group.size(); ++rank) sizes.push_back(placement.local_size(rank));
   return sizes;
@@ -169,18 +169,18 @@ torch::Tensor LinearImpl::forward_row(const Row& row, const torch::Tensor& input
 std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vector<Linear>& layers) {
   std::vector<LinearWeight> weights;
   std::vector<std::size_t> first_of_layer = {0};
-  bool gathers = false, alike = true;
+  bool gathers = false, same = true;
   for (const auto& layer : layers) {
     const auto* column = layer->style_ ? std::get_if<Column>(&*layer->style_) : nullptr;
     const auto* row = layer->style_ ? std::get_if<Row>(&*layer->style_) : nullptr;
     const auto* first = layers.front()->style_ ? std::get_if<Column>(&*layers.front()->style_) : nullptr;
     gathers = gathers || (column && column->gather_output);
-    alike = alike && !row && (column != nullptr) == (first != nullptr) && (!column || column->input == first->input);
+    same = same && !row && (column != nullptr) == (first != nullptr) && (!column || column->input == first->input);
     for (auto& reader : layer->readers_of_input()) weights.push_back(std::move(reader));
     first_of_layer.push_back(weights.size());
   }
   std::vector<torch::Tensor> outputs;
-  if (!alike || gathers) {
+  if (!same || gathers) {
     for (auto layer : layers) outputs.push_back(layer(input));
     return outputs;
   }
@@ -232,7 +232,7 @@ Placements LinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   }
   if (column && column->gather_output && weight_placement_.overlaps())
     throw ConfigError({"", "the output of heads that ranks share can't be gathered", "gather_output false", ""});
-  cut_parameters(*this, placements, axes);
+  shard_parameters(*this, placements, axes);
   return placements;
 }
 

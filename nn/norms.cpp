@@ -54,29 +54,30 @@ torch::Tensor RmsNormImpl::forward(const torch::Tensor& input) {
                   at::rms_norm(input.to(wide), {size_}, used(weight).to(wide) + 1, eps_).to(input.scalar_type()));
 }
 
-CutNormImpl::CutNormImpl(const char* name, std::vector<std::int64_t> shape) : name_(name), shape_(std::move(shape)) {
+ShardedNormImpl::ShardedNormImpl(const char* name, std::vector<std::int64_t> shape)
+    : name_(name), shape_(std::move(shape)) {
   weight = register_parameter("weight", torch::empty(shape_));
   torch::nn::init::ones_(weight);
 }
 
-Placements CutNormImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
+Placements ShardedNormImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   const auto* column = std::get_if<Column>(&style);
   if (!column) refuse_style(name_, style, "Column{}");
   group_ = &axes.group();
   gradient_sum_ = column->gradient_sum;
   const Placements placements = split_parameters({{"weight", shape_}}, style, axes);
   cut_ = cut_of(placements, "weight");
-  cut_parameters(*this, placements, axes);
+  shard_parameters(*this, placements, axes);
   return placements;
 }
 
-torch::Tensor CutNormImpl::used_weight() const {
+torch::Tensor ShardedNormImpl::used_weight() const {
   if (!cut_.sharded() || gradient_sum_ != GradientSum::kInBackward) return weight;
   return with_summed_overlaps(weight, cut_, *group_);
 }
 
 SplitRmsNormImpl::SplitRmsNormImpl(std::int64_t size, double eps)
-    : CutNormImpl("a SplitRmsNorm", {size}), size_(size), eps_(eps) {}
+    : ShardedNormImpl("a SplitRmsNorm", {size}), size_(size), eps_(eps) {}
 
 torch::Tensor SplitRmsNormImpl::owned(const torch::Tensor& features) const {
   if (!cut().overlaps()) return features;
@@ -101,7 +102,7 @@ torch::Tensor SplitRmsNormImpl::forward(const torch::Tensor& input) {
 }
 
 HeadsLayerNormImpl::HeadsLayerNormImpl(std::int64_t heads, std::int64_t size, double eps)
-    : CutNormImpl("a HeadsLayerNorm", {heads, size}), size_(size), eps_(eps) {}
+    : ShardedNormImpl("a HeadsLayerNorm", {heads, size}), size_(size), eps_(eps) {}
 
 torch::Tensor HeadsLayerNormImpl::forward(const torch::Tensor& input) {
   const torch::ScalarType wide = at::promote_types(input.scalar_type(), torch::kFloat32);

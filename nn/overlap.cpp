@@ -11,14 +11,15 @@ using torch::autograd::variable_list;
 
 struct SummedOverlaps : torch::autograd::Function<SummedOverlaps> {
   // `placement` is the module's, which outlives the graph as its group does.
-  static Variable forward(AutogradContext* context, const Variable& local, const Cut* placement, ProcessGroup* group) {
+  static Variable forward(AutogradContext* context, const Variable& local, const ShardSpec* placement,
+                          ProcessGroup* group) {
     context->saved_data["placement"] = reinterpret_cast<std::int64_t>(placement);
     context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
     return local.view_as(local);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     torch::Tensor sum = gradients[0].clone(at::MemoryFormat::Contiguous);
-    sum_overlaps(sum, *reinterpret_cast<const Cut*>(context->saved_data["placement"].toInt()),
+    sum_overlaps(sum, *reinterpret_cast<const ShardSpec*>(context->saved_data["placement"].toInt()),
                  *reinterpret_cast<ProcessGroup*>(context->saved_data["group"].toInt()));
     return {sum, {}, {}};
   }
@@ -26,7 +27,7 @@ struct SummedOverlaps : torch::autograd::Function<SummedOverlaps> {
 
 }  // namespace
 
-void sum_overlaps(torch::Tensor& local, const Cut& placement, ProcessGroup& group) {
+void sum_overlaps(torch::Tensor& local, const ShardSpec& placement, ProcessGroup& group) {
   if (!placement.overlaps()) return;
   const torch::NoGradGuard no_grad;
   const auto ranges = placement.ranges(group.rank());
@@ -47,7 +48,7 @@ void sum_overlaps(torch::Tensor& local, const Cut& placement, ProcessGroup& grou
   each_range([](torch::Tensor& mine, torch::Tensor& there) { mine.copy_(there); });
 }
 
-torch::Tensor with_summed_overlaps(const torch::Tensor& local, const Cut& placement, ProcessGroup& group) {
+torch::Tensor with_summed_overlaps(const torch::Tensor& local, const ShardSpec& placement, ProcessGroup& group) {
   return placement.overlaps() ? SummedOverlaps::apply(local, &placement, &group) : local;
 }
 

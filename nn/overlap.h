@@ -9,9 +9,9 @@ namespace gantry {
 
 // `local` is this rank's ranges of a tensor along placement.dim; elements that several ranks hold get the sum of
 // theirs, the same bits on each. Collective over the group.
-void sum_overlaps(torch::Tensor& local, const Cut& placement, ProcessGroup& group);
+void sum_overlaps(torch::Tensor& local, const ShardSpec& placement, ProcessGroup& group);
 
 // Forward: identity. Backward: sum_overlaps. `placement` and `group` outlive the graph. Collective in the backward.
-torch::Tensor with_summed_overlaps(const torch::Tensor& local, const Cut& placement, ProcessGroup& group);
+torch::Tensor with_summed_overlaps(const torch::Tensor& local, const ShardSpec& placement, ProcessGroup& group);
 
 }  // namespace gantry

@@ -61,8 +61,8 @@ AttentionBlock block_of(const torch::Tensor& query, const torch::Tensor& both, s
 
 // A sink takes its part of each softmax, once behind all blocks.
 void add_sinks(AttentionSums& sums, const torch::Tensor& sinks) {
-  const torch::Tensor beside = sinks.to(sums.lse.scalar_type()).view({1, -1, 1});
-  const torch::Tensor all = at::logaddexp(sums.lse, beside);
+  const torch::Tensor extra = sinks.to(sums.lse.scalar_type()).view({1, -1, 1});
+  const torch::Tensor all = at::logaddexp(sums.lse, extra);
   sums.out.mul_((sums.lse - all).exp().unsqueeze(-1));
   sums.lse = all;
 }
@@ -116,7 +116,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     torch::Tensor of_sinks;
     if (sinks.defined())
       of_sinks = -((sinks.to(sums.lse.scalar_type()).view({1, -1, 1}) - sums.lse).exp() * given.own)
-                      .sum({0, 2})
+                      .sum(at::IntArrayRef{0, 2})
                       .to(sinks.scalar_type());
     const auto type = query.scalar_type();
     return {of_query.to(type),

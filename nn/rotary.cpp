@@ -63,7 +63,7 @@ torch::Tensor llama3_frequencies(const RotaryOptions& options) {
 }
 
 // The pair of features that turns so often in the original positions.
-double pair_turning(double times, const RotaryOptions& options) {
+double pair_rotation(double times, const RotaryOptions& options) {
   const auto original = static_cast<double>(options.original_positions);
   return static_cast<double>(options.rotated) * std::log(original / (times * 2 * std::numbers::pi)) /
          (2 * std::log(options.theta));
@@ -71,7 +71,7 @@ double pair_turning(double times, const RotaryOptions& options) {
 
 torch::Tensor yarn_frequencies(const RotaryOptions& options) {
   const torch::Tensor plain = plain_frequencies(options.rotated, options.theta);
-  double low = pair_turning(options.beta_fast, options), high = pair_turning(options.beta_slow, options);
+  double low = pair_rotation(options.beta_fast, options), high = pair_rotation(options.beta_slow, options);
   if (options.truncate) {
     low = std::floor(low);
     high = std::ceil(high);

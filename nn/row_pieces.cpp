@@ -30,23 +30,23 @@ bool goes_in_pieces(const torch::Tensor& tensor, std::optional<int> dim, const P
   return !dim || c10::maybe_wrap_dim(*dim, tensor.dim()) < tensor.dim() - 1;
 }
 
-CutPieces::CutPieces(Sizes sizes, std::int64_t dim, int pieces) : sizes_(std::move(sizes)), dim_(dim) {
+RowChunks::RowChunks(Sizes sizes, std::int64_t dim, int pieces) : sizes_(std::move(sizes)), dim_(dim) {
   const std::int64_t longest = *std::max_element(sizes_.begin(), sizes_.end());
   count_ = static_cast<int>(std::clamp<std::int64_t>(pieces, 1, std::max<std::int64_t>(longest, 1)));
 }
 
-Range CutPieces::range(int rank, int piece) const {
+Range RowChunks::range(int rank, int piece) const {
   const std::int64_t size = sizes_[rank];
   return {size * piece / count_, size * (piece + 1) / count_};
 }
 
-Sizes CutPieces::sizes(int piece) const {
+Sizes RowChunks::sizes(int piece) const {
   Sizes sizes;
   for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) sizes.push_back(range(rank, piece).size());
   return sizes;
 }
 
-torch::Tensor CutPieces::of_whole(const torch::Tensor& whole, int piece) const {
+torch::Tensor RowChunks::of_whole(const torch::Tensor& whole, int piece) const {
   std::vector<torch::Tensor> parts;
   std::int64_t begin = 0;
   for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
@@ -57,12 +57,12 @@ torch::Tensor CutPieces::of_whole(const torch::Tensor& whole, int piece) const {
   return at::cat(parts).contiguous();
 }
 
-torch::Tensor CutPieces::of_part(const torch::Tensor& part, int rank, int piece) const {
+torch::Tensor RowChunks::of_part(const torch::Tensor& part, int rank, int piece) const {
   const Range of_rank = range(rank, piece);
   return with_dim_first(part.narrow(dim_, of_rank.begin, of_rank.size()), dim_);
 }
 
-void CutPieces::place_in_whole(const torch::Tensor& whole, int piece, const torch::Tensor& values) const {
+void RowChunks::place_in_whole(const torch::Tensor& whole, int piece, const torch::Tensor& values) const {
   const int place = planted("pieces-in-the-first-place") ? 0 : piece;
   std::int64_t begin = 0, from = 0;
   for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
@@ -73,7 +73,7 @@ void CutPieces::place_in_whole(const torch::Tensor& whole, int piece, const torc
   }
 }
 
-void CutPieces::place_in_part(const torch::Tensor& part, int rank, int piece, const torch::Tensor& values) const {
+void RowChunks::place_in_part(const torch::Tensor& part, int rank, int piece, const torch::Tensor& values) const {
   const Range of_rank = range(rank, piece);
   part.narrow(dim_, of_rank.begin, of_rank.size()).copy_(values.movedim(0, dim_));
 }

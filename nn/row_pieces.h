@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group.h"
-#include "gantry/core/cut.h"
+#include "gantry/core/shard_spec.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
@@ -16,11 +16,11 @@ namespace gantry::nn {
 bool goes_in_pieces(const torch::Tensor& tensor, std::optional<int> dim, const ProcessGroup& group);
 
 // A dim of which ranks hold parts, in pieces: each has something of every rank's part, in rank order.
-class CutPieces {
+class RowChunks {
  public:
   // `sizes`: of the ranks' parts. As many pieces as asked for, or as the longest part has entries where those are
   // fewer.
-  CutPieces(Sizes sizes, std::int64_t dim, int pieces);
+  RowChunks(Sizes sizes, std::int64_t dim, int pieces);
 
   int count() const { return count_; }
   std::int64_t dim() const { return dim_; }
@@ -47,7 +47,7 @@ class ArrivingPieces {
   // Starts all of them. Collective over the group.
   ArrivingPieces(ProcessGroup& group, const torch::Tensor& part, std::int64_t dim, Sizes sizes, int pieces);
 
-  const CutPieces& cut() const { return cut_; }
+  const RowChunks& cut() const { return cut_; }
   // Waits for a piece, places it in whole(), and gives it, with the dim first. Once each.
   torch::Tensor take(int piece);
   // Whole after the last one was taken.
@@ -58,7 +58,7 @@ class ArrivingPieces {
     torch::Tensor sent, received;
     Work work;
   };
-  const CutPieces cut_;
+  const RowChunks cut_;
   torch::Tensor whole_;
   std::vector<Piece> pieces_;
 };

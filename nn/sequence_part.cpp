@@ -15,7 +15,7 @@ std::vector<std::int64_t> SequencePart::sizes_of_exchanging() const {
   return {first, first + exchanging->size()};
 }
 
-torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceCut& cut) {
+torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceShard& cut) {
   const torch::Tensor all = all_gather_along(group, entry, 1, cut.sizes());
   return all.index_select(1, torch::tensor(cut.inverse(), torch::TensorOptions(torch::kInt64).device(all.device())));
 }

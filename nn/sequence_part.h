@@ -27,7 +27,7 @@ struct CachedTokens {
 // One microbatch's. Masks and documents are small beside activations: each rank has those of whole sequences, and so
 // knows what any token may see without asking.
 struct SequencePart {
-  SequenceCut cut;
+  SequenceShard cut;
   ContextMethod method = ContextMethod::kAllGather;
   ProcessGroup* group = nullptr;  // of the ranks that share the sequence; not owned
   // Of those among them that exchange heads, by Ulysses and by ulysses_ring; not owned.
@@ -53,7 +53,7 @@ struct SequencePart {
 
 // Of an entry [samples, tokens here, ...] of every rank: all tokens, in order. Collective over the ranks that share the
 // sequence.
-torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceCut& cut);
+torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceShard& cut);
 
 // The same for activations that all ranks go on with: gradients of a rank's own tokens are summed over the ranks.
 torch::Tensor joined(const torch::Tensor& hidden, const SequencePart& part);

@@ -17,7 +17,7 @@ ShardAxes::ShardAxes(const ProcessGroupMesh& mesh, const std::vector<std::string
       if (std::ranges::count(names, axis.name) > 0 && std::ranges::count(axes_, axis) == 0) axes_.push_back(axis);
 }
 
-Cut ShardAxes::over(Cut cut) const {
+ShardSpec ShardAxes::over(ShardSpec cut) const {
   cut.axes = axes_;
   return cut;
 }

@@ -25,15 +25,15 @@ Placements split_parameters(const std::map<std::string, Shape>& shapes, const Sh
   return placements;
 }
 
-Cut cut_of(const Placements& placements, const std::string& name) {
+ShardSpec cut_of(const Placements& placements, const std::string& name) {
   const auto found = placements.find(name);
   return found == placements.end() || found->second.cuts.empty() ? replicate() : found->second.cuts.front();
 }
 
-void cut_parameters(torch::nn::Module& module, const Placements& placements, const ShardAxes& axes) {
+void shard_parameters(torch::nn::Module& module, const Placements& placements, const ShardAxes& axes) {
   for (auto& item : module.named_parameters(/*recurse=*/false))
     if (const auto split = placements.find(item.key()); split != placements.end())
-      for (const Cut& cut : split->second.cuts) shard_tensor(item.value(), cut, axes.rank());
+      for (const ShardSpec& cut : split->second.cuts) shard_tensor(item.value(), cut, axes.rank());
 }
 
 void set_global_names(torch::nn::Module& root) {

@@ -13,7 +13,7 @@ namespace gantry::nn {
 namespace {
 
 Range words_of(const Linear& head) {
-  const Cut& cut = head->weight_placement();
+  const ShardSpec& cut = head->weight_placement();
   return cut.sharded() ? cut.ranges(head->group()->rank()).front() : Range{0, head->options.out_features()};
 }
 

@@ -235,8 +235,8 @@ TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, i
     of_list->settings_.sequence = settings_.sequence->streams.at(list);
     known.stage = of_list;
   }
-  ForwardReport unheard;
-  ForwardReport& report = known.report ? *known.report : unheard;
+  ForwardReport unreported;
+  ForwardReport& report = known.report ? *known.report : unreported;
   report.ran_layers = true;
   const int first = first_of(list);
   WatchedBackwards backwards(known.watch);

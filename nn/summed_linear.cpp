@@ -48,7 +48,7 @@ torch::Tensor sum_of_all(const torch::Tensor& part, const torch::Tensor& weight,
 }
 
 torch::Tensor own_part_of_sum(const torch::Tensor& part, const torch::Tensor& weight, ProcessGroup& group,
-                              const CutPieces& cut) {
+                              const RowChunks& cut) {
   std::vector<PendingSum> sums;
   for (int piece = 0; piece < cut.count(); ++piece) {
     PendingSum& one = sums.emplace_back();
@@ -79,7 +79,7 @@ struct SummedLinear : torch::autograd::Function<SummedLinear> {
     context->saved_data["pieces"] = pieces;
     context->saved_data["store"] = reinterpret_cast<std::int64_t>(forward_now().weight_gradients);
     if (dim == kNotScattered) return sum_of_all(part, weight, *group, static_cast<int>(pieces));
-    const CutPieces cut(partition_sizes(part.size(dim), *group), dim, static_cast<int>(pieces));
+    const RowChunks cut(partition_sizes(part.size(dim), *group), dim, static_cast<int>(pieces));
     return own_part_of_sum(part, weight, *group, cut);
   }
 

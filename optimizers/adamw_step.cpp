@@ -16,7 +16,7 @@ namespace {
 
 // The host's fused kernel steps whole vectors, and what is left of a tensor one by one, with other bits. What ranks
 // hold of a tensor ends elsewhere in each layout, so the ends are stepped as vectors too, in a line of their own.
-class Tails {
+class RemainderElements {
  public:
   // Each of `lists` has a tensor for each parameter, or none at all; afterwards the tensors without their ends, and the
   // ends behind them.
@@ -79,7 +79,7 @@ void step_by_adamw(const std::vector<torch::Tensor>& parameters, OptimizerStates
         torch::full({}, static_cast<float>(state.step()), torch::dtype(torch::kFloat32).device(parameter.device())));
   }
   if (stepped.empty()) return;
-  Tails tails;
+  RemainderElements tails;
   if (!stepped.front().is_cuda()) tails.take({&stepped, &gradients, &averages, &squares, &largest}, steps);
   std::optional<torch::Tensor> divisor;
   if (factor != 1 && !planted("step-forgets-to-clip"))

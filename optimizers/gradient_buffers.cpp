@@ -31,7 +31,7 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
 
 // --- Which parameters take part ---
 
-void GradientBuffers::bring_in() {
+void GradientBuffers::add_parameters() {
   std::vector<std::size_t> fresh;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].tensor.requires_grad() || steps(i)) continue;
@@ -97,7 +97,7 @@ bool GradientBuffers::show_gradients() {
 
 bool GradientBuffers::begin_accumulation() {
   release_buckets();
-  bring_in();
+  add_parameters();
   // An optimizer's own zero_grad sets gradients to none: that means zero.
   const bool removed = show_gradients() && !zeroed_;
   if (removed) zero();
@@ -120,7 +120,7 @@ void GradientBuffers::take_over() {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> added;
   for (const auto& parameter : parameters_) added.push_back(parameter.tensor.grad());
-  bring_in();
+  add_parameters();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!trained(i) || added[i].is_same(member_of(i).gradient)) continue;
     // What was removed is zero; what was left in the bucket is of an earlier backward.
@@ -312,7 +312,7 @@ Placement GradientBuffers::make_stepped_placement(std::size_t parameter) const {
   Placement placement = parameters_[parameter].placement;
   if (!sharded(parameter)) return placement;
   const auto& replicas = bucket_of(parameter).kind.replicas;
-  Cut cut = shard_rows(1, {});
+  ShardSpec cut = shard_rows(1, {});
   for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, as the group counts its ranks
     if (std::find(replicas.begin(), replicas.end(), axis.name) != replicas.end()) cut.axes.push_back(axis);
   Segment segment{{0, parameters_[parameter].tensor.numel()}, {}};

@@ -50,7 +50,7 @@ class GradientBuffers {
   // there are any. True where somebody else has removed gradients that were not zero.
   bool begin_accumulation();
   // Brings in parameters that have come to require a gradient. Called before each backward of a step.
-  void bring_in();
+  void add_parameters();
   // Takes over the gradients of a loop whose backwards nobody announced: of parameters that came to require one, and
   // those that a zero_grad of the user's had removed before. Before sync(), with ZeRO 0 or 1.
   void take_over();

@@ -53,10 +53,10 @@ MasterParameters::MasterParameters(torch::optim::Optimizer& optimizer, GradientB
       is_low_(gradients.parameters().size()),
       wholes_(gradients.parameters().size()) {
   for (const auto& held : gradients.parameters()) masters_.push_back(held.tensor);
-  bring_in();
+  add_parameters();
 }
 
-void MasterParameters::bring_in() {
+void MasterParameters::add_parameters() {
   std::vector<std::size_t> fresh;
   for (std::size_t i = 0; i < masters_.size(); ++i)
     if (!made_[i] && gradients_.trained(i)) fresh.push_back(i);
@@ -75,7 +75,7 @@ void MasterParameters::bring_in() {
 
 void MasterParameters::make_masters(const std::vector<std::size_t>& parameters) {
   const Units units = units_of(optimizer_);
-  std::vector<WholeUnits::Item> items;
+  std::vector<GatheredUnits::Item> items;
   std::vector<std::size_t> wholes;
   for (const std::size_t i : parameters) {
     const torch::Tensor& parameter = gradients_.parameters()[i].tensor;
@@ -95,7 +95,7 @@ void MasterParameters::make_masters(const std::vector<std::size_t>& parameters) 
   }
   if (wholes.empty()) return;
   const std::size_t first = units_.add(std::move(items));
-  std::vector<WholeUnits::Move> moves;
+  std::vector<GatheredUnits::Move> moves;
   for (std::size_t k = 0; k < wholes.size(); ++k) {
     const std::size_t i = wholes[k];
     wholes_[i] = first + k;
@@ -108,12 +108,12 @@ void MasterParameters::make_masters(const std::vector<std::size_t>& parameters) 
   for (const std::size_t i : wholes) masters_[i].requires_grad_();
 }
 
-WholeUnits::Move MasterParameters::move(std::size_t parameter, torch::Tensor part, torch::Tensor whole) const {
+GatheredUnits::Move MasterParameters::move(std::size_t parameter, torch::Tensor part, torch::Tensor whole) const {
   return {.item = *wholes_[parameter], .part = std::move(part), .whole = std::move(whole)};
 }
 
 Placement MasterParameters::placement(std::size_t parameter) const {
-  return is_whole(parameter) ? units_.held_placement(*wholes_[parameter]) : gradients_.stepped_placement(parameter);
+  return is_full(parameter) ? units_.held_placement(*wholes_[parameter]) : gradients_.stepped_placement(parameter);
 }
 
 void MasterParameters::loaded() { stale_ = Stale::kWholes; }
@@ -126,11 +126,11 @@ void MasterParameters::fill() {
 
 void MasterParameters::copy_from_parameters() {
   const torch::NoGradGuard no_grad;
-  std::vector<WholeUnits::Move> moves;
+  std::vector<GatheredUnits::Move> moves;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     if (!made_[i]) continue;
-    const bool is_stale = is_low_[i] ? stale_ == Stale::kCopies && gradients_.has_values(i) : is_whole(i);
-    if (is_stale && is_whole(i))
+    const bool is_stale = is_low_[i] ? stale_ == Stale::kCopies && gradients_.has_values(i) : is_full(i);
+    if (is_stale && is_full(i))
       moves.push_back(move(i, gradients_.owned_values(i), masters_[i].detach()));
     else if (is_stale)
       masters_[i].copy_(gradients_.owned_values(i).view_as(masters_[i]));
@@ -141,13 +141,13 @@ void MasterParameters::copy_from_parameters() {
 void MasterParameters::before_step() {
   if (stale_ != Stale::kNone) copy_from_parameters();
   stale_ = Stale::kNone;
-  std::vector<WholeUnits::Move> moves;
+  std::vector<GatheredUnits::Move> moves;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     if (!made_[i]) continue;
     torch::Tensor& gradient = masters_[i].mutable_grad();
     if (!gradients_.steps(i)) {
       gradient.reset();
-    } else if (is_whole(i)) {
+    } else if (is_full(i)) {
       gradient = torch::empty_like(masters_[i]).detach();
       moves.push_back(move(i, gradients_.owned_gradient(i), gradient));
     } else {
@@ -163,9 +163,9 @@ void MasterParameters::write_values(std::size_t parameter, torch::Tensor& values
 
 void MasterParameters::after_step() {
   const torch::NoGradGuard no_grad;
-  std::vector<WholeUnits::Move> moves;
+  std::vector<GatheredUnits::Move> moves;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
-    if (is_whole(i)) {
+    if (is_full(i)) {
       moves.push_back(move(i, gradients_.owned_values(i), masters_[i]));
       masters_[i].mutable_grad().reset();  // its memory is the step's
     } else if (is_low_[i] && gradients_.has_values(i)) {

@@ -1,9 +1,9 @@
 // What the optimizer steps in place of the model's parameters where the two differ: float32 copies of bfloat16 and
 // float16 parameters; under ZeRO the range of each that this replica steps; and where an optimizer must see rows or
-// matrices that ranks hold parts of, the whole on one of them (WholeUnits). One tensor for each held parameter, which
-// takes its place in the optimizer's groups; empty where another rank steps it all. It is flat where the optimizer
-// treats elements alike, so that any such optimizer works on it unchanged, and else of the shape that its placement
-// leaves.
+// matrices that ranks hold parts of, the whole on one of them (GatheredUnits). One tensor for each held parameter,
+// which takes its place in the optimizer's groups; empty where another rank steps it all. It is flat where the
+// optimizer treats elements alike, so that any such optimizer works on it unchanged, and else of the shape that its
+// placement leaves.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "gantry/optimizers/gathered_units.h"
 #include "gantry/optimizers/gradient_buffers.h"
-#include "gantry/optimizers/whole_units.h"
 
 namespace gantry {
 
@@ -28,7 +28,7 @@ class MasterParameters {
 
   // These three are collective as the constructor is.
   // Makes masters of parameters that were brought in since.
-  void bring_in();
+  void add_parameters();
   // Gives the masters their gradients; before the first step masters that are copies are filled, so that weights may be
   // loaded after boosting.
   void before_step();
@@ -41,7 +41,7 @@ class MasterParameters {
   bool is_copy(std::size_t parameter) const { return is_low_[parameter]; }  // float32 of a lower precision
   // A copy of what this rank holds of the parameter, whose values are the master's, rounded.
   bool has_values(std::size_t parameter) const {
-    return made_[parameter] && is_low_[parameter] && !is_whole(parameter) && stale_ != Stale::kWholes;
+    return made_[parameter] && is_low_[parameter] && !is_full(parameter) && stale_ != Stale::kWholes;
   }
   void write_values(std::size_t parameter, torch::Tensor& values) const;
   // Masters of lower precisions hold loaded values from here on; wholes take the parameters' before the next step.
@@ -56,14 +56,14 @@ class MasterParameters {
   enum class Stale { kNone, kWholes, kCopies };
 
   void make_masters(const std::vector<std::size_t>& parameters);
-  bool is_whole(std::size_t parameter) const { return wholes_[parameter].has_value(); }
-  WholeUnits::Move move(std::size_t parameter, torch::Tensor part, torch::Tensor whole) const;
+  bool is_full(std::size_t parameter) const { return wholes_[parameter].has_value(); }
+  GatheredUnits::Move move(std::size_t parameter, torch::Tensor part, torch::Tensor whole) const;
   void copy_from_parameters();
 
   torch::optim::Optimizer& optimizer_;
   GradientBuffers& gradients_;
   Coordinates coordinates_;
-  WholeUnits units_;
+  GatheredUnits units_;
   std::vector<torch::Tensor> masters_;  // a parameter that never required a gradient stands for itself
   std::vector<bool> made_, is_low_;
   std::vector<std::optional<std::size_t>> wholes_;  // by parameter: its number in units_

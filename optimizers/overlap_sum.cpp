@@ -9,7 +9,7 @@ namespace gantry {
 
 void sum_overlaps(torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
   for (std::size_t i = 0; i < placement.cuts.size(); ++i) {
-    const Cut& cut = placement.cuts[i];
+    const ShardSpec& cut = placement.cuts[i];
     if (!cut.overlaps()) continue;
     if (placement.is_cut_again(i))
       throw InternalError({placement.name, "is cut further where ranks share elements", "one cut of that dim", ""});

@@ -93,7 +93,7 @@ ParameterShards::Holders ParameterShards::make_holders(axis::View view, const Vi
 void ParameterShards::make_member(const HeldTensor& parameter) {
   Member member{.shard = parameter, .whole = parameter, .parts = {}};
   Placement& without = member.whole.placement;
-  const Cut cut = without.cuts.back();
+  const ShardSpec cut = without.cuts.back();
   without.cuts.pop_back();
   const std::int64_t rows = elements_of(without.local_shape(mesh_.coordinates())) / cut.row;
   for (int part = 0; part < holders_.at(without.view).rows.parts; ++part) {
@@ -122,10 +122,10 @@ void ParameterShards::make_unit(const std::vector<std::size_t>& parameters) {
   for (std::size_t i = 0; i < parameters.size(); ++i) members_[parameters[i]].shard.tensor = units_.back()->shard(i);
 }
 
-void ParameterShards::give_up_rows(const OtherHolder& other) {
+void ParameterShards::release_shard(const OtherHolder& other) {
   for (std::size_t unit = 0; unit < units_.size(); ++unit)
     if (units_[unit]->has_rows() && std::ranges::all_of(parameters_of_[unit], other.has))
-      units_[unit]->give_up_rows([this, unit, write = other.write] {
+      units_[unit]->release_shard([this, unit, write = other.write] {
         for (const std::size_t i : parameters_of_[unit]) write(i, members_[i].shard.tensor);
       });
 }

@@ -66,7 +66,7 @@ class ParameterShards {
   // Afterwards it is whole. Starts what was not started.
   void wait(int unit) { units_[unit]->wait(); }
   void release(int unit) { units_[unit]->release(); }
-  bool is_whole(int unit) const { return units_[unit]->is_whole(); }
+  bool is_full(int unit) const { return units_[unit]->is_full(); }
 
   // Rows of parameters that something else has too, of a wider type: `has` tells which, and `write` writes them. It
   // outlives this, or the next keep_rows().
@@ -75,7 +75,7 @@ class ParameterShards {
     std::function<void(std::size_t parameter, torch::Tensor& rows)> write;
   };
   // Until keep_rows(), rows of units that the other one has whole take memory only while a gather reads them.
-  void give_up_rows(const OtherHolder& other);
+  void release_shard(const OtherHolder& other);
   void keep_rows();
   bool has_rows(std::size_t parameter) const { return units_[members_[parameter].unit]->has_rows(); }
 

@@ -57,7 +57,7 @@ ShardedUnit::ShardedUnit(std::vector<Member> members, ProcessGroup& group, std::
 }
 
 void ShardedUnit::start() {
-  if (is_whole() || is_arriving()) return;
+  if (is_full() || is_arriving()) return;
   const torch::NoGradGuard no_grad;
   if (fill_) {
     rows_.bring();
@@ -68,7 +68,7 @@ void ShardedUnit::start() {
 }
 
 void ShardedUnit::wait() {
-  if (is_whole()) return;
+  if (is_full()) return;
   start();
   const torch::NoGradGuard no_grad;
   work_.wait();
@@ -88,7 +88,7 @@ void ShardedUnit::wait() {
   work_ = {};
 }
 
-void ShardedUnit::give_up_rows(std::function<void()> fill) {
+void ShardedUnit::release_shard(std::function<void()> fill) {
   fill_ = std::move(fill);
   rows_.release();
 }

@@ -37,12 +37,12 @@ class ShardedUnit {
   // Afterwards it is whole. Starts what was not started.
   void wait();
   void release();
-  bool is_whole() const { return memory_.is_there(); }
+  bool is_full() const { return memory_.is_there(); }
   bool is_arriving() const { return arriving_.defined(); }
 
   // The rows lie elsewhere too, whence `fill` writes them: until keep_rows() their memory is there only while a gather
   // reads it. Not while the unit is on its way.
-  void give_up_rows(std::function<void()> fill);
+  void release_shard(std::function<void()> fill);
   void keep_rows();
   bool has_rows() const { return !fill_; }
 

@@ -65,14 +65,14 @@ Executor::Executor(Schedule lowered, int rank, StageLink& link)
 
 bool Executor::run(StageRuntime& runtime, ActionTimes* times, const Stops& stops) {
   activations_.clear();
-  is_given_up_ = false;
+  is_aborted_ = false;
   const auto& row = schedule_.actions[rank_];
   const torch::AutoGradMode gradients(runtime.needs_gradients());
   for (std::size_t position = 0; position < row.size(); ++position) {
     post_receives(position, runtime);
     const Action& action = row[position];
-    if (action.is_compute() && !is_given_up_ && stops) is_given_up_ = stops();
-    if (action.is_compute() && is_given_up_) {
+    if (action.is_compute() && !is_aborted_ && stops) is_aborted_ = stops();
+    if (action.is_compute() && is_aborted_) {
       skip(action, runtime);
     } else {
       if (action.overlaps_next) offer(row[position + 1], runtime);
@@ -84,7 +84,7 @@ bool Executor::run(StageRuntime& runtime, ActionTimes* times, const Stops& stops
   }
   link_.flush();
   activations_.clear();
-  return !is_given_up_;
+  return !is_aborted_;
 }
 
 // What the action would have made stays empty, and so do the messages that carry it.
@@ -128,7 +128,7 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
     case ActionKind::kRecvForward:
       activation(stage, microbatch).input =
           link_.receive(forward_message(stage - 1, microbatch, runtime), schedule_.rank_of(stage - 1));
-      if (activation(stage, microbatch).input.empty()) is_given_up_ = true;
+      if (activation(stage, microbatch).input.empty()) is_aborted_ = true;
       return;
     case ActionKind::kRecvBackward:
       activation(stage, microbatch).output_gradients =

@@ -54,7 +54,7 @@ class Executor {
   int rank_;
   StageLink& link_;
   std::map<std::pair<int, int>, Activation> activations_;
-  bool is_given_up_ = false;  // the step under way
+  bool is_aborted_ = false;  // the step under way
 };
 
 }  // namespace gantry::schedule

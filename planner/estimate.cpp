@@ -5,9 +5,9 @@
 #include "gantry/core/zero_level.h"
 #include "gantry/models/described/model_flops.h"
 #include "gantry/planner/collectives.h"
-#include "gantry/planner/cut_parameters.h"
 #include "gantry/planner/layout_costs.h"
 #include "gantry/planner/operations.h"
+#include "gantry/planner/shard_parameters.h"
 #include "gantry/planner/shared_vocabulary.h"
 #include "gantry/schedule/schedule.h"
 #include "gantry/schedule/simulate.h"
@@ -146,10 +146,10 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
                 cut_sweep(held.experts, held.trained_experts, expert_shard_group(layout),
                           expert_shard_replicas_group(layout))
           : sweep(held.trained_dense, batch_group(layout)) + sweep(held.trained_experts, expert_batch_group(layout));
-  double beside = 0;
-  for (const int stage : costs.stages_of_rank[rank]) beside += costs.stages[stage].backward();
-  if (zero.gradients) beside *= costs.microbatches;
-  const double hidden = program.overlaps_gradients ? std::min(reduced, beside) : 0;
+  double extra = 0;
+  for (const int stage : costs.stages_of_rank[rank]) extra += costs.stages[stage].backward();
+  if (zero.gradients) extra *= costs.microbatches;
+  const double hidden = program.overlaps_gradients ? std::min(reduced, extra) : 0;
   once.data = reduced - hidden + (cluster.overlap_slowdown - 1) * hidden;
   const bool trains_table = workload.trained.trains(workload.model.names.tokens + ".weight");
   if (workload.model.tied && trains_table && layout.pipeline > 1 && !costs.vocabulary) {

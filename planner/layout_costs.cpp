@@ -73,9 +73,8 @@ class Pricing {
         break;
       case Kind::kPass: {  // beside the core, which it slows down
         const double passing = message({2, context_group(layout_).stride}, operation.bytes, cluster_);
-        const double beside = core(operation.flops);
-        seconds.context +=
-            std::max(0.0, passing - beside) + (cluster_.overlap_slowdown - 1) * std::min(passing, beside);
+        const double extra = core(operation.flops);
+        seconds.context += std::max(0.0, passing - extra) + (cluster_.overlap_slowdown - 1) * std::min(passing, extra);
         break;
       }
       case Kind::kHeads:

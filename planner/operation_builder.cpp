@@ -133,17 +133,17 @@ void OperationBuilder::projections(const AttentionSpec& attention) {
   if (!attention.latent)
     return product(tokens_, hidden_, (heads + 2 * keys) * size, bytes_ * tokens_between_ * hidden_, attention.bias);
   const models::LatentSpec& latent = *attention.latent;
-  const double narrow_key = as_double(latent.key_rank + latent.turning);
-  const double queries = heads * size, narrow_query = as_double(latent.query_rank);
+  const double kv_a_proj = as_double(latent.key_rank + latent.rope);
+  const double queries = heads * size, q_a_proj = as_double(latent.query_rank);
   if (latent.query_rank > 0) {
-    product(tokens_, hidden_, narrow_query, bytes_ * tokens_between_ * hidden_);
-    product(tokens_, narrow_query, queries, 2 * bytes_ * tokens_ * narrow_query);
+    product(tokens_, hidden_, q_a_proj, bytes_ * tokens_between_ * hidden_);
+    product(tokens_, q_a_proj, queries, 2 * bytes_ * tokens_ * q_a_proj);
   } else {
     product(tokens_, hidden_, queries, bytes_ * tokens_between_ * hidden_);
   }
-  product(tokens_, hidden_, narrow_key, 0);
+  product(tokens_, hidden_, kv_a_proj, 0);
   product(tokens_, as_double(latent.key_rank), heads * as_double(latent.plain + latent.value),
-          2 * bytes_ * tokens_ * narrow_key);
+          2 * bytes_ * tokens_ * kv_a_proj);
 }
 
 void OperationBuilder::attention(const AttentionSpec& attention) {
@@ -164,7 +164,7 @@ void OperationBuilder::attention(const AttentionSpec& attention) {
     elementwise(7 * turned, 7 * turned);
     if (workload_.program.keeps_results && !attention.latent) keep(turned);
   }
-  if (attention.head_norm.exists() || attention.wide_norm.exists() || attention.own_norm.exists()) {
+  if (attention.head_norm.exists() || attention.qk_norm.exists() || attention.per_head_norm.exists()) {
     elementwise(2 * turned, 3 * turned);
     keep(turned);
   }

@@ -30,11 +30,11 @@ class LayerShares {
     const models::AttentionSpec& attention = layer_.attention;
     const std::string module = path.substr(0, path.rfind('.'));
     if (is_row(module)) return path.ends_with(".bias") ? 1 : row_share(module);
-    if (module == names_.query || module == names_.wide_query || module == names_.wide_key || module == names_.sinks)
+    if (module == names_.query || module == names_.q_b_proj || module == names_.kv_b_proj || module == names_.sinks)
       return largest_share(attention.heads, tensor_);
     if (module == names_.key || module == names_.value) return largest_share(attention.key_heads, tensor_);
     if (!names_.fused.empty() && module == names_.fused) return fused_share();
-    const bool is_cut = attention.wide_norm.exists() || attention.own_norm.exists();
+    const bool is_cut = attention.qk_norm.exists() || attention.per_head_norm.exists();
     if (is_cut && module == names_.query_norm) return largest_share(attention.heads, tensor_);
     if (is_cut && module == names_.key_norm) return largest_share(attention.key_heads, tensor_);
     return is_column(module) ? largest_share(rows, tensor_) : 1;

@@ -9,7 +9,7 @@
 #include "gantry/core/error.h"
 #include "gantry/planner/candidates.h"
 #include "gantry/planner/layout_costs.h"
-#include "gantry/planner/least_of_sizes.h"
+#include "gantry/planner/lower_bound_of_sizes.h"
 #include "gantry/planner/shared_costs.h"
 #include "gantry/planner/shared_vocabulary.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gantry/planner/layout_costs.h"
-#include "gantry/planner/least_of_sizes.h"
+#include "gantry/planner/lower_bound_of_sizes.h"
 
 namespace gantry::planner {
 

@@ -9,7 +9,7 @@
 #include "gantry/core/planted.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
-#include "gantry/plugins/users_slips.h"
+#include "gantry/plugins/user_checks.h"
 
 namespace gantry {
 namespace {
@@ -33,8 +33,8 @@ void Accumulation::take(const Batch& batch, std::int64_t step_tokens) {
   if (step_tokens != stated_tokens_)
     throw UsageError({"step_tokens", fmt::format("{} after {} of the same optimizer step", step_tokens, stated_tokens_),
                       "one number for all calls of a step", "pass the counted tokens of all of them to each"});
-  optimizer_->gradients().bring_in();
-  if (optimizer_->masters()) optimizer_->masters()->bring_in();
+  optimizer_->gradients().add_parameters();
+  if (optimizer_->masters()) optimizer_->masters()->add_parameters();
 }
 
 void Accumulation::begin(const Batch& batch, std::int64_t step_tokens) {

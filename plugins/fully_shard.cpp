@@ -92,7 +92,7 @@ ShardedUnit::Member cut_rows(torch::Tensor tensor, const std::string& name, Proc
                              const FullyShardOptions& options) {
   const ViewShards rows{.axes = {{"", group.size()}}, .parts = group.size()};
   ShardedUnit::Member member{.tensor = tensor, .whole = tensor.sizes().vec(), .parts = {}, .rows = {}};
-  const Cut cut = row_cut(member.whole, rows);
+  const ShardSpec cut = row_shard(member.whole, rows);
   for (int part = 0; part < group.size(); ++part) {
     const Range range = cut.ranges(part, tensor.numel() / cut.row).front();
     member.parts.push_back({range.begin * cut.row, range.end * cut.row});
@@ -166,7 +166,7 @@ std::vector<Placement> FullySharded::placements(const ProcessGroupMesh& mesh, co
     Placement placement{
         .name = name, .global_shape = units_->shapes()[placements.size()], .cuts = {}, .stages = {0}, .aliases = {}};
     if (known != cut.end()) placement = *known;
-    placement.cuts.push_back(row_cut(placement.local_shape(mesh.coordinates()), rows));
+    placement.cuts.push_back(row_shard(placement.local_shape(mesh.coordinates()), rows));
     placements.push_back(std::move(placement));
   }
   return placements;
@@ -181,7 +181,7 @@ double FullySharded::clip_grad_norm(double max_norm, const std::vector<Placement
       throw UsageError({"clip_grad_norm", placement.name + " has elements that several ranks hold",
                         "parts of their own", "use no more ranks than there are key heads"});
     const bool is_cut =
-        std::any_of(placement.cuts.begin(), placement.cuts.end(), [](const Cut& each) { return each.sharded(); });
+        std::any_of(placement.cuts.begin(), placement.cuts.end(), [](const ShardSpec& each) { return each.sharded(); });
     if (!is_cut && over.rank() > 0) counted_elsewhere.insert(placement.name);
   }
   return units_->clip_grad_norm(max_norm, counted_elsewhere, &over);

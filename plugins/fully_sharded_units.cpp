@@ -89,16 +89,16 @@ std::uint64_t FullySharded::Units::writes() const {
 }
 
 void FullySharded::Units::start(Unit& unit) {
-  if (unit.rows->is_whole() || unit.rows->is_arriving()) return;
+  if (unit.rows->is_full() || unit.rows->is_arriving()) return;
   unit.writes = writes();
   unit.rows->start();
 }
 
 // Of the rows as they are now: who has written to them since has made the whole ones old.
-void FullySharded::Units::make_whole(Unit& unit) {
+void FullySharded::Units::unshard(Unit& unit) {
   const bool is_old = unit.writes != writes() && !planted("old-rows-stay-gathered");
   if (is_old) unit.rows->release();
-  if (unit.rows->is_whole()) return;
+  if (unit.rows->is_full()) return;
   start(unit);
   unit.rows->wait();
   drop_shown(unit);
@@ -120,7 +120,7 @@ void FullySharded::Units::before_use(const std::vector<int>& used) {
   const torch::NoGradGuard no_grad;
   follow_backward();
   for (const int unit : used) start(units_[unit]);
-  for (const int unit : used) make_whole(units_[unit]);
+  for (const int unit : used) unshard(units_[unit]);
   std::vector<int> inner;
   for (const int unit : used)
     if (!units_[unit].outside) inner.push_back(unit);
@@ -136,7 +136,7 @@ void FullySharded::Units::unshard() {
   const torch::NoGradGuard no_grad;
   pinned_ = true;
   for (Unit& unit : units_) start(unit);
-  for (Unit& unit : units_) make_whole(unit);
+  for (Unit& unit : units_) unshard(unit);
 }
 
 void FullySharded::Units::reshard() {
@@ -149,7 +149,7 @@ void FullySharded::Units::reshard() {
 
 // A gradient over memory that is away, so that who reads it learns why.
 void FullySharded::Units::show_no_gradients(const Unit& unit) const {
-  if (unit.rows->is_whole()) return;
+  if (unit.rows->is_full()) return;
   for (const std::size_t i : unit.trained) {
     torch::Tensor parameter = unit.rows->members()[i].tensor;
     parameter.mutable_grad() = unit.no_gradient->over(0, unit.rows->members()[i].whole);

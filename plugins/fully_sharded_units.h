@@ -54,7 +54,7 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   };
 
   void start(Unit& unit);
-  void make_whole(Unit& unit);
+  void unshard(Unit& unit);
   void release(Unit& unit);
   void start_next(int unit);
   std::uint64_t writes() const;

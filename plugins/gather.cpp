@@ -13,7 +13,7 @@ namespace {
 // What the cuts before the last one leave to this rank, of which ranks hold rows. How long a row is may differ over the
 // axes of those cuts.
 torch::Tensor gather_rows(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
-  const Cut& cut = placement.cuts.back();
+  const ShardSpec& cut = placement.cuts.back();
   Placement without = placement;
   without.cuts.pop_back();
   const Shape left = without.local_shape(mesh.coordinates());
@@ -56,7 +56,7 @@ torch::Tensor gather_whole(const torch::Tensor& local, const Placement& placemen
   std::int64_t end = all.size(0);
   for (std::size_t i = held.size(); i-- > 0;
        end -= sizes[i])  // the owner of shared elements is the lowest: the last here
-    copy_common(whole, whole_slice(placement.global_shape), all.narrow(0, end - sizes[i], sizes[i]).view(held[i].shape),
+    copy_common(whole, full_slice(placement.global_shape), all.narrow(0, end - sizes[i], sizes[i]).view(held[i].shape),
                 held[i]);
   return whole;
 }
@@ -73,7 +73,7 @@ std::optional<torch::ScalarType> type_of(ProcessGroup& group, const torch::Tenso
 TensorDict gather_tensors(const StageModule& module, const PipelineStageManager& stages, const ProcessGroupMesh& mesh,
                           const std::function<torch::Tensor(std::size_t)>& local) {
   const torch::NoGradGuard no_grad;
-  if (module.bring_rows) module.bring_rows();
+  if (module.materialize_shard) module.materialize_shard();
   std::map<std::string, std::size_t> held;
   for (std::size_t i = 0; i < module.parameters.size(); ++i) held[module.parameters[i].placement.name] = i;
 

@@ -165,9 +165,9 @@ void GatheredStages::after_backward(int layer) {
   if (is_last_ && step_.reduces && layer > layers().begin) reduce(shards_.of_layer(layer));
 }
 
-void GatheredStages::give_up_rows(MasterParameters& masters) {
+void GatheredStages::release_shard(MasterParameters& masters) {
   masters.fill();
-  shards_.give_up_rows(
+  shards_.release_shard(
       {.has = [&masters](std::size_t parameter) { return masters.has_values(parameter); },
        .write = [&masters](std::size_t parameter, torch::Tensor& rows) { masters.write_values(parameter, rows); }});
 }

@@ -44,7 +44,7 @@ class GatheredStages final : public LayerWatch {
 
   // From here on, rows that masters have in a wider type take memory only while a gather reads them. Collective as
   // masters are, which outlive this.
-  void give_up_rows(MasterParameters& masters);
+  void release_shard(MasterParameters& masters);
 
   // Parameters of all held stages are whole while what it gives is kept.
   std::shared_ptr<void> gather_all(const std::vector<int>& stages);

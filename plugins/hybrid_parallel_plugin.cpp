@@ -28,7 +28,7 @@
 #include "gantry/plugins/step_end.h"
 #include "gantry/plugins/step_offload.h"
 #include "gantry/plugins/stop_vote.h"
-#include "gantry/plugins/users_slips.h"
+#include "gantry/plugins/user_checks.h"
 #include "gantry/plugins/vocabulary_passes.h"
 #include "gantry/schedule/offload_actions.h"
 #include "gantry/schedule/parameter_actions.h"
@@ -65,9 +65,9 @@ struct HybridParallelPlugin::StepPlan {
   enum class Scattering { kNone, kAfterEachBackward, kAfterTheStep };
 
   bool trains = false;
-  bool syncs = false;     // gradients, at its end
-  bool adds = false;      // gradients to those of other calls, or others to its own
-  bool is_whole = false;  // one microbatch is all that the gradients are of
+  bool syncs = false;    // gradients, at its end
+  bool adds = false;     // gradients to those of other calls, or others to its own
+  bool is_full = false;  // one microbatch is all that the gradients are of
   int microbatches = 0;
   Scattering scattering = Scattering::kNone;
   std::optional<schedule::Gather> gather;  // where parameters are cut
@@ -102,7 +102,7 @@ bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries
 
 // A loss over a whole step at once is no sum over its parts.
 void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, const ProcessGroupMesh& mesh) {
-  const StageModule& module = model.stage_module_as_is();
+  const StageModule& module = model.stage_module_unmaterialized();
   const std::string key = module.policy().joint_loss(module.module());
   const int stages = module.num_stages(), replicas = mesh.batch_group().size();
   if (key.empty() || (stages == 1 && replicas == 1 && microbatches <= 1)) return;
@@ -212,7 +212,7 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
   if (request.optimizer) {
     keep_held_parameters(*request.optimizer, module);
-    if (cuts_rows) cut_parameters(*state, rows);
+    if (cuts_rows) shard_parameters(*state, rows);
     boosted.optimizer = boost_optimizer(request, state->shards ? state->shards->wholes() : module.parameters,
                                         std::move(shared), config_, mesh_, stages_, state->shards.get());
     state->accumulation = std::make_unique<Accumulation>(boosted.optimizer, module, mesh_);
@@ -234,11 +234,11 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
 }
 
 // Parameters hold their rows alone by now.
-void HybridParallelPlugin::cut_parameters(ModelState& state, const RowShards& rows) {
+void HybridParallelPlugin::shard_parameters(ModelState& state, const RowShards& rows) {
   StageModule& module = state.model->stage_module();
   state.shards = std::make_unique<ParameterShards>(module.parameters, layers_of_parameters(module), rows, mesh_);
   state.gathered = std::make_shared<GatheredStages>(*state.shards, module);
-  module.bring_rows = [shards = state.shards.get()] { shards->keep_rows(); };
+  module.materialize_shard = [shards = state.shards.get()] { shards->keep_rows(); };
   module.gather = [gathered = state.gathered, stages = stages_.stages()] { return gathered->gather_all(stages); };
 }
 
@@ -257,7 +257,7 @@ bool HybridParallelPlugin::chosen_vocabulary(const Policy& policy, const torch::
 
 void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted) {
   const bool at_an_end = stages_.holds_first() || stages_.holds_last();
-  const StageModule& module = boosted.model->stage_module_as_is();
+  const StageModule& module = boosted.model->stage_module_unmaterialized();
   const bool reads = at_an_end || module.vocabulary() || reads_between(module.policy(), loader.entries());
   loader.distribute(mesh_.size(axis::kData), mesh_.coordinate(axis::kData), reads);
   loader.send_ahead_to(world_.device());
@@ -306,9 +306,11 @@ schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool fo
 
 StepResult HybridParallelPlugin::execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) {
   StepResult result;
-  naming_device_memory(
-      [&] { result = run_pipeline(batch, boosted, options); },
-      [&] { return device_memory(boosted.model->stage_module_as_is(), boosted.optimizer.get(), world_.device()); });
+  naming_device_memory([&] { result = run_pipeline(batch, boosted, options); },
+                       [&] {
+                         return device_memory(boosted.model->stage_module_unmaterialized(), boosted.optimizer.get(),
+                                              world_.device());
+                       });
   return result;
 }
 
@@ -319,7 +321,8 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
     throw ConfigError({"parallel.vocabulary", "is pipeline, and what modules give is looked at",
                        "stages for gantry compare, and for the outputs of experts' routers",
                        "take the key out: loss, gradients and logits need nothing of it"});
-  agree_on_counts(batch, state.model->stage_module_as_is().policy(), config_.parallel.sequence_parallel, mesh_);
+  agree_on_counts(batch, state.model->stage_module_unmaterialized().policy(), config_.parallel.sequence_parallel,
+                  mesh_);
   check_batch(batch);
   if (!state.inputs_compared) {
     check_equal_inputs(batch.tensors, mesh_, axis::kTensor);
@@ -347,12 +350,12 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
     step.set_vocabulary(&*passes);
   }
   MasterParameters* masters = plan.trains && !state.offload ? boosted.optimizer->masters() : nullptr;
-  if (state.gathered && masters) state.gathered->give_up_rows(*masters);
+  if (state.gathered && masters) state.gathered->release_shard(*masters);
   const bool done = run(step, state, plan, options);
   if (done) step.finish();
   if (plan.trains) state.accumulation->add(batch.global_samples, step.loss_count());
-  const bool given_up = end_step(state, plan, options, done);
-  if (given_up) return {.given_up = true};
+  const bool aborted = end_step(state, plan, options, done);
+  if (aborted) return {.aborted = true};
   if (plan.syncs) audit_when_due(state, boosted);
 
   const std::int64_t counted = step.loss_count();
@@ -402,9 +405,9 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& stat
   const bool adds = plan.trains && state.accumulation->under_way();
   plan.syncs = plan.trains && !no_sync;
   plan.adds = plan.trains && (no_sync || adds);
-  plan.is_whole = plan.microbatches <= 1 && batch.samples == batch.global_samples && !no_sync && !adds;
+  plan.is_full = plan.microbatches <= 1 && batch.samples == batch.global_samples && !no_sync && !adds;
   if (!plan.trains) return plan;
-  if (!std::exchange(state.keys_checked, true)) refuse_unhonoured_keys(config_);
+  if (!std::exchange(state.keys_checked, true)) refuse_unused_keys(config_);
   if (!adds && !boosted.optimizer->has_unused_gradients()) state.routers->begin();
   state.accumulation->take(batch, options.step_tokens);
   GradientBuffers& gradients = state.accumulation->gradients();
@@ -445,7 +448,8 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                                              (planted("masks-of-one-replica") ? 0 : batch.first_sample),
                              .sequence_length = length_of_shards(state, batch)};
   const auto check_outputs = [this, &state](const TensorDict& outputs) {
-    state.outputs_compared = check_whole_outputs(outputs, state.split, state.model->stage_module_as_is(), mesh_);
+    state.outputs_compared =
+        check_whole_outputs(outputs, state.split, state.model->stage_module_unmaterialized(), mesh_);
   };
   GradientBuffers* gradients = accumulation ? &accumulation->gradients() : nullptr;
   const bool interleaves = plan.trains && plan.microbatches > 0 && !state.gathered && !state.offload &&
@@ -461,8 +465,8 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                            .gradients = plan.trains ? gradients : nullptr,
                            .reduces = plan.syncs});
   return PipelineStep(
-      state.model->stage_module_as_is(), state.parts ? state.parts->criterion() : boosted.criterion, state.split,
-      std::move(microbatches),
+      state.model->stage_module_unmaterialized(), state.parts ? state.parts->criterion() : boosted.criterion,
+      state.split, std::move(microbatches),
       {.seed_gradient = plan.trains ? accumulation->seed() : 1,
        .random = random,
        .needs_gradients = plan.trains,
@@ -476,7 +480,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
        .times = plan.trains && times_ && world_.device().is_cpu() ? &forward_times_ : nullptr,
        .observer = options.observer,
        .takes_losses = !plan.adds || options.step_tokens > 0,
-       .is_whole = plan.is_whole,
+       .is_full = plan.is_full,
        .balance = &balance,
        .choices = plan.trains ? state.routers->choices() : nullptr,
        .parts = state.parts ? &*state.parts : nullptr,
@@ -527,13 +531,13 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
 bool HybridParallelPlugin::end_step(ModelState& state, const StepPlan& plan, const ExecuteOptions& options, bool done) {
   if (!plan.syncs && !options.stops) return false;
   const StepEnd end = agree_on_end(state.accumulation ? state.accumulation->counted() : 0, !done, mesh_);
-  if (end.given_up) {
+  if (end.aborted) {
     if (plan.trains) state.accumulation->give_up();
     if (times_) times_->take();
   } else if (plan.syncs) {
     finish_gradients(state, end.counted);
   }
-  return end.given_up;
+  return end.aborted;
 }
 
 void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
@@ -541,7 +545,7 @@ void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
   if (state.loop == Loop::kOwn && !(state.accumulation && state.accumulation->under_way()))
     return sync_own_loop(boosted, mesh_);
   if (!boosted.optimizer || !state.accumulation->under_way()) return;
-  const StepEnd end = agree_on_end(state.accumulation->counted(), /*given_up=*/false, mesh_);
+  const StepEnd end = agree_on_end(state.accumulation->counted(), /*aborted=*/false, mesh_);
   finish_gradients(state, end.counted);
   audit_when_due(state, boosted);
   report_times();
@@ -561,7 +565,7 @@ void HybridParallelPlugin::audit(Boosted& boosted) {
   if (!boosted.optimizer) return;
   boosted.optimizer->wait();
   boosted.optimizer->gradients().complete();
-  boosted.model->bring_rows();
+  boosted.model->materialize_shard();
   audit_replicas(boosted.optimizer->gradients(), mesh_, stages_);
 }
 

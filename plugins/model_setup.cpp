@@ -93,7 +93,7 @@ SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<Spli
 }
 
 void refuse_other_precision(const Config& config, const std::optional<torch::ScalarType>& held) {
-  if (!config.honoured->is_given("precision") || !held || *held == dtype_of(config.precision)) return;
+  if (!config.used_keys->is_given("precision") || !held || *held == dtype_of(config.precision)) return;
   throw ConfigError({"precision",
                      fmt::format("{}, but the model's parameters are {}", config.precision, dtype_name(*held)),
                      "a model in that precision", "call gantry::set_dtype(*model, ...) before it is boosted"});

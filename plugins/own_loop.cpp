@@ -71,7 +71,7 @@ void sync_own_loop(Boosted& boosted, const ProcessGroupMesh& mesh) {
     throw UsageError({"sync_gradients", "was called on gradients that are summed over the ranks already", "",
                       "call boosted.optimizer->zero_grad() after step(), and sync_gradients once before it"});
   optimizer.gradients().take_over();
-  if (optimizer.masters()) optimizer.masters()->bring_in();
+  if (optimizer.masters()) optimizer.masters()->add_parameters();
   optimizer.gradients().sync(1 / (optimizer.loss_scale() * mesh.batch_group().size()));
   optimizer.set_synced(true);
 }

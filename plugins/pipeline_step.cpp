@@ -9,7 +9,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/nn/output_observer.h"
-#include "gantry/plugins/users_slips.h"
+#include "gantry/plugins/user_checks.h"
 #include "gantry/tensors/exceptions.h"
 #include "gantry/tensors/host_copy.h"
 
@@ -193,7 +193,7 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
     return no_loss(microbatch, outputs);
   Loss loss = compared(outputs, batch.tensors);
   if (!loss.count.defined()) {  // a mean: microbatches weigh by their samples
-    if (!options_.is_whole) refuse_mean_over_ignored(batch.tensors);
+    if (!options_.is_full) refuse_mean_over_ignored(batch.tensors);
     loss.count = torch::tensor(batch.samples);
     loss.sum = loss.sum * static_cast<double>(batch.samples);
   }

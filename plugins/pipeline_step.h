@@ -15,9 +15,9 @@
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/executor.h"
 #include "gantry/plugins/criterion.h"
-#include "gantry/plugins/cut_backward.h"
 #include "gantry/plugins/gathered_stages.h"
 #include "gantry/plugins/sequence_parts.h"
+#include "gantry/plugins/split_backward.h"
 #include "gantry/plugins/stage_graphs.h"
 #include "gantry/plugins/step_end.h"
 #include "gantry/plugins/step_offload.h"
@@ -44,7 +44,7 @@ class PipelineStep final : public StageRuntime {
     schedule::ForwardTimes* times = nullptr;   // what forwards take is added there, where not null; not owned
     nn::OutputObserver* observer = nullptr;    // told what modules compute; not owned
     bool takes_losses = true;                  // stages may add some
-    bool is_whole = true;  // this step's one microbatch is the whole global batch, so that any mean is right
+    bool is_full = true;  // this step's one microbatch is the whole global batch, so that any mean is right
     const nn::RouterBalance* balance = nullptr;  // what routers add to the loss; not owned, null: nothing
     nn::RouterChoices* choices = nullptr;        // where they count; not owned, null: nowhere
     const SequenceParts* parts = nullptr;  // where ranks share sequences, of which the batch is this one's; not owned

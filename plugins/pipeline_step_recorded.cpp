@@ -5,7 +5,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/plugins/pipeline_step.h"
-#include "gantry/plugins/users_slips.h"
+#include "gantry/plugins/user_checks.h"
 #include "gantry/tensors/host_copy.h"
 
 namespace gantry {
@@ -100,7 +100,7 @@ StageOutput PipelineStep::replay_forward(StageRecording& recording, int stage, i
 torch::Tensor PipelineStep::count_replayed(int microbatch, const Loss& loss) const {
   const Batch& batch = microbatches_[microbatch];
   if (!loss.count.defined()) {
-    if (!options_.is_whole) refuse_mean_over_ignored(batch.tensors);
+    if (!options_.is_full) refuse_mean_over_ignored(batch.tensors);
     return torch::tensor(batch.samples);
   }
   const auto& labelled = criterion_.labelled();

@@ -69,7 +69,7 @@ void add_items(std::vector<Item>& items, const GradientBuffers& gradients, std::
 }
 
 // Elements that several tp ranks hold: 1 where this rank's are the largest and the smallest that anyone has.
-bool overlaps_agree(const torch::Tensor& local, const Cut& cut, ProcessGroup& group) {
+bool overlaps_agree(const torch::Tensor& local, const ShardSpec& cut, ProcessGroup& group) {
   std::vector<std::int64_t> shape = local.sizes().vec();
   shape[cut.dim] = cut.segments.back().extent.end;
   bool agree = true;
@@ -95,7 +95,8 @@ bool overlaps_agree(const torch::Tensor& local, const Cut& cut, ProcessGroup& gr
 }
 
 // The cut shares elements among its ranks: they agree on the parameter and on its gradient.
-void audit_overlap(const Cut& cut, const GradientBuffers& gradients, std::size_t i, const ProcessGroupMesh& mesh) {
+void audit_overlap(const ShardSpec& cut, const GradientBuffers& gradients, std::size_t i,
+                   const ProcessGroupMesh& mesh) {
   const auto axes = names_of(cut.axes);
   ProcessGroup& group = mesh.group(axes);
   const auto& [placement, tensor] = gradients.parameters()[i];
@@ -112,7 +113,7 @@ void audit_overlap(const Cut& cut, const GradientBuffers& gradients, std::size_t
 }
 
 // Several ranks hold a part of the cut: they agree with the first of them.
-void audit_repeat(const Cut& cut, const GradientBuffers& gradients, std::size_t i, const ProcessGroupMesh& mesh) {
+void audit_repeat(const ShardSpec& cut, const GradientBuffers& gradients, std::size_t i, const ProcessGroupMesh& mesh) {
   const auto axes = names_of(cut.axes);
   ProcessGroup& group = mesh.group(axes);
   const auto ranks = mesh.mesh().ranks_along(mesh.rank(), axes);
@@ -132,7 +133,7 @@ void audit_repeat(const Cut& cut, const GradientBuffers& gradients, std::size_t 
 
 void audit_overlaps(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
-    for (const Cut& cut : gradients.held(i).placement.cuts)
+    for (const ShardSpec& cut : gradients.held(i).placement.cuts)
       if (cut.repeat > 1)
         audit_repeat(cut, gradients, i, mesh);
       else if (cut.overlaps() && !gradients.held(i).placement.cuts.back().row)

@@ -82,7 +82,7 @@ SequenceParts::SequenceParts(ContextChoice choice, const Policy& policy, const t
     : choice_(std::move(choice)),
       policy_(dynamic_cast<const SharesStreams*>(&policy)),
       model_(&model),
-      gives_whole_(policy_ && policy_->gives_whole_outputs(model)),
+      gives_whole_(policy_ && policy_->gathers_outputs(model)),
       causal_(!policy_ || policy_->token_streams(model, {}).back().causal),
       given_(criterion),
       criterion_(given_ && !gives_whole_ ? given_.of_aligned() : given_),
@@ -118,12 +118,12 @@ std::vector<TokenStream> SequenceParts::streams_of(const TensorDict& batch, std:
   return {{.tokens = tokens_per_sample, .causal = true, .entries = {"input_ids"}}};
 }
 
-SequenceCut SequenceParts::cut_of(const TokenStream& stream) const {
+SequenceShard SequenceParts::cut_of(const TokenStream& stream) const {
   return choice_.cut(stream.tokens, group_->size(), stream.causal);
 }
 
-std::vector<SequenceCut> SequenceParts::cuts_of(const TensorDict& batch, std::int64_t tokens_per_sample) const {
-  std::vector<SequenceCut> cuts;
+std::vector<SequenceShard> SequenceParts::cuts_of(const TensorDict& batch, std::int64_t tokens_per_sample) const {
+  std::vector<SequenceShard> cuts;
   for (const TokenStream& stream : streams_of(batch, tokens_per_sample)) cuts.push_back(cut_of(stream));
   return cuts;
 }
@@ -203,7 +203,7 @@ std::shared_ptr<nn::SequencePart> SequenceParts::part(const TokenStream& stream,
   return made;
 }
 
-std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceCut& cut, torch::Tensor keep,
+std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceShard& cut, torch::Tensor keep,
                                                       torch::Tensor documents) const {
   auto part = std::make_shared<nn::SequencePart>();
   part->cut = cut;
@@ -229,7 +229,7 @@ std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceCut& cut, to
 
 torch::Tensor SequenceParts::join(const torch::Tensor& part, std::int64_t tokens) const {
   if (gives_whole_) return part;
-  const SequenceCut cut = cut_of(tokens);
+  const SequenceShard cut = cut_of(tokens);
   if (part.dim() < 2 || part.size(1) != cut.size(group_->rank()))
     throw ConfigError({"parallel.context", "an output is " + describe(part),
                        "[samples, tokens, ...] of this rank's tokens", "return outputs of tokens alone"});

@@ -50,9 +50,9 @@ class SequenceParts {
   const Criterion& criterion() const { return criterion_; }
   ContextMethod method() const { return choice_.method; }
   // How sequences of so many tokens are cut that outputs are of; and
-  SequenceCut cut_of(std::int64_t tokens) const { return choice_.cut(tokens, group_->size(), causal_); }
+  SequenceShard cut_of(std::int64_t tokens) const { return choice_.cut(tokens, group_->size(), causal_); }
   // how those of a batch of whole ones are: for each list of layers.
-  std::vector<SequenceCut> cuts_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
+  std::vector<SequenceShard> cuts_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
   ProcessGroup& group() const { return *group_; }  // of the ranks that share sequences
   torch::Device device() const { return device_; }
 
@@ -60,8 +60,8 @@ class SequenceParts {
   SequenceParts(ContextChoice choice, const Policy& policy, const torch::nn::Module& model, const Criterion& criterion,
                 const ProcessGroupMesh& mesh, torch::Device device);
   std::vector<TokenStream> streams_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
-  SequenceCut cut_of(const TokenStream& stream) const;
-  std::shared_ptr<nn::SequencePart> part(const SequenceCut& cut, torch::Tensor keep, torch::Tensor documents) const;
+  SequenceShard cut_of(const TokenStream& stream) const;
+  std::shared_ptr<nn::SequencePart> part(const SequenceShard& cut, torch::Tensor keep, torch::Tensor documents) const;
   // With the masks and documents of whole sequences in `whole`.
   std::shared_ptr<nn::SequencePart> part(const TokenStream& stream, const TensorDict& whole) const;
 

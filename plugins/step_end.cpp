@@ -31,10 +31,10 @@ std::vector<std::string> agree_on_names(std::set<std::string> names, const Proce
 
 }  // namespace
 
-StepEnd agree_on_end(std::int64_t counted, bool given_up, const ProcessGroupMesh& mesh) {
-  const auto sums = sum_over_ranks({static_cast<double>(counted), given_up ? 1.0 : 0.0}, mesh);
+StepEnd agree_on_end(std::int64_t counted, bool aborted, const ProcessGroupMesh& mesh) {
+  const auto sums = sum_over_ranks({static_cast<double>(counted), aborted ? 1.0 : 0.0}, mesh);
   return {.counted = planted("denominator-of-one-rank") ? static_cast<double>(counted) : sums[0],
-          .given_up = sums[1] > 0};
+          .aborted = sums[1] > 0};
 }
 
 TotalLoss read_loss(const StepLosses& losses, std::int64_t counted, BoostedOptimizer* synced,

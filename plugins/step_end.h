@@ -12,11 +12,11 @@
 namespace gantry {
 
 struct StepEnd {
-  double counted = 0;     // tokens of all ranks
-  bool given_up = false;  // by any rank
+  double counted = 0;    // tokens of all ranks
+  bool aborted = false;  // by any rank
 };
 // `counted`: tokens of this rank's last stage since gradients were zeroed. Collective over dp and pp.
-StepEnd agree_on_end(std::int64_t counted, bool given_up, const ProcessGroupMesh& mesh);
+StepEnd agree_on_end(std::int64_t counted, bool aborted, const ProcessGroupMesh& mesh);
 
 // Sums of losses on one rank: scalars where they were computed, of microbatches.
 struct StepLosses {

@@ -45,7 +45,7 @@ class StepOffload {
   schedule::Offload what_;
   BoostedOptimizer& optimizer_;
   std::vector<int> stages_;
-  HostRooms rooms_;
+  OffloadBufferPool rooms_;
   std::map<Key, std::shared_ptr<SavedTensors>> saved_;
   std::map<Key, std::unique_ptr<MovedMemory>> moved_;
   std::int64_t bytes_moved_ = 0;

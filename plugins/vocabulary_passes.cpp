@@ -159,8 +159,8 @@ void VocabularyPasses::embed(int microbatch) {
   Sent& sent = of_[microbatch].embedded;
   std::vector<std::int64_t> shape = tokens.sizes().vec();
   shape.push_back(shared_.embedding_->options.embedding_dim());
-  sent.tensor = is_given_up_ ? torch::zeros(shape, shared_.embedding_->weight.options().requires_grad(false))
-                             : shared_.embedding_->own_rows(tokens);
+  sent.tensor = is_aborted_ ? torch::zeros(shape, shared_.embedding_->weight.options().requires_grad(false))
+                            : shared_.embedding_->own_rows(tokens);
   sent.work = shared_.embeddings_->all_reduce(sent.tensor);
   if (!is_first()) under_way_.push_back(std::exchange(sent, {}));
 }
@@ -179,7 +179,7 @@ void VocabularyPasses::give_embedding_gradient(int microbatch) {
   Sent& sent = of.embedding_gradient;
   std::vector<std::int64_t> shape = hidden_shape(microbatch);
   shape.back() = shared_.embedding_->options.embedding_dim();
-  sent.tensor = gradient.defined() && !is_given_up_
+  sent.tensor = gradient.defined() && !is_aborted_
                     ? gradient.contiguous()
                     : torch::zeros(shape, shared_.embedding_->weight.options().requires_grad(false));
   sent.work = shared_.embedding_gradients_->broadcast(sent.tensor, shared_.first_rank_);
@@ -201,7 +201,7 @@ void VocabularyPasses::embed_backward(int microbatch) {
   of.embedding_gradient.work.wait();
   const torch::Tensor part = std::exchange(of.embedding_gradient.tensor, {});
   const torch::Tensor gradient = whole_sequence(part, microbatch);
-  if (is_given_up_ || (planted("embedding-of-one-stage") && !is_first())) return;
+  if (is_aborted_ || (planted("embedding-of-one-stage") && !is_first())) return;
   nn::Embedding embedding = shared_.embedding_;
   embedding->add_to_own_rows(tokens_of(microbatch), gradient);
 }
@@ -243,7 +243,7 @@ void VocabularyPasses::head(int microbatch) {
   of.hidden.work.wait();
   const torch::Tensor input = whole_sequence(std::exchange(of.hidden.tensor, {}), microbatch);
   const torch::Tensor labels = labels_of(microbatch);
-  const bool computes = !is_given_up_;
+  const bool computes = !is_aborted_;
   if (computes)
     of.share = nn::head_forward(shared_.head_, input, labels, shared_.options_,
                                 combines_ ? nn::HeadWork::kInputGradient : nn::HeadWork::kStatistics);
@@ -266,7 +266,7 @@ void VocabularyPasses::await_totals(int microbatch) {
   if (!of.statistics.tensor.defined()) return;  // they are known, or there is no loss
   of.statistics.work.wait();
   of.totals = nn::head_totals(std::exchange(of.statistics.tensor, {}));
-  if (is_last() && !is_given_up_ && of.share.counted.defined())
+  if (is_last() && !is_aborted_ && of.share.counted.defined())
     of.sum = nn::head_loss(of.totals, of.share.counted, nn::counted_words(shared_.head_, shared_.options_.loss),
                            shared_.options_.loss);
 }
@@ -285,7 +285,7 @@ void VocabularyPasses::send_hidden_gradient(int microbatch, const torch::Tensor&
 void VocabularyPasses::head_combine(int microbatch) {
   await_totals(microbatch);
   OfMicrobatch& of = of_[microbatch];
-  const bool computes = !is_given_up_ && of.share.by_exponentials.defined();
+  const bool computes = !is_aborted_ && of.share.by_exponentials.defined();
   send_hidden_gradient(
       microbatch, computes ? nn::head_input_part(shared_.head_, of.share, of.totals, options_.seed, shared_.options_)
                            : torch::Tensor());
@@ -296,7 +296,7 @@ void VocabularyPasses::head_backward(int microbatch) {
   OfMicrobatch& of = of_[microbatch];
   const nn::HeadShare share = std::exchange(of.share, {});
   const nn::HeadTotals totals = std::exchange(of.totals, {});
-  const bool computes = !is_given_up_ && share.statistics.defined();
+  const bool computes = !is_aborted_ && share.statistics.defined();
   if (!combines_)
     send_hidden_gradient(
         microbatch,
@@ -323,7 +323,7 @@ VocabularyPasses::Losses VocabularyPasses::losses() {
 
 TensorDict VocabularyPasses::outputs() {
   std::vector<torch::Tensor> all;
-  const Cut& words = shared_.head_->weight_placement();
+  const ShardSpec& words = shared_.head_->weight_placement();
   Sizes sizes;
   for (int rank = 0; rank < shared_.outputs_->size(); ++rank) sizes.push_back(words.local_size(rank));
   for (const OfMicrobatch& of : of_)

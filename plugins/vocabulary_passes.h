@@ -57,7 +57,7 @@ class VocabularyPasses {
   VocabularyPasses(const SharedVocabulary& shared, const std::vector<Batch>& microbatches,
                    const schedule::Schedule& schedule, Options options);
 
-  void give_up() { is_given_up_ = true; }
+  void give_up() { is_aborted_ = true; }
   // IF, IB, S, C or T.
   void run(schedule::ActionKind pass, int microbatch);
 
@@ -115,7 +115,7 @@ class VocabularyPasses {
   std::vector<int> head_order_, embedding_order_;  // microbatches, by S and by IB
   std::vector<OfMicrobatch> of_;
   std::vector<Sent> under_way_;  // that other ranks alone need
-  bool is_given_up_ = false;
+  bool is_aborted_ = false;
 };
 
 }  // namespace gantry

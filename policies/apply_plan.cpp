@@ -16,7 +16,7 @@ namespace {
 void check_axes(const std::string& path, const Placements& placements, const ShardAxes& axes) {
   const auto given = names_of(axes.axes());
   for (const auto& [name, split] : placements)
-    for (const Cut& cut : split.cuts)
+    for (const ShardSpec& cut : split.cuts)
       if (cut.axes != axes.axes())
         throw ConfigError({path + "." + name,
                            fmt::format("is cut over the axes [{}]", fmt::join(names_of(cut.axes), ", ")),

@@ -72,11 +72,11 @@ std::optional<AttentionHeads> BertPolicy::context_heads(const models::BertImpl& 
 std::vector<TokenStream> BertPolicy::token_streams(const torch::nn::Module& model, const TensorDict& batch) const {
   TokenStream stream{.tokens = tokens_per_sample(batch),
                      .entries = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "document_ids"}};
-  if (!gives_whole_outputs(model)) stream.entries.push_back("labels");
+  if (!gathers_outputs(model)) stream.entries.push_back("labels");
   return {stream};
 }
 
-bool BertPolicy::gives_whole_outputs(const torch::nn::Module& model) const {
+bool BertPolicy::gathers_outputs(const torch::nn::Module& model) const {
   const auto head = dynamic_cast<const models::BertImpl&>(model).config.head;
   return head != models::BertHead::kMaskedLm && head != models::BertHead::kTokenClassification;
 }

@@ -19,7 +19,7 @@ class BertPolicy final : public PolicyFor<models::BertImpl>, public SharesStream
   std::optional<AttentionHeads> context_heads(const models::BertImpl& model) const override;
   std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const override;
   // But for the heads whose outputs are of single tokens.
-  bool gives_whole_outputs(const torch::nn::Module& model) const override;
+  bool gathers_outputs(const torch::nn::Module& model) const override;
   StageLayout stage_layout(const models::BertImpl& model) const override;
   SharedParameters shared_parameters(const models::BertImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::BertImpl& model) const override;

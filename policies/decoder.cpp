@@ -39,9 +39,9 @@ Column fused_column(const AttentionSpec& attention) {
 
 void add_latent_attention(LayerRules& rules, const AttentionSpec& attention, const DecoderNames& names) {
   const models::LatentSpec& latent = *attention.latent;
-  rules.add(latent.query_rank > 0 ? names.wide_query : names.query, Column{.unit = attention.head_size});
-  rules.add(names.wide_key, Column{.unit = latent.plain + latent.value});
-  rules.add(names.turning_key, Column{});
+  rules.add(latent.query_rank > 0 ? names.q_b_proj : names.query, Column{.unit = attention.head_size});
+  rules.add(names.kv_b_proj, Column{.unit = latent.plain + latent.value});
+  rules.add(names.rope_key, Column{});
   rules.add(names.output, Row{.unit = latent.value});
 }
 
@@ -57,11 +57,11 @@ void add_attention(LayerRules& rules, const AttentionSpec& attention, const Deco
   }
   rules.add(names.output, Row{.unit = size});
   if (attention.sinks) rules.add(names.sinks, Column{});
-  if (attention.wide_norm.exists()) {
+  if (attention.qk_norm.exists()) {
     rules.add(names.query_norm, Column{.unit = size});
     rules.add(names.key_norm, Column{.unit = size, .users = attention.heads});
   }
-  if (attention.own_norm.exists()) {
+  if (attention.per_head_norm.exists()) {
     rules.add(names.query_norm, Column{});
     rules.add(names.key_norm, Column{.users = attention.heads});
   }

@@ -105,8 +105,8 @@ std::vector<std::string> Policy::held_layers(const torch::nn::Module& model, int
   if (stage == 0) held = layout.first;
   int first = 0;
   for (std::size_t list = 0; list < lists.size(); ++list) {
-    const auto& beside = layout.repeated.lists()[list].with_first;
-    if (layers.contains(first) && !lists[list].layers.empty()) held.insert(held.end(), beside.begin(), beside.end());
+    const auto& extra = layout.repeated.lists()[list].with_first;
+    if (layers.contains(first) && !lists[list].layers.empty()) held.insert(held.end(), extra.begin(), extra.end());
     first += static_cast<int>(lists[list].layers.size());
   }
   for (int layer = layers.begin; layer < layers.end; ++layer) held.push_back(layer_path(lists, layer));

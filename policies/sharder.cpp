@@ -218,8 +218,8 @@ TensorDict StageModule::forward(int stage, TensorDict input, StageContext::Setti
   const auto context = std::make_shared<const StageContext>(stage, num_stages(), range, std::move(settings));
   Forward known = forward_now();
   known.stage = context;
-  ForwardReport unheard;
-  if (!known.report) known.report = &unheard;
+  ForwardReport unreported;
+  if (!known.report) known.report = &unreported;
   known.report->ran_layers = false;
   // Lists of layers have lengths of their own: the ranks tell each other theirs.
   if (lists_.size() > 1 && known.random) known.random->sequence_length = 0;
@@ -288,7 +288,7 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   }
   if (config.rows)
     for (auto& placement : module.all_placements)
-      placement.cuts.push_back(row_cut(placement.local_shape(config.coordinates), config.rows->of(placement.view)));
+      placement.cuts.push_back(row_shard(placement.local_shape(config.coordinates), config.rows->of(placement.view)));
   for (std::size_t i = 0; i < map.parameters.size(); ++i) {
     if (!holds_any(manager, module.all_placements[i].stages)) continue;
     torch::Tensor tensor = map.parameters[i].tensor;

@@ -27,7 +27,7 @@ class SharesStreams {
   // The batch with what forward() would make of neighbouring tokens.
   virtual TensorDict completed(const torch::nn::Module&, TensorDict batch) const { return batch; }
   // forward() gives what every rank has whole, not outputs of its tokens: they are compared with labels on one rank.
-  virtual bool gives_whole_outputs(const torch::nn::Module&) const { return false; }
+  virtual bool gathers_outputs(const torch::nn::Module&) const { return false; }
 };
 
 }  // namespace gantry

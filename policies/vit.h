@@ -17,7 +17,7 @@ class VitPolicy final : public PolicyFor<models::VitImpl>, public SharesStreams 
   std::optional<AttentionHeads> context_heads(const models::VitImpl& model) const override;
   // Of the patches, behind their embedding, and the class token, which the classifier reads.
   std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const override;
-  bool gives_whole_outputs(const torch::nn::Module&) const override { return true; }
+  bool gathers_outputs(const torch::nn::Module&) const override { return true; }
   // One label each; the model knows its images' patches itself.
   std::int64_t tokens_per_sample(const TensorDict&) const override { return 1; }
   std::vector<std::string> entries_between() const override { return {}; }

@@ -56,7 +56,7 @@ void refuse_other_profiler() {
 
 // Kineto takes whatever else is told of the calling thread's memory, a MemoryMeter, for a profiler of its own.
 template <class Call>
-void on_a_bare_thread(const Call& call) {
+void run_on_plain_thread(const Call& call) {
   std::exception_ptr failure;
   std::thread([&] {
     try {
@@ -241,7 +241,7 @@ struct KinetoRecording::Session {
 
   void end() {
     if (events) return;
-    on_a_bare_thread([this] { events = torch::autograd::profiler::disableProfiler(); });
+    run_on_plain_thread([this] { events = torch::autograd::profiler::disableProfiler(); });
     ahead = steady_ahead();
     if (current.get() == this) current.reset();
   }
@@ -256,14 +256,14 @@ void KinetoRecording::warm_up() {
   const std::lock_guard lock(Session::mutex);
   if (Session::ready || Session::current) return;
   refuse_other_profiler();
-  on_a_bare_thread(prepare);
+  run_on_plain_thread(prepare);
   Session::ready = true;
 }
 
 std::shared_ptr<KinetoRecording::Session> KinetoRecording::begin(bool alone) {
   const bool ready = std::exchange(Session::ready, false);
   if (!ready) refuse_other_profiler();
-  on_a_bare_thread([ready] {
+  run_on_plain_thread([ready] {
     if (!ready) prepare();
     torch::autograd::profiler::enableProfiler(
         settings(), activities(),
@@ -283,7 +283,7 @@ std::shared_ptr<KinetoRecording::Session> KinetoRecording::join(bool alone) {
     throw UsageError({"profile", "another thread of this process is profiled, and one of the two does not wait for it",
                       "threads that meet", "give the Profiler a barrier of all of them"});
   ++current->threads;
-  MemoryMeter::tell_too(process_profiler());
+  MemoryMeter::set_secondary_reporter(process_profiler());
   return current;
 }
 
@@ -301,14 +301,14 @@ KinetoRecording::KinetoRecording(std::function<void()> meet) : KinetoRecording(J
 // What is under way on other threads ends before they leave: none is within a recorded operator when the last does.
 KinetoRecording::~KinetoRecording() {
   if (!session_) return;
-  MemoryMeter::tell_too(nullptr);
+  MemoryMeter::set_secondary_reporter(nullptr);
   const std::lock_guard lock(Session::mutex);
   if (auto* state = process_profiler(); state && !session_->events) state->removeCallback();
   if (--session_->threads == 0) session_->end();
 }
 
 Profile KinetoRecording::take() {
-  MemoryMeter::tell_too(nullptr);
+  MemoryMeter::set_secondary_reporter(nullptr);
   if (torch::cuda::is_available()) torch::cuda::synchronize();  // else the last kernels would be missing
   {
     const at::DisableRecordFunctionGuard unseen;

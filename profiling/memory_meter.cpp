@@ -56,7 +56,7 @@ Owners& owners() {
 }
 
 // Of the thread alone: threads that work for it carry its reporter.
-thread_local c10::MemoryReportingInfoBase* told_too = nullptr;
+thread_local c10::MemoryReportingInfoBase* secondary_report = nullptr;
 
 class Reporter final : public c10::MemoryReportingInfoBase {
  public:
@@ -69,7 +69,7 @@ class Reporter final : public c10::MemoryReportingInfoBase {
       else
         owners().freed(block);
     }
-    if (told_too) told_too->reportMemoryUsage(block, bytes, allocated, reserved, device);
+    if (secondary_report) secondary_report->reportMemoryUsage(block, bytes, allocated, reserved, device);
   }
   bool memoryProfilingEnabled() const override { return true; }
 
@@ -96,6 +96,6 @@ std::int64_t MemoryMeter::bytes() const { return state_->count->bytes; }
 std::int64_t MemoryMeter::peak_bytes() const { return state_->count->peak; }
 void MemoryMeter::reset_peak() { state_->count->peak = state_->count->bytes.load(); }
 
-void MemoryMeter::tell_too(c10::MemoryReportingInfoBase* other) { told_too = other; }
+void MemoryMeter::set_secondary_reporter(c10::MemoryReportingInfoBase* other) { secondary_report = other; }
 
 }  // namespace gantry

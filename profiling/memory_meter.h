@@ -27,7 +27,7 @@ class MemoryMeter {
   void reset_peak();  // to what is held now
 
   // What the calling thread's innermost meter is told of goes to `other` too, until it is null again.
-  static void tell_too(c10::MemoryReportingInfoBase* other);
+  static void set_secondary_reporter(c10::MemoryReportingInfoBase* other);
 
  private:
   class State;

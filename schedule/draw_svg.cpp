@@ -23,7 +23,7 @@ struct Frame {
   double plot = kMinPlot;  // width of the timelines
   double lane = 26;        // height of a lane, gap left out
   double gap = 6;
-  double beside = 0;      // height of the band below a lane, for extra actions
+  double extra = 0;       // height of the band below a lane, for extra actions
   double time_scale = 1;  // pixels per unit of time
   double height = 0;      // of the whole picture
 
@@ -37,7 +37,7 @@ Frame choose_frame(const Simulation& simulation, double end) {
   if (shortest > 0) frame.plot = std::clamp(end / shortest * 28, kMinPlot, kMaxPlot);
   if (end > 0) frame.time_scale = frame.plot / end;
   if (simulation.timeline.size() > 24) frame.lane = 14, frame.gap = 3;
-  if (has_beside(simulation)) frame.beside = frame.lane / 3, frame.gap += frame.beside + 2;
+  if (has_extra_lane(simulation)) frame.extra = frame.lane / 3, frame.gap += frame.extra + 2;
   frame.height = frame.y(simulation.timeline.size()) + 76;
   return frame;
 }
@@ -129,14 +129,14 @@ void append_action(Buffer& out, const Frame& frame, std::size_t rank, const Time
 }
 
 // In the band below the rank's lane. What takes no time is left out.
-void append_beside(Buffer& out, const Frame& frame, std::size_t rank, const TimedAction& timed) {
+void append_extra(Buffer& out, const Frame& frame, std::size_t rank, const TimedAction& timed) {
   const auto& [action, start, end] = timed;
   if (end <= start) return;
   fmt::format_to(std::back_inserter(out),
                  "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" class=\"{}\">"
                  "<title>rank {}: {} of stage {}, {} to {}</title></rect>\n",
                  frame.x(start), frame.y(rank) + frame.lane + 1, std::max((end - start) * frame.time_scale - 1, 0.5),
-                 frame.beside, to_string(action.kind), rank, describe(action.kind), action.stage, number(start),
+                 frame.extra, to_string(action.kind), rank, describe(action.kind), action.stage, number(start),
                  number(end));
 }
 
@@ -150,8 +150,8 @@ void append_lane(Buffer& out, const Frame& frame, std::size_t rank, const Simula
   int first_stage = lane.empty() ? 0 : lane[0].action.stage;
   for (const auto& timed : lane) first_stage = std::min(first_stage, timed.action.stage);
   for (const auto& timed : lane) append_action(out, frame, rank, timed, with_stage, timed.action.stage != first_stage);
-  if (frame.beside > 0)
-    for (const auto& timed : simulation.beside[rank]) append_beside(out, frame, rank, timed);
+  if (frame.extra > 0)
+    for (const auto& timed : simulation.extra[rank]) append_extra(out, frame, rank, timed);
 }
 
 void append_legend(Buffer& out, const Frame& frame, const Simulation& simulation) {
@@ -191,7 +191,7 @@ std::string draw_svg(const Simulation& simulation, const std::string& title) {
   return picture(simulation, title, choose_frame(simulation, last_end(simulation)), 0);
 }
 
-std::string draw_svg_beside(const Simulation& measured, const Simulation& simulated, const std::string& title) {
+std::string draw_svg_comparison(const Simulation& measured, const Simulation& simulated, const std::string& title) {
   const double end = std::max(last_end(measured), last_end(simulated));
   const Frame above = choose_frame(measured, end);
   Frame below = choose_frame(simulated, end);

@@ -92,9 +92,9 @@ std::string draw_text(const Simulation& simulation, int width) {
   const std::size_t frame = 5 + rank_digits + 2 + 1 + 5;  // "rank 12 |", "|", and a peak of up to four digits
   const std::size_t band = static_cast<std::size_t>(std::max(width, static_cast<int>(frame) + 20)) - frame;
   const Scale scale = choose_scale(simulation, band, with_stage);
-  std::vector<std::string> lines, beside;
-  for (const auto& lane : simulation.beside)
-    if (has_beside(simulation)) beside.push_back(paint_squeezed(lane, scale));
+  std::vector<std::string> lines, extra;
+  for (const auto& lane : simulation.extra)
+    if (has_extra_lane(simulation)) extra.push_back(paint_squeezed(lane, scale));
   for (const auto& lane : simulation.timeline)
     lines.push_back(scale.labelled ? paint_labelled(lane, scale, with_stage) : paint_squeezed(lane, scale));
 
@@ -106,8 +106,8 @@ std::string draw_text(const Simulation& simulation, int width) {
     for (std::size_t rank = 0; rank < lines.size(); ++rank) {
       text += fmt::format("rank {:>{}} |{}|{}\n", rank, rank_digits, lines[rank].substr(begin, end - begin),
                           end == scale.columns ? fmt::format(" {}", simulation.peak_activations[rank]) : "");
-      if (!beside.empty())
-        text += fmt::format("{:>{}} |{}|\n", "beside", 5 + rank_digits, beside[rank].substr(begin, end - begin));
+      if (!extra.empty())
+        text += fmt::format("{:>{}} |{}|\n", "beside", 5 + rank_digits, extra[rank].substr(begin, end - begin));
     }
   }
   return text + legend(simulation, scale);

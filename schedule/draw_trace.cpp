@@ -7,7 +7,7 @@ namespace gantry::schedule {
 namespace {
 
 constexpr double kMicrosecondsPerUnit = 1000;
-constexpr std::size_t kBeside = 1'000'000;  // threads of extra actions, behind those of computations
+constexpr std::size_t kExtraLane = 1'000'000;  // threads of extra actions, behind those of computations
 
 nlohmann::json rank_name(int process, std::size_t rank, std::size_t thread, const char* what) {
   return {{"name", "thread_name"},
@@ -34,10 +34,10 @@ void append_events(nlohmann::json& events, int process, const Simulation& simula
   for (std::size_t rank = 0; rank < simulation.timeline.size(); ++rank) {
     events.push_back(rank_name(process, rank, rank, ""));
     for (const auto& timed : simulation.timeline[rank]) events.push_back(event(process, rank, timed, with_stage));
-    if (simulation.beside.empty() || simulation.beside[rank].empty()) continue;
-    events.push_back(rank_name(process, rank, kBeside + rank, ", beside"));
-    for (const auto& timed : simulation.beside[rank])
-      events.push_back(event(process, kBeside + rank, timed, /*with_stage=*/true));
+    if (simulation.extra.empty() || simulation.extra[rank].empty()) continue;
+    events.push_back(rank_name(process, rank, kExtraLane + rank, ", beside"));
+    for (const auto& timed : simulation.extra[rank])
+      events.push_back(event(process, kExtraLane + rank, timed, /*with_stage=*/true));
   }
 }
 
@@ -57,7 +57,7 @@ std::string draw_chrome_trace(const Simulation& simulation) {
   return trace_of(std::move(events));
 }
 
-std::string draw_chrome_trace_beside(const Simulation& measured, const Simulation& simulated) {
+std::string draw_chrome_trace_comparison(const Simulation& measured, const Simulation& simulated) {
   auto events = nlohmann::json::array({process_name(0, "measured"), process_name(1, "simulated")});
   append_events(events, 0, measured);
   append_events(events, 1, simulated);

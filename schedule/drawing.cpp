@@ -60,7 +60,7 @@ std::vector<ActionKind> kinds_drawn(const Simulation& simulation) {
   std::set<ActionKind> kinds;
   for (const auto& lane : simulation.timeline)
     for (const auto& timed : lane) kinds.insert(timed.action.kind);
-  for (const auto& lane : simulation.beside)
+  for (const auto& lane : simulation.extra)
     for (const auto& timed : lane)
       if (timed.end > timed.start) kinds.insert(timed.action.kind);
   return {kinds.begin(), kinds.end()};
@@ -70,13 +70,13 @@ double last_end(const Simulation& simulation) {
   double end = 0;
   for (const auto& lane : simulation.timeline)
     if (!lane.empty()) end = std::max(end, lane.back().end);
-  for (const auto& lane : simulation.beside)
+  for (const auto& lane : simulation.extra)
     for (const auto& timed : lane) end = std::max(end, timed.end);
   return end;
 }
 
-bool has_beside(const Simulation& simulation) {
-  return std::ranges::any_of(simulation.beside, [](const auto& lane) { return !lane.empty(); });
+bool has_extra_lane(const Simulation& simulation) {
+  return std::ranges::any_of(simulation.extra, [](const auto& lane) { return !lane.empty(); });
 }
 
 double shortest_duration(const Simulation& simulation) {

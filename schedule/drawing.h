@@ -14,7 +14,7 @@ bool has_several_stages_a_rank(const Simulation& simulation);
 std::string describe(ActionKind kind);
 std::vector<ActionKind> kinds_drawn(const Simulation& simulation);  // in the order of ActionKind
 double last_end(const Simulation& simulation);
-bool has_beside(const Simulation& simulation);           // any extra action
+bool has_extra_lane(const Simulation& simulation);       // any extra action
 double shortest_duration(const Simulation& simulation);  // above zero; 0 if there is none
 std::string number(double value);                        // at most six digits: "33", "0.25"
 std::string figures(const Simulation& simulation);       // "4 ranks, makespan 33, bubble 27.3%"

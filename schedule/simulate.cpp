@@ -51,12 +51,12 @@ class Simulator {
         backward_end_(schedule.stages(), schedule.microbatches, kNotYet),
         pass_end_(has_vocabulary(schedule) ? kVocabularyKinds.size() : 0,
                   StageGrid<double>(schedule.stages(), schedule.microbatches, kNotYet)),
-        beside_(schedule.ranks(), 0),
+        extra_(schedule.ranks(), 0),
         unsharded_(schedule.stages(), 0),
         reloaded_(schedule.stages(), schedule.microbatches, 0) {
     if (!pass_end_.empty()) vocabulary_.emplace(schedule);
     result_.timeline.resize(schedule.ranks());
-    result_.beside.resize(schedule.ranks());
+    result_.extra.resize(schedule.ranks());
     for (int rank = 0; rank < schedule.ranks(); ++rank) result_.timeline[rank].reserve(schedule.actions[rank].size());
   }
 
@@ -85,7 +85,7 @@ class Simulator {
   StageGrid<double> backward_end_;
   std::map<std::pair<ActionKind, int>, int> passed_;  // ranks, by kind of pass and microbatch
   std::vector<StageGrid<double>> pass_end_;           // of kVocabularyKinds, by the stage that they are written with
-  std::vector<double> beside_;                        // by rank: when its last extra action ends
+  std::vector<double> extra_;                         // by rank: when its last extra action ends
   std::vector<double> unsharded_;                     // by stage: when its last gather ends
   StageGrid<double> reloaded_;                        // when activations that were in host memory are back
   std::vector<int> to_try_;
@@ -173,11 +173,11 @@ void Simulator::wake_neighbours(const Action& action) {
 void Simulator::start_extra(int rank, const Action& action) {
   const double seconds = extra_cost(action, costs_[action.stage]).seconds;
   // What takes no time, such as a release, waits for none of the others.
-  const double start = seconds > 0 ? std::max(clock_[rank], beside_[rank]) : clock_[rank];
-  if (seconds > 0) beside_[rank] = start + seconds;
+  const double start = seconds > 0 ? std::max(clock_[rank], extra_[rank]) : clock_[rank];
+  if (seconds > 0) extra_[rank] = start + seconds;
   if (action.kind == ActionKind::kUnshard) unsharded_[action.stage] = start + seconds;
   if (action.kind == ActionKind::kReload) reloaded_.at(action.stage, action.microbatch) = start + seconds;
-  result_.beside[rank].push_back({action, start, start + seconds});
+  result_.extra[rank].push_back({action, start, start + seconds});
 }
 
 // Runs the rank's next action, or overlapped pair, if its data will come; false if it has to wait for another rank.
@@ -256,11 +256,11 @@ void measure_times(Simulation& simulation, double work) {
   double last_end = 0;
   bool any = false;
   for (std::size_t rank = 0; rank < simulation.timeline.size(); ++rank) {
-    const auto &lane = simulation.timeline[rank], &beside = simulation.beside[rank];
+    const auto &lane = simulation.timeline[rank], &extra = simulation.extra[rank];
     if (lane.empty()) continue;
     double start = lane.front().start, end = lane.back().end;
-    if (!beside.empty()) start = std::min(start, beside.front().start);
-    for (const auto& timed : beside) end = std::max(end, timed.end);
+    if (!extra.empty()) start = std::min(start, extra.front().start);
+    for (const auto& timed : extra) end = std::max(end, timed.end);
     first_start = any ? std::min(first_start, start) : start;
     last_end = std::max(last_end, end);
     any = true;

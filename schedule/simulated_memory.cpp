@@ -61,9 +61,9 @@ void measure_memory(Simulation& simulation, const Schedule& schedule, bool has_b
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     Changes changes(has_backward, costs);
     auto computed = simulation.timeline[rank].begin();
-    auto beside = simulation.beside[rank].begin();
-    for (const auto& action : schedule.actions[rank]) changes.see(action.is_extra() ? *beside++ : *computed++);
-    simulation.bytes_beside.push_back(changes.bytes);
+    auto extra = simulation.extra[rank].begin();
+    for (const auto& action : schedule.actions[rank]) changes.see(action.is_extra() ? *extra++ : *computed++);
+    simulation.extra_bytes.push_back(changes.bytes);
     simulation.memory.push_back(changes.curve());
     double peak = 0;
     for (const auto& held : simulation.memory.back()) peak = std::max(peak, held.memory);

@@ -129,7 +129,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     // Memory that nothing was done to yet may have been filled by pointer (torch::tensor does so): unless the step
     // overwrites it whole, its values count, and it is concrete.
     const bool untouched = deferred::is_recorded(written) && !deferred::has_steps(written);
-    if (untouched && !(deferred::is_whole(written) && (random || deferred::overwrites_everything(name))))
+    if (untouched && !(deferred::is_full(written) && (random || deferred::overwrites_everything(name))))
       deferred::take_record(written);
     if (random && !deferred::is_recorded(written)) deferred::start_record(written, written.detach().clone());
     if (deferred::is_recorded(written)) return record_write(op, stack, written);
@@ -141,14 +141,14 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     deferred::start_record(stack->back().toTensor());
 }
 
-void require_size(const torch::Tensor& tensor, const Cut& cut, std::int64_t expected) {
+void require_size(const torch::Tensor& tensor, const ShardSpec& cut, std::int64_t expected) {
   throw ConfigError({"",
                      fmt::format("{} has {} elements along dim {}", describe(tensor), tensor.size(cut.dim), cut.dim),
                      fmt::format("{}", expected), "the module's parameters don't have the sizes of its options"});
 }
 
 // What the cut leaves to the rank of a tensor of that shape.
-AppliedCut applied_to(const Shape& shape, const Cut& cut, int rank) {
+AppliedShard applied_to(const Shape& shape, const ShardSpec& cut, int rank) {
   const std::int64_t extent = cut.row > 0 ? elements_of(shape) / cut.row : shape.at(cut.dim);
   return {cut.dim, cut.row, cut.ranges(rank, extent)};
 }
@@ -167,7 +167,7 @@ DeferredInit::~DeferredInit() { c10::impl::tls_set_dispatch_key_included(kKey, f
 
 bool is_deferred(const torch::Tensor& tensor) { return deferred::is_recorded(tensor); }
 
-void shard_tensor(torch::Tensor& tensor, const Cut& cut, int rank) {
+void shard_tensor(torch::Tensor& tensor, const ShardSpec& cut, int rank) {
   if (!cut.sharded() || !tensor.defined() || tensor.numel() == 0) return;
   const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
   const torch::NoGradGuard no_grad;
@@ -177,14 +177,14 @@ void shard_tensor(torch::Tensor& tensor, const Cut& cut, int rank) {
     if (tensor.size(cut.dim) != whole) require_size(tensor, cut, whole);
   }
   const Shape left = tensor.sizes().vec();
-  const AppliedCut applied = applied_to(left, cut, rank);
+  const AppliedShard applied = applied_to(left, cut, rank);
   const Slice kept = apply_cuts(left, {applied});
   torch::Tensor part = torch::empty(kept.shape, tensor.options().requires_grad(false));
   if (auto record = deferred::take_record(tensor)) {
     record->cuts.push_back(applied);
     deferred::put_record(part, std::move(*record));
   } else {
-    copy_common(part, kept, tensor.detach(), whole_slice(left));
+    copy_common(part, kept, tensor.detach(), full_slice(left));
   }
   tensor.set_data(part);
 }

@@ -51,7 +51,7 @@ bool has_steps(const torch::Tensor& tensor) {
   return found != table().end() && (!found->second.record.steps.empty() || found->second.record.base.defined());
 }
 
-bool is_whole(const torch::Tensor& tensor) {
+bool is_full(const torch::Tensor& tensor) {
   const std::lock_guard lock(table_mutex);
   const Geometry& whole = table().at(key_of(tensor)).record.whole;
   return tensor.sizes() == whole.sizes && tensor.strides() == whole.strides && tensor.storage_offset() == whole.offset;

@@ -33,13 +33,13 @@ struct Record {
   Geometry whole;      // the tensor as it was made
   torch::Tensor base;  // values from before the first random step, where there were any
   std::vector<Step> steps;
-  std::vector<AppliedCut> cuts;  // what of `whole` this rank keeps
+  std::vector<AppliedShard> cuts;  // what of `whole` this rank keeps
 };
 
 Geometry geometry_of(const torch::Tensor& tensor);
 bool is_recorded(const torch::Tensor& tensor);
 bool has_steps(const torch::Tensor& tensor);  // recorded, and something was done to it
-bool is_whole(const torch::Tensor& tensor);   // it is the recorded tensor itself, not a view of a part
+bool is_full(const torch::Tensor& tensor);    // it is the recorded tensor itself, not a view of a part
 void start_record(const torch::Tensor& tensor, torch::Tensor base = {});
 void add_step(const torch::Tensor& written, Step step);
 std::optional<Record> take_record(const torch::Tensor& tensor);

@@ -50,7 +50,7 @@ void draw_part(const kernels::Drawn& drawn, const Record& record, const torch::T
     draw_ranges(drawn, kept.boxes[box], 0, box_view(part, kept, box), 0, strides);
 }
 
-bool is_whole(const Argument& argument, const Record& record) {
+bool is_full(const Argument& argument, const Record& record) {
   const auto* geometry = std::get_if<Geometry>(&argument);
   return geometry && geometry->sizes == record.whole.sizes && geometry->strides == record.whole.strides &&
          geometry->offset == record.whole.offset;
@@ -87,7 +87,7 @@ std::size_t first_direct_step(const Record& record) {
   std::size_t first = record.steps.size();
   for (std::size_t i = record.steps.size(); i-- > 0;) {
     const Step& step = record.steps[i];
-    if (!is_whole(step.arguments[0], record)) break;
+    if (!is_full(step.arguments[0], record)) break;
     if (overwrites_everything(name_of(step)) && has_only_scalars(step)) return i;
     if (!is_elementwise(step)) break;
   }
@@ -112,7 +112,7 @@ void replay_whole(const Record& record, torch::Tensor& target, const std::string
       run_step(step, tensor_at);
     }
   }
-  copy_common(target, kept_of(record), whole, whole_slice(record.whole.sizes));
+  copy_common(target, kept_of(record), whole, full_slice(record.whole.sizes));
 }
 
 }  // namespace

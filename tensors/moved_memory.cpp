@@ -10,6 +10,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/planted.h"
+#include "gantry/tensors/torch_versions.h"
 
 namespace gantry {
 namespace {
@@ -20,23 +21,23 @@ std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlig
 
 }  // namespace
 
-HostRooms::HostRooms(torch::Device device) : device_(device) {
+OffloadBufferPool::OffloadBufferPool(torch::Device device) : device_(device) {
   if (device.is_cpu()) return;
   const c10::impl::VirtualGuardImpl guard(device.type());
   stream_ = guard.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
 }
 
 // The smallest that is large enough.
-HostRooms::Room HostRooms::take(std::int64_t bytes) {
+OffloadBufferPool::OffloadBuffer OffloadBufferPool::take(std::int64_t bytes) {
   auto best = free_.end();
   for (auto each = free_.begin(); each != free_.end(); ++each)
     if (each->size >= bytes && (best == free_.end() || each->size < best->size)) best = each;
   if (best != free_.end()) {
-    Room room = std::move(*best);
+    OffloadBuffer room = std::move(*best);
     free_.erase(best);
     return room;
   }
-  Room room{.file = nullptr, .pinned = {}, .size = bytes};
+  OffloadBuffer room{.file = nullptr, .pinned = {}, .size = bytes};
   if (device_.is_cpu())
     room.file = std::make_unique<ScratchFile>(bytes);
   else
@@ -44,9 +45,9 @@ HostRooms::Room HostRooms::take(std::int64_t bytes) {
   return room;
 }
 
-void HostRooms::give_back(Room room) { free_.push_back(std::move(room)); }
+void OffloadBufferPool::give_back(OffloadBuffer room) { free_.push_back(std::move(room)); }
 
-MovedMemory::MovedMemory(HostRooms& rooms, std::vector<c10::Storage> storages) : rooms_(rooms) {
+MovedMemory::MovedMemory(OffloadBufferPool& rooms, std::vector<c10::Storage> storages) : rooms_(rooms) {
   for (auto& storage : storages) {
     const std::size_t bytes = storage.nbytes(), offset = static_cast<std::size_t>(bytes_);
     bytes_ += static_cast<std::int64_t>(aligned(bytes));
@@ -164,7 +165,7 @@ void MovedMemory::release(const Part& part) const {
 
 void MovedMemory::allocate(const Part& part) const {
   auto* storage = part.storage.unsafeGetStorageImpl();
-  storage->clear_data_ptr_access_error_msg_();
+  clear_access_error(*storage);
   storage->set_data_ptr_noswap(storage->allocator()->allocate(part.bytes));
   storage->set_nbytes(part.bytes);
 }

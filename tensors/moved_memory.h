@@ -18,17 +18,17 @@
 namespace gantry {
 
 // The rooms where memory waits, used again from step to step. For one thread at a time.
-class HostRooms {
+class OffloadBufferPool {
  public:
-  explicit HostRooms(torch::Device device);
+  explicit OffloadBufferPool(torch::Device device);
 
-  struct Room {
+  struct OffloadBuffer {
     std::unique_ptr<ScratchFile> file;  // for the CPU
     torch::Tensor pinned;               // for a device
     std::int64_t size = 0;
   };
-  Room take(std::int64_t bytes);
-  void give_back(Room room);
+  OffloadBuffer take(std::int64_t bytes);
+  void give_back(OffloadBuffer room);
 
   torch::Device device() const { return device_; }
   const std::optional<c10::Stream>& stream() const { return stream_; }  // absent for the CPU
@@ -36,13 +36,13 @@ class HostRooms {
  private:
   torch::Device device_;
   std::optional<c10::Stream> stream_;
-  std::vector<Room> free_;
+  std::vector<OffloadBuffer> free_;
 };
 
 class MovedMemory {
  public:
   // All on the rooms' device, each once. The rooms are not owned.
-  MovedMemory(HostRooms& rooms, std::vector<c10::Storage> storages);
+  MovedMemory(OffloadBufferPool& rooms, std::vector<c10::Storage> storages);
   ~MovedMemory();
   MovedMemory(const MovedMemory&) = delete;
   MovedMemory& operator=(const MovedMemory&) = delete;
@@ -70,10 +70,10 @@ class MovedMemory {
   void release(const Part& part) const;
   void allocate(const Part& part) const;
 
-  HostRooms& rooms_;
+  OffloadBufferPool& rooms_;
   std::vector<Part> parts_;
   std::int64_t bytes_ = 0;
-  HostRooms::Room room_;
+  OffloadBufferPool::OffloadBuffer room_;
   bool is_out_ = false, is_coming_ = false;
   std::future<void> copying_;  // on the CPU
   std::optional<c10::Event> arrived_;

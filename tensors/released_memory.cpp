@@ -4,6 +4,8 @@
 #include <c10/util/strides.h>
 #include <torch/torch.h>
 
+#include "gantry/tensors/torch_versions.h"
+
 namespace gantry {
 
 ReleasedMemory::ReleasedMemory(std::int64_t elements, torch::ScalarType type, torch::Device device, std::string error)
@@ -18,7 +20,7 @@ torch::Tensor ReleasedMemory::over(std::int64_t offset, at::IntArrayRef sizes) c
   const torch::NoGradGuard no_grad;
   auto* storage = whole_.storage().unsafeGetStorageImpl();
   if (!there_) {  // set_ looks at both
-    storage->clear_data_ptr_access_error_msg_();
+    clear_access_error(*storage);
     storage->set_nbytes(bytes_);
   }
   torch::Tensor part = torch::empty({0}, whole_.options());
@@ -37,7 +39,7 @@ void ReleasedMemory::bring() {
   if (there_) return;
   auto* storage = whole_.storage().unsafeGetStorageImpl();
   const c10::DeviceGuard guard(storage->device());
-  storage->clear_data_ptr_access_error_msg_();
+  clear_access_error(*storage);
   storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes_));
   storage->set_nbytes(bytes_);
   there_ = true;

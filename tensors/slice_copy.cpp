@@ -49,9 +49,9 @@ torch::Tensor cut_ranges(const torch::Tensor& whole, std::int64_t dim, const std
 }
 
 torch::Tensor cut_out(const torch::Tensor& whole, const Slice& slice) {
-  if (slice == whole_slice(slice.global)) return whole;
+  if (slice == full_slice(slice.global)) return whole;
   torch::Tensor part = torch::empty(slice.shape, whole.options().requires_grad(false));
-  copy_common(part, slice, whole.detach(), whole_slice(slice.global));
+  copy_common(part, slice, whole.detach(), full_slice(slice.global));
   return part;
 }
 

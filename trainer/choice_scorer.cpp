@@ -30,7 +30,7 @@ ChoiceScores choice_scores(const std::vector<ChoiceQuestion>& questions, std::sp
 }
 
 std::unique_ptr<ChoiceScorer> ChoiceScorer::of(const Config& config) {
-  config.honour("evaluation.choices");
+  config.mark_used("evaluation.choices");
   const std::string& path = config.evaluation.choices;
   if (path.empty()) return nullptr;
   if (config.train.label_smoothing > 0)
@@ -61,7 +61,7 @@ std::optional<ChoiceScores> ChoiceScorer::run(Booster& booster, Boosted& boosted
     if (ends && ends()) return std::nullopt;
     const StepResult result = booster.execute_pipeline(loader_.batch(i), boosted,
                                                        {.broadcast_loss = true, .forward_only = true, .stops = stops});
-    if (result.given_up) return std::nullopt;
+    if (result.aborted) return std::nullopt;
     double loss = *result.loss;
     for (const auto& [name, added] : result.added_losses) loss -= added;
     likelihoods.push_back(-loss * static_cast<double>(result.tokens));

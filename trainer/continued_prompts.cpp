@@ -12,7 +12,7 @@
 namespace gantry {
 
 std::unique_ptr<ContinuedPrompts> ContinuedPrompts::of(const Config& config) {
-  config.honour("evaluation.prompts");
+  config.mark_used("evaluation.prompts");
   if (config.evaluation.prompts.empty()) return nullptr;
   const auto& families = models::families();
   if (!families.contains(config.model.policy) || families.at(config.model.policy).task)

@@ -15,7 +15,7 @@ std::optional<EvaluationMetrics> Evaluator::run(std::int64_t step, Boosted& boos
     const StepResult result = booster_.execute_pipeline(
         batch, boosted,
         {.return_outputs = scores_predictions_, .broadcast_loss = true, .forward_only = true, .stops = stops});
-    if (result.given_up) return std::nullopt;
+    if (result.aborted) return std::nullopt;
     sum += *result.loss * static_cast<double>(result.tokens);
     all.tokens += result.tokens;
     if (scores_predictions_) scores.add(result.outputs, batch.tensors);

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/checkpoint/format/foreign.h"
 #include "gantry/checkpoint/format/run_changes.h"
+#include "gantry/checkpoint/format/unrelated.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
 #include "gantry/trainer/held_out_record.h"
@@ -64,8 +64,8 @@ RunCheckpoints::RunCheckpoints(World& world, const Config& config, Plugin& plugi
       disk_(disk_limits(config.comm.timeout_seconds)),
       held_out_(std::make_unique<HeldOutRecord>()) {
   const auto& settings = config_.checkpoint;
-  config_.honour("checkpoint.path");
-  config_.honour("checkpoint.load");
+  config_.mark_used("checkpoint.path");
+  config_.mark_used("checkpoint.load");
   if (settings.path.empty()) return;
   writer_ = std::make_unique<CheckpointWriter>(
       settings.path, plugin_.mesh(),
@@ -139,7 +139,7 @@ void RunCheckpoints::seek_data(const CheckpointInfo& info, DataLoader& loader) c
 void RunCheckpoints::look_for_foreign_ones() const {
   const auto& settings = config_.checkpoint;
   if (count_of("GANTRY_RESTARTS") > 0) refuse_foreign_checkpoint(settings.path, settings.resume);
-  if (const auto foreign = find_foreign_checkpoint(settings.path, settings.resume))
+  if (const auto foreign = find_unrelated_checkpoint(settings.path, settings.resume))
     warn(*foreign + " is of an earlier run; resume: auto would take it until this run saves a later step");
 }
 

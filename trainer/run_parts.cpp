@@ -14,7 +14,7 @@ namespace {
 
 // train.epochs as steps, now that it is known how many samples there are. Rank 0 looks, for all.
 void resolve_epochs(Config& config, const DataLoader& loader, const World& world, const ProcessGroupMesh& mesh) {
-  config.honour("train.epochs");
+  config.mark_used("train.epochs");
   if (config.train.epochs == 0) return;
   const double samples =
       all_reduce_number(mesh.world_group(), world.is_main() ? static_cast<double>(loader.samples()) : 0);
@@ -30,8 +30,8 @@ void resolve_epochs(Config& config, const DataLoader& loader, const World& world
 void make_ready(torch::nn::Module& model, const TrainerParts& given, Config& config) {
   if (config.model.policy.empty()) config.model.policy = policy_name_for(model);
   set_dtype(model, dtype_of(config.precision));
-  config.honour("model.config");  // whose keys are for whoever built it
-  if (given.optimizer) return;    // which knows its parameters already
+  config.mark_used("model.config");  // whose keys are for whoever built it
+  if (given.optimizer) return;       // which knows its parameters already
   add_lora(model, config);
   freeze_parameters(model, config);
 }

@@ -67,7 +67,7 @@ Json mesh_of(const Mesh& mesh) {
 }
 
 Json stages_of(const PipelineStageManager& manager, Boosted& boosted) {
-  const auto& ranges = boosted.model->stage_module_as_is().layer_ranges();
+  const auto& ranges = boosted.model->stage_module_unmaterialized().layer_ranges();
   Json stages = Json::array();
   for (int stage = 0; stage < manager.num_stages(); ++stage)
     stages.push_back({{"stage", stage},

@@ -13,12 +13,12 @@ RunStops::RunStops(const Config& config, const ProcessGroupMesh& mesh)
 
 bool RunStops::wants_stop() const { return obeys_signals_ && stop_requested(); }
 
-RunStops::Wish RunStops::agreed() const {
-  const Wish mine = wants_stop() ? Wish::kStop : (ends_ ? Wish::kEnd : Wish::kNone);
-  return static_cast<Wish>(all_reduce_number(mesh_.world_group(), static_cast<int>(mine), ReduceOp::kMax));
+RunStops::StopRequest RunStops::agreed() const {
+  const StopRequest mine = wants_stop() ? StopRequest::kStop : (ends_ ? StopRequest::kEnd : StopRequest::kNone);
+  return static_cast<StopRequest>(all_reduce_number(mesh_.world_group(), static_cast<int>(mine), ReduceOp::kMax));
 }
 
-bool RunStops::asked_to_stop() const { return agreed() == Wish::kStop; }
+bool RunStops::asked_to_stop() const { return agreed() == StopRequest::kStop; }
 
 bool RunStops::stage_asked_to_stop() const {
   return all_reduce_number(mesh_[axis::kTensor], wants_stop() ? 1 : 0, ReduceOp::kMax) > 0;

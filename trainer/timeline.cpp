@@ -111,8 +111,8 @@ std::optional<StepPictures> StepTimeline::pictures(const std::vector<LayerRange>
 void write_pictures(const StepPictures& pictures, const std::string& output) {
   const auto& [measured, simulated, layers] = pictures;
   write_text_durably(output + "/timeline.svg",
-                     schedule::draw_svg_beside(measured, simulated, "The last step in milliseconds"));
-  write_text_durably(output + "/trace.json", schedule::draw_chrome_trace_beside(measured, simulated));
+                     schedule::draw_svg_comparison(measured, simulated, "The last step in milliseconds"));
+  write_text_durably(output + "/trace.json", schedule::draw_chrome_trace_comparison(measured, simulated));
 }
 
 }  // namespace gantry

@@ -86,7 +86,7 @@ class Trainer::Run {
   void boost() {
     const RunParts parts = assemble_parts(std::exchange(given_, {}), config_, world_, mesh_);
     listeners_.set_steps(config_.train.steps);
-    refuse_unhonoured_parts();
+    refuse_unused_parts();
     boosted_ = booster_.boost(parts.model, parts.optimizer, parts.criterion, parts.loader, parts.rates);
     boosted_.optimizer->keep_loss_scale(true);
     evaluations_.prepare(parts.held_out, parts.scores_predictions, boosted_);
@@ -101,11 +101,11 @@ class Trainer::Run {
   }
 
   // load_weights is still to come, and the rest of these keys was honoured by those that are members.
-  void refuse_unhonoured_parts() const {
+  void refuse_unused_parts() const {
     for (const char* key : {"model.path", "train.max_minutes", "train.patience", "evaluation.choices",
                             "evaluation.prompts", "output", "profile", "checkpoint.path", "checkpoint.keep_best"})
-      config_.honour(key);
-    refuse_unhonoured_keys(config_);
+      config_.mark_used(key);
+    refuse_unused_keys(config_);
   }
 
   How train(bool owes_evaluation) {
@@ -125,16 +125,16 @@ class Trainer::Run {
       listeners_.publish(*metrics);
       warn_of_starving(*metrics);
       if (config_.train.max_minutes > 0 && steady_seconds() - start_ >= 60 * config_.train.max_minutes) stops_.end();
-      const RunStops::Wish wish = agree();
-      ended = step == config_.train.steps || wish == RunStops::Wish::kEnd;
-      const bool asked = wish == RunStops::Wish::kStop, evaluates = evaluations_.due_at(step, ended);
+      const RunStops::StopRequest wish = agree();
+      ended = step == config_.train.steps || wish == RunStops::StopRequest::kEnd;
+      const bool asked = wish == RunStops::StopRequest::kStop, evaluates = evaluations_.due_at(step, ended);
       // Saved before anything else is done with the step, which may fail or take long.
       if (ended || asked || checkpoints_.saves_at(step) || (evaluates && config_.checkpoint.keep_best)) save();
       if (ended || asked) checkpoints_.finish();
       stopped = asked && (!ended || evaluates);
       if (!stopped && evaluates) {
         stopped = !evaluate(step);
-        ended |= !stopped && (stops_.agreed() == RunStops::Wish::kEnd || evaluations_.is_out_of_patience());
+        ended |= !stopped && (stops_.agreed() == RunStops::StopRequest::kEnd || evaluations_.is_out_of_patience());
         if (stopped || ended) save();
       }
       profile_.step();
@@ -152,7 +152,7 @@ class Trainer::Run {
     fmt::print(stderr, "warning: {}\n", warning);
   }
 
-  RunStops::Wish agree() {
+  RunStops::StopRequest agree() {
     checkpoints_.check();
     return stops_.agreed();
   }

@@ -31,7 +31,7 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
   const Batch batch = boosted.loader->next();
   const StepResult result =
       booster_.execute_pipeline(batch, boosted, {.return_loss = true, .broadcast_loss = true, .stops = stops});
-  if (result.given_up) {
+  if (result.aborted) {
     give_up(first_sample, boosted);
     return std::nullopt;
   }
@@ -85,7 +85,7 @@ void TrainingSteps::warn_of_skipped(std::int64_t step, double norm, const Booste
 }
 
 std::optional<StepPictures> TrainingSteps::pictures(const Boosted& boosted) const {
-  return timeline_.pictures(boosted.model->stage_module_as_is().layer_ranges());
+  return timeline_.pictures(boosted.model->stage_module_unmaterialized().layer_ranges());
 }
 
 RunFacts TrainingSteps::facts(const Boosted& boosted) const {

@@ -26,7 +26,7 @@ struct TensorDifference {
 struct ComparedTensor {
   std::string key;
   bool transposed = false;
-  std::vector<AppliedCut> cuts = {};
+  std::vector<AppliedShard> cuts = {};
 };
 using ComparedNames = std::map<std::string, ComparedTensor>;
 

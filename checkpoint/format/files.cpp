@@ -24,7 +24,7 @@ Hasher::~Hasher() { XXH3_freeState(state_); }
 
 void Hasher::update(const void* data, std::size_t bytes) { XXH3_128bits_update(state_, data, bytes); }
 
-std::future<void> Hasher::update_beside(const void* data, std::size_t bytes) {
+std::future<void> Hasher::update_peer(const void* data, std::size_t bytes) {
   try {
     if (bytes >= kWorthAThread) return std::async(std::launch::async, [this, data, bytes] { update(data, bytes); });
   } catch (const std::system_error&) {  // no thread can be had
@@ -44,7 +44,7 @@ std::string hash_of(std::string_view bytes) {
 }
 
 void HashedFile::write(const void* data, std::size_t bytes) {
-  const std::future<void> hashing = hasher_.update_beside(data, bytes);
+  const std::future<void> hashing = hasher_.update_peer(data, bytes);
   file_.write(data, bytes);
 }
 

@@ -23,7 +23,7 @@ class Hasher {
   void update(const void* data, std::size_t bytes);
   // The same, beside the caller, which may read the bytes meanwhile: the hasher and they are in use until what is
   // returned is waited for or destroyed. Few bytes are hashed at once.
-  [[nodiscard]] std::future<void> update_beside(const void* data, std::size_t bytes);
+  [[nodiscard]] std::future<void> update_peer(const void* data, std::size_t bytes);
   std::string digits() const;
 
  private:

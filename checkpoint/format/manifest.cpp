@@ -66,8 +66,8 @@ Range range_from_json(const json& value, const std::string& key) {
   return {*begin, *end};
 }
 
-AppliedCut cut_from_json(const json& value, const std::string& key) {
-  AppliedCut cut;
+AppliedShard cut_from_json(const json& value, const std::string& key) {
+  AppliedShard cut;
   const auto dim = count_in(member(value, "dim"));
   if (!dim || *dim > std::numeric_limits<int>::max())
     refuse(key, "has a slice along dim " + value["dim"].dump(), "a dim of the tensor");
@@ -187,9 +187,9 @@ void check_files_are_listed(const Manifest& manifest) {
 
 }  // namespace
 
-json to_json(const std::vector<AppliedCut>& cuts) {
+json to_json(const std::vector<AppliedShard>& cuts) {
   json all = json::array();
-  for (const AppliedCut& cut : cuts) {
+  for (const AppliedShard& cut : cuts) {
     json ranges = json::array();
     for (const Range& range : cut.ranges) ranges.push_back({range.begin, range.end});
     all.push_back({{"dim", cut.dim}, {"ranges", ranges}});

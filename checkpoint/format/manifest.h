@@ -20,7 +20,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 // A part of a global tensor: what the cuts leave of it, in their order; the whole tensor without any.
 struct ManifestSlice {
   std::string file;
-  std::vector<AppliedCut> cuts;
+  std::vector<AppliedShard> cuts;
 };
 
 struct ManifestTensor {
@@ -53,7 +53,7 @@ struct Manifest {
   std::map<std::string, ManifestTensor> tensors;  // by key
 };
 
-nlohmann::json to_json(const std::vector<AppliedCut>& cuts);
+nlohmann::json to_json(const std::vector<AppliedShard>& cuts);
 nlohmann::json to_json(const ManifestTensor& tensor);
 // Checked: counts that are not negative, a known type, cuts that are there, safe file names. CheckpointError.
 ManifestTensor tensor_from_json(const nlohmann::json& value);

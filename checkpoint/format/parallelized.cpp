@@ -117,7 +117,7 @@ RankFile read_part(const std::string& directory, const std::string& name) {
 // Of the first slice's cuts, which those of the others are along too.
 std::vector<int> dims_of(const ManifestTensor& tensor) {
   std::vector<int> dims;
-  for (const AppliedCut& cut : tensor.slices.front().cuts) dims.push_back(cut.row > 0 ? -1 : cut.dim);
+  for (const AppliedShard& cut : tensor.slices.front().cuts) dims.push_back(cut.row > 0 ? -1 : cut.dim);
   return dims;
 }
 

@@ -65,7 +65,7 @@ std::vector<TensorDifference> compare(TensorCatalog& a, TensorCatalog& b, const 
   if (!model.family || !model.family->tensor_names) return compare_tensors(a, b, bar.function());
   ComparedNames theirs = their_names(their, model);
   const ComparedNames ours = own_names(own, model, theirs);
-  if (const auto& is_other = model.family->is_other_heads)
+  if (const auto& is_other = model.family->is_ignored_tensor)
     std::erase_if(theirs,
                   [&](const auto& each) { return !ours.contains(each.first) && is_other(model.keys, each.first); });
   return compare_tensors(a, a_is_theirs ? theirs : ours, b, a_is_theirs ? ours : theirs, bar.function());

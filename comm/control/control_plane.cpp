@@ -41,7 +41,7 @@ struct ControlPlane::Impl {
         events(complete(std::move(called))),
         member(thread.context(), options, events, milestones) {}
 
-  Meeting open_hub(const std::string& address);
+  Rendezvous open_hub(const std::string& address);
   template <class Reached>
   control::Progress wait(const Reached& reached);
   void post(void (control::Member::*call)()) {
@@ -61,7 +61,7 @@ struct ControlPlane::Impl {
   std::optional<control::Reception> reception;
 };
 
-Meeting ControlPlane::Impl::open_hub(const std::string& address) {
+Rendezvous ControlPlane::Impl::open_hub(const std::string& address) {
   const bool beats = options.heartbeat_seconds > 0;
   hub.emplace(thread.context(),
               control::HubOptions{.ranks = options.ranks,
@@ -84,7 +84,7 @@ Meeting ControlPlane::Impl::open_hub(const std::string& address) {
           .welcome = [this](const Hello& hello, const auto& connection) { hub->welcome(hello.rank, connection); },
           .warn = options.warn});
   try {
-    const Meeting meeting = reception->open(address, 0);
+    const Rendezvous meeting = reception->open(address, 0);
     hub->start();
     return meeting;
   } catch (const boost::system::system_error& error) {
@@ -105,7 +105,7 @@ control::Progress ControlPlane::Impl::wait(const Reached& reached) {
   return progress;
 }
 
-ControlPlane::ControlPlane(std::unique_ptr<Impl> impl, const Meeting& meeting)
+ControlPlane::ControlPlane(std::unique_ptr<Impl> impl, const Rendezvous& meeting)
     : meeting_(meeting), impl_(std::move(impl)) {
   impl_->member.join(meeting_);
   impl_->thread.start();
@@ -114,12 +114,12 @@ ControlPlane::ControlPlane(std::unique_ptr<Impl> impl, const Meeting& meeting)
 std::unique_ptr<ControlPlane> ControlPlane::host(const ControlOptions& options, ControlEvents events,
                                                  const std::string& address) {
   auto impl = std::make_unique<Impl>(options, std::move(events));
-  const Meeting meeting = impl->open_hub(address);
+  const Rendezvous meeting = impl->open_hub(address);
   return std::unique_ptr<ControlPlane>(new ControlPlane(std::move(impl), meeting));
 }
 
 std::unique_ptr<ControlPlane> ControlPlane::join(const ControlOptions& options, ControlEvents events,
-                                                 const Meeting& meeting) {
+                                                 const Rendezvous& meeting) {
   return std::unique_ptr<ControlPlane>(new ControlPlane(std::make_unique<Impl>(options, std::move(events)), meeting));
 }
 

@@ -19,7 +19,7 @@
 #include <string>
 
 #include "gantry/comm/control/frames.h"
-#include "gantry/comm/control/meeting.h"
+#include "gantry/comm/control/rendezvous.h"
 
 namespace gantry {
 
@@ -55,11 +55,11 @@ class ControlPlane {
                                             const std::string& address);
   // Any other rank's; every rank's where the hub is in a launch.
   static std::unique_ptr<ControlPlane> join(const ControlOptions& options, ControlEvents events,
-                                            const Meeting& meeting);
+                                            const Rendezvous& meeting);
   // Closes the connections and ends the thread. Peers that have not left find this rank lost.
   ~ControlPlane();
 
-  const Meeting& meeting() const { return meeting_; }
+  const Rendezvous& meeting() const { return meeting_; }
 
   // Collective over the job: until all ranks are connected. PeerError that names the missing ranks at the deadline.
   void rendezvous();
@@ -71,9 +71,9 @@ class ControlPlane {
 
  private:
   struct Impl;
-  ControlPlane(std::unique_ptr<Impl> impl, const Meeting& meeting);
+  ControlPlane(std::unique_ptr<Impl> impl, const Rendezvous& meeting);
 
-  const Meeting meeting_;
+  const Rendezvous meeting_;
   std::unique_ptr<Impl> impl_;
 };
 

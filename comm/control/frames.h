@@ -40,7 +40,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gantry/comm/control/meeting.h"
+#include "gantry/comm/control/rendezvous.h"
 
 namespace gantry {
 
@@ -67,7 +67,7 @@ enum class FrameKind : std::uint8_t {
   signal,
   kill,
   stopped,
-  told,
+  notified,
   report
 };
 

@@ -17,11 +17,11 @@ Hub::Hub(asio::io_context& context, HubOptions options, HubEvents events)
               .beat = [this] { beat(); },
               .lost = [this](int rank,
                              double silent) { lose(rank, silence_text(silent, options_.lost_after_seconds)); }}) {
-  begin_anew();
+  start_again();
 }
 
 // Programs of one launch may be jobs one after the other.
-void Hub::begin_anew() {
+void Hub::start_again() {
   peers_.clear();
   left_.clear();
   stops_ = false;
@@ -111,7 +111,7 @@ void Hub::done(int rank) {
     pulse_.forget(other);
     connection->close_when_sent();
   }
-  begin_anew();
+  start_again();
 }
 
 void Hub::answer(int rank) {
@@ -122,9 +122,9 @@ void Hub::answer(int rank) {
 // Where the others end within a heartbeat too, as they should, there is nothing to tell.
 void Hub::tell_left() {
   if (left_.empty() || failure_) return;
-  std::set<int> told;
-  while (!left_.empty() && told.size() < kMostPayload / 4) told.insert(left_.extract(left_.begin()));
-  send_all(encode_ranks(FrameKind::left, told));
+  std::set<int> notified;
+  while (!left_.empty() && notified.size() < kMostPayload / 4) notified.insert(left_.extract(left_.begin()));
+  send_all(encode_ranks(FrameKind::left, notified));
 }
 
 // The rank that told it hears it too, and knows.

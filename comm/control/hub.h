@@ -12,7 +12,7 @@
 #include <string>
 
 #include "gantry/comm/control/connection.h"
-#include "gantry/comm/control/pulse.h"
+#include "gantry/comm/control/heartbeats.h"
 
 namespace gantry::control {
 
@@ -53,14 +53,14 @@ class Hub {
   void answer(int rank);
   void tell_left();
   void tell_stop();
-  void begin_anew();
+  void start_again();
   bool watches() const { return options_.lost_after_seconds > 0; }
   void send_all(const std::string& frame);
 
   asio::io_context& context_;
   const HubOptions options_;
   const HubEvents events_;
-  Pulse pulse_;
+  Heartbeats pulse_;
   Peers peers_;
   std::set<int> absent_, working_;  // who has not come, and who is not done
   std::set<int> left_;              // whose work is done, and the others don't know

@@ -22,7 +22,7 @@ Member::Member(asio::io_context& context, const ControlOptions& options, const C
               .beat = [this] { beat(); },
               .lost = [this](int, double silent) { lose_hub(silence_text(silent, options_.lost_after_seconds)); }}) {}
 
-void Member::join(const Meeting& meeting) {
+void Member::join(const Rendezvous& meeting) {
   token_ = meeting.token;
   const tcp::endpoint hub(asio::ip::make_address(meeting.address), static_cast<std::uint16_t>(meeting.port));
   asio::co_spawn(context_, connect(hub), asio::detached);
@@ -103,8 +103,8 @@ void Member::take(const Frame& frame) {
 }
 
 void Member::tell(const JobFailure& failure) {
-  if (over() || told_) return;
-  told_ = failure;
+  if (over() || notified_) return;
+  notified_ = failure;
   if (!connection_) return hear(failure);
   send(encode_failure(failure));
 }
@@ -123,7 +123,7 @@ void Member::fail(const JobFailure& failure, const std::function<void(const JobF
 
 // A hub that has gone can't judge any more: a failure of this rank's own stands. A launch takes its ranks with it.
 void Member::lose_hub(const std::string& how) {
-  if (told_) return hear(*told_);
+  if (notified_) return hear(*notified_);
   if (options_.hub != HubPlace::rank0 || over()) return;
   const JobFailure failure{0, PeerError::kExitCode, options_.describe_rank(0) + ": " + how};
   send(encode_failure(failure));  // a rank 0 that was stopped finds on waking why the job ends

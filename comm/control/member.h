@@ -14,7 +14,7 @@
 
 #include "gantry/comm/control/connection.h"
 #include "gantry/comm/control/control_plane.h"
-#include "gantry/comm/control/pulse.h"
+#include "gantry/comm/control/heartbeats.h"
 
 namespace gantry::control {
 
@@ -57,7 +57,7 @@ class Member {
  public:
   Member(asio::io_context& context, const ControlOptions& options, const ControlEvents& events, Milestones& milestones);
 
-  void join(const Meeting& meeting);
+  void join(const Rendezvous& meeting);
   void tell(const JobFailure& failure);                   // this rank failed; the hub says whether its failure stands
   void lose(const JobFailure& failure);                   // this process has found a rank lost
   void finish() { send(encode_frame(FrameKind::done)); }  // this rank's work is done
@@ -84,9 +84,9 @@ class Member {
   Milestones& milestones_;
   JobToken token_{};
   std::shared_ptr<Connection> connection_;  // null while there is none
-  Pulse pulse_;
-  std::optional<JobFailure> told_;  // this rank's own failure, of which the hub has not spoken yet
-  bool answered_ = false;           // the hub's first frame has come
+  Heartbeats pulse_;
+  std::optional<JobFailure> notified_;  // this rank's own failure, of which the hub has not spoken yet
+  bool answered_ = false;               // the hub's first frame has come
   bool begun_ = false, stops_ = false;
   bool closing_ = false, ended_ = false, failed_ = false;
 };

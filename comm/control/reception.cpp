@@ -8,7 +8,7 @@ namespace gantry::control {
 Reception::Reception(asio::io_context& context, ReceptionRules rules)
     : context_(context), rules_(std::move(rules)), acceptor_(context) {}
 
-Meeting Reception::open(const std::string& address, int port) {
+Rendezvous Reception::open(const std::string& address, int port) {
   const tcp::endpoint endpoint(asio::ip::make_address(address), static_cast<std::uint16_t>(port));
   acceptor_.open(endpoint.protocol());
   keep_from_children(acceptor_.native_handle());

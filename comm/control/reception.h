@@ -35,7 +35,7 @@ class Reception {
   Reception(asio::io_context& context, ReceptionRules rules);
 
   // Listens on `port` (0: any free one) of `address`; what peers must be told. boost::system::system_error if it can't.
-  Meeting open(const std::string& address, int port);
+  Rendezvous open(const std::string& address, int port);
   // No further connection finds an open port; those that have come are still heard.
   void stop_listening();
   // Drops those too.

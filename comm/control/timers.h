@@ -34,7 +34,7 @@ inline constexpr double kHubLookSeconds = 1;
 
 // --- The end of a job under `gantry launch` ---
 // For the launch to take a shim's last report, before the end of the shim tells mpirun of it.
-inline constexpr double kFarewellSeconds = 3;
+inline constexpr double kExitReportSeconds = 3;
 // For a shim to say how its program ended, once the program's own connection has closed: it does within milliseconds.
 inline constexpr double kReportSeconds = 1;
 // A program that stood still so recently was woken by mpirun, which does so with what it is about to end.

@@ -212,8 +212,8 @@ void MessageCollective::plan_barrier() {
 
 std::string MessageCollective::describe_pending(const std::vector<int>& missing) {
   // After the first phase, and from another member of a broadcast's tree than its root.
-  const bool told_by_root = std::find(missing.begin(), missing.end(), call_.root) != missing.end();
-  const bool passed_on = next_ > 1 || (call_.code.kind == OperationKind::kBroadcast && !told_by_root);
+  const bool sent_by_root = std::find(missing.begin(), missing.end(), call_.root) != missing.end();
+  const bool passed_on = next_ > 1 || (call_.code.kind == OperationKind::kBroadcast && !sent_by_root);
   return describe_awaited(missing, passed_on);
 }
 

@@ -75,7 +75,7 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
 
 void MpiBackend::hear(const JobFailure& failure) { engine_->failures().hear(failure); }
 
-void MpiBackend::end_told(const JobFailure& failure) {
+void MpiBackend::end_reported(const JobFailure& failure) {
   failure_notes().record(failure.exit_code, failure.cause);
   sleep_for(control::kStuckRankSeconds);
   print_and_abort(failure.exit_code, failure.cause);

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kHere = 1, kAllHere = 2, kFirstHere = 3;  // tags of MPI_COMM_WORLD, which has no other messages
+constexpr int kArrived = 1, kReleased = 2, kFirstHere = 3;  // tags of MPI_COMM_WORLD, which has no other messages
 constexpr std::chrono::milliseconds kLookForEnded{100};
 
 struct Awaited {
@@ -75,15 +75,15 @@ BarrierEnd join_barrier(const std::vector<int>& ranks, int rank, double seconds,
   const auto nothing = [](int) {};
   if (rank == first) {
     const std::vector<int> others(ranks.begin() + 1, ranks.end());
-    BarrierEnd end = wait_for(others, kHere, seconds, find_ended, [](int peer) { tell(peer, kFirstHere); });
+    BarrierEnd end = wait_for(others, kArrived, seconds, find_ended, [](int peer) { tell(peer, kFirstHere); });
     if (end.missing.empty())
-      for (const int other : others) tell(other, kAllHere);
+      for (const int other : others) tell(other, kReleased);
     return end;
   }
-  tell(first, kHere);
+  tell(first, kArrived);
   BarrierEnd end = wait_for({first}, kFirstHere, seconds + control::kFirstMemberSeconds, find_ended, nothing);
   if (!end.missing.empty()) return end;
-  end = wait_for({first}, kAllHere, seconds + control::kFirstMemberSeconds, find_ended, nothing);
+  end = wait_for({first}, kReleased, seconds + control::kFirstMemberSeconds, find_ended, nothing);
   end.first_waits = !end.missing.empty() && end.ended < 0;
   return end;
 }
@@ -101,7 +101,7 @@ MpiChannel::MpiChannel(std::shared_ptr<MpiEngine> engine, std::string label, std
   const double seconds = engine_->timeout_seconds();
   const std::string waited = fmt::format("{} waited {} s for the ranks {} to make the group '{}' with it",
                                          describe_member(rank_), seconds, fmt::join(ranks_, ", "), label_);
-  call_the_roll(waited);
+  barrier_with_names(waited);
   const Watchdog watchdog(seconds, waited);
   MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
@@ -116,7 +116,7 @@ MpiChannel::MpiChannel(std::shared_ptr<MpiEngine> engine, std::string label, std
   if (worth_sharing_) make_ring();
 }
 
-void MpiChannel::call_the_roll(const std::string& waited) {
+void MpiChannel::barrier_with_names(const std::string& waited) {
   const auto find_ended = [this](const std::vector<int>& ranks) {
     engine_->progress(/*thorough=*/true);
     engine_->failures().throw_if_failed();  // another member may know more

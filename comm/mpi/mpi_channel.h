@@ -53,7 +53,7 @@ class MpiChannel {
   char* running_sum(int index) const { return running_.get() + index * running_bytes_; }
 
  private:
-  void call_the_roll(const std::string& waited);
+  void barrier_with_names(const std::string& waited);
   void find_hosts();
   void make_ring();
 

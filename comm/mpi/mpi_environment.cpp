@@ -130,9 +130,9 @@ void tell_failure(int exit_code, const std::string& cause) {
   if (failure_listener) failure_listener(exit_code, cause);
 }
 
-void set_failure_notes(FailureNotes told) {
+void set_failure_notes(FailureNotes notified) {
   const std::lock_guard lock(listener_mutex);
-  notes = told;
+  notes = notified;
 }
 
 FailureNotes failure_notes() {

@@ -14,8 +14,8 @@
 #include "gantry/comm/nccl/nccl_messages.h"
 #include "gantry/comm/registered_memory.h"
 #include "gantry/core/axis.h"
-#include "gantry/core/cut.h"
 #include "gantry/core/error.h"
+#include "gantry/core/shard_spec.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
@@ -108,11 +108,11 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
 
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override {
     check_rank(to, size(), "send");
-    return messages_->send(tensor, to, tag, /*given_away=*/false);
+    return messages_->send(tensor, to, tag, /*owned_by_receiver=*/false);
   }
   Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override {
     check_rank(to, size(), "hand_over");
-    return messages_->send(tensor, to, tag, /*given_away=*/true);
+    return messages_->send(tensor, to, tag, /*owned_by_receiver=*/true);
   }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override {
     check_rank(from, size(), "recv");

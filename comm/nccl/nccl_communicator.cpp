@@ -249,7 +249,7 @@ void NcclCommunicator::drop_finished() {
 
 void NcclCommunicator::begin_oldest() {
   oldest_since_ = Clock::now();
-  oldest_told_ = false;
+  oldest_reported_ = false;
   left_since_.reset();
 }
 
@@ -274,8 +274,8 @@ std::string NcclCommunicator::find_trouble() {
   if (!under_way_.front()->may_have_begun()) begin_oldest();  // behind what this rank itself computes
   if (std::string ended = find_ended(); !ended.empty()) return ended;
   const double waited = std::chrono::duration<double>(Clock::now() - oldest_since_).count();
-  if (waited >= job_->notices().due_seconds() && !oldest_told_) {
-    oldest_told_ = true;
+  if (waited >= job_->notices().due_seconds() && !oldest_reported_) {
+    oldest_reported_ = true;
     job_->notices().say(job_->describe_self(), waited, under_way_.front()->describe());
   }
   if (waited < job_->timeout_seconds()) return "";

@@ -121,7 +121,7 @@ class NcclCommunicator {
   std::deque<std::shared_ptr<NcclOperation>> under_way_;
   std::set<void*> registered_;      // handles
   Clock::time_point oldest_since_;  // since when the first of under_way_ takes its own time
-  bool oldest_told_ = false;        // that it takes long
+  bool oldest_reported_ = false;    // that it takes long
   // Since when a member is known to have ended its work while the first of under_way_ was not done.
   std::optional<Clock::time_point> left_since_;
 };

@@ -146,8 +146,8 @@ class ReceiveState final : public Work::State {
 
 class SendState final : public Work::State {
  public:
-  SendState(std::shared_ptr<NcclMessages> messages, std::shared_ptr<NcclOperation> operation, bool given_away)
-      : messages_(std::move(messages)), operation_(std::move(operation)), given_away_(given_away) {}
+  SendState(std::shared_ptr<NcclMessages> messages, std::shared_ptr<NcclOperation> operation, bool owned_by_receiver)
+      : messages_(std::move(messages)), operation_(std::move(operation)), given_away_(owned_by_receiver) {}
   bool done() override {
     messages_->job().throw_if_failed();
     return operation_->finished();
@@ -216,14 +216,14 @@ void NcclMessages::send_head(int to, const Tag& tag, const torch::Tensor& tensor
   base_->hand_over(make_head(path, tag, tensor), to, kHeadTag);
 }
 
-Work NcclMessages::send(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away) {
+Work NcclMessages::send(const torch::Tensor& tensor, int to, const Tag& tag, bool owned_by_receiver) {
   job_->throw_if_failed();
   if (to == rank()) {
     const torch::NoGradGuard no_grad;
     deliver(sources_[to], {.tag = tag,
-                           .tensor = !tensor.defined() ? tensor
-                                     : given_away      ? tensor.detach()
-                                                       : tensor.clone()});
+                           .tensor = !tensor.defined()   ? tensor
+                                     : owned_by_receiver ? tensor.detach()
+                                                         : tensor.clone()});
     return {};
   }
   if (!tensor.defined()) {
@@ -231,15 +231,15 @@ Work NcclMessages::send(const torch::Tensor& tensor, int to, const Tag& tag, boo
     return {};
   }
   if (job_->device().holds(tensor, "send") && tensor.numel() > 0 && to_.contains(to))
-    return send_direct(tensor, to, tag, given_away);
+    return send_direct(tensor, to, tag, owned_by_receiver);
   send_head(to, tag, tensor, kOverHost);
   const torch::Tensor on_host = tensor.detach().to(torch::kCPU).contiguous();
   const Tag place = payload_tag(payloads_sent_[to]++);
-  if (given_away || !on_host.is_alias_of(tensor)) return base_->hand_over(on_host, to, place);
+  if (owned_by_receiver || !on_host.is_alias_of(tensor)) return base_->hand_over(on_host, to, place);
   return base_->send(on_host, to, place);
 }
 
-Work NcclMessages::send_direct(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away) {
+Work NcclMessages::send_direct(const torch::Tensor& tensor, int to, const Tag& tag, bool owned_by_receiver) {
   const torch::Tensor packed = tensor.detach().contiguous();
   auto operation = to_.at(to)->issue(
       {packed.storage()},
@@ -248,7 +248,7 @@ Work NcclMessages::send_direct(const torch::Tensor& tensor, int to, const Tag& t
         return ncclSend(packed.const_data_ptr(), packed.nbytes(), ncclUint8, 1, pair, stream);
       });
   send_head(to, tag, packed, kDirect);  // after the send was issued: the receiver relies on it
-  return Work(std::make_shared<SendState>(shared_from_this(), std::move(operation), given_away));
+  return Work(std::make_shared<SendState>(shared_from_this(), std::move(operation), owned_by_receiver));
 }
 
 Work NcclMessages::recv(const TensorSpec& spec, int from, const Tag& tag) {

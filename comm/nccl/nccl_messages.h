@@ -34,8 +34,8 @@ class NcclMessages : public std::enable_shared_from_this<NcclMessages> {
   NcclMessages(std::shared_ptr<NcclJob> job, std::shared_ptr<ProcessGroup> base, std::string label,
                std::vector<int> ranks, bool direct);
 
-  // `given_away`: nobody waits for it, and it may become the receiver's.
-  Work send(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away);
+  // `owned_by_receiver`: nobody waits for it, and it may become the receiver's.
+  Work send(const torch::Tensor& tensor, int to, const Tag& tag, bool owned_by_receiver);
   Work recv(const TensorSpec& spec, int from, const Tag& tag);
 
   // For a recv's Work: takes what has come from there.
@@ -58,7 +58,7 @@ class NcclMessages : public std::enable_shared_from_this<NcclMessages> {
   void deliver(Source& source, NcclMessage message);
   NcclMessage begin_receive(int from, const torch::Tensor& head);
   void send_head(int to, const Tag& tag, const torch::Tensor& tensor, int path);
-  Work send_direct(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away);
+  Work send_direct(const torch::Tensor& tensor, int to, const Tag& tag, bool owned_by_receiver);
 
   const std::shared_ptr<NcclJob> job_;
   const std::shared_ptr<ProcessGroup> base_;

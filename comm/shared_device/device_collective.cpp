@@ -82,11 +82,11 @@ void DeviceCollective::offer() {
 }
 
 void DeviceCollective::tell_all() {
-  told_ = job_->signal(stream_);
+  notified_ = job_->signal(stream_);
   for (int member = 0; member < channel_->size(); ++member) {
     if (member == channel_->rank()) continue;
     engine().receive(*this, &signals_[member], sizeof(SharedSignal), member, tag_, channel_->data());
-    engine().send(*this, &told_, sizeof(SharedSignal), member, tag_, channel_->data());
+    engine().send(*this, &notified_, sizeof(SharedSignal), member, tag_, channel_->data());
   }
 }
 

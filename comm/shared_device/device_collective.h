@@ -61,7 +61,7 @@ class DeviceCollective final : public MpiCollective {
   int step_ = 0;
   std::vector<Offer> given_, offers_;  // by member; this rank's own among the offers
   std::vector<SharedSignal> signals_;  // of the later rounds, by member
-  SharedSignal told_;
+  SharedSignal notified_;
 };
 
 }  // namespace gantry

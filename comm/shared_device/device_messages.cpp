@@ -193,7 +193,7 @@ class DeviceReceive final : public MessageReceive {
 
 }  // namespace
 
-void DeviceMessages::send(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away) {
+void DeviceMessages::send(const torch::Tensor& tensor, int to, const Tag& tag, bool owned_by_receiver) {
   const torch::NoGradGuard no_grad;
   torch::Tensor packed = tensor;
   if (tensor.defined()) {
@@ -202,7 +202,7 @@ void DeviceMessages::send(const torch::Tensor& tensor, int to, const Tag& tag, b
           {"send", fmt::format("a tensor of {} dims", tensor.dim()), fmt::format("at most {}", kMostDeviceDims), ""});
     job_->holds(tensor.device(), "send");
     packed = tensor.detach().contiguous();
-    if (!given_away && packed.is_alias_of(tensor)) packed = packed.clone();
+    if (!owned_by_receiver && packed.is_alias_of(tensor)) packed = packed.clone();
   }
   auto send = std::make_shared<DeviceSend>(job_, channel_, packed, to, tag, sent_++);
   channel_->engine()->post(send);

@@ -19,7 +19,7 @@ class DeviceMessages {
       : job_(std::move(job)), channel_(std::move(channel)) {}
 
   // Both are done at once, wherever the tensor is.
-  void send(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away);
+  void send(const torch::Tensor& tensor, int to, const Tag& tag, bool owned_by_receiver);
   Work recv(const TensorSpec& spec, int from, const Tag& tag);
 
  private:

@@ -29,12 +29,12 @@ class SharedDeviceGroup final : public ProcessGroup {
 
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override {
     check_rank(to, size(), "send");
-    messages_.send(tensor, to, tag, /*given_away=*/false);
+    messages_.send(tensor, to, tag, /*owned_by_receiver=*/false);
     return {};
   }
   Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override {
     check_rank(to, size(), "hand_over");
-    messages_.send(tensor, to, tag, /*given_away=*/true);
+    messages_.send(tensor, to, tag, /*owned_by_receiver=*/true);
     return {};
   }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override {

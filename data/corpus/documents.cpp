@@ -121,13 +121,13 @@ void DocumentReader::read_rest(std::string& document) {
 
 void DocumentReader::extract(std::string& line) const {
   MemberFinder finder(options_.jsonl_key);
-  const bool is_whole = json::sax_parse(line, &finder);
-  if (is_whole && finder.text) {
+  const bool is_full = json::sax_parse(line, &finder);
+  if (is_full && finder.text) {
     line = std::move(*finder.text);
     return;
   }
   throw InputError({fmt::format("{}:{}", file(), line_),
-                    is_whole ? fmt::format("has no '{}'", options_.jsonl_key) : finder.fault,
+                    is_full ? fmt::format("has no '{}'", options_.jsonl_key) : finder.fault,
                     fmt::format("an object with a string '{}'", options_.jsonl_key), ""});
 }
 

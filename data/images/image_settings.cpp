@@ -95,7 +95,7 @@ void read_sizes(const ProcessorKeys& keys, ImageSettings& settings) {
     keys.refuse("crop_size", fmt::format("the size {}, or a size of {{shortest_edge}}", resized));
 }
 
-void check_picture_size(const ImageSettings& settings, const PictureConfig& asked, int size) {
+void check_picture_size(const ImageSettings& settings, const ImageConfig& asked, int size) {
   if (settings.size == size) return;
   throw ConfigError(
       {asked.image_size ? "data.image_size" : "data.format",
@@ -112,7 +112,7 @@ void take_colours(const std::vector<double>& asked, std::array<double, kColours>
 }  // namespace
 
 ImageSettings image_settings_of(const DataConfig& data, const std::string& model_folder, int size) {
-  const PictureConfig& asked = data.pictures;
+  const ImageConfig& asked = data.pictures;
   auto found = read_image_settings(model_folder);
   if (!found) found = read_image_settings(data.path);
   ImageSettings settings = found.value_or(ImageSettings{.size = size, .shorter_side = size});

@@ -49,7 +49,7 @@ Job::Job(const LaunchOptions& options, int start, LaunchSignals& signals, JobOut
       signal_events_(context_, ::dup(signals.descriptor())),
       mpirun_events_(context_),
       start_timer_(context_) {
-  for (int rank = 0; rank < options.ranks; ++rank) seats_.push_back(std::make_unique<Seat>(context_));
+  for (int rank = 0; rank < options.ranks; ++rank) seats_.push_back(std::make_unique<RankSlot>(context_));
   open();
   start_mpirun(start);
 }
@@ -66,7 +66,7 @@ void Job::open() {
 
 void Job::start_mpirun(int start) {
   keep_from_children(signal_events_.native_handle());
-  const std::map<std::string, std::string> variables = {{Meeting::kVariable, encode_meeting(meeting_)},
+  const std::map<std::string, std::string> variables = {{Rendezvous::kVariable, encode_meeting(meeting_)},
                                                         {"GANTRY_RESTART", std::to_string(start)},
                                                         {"GANTRY_RESTARTS", std::to_string(options_.restarts)}};
   std::vector<std::string> exported = options_.environment;

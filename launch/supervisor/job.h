@@ -24,14 +24,14 @@
 namespace gantry::launcher {
 
 // A rank as the launch sees it.
-struct Seat {
-  explicit Seat(control::asio::io_context& context) : patience(context), report(context) {}
+struct RankSlot {
+  explicit RankSlot(control::asio::io_context& context) : patience(context), report(context) {}
   bool is_running() const { return shim && !ended; }
 
   std::shared_ptr<control::Connection> shim;  // null until it has joined
   std::string host;
   pid_t shim_process = 0;  // on this host; 0: on another one
-  bool told = false, ended = false;
+  bool notified = false, ended = false;
   int stop_signal = 0;  // the last one that made its program stand still
   bool stands_still = false;
   double stopped_or_woken = 0;           // steady_seconds()
@@ -71,19 +71,19 @@ class Job {
   void lose_silent(int rank);
   void end_rank(int rank, RankEnd end);
   void send_to_all(const std::string& frame);
-  Seat& seat(int rank) { return *seats_[static_cast<std::size_t>(rank)]; }
+  RankSlot& seat(int rank) { return *seats_[static_cast<std::size_t>(rank)]; }
 
   const LaunchOptions& options_;
   LaunchSignals& signals_;
   JobOutput& output_;
   const bool several_hosts_;
   control::asio::io_context context_{1};
-  control::Hub hub_;      // of the ranks, where they are programs of Gantry's
-  control::Pulse shims_;  // whose silence it watches
+  control::Hub hub_;           // of the ranks, where they are programs of Gantry's
+  control::Heartbeats shims_;  // whose silence it watches
   control::Reception reception_;
-  Meeting meeting_;
+  Rendezvous meeting_;
   Escalation escalation_;
-  std::vector<std::unique_ptr<Seat>> seats_;  // by rank
+  std::vector<std::unique_ptr<RankSlot>> seats_;  // by rank
   std::optional<Mpirun> mpirun_;
   control::asio::posix::stream_descriptor signal_events_, mpirun_events_;
   control::asio::steady_timer start_timer_;

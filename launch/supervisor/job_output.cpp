@@ -20,13 +20,13 @@ const char* kind_name(RankEnd::Kind kind) {
       return "exit";
     case RankEnd::Kind::kSignal:
       return "signal";
-    case RankEnd::Kind::kHeld:
+    case RankEnd::Kind::kStopped:
       return "stopped";
     case RankEnd::Kind::kSilent:
       return "silent";
     case RankEnd::Kind::kLost:
       return "lost";
-    case RankEnd::Kind::kGone:
+    case RankEnd::Kind::kLeft:
       return "gone";
     case RankEnd::Kind::kNever:
       break;
@@ -116,7 +116,7 @@ void JobOutput::write_ends(const JobEnd& end) {
                      {"host", rank.host},
                      {"end", kind_name(rank.kind)},
                      {"number", rank.number},
-                     {"told", rank.told}});
+                     {"told", rank.notified}});
   const nlohmann::ordered_json all = {{"mpirun", end.mpirun_code}, {"ranks", ranks}};
   std::ofstream(start_folder() + "/ranks.json") << all.dump(2) << "\n";
 }

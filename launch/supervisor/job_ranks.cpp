@@ -20,7 +20,7 @@ std::string Job::refusal(const Hello& hello) const {
 
 void Job::welcome(const Hello& hello, const ShimConnection& connection) {
   if (hello.peer == Peer::rank) return hub_.welcome(hello.rank, connection);
-  Seat& here = seat(hello.rank);
+  RankSlot& here = seat(hello.rank);
   here.shim = connection;
   here.host = hello.host;
   here.shim_process = hello.host == host_name() ? hello.process : 0;
@@ -57,8 +57,8 @@ void Job::take(int rank, const Frame& frame) {
       return output_.rank_bytes(rank, Stream::kErr, frame.payload);
     case FrameKind::begun:
       return output_.rank_began(rank, seat(rank).host, std::to_string(decode_number(frame.payload)));
-    case FrameKind::told:
-      seat(rank).told = true;
+    case FrameKind::notified:
+      seat(rank).notified = true;
       return;
     case FrameKind::stopped:
       return take_stop(rank, decode_number(frame.payload));
@@ -73,7 +73,7 @@ void Job::take(int rank, const Frame& frame) {
 }
 
 void Job::take_stop(int rank, int signal) {
-  Seat& here = seat(rank);
+  RankSlot& here = seat(rank);
   here.stands_still = signal != 0;
   here.stopped_or_woken = steady_seconds();
   here.patience.cancel();
@@ -83,7 +83,7 @@ void Job::take_stop(int rank, int signal) {
 }
 
 asio::awaitable<void> Job::watch_stopped(int rank) {
-  Seat& here = seat(rank);
+  RankSlot& here = seat(rank);
   error_code cancelled;
   const std::array waits = {options_.stopped_seconds, kReadFirstSeconds};
   for (const double wait : waits) {
@@ -93,18 +93,19 @@ asio::awaitable<void> Job::watch_stopped(int rank) {
   }
   if (!here.is_running() || escalation_.has_begun()) co_return;
   here.shim->send(encode_frame(FrameKind::kill));
-  end_rank(rank, {.kind = RankEnd::Kind::kHeld, .number = here.stop_signal});
+  end_rank(rank, {.kind = RankEnd::Kind::kStopped, .number = here.stop_signal});
 }
 
 // A connection that ends without a report: its host is gone, or its shim was killed, and the program with it.
 void Job::lose(int rank, bool out_of_reach) {
-  RankEnd end{.kind = RankEnd::Kind::kSignal, .number = SIGKILL, .told = seat(rank).told || escalation_.has_begun()};
+  RankEnd end{
+      .kind = RankEnd::Kind::kSignal, .number = SIGKILL, .notified = seat(rank).notified || escalation_.has_begun()};
   if (out_of_reach) end.kind = RankEnd::Kind::kLost;
   end_rank(rank, end);
 }
 
 void Job::lose_silent(int rank) {
-  Seat& here = seat(rank);
+  RankSlot& here = seat(rank);
   if (!here.is_running() || escalation_.has_begun()) return;
   end_rank(rank, {.kind = RankEnd::Kind::kSilent});
   if (here.shim_process > 0) ::kill(here.shim_process, SIGKILL);  // and the program with it
@@ -113,7 +114,7 @@ void Job::lose_silent(int rank) {
 // A rank has left the hub before its work was done. Its shim says in a moment how its program ended; a program that
 // lives on is no rank of the job any more.
 asio::awaitable<void> Job::watch_closed(JobFailure failure) {
-  Seat& here = seat(failure.rank);
+  RankSlot& here = seat(failure.rank);
   here.report.expires_after(seconds(kReportSeconds));
   error_code cancelled;
   co_await here.report.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
@@ -121,17 +122,17 @@ asio::awaitable<void> Job::watch_closed(JobFailure failure) {
   hub_.fail(failure);
   if (!here.is_running()) co_return escalation_.begin();
   here.shim->send(encode_frame(FrameKind::kill));
-  end_rank(failure.rank, {.kind = RankEnd::Kind::kGone});
+  end_rank(failure.rank, {.kind = RankEnd::Kind::kLeft});
 }
 
 void Job::end_rank(int rank, RankEnd end) {
-  Seat& here = seat(rank);
+  RankSlot& here = seat(rank);
   end.rank = rank;
   if (several_hosts_) end.host = here.host;
   // mpirun wakes what it is about to end.
   const bool just_woken = here.stop_signal != 0 && steady_seconds() - here.stopped_or_woken < kJustWokenSeconds;
-  if (end.failed() && end.told && (here.stands_still || just_woken)) {
-    end.kind = RankEnd::Kind::kHeld;
+  if (end.failed() && end.notified && (here.stands_still || just_woken)) {
+    end.kind = RankEnd::Kind::kStopped;
     end.number = here.stop_signal;
   }
   end_.ranks.push_back(end);
@@ -139,7 +140,7 @@ void Job::end_rank(int rank, RankEnd end) {
   here.patience.cancel();
   shims_.forget(rank);
   output_.rank_ended(rank);
-  if (end.failed() && !end.told) {
+  if (end.failed() && !end.notified) {
     hub_.fail({rank, end.exit_code(), describe_end(end)});
     escalation_.begin();
   }

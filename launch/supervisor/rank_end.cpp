@@ -18,13 +18,13 @@ constexpr int kStoppedOnRequest = 75, kSignalled = 128;
 bool is_bare_peer_loss(const RankEnd& end) { return end.kind == Kind::kExit && end.number == PeerError::kExitCode; }
 
 const RankEnd* first_failure(const std::vector<RankEnd>& ranks) {
-  const auto counts = [](const RankEnd& end) { return end.failed() && !end.told && end.kind != Kind::kNever; };
+  const auto counts = [](const RankEnd& end) { return end.failed() && !end.notified && end.kind != Kind::kNever; };
   const auto own = std::find_if(ranks.begin(), ranks.end(),
                                 [&](const RankEnd& end) { return counts(end) && !is_bare_peer_loss(end); });
   if (own != ranks.end()) return &*own;
   // What the others lost was one that stood still, though it was told to end like them.
   const auto held =
-      std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& end) { return end.kind == Kind::kHeld; });
+      std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& end) { return end.kind == Kind::kStopped; });
   const auto any = held != ranks.end() ? held : std::find_if(ranks.begin(), ranks.end(), counts);
   return any == ranks.end() ? nullptr : &*any;
 }
@@ -39,8 +39,8 @@ Verdict of_rank(const RankEnd& end) {
 // Ended with code 0 while others still ran, which then were told to end.
 const RankEnd* first_deserter(const std::vector<RankEnd>& ranks) {
   const auto left =
-      std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& end) { return !end.failed() && !end.told; });
-  const bool others = std::any_of(ranks.begin(), ranks.end(), [](const RankEnd& end) { return end.told; });
+      std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& end) { return !end.failed() && !end.notified; });
+  const bool others = std::any_of(ranks.begin(), ranks.end(), [](const RankEnd& end) { return end.notified; });
   return left == ranks.end() || !others ? nullptr : &*left;
 }
 
@@ -72,16 +72,16 @@ Verdict never_began(const JobEnd& end) {
 int RankEnd::exit_code() const { return kind == Kind::kExit ? number : PeerError::kExitCode; }
 
 std::string encode_end(const RankEnd& end) {
-  return fmt::format("{} {}{}", end.kind == Kind::kExit ? "exit" : "signal", end.number, end.told ? " told" : "");
+  return fmt::format("{} {}{}", end.kind == Kind::kExit ? "exit" : "signal", end.number, end.notified ? " told" : "");
 }
 
 std::optional<RankEnd> decode_end(const std::string& bytes) {
   std::istringstream words(bytes);
-  std::string kind, told;
+  std::string kind, notified;
   RankEnd end;
   if (!(words >> kind >> end.number) || (kind != "exit" && kind != "signal")) return std::nullopt;
   end.kind = kind == "exit" ? Kind::kExit : Kind::kSignal;
-  end.told = words >> told && told == "told";
+  end.notified = words >> notified && notified == "told";
   return end;
 }
 
@@ -97,13 +97,13 @@ std::string describe_end(const RankEnd& end) {
       return fmt::format("{} ended with exit code {}", who, end.number);
     case Kind::kSignal:
       return fmt::format("{} was killed by {}", who, signal_name(end.number));
-    case Kind::kHeld:
+    case Kind::kStopped:
       return fmt::format("{} was stopped by {} and did not go on", who, signal_name(end.number));
     case Kind::kSilent:
       return fmt::format("{} gives no sign of life: its supervisor (gantry launch-rank) was stopped", who);
     case Kind::kLost:
       return fmt::format("{} is out of reach", who);
-    case Kind::kGone:
+    case Kind::kLeft:
       return fmt::format("{} has left the job before its work was done", who);
     case Kind::kNever:
       break;

@@ -10,18 +10,18 @@ namespace gantry::launcher {
 // How one rank's program ended, as its shim saw it.
 struct RankEnd {
   enum class Kind {
-    kExit,    // number: its exit code
-    kSignal,  // number: the signal that ended it
-    kHeld,    // number: the signal that stopped it, for longer than the launch waits
-    kSilent,  // its shim gives no sign of life
-    kLost,    // its host is out of reach
-    kGone,    // its program lives, but has left the job before its work was done
-    kNever,   // it never began
+    kExit,     // number: its exit code
+    kSignal,   // number: the signal that ended it
+    kStopped,  // number: the signal that stopped it, for longer than the launch waits
+    kSilent,   // its shim gives no sign of life
+    kLost,     // its host is out of reach
+    kLeft,     // its program lives, but has left the job before its work was done
+    kNever,    // it never began
   };
   int rank = 0;
   Kind kind = Kind::kExit;
   int number = 0;
-  bool told = false;  // mpirun or the launch had told it to end before
+  bool notified = false;  // mpirun or the launch had told it to end before
   std::string host;
 
   bool failed() const { return kind != Kind::kExit || (number != 0 && number != 75); }

@@ -65,10 +65,10 @@ void RankProgram::signal(int number) const {
   if (!ended_) ::kill(process_, number);
 }
 
-RankEnd RankProgram::end(bool told) const {
+RankEnd RankProgram::end(bool notified) const {
   RankEnd end{.kind = WIFEXITED(status_) ? RankEnd::Kind::kExit : RankEnd::Kind::kSignal};
   end.number = WIFEXITED(status_) ? WEXITSTATUS(status_) : WTERMSIG(status_);
-  end.told = told;
+  end.notified = notified;
   return end;
 }
 

@@ -22,7 +22,7 @@ class RankProgram {
   Descriptor take_stream(int i) { return std::move(streams_[static_cast<std::size_t>(i)]); }
   void signal(int number) const;
   bool ended() const { return ended_; }
-  RankEnd end(bool told) const;
+  RankEnd end(bool notified) const;
 
   // After SIGCHLD: looks what became of it, and of those that it left behind, which are this process's children now.
   // Tells of a stop (its signal) and of going on (0).

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "gantry/comm/control/connection.h"
-#include "gantry/comm/control/pulse.h"
+#include "gantry/comm/control/heartbeats.h"
 #include "gantry/comm/control/timers.h"
 // After the former, which have what Boost 1.74 forgets.
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -46,10 +46,10 @@ class Shim {
   asio::awaitable<void> forward_rest(int stream);
   asio::awaitable<void> hear_signals();
   asio::awaitable<void> hear_launch();
-  asio::awaitable<void> say_farewell(const RankEnd& end);
+  asio::awaitable<void> send_exit_report(const RankEnd& end);
   void take_signal(int number);
   void send_output(int stream, std::size_t bytes);
-  void be_told();
+  void forward_stop_signal();
   void end_now();
   void close();
 
@@ -60,10 +60,10 @@ class Shim {
   stream_descriptor signal_events_;
   std::array<stream_descriptor, 2> streams_;
   std::array<std::array<char, kMostOutput>, 2> blocks_{};
-  Pulse pulse_;
+  Heartbeats pulse_;
   asio::steady_timer changed_;  // never expires: cancelled when something that is waited for has come about
   int forwarding_ = 0;          // streams that are forwarded while the program runs
-  bool launch_gone_ = false, told_ = false;
+  bool launch_gone_ = false, notified_ = false;
 };
 
 Shim::Shim(asio::io_context& context, std::shared_ptr<Connection> launch, const std::vector<std::string>& words)
@@ -100,8 +100,8 @@ asio::awaitable<RankEnd> Shim::run() {
   co_await forward_rest(1);
   end_descendants();
   remove_shared_memory();
-  const RankEnd end = program_.end(told_);
-  co_await say_farewell(end);
+  const RankEnd end = program_.end(notified_);
+  co_await send_exit_report(end);
   close();
   co_return end;
 }
@@ -150,7 +150,7 @@ asio::awaitable<void> Shim::hear_signals() {
 
 // mpirun signals the whole process group, so the program has it already; what counts is that it was told.
 void Shim::take_signal(int number) {
-  if (number == SIGTERM || number == SIGINT || number == SIGHUP) be_told();
+  if (number == SIGTERM || number == SIGINT || number == SIGHUP) forward_stop_signal();
   if (number != SIGCHLD) return;
   program_.reap([this](int signal) { launch_->send(encode_number(FrameKind::stopped, signal)); });
   if (!program_.ended()) return;
@@ -160,9 +160,9 @@ void Shim::take_signal(int number) {
 }
 
 // Said at once: if the program does not end soon, mpirun kills this process too.
-void Shim::be_told() {
-  if (!told_) launch_->send(encode_frame(FrameKind::told));
-  told_ = true;
+void Shim::forward_stop_signal() {
+  if (!notified_) launch_->send(encode_frame(FrameKind::notified));
+  notified_ = true;
 }
 
 // A launch that is gone takes its ranks with it.
@@ -183,16 +183,16 @@ asio::awaitable<void> Shim::hear_launch() {
 }
 
 void Shim::end_now() {
-  told_ = told_ || !program_.ended();
+  notified_ = notified_ || !program_.ended();
   program_.signal(SIGKILL);
 }
 
 // The report must be there before mpirun learns of the end from this process's.
-asio::awaitable<void> Shim::say_farewell(const RankEnd& end) {
+asio::awaitable<void> Shim::send_exit_report(const RankEnd& end) {
   launch_->send(encode_frame(FrameKind::report, encode_end(end)));
   co_await launch_->sent();
   launch_->finish_sending();
-  changed_.expires_after(seconds(kFarewellSeconds));
+  changed_.expires_after(seconds(kExitReportSeconds));
   error_code error;
   if (!launch_gone_) co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, error));
 }
@@ -210,7 +210,7 @@ struct Begun {
 };
 
 // One attempt: the launch closes a connection unheard where too many others come after it.
-asio::awaitable<std::optional<Begun>> ask_for_command(asio::io_context& context, const Meeting& meeting,
+asio::awaitable<std::optional<Begun>> ask_for_command(asio::io_context& context, const Rendezvous& meeting,
                                                       const Hello& hello) {
   tcp::socket socket(context);
   asio::steady_timer deadline(context, seconds(kConnectSeconds));
@@ -244,7 +244,7 @@ asio::awaitable<std::optional<Begun>> ask_for_command(asio::io_context& context,
 }
 
 // `shim` outlives the context's run: what it has spawned ends after it.
-asio::awaitable<RankEnd> live(asio::io_context& context, Meeting meeting, Hello hello, std::optional<Shim>& shim) {
+asio::awaitable<RankEnd> live(asio::io_context& context, Rendezvous meeting, Hello hello, std::optional<Shim>& shim) {
   std::optional<Begun> begun;
   for (const double end = steady_seconds() + kCommandSeconds; !begun;) {
     begun = co_await ask_for_command(context, meeting, hello);
@@ -265,7 +265,7 @@ int number_of(const char* variable) {
 }  // namespace
 
 int run_rank_shim() {
-  const char* variable = std::getenv(Meeting::kVariable);
+  const char* variable = std::getenv(Rendezvous::kVariable);
   const auto meeting = variable ? decode_meeting(variable) : std::nullopt;
   const int rank = number_of("OMPI_COMM_WORLD_RANK"), ranks = number_of("OMPI_COMM_WORLD_SIZE");
   if (!meeting || rank < 0)

@@ -40,15 +40,15 @@ void add_latent_attention(Shapes& shapes, const DecoderSpec& spec, const Attenti
   const LatentSpec& latent = *attention.latent;
   const std::int64_t queries = attention.heads * attention.head_size;
   if (latent.query_rank > 0) {
-    shapes.linear(names.narrow_query, spec.hidden, latent.query_rank, latent.bias);
-    shapes.norm(names.narrow_query_norm, latent.norm, latent.query_rank);
-    shapes.linear(names.wide_query, latent.query_rank, queries, false);
+    shapes.linear(names.q_a_proj, spec.hidden, latent.query_rank, latent.bias);
+    shapes.norm(names.q_a_norm, latent.norm, latent.query_rank);
+    shapes.linear(names.q_b_proj, latent.query_rank, queries, false);
   } else {
     shapes.linear(names.query, spec.hidden, queries, false);
   }
-  shapes.linear(names.narrow_key, spec.hidden, latent.key_rank + latent.turning, latent.bias);
-  shapes.norm(names.narrow_key_norm, latent.norm, latent.key_rank);
-  shapes.linear(names.wide_key, latent.key_rank, attention.heads * (latent.plain + latent.value), false);
+  shapes.linear(names.kv_a_proj, spec.hidden, latent.key_rank + latent.rope, latent.bias);
+  shapes.norm(names.kv_a_norm, latent.norm, latent.key_rank);
+  shapes.linear(names.kv_b_proj, latent.key_rank, attention.heads * (latent.plain + latent.value), false);
   shapes.linear(names.output, attention.heads * latent.value, spec.hidden, attention.output_bias);
 }
 
@@ -64,9 +64,9 @@ void add_attention(Shapes& shapes, const DecoderSpec& spec, const AttentionSpec&
   }
   shapes.norm(names.query_norm, attention.head_norm, attention.head_size);
   shapes.norm(names.key_norm, attention.head_norm, attention.head_size);
-  shapes.norm(names.query_norm, attention.wide_norm, queries);
-  shapes.norm(names.key_norm, attention.wide_norm, keys);
-  if (attention.own_norm.exists()) {
+  shapes.norm(names.query_norm, attention.qk_norm, queries);
+  shapes.norm(names.key_norm, attention.qk_norm, keys);
+  if (attention.per_head_norm.exists()) {
     shapes.table(names.query_norm, attention.heads, attention.head_size);
     shapes.table(names.key_norm, attention.key_heads, attention.head_size);
   }

@@ -33,7 +33,7 @@ DecoderSpec read_both_coheres(ConfigReader& reader, double theta) {
 DecoderSpec read_cohere(ConfigReader& reader) {
   DecoderSpec spec = read_both_coheres(reader, 500000);
   if (reader.flag("use_qk_norm", false))
-    for (LayerSpec& layer : spec.layers) layer.attention.own_norm = spec.norm;
+    for (LayerSpec& layer : spec.layers) layer.attention.per_head_norm = spec.norm;
   return spec;
 }
 

@@ -16,16 +16,16 @@ double scale_of_scores(const nn::RotaryOptions& rotary, std::int64_t head_size) 
   return scale * longer * longer;
 }
 
-void read_latent_attention(ConfigReader& reader, DecoderSpec& spec, std::int64_t turning) {
+void read_latent_attention(ConfigReader& reader, DecoderSpec& spec, std::int64_t rope) {
   AttentionSpec attention = spec.layers.front().attention;
   LatentSpec latent;
   latent.query_rank = reader.size_or_none("q_lora_rank", 1536);
   latent.key_rank = reader.size("kv_lora_rank", 512);
   latent.plain = reader.size("qk_nope_head_dim", 128);
-  latent.turning = turning;
+  latent.rope = rope;
   latent.value = reader.size("v_head_dim", 128);
   latent.bias = attention.output_bias = reader.flag("attention_bias", false);
-  attention.head_size = latent.plain + latent.turning;
+  attention.head_size = latent.plain + latent.rope;
   reader.only("num_key_value_heads", attention.heads);
   reader.only("qk_head_dim", attention.head_size);
   attention.scale = scale_of_scores(spec.rotaries.front(), attention.head_size);
@@ -56,17 +56,17 @@ ExpertsSpec read_experts(ConfigReader& reader, const std::string& activation) {
 
 // Latent attention; experts behind the first layers, chosen from groups, and an MLP that all tokens use.
 DecoderSpec read_deepseek_v3(ConfigReader& reader) {
-  const std::int64_t turning = reader.size("qk_rope_head_dim", 64, 2);
-  reader.only("head_dim", turning);
+  const std::int64_t rope = reader.size("qk_rope_head_dim", 64, 2);
+  reader.only("head_dim", rope);
   DecoderSpec spec = read_common(reader, {.vocabulary = 129280,
                                           .hidden = 7168,
                                           .width = 18432,
                                           .layers = 61,
                                           .heads = 128,
-                                          .head_size = turning,
+                                          .head_size = rope,
                                           .positions = 4096,
                                           .paired = reader.flag("rope_interleave", true)});
-  read_latent_attention(reader, spec, turning);
+  read_latent_attention(reader, spec, rope);
   const ExpertsSpec experts = read_experts(reader, spec.layers.front().mlp.activation);
   const auto dense = static_cast<std::size_t>(reader.size("first_k_dense_replace", 3, 0));
   for (std::size_t index = std::min(dense, spec.layers.size()); index < spec.layers.size(); ++index)

@@ -9,7 +9,7 @@ DecoderSpec read_both_olmos(ConfigReader& reader, double theta) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 50304, .eps = 1e-5, .theta = theta, .padding = 1});
   const bool bias = reader.flag("attention_bias", false);
   for (LayerSpec& layer : spec.layers) {
-    layer.after_attention = layer.after_mlp = layer.attention.wide_norm = spec.norm;
+    layer.after_attention = layer.after_mlp = layer.attention.qk_norm = spec.norm;
     layer.input = layer.before_mlp = {};
     layer.attention.bias = layer.attention.output_bias = bias;
   }

@@ -42,7 +42,7 @@ DecoderSpec read_opt(ConfigReader& reader) {
   const NormSpec norm{NormSpec::Kind::kLayer, 1e-5};
   LayerSpec layer;
   layer.input = layer.before_mlp = norm;
-  layer.norms_behind = !norms_before;
+  layer.post_norm = !norms_before;
   AttentionSpec& attention = layer.attention;
   attention.heads = attention.key_heads = reader.size("num_attention_heads", 12);
   if (spec.hidden % attention.heads != 0)

@@ -8,16 +8,16 @@ namespace gantry::models {
 namespace {
 
 // In no_rope_layers, 0 says that the heads of a layer do not turn; without it, those of every fourth layer do not.
-void read_turning_layers(ConfigReader& reader, DecoderSpec& spec) {
+void read_rope_layers(ConfigReader& reader, DecoderSpec& spec) {
   reader.ignore("no_rope_layers");
   const std::int64_t interval = reader.size("no_rope_layer_interval", 4);
-  nlohmann::json turning = nlohmann::json::array();
-  if (reader.has("no_rope_layers")) turning = reader.keys()["no_rope_layers"];
-  if (!turning.is_array() || (!turning.empty() && turning.size() != spec.layers.size()))
-    refuse_key("no_rope_layers", turning, std::to_string(spec.layers.size()) + " numbers");
+  nlohmann::json rope = nlohmann::json::array();
+  if (reader.has("no_rope_layers")) rope = reader.keys()["no_rope_layers"];
+  if (!rope.is_array() || (!rope.empty() && rope.size() != spec.layers.size()))
+    refuse_key("no_rope_layers", rope, std::to_string(spec.layers.size()) + " numbers");
   nlohmann::json decided = nlohmann::json::array();
   for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
-    const bool turns = turning.empty() ? static_cast<std::int64_t>(layer + 1) % interval != 0 : turning[layer] != 0;
+    const bool turns = rope.empty() ? static_cast<std::int64_t>(layer + 1) % interval != 0 : rope[layer] != 0;
     if (!turns) spec.layers[layer].attention.rotary = -1;
     decided.push_back(turns);
   }
@@ -40,7 +40,7 @@ DecoderSpec read_smollm3(ConfigReader& reader) {
     layer.attention.bias = layer.attention.output_bias = attention_bias;
     layer.mlp.bias = mlp_bias;
   }
-  read_turning_layers(reader, spec);
+  read_rope_layers(reader, spec);
   const bool uses = reader.flag("use_sliding_window", false);
   const std::int64_t window = reader.size_or_none("sliding_window", 0);
   read_windows(reader, spec, uses ? window : 0,

@@ -20,7 +20,8 @@ DecoderSpec read_stablelm(ConfigReader& reader) {
   const bool norms_heads = reader.flag("qk_layernorm", false);
   for (LayerSpec& layer : spec.layers) {
     layer.attention.bias = bias;
-    if (norms_heads) layer.attention.own_norm = {.kind = NormSpec::Kind::kLayer, .eps = spec.norm.eps, .bias = false};
+    if (norms_heads)
+      layer.attention.per_head_norm = {.kind = NormSpec::Kind::kLayer, .eps = spec.norm.eps, .bias = false};
     layer.parallel = parallel;
     if (parallel) layer.before_mlp = {};
   }

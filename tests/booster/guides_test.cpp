@@ -104,7 +104,7 @@ class Numbers final : public Dataset {
   void read(std::int64_t index, std::int64_t* tokens) const override { std::fill_n(tokens, 5, index); }
 };
 
-TEST(Acceptance, B6B7C9OneLoaderFeedsTensorPeersAlikeAndReplicasApart) {
+TEST(Acceptance, B6B7C9OneLoaderFeedsTensorPeersIdenticallyAndReplicasApart) {
   run_ranks(Layout{.data = 2, .tensor = 2}, [](World& world, ProcessGroupMesh& mesh) {
     const auto config = Config::parse("model: {policy: gpt2}\nparallel: {tensor: 2, data: 2}\n", "test.yaml");
     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
@@ -137,7 +137,7 @@ TEST(Acceptance, B6B7C9OneLoaderFeedsTensorPeersAlikeAndReplicasApart) {
   });
 }
 
-TEST(Acceptance, C3PipelineSizeIsKnownBesideTensorSize) {
+TEST(Acceptance, C3PipelineSizeIsKnownWithTensorSize) {
   const ScratchFolder scratch;
   const std::string path =
       scratch.write("oslo.json", R"({"model_parallelism": {"tensor_parallel_size": 2, "pipeline_parallel_size": 1}})");

@@ -245,7 +245,7 @@ TEST(OwnLoopOptimizer, ExecutePipelineRunsTheModelToo) {
   }
 }
 
-TEST(OwnLoopOptimizer, SlipsAreNamed) {
+TEST(OwnLoopOptimizer, MistakesAreNamed) {
   const ScratchFolder scratch;
   const std::string path = scratch.write("gantry.yaml", "parallel: {data: 2}\n");
   run_ranks(Layout{.data = 2}, [&](World&, ProcessGroupMesh&) {

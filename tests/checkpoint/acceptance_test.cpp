@@ -130,7 +130,7 @@ std::vector<std::string> names_in(const std::string& directory) {
   return names;
 }
 
-TEST(Acceptance, C10AFileForEveryTensorAndPipelineRankBesideConfig) {
+TEST(Acceptance, C10AFileForEveryTensorAndPipelineRankWithConfig) {
   const ScratchFolder scratch;
   scratch.write("file", "");
   fs::create_directories(scratch / "p/.parts");

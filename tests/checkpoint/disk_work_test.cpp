@@ -30,7 +30,7 @@ Config two_ranks() {
 class SlowDisk {
  public:
   DiskLimits limits() {
-    return {.tell_seconds = kTimeout / kWordsATimeout, .told = [this] {
+    return {.tell_seconds = kTimeout / kWordsATimeout, .notified = [this] {
               ++words_;
               words_.notify_all();
             }};
@@ -81,20 +81,20 @@ TEST(DiskWork, ASlowDiskEndsNothing) {
 
 TEST(DiskWork, ADiskThatDoesNotAnswerEndsTheJobByName) {
   const Config config = two_ranks();
-  std::atomic<bool> told{false};
+  std::atomic<bool> notified{false};
   std::atomic<int> named{0};
   launch(config, [&](World& world) {
     const ProcessGroupMesh mesh(world);
     try {
       work_on_disk(mesh.world_group(), {.tell_seconds = kTimeout / kWordsATimeout, .stall_seconds = 0}, {}, [&] {
-        if (world.rank() == 1) told.wait(false);
+        if (world.rank() == 1) notified.wait(false);
       });
     } catch (const PeerError& error) {
       named += std::string(error.what()).find("rank 1 of the job is not done, and no rank has moved a byte for 0 s") !=
                std::string::npos;
     }
-    told = true;
-    told.notify_all();
+    notified = true;
+    notified.notify_all();
   });
   EXPECT_EQ(named, 2);
 }

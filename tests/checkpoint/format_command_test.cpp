@@ -120,7 +120,7 @@ TEST(CheckpointCommand, AFolderIsNamedByTheStepItHolds) {
 }
 
 // Training programs leave a config.json beside their checkpoints; weights there are what is meant.
-TEST(CheckpointCommand, AConfigBesideCheckpointsIsNoModel) {
+TEST(CheckpointCommand, AConfigWithCheckpointsIsNoModel) {
   const ScratchFolder scratch;
   const std::string folder = save_tiny(scratch / "c", 4);
   scratch.write("c/config.json", "{}");

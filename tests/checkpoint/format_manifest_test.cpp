@@ -25,14 +25,14 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-ManifestTensor tensor_with(const std::vector<std::vector<AppliedCut>>& slices) {
+ManifestTensor tensor_with(const std::vector<std::vector<AppliedShard>>& slices) {
   ManifestTensor tensor{"model", "w", find_stored_type("F32"), {10, 3}, {}};
   for (const auto& cuts : slices) tensor.slices.push_back({"a.safetensors", cuts});
   return tensor;
 }
 
 ManifestTensor tensor_of(const std::vector<std::vector<Range>>& slices) {
-  std::vector<std::vector<AppliedCut>> cuts;
+  std::vector<std::vector<AppliedShard>> cuts;
   for (const auto& ranges : slices) cuts.push_back({{.dim = 0, .ranges = ranges}});
   return tensor_with(cuts);
 }
@@ -50,7 +50,7 @@ TEST(FormatManifest, SlicesTileTheirTensorExactly) {
   EXPECT_NE(fault(tensor_of({{{0, 5}}, {{4, 10}}})).find("overlap at 5"), std::string::npos);
   EXPECT_NE(fault(tensor_of({{{0, 9}}})).find("cover 9 of 10"), std::string::npos);
   EXPECT_NE(fault(tensor_with({{}, {}})).find("overlap"), std::string::npos);
-  const AppliedCut all{.dim = 0, .ranges = {{0, 10}}}, first{.dim = 1, .ranges = {{0, 2}}},
+  const AppliedShard all{.dim = 0, .ranges = {{0, 10}}}, first{.dim = 1, .ranges = {{0, 2}}},
       rest{.dim = 1, .ranges = {{2, 3}}};
   EXPECT_EQ(fault(tensor_with({{first}, {rest}})), "no error");
   EXPECT_NE(fault(tensor_with({{all}, {first}})).find("overlap"), std::string::npos);
@@ -62,9 +62,9 @@ TEST(FormatManifest, SlicesOfOrderedCutsTileTheirTensorExactly) {
   const auto fault = [](const ManifestTensor& tensor) {
     return thrown_by<CheckpointError>([&] { check_tiling(tensor); });
   };
-  const AppliedCut left{.dim = 1, .ranges = {{0, 2}}}, right{.dim = 1, .ranges = {{2, 3}}};
+  const AppliedShard left{.dim = 1, .ranges = {{0, 2}}}, right{.dim = 1, .ranges = {{2, 3}}};
   const auto elements = [](std::int64_t begin, std::int64_t end) {
-    return AppliedCut{.dim = 0, .row = 1, .ranges = {{begin, end}}};
+    return AppliedShard{.dim = 0, .row = 1, .ranges = {{begin, end}}};
   };
   EXPECT_EQ(fault(tensor_with({{left, elements(0, 7)}, {left, elements(7, 20)}, {right}})), "no error");
   EXPECT_EQ(fault(tensor_with({{left, elements(0, 7)}, {left, elements(7, 20)}, {right, elements(0, 10)}})),

@@ -35,17 +35,18 @@ struct ToyLayout {
 };
 
 std::vector<Placement> toy_placements(const Mesh& mesh) {
-  const auto over = [&](Cut cut, const char* name) {
+  const auto over = [&](ShardSpec cut, const char* name) {
     cut.axes = {{name, mesh.axis_size(name)}};
     return cut;
   };
   const int tensor = mesh.axis_size(axis::kTensor), other = mesh.axis_size(kMadeUp);
-  const auto placed = [](const char* name, Shape shape, std::vector<Cut> cuts) {
+  const auto placed = [](const char* name, Shape shape, std::vector<ShardSpec> cuts) {
     return Placement{
         .name = name, .global_shape = std::move(shape), .cuts = std::move(cuts), .stages = {0}, .aliases = {}};
   };
-  const Cut columns = over(shard(0, 12, tensor, 2), axis::kTensor);
-  const Cut heads = over(shard_parts(0, {{.size = 4, .unit = 2, .users = 6}, {.size = 6}}, tensor), axis::kTensor);
+  const ShardSpec columns = over(shard(0, 12, tensor, 2), axis::kTensor);
+  const ShardSpec heads =
+      over(shard_parts(0, {{.size = 4, .unit = 2, .users = 6}, {.size = 6}}, tensor), axis::kTensor);
   std::vector<Placement> all{
       placed("fused", {12, 7}, {columns, over(shard(1, 7, other), kMadeUp)}),
       placed("rows", {12, 5}, {columns, shard_rows(5, {{axis::kData, mesh.axis_size(axis::kData)}})}),
@@ -75,7 +76,7 @@ torch::Tensor share_of(const Placement& placement, int step, const ProcessGroupM
     if (!placement.overlaps()) break;
     const Slice held = held_slice(placement, all.coordinates_by_axis(peer));
     torch::Tensor counted = torch::zeros(placement.global_shape, torch::kFloat64);
-    copy_common(counted, whole_slice(placement.global_shape), torch::ones(held.shape, torch::kFloat64), held);
+    copy_common(counted, full_slice(placement.global_shape), torch::ones(held.shape, torch::kFloat64), held);
     holders += counted;
   }
   if (placement.overlaps()) whole = whole / holders;
@@ -218,10 +219,10 @@ class Toy final : public StateSource {
       };
       torch::Tensor whole = deferred(), part = deferred(), cut = deferred();
       materialize(whole, placement.name, 3);
-      for (const Cut& each : placement.cuts) shard_tensor(part, each, each.rank_of(mesh_.coordinates()));
+      for (const ShardSpec& each : placement.cuts) shard_tensor(part, each, each.rank_of(mesh_.coordinates()));
       materialize(part, placement.name, 3);
       materialize(cut, placement.name, 3);  // and of memory that is there already
-      for (const Cut& each : placement.cuts) shard_tensor(cut, each, each.rank_of(mesh_.coordinates()));
+      for (const ShardSpec& each : placement.cuts) shard_tensor(cut, each, each.rank_of(mesh_.coordinates()));
       const torch::Tensor expected = cut_out(whole, held_slice(placement, mesh_.coordinates()));
       EXPECT_TRUE(torch::equal(part, expected)) << placement.name;
       EXPECT_TRUE(torch::equal(cut, expected)) << placement.name;

@@ -17,20 +17,20 @@ struct Stored {
   explicit Stored(int dim, const std::vector<std::vector<Range>>& slices) {
     for (const auto& ranges : slices) add(cuts_of(dim, ranges));
   }
-  explicit Stored(const std::vector<std::vector<AppliedCut>>& slices) {
+  explicit Stored(const std::vector<std::vector<AppliedShard>>& slices) {
     for (const auto& cuts : slices) add(cuts);
   }
-  void add(std::vector<AppliedCut> cuts) {
+  void add(std::vector<AppliedShard> cuts) {
     tensor.slices.push_back({std::to_string(tensor.slices.size()), std::move(cuts)});
   }
 
-  static std::vector<AppliedCut> cuts_of(int dim, const std::vector<Range>& ranges) {
-    return dim < 0 ? std::vector<AppliedCut>() : std::vector<AppliedCut>{{.dim = dim, .ranges = ranges}};
+  static std::vector<AppliedShard> cuts_of(int dim, const std::vector<Range>& ranges) {
+    return dim < 0 ? std::vector<AppliedShard>() : std::vector<AppliedShard>{{.dim = dim, .ranges = ranges}};
   }
   // By hand, cut by cut.
-  static torch::Tensor part_of(const torch::Tensor& whole, const std::vector<AppliedCut>& cuts) {
+  static torch::Tensor part_of(const torch::Tensor& whole, const std::vector<AppliedShard>& cuts) {
     torch::Tensor left = whole;
-    for (const AppliedCut& cut : cuts) {
+    for (const AppliedShard& cut : cuts) {
       if (cut.row > 0) left = left.reshape({-1, cut.row});
       std::vector<torch::Tensor> parts;
       for (const Range& range : cut.ranges) parts.push_back(left.narrow(cut.dim, range.begin, range.size()));
@@ -40,7 +40,7 @@ struct Stored {
   }
 
   // The files that the part was read from.
-  std::vector<std::string> fill(const std::vector<AppliedCut>& cuts) {
+  std::vector<std::string> fill(const std::vector<AppliedShard>& cuts) {
     const torch::Tensor expected = part_of(whole, cuts);
     const torch::Tensor target = torch::full(expected.sizes(), -1.0, torch::kFloat64);
     read.clear();
@@ -78,12 +78,12 @@ TEST(Slices, OfFusedProjectionsAndWholeTensorsToo) {
 
 // Columns over one axis, and what they leave over another, by elements or by rows of three.
 TEST(Slices, OfOrderedCuts) {
-  const AppliedCut left{.dim = 1, .ranges = {{0, 3}}}, right{.dim = 1, .ranges = {{3, 6}}};
+  const AppliedShard left{.dim = 1, .ranges = {{0, 3}}}, right{.dim = 1, .ranges = {{3, 6}}};
   const auto flat = [](std::int64_t row, std::int64_t begin, std::int64_t end) {
-    return AppliedCut{.dim = 0, .row = row, .ranges = {{begin, end}}};
+    return AppliedShard{.dim = 0, .row = row, .ranges = {{begin, end}}};
   };
   Stored stored(
-      std::vector<std::vector<AppliedCut>>{{left, flat(1, 0, 11)}, {left, flat(1, 11, 24)}, {right, flat(3, 0, 8)}});
+      std::vector<std::vector<AppliedShard>>{{left, flat(1, 0, 11)}, {left, flat(1, 11, 24)}, {right, flat(3, 0, 8)}});
   EXPECT_EQ(stored.fill(-1, {}), (Files{"0", "1", "2"}));
   EXPECT_EQ(stored.fill(0, {{0, 3}}), (Files{"0", "2"}));
   EXPECT_EQ(stored.fill(1, {{3, 5}}), Files{"2"});

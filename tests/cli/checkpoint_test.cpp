@@ -37,7 +37,7 @@ bool are_equal(const std::string& a, const std::string& b) {
   return diff.exit_code == 0 && json::parse(diff.out)["equal"].get<bool>();
 }
 
-TEST(CheckpointProgram, ReshardedCheckpointsHoldTheSameAndGoOnAlike) {
+TEST(CheckpointProgram, ReshardedCheckpointsHoldTheSameAndGoOnIdentically) {
   const ScratchFolder scratch;
   const std::string config = write_config(scratch), saved = scratch / "c";
   ASSERT_EQ(gantry_run("train " + config + " --set checkpoint.path=" + saved).exit_code, 0);

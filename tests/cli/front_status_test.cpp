@@ -159,7 +159,7 @@ TEST(Status, OnWhatIsNoPortIsRefused) {
     EXPECT_EQ(run_program(gantry_program() + " train x.yaml --status " + wrong).exit_code, 2) << wrong;
 }
 
-TEST(Status, ListensBeyondLoopbackOnlyWhereToldAndThenAsksForAToken) {
+TEST(Status, ListensBeyondLoopbackOnlyIfConfiguredAndThenAsksForAToken) {
   const ScratchFolder scratch;
   // What carries signs of life says nothing of who may read the run.
   FollowedRun usual(scratch, "--set comm.interface=lo");

@@ -170,7 +170,7 @@ std::string sample_of(const std::string& out) {
 }
 
 // The process that is told has the first stage; the last one, which chooses the tokens, waits until it has heard.
-TEST(Stop, ASampleEndsWithItsTokenWhicheverProcessIsTold) {
+TEST(Stop, ASampleEndsWithItsTokenWhicheverProcessIsSignalled) {
   const ScratchFolder scratch;
   const std::string config = stopping_config(scratch, "pipeline: 2");
   const std::string line = std::string(GANTRY_MPIRUN) + " -n 2 " +
@@ -204,7 +204,7 @@ TEST(Stop, UnderMpirunToo) {
 }
 
 // As a batch system does it: each process is told, here one of them alone.
-TEST(Stop, OneRankThatIsToldStopsTheJob) {
+TEST(Stop, OneRankThatIsSignalledStopsTheJob) {
   const ScratchFolder scratch;
   const std::string config = write_config(scratch, kSlow, 64, 2000, 8);
   Background run(std::string(GANTRY_MPIRUN) + " -n 4 sh -c 'echo $$ >" + (scratch / "pid") +

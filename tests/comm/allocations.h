@@ -39,7 +39,7 @@ inline void collectives_allocate_nothing(ProcessGroup& group) {
   const int ranks = group.size();
   const std::int64_t part = 20'000;
   torch::Tensor small = torch::ones({16}), large = torch::ones({300'000}), half = torch::ones({5000}, torch::kBFloat16);
-  torch::Tensor told = torch::ones({300'000}), given = torch::ones({part * ranks}), mine = torch::ones({part});
+  torch::Tensor notified = torch::ones({300'000}), given = torch::ones({part * ranks}), mine = torch::ones({part});
   torch::Tensor gathered = torch::zeros({part * ranks}), summed = torch::zeros({part});
   torch::Tensor taken = torch::zeros({part * ranks});
   const Sizes sizes(ranks, part);
@@ -49,7 +49,7 @@ inline void collectives_allocate_nothing(ProcessGroup& group) {
                     group.all_reduce(half),
                     group.all_gather(gathered, mine, sizes),
                     group.reduce_scatter(summed, given, sizes),
-                    group.broadcast(told, 0),
+                    group.broadcast(notified, 0),
                     group.all_to_all(taken, given, sizes, sizes),
                     group.barrier()};
     for (Work& work : works) work.wait();

@@ -73,7 +73,7 @@ TEST(Job, DISABLED_TheRecorderNamesAStoppedRank) {
   });
 }
 // mpirun wakes it up to kill it: it may still write.
-TEST_F(FlightRecorderOverMpi, AStoppedRankIsTold) {
+TEST_F(FlightRecorderOverMpi, AStoppedRankIsReported) {
   const JobOutcome outcome = run_job(3, "TheRecorderNamesAStoppedRank");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
   EXPECT_THAT(doctor(), ContainsRegex("for rank 0 (.pp 0, dp 0, tp 0. )?to join all_reduce 1 of group 'pp.dp.tp' "

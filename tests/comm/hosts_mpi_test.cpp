@@ -120,9 +120,9 @@ TEST(Hosts, RoundsOfEverySizeDoNotMix) {
         expect(part, summed(kHostRanks, {total}, torch::kFloat32).narrow(0, first, sizes[rank]), "reduce_scatter");
 
         const int root = static_cast<int>(rows % kHostRanks);
-        torch::Tensor& told = keep(values(rank == root ? 4 : 0, {rows}, torch::kFloat32));
-        works.push_back(group->broadcast(told, root));
-        expect(told, values(4, {rows}, torch::kFloat32), "broadcast");
+        torch::Tensor& notified = keep(values(rank == root ? 4 : 0, {rows}, torch::kFloat32));
+        works.push_back(group->broadcast(notified, root));
+        expect(notified, values(4, {rows}, torch::kFloat32), "broadcast");
 
         // Rank r sends rows * r / 2 + q to rank q: a number of rounds of its own.
         Sizes sent, received;

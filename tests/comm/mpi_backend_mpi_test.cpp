@@ -57,9 +57,9 @@ TEST(MpiBackend, MessagesAndCollectivesOfManyChunksAndSegments) {
   EXPECT_TRUE(torch::equal(reduced, sum));
 
   for (int root = 0; root < kRanks; ++root) {
-    torch::Tensor told = whole(job.rank());
-    group.broadcast(told, root).wait();
-    EXPECT_TRUE(torch::equal(told, whole(root)));
+    torch::Tensor notified = whole(job.rank());
+    group.broadcast(notified, root).wait();
+    EXPECT_TRUE(torch::equal(notified, whole(root)));
   }
 
   const Sizes sizes{4000, 0, 1};  // most of it, nothing, less than a segment

@@ -54,7 +54,7 @@ TEST(MpiErrors, AnotherShapeOrDtypeIsNamedWithBoth) {
 }
 
 // Of any kind, in the midst of an operation: who waits for this rank hears of it, and not from a deadline.
-TEST(MpiErrors, AnAllocationThatFailsWithinAnOperationIsToldToTheOthers) {
+TEST(MpiErrors, AnAllocationThatFailsWithinAnOperationIsReportedToTheOthers) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer has its own idea of memory";
 #endif
@@ -156,10 +156,10 @@ TEST(MpiErrors, CallsThatFitOnlyInThemselvesAreRefusedByName) {
 TEST(MpiErrors, AnAbortEndsEveryMembersPendingAndLaterOperations) {
   Job job({.timeout_seconds = 20});
   // Rank 1 aborts when all ranks have left the rendezvous; they may hear of it before they call.
-  constexpr Tag kHere{Tag::Kind::kForward, 0, 1, 0};
-  if (job.rank() != 1) job.group->hand_over(torch::ones({1}), 1, kHere);
+  constexpr Tag kArrived{Tag::Kind::kForward, 0, 1, 0};
+  if (job.rank() != 1) job.group->hand_over(torch::ones({1}), 1, kArrived);
   if (job.rank() == 1) {
-    for (const int other : {0, 2}) job.group->recv({{1}}, other, kHere).wait();
+    for (const int other : {0, 2}) job.group->recv({{1}}, other, kArrived).wait();
   }
   const auto receive = [&] {
     Work work = job.group->recv({{4}}, (job.rank() + 1) % kRanks, {});
@@ -181,7 +181,7 @@ TEST(MpiErrors, TypesWithoutASumAreRefusedBeforeAnyoneWaits) {
 }
 
 // Long before the deadline those that wait say for whom; then the work goes on.
-TEST(MpiErrors, ALongWaitIsToldOfAndNamesTheLateRank) {
+TEST(MpiErrors, ALongWaitIsReportedAndNamesTheLateRank) {
   Job job({.timeout_seconds = 30, .notice_seconds = 0.3});
   torch::Tensor sum = torch::ones({1000});
   ::testing::internal::CaptureStderr();

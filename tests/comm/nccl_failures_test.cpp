@@ -36,8 +36,8 @@ void keep_reducing(ProcessGroup& group) {
 
 TEST_F(NcclFailures, AnOperationIsUnderWayUntilItsEventIsRecordedAndHasPassed) {
   const NcclDevice device(pretend_device(0));
-  const NcclOperation given_up(device, {}, [] { return "a sum"; });
-  EXPECT_FALSE(given_up.finished()) << "what it holds would be freed while the device may still write it";
+  const NcclOperation aborted(device, {}, [] { return "a sum"; });
+  EXPECT_FALSE(aborted.finished()) << "what it holds would be freed while the device may still write it";
   NcclOperation issued(device, {}, [] { return "a sum"; });
   issued.issued_on(device.current_stream());
   c10::Event after = device.new_event();
@@ -225,14 +225,14 @@ TEST_F(NcclFailures, CommunicatorsThatWouldShareAStreamAreRefused) {
 TEST_F(NcclFailures, EachStreamThatWaitsComesAfterTheOperation) {
   set_fake_faults([](const FakeCall&) { return FakeFault::kDelay; });
   const auto [code, printed] = outcome_on_fake(2, 30, [](World&, ProcessGroup& group) {
-    const c10::Stream beside = NcclDevice(here().device()).pooled_stream();
+    const c10::Stream extra = NcclDevice(here().device()).pooled_stream();
     const int peer = 1 - group.rank();
     torch::Tensor sum = torch::ones({1000}, here()), sent = torch::full({5}, 7.0f, here());
     for (const bool message : {false, true}) {
       Work sending = message ? group.hand_over(sent, peer, {}) : Work();
       Work work = message ? group.recv(spec_here({5}), peer, {}) : group.all_reduce(sum);
       {
-        const c10::StreamGuard on_stream(beside);
+        const c10::StreamGuard on_stream(extra);
         work.wait();
       }
       if (message)

@@ -44,7 +44,7 @@ TEST(SlowWaits, NameTheLateRankAndTheJobGoesOn) {
   EXPECT_EQ(said.find("warning: rank 2 "), std::string::npos) << said;
 }
 
-TEST(SlowWaits, ShortOnesAreNotToldOf) { EXPECT_EQ(said_with_a_late_rank(15, 300ms), ""); }
+TEST(SlowWaits, ShortOnesAreNotReported) { EXPECT_EQ(said_with_a_late_rank(15, 300ms), ""); }
 
 TEST(SlowWaits, ALogIsNotFilled) {
   SlowWaitNotices notices({.timeout_seconds = 60, .notice_seconds = 15});

@@ -24,14 +24,14 @@ class Reports {
  public:
   ControlEvents events() {
     return {[this](const JobFailure& failure) { add(lost_, failure); },
-            [this](const JobFailure& failure) { add(told_, failure); },
+            [this](const JobFailure& failure) { add(notified_, failure); },
             [this](const std::set<int>& ranks) { add(left_, ranks); }, [this] { add(stops_, true); }};
   }
   auto warner() {
     return [this](const std::string& line) { add(warnings_, line); };
   }
   std::optional<JobFailure> lost() { return first(lost_); }
-  std::optional<JobFailure> told() { return first(told_); }
+  std::optional<JobFailure> notified() { return first(notified_); }
   // Waits until there are so many.
   std::vector<std::string> warnings(std::size_t count) {
     std::unique_lock lock(mutex_);
@@ -54,7 +54,7 @@ class Reports {
   std::atomic<bool> wants_stop{false};  // this rank does
   bool silent() {
     const std::lock_guard lock(mutex_);
-    return lost_.empty() && told_.empty() && warnings_.empty();
+    return lost_.empty() && notified_.empty() && warnings_.empty();
   }
 
  private:
@@ -73,7 +73,7 @@ class Reports {
   }
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<JobFailure> lost_, told_;
+  std::vector<JobFailure> lost_, notified_;
   std::vector<std::string> warnings_;
   std::vector<std::set<int>> left_;
   std::vector<char> stops_;

@@ -39,15 +39,15 @@ TEST(ControlPlane, AJobMeetsAndLeavesWithoutAWordAndLeaksNothing) {
   EXPECT_EQ(entries("/proc/self/task"), threads);
 }
 
-TEST(ControlPlane, AFailureIsToldToAllAndTheFirstOneStands) {
+TEST(ControlPlane, AFailureIsReportedToAllAndTheFirstOneIsKept) {
   Job job(4);
   job.planes[2]->tell(4, "rank 2 (tp 2): data: the cause");
   for (const int rank : {0, 1, 3}) {
-    const auto told = job.reports[rank].told();
-    ASSERT_TRUE(told) << rank;
-    EXPECT_EQ(told->rank, 2);
-    EXPECT_EQ(told->exit_code, 4);
-    EXPECT_EQ(told->cause, "rank 2 (tp 2): data: the cause");
+    const auto notified = job.reports[rank].notified();
+    ASSERT_TRUE(notified) << rank;
+    EXPECT_EQ(notified->rank, 2);
+    EXPECT_EQ(notified->exit_code, 4);
+    EXPECT_EQ(notified->cause, "rank 2 (tp 2): data: the cause");
   }
   job.planes[1]->tell(3, "a later one");
   try {
@@ -85,9 +85,9 @@ TEST(ControlPlane, ARankWhoseProcessEndsIsLostAtOnceAndNamedToAll) {
   EXPECT_EQ(lost->rank, 2);
   EXPECT_EQ(lost->exit_code, 7);
   EXPECT_TRUE(lost->cause.starts_with("rank 2 (tp 2): its connection closed before its work was done")) << lost->cause;
-  const auto told = job.reports[1].told();
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->cause, lost->cause);
+  const auto notified = job.reports[1].notified();
+  ASSERT_TRUE(notified);
+  EXPECT_EQ(notified->cause, lost->cause);
 }
 
 TEST(ControlPlane, ThatRank0EndedIsFoundByEachOther) {
@@ -101,7 +101,7 @@ TEST(ControlPlane, ThatRank0EndedIsFoundByEachOther) {
 }
 
 // A rank that says hello and then nothing, as a stopped one does.
-TEST(ControlPlane, ASilentRankIsLostAndToldHowLong) {
+TEST(ControlPlane, ASilentRankIsLostAndReportedWithItsSilence) {
   Reports hub_reports, member_reports;
   ControlOptions hub_options = options_of(0, 3, hub_reports);
   hub_options.lost_after_seconds = 1;
@@ -114,10 +114,10 @@ TEST(ControlPlane, ASilentRankIsLostAndToldHowLong) {
   ASSERT_TRUE(lost);
   EXPECT_EQ(lost->rank, 2);
   EXPECT_TRUE(lost->cause.starts_with("rank 2 (tp 2): no sign of life for 1.")) << lost->cause;
-  const auto told = member_reports.told();
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->cause, lost->cause);
-  EXPECT_EQ(told->exit_code, 7);
+  const auto notified = member_reports.notified();
+  ASSERT_TRUE(notified);
+  EXPECT_EQ(notified->cause, lost->cause);
+  EXPECT_EQ(notified->exit_code, 7);
 }
 
 TEST(ControlPlane, ASilentRank0IsLostToo) {

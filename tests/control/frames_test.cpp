@@ -37,9 +37,9 @@ TEST(Frames, ComeBackAsTheyWent) {
   EXPECT_EQ(back.process, 17);
   EXPECT_EQ(back.host, "a.example");
 
-  const std::string told = encode_failure({2, 7, "rank 2: the cause"});
-  EXPECT_EQ(head_of(told).kind, FrameKind::failure);
-  const JobFailure failure = decode_failure(payload_of(told), 3);
+  const std::string notified = encode_failure({2, 7, "rank 2: the cause"});
+  EXPECT_EQ(head_of(notified).kind, FrameKind::failure);
+  const JobFailure failure = decode_failure(payload_of(notified), 3);
   EXPECT_EQ(failure.rank, 2);
   EXPECT_EQ(failure.exit_code, 7);
   EXPECT_EQ(failure.cause, "rank 2: the cause");
@@ -82,7 +82,7 @@ TEST(Frames, LengthsThatAKindCantHaveAreRefused) {
     std::vector<std::uint32_t> lengths;
   };
   const Wrong all[] = {
-      {{begin, beat, done, end, ask, stop, kill, told}, {1, 4}},
+      {{begin, beat, done, end, ask, stop, kill, notified}, {1, 4}},
       {{hello}, {0, 31, 4097}},
       {{failure}, {0, 7, 4097}},
       {{late, left}, {0, 7, 4100}},
@@ -172,8 +172,8 @@ TEST(JobToken, IsNewEachTimeAndComparedWhole) {
   }
 }
 
-TEST(Meeting, TravelsAsText) {
-  const Meeting meeting{"10.0.0.1", 4242, random_job_token()};
+TEST(Rendezvous, TravelsAsText) {
+  const Rendezvous meeting{"10.0.0.1", 4242, random_job_token()};
   const auto back = decode_meeting(encode_meeting(meeting));
   ASSERT_TRUE(back);
   EXPECT_EQ(back->address, meeting.address);

@@ -1,7 +1,7 @@
 // Who is lost when, with times of the test's own.
 #include <gtest/gtest.h>
 
-#include "gantry/comm/control/pulse.h"
+#include "gantry/comm/control/heartbeats.h"
 
 namespace gantry {
 namespace {

@@ -23,7 +23,7 @@ constexpr auto kBriefly = 900ms, kTwiceTheLimit = 4000ms;
 constexpr auto kAwake = 1000ms;
 
 // How a rank's process ends.
-constexpr int kUnharmed = 0, kLost = 40, kTold = 60;  // plus the rank that was lost or told of
+constexpr int kUnharmed = 0, kLost = 40, kNotified = 60;  // plus the rank that was lost or told of
 
 struct Wire {
   int port = 0;
@@ -100,7 +100,7 @@ class Processes {
 
   [[noreturn]] static void run(int rank, int ranks, int meeting, int met, int orders) {
     const ControlEvents events = {[](const JobFailure& failure) { ::_exit(kLost + failure.rank); },
-                                  [](const JobFailure& failure) { ::_exit(kTold + failure.rank); }};
+                                  [](const JobFailure& failure) { ::_exit(kNotified + failure.rank); }};
     try {
       std::unique_ptr<ControlPlane> plane;
       Wire wire;
@@ -155,9 +155,9 @@ TEST(Stopped, ARankThatStaysStoppedIsLost) {
   Processes job(3);
   job.signal(1, SIGSTOP);
   EXPECT_EQ(job.end_of(0), kLost + 1);
-  EXPECT_EQ(job.end_of(2), kTold + 1);
+  EXPECT_EQ(job.end_of(2), kNotified + 1);
   job.signal(1, SIGCONT);
-  EXPECT_EQ(job.end_of(1), kTold + 1);  // what lies in its socket says so
+  EXPECT_EQ(job.end_of(1), kNotified + 1);  // what lies in its socket says so
 }
 
 TEST(Stopped, Rank0ThatStaysStoppedIsLost) {
@@ -177,7 +177,7 @@ TEST(Stopped, AKilledRankIsLost) {
       EXPECT_EQ(job.end_of(2), kLost + 0);
     } else {
       EXPECT_EQ(job.end_of(0), kLost + 2);
-      EXPECT_EQ(job.end_of(1), kTold + 2);
+      EXPECT_EQ(job.end_of(1), kNotified + 2);
     }
   }
 }

@@ -61,8 +61,8 @@ HeaviestOf best_of_all(const LayerWork& work, const StageCounts& rank_of_stage) 
   const bool last_may_be_empty = work.last > 0 && counts.size() > 1;
   try_all_counts(counts, 0, static_cast<int>(work.layers.size()), last_may_be_empty, [&] {
     const HeaviestOf found = heaviest_of(work, counts, rank_of_stage);
-    const bool alike = std::abs(found.first - best.first) < 1e-9;
-    if (alike ? found.second < best.second : found.first < best.first) best = found;
+    const bool same = std::abs(found.first - best.first) < 1e-9;
+    if (same ? found.second < best.second : found.first < best.first) best = found;
   });
   return best;
 }

@@ -29,7 +29,7 @@ TEST(Paths, SayWhatLiesThere) {
 }
 
 // Root may read everything, so permissions would not do here.
-TEST(Paths, AreInputErrorsWhereNothingCanBeTold) {
+TEST(Paths, AreInputErrorsIfTheyCanNotBeRead) {
   const ScratchFolder scratch;
   fs::create_symlink("loop", scratch / "loop");
   for (const fs::path& path : {fs::path(scratch / "loop"), fs::path(scratch / std::string(300, 'x'))}) {

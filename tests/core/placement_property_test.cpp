@@ -32,7 +32,7 @@ bool is_in_any(std::int64_t index, const std::vector<Range>& ranges) {
 }
 
 // What the rank keeps, index by index along the dim.
-Elements cut_by_hand(const Elements& left, const Cut& cut, int rank) {
+Elements cut_by_hand(const Elements& left, const ShardSpec& cut, int rank) {
   Elements seen = left;
   if (cut.row > 0) seen.shape = {static_cast<std::int64_t>(left.ids.size()) / cut.row, cut.row};
   const std::int64_t extent = seen.shape[cut.dim];
@@ -61,7 +61,7 @@ Elements cut_by_hand(const Elements& left, const Cut& cut, int rank) {
 
 Elements held_by_hand(const Placement& placement, const Coordinates& coordinates) {
   Elements left = all_of(placement.global_shape);
-  for (const Cut& cut : placement.cuts) left = cut_by_hand(left, cut, cut.rank_of(coordinates));
+  for (const ShardSpec& cut : placement.cuts) left = cut_by_hand(left, cut, cut.rank_of(coordinates));
   return left;
 }
 
@@ -103,20 +103,21 @@ void visit_common(const Slice& first, const Slice& second,
   }
 }
 
-Cut over(Cut cut, std::vector<Axis> axes) {
+ShardSpec over(ShardSpec cut, std::vector<Axis> axes) {
   cut.axes = std::move(axes);
   return cut;
 }
 
 // Placements of all kinds, for the sizes of tp, of the made-up axis, and of the batch axes.
 std::vector<Placement> placements_for(const Axis& tensor, const Axis& other, const std::vector<Axis>& batch) {
-  const auto placed = [](Shape shape, std::vector<Cut> cuts) {
+  const auto placed = [](Shape shape, std::vector<ShardSpec> cuts) {
     return Placement{
         .name = "w", .global_shape = std::move(shape), .cuts = std::move(cuts), .stages = {0}, .aliases = {}};
   };
-  const Cut columns = over(shard(0, 12, tensor.size, 2), {tensor});  // two segments; uneven over 5
-  const Cut rows = over(shard(1, 7, tensor.size), {tensor});
-  const Cut heads = over(shard_parts(0, {{.size = 4, .unit = 2, .users = 6}, {.size = 6}}, tensor.size), {tensor});
+  const ShardSpec columns = over(shard(0, 12, tensor.size, 2), {tensor});  // two segments; uneven over 5
+  const ShardSpec rows = over(shard(1, 7, tensor.size), {tensor});
+  const ShardSpec heads =
+      over(shard_parts(0, {{.size = 4, .unit = 2, .users = 6}, {.size = 6}}, tensor.size), {tensor});
   std::vector<Placement> all{
       placed({5, 3}, {}),
       placed({}, {shard_rows(1, batch)}),

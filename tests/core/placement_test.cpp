@@ -25,16 +25,16 @@ TEST(Deal, RefusesMoreRanksThanUnitsAndUnitsThatDoNotDivide) {
   EXPECT_THROW(partition(50, 24, 2), ConfigError);
 }
 
-TEST(Cut, FusedSegmentsAreDealtOneByOne) {
-  const Cut placement = shard(0, 3 * 8, 3, 3, 2);  // heads of 2: 2, 1, 1
+TEST(ShardSpec, FusedSegmentsAreDealtOneByOne) {
+  const ShardSpec placement = shard(0, 3 * 8, 3, 3, 2);  // heads of 2: 2, 1, 1
   EXPECT_EQ(placement.ranges(0), (std::vector<Range>{{0, 4}, {8, 12}, {16, 20}}));
   EXPECT_EQ(placement.ranges(2), (std::vector<Range>{{6, 8}, {14, 16}, {22, 24}}));
   EXPECT_EQ(placement.local_size(1), 6);
   EXPECT_FALSE(placement.overlaps());
 }
 
-TEST(Cut, TheLowestRankOwnsWhatRanksShare) {
-  const Cut placement{.axes = {}, .dim = 0, .segments = {{{0, 4}, {{0, 2}, {0, 2}, {2, 4}}}}};
+TEST(ShardSpec, TheLowestRankOwnsWhatRanksShare) {
+  const ShardSpec placement{.axes = {}, .dim = 0, .segments = {{{0, 4}, {{0, 2}, {0, 2}, {2, 4}}}}};
   EXPECT_TRUE(placement.overlaps());
   EXPECT_EQ(sizes(placement.owned(0)), (std::vector<std::int64_t>{2}));
   EXPECT_EQ(sizes(placement.owned(1)), (std::vector<std::int64_t>{0}));
@@ -42,8 +42,8 @@ TEST(Cut, TheLowestRankOwnsWhatRanksShare) {
 }
 
 // Two groups of two query heads of 3 elements, a key head and a value head: rows q0 q1 k v, q2 q3 k v.
-TEST(Cut, OfAGroupARankHasTheKeyHeadThatItsQueriesNeed) {
-  const Cut two = shard_groups(0, 24, 2, 3, 2), three = shard_groups(0, 24, 2, 3, 3);
+TEST(ShardSpec, OfAGroupARankHasTheKeyHeadThatItsQueriesNeed) {
+  const ShardSpec two = shard_groups(0, 24, 2, 3, 2), three = shard_groups(0, 24, 2, 3, 3);
   EXPECT_EQ(two.ranges(0), (std::vector<Range>{{0, 6}, {6, 9}, {9, 12}, {12, 12}, {18, 18}, {21, 21}}));
   EXPECT_EQ(two.local_size(1), 12);
   EXPECT_FALSE(two.overlaps());
@@ -61,7 +61,7 @@ TEST(Cut, OfAGroupARankHasTheKeyHeadThatItsQueriesNeed) {
 }
 
 TEST(Placement, CountsReplicasOnce) {
-  Cut rows = shard(0, 8, 2);
+  ShardSpec rows = shard(0, 8, 2);
   rows.axes = {{"tp", 2}};
   Placement placement{.name = "w", .global_shape = {8, 3}, .cuts = {rows}, .stages = {1, 3}, .aliases = {}};
   EXPECT_TRUE(placement.counted_by({{"pp", 1}, {"dp", 0}, {"tp", 1}}, {1}));

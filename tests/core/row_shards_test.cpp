@@ -49,12 +49,12 @@ TEST(RowShards, EveryElementHasOneOwner) {
               Placement placement{.name = "w", .global_shape = shape, .cuts = {}, .stages = {0}, .aliases = {}};
               const bool is_cut = shape[0] >= tensor && tensor > 1;
               if (is_cut) {
-                Cut first = shard(0, shape[0], tensor);
+                ShardSpec first = shard(0, shape[0], tensor);
                 first.axes = {{axis::kTensor, tensor}};
                 placement.cuts.push_back(first);
               }
               const Shape left = placement.local_shape(mesh.coordinates_by_axis(0));
-              placement.cuts.push_back(row_cut(left, rows));
+              placement.cuts.push_back(row_shard(left, rows));
               if (!is_cut && tensor > 1) continue;  // replicas over tp hold it too
               expect_owned_once(mesh, placement, rows.replicas());
             }
@@ -77,12 +77,12 @@ TEST(RowShards, ExpertsAreOwnedOnceByTheRanksThatHaveThem) {
             const ViewShards rows = row_shards(mesh, shard).of(axis::View::kExpert);
             EXPECT_EQ(rows.ranks(), within / expert);
             EXPECT_EQ(rows.parts, std::max(1, (shard == 0 ? data * context : shard) * tensor / expert));
-            Cut over = gantry::shard(0, 5, expert);  // five experts, unevenly
+            ShardSpec over = gantry::shard(0, 5, expert);  // five experts, unevenly
             over.axes = {{axis::kExpert, expert}};
             Placement placement{.name = "w", .global_shape = {5, 3, 2}, .cuts = {over}, .stages = {0}, .aliases = {}};
             placement.view = axis::View::kExpert;
             const Coordinates first = mesh.coordinates_by_axis(0, axis::View::kExpert);
-            placement.cuts.push_back(row_cut(placement.local_shape(first), rows));
+            placement.cuts.push_back(row_shard(placement.local_shape(first), rows));
             expect_owned_once(mesh, placement, rows.replicas());
           }
         }
@@ -107,10 +107,10 @@ TEST(RowShards, ContextComesFirstThenData) {
 TEST(RowShards, RowsAreThoseOfTheLastDim) {
   const Mesh mesh = Mesh::hybrid(2, 1, 2, 1);
   const ViewShards rows = row_shards(mesh, 0).dense;
-  EXPECT_EQ(row_cut({3, 2, 4}, rows).row, 4);
-  EXPECT_EQ(row_cut({5}, rows).row, 1);  // single elements, where there is one dim
+  EXPECT_EQ(row_shard({3, 2, 4}, rows).row, 4);
+  EXPECT_EQ(row_shard({5}, rows).row, 1);  // single elements, where there is one dim
   Placement placement{
-      .name = "w", .global_shape = {3, 2}, .cuts = {row_cut({3, 2}, rows)}, .stages = {0}, .aliases = {}};
+      .name = "w", .global_shape = {3, 2}, .cuts = {row_shard({3, 2}, rows)}, .stages = {0}, .aliases = {}};
   EXPECT_EQ(placement.local_shape({{axis::kData, 0}}), (Shape{2, 2}));
   EXPECT_EQ(placement.local_shape({{axis::kData, 1}}), (Shape{1, 2}));
   placement.global_shape = {1, 2};

@@ -74,7 +74,7 @@ TEST(FolderChat, CallsOfToolsAreSaid) {
                           "Yes<|im_end|>"));
 }
 
-TEST(FolderChat, PartsThatCantBeToldApartAreNamed) {
+TEST(FolderChat, IndistinguishablePartsAreNamed) {
   const FolderChat last = chat_by(golden_jinja("mistral_last"));
   EXPECT_THAT(written(last, two_turns("Be")).fault,
               HasSubstr("messages[2] whose beginning can't be told: the chat template writes the messages before it "

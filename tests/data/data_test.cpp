@@ -75,7 +75,7 @@ TEST_F(Files, FilesAreTheDocumentsOfTextAndTokens) {
 }
 
 // A process has about 65,530 mappings; fewer stand for them.
-TEST_F(Files, MoreThanCanBeMappedAreReadAlike) {
+TEST_F(Files, MoreThanCanBeMappedAreReadIdentically) {
   std::vector<std::filesystem::path> files;
   for (int i = 0; i < 20; ++i)
     files.emplace_back(write(std::to_string(100 + i), std::string("\x01\0\x02\0\x03", 5) + static_cast<char>(i % 2)));

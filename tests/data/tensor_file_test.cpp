@@ -49,7 +49,7 @@ TEST_F(TensorFiles, EntriesHaveTheirNamesTypesAndShapes) {
   EXPECT_EQ(batch.tokens_per_sample, 4);
 }
 
-TEST_F(TensorFiles, SourcesMustBeAlike) {
+TEST_F(TensorFiles, SourcesMustBeIdentical) {
   DataConfig config = written({{"labels", torch::arange(3)}});
   write_safetensors(scratch_ / "others", {{"labels", torch::arange(3).to(torch::kInt32)}});
   config.sources = {{.path = config.path}, {.path = scratch_ / "others"}};

@@ -176,7 +176,7 @@ TEST(LoadTokenizer, AnAddedTokenInAGapIsFoundByItsOwnText) {
   EXPECT_THAT(tokenizer->encode(text), ::testing::Contains(gap));
 }
 
-TEST(LoadTokenizer, ASentencePieceFolderFindsWhatIsAddedBesideTheModel) {
+TEST(LoadTokenizer, ASentencePieceDirectoryFindsTheAddedTokens) {
   const ScratchFolder scratch;
   fs::copy(kTokenizerFolders + "kinds/llama2_model/tokenizer.model", scratch / "tokenizer.model");
   const std::int64_t size = load_tokenizer(scratch / "tokenizer.model")->size();

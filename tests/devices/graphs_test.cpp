@@ -160,7 +160,7 @@ class GraphRun {
   void execute(const GraphBatch& batch, ExecuteOptions options = {}) {
     options.broadcast_loss = true;
     const StepResult made = booster_.execute_pipeline(graph_batch(plugin_->mesh(), batch, one_), boosted_, options);
-    EXPECT_EQ(made.given_up, static_cast<bool>(options.stops));
+    EXPECT_EQ(made.aborted, static_cast<bool>(options.stops));
     trained_.losses.push_back(made.loss.value_or(0));
   }
 

@@ -24,8 +24,8 @@ namespace {
 // Of each device that is watched the operations of that kind which `held` says by their number since then.
 class HeldBack {
  public:
-  HeldBack(std::string kind, std::function<bool(int)> held, std::string beside)
-      : kind_(std::move(kind)), held_(std::move(held)), beside_(std::move(beside)) {
+  HeldBack(std::string kind, std::function<bool(int)> held, std::string extra)
+      : kind_(std::move(kind)), held_(std::move(held)), extra_(std::move(extra)) {
     set_device_listener([this](const DeviceEvent& event) { note(event); });
   }
   ~HeldBack() { set_device_listener(nullptr); }
@@ -65,7 +65,7 @@ class HeldBack {
 
   struct OfDevice {
     bool watched = false;
-    std::vector<bool> beside;  // of each operation: whether a kernel has run beside it
+    std::vector<bool> extra;  // of each operation: whether a kernel has run beside it
     int begun = 0;
     Counts counts;
     std::map<std::string, std::set<int>> streams;
@@ -76,21 +76,21 @@ class HeldBack {
     OfDevice& of = devices_[event.device];
     if (!of.watched) return;
     of.streams[event.what].insert(event.stream);
-    if (event.what == kind_ && event.kind == DeviceEvent::Kind::kGiven) of.beside.push_back(false);
-    if (event.what.find(beside_) != std::string::npos && event.kind == DeviceEvent::Kind::kDone) {
-      of.beside.assign(of.beside.size(), true);
+    if (event.what == kind_ && event.kind == DeviceEvent::Kind::kGiven) of.extra.push_back(false);
+    if (event.what.find(extra_) != std::string::npos && event.kind == DeviceEvent::Kind::kDone) {
+      of.extra.assign(of.extra.size(), true);
       changed_.notify_all();
     }
     if (event.what != kind_ || event.kind != DeviceEvent::Kind::kBegins) return;
     const int number = of.begun++;
     if (!held_(number)) return;
     ++of.counts.held;
-    of.counts.hidden += changed_.wait_for(lock, kLongest, [&] { return of.beside[static_cast<std::size_t>(number)]; });
+    of.counts.hidden += changed_.wait_for(lock, kLongest, [&] { return of.extra[static_cast<std::size_t>(number)]; });
   }
 
   const std::string kind_;
   const std::function<bool(int)> held_;
-  const std::string beside_;
+  const std::string extra_;
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
   std::map<int, OfDevice> devices_;

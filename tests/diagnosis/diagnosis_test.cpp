@@ -77,7 +77,7 @@ TEST(Diagnosis, OfCallsThatAreGivenUpTogetherTheEarlierOneIsNamed) {
   EXPECT_THAT(diagnosis.sentence, HasSubstr("rank 0 has waited 80.0 s for all_reduce 0 of group 'all'"));
 }
 
-TEST(Diagnosis, ARankThatHasEndedIsToldFromOneThatWorks) {
+TEST(Diagnosis, ARankThatHasEndedIsDistinguishedFromOneThatWorks) {
   HandMadeJob made(2);
   made.call(0, Kind::kAllReduce, State::kWaiting).posted_ns = HandMadeJob::kWritten - 100;
   made.rank(1).state = RankState::kEnded;
@@ -97,7 +97,7 @@ TEST(Diagnosis, ARankThatEndedAfterTheFailureWasOutsideThen) {
   EXPECT_EQ(diagnose(made).finding, Finding::kNotReached);
 }
 
-TEST(Diagnosis, ARankThatFailedIsToldWithItsError) {
+TEST(Diagnosis, ARankThatFailedIsReportedWithItsError) {
   HandMadeJob made(3);
   made.call(0, Kind::kAllReduce, State::kWaiting);
   made.fail();
@@ -119,7 +119,7 @@ TEST(Diagnosis, ARankThatFailedIsToldWithItsError) {
   EXPECT_EQ(diagnosis.sentence, "rank 1 failed, and nobody waited for it: model: broken");
 }
 
-TEST(Diagnosis, ARankThatWasStoppedIsToldThoughItWentOnLater) {
+TEST(Diagnosis, ARankThatWasStoppedIsReportedThoughItWentOnLater) {
   HandMadeJob made(2);
   made.call(0, Kind::kAllReduce, State::kWaiting);
   made.fail();

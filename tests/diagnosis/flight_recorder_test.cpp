@@ -92,7 +92,7 @@ TEST(Service, JobsFollowEachOtherAndAreNotMixed) {
   {
     const RecordedJob job(settings(first, 2));
     const auto ring = record_rank({.rank = 0});
-    const RecordedJob beside(settings(second, 2));  // is not recorded, and does not disturb
+    const RecordedJob extra(settings(second, 2));  // is not recorded, and does not disturb
     EXPECT_TRUE(write_flight_records("now"));
   }
   EXPECT_TRUE(write_flight_records("it stays until the next one"));

@@ -14,29 +14,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Room {
+struct ApiFolder {
   const char* folder;
   const char* about;
 };
 
-constexpr Room kRooms[] = {{"trainer", "The training run"},
-                           {"booster", "Booster, recipes and layout comparison: the entry point of a training program"},
-                           {"generation", "Text generation"},
-                           {"plugins", "Parallelization of a model, and its training step"},
-                           {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
-                           {"policies", "Policies: how a model is sharded and partitioned into stages"},
-                           {"schedule", "Schedules, without LibTorch"},
-                           {"planner", "Estimates of the time and memory of a layout, without LibTorch"},
-                           {"checkpoint", "Checkpoints"},
-                           {"data", "Data sets, loaders and tokenizers"},
-                           {"models", "Models"},
-                           {"nn", "Layers that support sharding"},
-                           {"launch", "Starting the ranks of a job"},
-                           {"profiling", "Measurement of time and memory"},
-                           {"diagnosis", "Records of the last operations of each rank"},
-                           {"comm", "Groups of ranks and their communication"},
-                           {"tensors", "Tensors and randomness"},
-                           {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
+constexpr ApiFolder kApiFolders[] = {
+    {"trainer", "The training run"},
+    {"booster", "Booster, recipes and layout comparison: the entry point of a training program"},
+    {"generation", "Text generation"},
+    {"plugins", "Parallelization of a model, and its training step"},
+    {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
+    {"policies", "Policies: how a model is sharded and partitioned into stages"},
+    {"schedule", "Schedules, without LibTorch"},
+    {"planner", "Estimates of the time and memory of a layout, without LibTorch"},
+    {"checkpoint", "Checkpoints"},
+    {"data", "Data sets, loaders and tokenizers"},
+    {"models", "Models"},
+    {"nn", "Layers that support sharding"},
+    {"launch", "Starting the ranks of a job"},
+    {"profiling", "Measurement of time and memory"},
+    {"diagnosis", "Records of the last operations of each rank"},
+    {"comm", "Groups of ranks and their communication"},
+    {"tensors", "Tensors and randomness"},
+    {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
 
 const fs::path kPublic = kRoot / "include/gantry";
 
@@ -121,14 +122,14 @@ TEST(ApiReference, HasEveryDeclarationOfThePublicHeaders) {
       "contracts:\nshapes, units, ownership, errors, and the ranks over which a call is collective. `./dev pages` "
       "generates these\npages from the headers.\n";
   const auto headers = public_headers();
-  std::size_t in_rooms = 0;
-  for (const auto& [folder, about] : kRooms) {
+  std::size_t in_folders = 0;
+  for (const auto& [folder, about] : kApiFolders) {
     std::string page = fmt::format(
         "# {}/\n\n{}. `./dev pages` generates this page from the headers; [all folders](../api.md).\n", folder, about);
     index += fmt::format("\n## [{0}](api/{0}.md)\n\n{1}.\n\n| header | declares |\n|---|---|\n", folder, about);
     for (const auto& name : headers) {
       if (!name.starts_with(std::string(folder) + "/")) continue;
-      ++in_rooms;
+      ++in_folders;
       page += section_of(name);
       std::vector<std::string> names;
       for (const auto& declaration : declarations_in(text_of(name)))
@@ -141,7 +142,7 @@ TEST(ApiReference, HasEveryDeclarationOfThePublicHeaders) {
     expect_page(fmt::format("api/{}.md", folder), page);
   }
   expect_page("api.md", index);
-  EXPECT_EQ(in_rooms, headers.size()) << "a room of include/gantry is not among kRooms";
+  EXPECT_EQ(in_folders, headers.size()) << "a directory of include/gantry is not among kApiFolders";
 }
 
 // A header that only the project's own sources include stands beside them.

@@ -89,7 +89,7 @@ TEST(Choices, AreScoredByLikelihoodAndByItOverCharacters) {
   EXPECT_DOUBLE_EQ(scores.normalised_accuracy, 1);  // by character -0.5 is more than -2
 }
 
-TEST(Choices, AndPromptsAreAnsweredAlikeInEveryLayout) {
+TEST(Choices, AndPromptsAreAnsweredIdenticallyInEveryLayout) {
   const ScratchFolder scratch;
   const std::string yaml = train_yaml(scratch);
   const std::string questions = scratch.write("questions.jsonl",

@@ -43,8 +43,8 @@ Config config_of(const SharingModel& model, const std::string& method) {
   return config;
 }
 
-void expect_shared_alike(const std::vector<Sequences>& expected, const SharingModel& model, const std::string& method,
-                         const Layout& layout, const std::vector<GenerationJob>& jobs = shared_jobs()) {
+void expect_shared_equally(const std::vector<Sequences>& expected, const SharingModel& model, const std::string& method,
+                           const Layout& layout, const std::vector<GenerationJob>& jobs = shared_jobs()) {
   const auto found = generate_in(layout, config_of(model, method), jobs);
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t job = 0; job < found.size(); ++job) {
@@ -55,7 +55,7 @@ void expect_shared_alike(const std::vector<Sequences>& expected, const SharingMo
   }
 }
 
-TEST(GenerateContext, EveryMethodBesideOtherAxesHasTheTokensOfOneRank) {
+TEST(GenerateContext, EveryMethodWithOtherAxesHasTheTokensOfOneRank) {
   const std::pair<const char*, Layout> layouts[] = {{"all_gather", {.context = 2}},
                                                     {"ring", {.context = 3}},
                                                     {"ulysses", {.context = 2}},
@@ -66,7 +66,7 @@ TEST(GenerateContext, EveryMethodBesideOtherAxesHasTheTokensOfOneRank) {
   for (const SharingModel& model : {SharingModel{"gpt2", "{}"}, SharingModel{"llama", "{}"}}) {
     const auto expected = generate_in({}, config_of(model, "auto"), shared_jobs());
     for (const auto& [method, layout] : layouts) {
-      expect_shared_alike(expected, model, method, layout);
+      expect_shared_equally(expected, model, method, layout);
       if (HasFailure()) return;
     }
   }
@@ -92,7 +92,7 @@ TEST(GenerateContext, EveryKindOfScore) {
     const auto expected = generate_in({}, config_of(model, "auto"), shared_jobs());
     for (const auto& [method, layout] :
          {std::pair("ring", Layout{.context = 3}), std::pair("all_gather", Layout{.tensor = 2, .context = 2})}) {
-      expect_shared_alike(expected, model, method, layout);
+      expect_shared_equally(expected, model, method, layout);
       if (HasFailure()) return;
     }
   }
@@ -125,7 +125,7 @@ TEST(GenerateContext, TextsThatReadAnEncoder) {
   for (const auto& [model, jobs] : {std::pair(kReadingT5, shared_jobs()), std::pair(kReadingWhisper, of_sounds)}) {
     const auto expected = generate_in({}, config_of(model, "auto"), jobs);
     for (const auto& [method, layout] : layouts) {
-      expect_shared_alike(expected, model, method, layout, jobs);
+      expect_shared_equally(expected, model, method, layout, jobs);
       if (HasFailure()) return;
     }
   }

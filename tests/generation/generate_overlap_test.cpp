@@ -59,7 +59,7 @@ struct MeetingImpl : torch::nn::Module {
   nn::Embedding table{nullptr};
   torch::nn::ModuleList layers;
 };
-TORCH_MODULE(Meeting);
+TORCH_MODULE(Rendezvous);
 
 struct MeetingPolicy final : PolicyFor<MeetingImpl> {
   std::string name() const override { return "MeetingPolicy"; }
@@ -83,7 +83,7 @@ std::vector<TokenIds> tokens_over(int stages, const std::vector<TokenIds>& promp
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     auto model = [] {
       const DeferredInit deferred;
-      return Meeting(4);
+      return Rendezvous(4);
     }();
     auto boosted = booster.boost(model, nullptr, cross_entropy());
     const auto sequences = generate(boosted, *plugin, prompts, {.max_new_tokens = new_tokens});

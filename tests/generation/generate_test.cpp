@@ -123,22 +123,22 @@ TEST(Generate, CacheGivesTheLogitsOfAWholeForward) {
 TEST(Generate, TellsEachTokenAsItComes) {
   const auto folder = golden_model("gpt2");
   std::mutex lock;
-  std::map<std::int64_t, TokenIds> told;
+  std::map<std::int64_t, TokenIds> notified;
   GenerationJob job{"greedy", kPrompts, {.max_new_tokens = 9}};
   job.options.stop_tokens = {generate_in({}, folder, {job})[0][2].tokens[3]};
-  GenerationJob told_of = job;
-  told_of.options.on_token = [&](std::int64_t sequence, std::int64_t token) {
+  GenerationJob reported_of = job;
+  reported_of.options.on_token = [&](std::int64_t sequence, std::int64_t token) {
     const std::lock_guard guard(lock);
-    told[sequence].push_back(token);
+    notified[sequence].push_back(token);
   };
-  const auto got = generate_in({.pipeline = 2}, folder, {told_of})[0];
+  const auto got = generate_in({.pipeline = 2}, folder, {reported_of})[0];
   ASSERT_EQ(got.size(), 4u);
   EXPECT_TRUE(got[2].stopped);
   EXPECT_LE(got[2].tokens.size(), 4u);
   for (std::size_t i = 0; i < got.size(); ++i) {
     TokenIds twice;  // by each of the two stages' ranks; either order
     for (const auto token : got[i].tokens) twice.insert(twice.end(), 2, token);
-    TokenIds heard = told[static_cast<std::int64_t>(i)];
+    TokenIds heard = notified[static_cast<std::int64_t>(i)];
     std::sort(twice.begin(), twice.end());
     std::sort(heard.begin(), heard.end());
     EXPECT_EQ(heard, twice) << i;

@@ -11,7 +11,8 @@ import sys
 
 from parts import GANTRY, HERE, Job, Part, facts_parts
 
-NAMES = {"gpt2": "GPT-2 124M", "llama": "Llama 1B"}
+NAMES = {"gpt2": "GPT-2 124M", "llama": "Llama 1B", "llama_long": "Llama 1B at 8,192 tokens", "lora": "Llama 8B with LoRA",
+         "lora_long": "Llama 8B with LoRA at 8,192 tokens"}
 
 
 def parts_of(rehearse):
@@ -22,14 +23,17 @@ def parts_of(rehearse):
                     [sys.executable, HERE / "speed.py", what, "--model", model, *more], seconds, needs_device=not rehearse,
                     gives_figures=True, shares_device="ipc" if layout else "")
 
-    training = [part(what, model, about, seconds) for model in NAMES for what, about, seconds in (
-        ("gantry", "trained by Gantry", 90), ("compiled", "by PyTorch, compiled", 150), ("eager", "by PyTorch, eager", 90))]
-    rest = [part("profile", "gpt2", "ten steps profiled", 90), part("generate", "gpt2", "new tokens by Gantry", 60),
-            part("transformers", "gpt2", "new tokens by transformers", 60), part("profile", "llama", "ten steps profiled", 90),
-            part("gantry", "gpt2", "two stages, as processes on one device", 90, "pp2"),
-            part("gantry", "gpt2", "two tensor ranks, likewise", 90, "tp2")]
-    # A rehearsal spares a compiler's minute.
-    return facts_parts() + [one for one in training + rest if not rehearse or not one.name.endswith(" compiled")]
+    def training(what, about, seconds):
+        return [part(what, model, about, seconds) for model in NAMES]
+
+    measured = [*training("gantry", "trained by Gantry", 120), part("profile", "gpt2", "ten steps profiled", 90),
+                part("profile", "llama", "ten steps profiled", 90), part("generate", "gpt2", "new tokens by Gantry", 60),
+                part("gantry", "gpt2", "two stages as processes on one device", 90, "pp2"),
+                part("gantry", "gpt2", "two tensor-parallel ranks as processes on one device", 90, "tp2"),
+                *training("eager", "by PyTorch, eager", 90), part("transformers", "gpt2", "new tokens by transformers", 60),
+                *training("compiled", "by PyTorch, compiled", 150)]
+    # The rehearsal skips the compiler, which takes a minute.
+    return facts_parts() + [one for one in measured if not rehearse or not one.name.endswith(" compiled")]
 
 
 def lines_of(parts):

@@ -66,7 +66,7 @@ pid_t start_silent_program(const std::string& name) {
   for (;;) ::pause();
 }
 
-TEST(LaunchLocal, AnotherProgramWhereTorchrunsFirstCopyWasToBeIsRefusedUnheard) {
+TEST(LaunchLocal, AnotherProgramInPlaceOfTorchrunsFirstCopyIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user too";
   const std::string port = std::to_string(::getpid());
   ::setenv("MASTER_PORT", port.c_str(), 1);

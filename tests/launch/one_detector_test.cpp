@@ -50,7 +50,7 @@ class LaunchedShells {
       const std::string text = read_file(scratch_ / "logs/start-0/rank-0.log");
       std::smatch found;
       if (!std::regex_search(text, found, std::regex("at ([^\n]*)\n")) || process_of(1) == 0) return false;
-      meeting_ = decode_meeting(found[1]).value_or(Meeting{});
+      meeting_ = decode_meeting(found[1]).value_or(Rendezvous{});
       return true;
     })) << launch_.err();
   }
@@ -77,7 +77,7 @@ class LaunchedShells {
  private:
   ScratchFolder scratch_;
   Background launch_;
-  Meeting meeting_;
+  Rendezvous meeting_;
 };
 
 TEST(OneDetector, RanksOfALaunchMeetAtItOneJobAfterTheOther) {
@@ -96,7 +96,7 @@ TEST(OneDetector, RanksOfALaunchMeetAtItOneJobAfterTheOther) {
   EXPECT_EQ(ended.err, "");
 }
 
-TEST(OneDetector, TheEndOfARankIsToldToTheOthersAsItsShimSawIt) {
+TEST(OneDetector, TheEndOfARankIsReportedToTheOthersAsItsShimSawIt) {
   LaunchedShells shells;
   HeardFailures heard[2];
   const auto first = shells.join(0, heard[0]), second = shells.join(1, heard[1]);
@@ -145,7 +145,7 @@ TEST(OneDetector, ARankThatLeavesBeforeItsWorkIsDoneEndsTheJob) {
 }
 
 // Several fail at once: all of them hear whose failure stands, and that one is to print it.
-TEST(OneDetector, TheFailureThatStandsIsToldToWhoeverFailed) {
+TEST(OneDetector, TheFirstFailureIsReportedToEveryRankThatFailed) {
   LaunchedShells shells;
   HeardFailures heard[2];
   const auto first = shells.join(0, heard[0]), second = shells.join(1, heard[1]);
@@ -153,10 +153,10 @@ TEST(OneDetector, TheFailureThatStandsIsToldToWhoeverFailed) {
   second->rendezvous();
   first->tell(4, "rank 0 (tp 0): data: the cause");
   second->tell(3, "rank 1 (tp 1): another one");
-  const auto told = heard[0].wait(), told_too = heard[1].wait();
-  ASSERT_TRUE(told && told_too);
-  EXPECT_EQ(told->rank, told_too->rank);
-  EXPECT_EQ(told->cause, told_too->cause);
+  const auto notified = heard[0].wait(), secondary_report = heard[1].wait();
+  ASSERT_TRUE(notified && secondary_report);
+  EXPECT_EQ(notified->rank, secondary_report->rank);
+  EXPECT_EQ(notified->cause, secondary_report->cause);
   shells.end();
 }
 

@@ -58,8 +58,8 @@ TEST(Lines, AnEndlessOneIsCut) {
   EXPECT_EQ(lines, 2u);
 }
 
-RankEnd ended(int rank, Kind kind, int number, bool told = false) {
-  return {.rank = rank, .kind = kind, .number = number, .told = told, .host = ""};
+RankEnd ended(int rank, Kind kind, int number, bool notified = false) {
+  return {.rank = rank, .kind = kind, .number = number, .notified = notified, .host = ""};
 }
 
 TEST(Verdict, TheFirstFailureCountsAndNotItsConsequences) {
@@ -104,9 +104,11 @@ TEST(Verdict, TheFirstFailureCountsAndNotItsConsequences) {
        143,
        "at once"},
       {"asked, but the save failed", {.ranks = {ended(0, Kind::kExit, 6)}, .asked_by = SIGTERM}, 6, "rank 0"},
-      {"a stopped rank", {.ranks = {ended(1, Kind::kHeld, SIGSTOP)}}, 7, "rank 1 was stopped by SIGSTOP"},
+      {"a stopped rank", {.ranks = {ended(1, Kind::kStopped, SIGSTOP)}}, 7, "rank 1 was stopped by SIGSTOP"},
       {"the others lose a stopped rank",
-       {.ranks = {ended(0, Kind::kExit, 7), ended(1, Kind::kHeld, SIGSTOP, true)}, .mpirun_code = 7, .aborted_by = 0},
+       {.ranks = {ended(0, Kind::kExit, 7), ended(1, Kind::kStopped, SIGSTOP, true)},
+        .mpirun_code = 7,
+        .aborted_by = 0},
        7,
        "rank 1 was stopped by SIGSTOP"},
       {"a lost host", {.ranks = {ended(1, Kind::kLost, 0)}}, 7, "rank 1 is out of reach"},
@@ -130,7 +132,7 @@ TEST(Verdict, AReportKeepsWhatItSays) {
     ASSERT_TRUE(read);
     EXPECT_EQ(read->kind, end.kind);
     EXPECT_EQ(read->number, end.number);
-    EXPECT_EQ(read->told, end.told);
+    EXPECT_EQ(read->notified, end.notified);
   }
   EXPECT_FALSE(decode_end("exit"));
   EXPECT_FALSE(decode_end("fell 3"));

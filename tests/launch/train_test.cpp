@@ -151,7 +151,7 @@ TEST(LaunchTrain, C15TorchrunsCopiesOnOneHostAreOneJob) {
   EXPECT_EQ(killed.out, "137\n7\n") << killed.err;
 }
 
-TEST(LaunchTrain, OtherLaunchersCopiesAreToldWhatToRun) {
+TEST(LaunchTrain, CopiesOfOtherLaunchersReceiveTheCommandToRun) {
   const ScratchFolder scratch;
   const std::string config = write_config(scratch), bare = gantry_program() + " train " + config;
   struct Foreign {

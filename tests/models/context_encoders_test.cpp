@@ -20,15 +20,15 @@ Parallelism sharing(const std::string& method, int context, Layout others = {}, 
 std::vector<Parallelism> sharing_layouts() {
   std::vector<Parallelism> all{sharing("ulysses_ring", 4)};
   for (const char* method : {"all_gather", "ring", "ulysses"}) {
-    Parallelism beside_tensor = sharing(method, 3, {.tensor = 2}, 2),
-                beside_stages = sharing(method, 2, {.pipeline = 2}, 3),
-                beside_replicas = sharing(method, 2, {.pipeline = 2, .data = 2}, 2);
-    beside_tensor.sequence_parallel = true;
-    beside_tensor.recompute = "selective";
-    beside_stages.schedule = "zb_h1";
-    beside_replicas.recompute = "full";
-    beside_replicas.zero = 2;
-    for (const auto& how : {sharing(method, 2), sharing(method, 3), beside_tensor, beside_stages, beside_replicas})
+    Parallelism with_tensor = sharing(method, 3, {.tensor = 2}, 2),
+                with_stages = sharing(method, 2, {.pipeline = 2}, 3),
+                with_replicas = sharing(method, 2, {.pipeline = 2, .data = 2}, 2);
+    with_tensor.sequence_parallel = true;
+    with_tensor.recompute = "selective";
+    with_stages.schedule = "zb_h1";
+    with_replicas.recompute = "full";
+    with_replicas.zero = 2;
+    for (const auto& how : {sharing(method, 2), sharing(method, 3), with_tensor, with_stages, with_replicas})
       all.push_back(how);
   }
   return all;

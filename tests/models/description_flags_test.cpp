@@ -84,9 +84,9 @@ const std::vector<Flag>& flags() {
 
       {"LatentSpec.query_rank", latent([](auto& l) { return l.query_rank > 0; }), "deepseek_v3"},
       {"LatentSpec.key_rank", latent([](auto& l) { return l.key_rank > 1; }), "deepseek_v3"},
-      {"LatentSpec.plain", latent([](auto& l) { return l.plain != l.turning; }), "deepseek_v3"},
-      {"LatentSpec.turning", latent([](auto& l) { return l.turning > 2; }), "deepseek_v3"},
-      {"LatentSpec.value", latent([](auto& l) { return l.value != l.plain + l.turning; }), "deepseek_v3"},
+      {"LatentSpec.plain", latent([](auto& l) { return l.plain != l.rope; }), "deepseek_v3"},
+      {"LatentSpec.turning", latent([](auto& l) { return l.rope > 2; }), "deepseek_v3"},
+      {"LatentSpec.value", latent([](auto& l) { return l.value != l.plain + l.rope; }), "deepseek_v3"},
       {"LatentSpec.bias", latent([](auto& l) { return l.bias; }), "latent attention whose queries are not narrow"},
       {"LatentSpec.norm", latent([](auto& l) { return l.norm.exists(); }), "deepseek_v3"},
 
@@ -94,8 +94,8 @@ const std::vector<Flag>& flags() {
       {"AttentionSpec.bias", attention([](auto& a) { return a.bias && !a.output_bias; }), "qwen2"},
       {"AttentionSpec.output_bias", attention([](auto& a) { return a.output_bias; }), "starcoder2"},
       {"AttentionSpec.head_norm", attention([](auto& a) { return a.head_norm.exists(); }), "qwen3"},
-      {"AttentionSpec.wide_norm", attention([](auto& a) { return a.wide_norm.exists(); }), "olmo2"},
-      {"AttentionSpec.own_norm", attention([](auto& a) { return a.own_norm.exists(); }), "stablelm_norms"},
+      {"AttentionSpec.wide_norm", attention([](auto& a) { return a.qk_norm.exists(); }), "olmo2"},
+      {"AttentionSpec.own_norm", attention([](auto& a) { return a.per_head_norm.exists(); }), "stablelm_norms"},
       {"AttentionSpec.slopes", attention([](auto& a) { return !a.slopes.empty(); }), "bloom"},
       {"AttentionSpec.rotary", attention([](auto& a) { return a.rotary < 0; }), "smollm3"},
       {"AttentionSpec.head_size",
@@ -140,7 +140,7 @@ const std::vector<Flag>& flags() {
       {"LayerSpec.before_mlp", layer([](auto& l) { return !l.before_mlp.exists(); }), "falcon"},
       {"LayerSpec.after_mlp", layer([](auto& l) { return l.after_mlp.exists(); }), "gemma2"},
       {"LayerSpec.parallel", layer([](auto& l) { return l.parallel && l.before_mlp.exists(); }), "gpt_neox"},
-      {"LayerSpec.norms_behind", layer([](auto& l) { return l.norms_behind; }), "opt_projected"},
+      {"LayerSpec.norms_behind", layer([](auto& l) { return l.post_norm; }), "opt_projected"},
       {"LayerSpec.residual_scale", layer([](auto& l) { return l.residual_scale != 1; }), "granite"},
       {"LayerSpec.experts", layer([](auto& l) { return l.experts.has_value(); }), "mixtral"},
 

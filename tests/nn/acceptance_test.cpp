@@ -32,7 +32,7 @@ nn::Linear linear(std::int64_t in, std::int64_t out, const std::string& name) {
 
 torch::Tensor input(const std::vector<std::int64_t>& shape) { return sines(shape).requires_grad_(); }
 
-torch::Tensor part_of(const torch::Tensor& whole, const Cut& placement, int rank) {
+torch::Tensor part_of(const torch::Tensor& whole, const ShardSpec& placement, int rank) {
   std::vector<torch::Tensor> parts;
   for (const Range& range : placement.ranges(rank))
     parts.push_back(whole.narrow(placement.dim, range.begin, range.size()));
@@ -51,10 +51,10 @@ TEST(Acceptance, A6ColumnParallelLinearEqualsDense) {
         for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{6}, {3, 6}, {2, 3, 6}, {2, 1, 3, 6}}) {
           nn::Linear dense = linear(6, 10, "l"), split = linear(6, 10, "l");
           split->shard(Column{.gather_output = gather}, group);
-          const Cut& placement = split->weight_placement();
+          const ShardSpec& placement = split->weight_placement();
           torch::Tensor x = input(shape), y = input(shape);
           const torch::Tensor whole = dense(x), part = split(y);
-          Cut last = placement;
+          ShardSpec last = placement;
           last.dim = static_cast<int>(whole.dim()) - 1;
           expect_close(part, gather ? whole : part_of(whole, last, group.rank()));
           whole.pow(2).sum().backward();
@@ -73,9 +73,9 @@ TEST(Acceptance, A7RowParallelLinearAddsItsBiasOnce) {
       for (const bool parallel_input : {false, true}) {
         nn::Linear dense = linear(10, 6, "l"), split = linear(10, 6, "l");
         split->shard(Row{.input_is_parallel = parallel_input}, group);
-        const Cut& placement = split->weight_placement();
+        const ShardSpec& placement = split->weight_placement();
         torch::Tensor x = input({2, 3, 10});
-        Cut last = placement;
+        ShardSpec last = placement;
         last.dim = 2;
         torch::Tensor y =
             (parallel_input ? part_of(x.detach(), last, group.rank()) : x.detach().clone()).requires_grad_();
@@ -163,7 +163,7 @@ TEST(CrossEntropy, EqualsLibTorchsForEveryCut) {
             torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum).label_smoothing(smoothing);
         const torch::Tensor expected = torch::nn::functional::cross_entropy(whole, labels, options);
         expected.backward();
-        const Cut vocabulary = shard(0, 7, mesh["tp"].size());
+        const ShardSpec vocabulary = shard(0, 7, mesh["tp"].size());
         const Range own = vocabulary.ranges(mesh["tp"].rank()).front();
         torch::Tensor part = whole.detach().narrow(1, own.begin, own.size()).clone().requires_grad_();
         const Loss loss = nn::cross_entropy(part, labels, mesh["tp"], vocabulary, {.label_smoothing = smoothing});
@@ -176,7 +176,7 @@ TEST(CrossEntropy, EqualsLibTorchsForEveryCut) {
 
 TEST(CrossEntropy, TheGuidesFigures) {
   run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
-    const Cut vocabulary = shard(0, 4, 2);
+    const ShardSpec vocabulary = shard(0, 4, 2);
     const int first = mesh["tp"].rank() * 2;
     for (const auto& [smoothing, loss, gradient] :
          {std::tuple(0.0, 0.4401897, std::vector<double>{.0321, .0871, .2369, -.3561}),

@@ -54,7 +54,7 @@ torch::Tensor noted_gradient(const torch::Tensor& tensor, NotedEvents& events, c
   return tensor;
 }
 
-TEST(ExpertOverlap, WhatIsBesideRunsWhileRowsTravel) {
+TEST(ExpertOverlap, SharedExpertsRunWhileTokensAreInFlight) {
   run_ranks({.data = 2, .expert = 2}, [&](World&, ProcessGroupMesh& mesh) {
     nn::Router router(nn::RouterOptions{.hidden = 6, .experts = 4, .used = 2});
     nn::Experts experts(nn::ExpertsOptions{.shape = {4, 6, 7}});
@@ -63,13 +63,13 @@ TEST(ExpertOverlap, WhatIsBesideRunsWhileRowsTravel) {
     tokens.requires_grad_();
     const nn::Routing routing = router(tokens);
     NotedEvents events;
-    const auto journey = experts->depart(tokens, routing);
+    const auto dispatched = experts->depart(tokens, routing);
     events.add("first");
     const torch::Tensor first = noted_gradient(tokens * 2, events, "gradient of first");
-    experts->turn(*journey);
+    experts->turn(*dispatched);
     events.add("second");
     const torch::Tensor second = noted_gradient(first * 3, events, "gradient of second");
-    const torch::Tensor output = experts->arrive(*journey, routing.weights) + second;
+    const torch::Tensor output = experts->arrive(*dispatched, routing.weights) + second;
     EXPECT_THAT(events.take(), ElementsAre("wait", "all_to_all", "first", "wait", "all_to_all", "second", "wait"));
     output.sum().backward();
     EXPECT_THAT(events.take(),
@@ -90,9 +90,9 @@ TEST(ExpertOverlap, StepsGiveTheBitsOfOneCall) {
       const torch::Tensor input = tokens.clone().requires_grad_();
       const nn::Routing routing = router(input);
       if (in_steps) {
-        const auto journey = experts->depart(input, routing);
-        experts->turn(*journey);
-        outputs[1] = experts->arrive(*journey, routing.weights);
+        const auto dispatched = experts->depart(input, routing);
+        experts->turn(*dispatched);
+        outputs[1] = experts->arrive(*dispatched, routing.weights);
       } else {
         outputs[0] = experts(input, routing);
       }

@@ -177,7 +177,7 @@ TEST(Experts, AreSplitInALayerOfOnesOwn) {
         (output * part(factors)).sum().backward();
         for (const auto& placement : placements) {
           torch::Tensor gradient = whole.named_parameters()[placement.name].grad();
-          for (const Cut& cut : placement.cuts) shard_tensor(gradient, cut, group.rank());
+          for (const ShardSpec& cut : placement.cuts) shard_tensor(gradient, cut, group.rank());
           EXPECT_LE((split.named_parameters()[placement.name].grad() - gradient).abs().max().item<double>(), 1e-12)
               << placement.name << (sequence ? " sequence" : "") << (interleaved ? " interleaved" : "");
         }

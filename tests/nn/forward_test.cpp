@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Names = std::vector<std::string>;
 
-TEST(ForwardScope, PlainLoopsDrawAnewAndScopesNest) {
+TEST(ForwardScope, PlainLoopsDrawAgainAndScopesNest) {
   EXPECT_NE(random_context().step, random_context().step);
   const ForwardScope outer({.random = RandomContext{.seed = 1, .step = 10}});
   {

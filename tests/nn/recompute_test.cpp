@@ -90,7 +90,7 @@ TEST(Recompute, AttentionAloneInAPlainLoopDrawsItsMaskAgain) {
   EXPECT_NEAR(out.sum().item<double>(), (values.grad() * values).sum().item<double>(), 1e-12);
 }
 
-TEST(Recompute, CallsDrawAnew) {
+TEST(Recompute, CallsDrawAgain) {
   nn::Dropout drop = dropout_named("drop", 0.5);
   const torch::Tensor x = torch::ones({64}, torch::kFloat64).requires_grad_();
   const auto call = [&] {

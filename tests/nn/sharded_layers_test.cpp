@@ -95,7 +95,7 @@ TEST(Acceptance, C8PaddedColumnsStayOutOfTheSoftmax) {
     // 7 words padded to 8 columns: the last one, however large, is not counted.
     torch::Tensor whole = sines({3, 7}).requires_grad_();
     const torch::Tensor labels = torch::tensor({0, 6, 3});
-    const Cut vocabulary = shard(0, 8, 2);
+    const ShardSpec vocabulary = shard(0, 8, 2);
     const torch::Tensor padded = torch::cat({whole.detach(), torch::full({3, 1}, 50.0, torch::kFloat64)}, 1);
     const Range own = vocabulary.ranges(mesh["tp"].rank()).front();
     torch::Tensor part = padded.narrow(1, own.begin, own.size()).clone().requires_grad_();

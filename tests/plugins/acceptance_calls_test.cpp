@@ -128,7 +128,7 @@ TEST(Acceptance, D19ForwardOnlyPipelinesServeGeneration) {
             0);
 }
 
-TEST(Booster, AUsersOwnOptimizerAndPlainCriterionTrainAlike) {
+TEST(Booster, AUsersOwnOptimizerAndPlainCriterionTrainIdentically) {
   const auto mean = [](const TensorDict& outputs, const TensorDict& batch) {
     return torch::nn::functional::cross_entropy(outputs.at("logits").flatten(0, 1), batch.at("labels").flatten());
   };

@@ -61,7 +61,7 @@ Trained train_on_images(const Layout& layout, const std::string& precision, cons
   });
 }
 
-TEST(RealEntries, ImagesTrainAlikeInEveryLayout) {
+TEST(RealEntries, ImagesTrainIdenticallyInEveryLayout) {
   const Trained one = train_on_images({}, "float64", "1f1b");
   for (const Layout& layout : {Layout{.pipeline = 3}, Layout{.data = 2}, Layout{.pipeline = 2, .data = 2, .tensor = 2}})
     for (const char* schedule : {"1f1b", "zb_h1"}) {
@@ -117,7 +117,7 @@ TEST(MeanCriterion, OverLabelsThatCountIsOneDevicesEverywhere) {
       expect_close(whole, gradients_with(mean_over_labels(torchs_mean), layout, microbatches));
 }
 
-TEST(MeanCriterion, BesideIgnoredLabelsOfSeveralMicrobatchesIsRefused) {
+TEST(MeanCriterion, WithIgnoredLabelsOfSeveralMicrobatchesIsRefused) {
   for (const Layout& layout : {Layout{}, Layout{.data = 2}}) {
     Config config = stack_config(layout);
     config.schedule.microbatches = layout.data == 1 ? 2 : 1;

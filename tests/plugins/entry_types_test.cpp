@@ -62,7 +62,7 @@ void expect_losses(const std::vector<double>& expected, const std::vector<double
   for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-10) << label << " " << i;
 }
 
-TEST(EntryTypes, IntegersAndBoolsTrainAlikeInEveryLayout) {
+TEST(EntryTypes, IntegersAndBoolsTrainIdenticallyInEveryLayout) {
   const auto whole = losses_of({}, typed_tokens(torch::kInt64, torch::kInt64, false));
   const auto ignoring = losses_of({}, typed_tokens(torch::kInt64, torch::kInt64, true));
   ASSERT_EQ(whole.size(), 4u);

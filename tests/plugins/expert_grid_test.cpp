@@ -115,7 +115,7 @@ TEST(ExpertGrid, LossesOfRouters) {
 }
 
 // Counts are summed over all ranks that share a sequence, of whichever axis.
-TEST(ExpertGrid, LossesOfRoutersBesideContextAndTensor) {
+TEST(ExpertGrid, LossesOfRoutersWithContextAndTensor) {
   for (const bool padded : {false, true}) {
     Parallelism ring = spread({.tensor = 2, .context = 2, .expert = 4}, 1);
     ring.context_method = "ring";
@@ -129,7 +129,7 @@ TEST(ExpertGrid, LossesOfRoutersBesideContextAndTensor) {
   }
 }
 
-TEST(ExpertGrid, LossesOfRoutersBesideRecomputedParts) {
+TEST(ExpertGrid, LossesOfRoutersWithRecomputedParts) {
   for (const bool padded : {false, true}) {
     expect_layouts_equal(case_with_losses(padded),
                          {recomputed({}, "parts"), recomputed(spread({.data = 2, .expert = 2}, 2), "parts"),

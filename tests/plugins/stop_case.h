@@ -48,7 +48,7 @@ inline StopRun run_with_stop(World& world, const Config& config, std::int64_t sa
         batch, rig.boosted, {.broadcast_loss = true, .forward_only = evaluates, .stops = [&] {
                                return asked++ >= ask && world.rank() == stopper;
                              }});
-    EXPECT_TRUE(result.given_up) << "asked " << asked << " times";
+    EXPECT_TRUE(result.aborted) << "asked " << asked << " times";
     EXPECT_FALSE(result.loss);
   };
   for (int step = 0; step < 3; ++step) {
@@ -59,7 +59,7 @@ inline StopRun run_with_stop(World& world, const Config& config, std::int64_t sa
     }
     const StepResult result =
         rig.booster.execute_pipeline(batch, rig.boosted, {.broadcast_loss = true, .stops = [] { return false; }});
-    EXPECT_FALSE(result.given_up);
+    EXPECT_FALSE(result.aborted);
     run.losses.push_back(result.loss.value_or(-1));
     rig.boosted.optimizer->step();
     rig.boosted.optimizer->zero_grad();

@@ -42,11 +42,11 @@ double accumulate(Rig& rig, World& world, bool stops) {
   };
   {
     const auto no_sync = rig.booster.no_sync();
-    EXPECT_FALSE(run(0, false).given_up);
-    EXPECT_EQ(run(1, stops).given_up, stops);
+    EXPECT_FALSE(run(0, false).aborted);
+    EXPECT_EQ(run(1, stops).aborted, stops);
   }
   if (stops) return 0;
-  EXPECT_FALSE(run(2, false).given_up);
+  EXPECT_FALSE(run(2, false).aborted);
   return rig.boosted.optimizer->grad_norm();
 }
 

@@ -138,10 +138,10 @@ TEST(Vocabulary, AStepIsGivenUp) {
     std::vector<double> all;
     for (int who = 0; who < 3; ++who) {
       int asked = 0;
-      const auto given_up = rig.booster.execute_pipeline(
+      const auto aborted = rig.booster.execute_pipeline(
           rig.batch(tokens(4)), rig.boosted,
           {.stops = [&] { return rig.plugin->mesh().coordinate("pp") == who && ++asked > 3 + 2 * who; }});
-      EXPECT_TRUE(given_up.given_up);
+      EXPECT_TRUE(aborted.aborted);
       const auto whole = rig.booster.execute_pipeline(rig.batch(tokens(4)), rig.boosted, {.broadcast_loss = true});
       all.push_back(*whole.loss);
       rig.boosted.optimizer->zero_grad();

@@ -26,7 +26,7 @@ struct FactorsImpl : torch::nn::Module, Shardable {
   }
   torch::Tensor forward(const torch::Tensor& x) { return x * factors; }
   Placements shard(const ShardStyle&, const ShardAxes& axes) override {
-    const Cut cut = gantry::shard(0, factors.size(0), axes.ranks());
+    const ShardSpec cut = gantry::shard(0, factors.size(0), axes.ranks());
     shard_tensor(factors, cut, axes.rank());
     return {{"factors", forgets ? cut : axes.over(cut)}};
   }
@@ -89,9 +89,9 @@ TEST(ShardAxes, ModulesOverAMadeUpAxisAndTpEqualTheWholeOne) {
     ASSERT_EQ(placements.size(), all.size());
     int cut = 0;
     for (const Placement& placement : placements) {
-      for (const Cut& each : placement.cuts) EXPECT_EQ(each.axes, over) << placement.name;
+      for (const ShardSpec& each : placement.cuts) EXPECT_EQ(each.axes, over) << placement.name;
       torch::Tensor part = all[placement.name].grad();
-      for (const Cut& each : placement.cuts) {
+      for (const ShardSpec& each : placement.cuts) {
         const Range held = each.ranges(each.rank_of(mesh.coordinates())).front();
         part = part.narrow(each.dim, held.begin, held.size());
         ++cut;

@@ -66,7 +66,7 @@ TEST(Measured, AnEmptyTimelineHasNoBubble) {
 TEST(Measured, PicturesShareOneScaleAndATraceHasAProcessEach) {
   const Schedule schedule = generate("1f1b", 2, 3);
   const Simulation fast = simulate(schedule), slow = simulate(schedule, {.forward = 2, .input_gradient = 2});
-  const std::string svg = draw_svg_beside(slow, fast, "two");
+  const std::string svg = draw_svg_comparison(slow, fast, "two");
   EXPECT_EQ(svg.find("<svg"), 0u);
   EXPECT_THAT(svg, ::testing::HasSubstr("two, measured"));
   EXPECT_THAT(svg, ::testing::HasSubstr("two, simulated"));
@@ -78,7 +78,7 @@ TEST(Measured, PicturesShareOneScaleAndATraceHasAProcessEach) {
   }
   ASSERT_GE(widths.size(), 12u);
   EXPECT_NEAR((widths.front() + 1) / (widths[widths.size() - 3] + 1), 2, 0.01);
-  const auto trace = nlohmann::json::parse(draw_chrome_trace_beside(slow, fast));
+  const auto trace = nlohmann::json::parse(draw_chrome_trace_comparison(slow, fast));
   int measured = 0, simulated = 0;
   for (const auto& event : trace["traceEvents"])
     if (event["ph"] == "X") (event["pid"] == 0 ? measured : simulated) += 1;

@@ -50,7 +50,7 @@ std::string offload_refusal(const Schedule& schedule) {
   return "";
 }
 
-TEST(Offload, MovesBesideTheNextComputationAndAheadOfTheBackward) {
+TEST(Offload, MovesWithTheNextComputationAndAheadOfTheBackward) {
   const Schedule made = with_offload_actions(generate("gpipe", 1, 4), kOffloadBoth);
   EXPECT_EQ(moved_text(made.actions[0]),
             "0OFFLOAD 0F0 0OFFLOAD0 0F1 0OFFLOAD1 0F2 0OFFLOAD2 0RELOAD0 0F3 0OFFLOAD3 0RELOAD1 0B0 0RELOAD2 0B1 "
@@ -104,7 +104,7 @@ TEST(Offload, TheProofRefuses) {
               HasSubstr("position 0, 0OFFLOAD: what it moves is never brought back; expected 0RELOAD behind it"));
 }
 
-TEST(Offload, MovesTakeTimeBesideTheComputations) {
+TEST(Offload, MovesTakeTimeWithTheComputations) {
   const Schedule plain = generate("gpipe", 1, 4), moved = with_offload_actions(plain, {.activations = true});
   const auto with = [&](double bandwidth) {
     Costs costs{.stages = {{.host_bandwidth = bandwidth}}};

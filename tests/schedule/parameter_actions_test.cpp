@@ -120,9 +120,9 @@ TEST(ParameterActions, AreProvedUnderEverySchedule) {
             EXPECT_EQ(refusal_of(lowered), "valid") << to_csv(lowered);
             EXPECT_EQ(without_messages(lowered), with) << to_csv(lowered);
             EXPECT_NO_THROW(validate_replicas({with, with, with})) << label;
-            const Simulation alone = simulate(plain), beside = simulate(with);
-            EXPECT_EQ(beside.timeline.size(), alone.timeline.size());
-            EXPECT_EQ(beside.makespan_global, alone.makespan_global) << label;  // gathers cost nothing here
+            const Simulation alone = simulate(plain), extra = simulate(with);
+            EXPECT_EQ(extra.timeline.size(), alone.timeline.size());
+            EXPECT_EQ(extra.makespan_global, alone.makespan_global) << label;  // gathers cost nothing here
           }
 }
 
@@ -217,7 +217,7 @@ TEST(ParameterActions, RandomSchedulesAreProvedAndBrokenOnesRefused) {
       ++valid;
       const Simulation simulation = simulate(schedule);
       for (int rank = 0; rank < schedule.ranks(); ++rank)
-        ASSERT_EQ(simulation.timeline[rank].size() + simulation.beside[rank].size(), schedule.actions[rank].size());
+        ASSERT_EQ(simulation.timeline[rank].size() + simulation.extra[rank].size(), schedule.actions[rank].size());
       ASSERT_EQ(refusal_of(lower(schedule)), "valid") << to_csv(schedule);
     } else {
       ++refused;
@@ -245,7 +245,7 @@ Costs gather_costs(int stages) {
   return costs;
 }
 
-TEST(ParameterActions, AreSimulatedBesideWhatIsComputed) {
+TEST(ParameterActions, AreSimulatedWithWhatIsComputed) {
   const Schedule schedule = with_parameter_actions(from_csv("0F0,1F0,1B0,0B0\n", "mine"), Gather::kWindow);
   const Simulation simulation = simulate(schedule, gather_costs(2));
   const auto& computed = simulation.timeline[0];
@@ -253,16 +253,16 @@ TEST(ParameterActions, AreSimulatedBesideWhatIsComputed) {
   EXPECT_EQ(computed[0].start, 0.5);  // waits for its gather
   EXPECT_EQ(computed[1].start, 1.5);  // gathered while stage 0 was computed
   EXPECT_EQ(computed[3].end, 6.5);
-  const auto& beside = simulation.beside[0];
-  ASSERT_EQ(beside.size(), 6u);
-  EXPECT_EQ(to_string(beside[1].action), "1UNSHARD");
-  EXPECT_EQ(beside[1].start, 0.5);
-  EXPECT_EQ(to_string(beside[2].action), "1REDUCE_GRAD");
-  EXPECT_EQ(beside[2].start, 4.5);
-  EXPECT_EQ(to_string(beside[4].action), "0REDUCE_GRAD");
-  EXPECT_EQ(beside[4].end, 8.5);
+  const auto& extra = simulation.extra[0];
+  ASSERT_EQ(extra.size(), 6u);
+  EXPECT_EQ(to_string(extra[1].action), "1UNSHARD");
+  EXPECT_EQ(extra[1].start, 0.5);
+  EXPECT_EQ(to_string(extra[2].action), "1REDUCE_GRAD");
+  EXPECT_EQ(extra[2].start, 4.5);
+  EXPECT_EQ(to_string(extra[4].action), "0REDUCE_GRAD");
+  EXPECT_EQ(extra[4].end, 8.5);
   EXPECT_EQ(simulation.makespan_max_rank, 8.5);
-  EXPECT_EQ(simulation.bytes_beside[0], 60);
+  EXPECT_EQ(simulation.extra_bytes[0], 60);
   // Stage 0 is whole and has its activation; stage 1's gradients are being summed while stage 0's are made.
   EXPECT_EQ(simulation.peak_memory[0], 100 + 1 + 200 + 200);
   EXPECT_EQ(simulation.memory[0].back().time, 8.5);
@@ -277,9 +277,9 @@ TEST(ParameterActions, ReleasedEarlyHoldLessAndGatherMore) {
     for (auto& stage : costs.stages) stage.gradients = 0;
     const Simulation simulation = simulate(with_parameter_actions(plain, gather), costs);
     EXPECT_LT(simulation.peak_memory[0], last_peak);
-    EXPECT_GT(simulation.bytes_beside[0], last_bytes);
+    EXPECT_GT(simulation.extra_bytes[0], last_bytes);
     last_peak = simulation.peak_memory[0];
-    last_bytes = simulation.bytes_beside[0];
+    last_bytes = simulation.extra_bytes[0];
   }
 }
 

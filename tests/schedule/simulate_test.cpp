@@ -113,7 +113,7 @@ TEST(Simulate, EveryStageHasItsOwnTimesAndMessages) {
   EXPECT_DOUBLE_EQ(simulation.bubble_rate, (21.75 - (6 + 15) / 2.0) / 21.75);
 }
 
-TEST(Simulate, CostsByStageThatAreAllAlikeAreCostsOfTheRank) {
+TEST(Simulate, EqualCostsByStageAreCostsOfTheRank) {
   const Schedule schedule = generate("zb_v", 3, 7);
   Costs by_stage;
   by_stage.stages.assign(6, {0.5, 0.75, 0.25, 0.125, 0.125});

@@ -71,7 +71,7 @@ TEST(DeferredInit, SlicesOfEveryLayoutEqualTheWhole) {
       for (int ranks = 1; ranks <= 4; ++ranks)
         for (int rank = 0; rank < ranks; ++rank) {
           torch::Tensor part = made(way);
-          const Cut placement = shard(dim, whole.size(dim), ranks);
+          const ShardSpec placement = shard(dim, whole.size(dim), ranks);
           shard_tensor(part, placement, rank);
           materialize(part, "w", 5);
           const Range range = placement.ranges(rank).front();

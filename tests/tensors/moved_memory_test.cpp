@@ -43,7 +43,7 @@ bool holds(const std::vector<c10::Storage>& storages, const torch::Tensor& tenso
 }
 
 TEST(MovedMemory, ComesBackUnderTheSameTensors) {
-  HostRooms rooms(torch::kCPU);
+  OffloadBufferPool rooms(torch::kCPU);
   torch::Tensor first = torch::arange(1000, torch::kFloat64), second = torch::arange(7, torch::kFloat32);
   const torch::Tensor view = first.narrow(0, 10, 20), expected = first.clone();
   for (int round = 0; round < 3; ++round) {
@@ -61,7 +61,7 @@ TEST(MovedMemory, ComesBackUnderTheSameTensors) {
 }
 
 TEST(MovedMemory, IsNotThereMeanwhile) {
-  HostRooms rooms(torch::kCPU);
+  OffloadBufferPool rooms(torch::kCPU);
   torch::Tensor tensor = torch::ones({1000}, torch::kFloat64);
   MovedMemory(rooms, {tensor.storage()}).start_out();  // waits for the copy as it goes
   EXPECT_EQ(tensor.storage().nbytes(), 0u);
@@ -88,7 +88,7 @@ TEST(SavedTensors, AreWhatNobodyElseHolds) {
   for (const auto& weight : chain.weights) EXPECT_FALSE(holds(storages, weight));
   EXPECT_TRUE(saved->held_by_autograd_alone(std::size_t{1} << 20).empty());
 
-  HostRooms rooms(torch::kCPU);
+  OffloadBufferPool rooms(torch::kCPU);
   const auto before = contents(storages);
   MovedMemory moved(rooms, storages);
   moved.start_out();

@@ -82,7 +82,7 @@ TEST(RunReader, FollowsALiveRunAndWaitsForWholeLines) {
 }
 
 // Another run in the folder of the one that was read: shorter than it, longer, of the same length.
-TEST(RunReader, BeginsAnewWhereAnotherRunDoes) {
+TEST(RunReader, RestartsIfAnotherRunBegins) {
   for (const int steps : {0, 1, 2, 3}) {
     const ScratchFolder run;
     RunReader reader(run.path());
@@ -188,12 +188,12 @@ TEST(ReportPage, NeedsNothingElse) {
     EXPECT_THAT(page, Not(HasSubstr(outside)));
 }
 
-TEST(ReportCommand, WritesWhereItIsTold) {
+TEST(ReportCommand, WritesToTheGivenPath) {
   const ScratchFolder run;
   run.write("metrics.jsonl", step_line(1));
-  const Outcome beside = run_program(gantry_program() + " report " + run.path());
-  EXPECT_EQ(beside.exit_code, 0) << beside.err;
-  EXPECT_EQ(beside.out, "report: " + run.path() + "/report.html\n");
+  const Outcome extra = run_program(gantry_program() + " report " + run.path());
+  EXPECT_EQ(extra.exit_code, 0) << extra.err;
+  EXPECT_EQ(extra.out, "report: " + run.path() + "/report.html\n");
   EXPECT_THAT(read_file(run / "report.html"), HasSubstr("<!doctype html>"));
   const Outcome elsewhere =
       run_program(fmt::format("{} report {} --output {}", gantry_program(), run.path(), run / "x.html"));

@@ -107,7 +107,7 @@ TEST(TensorBoard, ReadsTheScalarsOfARunThatWasResumed) {
   EXPECT_NE(after.at("train/lr")[2].second, before.at("train/lr")[2].second);
 }
 
-TEST(TensorBoard, ShowsARunThatBeganAnewBesideTheOneBefore) {
+TEST(TensorBoard, ShowsARestartedRunNextToTheOneBefore) {
   if (python_with_tensorboard().empty()) GTEST_SKIP() << "needs TensorBoard: .deps/venv/bin/pip install tensorboard";
   const ScratchFolder scratch;
   for (const int steps : {4, 2}) {

@@ -141,7 +141,7 @@ TEST(StatusServer, ATokenIsAskedOfEveryRequest) {
   EXPECT_EQ(asked("Authorization: Basic Z2FudHJ5OjAxMjM0NTY3ODlhYmNkZWY=\r\n").body, "the run");
 }
 
-TEST(StatusAccess, IsLoopbackUnlessTold) {
+TEST(StatusAccess, IsLoopbackUnlessConfigured) {
   EXPECT_EQ(status_address(""), "127.0.0.1");
   EXPECT_EQ(status_address("localhost"), "127.0.0.1");
   EXPECT_EQ(status_address("lo"), "127.0.0.1");

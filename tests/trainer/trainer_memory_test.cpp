@@ -91,7 +91,7 @@ Config memory_config(const ScratchFolder& scratch, const std::string& family, co
 }
 
 // Batches and tables of positions, which stay too; beside adapters they are more than a hundredth.
-constexpr double kBesideStates = 80 * 1024;
+constexpr double kNextToStates = 80 * 1024;
 
 struct MemoryCase {
   std::string family, keys;
@@ -161,7 +161,7 @@ TEST(PlannedMemory, IsThatOfRuns) {
       const planner::Memory& memory = estimate.memory[stage];
       const double states = memory.parameters + memory.gradients + memory.optimizer;
       const std::string label = fmt::format("{} {}stage {}", family, keys, stage);
-      EXPECT_NEAR(states, measured.held[stage], std::max(0.01 * measured.held[stage], kBesideStates)) << label;
+      EXPECT_NEAR(states, measured.held[stage], std::max(0.01 * measured.held[stage], kNextToStates)) << label;
       EXPECT_NEAR(memory.sum() / measured.peak[stage], 1, kMostError) << label;
     }
   }

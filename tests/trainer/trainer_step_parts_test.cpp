@@ -65,7 +65,7 @@ Config planned_config(const ScratchFolder& scratch, const std::string& keys) {
 }
 
 // Every part adds up to the step, and each axis that a layout has communicates in its part.
-TEST(PlannedRun, SetsPredictedBesideMeasured) {
+TEST(PlannedRun, SetsPredictedWithMeasured) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> layouts = {
       {"parallel: {tensor: 2, pipeline: 2}\nschedule: {microbatches: 4}\n", {"tensor", "pipeline"}},
       {"parallel: {data: 2, context: 2, zero: 2}\n", {"context", "data"}}};

@@ -36,7 +36,7 @@ Config text_config(const ScratchFolder& scratch, const std::string& keys = "") {
 }
 
 // What the ranks of a run were told, in order, by rank. Written by rank threads: guarded.
-class Told {
+class Notified {
  public:
   void add(World& world, const std::string& what) {
     const std::lock_guard lock(mutex_);
@@ -52,16 +52,16 @@ class Told {
   std::map<int, std::vector<std::string>> by_rank_;
 };
 
-void tell_all(Trainer& trainer, Told& told) {
+void tell_all(Trainer& trainer, Notified& notified) {
   World& world = trainer.world();
-  trainer.add(
-      {.on_step = [&](const StepMetrics& step) { told.add(world, fmt::format("step {}", step.step)); },
-       .on_evaluation = [&](const EvaluationMetrics& all) { told.add(world, fmt::format("evaluation {}", all.step)); },
-       .on_save = [&](std::int64_t step) { told.add(world, fmt::format("save {}", step)); },
-       .on_end =
-           [&](const RunEnd& end) {
-             told.add(world, fmt::format("end {} {}", end.last_step, static_cast<int>(end.how)));
-           }});
+  trainer.add({.on_step = [&](const StepMetrics& step) { notified.add(world, fmt::format("step {}", step.step)); },
+               .on_evaluation =
+                   [&](const EvaluationMetrics& all) { notified.add(world, fmt::format("evaluation {}", all.step)); },
+               .on_save = [&](std::int64_t step) { notified.add(world, fmt::format("save {}", step)); },
+               .on_end =
+                   [&](const RunEnd& end) {
+                     notified.add(world, fmt::format("end {} {}", end.last_step, static_cast<int>(end.how)));
+                   }});
 }
 
 TEST(Trainer, GivesTheLossesOfAPlainLoop) {
@@ -107,18 +107,18 @@ TEST(Trainer, TellsItsCallbacksOnEveryRankAndItsSinksOnTheFirst) {
       scratch,
       fmt::format("evaluation: {{path: \"{}\", every: 4, batches: 2}}\ncheckpoint: {{path: \"{}\", every: 3}}\n",
                   scratch / "text.txt", scratch / "checkpoints"));
-  Told told;
+  Notified notified;
   std::vector<std::string> lines;
   EXPECT_EQ(train(config,
                   [&](Trainer& trainer) {
-                    tell_all(trainer, told);
+                    tell_all(trainer, notified);
                     trainer.add(std::make_unique<Sink>(lines));
                     trainer.run();
                   }),
             0);
   for (int rank = 0; rank < 4; ++rank)
-    EXPECT_THAT(told.of_rank(rank), ElementsAre("step 1", "step 2", "step 3", "save 3", "step 4", "evaluation 4",
-                                                "step 5", "step 6", "save 6", "evaluation 6", "end 6 0"));
+    EXPECT_THAT(notified.of_rank(rank), ElementsAre("step 1", "step 2", "step 3", "save 3", "step 4", "evaluation 4",
+                                                    "step 5", "step 6", "save 6", "evaluation 6", "end 6 0"));
   EXPECT_THAT(lines,
               ElementsAre("step 1", "step 2", "step 3", "step 4", "evaluation 4", "step 5", "step 6", "evaluation 6"));
 }
@@ -146,18 +146,18 @@ TEST(Trainer, EndsAfterTheStepThatACallbackSaysAndGoesOnLater) {
         scratch,
         fmt::format("evaluation: {{path: \"{}\", every: 4, batches: 2}}\ncheckpoint: {{path: \"{}\", resume: auto}}\n",
                     scratch / "text.txt", scratch / folder));
-    Told told;
+    Notified notified;
     EXPECT_EQ(train(config,
                     [&](Trainer& trainer) {
-                      tell_all(trainer, told);
+                      tell_all(trainer, notified);
                       trainer.add({.on_step = [&](const StepMetrics& step) {
-                        told.add(trainer.world(), fmt::format("{:.17g}", step.loss));
+                        notified.add(trainer.world(), fmt::format("{:.17g}", step.loss));
                         if (step.step == ends_at && trainer.world().rank() == 2) trainer.end();
                       }});
                       trainer.run();
                     }),
               0);
-    return told.of_rank(1);
+    return notified.of_rank(1);
   };
   const auto whole = run("whole", 0), first = run("parts", 3), second = run("parts", 0);
   ASSERT_GE(whole.size(), 6U);
@@ -172,10 +172,10 @@ TEST(Trainer, AnEvaluationCanEndTheRunWithACheckpoint) {
   const Config config = text_config(
       scratch, fmt::format("evaluation: {{path: \"{}\", every: 2, batches: 2}}\ncheckpoint: {{path: \"{}\"}}\n",
                            scratch / "text.txt", scratch / "checkpoints"));
-  Told told;
+  Notified notified;
   EXPECT_EQ(train(config,
                   [&](Trainer& trainer) {
-                    tell_all(trainer, told);
+                    tell_all(trainer, notified);
                     trainer.add({.on_evaluation = [&](const EvaluationMetrics&) { trainer.end(); }});
                     const RunEnd end = trainer.run();
                     EXPECT_EQ(end.how, RunEnd::How::kEnded);
@@ -183,7 +183,7 @@ TEST(Trainer, AnEvaluationCanEndTheRunWithACheckpoint) {
                     EXPECT_THAT(end.checkpoint, HasSubstr("checkpoints/"));
                   }),
             0);
-  EXPECT_THAT(told.of_rank(3), ElementsAre("step 1", "step 2", "evaluation 2", "save 2", "end 2 1"));
+  EXPECT_THAT(notified.of_rank(3), ElementsAre("step 1", "step 2", "evaluation 2", "save 2", "end 2 1"));
 }
 
 // Reals in, a class out.
@@ -293,7 +293,7 @@ TEST(PlainLoop, RefusesKeysThatNothingHonoursAndTakesThoseThatItSaysItHonours) {
   EXPECT_EQ(refused.exit_code, ConfigError::kExitCode);
   EXPECT_THAT(refused.line, HasSubstr("lr_schedule, checkpoint.path, output: is set, and nothing in this program does "
                                       "what it says"));
-  for (const char* key : {"lr_schedule", "checkpoint.path", "output"}) config.honour(key);
+  for (const char* key : {"lr_schedule", "checkpoint.path", "output"}) config.mark_used(key);
   EXPECT_EQ(failure_of(config, step).line, "nothing failed");
 }
 

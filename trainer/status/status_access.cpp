@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
-#include "gantry/comm/control/meeting.h"
+#include "gantry/comm/control/rendezvous.h"
 #include "gantry/core/addresses.h"
 #include "gantry/core/base64.h"
 #include "gantry/core/error.h"

@@ -18,7 +18,7 @@ namespace gantry {
 struct DiskLimits {
   double tell_seconds = 0.2;   // between words of how far the ranks are; several of them within comm.timeout_seconds
   double stall_seconds = 600;  // the job ends where no rank has moved a byte for so long
-  std::function<void()> told;  // called after each word of all ranks, from a thread of its own; for tests
+  std::function<void()> notified;  // called after each word of all ranks, from a thread of its own; for tests
 };
 
 // The limits for a job with that comm.timeout_seconds.

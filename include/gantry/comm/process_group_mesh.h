@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gantry/comm/world.h"
-#include "gantry/core/cut.h"
+#include "gantry/core/shard_spec.h"
 
 namespace gantry {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gantry/core/axis.h"
-#include "gantry/core/honoured_keys.h"
+#include "gantry/core/used_keys.h"
 
 namespace gantry {
 
@@ -84,7 +84,7 @@ struct DataSourceConfig {
 };
 
 // How pictures become what a model reads. What is not given is as the model's preprocessor_config.json says.
-struct PictureConfig {
+struct ImageConfig {
   std::optional<int> image_size;        // pixels of a side; the model's image_size
   std::optional<int> resize;            // before its centre is cut out the shorter side has so many; 0: it is all taken
   std::string interpolation;            // bilinear | bicubic; empty: not given
@@ -108,7 +108,7 @@ struct DataConfig {
   int batch_size = 32;    // global
   bool shuffle = true;
   int prefetch = 2;  // batches that a thread prepares ahead; 0: none
-  PictureConfig pictures = {};
+  ImageConfig pictures = {};
 };
 
 // Parameters whose names match get values of their own.
@@ -222,9 +222,9 @@ struct Config {
   std::vector<std::string> libraries;
 
   // Shared by all copies of this configuration.
-  std::shared_ptr<HonouredKeys> honoured = std::make_shared<HonouredKeys>();
-  // This program does itself what `key` says, as honoured_keys.cpp has it ("checkpoint.path"); "" for all keys.
-  void honour(const std::string& key) const { honoured->add(key); }
+  std::shared_ptr<UsedKeys> used_keys = std::make_shared<UsedKeys>();
+  // This program does itself what `key` says, as used_keys.cpp has it ("checkpoint.path"); "" for all keys.
+  void mark_used(const std::string& key) const { used_keys->add(key); }
 
   // Reads and checks a file; `overrides` are "a.b=c" as of --set. All faults are reported in one ConfigError, a line
   // each joined by "; ", with file:line:column. A key that is there and has no effect is a fault (core/config_keys.h).

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gantry/core/axis.h"
-#include "gantry/core/cut.h"
+#include "gantry/core/shard_spec.h"
 
 namespace gantry {
 

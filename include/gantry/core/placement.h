@@ -9,15 +9,15 @@ namespace gantry {
 struct Placement {
   std::string name;  // global name: "h.7.mlp.up.weight"
   Shape global_shape;
-  std::vector<Cut> cuts;    // in their order, each of what the one before left; over an axis that none names it is
-                            // replicated
-  std::vector<int> stages;  // the stages that hold it, ascending; several when shared
+  std::vector<ShardSpec> cuts;  // in their order, each of what the one before left; over an axis that none names it is
+                                // replicated
+  std::vector<int> stages;      // the stages that hold it, ascending; several when shared
   std::vector<std::string> aliases;            // other global names of the same shared parameter
   std::vector<std::string> partial_axes = {};  // along which ranks have parts of its gradient: their sum is it
   axis::View view = axis::View::kDense;        // whose axes these are
 
   // The cut over that axis alone or among others, or one that cuts nothing.
-  const Cut& along(const std::string& axis) const;
+  const ShardSpec& along(const std::string& axis) const;
   // Ranks share some elements that a cut gives them.
   bool overlaps() const;
   // The axes of all cuts, none twice.
@@ -34,8 +34,8 @@ struct Placement {
 };
 
 // The cuts as one rank has them: what it holds, or without what a lower rank holds too.
-std::vector<AppliedCut> held_cuts(const Placement& placement, const Coordinates& coordinates);
-std::vector<AppliedCut> owned_cuts(const Placement& placement, const Coordinates& coordinates);
+std::vector<AppliedShard> held_shards(const Placement& placement, const Coordinates& coordinates);
+std::vector<AppliedShard> owned_shards(const Placement& placement, const Coordinates& coordinates);
 Slice held_slice(const Placement& placement, const Coordinates& coordinates);
 Slice owned_slice(const Placement& placement, const Coordinates& coordinates);
 

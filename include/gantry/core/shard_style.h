@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "gantry/core/cut.h"
 #include "gantry/core/layout.h"
+#include "gantry/core/shard_spec.h"
 #include "gantry/core/slice.h"
 
 namespace gantry {
@@ -97,12 +97,12 @@ std::string describe(const ShardStyle& style);  // "Column{segments 3, unit 64}"
 // How a module has split one of its parameters over the axes that it was given: the cuts, in their order, the axes
 // along which ranks have parts of its gradient, whose sum it is, and in which view of the mesh those axes are.
 struct ParameterSplit {
-  std::vector<Cut> cuts;
+  std::vector<ShardSpec> cuts;
   std::vector<std::string> partial_axes;
   axis::View view = axis::View::kDense;
 
   ParameterSplit() = default;
-  ParameterSplit(Cut cut) {  // NOLINT(google-explicit-constructor): {{"weight", shard(0, size, ranks)}}
+  ParameterSplit(ShardSpec cut) {  // NOLINT(google-explicit-constructor): {{"weight", shard(0, size, ranks)}}
     if (cut.sharded()) cuts.push_back(std::move(cut));
   }
   bool operator==(const ParameterSplit&) const = default;

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "gantry/core/cut.h"
+#include "gantry/core/shard_spec.h"
 
 namespace gantry {
 
@@ -21,11 +21,11 @@ struct Box {
 
 // A cut as one rank has it: these ranges of `dim` of what the cuts before have left; of its rows where `row` is above
 // 0. What an index of files states.
-struct AppliedCut {
+struct AppliedShard {
   int dim = 0;
   std::int64_t row = 0;
   std::vector<Range> ranges;
-  bool operator==(const AppliedCut&) const = default;
+  bool operator==(const AppliedShard&) const = default;
 };
 
 // What a rank has of a global tensor, in the order of its memory.
@@ -41,10 +41,10 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-Slice whole_slice(const Shape& global);
+Slice full_slice(const Shape& global);
 // What the cuts leave of the tensor, each of what the one before left. ConfigError for ranges that are not there, in
 // words of the ranges alone.
-Slice apply_cuts(const Shape& global, const std::vector<AppliedCut>& cuts);
+Slice apply_cuts(const Shape& global, const std::vector<AppliedShard>& cuts);
 
 // A block of a box: where it begins along each dim of it, and how far it reaches.
 struct Block {

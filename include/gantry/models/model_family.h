@@ -18,7 +18,7 @@ namespace gantry::models {
 // A part of a tensor that files store apart: what the cuts leave of it, without a first dim of 1.
 struct TensorPart {
   std::string hugging_face;
-  std::vector<AppliedCut> cuts;
+  std::vector<AppliedShard> cuts;
 };
 
 // One tensor: its global name here and in Hugging Face's files.
@@ -51,11 +51,11 @@ struct ModelFamily {
   // as it is.
   std::function<std::string(const nlohmann::json& config, const std::string& file_name)> normalise_name;
   // True for tensors of a head that this model does not have: they are passed over. Unset: there are none.
-  std::function<bool(const nlohmann::json& config, const std::string& name)> is_other_heads;
+  std::function<bool(const nlohmann::json& config, const std::string& name)> is_ignored_tensor;
   // The keys that decide what the model computes, defaults filled in and in one spelling; a resumed run must have those
   // of its checkpoint. Unset: what hugging_face_config gives, but for keys that speak of dropout, initial weights,
   // token ids and types.
-  std::function<nlohmann::json(const nlohmann::json& config)> deciding_keys;
+  std::function<nlohmann::json(const nlohmann::json& config)> config_fingerprint;
   // The keys that the family reads, or knows to leave the model as it is. Unset: any, unless `check` says more.
   std::vector<std::string> keys = {};
   // ConfigError for keys that the family does not understand, in a file too, and for values that it can't do. Unset:
@@ -70,7 +70,7 @@ struct ModelFamily {
 // config.json that the keys go over, empty without one. Keys that all of Hugging Face's models have are known.
 void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config, const nlohmann::json& file);
 
-nlohmann::json deciding_keys(const ModelFamily& family, const nlohmann::json& config);
+nlohmann::json config_fingerprint(const ModelFamily& family, const nlohmann::json& config);
 
 // The registry; Gantry's own families are in it from the start.
 Registry<ModelFamily>& families();

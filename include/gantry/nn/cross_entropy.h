@@ -32,8 +32,8 @@ struct CrossEntropyOptions {
 // (replicate() and any group of size 1 for whole logits). InputError for a label outside the vocabulary that is not
 // ignore_index, where the host has the labels (tensors/host_copy.h); the count is then on the CPU. Collective over the
 // group, forward only.
-Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group, const Cut& vocabulary,
-                   const CrossEntropyOptions& options = {});
+Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
+                   const ShardSpec& vocabulary, const CrossEntropyOptions& options = {});
 
 // The same of whole logits, without a group.
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, const CrossEntropyOptions& options = {});

@@ -46,7 +46,7 @@ class EmbeddingImpl : public torch::nn::Module, public Shardable {
 
   ProcessGroup* group_ = nullptr;
   std::optional<ShardStyle> style_;
-  Cut placement_;
+  ShardSpec placement_;
   double adapter_scale_ = 1;
 };
 TORCH_MODULE(Embedding);

@@ -11,8 +11,8 @@
 
 namespace gantry::nn {
 
-struct AdapterOptions;  // nn/linear.h
-struct ExpertJourney;   // nn/expert_exchange.h
+struct AdapterOptions;     // nn/linear.h
+struct DispatchedExperts;  // nn/expert_exchange.h
 struct GroupedWeight;
 
 struct ExpertsOptions {
@@ -43,9 +43,9 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   // come home, where they are weighed by routing.weights and added. What is computed between two steps runs while rows
   // are under way; so does its backward, while their gradients are. Each step is collective over the group.
   bool travels() const;
-  std::shared_ptr<ExpertJourney> depart(const torch::Tensor& tokens, const Routing& routing);
-  void turn(ExpertJourney& journey);
-  torch::Tensor arrive(ExpertJourney& journey, const torch::Tensor& weights);
+  std::shared_ptr<DispatchedExperts> depart(const torch::Tensor& tokens, const Routing& routing);
+  void turn(DispatchedExperts& dispatched);
+  torch::Tensor arrive(DispatchedExperts& dispatched, const torch::Tensor& weights);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   // Adds an adapter an expert to "gate_up_proj" or "down_proj", each once and before shard(): parameters
   // "gate_up_proj_lora_A" [experts, rank, in] and "gate_up_proj_lora_B" [experts, out, rank], with PEFT's initial

@@ -50,7 +50,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   torch::Tensor lora_a, lora_b;            // undefined without an adapter
 
   // What is held along tp: replicated before shard().
-  const Cut& weight_placement() const { return weight_placement_; }
+  const ShardSpec& weight_placement() const { return weight_placement_; }
   ProcessGroup* group() const { return group_; }  // null before shard()
 
  private:
@@ -69,7 +69,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
 
   ProcessGroup* group_ = nullptr;
   std::optional<ShardStyle> style_;
-  Cut weight_placement_;
+  ShardSpec weight_placement_;
   double adapter_scale_ = 1;
   Dropout adapter_dropout_{nullptr};  // null: nothing is dropped
 };

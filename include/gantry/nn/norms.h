@@ -59,30 +59,30 @@ class RmsNormImpl : public NormImpl {
 TORCH_MODULE(RmsNorm);
 
 // What norms of features that a column-sharded Linear gives share: parameter weight (ones), cut as that Linear's rows.
-class CutNormImpl : public torch::nn::Module, public Shardable {
+class ShardedNormImpl : public torch::nn::Module, public Shardable {
  public:
   // `name`: in errors.
-  CutNormImpl(const char* name, std::vector<std::int64_t> shape);
+  ShardedNormImpl(const char* name, std::vector<std::int64_t> shape);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   torch::Tensor weight;
 
  protected:
   // The weight, with gradients of what ranks share summed over tp in the backward, where that is asked for.
   torch::Tensor used_weight() const;
-  const Cut& cut() const { return cut_; }
+  const ShardSpec& cut() const { return cut_; }
   ProcessGroup& group() const { return *group_; }  // after shard()
 
  private:
   const char* name_;
   std::vector<std::int64_t> shape_;  // whole, also where another rank's values are to come
   ProcessGroup* group_ = nullptr;
-  Cut cut_;
+  ShardSpec cut_;
   GradientSum gradient_sum_ = GradientSum::kInBackward;
 };
 
 // RmsNorm over features of which each rank has its part: the mean of squares goes over all, and features that ranks
 // share count once. Parameter weight [size].
-class SplitRmsNormImpl : public CutNormImpl {
+class SplitRmsNormImpl : public ShardedNormImpl {
  public:
   explicit SplitRmsNormImpl(std::int64_t size, double eps = 1e-6);
   torch::Tensor forward(const torch::Tensor& input);  // [..., features held] -> the same; collective over tp
@@ -97,7 +97,7 @@ TORCH_MODULE(SplitRmsNorm);
 
 // LayerNorm of each head with a weight of its own, computed in float32 or wider. Parameter weight [heads, size]; after
 // shard() those of the heads held here.
-class HeadsLayerNormImpl : public CutNormImpl {
+class HeadsLayerNormImpl : public ShardedNormImpl {
  public:
   HeadsLayerNormImpl(std::int64_t heads, std::int64_t size, double eps = 1e-5);
   torch::Tensor forward(const torch::Tensor& input);  // [..., heads held, size] -> the same

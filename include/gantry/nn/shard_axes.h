@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group.h"
-#include "gantry/core/cut.h"
+#include "gantry/core/shard_spec.h"
 
 namespace gantry {
 
@@ -28,7 +28,7 @@ class ShardAxes {
   int ranks() const { return group_->size(); }
   int rank() const { return group_->rank(); }  // this one's among them
   // That cut over these axes: what the placements that a module gives are made of.
-  Cut over(Cut cut) const;
+  ShardSpec over(ShardSpec cut) const;
 
  private:
   std::vector<Axis> axes_;

@@ -41,8 +41,8 @@ class Shardable {
 // What the style makes of each of a module's own parameters (split_of) over the axes, by their global shapes; the
 // first cut of one of them, or one that cuts nothing; and the cutting.
 Placements split_parameters(const std::map<std::string, Shape>& shapes, const ShardStyle& style, const ShardAxes& axes);
-Cut cut_of(const Placements& placements, const std::string& name);
-void cut_parameters(torch::nn::Module& module, const Placements& placements, const ShardAxes& axes);
+ShardSpec cut_of(const Placements& placements, const std::string& name);
+void shard_parameters(torch::nn::Module& module, const Placements& placements, const ShardAxes& axes);
 
 // A module whose random numbers depend on where it is in the model.
 class Named {

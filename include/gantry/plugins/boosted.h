@@ -29,18 +29,18 @@ class BoostedModel {
   // For who reads values: under ZeRO 3 with bfloat16 or float16, rows take memory only when they are asked for, by each
   // call, until the next step.
   StageModule& stage_module() {
-    bring_rows();
+    materialize_shard();
     return module_;
   }
   const StageModule& stage_module() const {
-    bring_rows();
+    materialize_shard();
     return module_;
   }
-  void bring_rows() const {
-    if (module_.bring_rows) module_.bring_rows();
+  void materialize_shard() const {
+    if (module_.materialize_shard) module_.materialize_shard();
   }
   // For who reads none: rows may be away, and stay so.
-  const StageModule& stage_module_as_is() const { return module_; }
+  const StageModule& stage_module_unmaterialized() const { return module_; }
   torch::nn::Module& module() { return module_.module(); }
   void train(bool on = true) { module_.module().train(on); }
   void eval() { train(false); }

@@ -14,7 +14,7 @@ namespace gantry {
 // Outputs whose last dim is split over tp: over which group and how.
 struct SplitDim {
   ProcessGroup* group = nullptr;
-  Cut placement;
+  ShardSpec placement;
 };
 using SplitOutputs = std::map<std::string, SplitDim>;
 

@@ -69,7 +69,7 @@ class HybridParallelPlugin final : public Plugin {
   void finish_gradients(ModelState& state, double counted);
   void audit_when_due(const ModelState& state, Boosted& boosted);
   void report_times();
-  void cut_parameters(ModelState& state, const RowShards& rows);
+  void shard_parameters(ModelState& state, const RowShards& rows);
   schedule::Executor& executor_for(int microbatches, bool forward_only, std::optional<schedule::Gather> gather);
 
   World& world_;

@@ -47,7 +47,7 @@ struct StepResult {
   TensorDict outputs;                          // of this replica's samples, whole, on the ranks of the last stage
   // The same on all ranks: the step was given up. There is no loss and no output, and all gradients since the last
   // optimizer step are zero: weights, optimizer and randomness are as after that.
-  bool given_up = false;
+  bool aborted = false;
 };
 
 class SequenceParts;

@@ -66,7 +66,7 @@ class StageModule {
   // Collective over the ranks that rows are cut over. Null: nothing is cut.
   std::function<std::shared_ptr<void>()> gather;
   // Gives rows that optimizer masters alone have their memory and values, until the next step. Null: none are away.
-  std::function<void()> bring_rows;
+  std::function<void()> materialize_shard;
 
  private:
   std::shared_ptr<torch::nn::Module> model_;

@@ -32,7 +32,7 @@ struct ForwardTimes {
 LayerWork work_of(const Costs& costs, const std::vector<LayerRange>& ranges, const ForwardTimes& forwards);
 
 // Both drawn to one scale of time, the measured one above: one SVG file, and a Chrome trace with a process each.
-std::string draw_svg_beside(const Simulation& measured, const Simulation& simulated, const std::string& title);
-std::string draw_chrome_trace_beside(const Simulation& measured, const Simulation& simulated);
+std::string draw_svg_comparison(const Simulation& measured, const Simulation& simulated, const std::string& title);
+std::string draw_chrome_trace_comparison(const Simulation& measured, const Simulation& simulated);
 
 }  // namespace gantry::schedule

@@ -60,7 +60,7 @@ struct HeldMemory {
 
 struct Simulation {
   std::vector<std::vector<TimedAction>> timeline;  // by rank: what it computes
-  std::vector<std::vector<TimedAction>> beside;    // by rank: extra actions, one after the other, while it computes
+  std::vector<std::vector<TimedAction>> extra;     // by rank: extra actions, one after the other, while it computes
   double makespan_global = 0;         // first start to last end: a step whose ranks wait for each other at its end
   double makespan_max_rank = 0;       // longest (end - start) of a rank: a step without such an optimizer barrier
   double bubble_rate = 0;             // (makespan_max_rank - work) / makespan_max_rank
@@ -68,7 +68,7 @@ struct Simulation {
                                       // not while they are in host memory
   std::vector<double> peak_memory;    // per rank, in the unit of StageCosts::activation
   std::vector<std::vector<HeldMemory>> memory;  // per rank, at each change
-  std::vector<double> bytes_beside;             // per rank, that its extra actions move
+  std::vector<double> extra_bytes;              // per rank, that its extra actions move
 };
 
 // Each action starts when its rank is free and its data is there. An overlapped pair costs the sum of its parts: it

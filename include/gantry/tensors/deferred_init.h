@@ -15,7 +15,7 @@
 
 #include <torch/nn/module.h>
 
-#include "gantry/core/cut.h"
+#include "gantry/core/shard_spec.h"
 
 namespace gantry {
 
@@ -37,7 +37,7 @@ bool is_deferred(const torch::Tensor& tensor);
 // Cuts a parameter or buffer to this rank's part of what earlier cuts have left of it, in place (`set_data`): identity,
 // ties and optimizer references stay. A deferred one keeps its record and touches no memory. No-op when the cut cuts
 // nothing, and for a tensor that has the local extent already (a tied parameter).
-void shard_tensor(torch::Tensor& tensor, const Cut& cut, int rank);
+void shard_tensor(torch::Tensor& tensor, const ShardSpec& cut, int rank);
 
 // Frees the memory, in place; a record is dropped. The tensor then has no elements.
 void release_tensor(torch::Tensor& tensor);

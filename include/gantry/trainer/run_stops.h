@@ -18,9 +18,9 @@ class RunStops {
   // This rank wants the run to end after this step, as if that were the last.
   void end() { ends_ = true; }
 
-  enum class Wish { kNone, kEnd, kStop };
+  enum class StopRequest { kNone, kEnd, kStop };
   // The strongest wish of any rank. Collective over the world.
-  Wish agreed() const;
+  StopRequest agreed() const;
   // Whether any rank was asked to stop by a signal. Collective over the world.
   bool asked_to_stop() const;
   // As asked_to_stop(), of this rank's tp group alone. Collective over tp.

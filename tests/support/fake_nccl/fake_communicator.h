@@ -31,7 +31,7 @@ struct Operation {
 };
 
 // A collective in which members meet. The last to come does it for all.
-struct Meeting {
+struct Rendezvous {
   std::vector<const Operation*> members;
   int here = 0;
   bool done = false, broken = false;
@@ -48,7 +48,7 @@ struct Shared {
   std::mutex mutex;
   std::condition_variable changed;
   int size = 0, joined = 0;
-  std::map<int, Meeting> meetings;  // by number of the collective
+  std::map<int, Rendezvous> meetings;  // by number of the collective
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Parcel>>> parcels;
 };
 

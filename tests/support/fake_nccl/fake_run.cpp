@@ -31,7 +31,7 @@ torch::ScalarType scalar_of(ncclDataType_t type) {
   }
 }
 
-std::vector<char> reduce(const Meeting& meeting, std::size_t count) {
+std::vector<char> reduce(const Rendezvous& meeting, std::size_t count) {
   const Operation& first = *meeting.members[0];
   std::vector<const void*> inputs;
   for (const Operation* one : meeting.members) inputs.push_back(kernel_view(one->in));
@@ -42,7 +42,7 @@ std::vector<char> reduce(const Meeting& meeting, std::size_t count) {
   return sum;
 }
 
-void perform(const Meeting& meeting) {
+void perform(const Rendezvous& meeting) {
   const Operation& first = *meeting.members[0];
   const std::size_t bytes = bytes_of(first), size = meeting.members.size();
   const auto give = [&](const Operation* to, const char* from) { std::memcpy(kernel_view(to->out), from, bytes); };
@@ -137,7 +137,7 @@ bool FakeRun::receive(Lock& lock, const Operation& operation) {
 
 bool FakeRun::meet(Lock& lock, const Operation& operation) {
   Shared& shared = *member_->shared;
-  Meeting& meeting = shared.meetings[member_->collectives++];
+  Rendezvous& meeting = shared.meetings[member_->collectives++];
   meeting.members.resize(shared.size);
   meeting.members[member_->rank] = &operation;
   if (++meeting.here == shared.size) {

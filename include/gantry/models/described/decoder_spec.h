@@ -35,9 +35,9 @@ enum class ProjectionRows {
 struct LatentSpec {
   std::int64_t query_rank = 0;  // of the queries' own narrow projection; 0: they have none
   std::int64_t key_rank = 1;
-  std::int64_t plain = 1, turning = 2;  // AttentionSpec::head_size is their sum
-  std::int64_t value = 1;               // features of a value head
-  bool bias = false;                    // of the narrow projections
+  std::int64_t plain = 1, rope = 2;  // AttentionSpec::head_size is their sum
+  std::int64_t value = 1;            // features of a value head
+  bool bias = false;                 // of the narrow projections
   NormSpec norm = {NormSpec::Kind::kRms};
 
   bool operator==(const LatentSpec&) const = default;
@@ -49,8 +49,8 @@ struct AttentionSpec {
   ProjectionRows rows = ProjectionRows::kSeparate;
   bool bias = false, output_bias = false;
   NormSpec head_norm;          // of each query and key head, before they turn
-  NormSpec wide_norm;          // of all query heads together, and of all key heads, before they turn
-  NormSpec own_norm;           // as head_norm, with a weight of its own for each head; kLayer without a bias
+  NormSpec qk_norm;            // of all query heads together, and of all key heads, before they turn
+  NormSpec per_head_norm;      // as head_norm, with a weight of its own for each head; kLayer without a bias
   std::vector<double> slopes;  // of each head, for ALiBi in place of turning; empty: none
   int rotary = -1;             // of DecoderSpec::rotaries; -1: heads do not turn
   double scale = 0;            // of the scores; 0: 1 / sqrt(head_size)
@@ -94,12 +94,12 @@ struct ExpertsSpec {
 
 // serial:   a = x + scale after_attention(attention(input(x))), then a + scale after_mlp(mlp(before_mlp(a)))
 // parallel: x + attention(input(x)) + mlp(before_mlp(x)); without before_mlp the MLP reads input(x) too
-// norms_behind: a = input(x + scale attention(x)), then before_mlp(a + scale mlp(a))
+// post_norm: a = input(x + scale attention(x)), then before_mlp(a + scale mlp(a))
 struct LayerSpec {
   NormSpec input, after_attention, before_mlp, after_mlp;
   AttentionSpec attention;
   MlpSpec mlp;
-  bool parallel = false, norms_behind = false;
+  bool parallel = false, post_norm = false;
   double residual_scale = 1;                // of what attention and MLP add
   std::optional<ExpertsSpec> experts = {};  // in place of mlp
 
@@ -126,11 +126,11 @@ struct DecoderNames {
   std::string router = "mlp.gate", experts = "mlp.experts";
   std::string shared = "mlp.shared_expert";  // and .gate_proj, .up_proj, .down_proj below it
   std::string shared_gate = "mlp.shared_expert_gate";
-  std::string narrow_query = "self_attn.q_a_proj", narrow_query_norm = "self_attn.q_a_layernorm";
-  std::string wide_query = "self_attn.q_b_proj";
-  std::string narrow_key = "self_attn.kv_a_proj_with_mqa", narrow_key_norm = "self_attn.kv_a_layernorm";
-  std::string wide_key = "self_attn.kv_b_proj";
-  std::string turning_key = "self_attn.turning_key";  // without parameters
+  std::string q_a_proj = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm";
+  std::string q_b_proj = "self_attn.q_b_proj";
+  std::string kv_a_proj = "self_attn.kv_a_proj_with_mqa", kv_a_norm = "self_attn.kv_a_layernorm";
+  std::string kv_b_proj = "self_attn.kv_b_proj";
+  std::string rope_key = "self_attn.turning_key";  // without parameters
 };
 
 struct DecoderSpec {

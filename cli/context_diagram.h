@@ -13,7 +13,7 @@ namespace gantry::cli {
 
 struct ContextPicture {
   ContextChoice choice;
-  SequenceCut cut;
+  SequenceShard cut;
   // That a rank sends for one layer's forward of one sample, by method; empty where nothing says the model's heads.
   std::map<std::string, std::int64_t> bytes_of_layer = {};
   // That the largest layer keeps of one sample on a rank for its backward, and would with parallel.context 1; 0: not

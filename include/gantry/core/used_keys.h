@@ -13,9 +13,9 @@ namespace gantry {
 struct Config;
 
 // Shared by all copies of a Config, and by rank threads: guarded by its mutex.
-class HonouredKeys {
+class UsedKeys {
  public:
-  // `key` as honourable_keys() has it: "checkpoint.path", "optimizer", ...; "" for all.
+  // `key` as checked_keys() has it: "checkpoint.path", "optimizer", ...; "" for all.
   void add(const std::string& key);
   bool has(const std::string& key) const;
   // The file has this key.
@@ -28,9 +28,9 @@ class HonouredKeys {
 };
 
 // All keys that somebody has to honour.
-std::vector<std::string> honourable_keys();
+std::vector<std::string> checked_keys();
 
 // ConfigError that names each key which is set and which nobody honours, and what would honour it.
-void refuse_unhonoured_keys(const Config& config);
+void refuse_unused_keys(const Config& config);
 
 }  // namespace gantry

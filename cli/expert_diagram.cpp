@@ -1,4 +1,4 @@
-#include "gantry/cli/expert_picture.h"
+#include "gantry/cli/expert_diagram.h"
 
 #include <algorithm>
 #include <fmt/format.h>

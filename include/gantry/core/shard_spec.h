@@ -32,7 +32,7 @@ using Coordinates = std::map<std::string, int>;  // a rank's, by axis
 // segments the dim is partitioned as evenly as possible, whatever its extent is, and ranks may be left with nothing.
 // With `row` above 0 the tensor that is left is seen as [-1, row] and `dim` is 0 of that: 1 cuts single elements, the
 // last dim's extent cuts rows; what remains has the shape [rows, row].
-struct Cut {
+struct ShardSpec {
   std::vector<Axis> axes;  // over whose ranks it is, outermost first; stated by who knows the mesh
   int dim = -1;
   std::int64_t row = 0;
@@ -53,10 +53,10 @@ struct Cut {
   std::vector<Range> owned(int rank, std::int64_t extent) const;
   int parts() const { return ranks() / repeat; }
   bool overlaps() const;
-  bool operator==(const Cut&) const = default;
+  bool operator==(const ShardSpec&) const = default;
 };
 
-Cut replicate();
+ShardSpec replicate();
 
 // Partitions `size` elements in units of `unit` over `ranks` as evenly as possible, the first ranks taking the
 // remainder: partition(32, 1, 3) -> 11, 11, 10. ConfigError (with the arithmetic) if unit does not divide size, or a
@@ -64,7 +64,7 @@ Cut replicate();
 std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty = false);
 
 // A cut of `dim`, which is `segments` parts of equal extent, each partitioned in units.
-Cut shard(int dim, std::int64_t size, int ranks, int segments = 1, std::int64_t unit = 1);
+ShardSpec shard(int dim, std::int64_t size, int ranks, int segments = 1, std::int64_t unit = 1);
 
 // One part of a fused projection. `users` > 0: its units (key heads) are each used by an equal group of the `users`
 // (query heads), which are what is partitioned; every rank then holds the units that its users need, so ranks may
@@ -77,13 +77,13 @@ struct Part {
 
 // A cut of `dim`, which is these parts one after the other, each partitioned on its own. ConfigError as of
 // partition(), and where the units do not divide the users.
-Cut shard_parts(int dim, const std::vector<Part>& parts, int ranks);
+ShardSpec shard_parts(int dim, const std::vector<Part>& parts, int ranks);
 
 // A cut of `dim`, which is `groups` groups one after the other: each of its query heads, a key head and a value head,
 // of `unit` elements. Query heads are partitioned; every rank then holds the key and value heads that its own need.
-Cut shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int64_t unit, int ranks);
+ShardSpec shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int64_t unit, int ranks);
 
 // An even cut over `axes` of the rows of what is left, seen as [-1, row].
-Cut shard_rows(std::int64_t row, std::vector<Axis> axes);
+ShardSpec shard_rows(std::int64_t row, std::vector<Axis> axes);
 
 }  // namespace gantry

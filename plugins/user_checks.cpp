@@ -1,4 +1,4 @@
-#include "gantry/plugins/users_slips.h"
+#include "gantry/plugins/user_checks.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "gantry/core/cut.h"
+#include "gantry/core/shard_spec.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -22,25 +22,25 @@ Range without_lower(const Segment& segment, int rank) {
 
 }  // namespace
 
-std::vector<Range> Cut::ranges(int rank) const {
+std::vector<Range> ShardSpec::ranges(int rank) const {
   std::vector<Range> held;
   for (const auto& segment : segments) held.push_back(segment.range_of_rank.at(rank));
   return held;
 }
 
-std::vector<Range> Cut::owned(int rank) const {
+std::vector<Range> ShardSpec::owned(int rank) const {
   std::vector<Range> own;
   for (const auto& segment : segments) own.push_back(without_lower(segment, rank));
   return own;
 }
 
-std::int64_t Cut::local_size(int rank) const {
+std::int64_t ShardSpec::local_size(int rank) const {
   std::int64_t size = 0;
   for (const auto& range : ranges(rank)) size += range.size();
   return size;
 }
 
-bool Cut::overlaps() const {
+bool ShardSpec::overlaps() const {
   if (repeat > 1) return true;
   for (const auto& segment : segments)
     for (std::size_t rank = 0; rank < segment.range_of_rank.size(); ++rank)
@@ -48,13 +48,13 @@ bool Cut::overlaps() const {
   return false;
 }
 
-int Cut::ranks() const {
+int ShardSpec::ranks() const {
   int ranks = 1;
   for (const auto& axis : axes) ranks *= axis.size;
   return ranks;
 }
 
-int Cut::rank_of(const Coordinates& coordinates) const {
+int ShardSpec::rank_of(const Coordinates& coordinates) const {
   int rank = 0;
   for (const auto& [name, size] : axes) {
     const auto found = coordinates.find(name);
@@ -64,17 +64,17 @@ int Cut::rank_of(const Coordinates& coordinates) const {
   return rank;
 }
 
-std::vector<Range> Cut::ranges(int rank, std::int64_t extent) const {
+std::vector<Range> ShardSpec::ranges(int rank, std::int64_t extent) const {
   if (!segments.empty() || !sharded()) return ranges(rank);
   return {partition(extent, 1, parts(), /*allow_empty=*/true).at(rank % parts())};
 }
 
-std::vector<Range> Cut::owned(int rank, std::int64_t extent) const {
+std::vector<Range> ShardSpec::owned(int rank, std::int64_t extent) const {
   if (!segments.empty()) return owned(rank);
   return rank < parts() ? ranges(rank, extent) : std::vector<Range>();
 }
 
-Cut replicate() { return {}; }
+ShardSpec replicate() { return {}; }
 
 std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty) {
   if (unit < 1 || size % unit != 0)
@@ -114,8 +114,8 @@ std::vector<Range> partition_used_units(const Part& part, int ranks) {
 
 }  // namespace
 
-Cut shard_parts(int dim, const std::vector<Part>& parts, int ranks) {
-  Cut cut{.axes = {}, .dim = dim, .segments = {}};
+ShardSpec shard_parts(int dim, const std::vector<Part>& parts, int ranks) {
+  ShardSpec cut{.axes = {}, .dim = dim, .segments = {}};
   std::int64_t offset = 0;
   for (const Part& part : parts) {
     Segment segment{{offset, offset + part.size},
@@ -127,14 +127,14 @@ Cut shard_parts(int dim, const std::vector<Part>& parts, int ranks) {
   return cut;
 }
 
-Cut shard(int dim, std::int64_t size, int ranks, int segments, std::int64_t unit) {
+ShardSpec shard(int dim, std::int64_t size, int ranks, int segments, std::int64_t unit) {
   if (segments < 1 || size % segments != 0)
     throw ConfigError({"", fmt::format("{} elements are not {} equal segments", size, segments), "",
                        "state the segments that the projection has"});
   return shard_parts(dim, std::vector<Part>(segments, Part{.size = size / segments, .unit = unit}), ranks);
 }
 
-Cut shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int64_t unit, int ranks) {
+ShardSpec shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int64_t unit, int ranks) {
   if (size % (groups * unit) != 0 || size / (groups * unit) < 3)
     throw ConfigError({"",
                        fmt::format("{} elements are not {} groups of query heads, a key head and a value head of {}",
@@ -142,7 +142,7 @@ Cut shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int64_t u
                        "", "state the groups that the projection has"});
   const std::int64_t queries = size / (groups * unit) - 2;  // of a group
   const auto heads_of_rank = partition(queries * groups, 1, ranks);
-  Cut cut{.axes = {}, .dim = dim, .segments = {}};
+  ShardSpec cut{.axes = {}, .dim = dim, .segments = {}};
   for (std::int64_t group = 0; group < groups; ++group) {
     const std::int64_t begin = group * (queries + 2) * unit, keys = begin + queries * unit;
     Segment query{{begin, keys}, {}}, key{{keys, keys + unit}, {}}, value{{keys + unit, keys + 2 * unit}, {}};
@@ -160,7 +160,7 @@ Cut shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int64_t u
   return cut;
 }
 
-Cut shard_rows(std::int64_t row, std::vector<Axis> axes) {
+ShardSpec shard_rows(std::int64_t row, std::vector<Axis> axes) {
   return {.axes = std::move(axes), .dim = 0, .row = row, .segments = {}};
 }
 

@@ -1,4 +1,4 @@
-#include "gantry/optimizers/whole_units.h"
+#include "gantry/optimizers/gathered_units.h"
 
 #include <algorithm>
 #include <numeric>
@@ -17,7 +17,7 @@ std::vector<std::string> sorted_axes(const Placement& placement) {
   return axes;
 }
 
-bool divides_units(const Cut& cut, std::int64_t dims, std::int64_t row, OptimizerUnit unit) {
+bool divides_units(const ShardSpec& cut, std::int64_t dims, std::int64_t row, OptimizerUnit unit) {
   if (!cut.sharded() || cut.ranks() == 1) return false;
   const std::int64_t dims_of_unit = unit == OptimizerUnit::kRow ? 1 : 2;
   if (cut.row > 0) return unit == OptimizerUnit::kMatrix || cut.row % row != 0;
@@ -25,17 +25,17 @@ bool divides_units(const Cut& cut, std::int64_t dims, std::int64_t row, Optimize
 }
 
 // A slice as numbers, and back: what the ranges of a cut are depends on coordinates that other ranks have.
-void append(std::vector<std::int64_t>& numbers, const std::vector<AppliedCut>& cuts) {
+void append(std::vector<std::int64_t>& numbers, const std::vector<AppliedShard>& cuts) {
   numbers.push_back(static_cast<std::int64_t>(cuts.size()));
-  for (const AppliedCut& cut : cuts) {
+  for (const AppliedShard& cut : cuts) {
     numbers.insert(numbers.end(), {cut.dim, cut.row, static_cast<std::int64_t>(cut.ranges.size())});
     for (const Range& range : cut.ranges) numbers.insert(numbers.end(), {range.begin, range.end});
   }
 }
 
-std::vector<AppliedCut> next_cuts(const std::int64_t*& number) {
-  std::vector<AppliedCut> cuts(static_cast<std::size_t>(*number++));
-  for (AppliedCut& cut : cuts) {
+std::vector<AppliedShard> next_cuts(const std::int64_t*& number) {
+  std::vector<AppliedShard> cuts(static_cast<std::size_t>(*number++));
+  for (AppliedShard& cut : cuts) {
     cut.dim = static_cast<int>(*number++);
     cut.row = *number++;
     cut.ranges.resize(static_cast<std::size_t>(*number++));
@@ -58,12 +58,12 @@ torch::Tensor joined(const std::vector<torch::Tensor>& pieces, const torch::Tens
 bool divides_units(const Placement& placement, OptimizerUnit unit) {
   if (unit == OptimizerUnit::kElement) return false;
   const auto& shape = placement.global_shape;
-  return std::any_of(placement.cuts.begin(), placement.cuts.end(), [&](const Cut& cut) {
+  return std::any_of(placement.cuts.begin(), placement.cuts.end(), [&](const ShardSpec& cut) {
     return divides_units(cut, static_cast<std::int64_t>(shape.size()), shape.empty() ? 1 : shape.back(), unit);
   });
 }
 
-std::size_t WholeUnits::add(std::vector<Item> items) {
+std::size_t GatheredUnits::add(std::vector<Item> items) {
   const std::size_t first = items_.size();
   for (Item& item : items) {
     auto axes = sorted_axes(item.placement);
@@ -88,9 +88,9 @@ std::size_t WholeUnits::add(std::vector<Item> items) {
   return first;
 }
 
-void WholeUnits::learn_parts(ProcessGroup& group, const std::vector<Known*>& items) const {
+void GatheredUnits::learn_parts(ProcessGroup& group, const std::vector<Known*>& items) const {
   std::vector<std::int64_t> mine;
-  for (const Known* each : items) append(mine, held_cuts(each->item.placement, mesh_.coordinates()));
+  for (const Known* each : items) append(mine, held_shards(each->item.placement, mesh_.coordinates()));
   const Sizes sizes = all_gather_numbers(group, static_cast<std::int64_t>(mine.size()));
   torch::Tensor all = torch::empty({sum(sizes)}, torch::kInt64);
   group.all_gather(all, torch::tensor(mine, torch::kInt64), sizes).wait();
@@ -99,12 +99,12 @@ void WholeUnits::learn_parts(ProcessGroup& group, const std::vector<Known*>& ite
     for (Known* each : items) each->parts.push_back(apply_cuts(each->item.placement.global_shape, next_cuts(number)));
 }
 
-bool WholeUnits::held_here(std::size_t item) const { return items_[item].holder == items_[item].group->rank(); }
+bool GatheredUnits::held_here(std::size_t item) const { return items_[item].holder == items_[item].group->rank(); }
 
-Placement WholeUnits::held_placement(std::size_t item) const {
+Placement GatheredUnits::held_placement(std::size_t item) const {
   const Known& known = items_[item];
   Placement placement = known.item.placement;
-  Cut cut = replicate();
+  ShardSpec cut = replicate();
   const auto axes = placement.cut_axes();
   for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, as the group counts its ranks
     if (std::find(axes.begin(), axes.end(), axis.name) != axes.end()) cut.axes.push_back(axis);
@@ -118,7 +118,7 @@ Placement WholeUnits::held_placement(std::size_t item) const {
 }
 
 // Those of one group and type travel in one message to each rank.
-void WholeUnits::exchange(const std::vector<Move>& moves, const Exchange& how) const {
+void GatheredUnits::exchange(const std::vector<Move>& moves, const Exchange& how) const {
   const torch::NoGradGuard no_grad;
   std::map<std::pair<std::vector<std::string>, torch::ScalarType>, std::vector<const Move*>> kinds;
   for (const Move& move : moves) {
@@ -150,7 +150,7 @@ void WholeUnits::exchange(const std::vector<Move>& moves, const Exchange& how) c
   }
 }
 
-void WholeUnits::bring_together(const std::vector<Move>& moves) const {
+void GatheredUnits::bring_together(const std::vector<Move>& moves) const {
   exchange(moves,
            {.sent = [&](const Move& move,
                         int rank) { return items_[move.item].holder == rank ? move.part : torch::Tensor(); },
@@ -160,11 +160,11 @@ void WholeUnits::bring_together(const std::vector<Move>& moves) const {
                 [&](const Move& move, int rank, const torch::Tensor& arrived) {
                   if (planted("holders-miss-parts") && rank != items_[move.item].group->rank()) return;
                   const Slice& part = items_[move.item].parts[rank];
-                  copy_common(move.whole, whole_slice(part.global), arrived.view(part.shape), part);
+                  copy_common(move.whole, full_slice(part.global), arrived.view(part.shape), part);
                 }});
 }
 
-void WholeUnits::hand_out(const std::vector<Move>& moves) const {
+void GatheredUnits::hand_out(const std::vector<Move>& moves) const {
   exchange(
       moves,
       {.sent =

@@ -1,4 +1,4 @@
-#include "gantry/core/sequence_cut.h"
+#include "gantry/core/sequence_shard.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,10 +7,10 @@ namespace gantry {
 
 const char* name_of(SequenceLayout layout) { return layout == SequenceLayout::kZigzag ? "zigzag" : "contiguous"; }
 
-std::vector<Range> SequenceCut::runs(int rank) const {
+std::vector<Range> SequenceShard::runs(int rank) const {
   std::vector<Range> runs;
   if (together > 1) {
-    runs = SequenceCut{tokens, ranks / together, layout}.runs(rank / together);
+    runs = SequenceShard{tokens, ranks / together, layout}.runs(rank / together);
     std::int64_t held = 0;
     for (const Range& run : runs) held += run.size();
     return runs_within(runs, partition(held, 1, together, /*allow_empty=*/true)[rank % together]);
@@ -26,40 +26,40 @@ std::vector<Range> SequenceCut::runs(int rank) const {
   return runs;
 }
 
-std::int64_t SequenceCut::size(int rank) const {
+std::int64_t SequenceShard::size(int rank) const {
   std::int64_t size = 0;
   for (const Range& run : runs(rank)) size += run.size();
   return size;
 }
 
-std::vector<std::int64_t> SequenceCut::sizes() const {
+std::vector<std::int64_t> SequenceShard::sizes() const {
   std::vector<std::int64_t> sizes;
   for (int rank = 0; rank < ranks; ++rank) sizes.push_back(size(rank));
   return sizes;
 }
 
-std::vector<std::int64_t> SequenceCut::places(int rank) const {
+std::vector<std::int64_t> SequenceShard::places(int rank) const {
   std::vector<std::int64_t> places;
   for (const Range& run : runs(rank))
     for (std::int64_t place = run.begin; place < run.end; ++place) places.push_back(place);
   return places;
 }
 
-std::vector<std::int64_t> SequenceCut::permutation() const {
+std::vector<std::int64_t> SequenceShard::permutation() const {
   std::vector<std::int64_t> all;
   for (int rank = 0; rank < ranks; ++rank)
     for (const std::int64_t place : places(rank)) all.push_back(place);
   return all;
 }
 
-std::vector<std::int64_t> SequenceCut::inverse() const {
+std::vector<std::int64_t> SequenceShard::inverse() const {
   const auto places = permutation();
   std::vector<std::int64_t> inverse(places.size());
   for (std::size_t i = 0; i < places.size(); ++i) inverse[places[i]] = static_cast<std::int64_t>(i);
   return inverse;
 }
 
-std::int64_t SequenceCut::causal_pairs(int rank) const {
+std::int64_t SequenceShard::causal_pairs(int rank) const {
   const auto all = places(rank);
   return std::accumulate(all.begin(), all.end(), static_cast<std::int64_t>(all.size()));
 }

@@ -1,4 +1,4 @@
-#include "gantry/comm/control/pulse.h"
+#include "gantry/comm/control/heartbeats.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -54,24 +54,24 @@ std::string silence_text(double seconds, double lost_after) {
 
 namespace gantry::control {
 
-Pulse::Pulse(asio::io_context& context, Rules rules)
+Heartbeats::Heartbeats(asio::io_context& context, Rules rules)
     : context_(context),
       rules_(std::move(rules)),
       silence_(rules_.heartbeat, rules_.lost_after, steady_seconds()),
       timer_(context) {}
 
-void Pulse::start() { asio::co_spawn(context_, run(), asio::detached); }
+void Heartbeats::start() { asio::co_spawn(context_, run(), asio::detached); }
 
-void Pulse::stop() {
+void Heartbeats::stop() {
   stopped_ = true;
   timer_.cancel();
 }
 
-void Pulse::heard(int peer) {
+void Heartbeats::heard(int peer) {
   if (rules_.lost_after > 0) silence_.heard(peer, steady_seconds());
 }
 
-asio::awaitable<void> Pulse::run() {
+asio::awaitable<void> Heartbeats::run() {
   double next_beat = 0;
   while (!stopped_) {
     const double now = steady_seconds();

@@ -51,7 +51,7 @@ std::string silence_text(double seconds, double lost_after);
 namespace gantry::control {
 
 // Belongs to the thread that runs its io_context.
-class Pulse {
+class Heartbeats {
  public:
   // Seconds. `beat` is called at every heartbeat, `lost` for a peer of which nothing was heard for `lost_after`, which
   // is forgotten then; with lost_after 0 never.
@@ -61,7 +61,7 @@ class Pulse {
     std::function<void()> beat;
     std::function<void(int peer, double silent)> lost;
   };
-  Pulse(asio::io_context& context, Rules rules);
+  Heartbeats(asio::io_context& context, Rules rules);
 
   void start();
   void stop();

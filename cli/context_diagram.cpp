@@ -1,4 +1,4 @@
-#include "gantry/cli/context_picture.h"
+#include "gantry/cli/context_diagram.h"
 
 #include <algorithm>
 #include <fmt/format.h>

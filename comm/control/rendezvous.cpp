@@ -1,4 +1,4 @@
-#include "gantry/comm/control/meeting.h"
+#include "gantry/comm/control/rendezvous.h"
 
 #include <cerrno>
 #include <charconv>
@@ -30,16 +30,16 @@ bool same_job_token(const JobToken& a, const JobToken& b) {
   return difference == 0;
 }
 
-std::string encode_meeting(const Meeting& meeting) {
+std::string encode_meeting(const Rendezvous& meeting) {
   std::string text;
   for (const std::uint8_t byte : meeting.token) text += fmt::format("{:02x}", byte);
   return fmt::format("{} {} {}", text, meeting.port, meeting.address);
 }
 
-std::optional<Meeting> decode_meeting(const std::string& text) {
+std::optional<Rendezvous> decode_meeting(const std::string& text) {
   std::istringstream words(text);
   std::string digits;
-  Meeting meeting;
+  Rendezvous meeting;
   if (!(words >> digits >> meeting.port >> meeting.address) || digits.size() != 2 * meeting.token.size())
     return std::nullopt;
   for (std::size_t i = 0; i < meeting.token.size(); ++i) {

@@ -10,7 +10,7 @@ namespace {
 using nlohmann::json;
 
 json keys_of(const std::string& family, const std::string& keys) {
-  return models::deciding_keys(models::families().at(family), json::parse(keys));
+  return models::config_fingerprint(models::families().at(family), json::parse(keys));
 }
 
 struct Pair {
@@ -55,15 +55,15 @@ TEST(DecidingKeys, DifferWhereEqualShapesComputeSomethingElse) {
 TEST(DecidingKeys, OfAFamilyThatDoesNotSayAreAllButTheKnownOnes) {
   models::ModelFamily family;
   const json keys = {{"width", 8}, {"attention_dropout", 0.1}, {"initializer_range", 1}, {"pad_token_id", 0}};
-  EXPECT_EQ(models::deciding_keys(family, keys), json({{"width", 8}}));
+  EXPECT_EQ(models::config_fingerprint(family, keys), json({{"width", 8}}));
   family.hugging_face_config = [](const json& some) {
     json whole = some;
     whole["depth"] = 4;
     return whole;
   };
-  EXPECT_EQ(models::deciding_keys(family, keys), json({{"width", 8}, {"depth", 4}}));
-  family.deciding_keys = [](const json& some) { return json{{"only", some["width"]}}; };
-  EXPECT_EQ(models::deciding_keys(family, keys), json({{"only", 8}}));
+  EXPECT_EQ(models::config_fingerprint(family, keys), json({{"width", 8}, {"depth", 4}}));
+  family.config_fingerprint = [](const json& some) { return json{{"only", some["width"]}}; };
+  EXPECT_EQ(models::config_fingerprint(family, keys), json({{"only", 8}}));
 }
 
 }  // namespace

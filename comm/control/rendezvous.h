@@ -19,7 +19,7 @@ bool same_job_token(const JobToken& a, const JobToken& b);
 
 // The job's launcher carries it to the ranks: MPI's first message, or the environment of `gantry launch`, which only
 // their user can read.
-struct Meeting {
+struct Rendezvous {
   static constexpr const char* kVariable = "GANTRY_LAUNCH";
   std::string address;
   int port = 0;
@@ -27,7 +27,7 @@ struct Meeting {
 };
 
 // "0123...ef 4242 10.0.0.1": the token's digits, the port, the address.
-std::string encode_meeting(const Meeting& meeting);
-std::optional<Meeting> decode_meeting(const std::string& text);
+std::string encode_meeting(const Rendezvous& meeting);
+std::optional<Rendezvous> decode_meeting(const std::string& text);
 
 }  // namespace gantry

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gantry/core/config.h"
-#include "gantry/core/cut.h"
+#include "gantry/core/shard_spec.h"
 
 namespace gantry::cli {
 

@@ -1,13 +1,13 @@
-#include "gantry/planner/least_of_sizes.h"
+#include "gantry/planner/lower_bound_of_sizes.h"
 
 #include <algorithm>
 
 #include "gantry/core/planted.h"
 #include "gantry/core/zero_level.h"
 #include "gantry/planner/collectives.h"
-#include "gantry/planner/cut_parameters.h"
 #include "gantry/planner/operations.h"
 #include "gantry/planner/recomputed_part.h"
+#include "gantry/planner/shard_parameters.h"
 
 namespace gantry::planner {
 namespace {

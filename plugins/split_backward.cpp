@@ -1,4 +1,4 @@
-#include "gantry/plugins/cut_backward.h"
+#include "gantry/plugins/split_backward.h"
 
 #include <utility>
 
@@ -36,7 +36,7 @@ void CutBackward::end_forward(TensorDict& result) {
 
 // Leaves of former cuts are cut again, though no part lies between: so gradients are added to each other in the order
 // that they have in one piece.
-torch::Tensor CutBackward::leaf_behind(const torch::Tensor& end, Cut& cut) {
+torch::Tensor CutBackward::leaf_behind(const torch::Tensor& end, ShardSpec& cut) {
   if (!end.defined() || !end.requires_grad()) return end;
   torch::Tensor leaf = end.detach().requires_grad_();
   cut.ends.push_back(end);
@@ -45,7 +45,7 @@ torch::Tensor CutBackward::leaf_behind(const torch::Tensor& end, Cut& cut) {
 }
 
 TensorDict CutBackward::after_part(const TensorDict& state) {
-  Cut cut;
+  ShardSpec cut;
   TensorDict leaves;
   for (const auto& [name, tensor] : state) leaves.set(name, leaf_behind(tensor, cut));
   if (losses_)
@@ -64,7 +64,7 @@ bool CutBackward::step() {
   if (!from_.roots.empty()) torch::autograd::backward(from_.roots, from_.seeds);
   from_ = {};
   if (cuts_.empty()) return false;
-  const Cut cut = std::move(cuts_.back());
+  const ShardSpec cut = std::move(cuts_.back());
   cuts_.pop_back();
   for (std::size_t i = 0; i < cut.leaves.size(); ++i) {
     const torch::Tensor gradient = cut.leaves[i].grad();

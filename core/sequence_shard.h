@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/core/cut.h"
+#include "gantry/core/shard_spec.h"
 
 namespace gantry {
 
@@ -16,7 +16,7 @@ namespace gantry {
 enum class SequenceLayout { kContiguous, kZigzag };
 const char* name_of(SequenceLayout layout);  // "zigzag"
 
-struct SequenceCut {
+struct SequenceShard {
   std::int64_t tokens = 0;
   int ranks = 1;
   SequenceLayout layout = SequenceLayout::kContiguous;
@@ -36,7 +36,7 @@ struct SequenceCut {
   // Pairs of a rank's queries and the keys that they see where each sees itself and what is before it.
   std::int64_t causal_pairs(int rank) const;
 
-  bool operator==(const SequenceCut&) const = default;
+  bool operator==(const SequenceShard&) const = default;
 };
 
 // Where those tokens of a rank stand that are [range] among the tokens that it holds, as runs; `runs` has all of them.

@@ -32,14 +32,14 @@ class CutBackward final : public LayerWatch {
   void after_backward(int /*layer*/) override {}
 
  private:
-  struct Cut {
+  struct ShardSpec {
     std::vector<torch::Tensor> ends, leaves;
   };
-  static torch::Tensor leaf_behind(const torch::Tensor& end, Cut& cut);
+  static torch::Tensor leaf_behind(const torch::Tensor& end, ShardSpec& cut);
 
   TensorDict* losses_ = nullptr;
   std::function<void()> meanwhile_;
-  std::vector<Cut> cuts_;
+  std::vector<ShardSpec> cuts_;
   BackwardRoots from_;
   bool has_begun_ = false;
 };

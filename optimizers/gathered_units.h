@@ -17,7 +17,7 @@ namespace gantry {
 // A cut leaves a rank parts of such units.
 bool divides_units(const Placement& placement, OptimizerUnit unit);
 
-class WholeUnits {
+class GatheredUnits {
  public:
   struct Item {
     Placement placement;        // of the parts
@@ -26,7 +26,7 @@ class WholeUnits {
   };
 
   // The mesh is not owned.
-  explicit WholeUnits(const ProcessGroupMesh& mesh) : mesh_(mesh) {}
+  explicit GatheredUnits(const ProcessGroupMesh& mesh) : mesh_(mesh) {}
 
   // Gives the number of the first of them; the others follow it. All ranks of a stage add the same items, in the same
   // order. Collective over the axes that cut them.

@@ -1,4 +1,4 @@
-#include "gantry/planner/cut_parameters.h"
+#include "gantry/planner/shard_parameters.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "gantry/core/sequence_cut.h"
+#include "gantry/core/sequence_shard.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -20,11 +20,11 @@ void for_each_cut(Use use) {
     for (int ranks = 1; ranks <= 8; ++ranks)
       for (int together = 1; together <= ranks; ++together)
         for (std::int64_t tokens = 1; ranks % together == 0 && tokens <= 40; ++tokens)
-          use(SequenceCut{tokens, ranks, layout, together});
+          use(SequenceShard{tokens, ranks, layout, together});
 }
 
-TEST(SequenceCut, EveryTokenStandsOnOneRank) {
-  for_each_cut([](const SequenceCut& cut) {
+TEST(SequenceShard, EveryTokenStandsOnOneRank) {
+  for_each_cut([](const SequenceShard& cut) {
     auto all = cut.permutation();
     ASSERT_EQ(static_cast<std::int64_t>(all.size()), cut.tokens);
     std::sort(all.begin(), all.end());
@@ -32,15 +32,15 @@ TEST(SequenceCut, EveryTokenStandsOnOneRank) {
   });
 }
 
-TEST(SequenceCut, TheInversePutsTokensBackInOrder) {
-  for_each_cut([](const SequenceCut& cut) {
+TEST(SequenceShard, TheInversePutsTokensBackInOrder) {
+  for_each_cut([](const SequenceShard& cut) {
     const auto places = cut.permutation(), inverse = cut.inverse();
     for (std::int64_t place = 0; place < cut.tokens; ++place) ASSERT_EQ(places[inverse[place]], place);
   });
 }
 
-TEST(SequenceCut, RunsAreThePlacesInOrder) {
-  for_each_cut([](const SequenceCut& cut) {
+TEST(SequenceShard, RunsAreThePlacesInOrder) {
+  for_each_cut([](const SequenceShard& cut) {
     const auto sizes = cut.sizes();
     for (int rank = 0; rank < cut.ranks; ++rank) {
       const auto places = cut.places(rank);
@@ -51,24 +51,24 @@ TEST(SequenceCut, RunsAreThePlacesInOrder) {
   });
 }
 
-TEST(SequenceCut, NoRankIsEmptyWhereThereAreTokensForAll) {
-  for_each_cut([](const SequenceCut& cut) {
+TEST(SequenceShard, NoRankIsEmptyWhereThereAreTokensForAll) {
+  for_each_cut([](const SequenceShard& cut) {
     if (cut.tokens < cut.ranks) return;
     for (const std::int64_t size : cut.sizes()) ASSERT_GT(size, 0) << name_of(cut.layout) << cut.tokens << cut.ranks;
   });
 }
 
-TEST(SequenceCut, ZigzagGivesEveryRankEqualCausalWork) {
+TEST(SequenceShard, ZigzagGivesEveryRankEqualCausalWork) {
   for (int ranks = 1; ranks <= 8; ++ranks)
     for (std::int64_t chunk = 1; chunk <= 5; ++chunk) {
-      const SequenceCut cut{2 * ranks * chunk, ranks, SequenceLayout::kZigzag};
+      const SequenceShard cut{2 * ranks * chunk, ranks, SequenceLayout::kZigzag};
       for (int rank = 0; rank < ranks; ++rank)
         EXPECT_EQ(cut.causal_pairs(rank) * ranks, cut.tokens * (cut.tokens + 1) / 2) << ranks << " " << chunk;
     }
 }
 
 // Scores that a rank computes in all steps of a ring, by its tiles.
-std::int64_t computed_pairs(const SequenceCut& cut, int rank, bool causal) {
+std::int64_t computed_pairs(const SequenceShard& cut, int rank, bool causal) {
   std::int64_t pairs = 0;
   for (int from = 0; from < cut.ranks; ++from)
     for (const auto& [queries, keys, kind] : attention_tiles(cut.runs(rank), cut.runs(from), causal, 0)) {
@@ -81,7 +81,7 @@ std::int64_t computed_pairs(const SequenceCut& cut, int rank, bool causal) {
 
 // The largest work over the mean, in a ring: exactly 1 of a zigzag where tokens see those before them, and of one run a
 // rank where they see all.
-TEST(SequenceCut, RingsGiveEveryRankEqualWork) {
+TEST(SequenceShard, RingsGiveEveryRankEqualWork) {
   for (int ranks = 1; ranks <= 8; ++ranks)
     for (const std::int64_t chunk : {1, 2, 7}) {
       const std::int64_t tokens = 2 * ranks * chunk;
@@ -93,21 +93,21 @@ TEST(SequenceCut, RingsGiveEveryRankEqualWork) {
     }
 }
 
-TEST(SequenceCut, ContiguousWorkIsThatOfTheLastRank) {
-  const SequenceCut cut{64, 4, SequenceLayout::kContiguous};
+TEST(SequenceShard, ContiguousWorkIsThatOfTheLastRank) {
+  const SequenceShard cut{64, 4, SequenceLayout::kContiguous};
   EXPECT_EQ(cut.causal_pairs(3), 16 * 48 + 16 * 17 / 2);
   EXPECT_EQ(cut.causal_pairs(0), 16 * 17 / 2);
 }
 
-TEST(SequenceCut, ChunksOfAZigzag) {
-  const SequenceCut cut{12, 3, SequenceLayout::kZigzag};
+TEST(SequenceShard, ChunksOfAZigzag) {
+  const SequenceShard cut{12, 3, SequenceLayout::kZigzag};
   EXPECT_EQ(cut.places(0), (std::vector<std::int64_t>{0, 1, 10, 11}));
   EXPECT_EQ(cut.runs(2), (std::vector<Range>{{4, 8}}));  // the two in the middle are one
 }
 
-TEST(SequenceCut, RanksTogetherHaveThePlaceOfOne) {
-  for_each_cut([](const SequenceCut& cut) {
-    const SequenceCut places{cut.tokens, cut.ranks / cut.together, cut.layout};
+TEST(SequenceShard, RanksTogetherHaveThePlaceOfOne) {
+  for_each_cut([](const SequenceShard& cut) {
+    const SequenceShard places{cut.tokens, cut.ranks / cut.together, cut.layout};
     for (int place = 0; place < places.ranks; ++place) {
       std::vector<std::int64_t> joined;
       for (int i = 0; i < cut.together; ++i)
@@ -122,7 +122,7 @@ bool sees(std::int64_t query, std::int64_t key, bool causal, std::int64_t window
 }
 
 // Pairs that a tile leaves to a mask may be seen or not; all others are stated.
-void expect_tiles_cover(const SequenceCut& cut, int queries, int keys, bool causal, std::int64_t window) {
+void expect_tiles_cover(const SequenceShard& cut, int queries, int keys, bool causal, std::int64_t window) {
   const auto rows = cut.places(queries), columns = cut.places(keys);
   std::set<std::pair<std::int64_t, std::int64_t>> covered;
   for (const auto& tile : attention_tiles(cut.runs(queries), cut.runs(keys), causal, window))
@@ -152,7 +152,7 @@ TEST(AttentionTiles, CoverEveryPairThatIsSeenOnce) {
 }
 
 TEST(AttentionTiles, AZigzagsStepsAreOneTileEach) {
-  const SequenceCut cut{32, 4, SequenceLayout::kZigzag};
+  const SequenceShard cut{32, 4, SequenceLayout::kZigzag};
   using Kind = AttentionTile::Kind;
   // Keys of a rank before: all queries see the first half. Of one behind: the second half sees all.
   EXPECT_EQ(attention_tiles(cut.runs(1), cut.runs(0), true, 0),
@@ -221,7 +221,7 @@ TEST(ContextChoice, HeadsAreExchangedWithinARing) {
   EXPECT_EQ(ulysses_ring(4, 1, {8, 4}).method, ContextMethod::kRing);
   EXPECT_EQ(ulysses_ring(4, 4, {8, 4}).method, ContextMethod::kUlysses);
   EXPECT_EQ(ulysses_ring(5, 0, {8, 4}).method, ContextMethod::kRing);  // a prime is no product
-  const SequenceCut cut = ulysses_ring(4, 2, {8, 4}).cut(16, 4);
+  const SequenceShard cut = ulysses_ring(4, 2, {8, 4}).cut(16, 4);
   EXPECT_EQ(cut.places(1), (std::vector<std::int64_t>{12, 13, 14, 15}));
   EXPECT_EQ(cut.places(2), (std::vector<std::int64_t>{4, 5, 6, 7}));
 }

@@ -1,4 +1,4 @@
-#include "gantry/core/honoured_keys.h"
+#include "gantry/core/used_keys.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 namespace gantry {
 namespace {
 
-struct HonouredKey {
+struct UsedKey {
   const char* key;
   bool (*is_set)(const Config&);
   const char* by;  // what honours it in a loop of one's own
@@ -25,7 +25,7 @@ bool describes_optimizer(const OptimizerConfig& optimizer) {
 
 // Keys that nobody has to honour are not here: they act by boosting and launching, or (train.steps, train.log_every)
 // speak of a loop to whoever writes it.
-constexpr HonouredKey kHonouredKeys[] = {
+constexpr UsedKey kCheckedKeys[] = {
     {"model.path", [](const Config& c) { return !c.model.path.empty(); }, "load_weights"},
     {"model.config", [](const Config& c) { return !c.model.config_json.empty() && c.model.path.empty(); },
      "build_model"},
@@ -56,36 +56,36 @@ constexpr HonouredKey kHonouredKeys[] = {
 
 }  // namespace
 
-void HonouredKeys::add(const std::string& key) {
+void UsedKeys::add(const std::string& key) {
   const std::lock_guard lock(mutex_);
   keys_.insert(key);
 }
 
-bool HonouredKeys::has(const std::string& key) const {
+bool UsedKeys::has(const std::string& key) const {
   const std::lock_guard lock(mutex_);
   return keys_.contains(key) || keys_.contains("");
 }
 
-void HonouredKeys::give(const std::string& key) {
+void UsedKeys::give(const std::string& key) {
   const std::lock_guard lock(mutex_);
   given_.insert(key);
 }
 
-bool HonouredKeys::is_given(const std::string& key) const {
+bool UsedKeys::is_given(const std::string& key) const {
   const std::lock_guard lock(mutex_);
   return given_.contains(key);
 }
 
-std::vector<std::string> honourable_keys() {
+std::vector<std::string> checked_keys() {
   std::vector<std::string> keys = {"precision"};  // which boost holds a program's own model to
-  for (const auto& each : kHonouredKeys) keys.emplace_back(each.key);
+  for (const auto& each : kCheckedKeys) keys.emplace_back(each.key);
   return keys;
 }
 
-void refuse_unhonoured_keys(const Config& config) {
+void refuse_unused_keys(const Config& config) {
   std::string keys, remedies;
-  for (const auto& [key, is_set, by] : kHonouredKeys) {
-    if (!config.honoured->is_given(key) || !is_set(config) || config.honoured->has(key)) continue;
+  for (const auto& [key, is_set, by] : kCheckedKeys) {
+    if (!config.used_keys->is_given(key) || !is_set(config) || config.used_keys->has(key)) continue;
     keys += fmt::format("{}{}", keys.empty() ? "" : ", ", key);
     remedies += fmt::format("{}{} by {}", remedies.empty() ? "" : ", ", key, by);
   }

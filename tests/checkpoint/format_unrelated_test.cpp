@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gantry/checkpoint/format/foreign.h"
+#include "gantry/checkpoint/format/unrelated.h"
 #include "gantry/core/error.h"
 #include "program.h"
 #include "tiny_checkpoint.h"
@@ -29,17 +29,17 @@ TEST(Foreign, IsWhatTheRunDoesNotBeginFrom) {
   fs::create_directory(mine + "/step-000007");  // not complete: nobody would take it
   fs::create_directory_symlink(mine, scratch / "link");
   const std::optional<std::string> none;
-  EXPECT_EQ(find_foreign_checkpoint(mine, "none"), second);
-  EXPECT_EQ(find_foreign_checkpoint(mine, first), second);
-  EXPECT_EQ(find_foreign_checkpoint(mine, elsewhere), second);
-  EXPECT_EQ(find_foreign_checkpoint(mine, other), second);
+  EXPECT_EQ(find_unrelated_checkpoint(mine, "none"), second);
+  EXPECT_EQ(find_unrelated_checkpoint(mine, first), second);
+  EXPECT_EQ(find_unrelated_checkpoint(mine, elsewhere), second);
+  EXPECT_EQ(find_unrelated_checkpoint(mine, other), second);
   for (const std::string& own : {second, second + "/", mine, scratch / "link", scratch / "link/step-000004"})
-    EXPECT_EQ(find_foreign_checkpoint(mine, own), none) << own;
-  EXPECT_EQ(find_foreign_checkpoint(mine, "auto"), none);
-  EXPECT_EQ(find_foreign_checkpoint("", "none"), none);
-  EXPECT_EQ(find_foreign_checkpoint(scratch / "new", "none"), none);
-  EXPECT_EQ(find_foreign_checkpoint(scratch / "new", first), none);
-  EXPECT_THROW(find_foreign_checkpoint(mine, scratch / "missing"), CheckpointError);
+    EXPECT_EQ(find_unrelated_checkpoint(mine, own), none) << own;
+  EXPECT_EQ(find_unrelated_checkpoint(mine, "auto"), none);
+  EXPECT_EQ(find_unrelated_checkpoint("", "none"), none);
+  EXPECT_EQ(find_unrelated_checkpoint(scratch / "new", "none"), none);
+  EXPECT_EQ(find_unrelated_checkpoint(scratch / "new", first), none);
+  EXPECT_THROW(find_unrelated_checkpoint(mine, scratch / "missing"), CheckpointError);
 }
 
 TEST(Foreign, IsRefusedWithWhatToDo) {

@@ -34,7 +34,7 @@ struct StackRig {
   Batch batch;
 };
 
-TEST(UsersSlips, TheOptimizerThatWasPassedToBoostDoesNotStep) {
+TEST(UserChecks, TheOptimizerThatWasPassedToBoostDoesNotStep) {
   for (const int zero : {0, 1, 2})
     for (const char* name : {"adamw", "sgd", "lion"}) {
       Config config = stack_config({.data = 2});
@@ -54,7 +54,7 @@ TEST(UsersSlips, TheOptimizerThatWasPassedToBoostDoesNotStep) {
     }
 }
 
-TEST(UsersSlips, ItsZeroGradIsTheBoostedOnes) {
+TEST(UserChecks, ItsZeroGradIsTheBoostedOnes) {
   for (const int zero : {0, 1, 2})
     for (const char* precision : {"float64", "bfloat16"}) {
       Config config = stack_config({.data = 2});
@@ -73,7 +73,7 @@ TEST(UsersSlips, ItsZeroGradIsTheBoostedOnes) {
     }
 }
 
-TEST(UsersSlips, AnotherOptimizerWhereItTrainsNothing) {
+TEST(UserChecks, AnotherOptimizerWhereItTrainsNothing) {
   Config config = stack_config({.data = 2});
   const auto body = [&](World& world) {
     StackRig rig(world, config);
@@ -95,7 +95,7 @@ TEST(UsersSlips, AnotherOptimizerWhereItTrainsNothing) {
   EXPECT_EQ(said.text.find("warning:"), said.text.rfind("warning:"));
 }
 
-TEST(UsersSlips, AStepWithoutABackward) {
+TEST(UserChecks, AStepWithoutABackward) {
   const Config config = stack_config({});
   EXPECT_EQ(outcome_of(config,
                        [&](World& world) {
@@ -112,7 +112,7 @@ TEST(UsersSlips, AStepWithoutABackward) {
             0);
 }
 
-TEST(UsersSlips, EvaluationLeavesEveryModuleInItsOwnMode) {
+TEST(UserChecks, EvaluationLeavesEveryModuleInItsOwnMode) {
   const Config config = tiny({});
   EXPECT_EQ(outcome_of(config,
                        [&](World& world) {
@@ -136,7 +136,7 @@ TEST(UsersSlips, EvaluationLeavesEveryModuleInItsOwnMode) {
             0);
 }
 
-TEST(UsersSlips, BoostingTwiceIsSaidAlikeByAllRanks) {
+TEST(UserChecks, BoostingTwiceIsSaidIdenticallyByAllRanks) {
   for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 2}, Layout{.data = 2}}) {
     const Config config = stack_config(layout);
     const RanksOutcome said = outcome_of(config, [&](World& world) {
@@ -153,7 +153,7 @@ TEST(UsersSlips, BoostingTwiceIsSaidAlikeByAllRanks) {
   }
 }
 
-TEST(UsersSlips, ParametersThatNothingReachesAreNamedOnce) {
+TEST(UserChecks, ParametersThatNothingReachesAreNamedOnce) {
   for (const Layout& layout : {Layout{}, Layout{.pipeline = 2, .data = 2}, Layout{.tensor = 2}}) {
     const Config config = stack_config(layout, "stack_skips");
     const RanksOutcome said = outcome_of(config, [&](World& world) {
@@ -171,7 +171,7 @@ TEST(UsersSlips, ParametersThatNothingReachesAreNamedOnce) {
   }
 }
 
-TEST(UsersSlips, ALoopOfThePolicysOwnRecomputesNothing) {
+TEST(UserChecks, ALoopOfThePolicysOwnRecomputesNothing) {
   Config config = stack_config({.pipeline = 2}, "stack_loops");
   const auto body = [&](World& world) { StackRig(world, config).run(); };
   EXPECT_EQ(outcome_of(config, body).code, 0);
@@ -185,13 +185,13 @@ TEST(UsersSlips, ALoopOfThePolicysOwnRecomputesNothing) {
   }
 }
 
-TEST(UsersSlips, WhatThrowsInAPartOfALayerIsNamed) {
+TEST(UserChecks, WhatThrowsInAPartOfALayerIsNamed) {
   const Config config = stack_config({.pipeline = 2}, "stack_throws_in_a_part");
   const RanksOutcome said = outcome_of(config, [&](World& world) { StackRig(world, config).run(); });
   EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2 (block)), microbatch 0: threw"));
 }
 
-TEST(UsersSlips, ParametersThatAreReachedAreNot) {
+TEST(UserChecks, ParametersThatAreReachedAreNot) {
   for (const char* schedule : {"1f1b", "zb_h1"})
     for (const char* recompute : {"none", "full"})
       for (const int zero : {0, 2}) {
@@ -208,7 +208,7 @@ TEST(UsersSlips, ParametersThatAreReachedAreNot) {
       }
 }
 
-TEST(UsersSlips, StepsWithoutALabelThatCounts) {
+TEST(UserChecks, StepsWithoutALabelThatCounts) {
   const Config config = stack_config({.data = 2});
   const auto ignored = [](StackRig& rig) { rig.batch.tensors.set("labels", torch::full({4}, -100)); };
   RanksOutcome said = outcome_of(config, [&](World& world) {
@@ -230,7 +230,7 @@ TEST(UsersSlips, StepsWithoutALabelThatCounts) {
   EXPECT_THAT(said.text, HasSubstr("warning: none of the labels of step 2 is counted"));
 }
 
-TEST(UsersSlips, NumbersThatAreNotFiniteWithoutClipping) {
+TEST(UserChecks, NumbersThatAreNotFiniteWithoutClipping) {
   const Config config = stack_config({});
   ASSERT_EQ(config.train.non_finite, "stop");
   ASSERT_FALSE(config.optimizer.clip_grad_norm);
@@ -252,7 +252,7 @@ TEST(UsersSlips, NumbersThatAreNotFiniteWithoutClipping) {
   EXPECT_THAT(said.text, HasSubstr("nan, first in "));
 }
 
-TEST(UsersSlips, KeysOfTheModelThatNoFamilyHas) {
+TEST(UserChecks, KeysOfTheModelThatNoFamilyHas) {
   const auto resolved = [](const std::string& keys) {
     try {
       resolve_model(Config::parse("model: {policy: " + keys + "}\n"));
@@ -269,7 +269,7 @@ TEST(UsersSlips, KeysOfTheModelThatNoFamilyHas) {
   EXPECT_EQ(resolved("gpt2, config: {n_embd: 24, n_ctx: 5, use_cache: true, bos_token_id: 0}"), "");
 }
 
-TEST(UsersSlips, AnExceptionInAForwardSaysWhere) {
+TEST(UserChecks, AnExceptionInAForwardSaysWhere) {
   const Config config = stack_config({.pipeline = 2}, "stack_throws");
   const RanksOutcome said = outcome_of(config, [&](World& world) {
     StackRig rig(world, config);
@@ -280,7 +280,7 @@ TEST(UsersSlips, AnExceptionInAForwardSaysWhere) {
   EXPECT_THAT(said.text, HasSubstr("on {hidden: float64 [4, 8]}"));
 }
 
-TEST(UsersSlips, AnExceptionInACriterionOrABackwardSaysWhere) {
+TEST(UserChecks, AnExceptionInACriterionOrABackwardSaysWhere) {
   struct Throws : torch::autograd::Function<Throws> {
     static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) { return x.clone(); }
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list) {
@@ -305,13 +305,13 @@ TEST(UsersSlips, AnExceptionInACriterionOrABackwardSaysWhere) {
   EXPECT_THAT(said.text, HasSubstr("backward of stage 1 (blocks 2 to 3), microbatch 0: threw \"a backward of mine\""));
 }
 
-TEST(UsersSlips, AnExceptionOfTheLoopHasACodeOfItsOwn) {
+TEST(UserChecks, AnExceptionOfTheLoopHasACodeOfItsOwn) {
   const RanksOutcome said = outcome_of(stack_config({}), [](World&) { throw std::logic_error("a fault of the loop"); });
   EXPECT_EQ(said.code, 9);
   EXPECT_THAT(said.text, HasSubstr("a fault of the loop"));
 }
 
-TEST(UsersSlips, SplitOutputsThatThePolicyForgets) {
+TEST(UserChecks, SplitOutputsThatThePolicyForgets) {
   // Labels that lie in every rank's part too: nothing else would tell.
   for (const std::int64_t labels : {6, 2}) {
     const Config config = stack_config({.pipeline = 2, .tensor = 2}, "stack_forgets");
@@ -325,7 +325,7 @@ TEST(UsersSlips, SplitOutputsThatThePolicyForgets) {
   }
 }
 
-TEST(UsersSlips, APathWithoutANeighbourSuggestsNone) {
+TEST(UserChecks, APathWithoutANeighbourSuggestsNone) {
   const RanksOutcome said = outcome_of(stack_config({}, "stack_names_none"), [&](World& world) {
     StackRig rig(world, stack_config({}, "stack_names_none"));
   });

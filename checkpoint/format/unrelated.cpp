@@ -1,4 +1,4 @@
-#include "gantry/checkpoint/format/foreign.h"
+#include "gantry/checkpoint/format/unrelated.h"
 
 #include <filesystem>
 
@@ -26,7 +26,7 @@ std::int64_t step_in(const std::string& folder) {
 
 }  // namespace
 
-std::optional<std::string> find_foreign_checkpoint(const std::string& directory, const std::string& resume) {
+std::optional<std::string> find_unrelated_checkpoint(const std::string& directory, const std::string& resume) {
   if (directory.empty() || resume == "auto") return std::nullopt;
   const auto newest = find_newest_checkpoint(directory).folder;
   if (!newest || resume == "none") return newest;
@@ -36,7 +36,7 @@ std::optional<std::string> find_foreign_checkpoint(const std::string& directory,
 }
 
 void refuse_foreign_checkpoint(const std::string& directory, const std::string& resume) {
-  const auto foreign = find_foreign_checkpoint(directory, resume);
+  const auto foreign = find_unrelated_checkpoint(directory, resume);
   if (!foreign) return;
   const std::string where = "checkpoint.path: " + *foreign,
                     what = "is of an earlier run; a restart would take it for its own";
