@@ -76,13 +76,13 @@ std::set<std::string> shown_headers() {
     const std::string name = open.back();
     open.pop_back();
     if (!seen.insert(name).second) continue;
-    EXPECT_TRUE(fs::exists(kPublic / name)) << name << " is shown to users, and is no public header";
+    EXPECT_TRUE(fs::exists(kPublic / name)) << name << " is shown to users, but is not a public header";
     if (fs::exists(kPublic / name)) add(text_of(name));
   }
   return seen;
 }
 
-// Of a comment: code is what stands indented behind an empty line. In prose nothing but `code` is markup.
+// Converts a comment. Indented lines after an empty line are code. In prose, only `code` is markup.
 std::string as_markdown(const std::string& comment) {
   std::string text;
   bool is_code = false, is_block = false, after_empty = true;
@@ -145,7 +145,7 @@ TEST(ApiReference, HasEveryDeclarationOfThePublicHeaders) {
   EXPECT_EQ(in_folders, headers.size()) << "a directory of include/gantry is not among kApiFolders";
 }
 
-// A header that only the project's own sources include stands beside them.
+// A header that only the project's sources include is next to them, not public.
 TEST(ApiReference, PublicHeadersAreThoseThatUsersAreShown) {
   const auto there = public_headers(), shown = shown_headers();
   std::vector<std::string> private_ones;

@@ -70,7 +70,7 @@ std::vector<std::string> parts_of(const std::string& text, std::size_t begin, ch
   return parts;
 }
 
-// What the literals that a text consists of say; nothing where it is more than literals.
+// The value of a text that consists of literals only. Returns false for any other text.
 bool spelled(const std::string& text, std::string& value) {
   value.clear();
   for (std::size_t i = 0; i < text.size();) {
@@ -125,7 +125,7 @@ std::string without_repeats(std::string text) {
   return text;
 }
 
-// What a call's arguments are, in the place of its parameters.
+// Replaces the parameters in an expression by the arguments of a call.
 std::string substituted(std::string expression, const std::vector<std::string>& parameters,
                         const std::vector<std::string>& arguments, const std::vector<std::string>& defaults) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -1,4 +1,4 @@
-// tests/docs/errors.txt lists the errors that the sources throw, so that a change of a text is seen in a review.
+// tests/docs/errors.txt lists the errors that the sources throw, so that a review shows changes of a text. Further,
 // docs/troubleshooting.md explains the errors that state neither an expectation nor a remedy.
 #include <algorithm>
 #include <fmt/format.h>

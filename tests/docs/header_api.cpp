@@ -26,8 +26,8 @@ std::size_t indent_of(const std::string& line) { return std::min(line.find_first
 
 bool is_comment(const std::string& line) { return line.compare(indent_of(line), 2, "//") == 0; }
 
-// Calls visit(place, character, depth of parentheses, depth of braces) for what is neither a comment nor a string.
-// Depths are those before the character.
+// Calls visit(position, character, depth of parentheses, depth of braces) for characters outside of comments and
+// strings. The depths are those before the character.
 template <class Visit>
 void scan(const std::string& text, const Visit& visit) {
   int parentheses = 0, braces = 0;
@@ -57,7 +57,7 @@ std::size_t last_line_of(const std::string& text) {
   return end == std::string::npos ? 0 : end + 1;
 }
 
-// It ends with a semicolon or a body, and is more than what a template demands.
+// True if the text ends with a semicolon or a body, and is more than a template's parameters and requirements.
 bool is_complete(const std::string& text) {
   int depth = 0;
   char last = ' ';
