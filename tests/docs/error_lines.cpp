@@ -161,7 +161,7 @@ struct Thrown {
 
 std::vector<Thrown> throws_in(const std::string& text) {
   static const std::regex error("\\b([A-Z][a-z]+Error)\\(");
-  static const std::regex fault("\\b(fault|faults_?\\.add)\\(");  // of a configuration's key
+  static const std::regex fault("\\b(fault|faults_?\\.add)\\(");  // for a key of the configuration
   std::vector<Thrown> all;
   for (std::sregex_iterator match(text.begin(), text.end(), fault), end; match != end; ++match) {
     const auto at = static_cast<std::size_t>(match->position());
