@@ -2,8 +2,8 @@
 //
 // Global tensors under global names: each rank writes the slices it owns, once (replicas share the work; of stages that
 // share a parameter the lowest writes it), and the manifest says where every slice lies, so any layout can read them.
-// format/checkpoint_folder.h says how a checkpoint is committed, format/find.h which are complete; docs/checkpoints.md
-// has the format.
+// format/checkpoint_folder.h says how a checkpoint is committed, format/find.h which are complete;
+// docs/design.md has the format.
 #pragma once
 
 #include <cstdint>

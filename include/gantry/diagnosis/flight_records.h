@@ -1,4 +1,4 @@
-// What a program may ask of the flight recorder of its process (docs/flight_recorder.md).
+// What a program may ask of the flight recorder of its process (docs/troubleshooting.md).
 #pragma once
 
 #include <string>

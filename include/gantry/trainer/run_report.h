@@ -1,4 +1,4 @@
-// report.json: what a run's report shows beside its metrics. docs/reports.md has the keys.
+// report.json: what a run's report shows beside its metrics. docs/monitoring.md has the keys.
 #pragma once
 
 #include <future>
@@ -27,7 +27,7 @@ struct RunFacts {
   std::optional<planner::Cluster> cluster;  // that has the job's ranks; nothing is predicted without
 };
 
-// Bytes of weights, gradients and optimizer state per parameter that a rank holds, as docs/data_parallelism.md has
+// Bytes of weights, gradients and optimizer state per parameter that a rank holds, as docs/layouts.md has
 // them.
 double state_bytes_per_parameter(const Config& config, int replicas);
 
