@@ -55,15 +55,16 @@ class Dataset {
   // each type of entries(), from any thread. The default is for data sets of tokens: it calls read().
   virtual void read_numbers(std::int64_t index, const NumberRow& row) const {
     if (row.type() != NumberType::kInt64)
-      throw UsageError({"data set",
-                        std::string("has entries of ") + facts_of(row.type()).name + ", and does not read them", "",
-                        "override read_numbers"});
+      throw UsageError(
+          {"data set",
+           std::string("it has entries of type ") + facts_of(row.type()).name + ", which read_numbers does not write",
+           "", "override read_numbers"});
     read(index, row.as<std::int64_t>());
   }
   // The same of a data set whose numbers are all int64: sequence_length() + 1 tokens by default. The default is a
   // UsageError.
   virtual void read(std::int64_t, std::int64_t*) const {
-    throw UsageError({"data set", "does not read its numbers", "", "override read, or read_numbers"});
+    throw UsageError({"data set", "it implements neither read nor read_numbers", "", "override one of them"});
   }
 };
 

@@ -38,10 +38,10 @@ class NumberRow {
   template <class T>
   T* as() const {
     if (!is_written_as<T>())
-      throw UsageError(
-          {"data set",
-           std::string("writes numbers of ") + std::to_string(sizeof(T)) + " bytes as " + facts_of(type_).name,
-           "the C++ type of the entry's type", "ask row.type()"});
+      throw UsageError({"data set",
+                        std::string("it writes numbers of ") + std::to_string(sizeof(T)) +
+                            " bytes to an entry of type " + facts_of(type_).name,
+                        "the C++ type of the entry", "check row.type()"});
     return static_cast<T*>(numbers_);
   }
 
