@@ -56,8 +56,8 @@ struct LayoutComparison {
   double loss = 0, reference_loss = 0;
   bool is_loss_equal = true;
   int outputs = 0, gradients = 0;  // number of compared tensors
-  std::optional<LayoutDifference>
-      first_output;  // first output that differs; if the step failed, of those computed before
+  // First output that differs; if the step failed, of those computed before.
+  std::optional<LayoutDifference> first_output;
   std::vector<LayoutDifference> wrong_gradients;  // in the order of the model
 
   bool is_equal() const { return error.empty() && is_loss_equal && !first_output && wrong_gradients.empty(); }

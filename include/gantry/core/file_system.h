@@ -12,8 +12,8 @@ namespace gantry {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  virtual int create(const std::string& path);  // creates or truncates the file and opens it for writing; returns -1 on
-                                                // failure, like the others
+  // Creates or truncates the file and opens it for writing; returns -1 on failure, like the others.
+  virtual int create(const std::string& path);
   virtual ssize_t write(int file, const void* data, std::size_t bytes);
   virtual int sync(int file);
   // Asks the kernel to start writing these bytes to disk. Errors are reported by sync().

@@ -24,8 +24,8 @@ struct RunEnd {
 // use collectives over the world, and call Trainer::end(). An exception that one throws ends the run.
 struct TrainerCallbacks {
   std::function<void(const StepMetrics& step)> on_step = {};  // after a step, when its metrics are written
-  std::function<void(const EvaluationMetrics& evaluation)> on_evaluation =
-      {};  // after an evaluation, when its metrics are written
+  // After an evaluation, when its metrics are written.
+  std::function<void(const EvaluationMetrics& evaluation)> on_evaluation = {};
   // After a checkpoint of this step was passed to the writer. With checkpoint.async it may not be written yet.
   std::function<void(std::int64_t step)> on_save = {};
   std::function<void(const RunEnd& end)> on_end = {};  // at the end of the run; not after an error
