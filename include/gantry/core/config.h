@@ -77,8 +77,8 @@ struct ScheduleConfig {
   std::optional<int> microbatch_size;
   int chunks = 1;
   int group_size = 0;  // for interleaved_1f1b: consecutive microbatches of one chunk; 0: the pipeline size
-  std::variant<std::string, std::vector<int>> layers =
-      std::string("default");    // default | balanced | layout string | list
+  // default | balanced | layout string | list
+  std::variant<std::string, std::vector<int>> layers = std::string("default");
   int vocabulary_algorithm = 2;  // for parallel.vocabulary pipeline: algorithm 1 or 2 of arXiv 2411.05288
   std::string recompute = "none";
   // Memory limit of a rank in bytes, for `recompute: auto`; 0: no limit.

@@ -45,10 +45,9 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
   struct Settings {
     TensorDict batch = {};  // the microbatch
     Recomputation recomputation = Recomputation::kNone;
-    std::vector<int> recomputed_layers =
-        // Number of recomputed layers, from the first one of each stage: one number for all stages, or one per stage;
-        // empty: all.
-        {};
+    // Number of recomputed layers, from the first one of each stage: one number for all stages, or one per stage;
+    // empty: all.
+    std::vector<int> recomputed_layers = {};
     std::optional<nn::TokenContext> tokens = {};  // for generation; not set: from the batch
     // Group that shards the sequence of activations; not owned; null: not sharded.
     ProcessGroup* sequence_group = nullptr;
