@@ -56,11 +56,10 @@ bool predicts_classes(const Config& config);
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
                                       const std::function<void(std::uint64_t)>& loaded = {});
 
-// Throws CheckpointError (with key and values) if the checkpoint belongs to a different model than the
-// configured one. load_checkpoint() compares names and shapes, which do not reveal, for example, a different number of
-// heads. Keys that do not affect the model's computation (dropout, initial weights, token ids, ...) may differ. Keys
-// that the checkpoint lacks, and models whose policy has no family, are not compared. The configuration must be
-// resolved.
+// Throws CheckpointError (with key and values) if the checkpoint belongs to a different model than the configured one.
+// load_checkpoint() compares names and shapes, which do not reveal, for example, a different number of heads. Keys that
+// do not affect the model's computation (dropout, initial weights, token ids, ...) may differ. Keys that the checkpoint
+// lacks, and models whose policy has no family, are not compared. The configuration must be resolved.
 void require_same_model(const CheckpointInfo& info, const Config& config);
 
 }  // namespace gantry

@@ -26,6 +26,7 @@ const char* label_of(OperationKind kind);  // "gantry::all_reduce", the label in
 bool is_message(OperationKind kind);       // a message between two ranks
 
 // The state of an operation:
+//
 //   kPosted   in flight, but no thread waits for it
 //   kWaiting  the rank is blocked in a wait for it
 //   kFailed   a wait for it threw

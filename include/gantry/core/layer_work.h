@@ -30,11 +30,11 @@ double evenness(const std::vector<double>& work_of_ranks);
 // solutions, the cost of the most expensive stage. Remaining ties are resolved in the same way by every rank and
 // program. Every stage gets at least one layer, but the last one may get none if it has other work.
 //
-// The result is optimal if all layers are equal, if each rank holds one stage, or if the search for unequal layers
-// ends within its step limit (core/stage_search.h). With two stages per rank (kLoop or kV) it does so for 128 layers
-// over 16 ranks, with four stages per rank for 32 layers over 4 ranks. Otherwise the result is the best solution found
-// near the one with the cheapest stages. Throws ConfigError if there are too few layers, or if a cost is negative or
-// not a number.
+// The result is optimal if all layers are equal, if each rank holds one stage, or if the search for unequal layers ends
+// within its step limit (core/stage_search.h). With two stages per rank (kLoop or kV) it does so for 128 layers over 16
+// ranks, with four stages per rank for 32 layers over 4 ranks. Otherwise the result is the best solution found near the
+// one with the cheapest stages. Throws ConfigError if there are too few layers, or if a cost is negative or not a
+// number.
 std::vector<int> distribute_by_work(const LayerWork& work, const std::vector<int>& rank_of_stage);
 
 }  // namespace gantry

@@ -1,7 +1,7 @@
 // The layouts of an activation over a group of ranks. nn/layout.h converts one layout to another.
 //
-// The gradient of a Replicate tensor is the full gradient on every rank. The gradient of a Shard is the
-// corresponding part, and the gradient of a Partial is the full gradient.
+// The gradient of a Replicate tensor is the full gradient on every rank. The gradient of a Shard is the corresponding
+// part, and the gradient of a Partial is the full gradient.
 #pragma once
 
 #include <string>

@@ -14,9 +14,9 @@ class Mesh {
   using Axis = gantry::Axis;
 
   // `axes`: the axes of the dense view, outermost first. Neighbours on the last axis are adjacent world ranks.
-  // A value of `expert` above 1 adds the expert view, in which the ranks with equal pp are indexed, in rank order, by edp (outer) and ep
-  // (inner). Throws ConfigError if a size is less than 1, a name is repeated, or `expert` does not divide the ranks of
-  // a stage.
+  // A value of `expert` above 1 adds the expert view, in which the ranks with equal pp are indexed, in rank order, by
+  // edp (outer) and ep (inner). Throws ConfigError if a size is less than 1, a name is repeated, or `expert` does not
+  // divide the ranks of a stage.
   explicit Mesh(std::vector<Axis> axes, int expert = 1);
 
   // Returns the mesh of a job with `ranks` ranks. data = 0: ranks / (tensor * pipeline * context). `order` is a

@@ -58,8 +58,8 @@ struct Vocab {
 // part: nothing is sharded here. Only an Embedding takes the full indices and looks up this rank's part of them.
 // Korthikanti et al. (arXiv 2205.05198).
 //
-// SequenceParallel and Whole can also be set for a module that is not Shardable (torch::nn::LayerNorm) and for the
-// path of a parameter. For a module with submodules, they apply to all submodules without a rule of their own.
+// SequenceParallel and Whole can also be set for a module that is not Shardable (torch::nn::LayerNorm) and for the path
+// of a parameter. For a module with submodules, they apply to all submodules without a rule of their own.
 struct SequenceParallel {
   int dim = 1;
   GradientSum gradient_sum = GradientSum::kInBackward;
@@ -121,8 +121,8 @@ struct ExpertShape {
   bool interleaved = false;  // gate_up_proj is [experts, hidden, 2 width], with alternating gate and up columns
 };
 // Returns parameter names and shapes: gate_up_proj [experts, 2 width, hidden], with all gate rows before all up rows,
-// and down_proj [experts, hidden, width]. With bias: gate_up_proj_bias [experts, 2 width] and down_proj_bias
-// [experts, hidden]. If interleaved, the matrices are transposed.
+// and down_proj [experts, hidden, width]. With bias: gate_up_proj_bias [experts, 2 width] and down_proj_bias [experts,
+// hidden]. If interleaved, the matrices are transposed.
 std::map<std::string, Shape> expert_parameters(const ExpertShape& shape);
 // Returns how Expert{} shards these parameters. Throws ConfigError with the sizes if there are more ranks than columns
 // of an expert or, if partitioned, more ranks than experts.

@@ -19,8 +19,8 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// A sharding step as applied on one rank: `ranges` of dimension `dim` of the result of the previous steps or, if row >
-// 0, of its rows. Checkpoint indices store this form.
+// A sharding step as applied on one rank: `ranges` of dimension `dim` of the result of the previous steps or, if `row`
+// is above 0, of its rows. Checkpoint indices store this form.
 struct AppliedShard {
   int dim = 0;
   std::int64_t row = 0;

@@ -33,13 +33,14 @@ inline constexpr std::int64_t kUnknownToken = -1;
 struct TimeStamps {
   // The token of 0.00 s. All tokens from it on are times, in steps of 0.02 s; the token before it disables time stamps.
   std::int64_t first = 0;
-  std::int64_t text_end = 0;                      // tokens below it are text: the stop token
-  std::optional<std::int64_t> most_initial = {};  // maximum index of a sequence's first time
+  std::int64_t text_end = 0;  // tokens below it are text: the stop token
+  // A sequence's first time is at most this number of tokens after 0.00 s.
+  std::optional<std::int64_t> most_initial = {};
 };
 
 struct GenerationOptions {
   // Lengths in tokens. max_length and min_length include the longest prompt of the call.
-  // Takes precedence over max_length. If neither is set: 20, limited by the model's positions.
+  // max_new_tokens takes precedence over max_length. If neither is set: 20, limited by the model's positions.
   std::optional<std::int64_t> max_new_tokens;
   std::optional<std::int64_t> max_length;
   std::int64_t min_new_tokens = 0, min_length = 0;  // no stop token before this length
@@ -97,12 +98,12 @@ struct GeneratedSequence {
 // Throws UsageError for contradictory options. Throws InputError for an empty prompt, a token outside of the
 // vocabulary, or lengths beyond the model's positions. Throws NumericalError for logits that are not finite, and
 // ConfigError for a model that cannot generate (BERT) or has no policy.
-
-// For a boosted model; prompts are distributed over dp. Collective over the world.
+//
+// This overload is for a boosted model; prompts are distributed over dp. Collective over the world.
 std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options = {});
 
-// For a plain model whose class has a registered policy. For a model that initialize() has boosted, use
+// The same for a plain model whose class has a registered policy. For a model that initialize() has boosted, use
 // booster.generate().
 std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options = {});

@@ -22,7 +22,7 @@ enum class Recomputation { kNone, kSelective, kParts, kFull };
 // A part of a layer: "attention", "mlp". It maps a state, a set of named tensors, to the entries that change; the other
 // entries are kept. Return an undefined entry if no later part needs it. The autograd graph may be split before and
 // after a part. A part must therefore not read other tensors that require gradients, except parameters, or values that
-// change before the backward. It must own the values that it needs.
+// change before the backward. It must hold its inputs by value, or through a module or the stage.
 struct LayerPart {
   using Run = std::function<TensorDict(const TensorDict& state)>;
   LayerPart(std::string name, Run run) : name(std::move(name)), run(std::move(run)) {}

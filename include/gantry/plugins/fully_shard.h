@@ -52,7 +52,7 @@ class FullySharded {
   // checkpoints. A shard consists of rows of the tensor viewed as [-1, last dim], or of elements if it has one
   // dimension, and may be empty. All ranks must modify their shards at the same points of the program. Outside of a
   // backward, the module's own parameters have no gradients, and reading them throws: an optimizer over
-  // model->parameters() fails.
+  // model->parameters() fails. Code that reads parameters through pointers must call unshard() first.
   std::vector<torch::Tensor> parameters() const;
   const TensorDict& named_parameters() const;  // the same, by the names of the module
   // Returns the placement of each parameter on the mesh whose group was passed to fully_shard(), for checkpoints
@@ -61,9 +61,10 @@ class FullySharded {
   std::vector<Placement> placements(const ProcessGroupMesh& mesh, const std::vector<Placement>& cut = {}) const;
 
   // Returns the norm of all gradients over all ranks, and scales the gradients to `max_norm` if it is larger. Do not
-  // use LibTorch's clip_grad_norm_, which sees only this rank's shards: it throws UsageError, except for the infinity
-  // norm, which is not detected. Collective over the group. After parallelize_module(), pass its result and its group,
-  // so that each element counts once; then collective over both groups. Throws UsageError if ranks share elements.
+  // use LibTorch's clip_grad_norm_, which sees only this rank's shards: norms of their gradients throw UsageError,
+  // except for the infinity norm, which is not detected. Collective over the group. After parallelize_module(), pass
+  // its result and its group, so that each element counts once; then collective over both groups. Throws UsageError if
+  // ranks share elements.
   double clip_grad_norm(double max_norm);
   double clip_grad_norm(double max_norm, const std::vector<Placement>& cut, ProcessGroup& over);
 

@@ -71,9 +71,9 @@ struct SplitOutput {
 };
 
 // The paths of the two modules of a model whose weights have one row per token of the vocabulary: an nn::Embedding, and
-// the nn::Linear that computes the output `logits` [samples, tokens, vocabulary]. The logits become
-// soft_cap * tanh(scale * logits / soft_cap). The model's stage_forward must skip both modules if
-// StageContext::vocabulary_apart() is true.
+// the nn::Linear that computes the output `logits` [samples, tokens, vocabulary]. The logits become soft_cap *
+// tanh(scale * logits / soft_cap). The model's stage_forward must skip both modules if StageContext::vocabulary_apart()
+// is true.
 struct VocabularyModules {
   std::string embedding, head;
   std::string output = "logits";

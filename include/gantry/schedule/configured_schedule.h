@@ -36,7 +36,7 @@ class ScheduleSource {
  private:
   schedule::Schedule make_stages(int microbatches) const;
 
-  // Costs for a rank whose layers cost 3; not set: stages compute embedding and head.
+  // Costs in units in which the layers of a rank cost 3 (F + I + W); not set: stages compute embedding and head.
   std::optional<schedule::VocabularyCosts> vocabulary_;
   ScheduleConfig config_;
   int pipeline_;

@@ -2,10 +2,10 @@
 // a list.
 //
 // The sources are the leaves of a Huffman tree, so heavy sources are near the root. At a node whose left side has the
-// fraction r of its weight, floor(n r + 1/2) of its first n items go left, evenly spread. Each source
-// therefore has its share n w of the first n items with an error below 2, for any n and any weights. The reason is that
-// each level adds at most 1/2, scaled by the weights on the way down, and that the weight at least halves every two
-// levels. Megatron's greedy algorithm has a similar error, but must count from the first item.
+// fraction r of its weight, floor(n r + 1/2) of its first n items go left, evenly spread. Each source therefore has its
+// share n w of the first n items with an error below 2, for any n and any weights. The reason is that each level adds
+// at most 1/2, scaled by the weights on the way down, and that the weight at least halves every two levels. Megatron's
+// greedy algorithm has a similar error, but must count from the first item.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ struct CommonDefaults {
 DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults);
 
 // Sets the attention window of the layers that layer_types lists as sliding or, without layer_types, of those for which
-// `slides` returns true.
+// `slides` returns true. Throws ConfigError if a layer should have a window, but `window` is 0.
 void read_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t window,
                   const std::function<bool(std::size_t layer)>& slides);
 // Returns the rotary embedding of layers with a window if it differs from that of other layers: from its own mapping in
