@@ -10,6 +10,8 @@
 
 namespace gantry {
 
+// Boosts models with one plugin, and runs their training steps. Not copyable; it must outlive the models that it has
+// boosted.
 class Booster {
  public:
   explicit Booster(std::unique_ptr<Plugin> plugin) : plugin_(std::move(plugin)) {}

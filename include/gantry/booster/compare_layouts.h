@@ -41,6 +41,7 @@ struct CompareOptions {
   std::function<void(Boosted& boosted, const ProcessGroupMesh& mesh)> load = {};
 };
 
+// How far an output or a gradient of a layout differs from that of one rank.
 struct LayoutDifference {
   std::string name;      // path of a module, or name of a parameter
   bool has_run = true;   // false: the module has an output on one rank, but not in the layout
@@ -49,6 +50,7 @@ struct LayoutDifference {
   double reference = 0;  // 2-norm of the single-rank tensor
 };
 
+// The result for one layout.
 struct LayoutComparison {
   std::string layout;  // as passed; "as configured" for an empty string
   std::string error;   // error line of a layout that cannot be built or whose step failed; empty: the step ran

@@ -11,6 +11,7 @@
 
 namespace gantry {
 
+// The symbol that a library exports; GANTRY_PLUGIN_LIBRARY defines it.
 struct PluginLibrary {
   const char* built_for;  // kBuiltFor of the headers that the library was compiled with
   void (*add)();          // registers policies, families and plugins; called once, before ranks start

@@ -39,6 +39,7 @@ std::shared_ptr<DataLoader> build_loader(const Config& config);
 // without evaluation.path. Throws the same errors.
 std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config);
 
+// Returns the configured learning-rate schedule, for boost() and BoostedOptimizer.
 LrSchedule build_lr_schedule(const Config& config);
 
 // Returns the criterion for the model's head: cross entropy over tokens or samples, or answer spans. Empty for a model

@@ -23,6 +23,7 @@ namespace gantry {
 
 struct Manifest;
 
+// The content of a checkpoint in addition to the state, and the checkpoints to keep.
 struct SaveRequest {
   std::string directory;  // parent of the step directories
   std::int64_t step = 0;
@@ -41,6 +42,7 @@ struct SaveRequest {
 // many saves, and for saving in the background, use writer.h.
 std::string save_checkpoint(const SaveRequest& request, StateSource& state, const ProcessGroupMesh& mesh);
 
+// The manifest of a checkpoint without its tensors; the fields are those of SaveRequest.
 struct CheckpointInfo {
   std::string path;
   std::int64_t step = 0;

@@ -40,6 +40,7 @@ class SafetensorsFile {
   std::unique_ptr<const StoredFile> file_;
 };
 
+// Reads all tensors of a file into memory. Throws InputError like SafetensorsFile.
 TensorDict read_safetensors(const std::string& path);
 
 // Returns LibTorch's type for a stored type. Throws InputError with `where` for an unsupported one.

@@ -18,6 +18,7 @@
 
 namespace gantry {
 
+// The shape, type and device of a tensor to receive.
 struct TensorSpec {
   std::vector<std::int64_t> shape;
   torch::ScalarType dtype = torch::kFloat;

@@ -42,6 +42,7 @@ class Backend {
   virtual std::shared_ptr<DeviceEnd> take_end() const { return nullptr; }
 };
 
+// The job as one rank sees it; the argument of the body of launch(). The backend is not owned.
 class World {
  public:
   World(Backend& backend, Config config, Mesh mesh)

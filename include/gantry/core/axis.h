@@ -9,6 +9,7 @@
 
 namespace gantry {
 
+// A mesh axis and its number of ranks.
 struct Axis {
   std::string name;
   int size = 1;

@@ -15,6 +15,7 @@
 
 namespace gantry {
 
+// The sections of the configuration, in the order of the YAML file. Section `model`.
 struct ModelConfig {
   std::string policy;  // gpt2 | llama | bert | a registered name; empty: from `path`, or from the class of the model
   std::string path;    // a Hugging Face model directory; empty: none
@@ -36,18 +37,19 @@ struct LoraConfig {
   bool is_on() const { return r > 0 || !path.empty(); }
 };
 
+// Section `parallel`: the sizes of the mesh axes, and how the axes are used.
 struct ParallelConfig {
-  int tensor = 1;
-  int pipeline = 1;
-  int data = 0;     // 0: auto
-  int context = 1;  // number of ranks that share a sequence
+  int tensor = 1;    // size of the tp axis
+  int pipeline = 1;  // size of the pp axis
+  int data = 0;      // 0: auto
+  int context = 1;   // number of ranks that share a sequence
   // auto | all_gather | ring | ulysses | ulysses_ring: how these ranks exchange keys and values or heads
   std::string context_method = "auto";
   // For ulysses_ring: number of ranks that exchange heads; 0: auto.
   int ulysses = 0;
   // Number of ranks that share the experts of a layer, out of the ranks of data, context and tensor.
   int expert = 1;
-  bool sequence_parallel = false;
+  bool sequence_parallel = false;  // shard activations between tensor-parallel layers along the sequence
   // ZeRO stage over the ranks of data and context: 1 shards the optimizer state, 2 also the gradients, 3 also the
   // parameters.
   int zero = 0;
@@ -71,16 +73,17 @@ struct ExpertsConfig {
   double bias_update = 0;  // step size of DeepSeek-V3's expert bias update, per optimizer step; 0: no update
 };
 
+// Section `schedule`: pipeline schedule, microbatches, distribution of layers, and recomputation.
 struct ScheduleConfig {
   std::string name = "1f1b";
-  std::optional<int> microbatches;
-  std::optional<int> microbatch_size;
+  std::optional<int> microbatches;     // number per step; not set: 2 * stages, or 1 without a pipeline
+  std::optional<int> microbatch_size;  // samples of a microbatch, as an alternative to microbatches
   int chunks = 1;
   int group_size = 0;  // for interleaved_1f1b: consecutive microbatches of one chunk; 0: the pipeline size
   // default | balanced | layout string | list
   std::variant<std::string, std::vector<int>> layers = std::string("default");
-  int vocabulary_algorithm = 2;  // for parallel.vocabulary pipeline: algorithm 1 or 2 of arXiv 2411.05288
-  std::string recompute = "none";
+  int vocabulary_algorithm = 2;    // for parallel.vocabulary pipeline: algorithm 1 or 2 of arXiv 2411.05288
+  std::string recompute = "none";  // none | selective | parts | full | auto
   // Memory limit of a rank in bytes, for `recompute: auto`; 0: no limit.
   std::int64_t memory_limit = 0;
   // Number of layers to recompute, counted from the first layer of each stage: one number, or one per stage; empty:
@@ -107,6 +110,7 @@ struct ImageConfig {
   double flip = 0.5;  // probability of a horizontal flip in training
 };
 
+// Section `data`.
 struct DataConfig {
   std::string format;  // text | tokens | megatron | jsonl | squad | tensors | images; empty: no data section
   std::string path;    // path of the data; empty if `sources` is set
@@ -119,9 +123,9 @@ struct DataConfig {
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // stop | skip | cut: handling of jsonl lines that cannot be used
   bool document_mask = false;      // packed samples: attention is restricted to the token's own document
-  int sequence_length = 128;
-  int target_length = 0;  // tokens of a completion for encoder-decoder models; 0: sequence_length
-  int batch_size = 32;    // samples per step, over all replicas
+  int sequence_length = 128;       // tokens per sample
+  int target_length = 0;           // tokens of a completion for encoder-decoder models; 0: sequence_length
+  int batch_size = 32;             // samples per step, over all replicas
   bool shuffle = true;
   int prefetch = 2;  // number of batches that a background thread prepares in advance; 0: none
   ImageConfig pictures = {};
@@ -133,6 +137,7 @@ struct OptimizerGroupConfig {
   std::optional<double> lr, weight_decay;
 };
 
+// Section `optimizer`.
 struct OptimizerConfig {
   std::string name = "adamw";  // adamw | sgd | lion | muon
   double lr = 3e-4;
@@ -146,6 +151,7 @@ struct OptimizerConfig {
   std::vector<OptimizerGroupConfig> groups;  // a parameter belongs to the first group that matches
 };
 
+// Section `lr_schedule`; the peak is optimizer.lr.
 struct LrScheduleConfig {
   std::string name = "constant";  // constant | linear | cosine | wsd (warm-up, stable, decay)
   int warmup_steps = 0;
@@ -161,6 +167,7 @@ struct LossScaleConfig {
   int hysteresis = 2;          // number of consecutive overflows before the scale is halved
 };
 
+// Section `evaluation`.
 struct EvaluationConfig {
   std::string path;                  // held-out data in data.format; empty: no evaluation
   int every = 0;                     // steps between evaluations; 0: only at the end
@@ -170,11 +177,12 @@ struct EvaluationConfig {
   int prompt_tokens = 32;            // maximum number of new tokens for each prompt
 };
 
+// Section `train`.
 struct TrainConfig {
   int steps = 0;
-  double epochs = 0;  // alternative to steps: passes through the data
-  std::uint64_t seed = 1;
-  int log_every = 1;
+  double epochs = 0;                // alternative to steps: passes through the data
+  std::uint64_t seed = 1;           // for initial weights, dropout and the order of samples
+  int log_every = 1;                // steps between lines of progress
   int audit_every = 0;              // steps between comparisons of replicas; 0: never
   std::string non_finite = "stop";  // stop | skip: handling of a step whose gradient norm is not finite
   double label_smoothing = 0;       // label smoothing of the cross entropy, over the full vocabulary
@@ -186,20 +194,22 @@ struct TrainConfig {
   bool device_graphs = false;       // stages are captured as CUDA graphs and replayed
 };
 
+// Section `checkpoint`.
 struct CheckpointConfig {
-  std::string path;        // directory of the run's checkpoints; empty: no checkpoints
-  int every = 500;         // steps between checkpoints; 0: only at the end
-  int keep = 0;            // number of checkpoints to keep; 0: all
-  bool keep_best = false;  // also keep the checkpoint with the lowest held-out loss
-  std::string load;        // a checkpoint from which the run takes its initial weights; empty: none
-  bool async = false;
+  std::string path;             // directory of the run's checkpoints; empty: no checkpoints
+  int every = 500;              // steps between checkpoints; 0: only at the end
+  int keep = 0;                 // number of checkpoints to keep; 0: all
+  bool keep_best = false;       // also keep the checkpoint with the lowest held-out loss
+  std::string load;             // a checkpoint from which the run takes its initial weights; empty: none
+  bool async = false;           // write checkpoints in the background
   bool allow_changes = false;   // allow resuming with other data, or with another order of the samples
   std::string resume = "none";  // auto | none | a step directory or its parent
 };
 
+// Section `comm`.
 struct CommConfig {
-  std::string backend = "auto";  // auto | local | mpi | nccl | ipc
-  double timeout_seconds = 60;
+  std::string backend = "auto";     // auto | local | mpi | nccl | ipc
+  double timeout_seconds = 60;      // maximum time of a wait for other ranks
   int threads_per_rank = 0;         // 0: auto
   bool registered_buffers = false;  // NCCL reduces gradients in registered memory, without copies
   bool sums_by_rank = false;        // NCCL reductions add in rank order, with additional messages
@@ -220,6 +230,7 @@ struct ProfileConfig {
   int repeat = 1;
 };
 
+// A full configuration. Default values are those of absent keys. load() and parse() check it.
 struct Config {
   ModelConfig model;
   LoraConfig lora;

@@ -10,6 +10,7 @@
 
 namespace gantry {
 
+// The parts of an error line.
 struct ErrorText {
   std::string where;     // file:line:column, a key, the path of a parameter, a rank
   std::string what;      // a clause with its own subject: the value, the failure and the reason
@@ -20,6 +21,7 @@ struct ErrorText {
 // Joins the parts to one line. Control characters, such as newlines, are replaced by spaces.
 std::string format_error(const ErrorText& text);
 
+// The base class of all errors. The line is the result of what().
 class Error : public std::runtime_error {
  public:
   Error(int exit_code, const ErrorText& text) : std::runtime_error(format_error(text)), exit_code_(exit_code) {}

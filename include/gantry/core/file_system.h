@@ -28,6 +28,7 @@ class FileSystem {
   virtual std::uint64_t free_bytes(const std::string& path);
 };
 
+// The system calls themselves.
 FileSystem& system_files();
 
 }  // namespace gantry

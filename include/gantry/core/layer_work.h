@@ -13,6 +13,7 @@ struct AttentionHeads {
   bool operator==(const AttentionHeads&) const = default;
 };
 
+// The cost of the layers and of the stages at both ends.
 struct LayerWork {
   std::vector<double> layers;  // cost of each layer
   double first = 0;            // additional cost of the first stage; embedding look-ups are cheap

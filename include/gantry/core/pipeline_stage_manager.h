@@ -6,11 +6,13 @@
 
 namespace gantry {
 
+// How the stages are placed on ranks with several chunks.
 enum class StagePlacement {
   kLoop,  // chunk c of rank r is stage c * ranks + r
   kV,     // odd chunks are placed in reverse: with two chunks, rank r has stages r and 2 * ranks - 1 - r
 };
 
+// A half-open range of layers.
 struct LayerRange {
   int begin = 0;
   int end = 0;
@@ -18,6 +20,8 @@ struct LayerRange {
   bool contains(int layer) const { return layer >= begin && layer < end; }
 };
 
+// The placement of stages on pipeline ranks, as one rank sees it. Functions throw ConfigError for a rank or stage that
+// does not exist.
 class PipelineStageManager {
  public:
   PipelineStageManager(int pipeline_rank, int pipeline_size, int chunks = 1,

@@ -6,6 +6,7 @@
 
 namespace gantry {
 
+// The name, shape and sharding of a parameter.
 struct Placement {
   std::string name;  // global name: "h.7.mlp.up.weight"
   Shape global_shape;

@@ -10,6 +10,7 @@
 
 namespace gantry {
 
+// A half-open range.
 struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -56,6 +57,7 @@ struct ShardSpec {
   bool operator==(const ShardSpec&) const = default;
 };
 
+// Returns a ShardSpec that is not sharded.
 ShardSpec replicate();
 
 // Partitions `size` elements into one contiguous range per rank, in multiples of `unit`, as evenly as possible. The

@@ -9,6 +9,7 @@ namespace gantry {
 
 using Shape = std::vector<std::int64_t>;
 
+// Returns the number of elements of a tensor with this shape; 1 for an empty shape.
 std::int64_t elements_of(const Shape& shape);
 
 // The elements whose index along each dimension is in one of the ranges of that dimension. In memory they are a
@@ -42,6 +43,7 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
+// Returns the slice with all elements.
 Slice full_slice(const Shape& global);
 // Applies sharding steps, each to the result of the previous one. Throws ConfigError if a range is invalid; the error
 // names the range, and not the tensor or file.

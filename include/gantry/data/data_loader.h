@@ -9,6 +9,7 @@ namespace gantry {
 
 class Prefetcher;
 
+// Options of a DataLoader.
 struct DataLoaderOptions {
   std::int64_t global_batch = 1;
   bool shuffle = true;

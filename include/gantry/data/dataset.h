@@ -43,6 +43,7 @@ inline std::vector<SampleEntry> pair_entries(std::int64_t prompt, std::int64_t c
   return {{"input_ids", 0, prompt}, {"attention_mask", prompt, prompt}, {"labels", 2 * prompt, completion}};
 }
 
+// Samples with a fixed set of entries. Derive your own data sets from it. Reading must be thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;

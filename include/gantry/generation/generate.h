@@ -38,6 +38,7 @@ struct TimeStamps {
   std::optional<std::int64_t> most_initial = {};
 };
 
+// Options of generate(), with the names of transformers.
 struct GenerationOptions {
   // Lengths in tokens. max_length and min_length include the longest prompt of the call.
   // max_new_tokens takes precedence over max_length. If neither is set: 20, limited by the model's positions.
@@ -84,6 +85,7 @@ struct GenerationOptions {
   std::function<bool()> ends = {};
 };
 
+// A generated sequence.
 struct GeneratedSequence {
   std::int64_t prompt = 0;           // index of the prompt
   std::vector<std::int64_t> tokens;  // without the prompt, including the stop token

@@ -18,6 +18,7 @@
 
 namespace gantry::models {
 
+// The head of a model, and its outputs.
 enum class BertHead {
   kNone,                    // {last_hidden_state [B, S, H], pooler_output [B, H]}
   kMaskedLm,                // {logits [B, S, V]}

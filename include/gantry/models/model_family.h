@@ -32,6 +32,7 @@ struct TensorName {
   std::vector<TensorPart> parts = {};    // separately stored parts; hugging_face is then empty
 };
 
+// The definition of a model family. `config` is always a JSON object with keys of config.json.
 struct ModelFamily {
   // Builds the model from the keys of config.json; missing keys have Hugging Face's defaults. Throws ConfigError that
   // names the key for wrong types and unsupported values.
@@ -76,6 +77,7 @@ struct ModelFamily {
 // models are known.
 void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config, const nlohmann::json& file);
 
+// Returns the keys that affect the computation, with the rule of ModelFamily::config_fingerprint.
 nlohmann::json config_fingerprint(const ModelFamily& family, const nlohmann::json& config);
 
 // The registry of model families. Gantry's own families are always registered.

@@ -37,6 +37,7 @@ struct ForwardReport {
   std::function<void(int layer, double begin, double end)> layer_ran = {};
 };
 
+// The settings of a forward.
 struct Forward {
   std::shared_ptr<const StageContext> stage;  // null: a module outside of a stage
   std::optional<RandomContext> random;        // not set: each call uses new random numbers

@@ -7,6 +7,7 @@
 
 namespace gantry {
 
+// A learning-rate schedule with its peak and the length of the run.
 struct LrSchedule {
   LrScheduleConfig config;
   double lr = 0;           // the peak

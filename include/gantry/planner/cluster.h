@@ -34,6 +34,7 @@ struct Link {
   double call_seconds = 0;      // per call, independent of its size
 };
 
+// A cluster of equal hosts with equal devices.
 struct Cluster {
   std::string name;
   Device device;
@@ -47,6 +48,7 @@ struct Cluster {
   int ranks() const { return hosts * per_host; }
 };
 
+// The names of the built-in clusters.
 std::vector<std::string> builtin_cluster_names();
 bool is_builtin_cluster(const std::string& name);
 

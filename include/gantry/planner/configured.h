@@ -14,6 +14,7 @@ namespace gantry::planner {
 // them to auto, `parallel.context` and `parallel.expert` stay 1 and `parallel.vocabulary` stays stages.
 const std::vector<std::string>& plannable_keys();
 
+// The input of a search: a configuration, and its open keys.
 struct PlanRequest {
   Config config;  // open keys have their defaults
   Workload workload;

@@ -39,6 +39,7 @@ struct Memory {
   double sum() const { return parameters + gradients + optimizer + activations + working; }
 };
 
+// The estimate of a step.
 struct Estimate {
   double step_seconds = 0;
   double tokens_per_second = 0;

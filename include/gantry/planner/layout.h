@@ -38,6 +38,7 @@ struct TrainedPart {
   bool is_all() const { return frozen.empty() && adapters.empty(); }
 };
 
+// A training step: the model, the sizes of the batch, and the program.
 struct Workload {
   models::DecoderSpec model;
   std::int64_t sequence = 1;  // tokens per sample
@@ -50,6 +51,7 @@ struct Workload {
 // kSelective: the attention core. kParts: attention and MLP separately. kFull: full layers.
 enum class Recompute { kNone, kSelective, kParts, kFull };
 
+// How a workload is distributed over ranks. For the fields, see the keys of parallel and schedule.
 struct Layout {
   int tensor = 1, pipeline = 1, data = 1, context = 1, expert = 1;
   std::string context_method = "auto";  // see parallel.context_method

@@ -21,6 +21,7 @@ struct PlannedLayout {
   Estimate estimate;
 };
 
+// The result of search(), with statistics.
 struct SearchResult {
   std::vector<PlannedLayout> best;       // layouts that fit into memory, the fastest first
   std::optional<PlannedLayout> nearest;  // if none fits: the one that needs the least memory
@@ -31,6 +32,7 @@ struct SearchResult {
   long long estimated = 0;               // number of simulations: layouts that differ only in memory state share one
 };
 
+// Options of search().
 struct SearchOptions {
   int top = 10;
   bool prunes = true;  // false: estimate every layout, to verify the bounds

@@ -89,7 +89,9 @@ class BoostedOptimizer {
   // With ZeRO, the new values of other replicas have arrived when the next execute_pipeline() uses them, or after
   // wait(). With Loop::kOwn they have arrived when step() returns.
   bool step();
+  // Waits until the new values of all replicas have arrived (see step()).
   void wait();
+  // Sets all gradients to zero and clears the cached norm. Call it after each step.
   void zero_grad();
   // Returns the global norm of the reduced gradients before clipping. Collective over the world. The 2-norm is cached
   // until the next sync, clip_grad_norm() or zero_grad(), so change gradients in place before the first call. Changes
@@ -184,6 +186,7 @@ struct BoostRequest {
   std::shared_ptr<const Policy> policy = nullptr;  // null: by model.policy, or by the class of the model
 };
 
+// The result of Booster::boost(). Entries that were not passed are null or empty.
 struct Boosted {
   std::shared_ptr<BoostedModel> model;
   std::shared_ptr<BoostedOptimizer> optimizer;

@@ -25,6 +25,7 @@ struct LabelledLoss {
   std::function<torch::Tensor(const torch::Tensor& labels)> align;  // aligns the labels with the logits
 };
 
+// A loss function, with the properties that are needed to compute it on sharded outputs or sequences.
 class Criterion {
  public:
   using Function = std::function<Loss(const TensorDict& outputs, const TensorDict& batch)>;

@@ -25,6 +25,7 @@ class ActionTimes;
 class Executor;
 }  // namespace schedule
 
+// For the contracts of the functions, see Plugin.
 class HybridParallelPlugin final : public Plugin {
  public:
   // Creates the process groups. Collective over the world.

@@ -21,6 +21,7 @@
 
 namespace gantry {
 
+// Options of execute_pipeline().
 struct ExecuteOptions {
   // Return the loss on the ranks of the last stage.
   bool return_loss = true;
@@ -42,6 +43,7 @@ struct ExecuteOptions {
   nn::OutputObserver* observer = nullptr;
 };
 
+// The result of execute_pipeline().
 struct StepResult {
   std::optional<double> loss;                  // mean over all counted tokens of the global batch
   std::map<std::string, double> added_losses;  // name -> part of the loss that stages added with add_loss()
@@ -55,6 +57,8 @@ struct StepResult {
 
 class SequenceParts;
 
+// A way to parallelize models. Use it through Booster. All functions that take a Boosted require one that this plugin
+// has boosted.
 class Plugin {
  public:
   virtual ~Plugin() = default;

@@ -96,6 +96,7 @@ struct Continuation {
 // How a policy fits the class of a model: not at all, to a base class, or exactly.
 enum class PolicyFit { kNone, kBase, kClass };
 
+// The interface of policies. Derive from PolicyFor instead, unless a policy supports several model classes.
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -105,8 +106,12 @@ class Policy {
   virtual PolicyFit fit(const torch::nn::Module& model) const;
   // Throws ConfigError if this policy does not support the model. Called before any change.
   virtual void validate(const torch::nn::Module& model) const;
+  // Changes the model before anything is sharded. The default does nothing.
   virtual void preprocess(torch::nn::Module& model) const;
+  // Returns how modules are sharded over tp. Modules without a rule are replicated. With sequence parallelism, modules
+  // with parameters need a rule.
   virtual ShardPlan shard_plan(const torch::nn::Module& model) const = 0;
+  // Returns which modules belong to the first stage, the layers, and the last stage.
   virtual StageLayout stage_layout(const torch::nn::Module& model) const = 0;
   // Returns the number of layers of each stage. The default is gantry::distribute_layers().
   virtual std::vector<int> distribute_layers(int layers, int stages) const;
@@ -117,12 +122,16 @@ class Policy {
   // Returns the paths that `stage` holds. The default follows stage_layout().
   virtual std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages,
                                                LayerRange layers) const;
+  // Returns the tied parameters. The default: none.
   virtual SharedParameters shared_parameters(const torch::nn::Module& model) const;
+  // Returns the outputs that stay sharded over tp. The default: none.
   virtual std::vector<SplitOutput> split_outputs(const torch::nn::Module& model) const;
   // Runs the model's forward for one stage, with stage.run_layers(). `input` is the microbatch on the first stage, and
   // the result of the previous stage on the others. The result must contain only the tensors that later stages need.
   virtual TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const = 0;
+  // Changes the sharded model at the end. The default does nothing.
   virtual void postprocess(torch::nn::Module& model) const;
+  // Returns whether and how the model can generate text.
   virtual Continuation continuation(const torch::nn::Module& model) const;
   // Returns the key that requests a loss over all layers and samples of a step together, so that a step must have one
   // stage, one replica and one microbatch; otherwise the training step throws. Empty, the default: there is no such

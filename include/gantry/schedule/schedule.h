@@ -8,6 +8,7 @@
 
 namespace gantry::schedule {
 
+// The actions of all pipeline ranks for one step.
 struct Schedule {
   std::string name;
   int microbatches = 0;

@@ -37,6 +37,7 @@ struct VocabularyCosts {
   double sum() const { return embedding_forward + embedding_backward + head_forward + head_backward + head_combine; }
 };
 
+// The costs of a simulation: the same for all stages, or per stage.
 struct Costs {
   double forward = 1;  // time of a rank's full share of one microbatch; a chunk takes 1 / chunks of it
   double input_gradient = 1;
@@ -46,6 +47,7 @@ struct Costs {
   VocabularyCosts vocabulary = {};
 };
 
+// An action with its start and end.
 struct TimedAction {
   Action action;
   double start = 0;
@@ -58,6 +60,7 @@ struct HeldMemory {
   double memory = 0;
 };
 
+// The result of a simulation.
 struct Simulation {
   std::vector<std::vector<TimedAction>> timeline;  // by rank: compute actions
   // By rank: extra actions, one after the other, concurrent with the computation.

@@ -11,6 +11,7 @@ namespace gantry {
 
 class SentAhead;
 
+// A batch of samples. The global counts must be equal on all ranks.
 struct Batch {
   TensorDict tensors;             // [samples, ...] each
   std::int64_t samples = 0;       // samples of this replica; can be 0 (a last batch smaller than dp)

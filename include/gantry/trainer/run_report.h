@@ -15,6 +15,7 @@
 
 namespace gantry {
 
+// Measurements of this rank for the report.
 struct RunFacts {
   std::int64_t step = 0;                 // the last step that ran
   std::optional<StepPictures> pictures;  // timelines of that step

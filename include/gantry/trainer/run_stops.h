@@ -9,6 +9,7 @@
 
 namespace gantry {
 
+// The stop requests of all ranks, as one rank sees them.
 class RunStops {
  public:
   // Signals stop the run only if checkpoint.path is set. Without it, they keep their default action, because the run

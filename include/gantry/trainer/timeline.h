@@ -22,6 +22,7 @@ struct StepPictures {
 // Writes timeline.svg and trace.json to the directory `output`, each with both timelines.
 void write_pictures(const StepPictures& pictures, const std::string& output);
 
+// Records the actions of steps on one rank.
 class StepTimeline {
  public:
   // Sets the plugin's observer, which refers to this object: keep it until the plugin runs no more steps, or until

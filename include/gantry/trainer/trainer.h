@@ -48,6 +48,7 @@ struct RunOptions {
   std::string plan = {};  // description of how the layout was chosen, which is printed first
 };
 
+// Runs one training run on one rank. gantry::train() creates it.
 class Trainer {
  public:
   // The trainer of one rank. Creates the process groups. Collective over the world.

@@ -18,12 +18,14 @@ std::optional<std::int64_t> step_of_folder_name(const std::string& name);
 // function and those below throw InputError for a directory that cannot be read, because it could contain checkpoints.
 std::string completeness_fault(const std::string& folder);
 
+// A step directory; `fault` is "" if its checkpoint is complete.
 struct StepFolder {
   std::string path;
   std::int64_t step = 0;
   std::string fault;
 };
 
+// The result of find_newest_checkpoint().
 struct FoundCheckpoint {
   std::optional<std::string> folder;    // the newest complete checkpoint
   std::string manifest;                 // text of its manifest.json, so that it is read only once

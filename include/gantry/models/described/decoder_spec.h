@@ -137,6 +137,7 @@ struct DecoderNames {
   std::string rope_key = "self_attn.turning_key";  // has no parameters
 };
 
+// The description of a decoder.
 struct DecoderSpec {
   std::string family;  // "llama"; only informative
   std::int64_t vocabulary = 1;
