@@ -21,7 +21,7 @@ struct ErrorText {
 // Joins the parts to one line. Control characters, such as newlines, are replaced by spaces.
 std::string format_error(const ErrorText& text);
 
-// The base class of all errors. The line is the result of what().
+// The base class of all errors.
 class Error : public std::runtime_error {
  public:
   Error(int exit_code, const ErrorText& text) : std::runtime_error(format_error(text)), exit_code_(exit_code) {}
