@@ -1,4 +1,4 @@
-// A model of one's own, its policy, and its training over tp 2 x pp 2: all that Gantry has to know of a model.
+// A custom model, its policy, and its training over tp 2 x pp 2.
 #include <cstdio>
 
 #include <torch/torch.h>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// A stack of residual blocks that learns to copy the sign of its inputs' sum: any model of layers will do.
+// A stack of residual blocks that learns the sign of the sum of its inputs. Any model with repeated layers works.
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(int width) {
     up = register_module("up", gantry::nn::Linear(width, 4 * width));
@@ -38,7 +38,7 @@ struct StackImpl : torch::nn::Module {
 };
 TORCH_MODULE(Stack);
 
-// What is split how, and what each stage holds.
+// How modules are sharded, and which modules each stage holds.
 class StackPolicy final : public gantry::PolicyFor<StackImpl> {
  public:
   std::string name() const override { return "StackPolicy"; }
@@ -63,7 +63,7 @@ int main() {
       "model: {policy: stack}\nparallel: {tensor: 2, pipeline: 2}\nschedule: {microbatches: 4}\n");
   return gantry::launch(config, [&](gantry::World& world) {
     gantry::Booster booster(std::make_unique<gantry::HybridParallelPlugin>(world, config));
-    // Built without memory: each rank fills what it holds, with the same values in every layout.
+    // Uses no memory yet: each rank initializes its own parameters, with the same values in every layout.
     auto model = [] {
       const gantry::DeferredInit deferred;
       return Stack(8, 4);

@@ -1,7 +1,7 @@
-// The held-out loss of a model, in the layout that the configuration says: evaluate CONFIG.yaml [KEY=VALUE...]
+// Prints the held-out loss of a model, in the configured layout: evaluate CONFIG.yaml [KEY=VALUE...]
 //
 // The model is a Hugging Face directory (model.path), or the newest checkpoint of checkpoint.path; the data is
-// evaluation.path. evaluate_and_export.sh goes from a checkpoint to a directory and back with it.
+// evaluation.path. evaluate_and_export.sh runs this program on a checkpoint and on the exported directory.
 #include <cmath>
 #include <cstdio>
 

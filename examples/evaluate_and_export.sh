@@ -1,6 +1,6 @@
 #!/bin/sh
-# The held-out loss of a checkpoint, and of the Hugging Face directory that it is exported to, in two layouts:
-# evaluate_and_export.sh FOLDER   (of pretrain_gpt2.sh; needs gantry and the example evaluate in PATH)
+# Compares the held-out loss of a checkpoint with the loss of the exported Hugging Face directory, in another layout:
+# evaluate_and_export.sh DIRECTORY   (written by pretrain_gpt2.sh; needs gantry and the example evaluate in PATH)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$1"

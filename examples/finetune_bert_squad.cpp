@@ -1,5 +1,5 @@
-// BERT with a span head learns the answers of a SQuAD-format file, over tp 2: tokenizer, windows, training, answers and
-// the official score.
+// Trains a BERT with a question-answering head on a file in SQuAD's format, over tp 2: tokenizer, windows, training,
+// answers and the official score.
 //
 // usage: finetune_bert_squad VOCAB SQUAD.json   (vocab.txt of a BERT model, and a file of SQuAD's format)
 #include <cstdio>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kTokens = 64, kSteps = 120;
 
-// What of every window the model reads and is trained on, as [windows, tokens] and [windows].
+// The inputs [windows, tokens] and the answer positions [windows] of all windows.
 gantry::Batch batch_of(const std::vector<gantry::SquadFeature>& features) {
   std::vector<torch::Tensor> ids, types, masks;
   std::vector<std::int64_t> starts, ends;

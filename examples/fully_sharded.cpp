@@ -1,5 +1,5 @@
-// Fully sharded parameters in a plain loop over LibTorch's own modules, as PyTorch's fully_shard has it: each rank
-// holds rows of every parameter, and its optimizer steps them. Two threads by default; under mpirun -n N, N processes.
+// Fully sharded parameters in a plain loop over LibTorch's modules, like PyTorch's fully_shard: each rank stores some
+// rows of every parameter, and its optimizer updates these rows. Two threads by default; N processes under mpirun -n N.
 #include <cstdio>
 
 #include <torch/torch.h>
@@ -35,7 +35,7 @@ int main() {
   return gantry::launch(config, [](gantry::World& world) {
     gantry::ProcessGroupMesh mesh(world);
     auto model = [] {
-      const gantry::DeferredInit deferred;  // no rank ever holds all of it
+      const gantry::DeferredInit deferred;  // no rank ever holds the full model
       return Mlp();
     }();
     auto sharded = gantry::fully_shard(*model, mesh["dp"], {.units = {"layers.*"}});

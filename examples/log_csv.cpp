@@ -1,4 +1,4 @@
-// Metrics to a sink of one's own, a CSV file beside the run's other outputs: log_csv CONFIG.yaml [KEY=VALUE...]
+// Writes the metrics of a run to a CSV file, by a custom MetricSink: log_csv CONFIG.yaml [KEY=VALUE...]
 #include <fstream>
 
 #include "gantry/booster/gantry.h"

@@ -1,5 +1,5 @@
-// A decoder of one's own: grouped heads, rotary positions, padding, sequence parallelism and tied weights. It runs a
-// step in several layouts beside one rank, and says whether they are equal.
+// A custom decoder with grouped KV heads, rotary positions, padding, sequence parallelism and tied weights. It compares
+// a step in several layouts with the same step on one rank.
 #include <torch/torch.h>
 
 #include "gantry/booster/gantry.h"
@@ -30,9 +30,9 @@ struct LayerImpl : torch::nn::Module {
     down = register_module("down", linear(2 * kWidth, kWidth));
   }
   torch::Tensor attend(const torch::Tensor& hidden, const gantry::nn::TokenContext& tokens, int index) {
-    const auto heads = gantry::nn::held_heads(query, kHeadSize, kHeads);  // of this rank
+    const auto heads = gantry::nn::held_heads(query, kHeadSize, kHeads);  // the heads of this rank
     const auto key_heads = gantry::nn::held_heads(key, kHeadSize, kKeyHeads);
-    const auto parts = gantry::nn::together(hidden, {query, key, value});  // one gather, one sum of the gradient
+    const auto parts = gantry::nn::together(hidden, {query, key, value});  // with one all-gather
     const torch::Tensor q = rotary(gantry::nn::split_heads(parts[0], heads.count), tokens.positions);
     const torch::Tensor k = rotary(gantry::nn::split_heads(parts[1], key_heads.count), tokens.positions);
     const torch::Tensor v = gantry::nn::split_heads(parts[2], key_heads.count);
@@ -66,7 +66,7 @@ struct DecoderImpl : torch::nn::Module {
     head->tie_weight(tokens->weight);
   }
   gantry::TensorDict stage_forward(const gantry::StageContext& stage, gantry::TensorDict in) {
-    const gantry::nn::TokenContext known = stage.tokens();  // which tokens count, by the batch's attention_mask
+    const gantry::nn::TokenContext known = stage.tokens();  // the batch's mask, documents and positions
     torch::Tensor hidden = stage.is_first() ? tokens(in.at("input_ids")) : in.at("hidden");
     hidden = stage.run_layers(hidden, [&](int index) { return layers->at<LayerImpl>(index).parts(known, index); });
     if (!stage.is_last()) return {{"hidden", hidden}};
@@ -92,7 +92,7 @@ class DecoderPolicy final : public gantry::PolicyFor<DecoderImpl> {
             {"layers.*.up", gantry::Column{}},
             {"layers.*.down", gantry::Row{}},
             {"head", gantry::Column{}},
-            {"layers.*", gantry::SequenceParallel{}},  // its norms and its dropout
+            {"layers.*", gantry::SequenceParallel{}},  // norms and dropout
             {"norm", gantry::SequenceParallel{}}};
   }
   gantry::StageLayout stage_layout(const DecoderImpl&) const override {
@@ -113,7 +113,7 @@ std::shared_ptr<torch::nn::Module> build_decoder() {
   return Decoder().ptr();
 }
 
-// Four texts of up to nine tokens. What is behind a text is padding, whose labels are ignored.
+// Four sequences of up to nine tokens. The rest of each row is padding, whose labels are ignored.
 gantry::TensorDict padded_batch() {
   const torch::Tensor ids = torch::arange(4 * 9).view({4, 9}) * 7 % kVocabulary;
   const torch::Tensor mask = torch::arange(9) < torch::tensor({9, 6, 8, 3}).unsqueeze(1);

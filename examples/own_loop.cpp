@@ -1,4 +1,4 @@
-// The loop is the program's own, and what the YAML says is honoured by the parts that Trainer has too:
+// A custom training loop that uses the keys of the YAML by the same classes as Trainer:
 // own_loop CONFIG.yaml [KEY=VALUE...]
 #include <cstdio>
 

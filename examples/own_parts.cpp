@@ -1,10 +1,10 @@
-// A model, data and an optimizer of one's own in a whole training run: own_parts CONFIG.yaml [KEY=VALUE...]
+// A training run with a custom model, data set and optimizer: own_parts CONFIG.yaml [KEY=VALUE...]
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/policy.h"
 
 namespace {
 
-// Residual blocks that learn whether the sum of their inputs is positive.
+// Residual blocks that learn whether the sum of the inputs is positive.
 struct StackImpl : torch::nn::Module {
   StackImpl(int width, int depth) {
     stem = register_module("stem", gantry::nn::Linear(width, width));
@@ -34,7 +34,7 @@ class StackPolicy final : public gantry::PolicyFor<StackImpl> {
   }
 };
 
-// Eight reals, and whether their sum is positive.
+// Samples of eight floats, with the label whether their sum is positive.
 class Sums final : public gantry::Dataset {
  public:
   std::int64_t size() const override { return 1000; }
@@ -53,7 +53,7 @@ class Sums final : public gantry::Dataset {
 };
 
 std::shared_ptr<StackImpl> build_stack() {
-  const gantry::DeferredInit deferred;  // each rank fills what it holds, with the same values in every layout
+  const gantry::DeferredInit deferred;  // same initial values in every layout
   return Stack(8, 4).ptr();
 }
 

@@ -1,4 +1,4 @@
-// A training program of one's own: quickstart CONFIG.yaml [KEY=VALUE...]
+// A training program with a callback: quickstart CONFIG.yaml [KEY=VALUE...]
 #include <cstdio>
 
 #include "gantry/booster/gantry.h"

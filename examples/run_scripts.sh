@@ -1,5 +1,5 @@
 #!/bin/sh
-# The examples that are scripts, one after the other, as a test: run_scripts.sh BUILD
+# A test that runs the example scripts: run_scripts.sh BUILD_DIRECTORY
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d)

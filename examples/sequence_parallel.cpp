@@ -1,7 +1,7 @@
-// PyTorch's sequence-parallel example: the input's rows are split over the ranks, gathered before the column layer and
-// reduce-scattered after the row layer. Writes a profiler trace of every rank for each of two cycles of steps.
+// PyTorch's sequence-parallel example: the rows of the input are sharded over the ranks, all-gathered before the Column
+// layer and reduce-scattered after the Row layer. Writes a profiler trace of each rank for each of two cycles of steps.
 //
-// usage: sequence_parallel [FOLDER]   (traces go to FOLDER/tensorboard/rank_R; by default to log/)
+// usage: sequence_parallel [DIRECTORY]   (writes traces to DIRECTORY/tensorboard/rank_R; default: log)
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
                               [&] { mesh.world_group().barrier().wait(); });
     if (world.is_main()) std::printf("Sequence Parallel training starting...\n");
     for (int step = 0; step < 10; ++step) {
-      // Rows of this rank's own: the shard of a batch of 20 rows per rank.
+      // This rank's shard of a batch with 20 rows per rank.
       const torch::Tensor rows = torch::sin(torch::arange(20 * 10) * (1.0 + step + world.rank())).view({20, 10});
       optimizer.zero_grad();
       model(rows).sum().backward();

@@ -1,4 +1,4 @@
-// Ends a run whose held-out loss no longer falls: stop_early CONFIG.yaml [KEY=VALUE...]
+// Ends a run when its held-out loss no longer falls: stop_early CONFIG.yaml [KEY=VALUE...]
 #include <cstdio>
 #include <limits>
 

@@ -1,5 +1,5 @@
-// The classic example of tensor parallelism: a two-layer MLP, column then row, in a plain training loop. Two threads by
-// default; under mpirun -n N, N processes.
+// The classic example of tensor parallelism: an MLP of a Column and a Row layer in a plain training loop. Two threads
+// by default; N processes under mpirun -n N.
 #include <cstdio>
 
 #include <torch/torch.h>
@@ -28,7 +28,7 @@ int main() {
   return gantry::launch(config, [](gantry::World& world) {
     gantry::ProcessGroupMesh mesh(world);
     auto model = [] {
-      const gantry::DeferredInit deferred;  // the same initial weights, whatever the number of ranks
+      const gantry::DeferredInit deferred;  // same initial weights for any number of ranks
       return Mlp();
     }();
     gantry::parallelize_module(*model, mesh["tp"], {{"up", gantry::Column{}}, {"down", gantry::Row{}}});

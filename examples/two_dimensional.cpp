@@ -1,5 +1,5 @@
-// Two-dimensional parallelism in a plain loop: each of two replicas is split over two tensor-parallel ranks. Four
-// threads by default; under mpirun -n N, N / 2 replicas.
+// Two-dimensional parallelism in a plain loop: two replicas, each sharded over two tensor-parallel ranks. Four threads
+// by default; N / 2 replicas under mpirun -n N.
 #include <cstdio>
 
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// A policy and its model in a shared library, for `gantry train` to load: named under `libraries:` in train.yaml.
+// A policy and its model in a shared library, which `gantry train` loads because train.yaml lists it in `libraries`.
 #include <nlohmann/json.hpp>
 
 #include <torch/torch.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Predicts the next token from the last one alone: an embedding, residual blocks and a head.
+// Predicts the next token from the current one only: an embedding, residual blocks and a head.
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(std::int64_t width) {
     up = register_module("up", gantry::nn::Linear(width, 4 * width));
@@ -56,7 +56,7 @@ class NextTokenPolicy final : public gantry::PolicyFor<NextTokenImpl> {
   }
 };
 
-// From the keys of `model.config` in the YAML to a model, and its tensors' names in files.
+// Builds the model from the keys of `model.config`, and lists its tensors' names in files.
 gantry::models::ModelFamily next_token_family() {
   using gantry::models::size_key;
   const auto vocabulary = [](const nlohmann::json& keys) { return size_key(keys, "vocab_size", 256); };

@@ -1,5 +1,5 @@
-// The C++ of docs/*.md that no example has: the pages quote these lines, tests/docs/snippets_test.cpp compares them,
-// and here they are compiled and, but for whole files and folders that they name, run.
+// The C++ of docs/*.md that is in no example. The pages quote these lines, and tests/docs/snippets_test.cpp compares
+// them. Here they are compiled and, unless they need files that the tests lack, run.
 #include <cstdio>
 #include <filesystem>
 #include <fmt/format.h>
@@ -22,24 +22,27 @@
 namespace gantry::testing {
 namespace {
 
-// --- sharding.md: a module of one's own
+// --- custom_models.md: a custom sharded module
 
-// A learned factor for every feature.
+// Multiplies each feature by a learned factor.
 struct GainImpl : torch::nn::Module, gantry::Shardable {
-  explicit GainImpl(std::int64_t features) { gain = register_parameter("gain", torch::ones({features})); }
+  explicit GainImpl(std::int64_t features) : features(features) {
+    gain = register_parameter("gain", torch::ones({features}));
+  }
   torch::Tensor forward(const torch::Tensor& x) { return x * gain; }
 
   gantry::Placements shard(const gantry::ShardStyle& style, const gantry::ShardAxes& axes) override {
     if (!std::holds_alternative<gantry::Column>(style)) gantry::refuse_style("a Gain", style, "Column{}");
-    const auto cut = axes.over(gantry::shard(0, gain.size(0), axes.ranks()));
-    gantry::shard_tensor(gain, cut, axes.rank());
-    return {{"gain", cut}};
+    const auto spec = axes.over(gantry::shard(0, features, axes.ranks()));
+    gantry::shard_tensor(gain, spec, axes.rank());
+    return {{"gain", spec}};
   }
+  std::int64_t features;
   torch::Tensor gain;
 };
 TORCH_MODULE(Gain);
 
-// Divides by the root mean square over all features, of which this rank has a part after shard().
+// Divides by the root mean square over all features. After shard(), this rank has a part of them.
 struct FeatureNormImpl : torch::nn::Module, gantry::Shardable {
   explicit FeatureNormImpl(std::int64_t features) : features(features) {}
   torch::Tensor forward(const torch::Tensor& x) {
@@ -53,7 +56,7 @@ struct FeatureNormImpl : torch::nn::Module, gantry::Shardable {
     return {};
   }
   std::int64_t features;
-  gantry::ProcessGroup* group = nullptr;  // null: the features are whole
+  gantry::ProcessGroup* group = nullptr;  // null: this rank has all features
 };
 TORCH_MODULE(FeatureNorm);
 
@@ -105,7 +108,7 @@ TEST(Sharding, AModuleOfOnesOwnEqualsTheWholeOne) {
   });
 }
 
-// --- policies.md: parts that the examples have no need of
+// --- custom_models.md: functions of a policy that no example uses
 
 struct Layer : torch::nn::Module {
   explicit Layer(std::int64_t width, std::int64_t heads) : heads(heads) {
@@ -253,30 +256,25 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   std::string text = tokenizer->decode(ids);  // the exact bytes
 }
 
-// --- policies.md
+// --- custom_models.md
 
 [[maybe_unused]] void fill_from_file(gantry::Boosted& boosted, const gantry::ProcessGroupMesh& mesh) {
   const gantry::SafetensorsFile file("weights.safetensors");
   const torch::NoGradGuard no_grad;
-  for (auto& [placement, tensor] : boosted.model->stage_module().parameters) {  // what this rank holds
+  for (auto& [placement, tensor] : boosted.model->stage_module().parameters) {  // this rank's parameters
     const auto& along = placement.along("tp");
     tensor.copy_(along.sharded() ? file.read_slice(placement.name, along.dim, along.ranges(mesh.coordinate("tp")))
                                  : file.read(placement.name));
   }
 }
 
-[[maybe_unused]] void weights_of_a_family(const gantry::Config& config, gantry::Booster& booster) {
-  auto boosted = booster.boost(gantry::build_model(config));
-  gantry::load_weights(config, boosted, booster.mesh());  // what this rank holds, of model.path
-}
-
-// --- sharding.md
+// --- custom_models.md
 
 [[maybe_unused]] void own_loop(std::shared_ptr<models::DecoderImpl> model, const torch::Tensor& ids) {
   auto optimizer = std::make_shared<torch::optim::AdamW>(model->parameters(), 3e-4);
   auto [booster, boosted] = gantry::initialize(*model, "gantry.yaml", {.optimizer = optimizer});
   for (int step = 0; step < 100; ++step) {
-    torch::Tensor logits = model->forward({{"input_ids", ids}}).at("logits");  // whole on every rank
+    torch::Tensor logits = model->forward({{"input_ids", ids}}).at("logits");  // full on every rank
     torch::cross_entropy_loss(logits.flatten(0, 1), ids.flatten()).backward();
     booster.sync_gradients(boosted);  // the mean over the replicas
     boosted.optimizer->step();

@@ -1,6 +1,6 @@
-// Every command of the pages is run as it stands there: each sh block in a folder of its own with small models, texts
-// and runs under the names that the pages use. Scripts run two pages from end to end; what is not run is listed here,
-// with the reason.
+// Runs every command of the pages verbatim: the sh blocks of a page in a directory with small models, texts and runs
+// under the names that the pages use. Scripts run two pages from start to end. Commands that are not run are listed
+// here, with the reasons.
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
@@ -13,10 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Pages whose commands belong together, from the first to the last.
+// Pages that a script runs from start to end.
 constexpr std::pair<const char*, const char*> kScripted[] = {
     {"docs/quick_start.md", "tests/consumer/quick_start.sh"},
-    {"docs/packages.md", "tests/consumer/packages_page.sh"},
+    {"docs/install.md", "tests/consumer/install_page.sh"},
 };
 
 struct Unrun {
@@ -29,12 +29,17 @@ constexpr Unrun kUnrun[] = {
     {"README.md", "./dev demo", "makes the build that this test is of"},
     {"README.md", "./dev test", "runs this test"},
     {"docs/quick_start.md", "./dev demo", "as above"},
-    {"docs/packages.md", "./dev package", "tests/consumer/package.sh makes the package, and installs it"},
-    {"docs/packages.md", "python3 -m venv ~/torch", "downloads LibTorch, as ./dev setup does for every build"},
-    {"docs/packages.md", "~/torch/bin/pip install torch==2.13.0", "the same"},
-    {"docs/packages.md", "export GANTRY_TORCH=~/torch", "names what was downloaded; front_init_test has the variable"},
-    {"docs/nccl.md", "./dev setup --nccl", "downloads NCCL"},
-    {"docs/nccl.md", "./dev build", "makes the build that this test is of"},
+    {"docs/install.md", "./dev build", "makes the build that this test is of, and one for CUDA"},
+    {"docs/install.md", "./dev setup --cuda", "downloads CUDA and a LibTorch for it"},
+    {"docs/install.md", "build/cuda/bin/gantry --version", "a program of the build for CUDA"},
+    {"docs/install.md", "./dev gpu pack", "tests/gpu/CMakeLists.txt has a test of it"},
+    {"docs/install.md", "./dev gpu build", "builds everything once more; the test of pack configures it"},
+    {"docs/install.md", "./dev gpu check", "the test gpu/rehearsal runs it on the CPU"},
+    {"docs/install.md", "./dev gpu bench", "the test gpu/bench runs it on the CPU"},
+    {"docs/install.md", "./dev package", "tests/consumer/package.sh makes the package, and installs it"},
+    {"docs/install.md", "python3 -m venv ~/torch", "downloads LibTorch, as ./dev setup does for every build"},
+    {"docs/install.md", "~/torch/bin/pip install torch==2.13.0", "the same"},
+    {"docs/install.md", "export GANTRY_TORCH=~/torch", "names the downloaded LibTorch; front_init_test sets it"},
     {"docs/gpu.md", "./dev setup --cuda", "downloads CUDA and a LibTorch for it"},
     {"docs/gpu.md", "./dev build cuda", "builds everything once more"},
     {"docs/gpu.md", "build/cuda/bin/gantry --version", "a program of that build"},
@@ -44,10 +49,11 @@ constexpr Unrun kUnrun[] = {
     {"docs/gpu.md", "./dev gpu bench", "the test gpu/bench runs it on the CPU"},
     {"docs/clusters.md", "gantry launch --hosts a:2,b:2", "two hosts: tests/faults has them in network namespaces"},
     {"docs/clusters.md", "torchrun ", "PyTorch's program: front_launch_train_test starts copies with its variables"},
-    {"docs/tutorials/hosts.md", "gantry launch --hosts a:2,b:2", "as above"},
-    {"docs/slurm.md", "sbatch ", "Slurm: cluster_files_test runs the script beside a stand-in"},
-    {"docs/kubernetes.md", "kubectl ", "Kubernetes: cluster_files_test reads the file"},
-    {"docs/flight_recorder.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
+    {"docs/tutorials/multi_host.md", "gantry launch --hosts a:2,b:2", "needs two hosts, as in docs/clusters.md"},
+    {"docs/tutorials/fine_tune_chat.md", "hf download ", "downloads a model; kPreparation makes a small models/chat"},
+    {"docs/clusters.md", "sbatch ", "Slurm: cluster_files_test runs the script with a stand-in"},
+    {"docs/clusters.md", "kubectl ", "Kubernetes: cluster_files_test reads the file"},
+    {"docs/troubleshooting.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
 };
 
 // A fixed port may be taken.
@@ -69,7 +75,8 @@ Outcome shell(const std::string& folder, const ScratchFolder& scratch, const std
       fmt::format("cd '{}' && HOME={} PATH={}:$PATH bash -euo pipefail {}", folder, scratch.path(), bin, script), 400);
 }
 
-// What the pages take for given. The models are small, and runs short, but their names, files and kinds are the pages'.
+// The files that the pages expect. The models are small, and runs short, but their names, files and kinds are the
+// pages'.
 constexpr const char* kPreparation = R"(
 golden=$source/tests/golden
 mkdir -p build models corpus
@@ -110,6 +117,12 @@ train: {steps: 1}
 END
 pretrained gpt2 gpt2 first.yaml
 pretrained llama llama3 second.yaml
+
+# A chat model: longer sequences, a chat template, and its own end token.
+sed 's/max_position_embeddings: 128/max_position_embeddings: 1024/' second.yaml >third.yaml
+pretrained chat llama3 third.yaml
+cp "$golden/chat/chatml.jinja" models/chat/chat_template.jinja
+echo '{"eos_token_id": 624}' >models/chat/generation_config.json
 mkdir models/llama3
 cp "$golden"/tokenizers/llama3/* models/llama3
 cp -r "$golden/families/whisper" models/whisper
@@ -143,7 +156,7 @@ class Commands : public ::testing::Test {
     std::string commands;
     int count = 0;
 #ifndef GANTRY_MPIRUN
-    if (page == "docs/tutorials/hosts.md") return 0;  // its later commands read what processes have written
+    if (page == "docs/tutorials/multi_host.md") return 0;  // its later commands read what processes have written
 #endif
     for (const auto& block : document.blocks) {
       if (block.language != "sh") continue;
@@ -198,7 +211,7 @@ TEST(CommandLists, HaveNothingThatThePagesLack) {
     EXPECT_NE(read_file((kRoot / script).string()).find(page), std::string::npos) << script;
 }
 
-// A command in a block that is no sh block would be run by nobody.
+// A command in a block of another kind would not be run.
 TEST(CommandLists, CommandsAreInShBlocks) {
   const std::set<std::string> programs = {"gantry", "./dev",  "mpirun", "srun",   "sbatch",  "cmake", "c++",
                                           "g++",    "export", "cd",     "python", "python3", "pip",   "apt"};

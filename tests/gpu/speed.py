@@ -3,21 +3,29 @@ second of training, by Gantry or PyTorch, eager or compiled, with the share of t
 profiled steps of Gantry the share of the time that its kernels leave the device idle, which is what the host holds it up;
 and new tokens per second of generation, by Gantry or transformers.
 
-usage: speed.py gantry | profile | eager | compiled | generate | transformers --model gpt2 | llama [--small] [--backend B]
-       [--layout pp2 | tp2]    (--small: a rehearsal on the CPU; --layout: two ranks, as processes on one device)
+usage: speed.py gantry | profile | eager | compiled | generate | transformers --model NAME [--small] [--backend B]
+       [--layout pp2 | tp2] [--graphs]
+--small: a rehearsal on the CPU; --layout: two ranks as processes on one device; --graphs: train.device_graphs
 """
 import argparse, json, pathlib, statistics, struct, subprocess, sys, tempfile, time
 
 import packed
 
-# Those of GPT-2 124M and of Llama 3.2 1B.
+LLAMA_1B = dict(hidden=2048, layers=16, heads=32, key_heads=8, inner=8192, vocabulary=128256)
+LLAMA_8B = dict(hidden=4096, layers=32, heads=32, key_heads=8, inner=14336, vocabulary=128256, lora=16)
+# The sizes of GPT-2 124M, Llama 3.2 1B, and Llama 3.1 8B with frozen weights and LoRA adapters.
 SIZES = {
     "gpt2": dict(hidden=768, layers=12, heads=12, vocabulary=50257, sequence=1024, batch=16),
-    "llama": dict(hidden=2048, layers=16, heads=32, key_heads=8, inner=8192, vocabulary=128256, sequence=2048, batch=8),
+    "llama": dict(LLAMA_1B, sequence=2048, batch=8),
+    "llama_long": dict(LLAMA_1B, sequence=8192, batch=2),
+    "lora": dict(LLAMA_8B, sequence=2048, batch=4),
+    "lora_long": dict(LLAMA_8B, sequence=8192, batch=1),
 }
+SMALL_LLAMA = dict(hidden=32, layers=2, heads=4, key_heads=2, inner=48, vocabulary=251, sequence=32, batch=2)
 SMALL = {
     "gpt2": dict(hidden=32, layers=2, heads=2, vocabulary=251, sequence=32, batch=2),
-    "llama": dict(hidden=32, layers=2, heads=4, key_heads=2, inner=48, vocabulary=251, sequence=32, batch=2),
+    "llama": SMALL_LLAMA, "llama_long": dict(SMALL_LLAMA, sequence=64),
+    "lora": dict(SMALL_LLAMA, lora=4), "lora_long": dict(SMALL_LLAMA, lora=4, sequence=64),
 }
 # Dense bfloat16, of the vendor's data sheets.
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "H800": 989e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12}
@@ -33,12 +41,14 @@ def peak_of_device():
 
 
 def flops_per_token(model, size):
-    """Of a step: multiplications by weights in forward and backward, and causal attention's half of the scores."""
+    """The floating-point operations of a training step for one token: the multiplications by the weights in forward and
+    backward, and the causal half of the attention scores. Frozen weights need no weight gradient."""
     hidden, layers, inner = size["hidden"], size["layers"], size.get("inner")
     key_share = size.get("key_heads", size["heads"]) / size["heads"]
     attention = hidden * hidden * (2 + 2 * key_share)
-    mlp = 3 * hidden * inner if model == "llama" else 8 * hidden * hidden
-    return 6 * (layers * (attention + mlp) + size["vocabulary"] * hidden) + 6 * layers * size["sequence"] * hidden
+    mlp = 8 * hidden * hidden if model == "gpt2" else 3 * hidden * inner
+    weights = layers * (attention + mlp) + size["vocabulary"] * hidden
+    return (4 if "lora" in size else 6) * weights + 6 * layers * size["sequence"] * hidden
 
 
 def model_config(model, size):
@@ -47,7 +57,7 @@ def model_config(model, size):
                 "n_positions": size["sequence"], "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     return {"hidden_size": size["hidden"], "num_hidden_layers": size["layers"], "num_attention_heads": size["heads"],
             "num_key_value_heads": size["key_heads"], "intermediate_size": size["inner"], "vocab_size": size["vocabulary"],
-            "max_position_embeddings": size["sequence"], "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
+            "max_position_embeddings": size["sequence"], "rms_norm_eps": 1e-5, "tie_word_embeddings": "lora" not in size}
 
 
 def gantry(*arguments, ranks=1):
@@ -64,12 +74,14 @@ def train(args, size, folder, steps, **more):
     layout = {"pp2": {"pipeline": 2}, "tp2": {"tensor": 2}}.get(args.layout, {})
     config = folder / "config.yaml"
     config.write_text(json.dumps({
-        "model": {"policy": args.model, "config": model_config(args.model, size)}, "precision": "bfloat16", "parallel": layout,
+        "model": {"policy": "gpt2" if args.model == "gpt2" else "llama", "config": model_config(args.model, size)},
+        **({"lora": {"r": size["lora"], "alpha": 2 * size["lora"], "target_modules": "all-linear"}} if "lora" in size else {}),
+        "precision": "bfloat16", "parallel": layout,
         "schedule": {"microbatches": 2 if args.layout == "pp2" else 1},
         "data": {"format": "tokens", "path": str(tokens), "sequence_length": size["sequence"], "batch_size": size["batch"],
                  "shuffle": False},
         "optimizer": {"name": "adamw", "lr": 0.0001, "clip_grad_norm": 1.0},
-        "train": {"steps": steps}, "comm": {"backend": args.backend}, "output": str(folder / "out"), **more}))
+        "train": {"steps": steps, **({"device_graphs": True} if args.graphs else {})}, "comm": {"backend": args.backend}, "output": str(folder / "out"), **more}))
     gantry("train", config, ranks=2 if args.layout and not args.small else 1)
     return [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
 
@@ -120,7 +132,7 @@ def profile(args, size, folder):
 
 
 def peer_model(args, size):
-    if args.model == "llama":
+    if args.model != "gpt2":
         import llama_peer
         return llama_peer.Llama(size)
     sys.path.insert(0, str(packed.ROOT / "bench"))
@@ -133,8 +145,10 @@ def pytorch(args, size, compiled):
     import torch
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
-    model = peer_model(args, size).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    with device:
+        model = peer_model(args, size)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
     forward = torch.compile(model) if compiled else model
     tokens = torch.randint(0, size["vocabulary"], (size["batch"], size["sequence"] + 1), device=device)
     seconds = []
@@ -144,7 +158,7 @@ def pytorch(args, size, compiled):
             logits = forward(tokens[:, :-1])
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad()
         last_loss = loss.item()  # Gantry's step ends with its loss on the host too
@@ -206,6 +220,7 @@ def main():
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--backend", default="nccl")
     parser.add_argument("--layout", choices=["pp2", "tp2"])
+    parser.add_argument("--graphs", action="store_true", help="train.device_graphs")
     args = parser.parse_args()
     size = (SMALL if args.small else SIZES)[args.model]
     few, many = (2, 10) if args.small else (8, 264)

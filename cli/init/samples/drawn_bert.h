@@ -1,4 +1,4 @@
-// Sums as text, 12+34=046, of which some bytes are hidden: the model says which ones they were.
+// Sums as text (12+34=046) in which some bytes are masked. The model is trained to predict the masked bytes.
 #pragma once
 
 #include <gantry/booster/gantry.h>

@@ -1,4 +1,4 @@
-// Words as bytes, which the decoder writes backwards.
+// Random words as bytes. The decoder is trained to write each word backwards.
 #pragma once
 
 #include <gantry/booster/gantry.h>

@@ -1,5 +1,5 @@
-// Noisy pictures of stripes: down, across, or aslant in two ways, which are the classes. For pictures in files set
-// data: {format: images, path: FOLDER}.
+// Noisy images of stripes. The four classes are the directions of the stripes. For image files set
+// data: {format: images, path: DIRECTORY}.
 #pragma once
 
 #include <gantry/booster/gantry.h>

@@ -1,4 +1,4 @@
-// Sounds of four notes, one after the other, and the notes as the decoder's tokens.
+// Spectrograms of four notes in sequence. The decoder is trained to predict the notes as tokens.
 #pragma once
 
 #include <gantry/booster/gantry.h>

@@ -1,4 +1,5 @@
-// A step in several layouts gives the numbers of one rank. layouts_test CONFIG.yaml [KEY=VALUE...]
+// Tests that a step in several layouts has the results of one rank.
+// Usage: layouts_test CONFIG.yaml [KEY=VALUE...]
 #include "samples.h"
 
 int main(int argc, char** argv) {

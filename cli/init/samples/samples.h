@@ -1,4 +1,4 @@
-// The files that train.yaml names, where they are not there yet.
+// Writes the files that train.yaml names, unless they exist.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,7 @@
 
 #include "drawn_samples.h"
 
-// Each tensor [samples, ...] is an entry of the batch. Your own samples take their place: see Gantry's docs/data.md,
-// "Tensors".
+// Each tensor [samples, ...] is an entry of the batch. To use your own samples, see docs/data_labelled.md of Gantry.
 inline void write_samples() {
   torch::manual_seed(1);
   for (const auto& [file, count] : {std::pair("train.safetensors", 512), std::pair("held_out.safetensors", 64)}) {

@@ -1,4 +1,4 @@
-// The training program: train CONFIG.yaml [KEY=VALUE...]
+// The training program. Usage: train CONFIG.yaml [KEY=VALUE...]
 #include "samples.h"
 
 int main(int argc, char** argv) {

@@ -1,4 +1,5 @@
-// The policy's test: a step in several layouts gives the numbers of one rank. layouts_test CONFIG.yaml [KEY=VALUE...]
+// Tests the policy: a step in several layouts must have the results of one rank.
+// Usage: layouts_test CONFIG.yaml [KEY=VALUE...]
 #include "model.h"
 
 int main(int argc, char** argv) {

@@ -1,4 +1,4 @@
-// A causal transformer over bytes on layers that Gantry can split, its policy, and how it is built from model.config.
+// A causal transformer over bytes that Gantry can shard, its policy, and how it is built from model.config.
 #pragma once
 
 #include "gantry/booster/gantry.h"
@@ -17,7 +17,7 @@ struct BlockImpl : torch::nn::Module {
     down = register_module("down", gantry::nn::Linear(4 * width, width));
   }
 
-  // [B, S, H] -> [B, S, H], over the heads that this rank holds.
+  // [B, S, H] -> [B, S, H], over the heads of this rank.
   torch::Tensor attend(const torch::Tensor& x) {
     const auto here = gantry::nn::held_heads(qkv, head_size, heads);
     const auto parts = qkv(x).chunk(3, -1);
@@ -27,7 +27,7 @@ struct BlockImpl : torch::nn::Module {
     return proj(
         gantry::nn::merge_heads(gantry::nn::attention(query, key, value, here, here, {.causal = true}, *dropout)));
   }
-  // The layer, part by part.
+  // The parts of the layer, in order.
   gantry::LayerParts parts() {
     return {{"attention", [this](const torch::Tensor& x) { return x + attend(norm(x)); }},
             {"mlp", [this](const torch::Tensor& x) { return x + down(torch::gelu(up(mlp_norm(x)))); }}};
@@ -50,7 +50,7 @@ struct NextByte : torch::nn::Module {
     norm = register_module("norm", gantry::nn::RmsNorm(width));
     head = register_module("head", gantry::nn::Linear(width, kBytes));
   }
-  // {input_ids [B, S]} -> {logits [B, S, 256]}; of one stage, which gives the next one {hidden [B, S, H]}.
+  // One pipeline stage of {input_ids [B, S]} -> {logits [B, S, 256]}. Stages exchange {hidden [B, S, H]}.
   gantry::TensorDict stage_forward(const gantry::StageContext& stage, gantry::TensorDict in) {
     torch::Tensor hidden = stage.is_first() ? tokens(in.at("input_ids")) : in.at("hidden");
     hidden = stage.run_layers(hidden, [this](int layer) { return blocks->at<BlockImpl>(layer).parts(); });
@@ -64,7 +64,7 @@ struct NextByte : torch::nn::Module {
   gantry::nn::Linear head{nullptr};
 };
 
-// What is split how, and what each stage holds.
+// How modules are sharded, and which modules each stage holds.
 class NextBytePolicy final : public gantry::PolicyFor<NextByte> {
  public:
   std::string name() const override { return "NextBytePolicy"; }
@@ -75,7 +75,7 @@ class NextBytePolicy final : public gantry::PolicyFor<NextByte> {
             {"blocks.*.proj", gantry::Row{.unit = head_size}},
             {"blocks.*.up", gantry::Column{}},
             {"blocks.*.down", gantry::Row{}},
-            {"blocks.*", gantry::SequenceParallel{}},  // norms and the dropout
+            {"blocks.*", gantry::SequenceParallel{}},  // norms and dropout
             {"norm", gantry::SequenceParallel{}},
             {"head", gantry::Column{}}};
   }

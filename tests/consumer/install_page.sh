@@ -1,8 +1,8 @@
 #!/bin/bash
-# Runs docs/packages.md word for word: the installation from the build, its CMake and pkg-config lines on two programs.
-# Left out are ./dev package, which package.sh does, and LibTorch by pip: packages_page.sh BUILD SOURCE
+# Runs docs/install.md word for word: the installation from the build, its CMake and pkg-config lines on two programs.
+# Blocks that begin with ./dev (builds and packages) or that install LibTorch by pip are left out: install_page.sh BUILD SOURCE
 set -euo pipefail
-page=$2/docs/packages.md
+page=$2/docs/install.md
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$scratch/home" "$scratch/work/build"
