@@ -52,7 +52,7 @@ void check_options(const GenerationOptions& options) {
   require(std::isfinite(options.length_penalty), "length_penalty",
           fmt::format("the value is {}", options.length_penalty), "a number, where 0 means no penalty");
   require(options.max_new_tokens.value_or(1) > 0 && options.max_new_tokens.value_or(1) <= kMostTokens, "max_new_tokens",
-          fmt::format("is {}", options.max_new_tokens.value_or(0)), fmt::format("1 to {}", kMostTokens));
+          fmt::format("the value is {}", options.max_new_tokens.value_or(0)), fmt::format("1 to {}", kMostTokens));
   require(options.max_length.value_or(1) <= kMostTokens, "max_length",
           fmt::format("the value is {}", options.max_length.value_or(0)), fmt::format("at most {}", kMostTokens));
   require(options.min_new_tokens >= 0 && options.min_length >= 0, "min_new_tokens and min_length",

@@ -78,7 +78,7 @@ std::string dtype_name(torch::ScalarType type) {
 torch::ScalarType dtype_of(const std::string& name) {
   for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16})
     if (dtype_name(type) == name) return type;
-  throw ConfigError({"precision", "'" + name + "'", "float64, float32, bfloat16 or float16", ""});
+  throw ConfigError({"precision", "the value is '" + name + "'", "float64, float32, bfloat16 or float16", ""});
 }
 
 std::string describe(const torch::Tensor& tensor) {

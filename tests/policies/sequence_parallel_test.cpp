@@ -209,7 +209,7 @@ TEST(SequenceParallelPlan, WhatNoRuleSpeaksForIsRefusedWithTheRuleToWrite) {
   EXPECT_EQ(vision_curve<UnstatedVision>("unstated_vision", "{tensor: 2, sequence_parallel: true}").code, 3);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("no rule covers these modules and parameters: class_token, positions, patch, first_norm, "
-                        "blocks.*.norm, last_norm and 2 more; expected SequenceParallel{} if"));
+                        "blocks.*.norm, last_norm and 2 more; expected SequenceParallel{} for"));
 }
 
 // The same model by one call, and a plain loop: every gradient is the dense model's.
