@@ -49,7 +49,7 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
       {"train FOLDER/train.yaml --set parallel.tensr=2", 3, "--set parallel.tensr"},
       {"train FOLDER/train.yaml --set parallel.tensor=3", 3, "2 units (of 8 elements) over 3 ranks"},
       {"train FOLDER/train.yaml --set parallel.context_method=ring", 3,
-       "parallel.context_method: is there with parallel.context 1"},
+       "parallel.context_method: the key has no effect with parallel.context 1"},
       {"train FOLDER/train.yaml --set parallel.context=2 --set parallel.context_method=rings", 3,
        "did you mean 'ring'?"},
       {"train FOLDER/train.yaml --set parallel.context=4 --set parallel.context_method=ulysses", 3,
