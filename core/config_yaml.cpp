@@ -14,7 +14,7 @@
 namespace gantry {
 namespace {
 
-// As JSON writes it, which YAML reads as the same text.
+// Quoted as in JSON, which YAML reads as the same string.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
@@ -52,7 +52,7 @@ std::string layers_text(const ScheduleConfig& schedule) {
 
 std::string size_text(int value) { return value == 0 ? "auto" : std::to_string(value); }
 
-// Nothing where there is no value.
+// Returns "" if there is no value.
 std::string text_of(const std::string& value) { return value.empty() ? "" : quoted(value); }
 template <class Value>
 std::string text_of(const std::optional<Value>& value) {
@@ -62,7 +62,7 @@ std::string unless_one(int value) { return value == 1 ? "" : std::to_string(valu
 std::string unless_none(double value) { return value > 0 ? fmt::format("{}", value) : ""; }
 std::string unless_zero(int value) { return value == 0 ? "" : std::to_string(value); }
 
-using Values = std::map<std::string, std::string>;  // what YAML has of a key; empty: the key is left out
+using Values = std::map<std::string, std::string>;  // values in YAML by key; a key with an empty value is left out
 
 template <class Number>
 std::string map_text(const std::map<std::string, Number>& values) {
@@ -231,9 +231,9 @@ Values run_values(const Config& config) {
   return values;
 }
 
-// The keys of each section in the order of the list of keys, one line per section.
+// Writes the keys of each section in the order of the list of keys, one line per section.
 std::string as_yaml(const Values& values, const Config& config) {
-  std::string text, open;  // the section of the line that is not ended
+  std::string text, open;  // the section of the current line
   for (const auto& key : config_keys()) {
     const auto value = values.find(key.path);
     if (value == values.end() || value->second.empty() || !key.has_effect(config)) continue;
