@@ -23,7 +23,7 @@ class CallWords {
   std::string describe_end(const Link& link) const;
 
  private:
-  std::string describe_state(const Link& link) const;
+  std::string describe_state(const Link& link, const std::string& subject) const;
   std::string describe_last(const RankRecord& record) const;
 
   const Waits& waits_;

@@ -171,7 +171,7 @@ class Service {
     }
     if (written.wait_for(kMostWriting) == std::future_status::ready) return;
     const std::lock_guard lock(mutex_);
-    failure_of_writing_ = fmt::format("{} does not answer", settings_.folder);
+    failure_of_writing_ = fmt::format("{} does not respond", settings_.folder);
   }
 
   void print_hint() {
@@ -184,11 +184,11 @@ class Service {
       settings = settings_, shown = shown_folder_, failure = failure_of_writing_;
     }
     if (!failure.empty()) {
-      std::fprintf(stderr, "flight recorder: its files can't be written: %s\n", failure.c_str());
+      std::fprintf(stderr, "flight recorder: its files cannot be written: %s\n", failure.c_str());
       return;
     }
     const std::string said = sentence_in_time(settings);
-    std::fprintf(stderr, "flight recorder: `gantry doctor %s` says who waited for whom%s%s\n", shown.c_str(),
+    std::fprintf(stderr, "flight recorder: `gantry doctor %s` shows who waited for whom%s%s\n", shown.c_str(),
                  said.empty() ? "" : ": ", said.c_str());
   }
 

@@ -24,7 +24,7 @@ std::string launch_command(int ranks) { return "gantry launch -n " + std::to_str
 [[noreturn]] void refuse(const std::string& who, int copies, const std::string& remedy) {
   throw UsageError({"launch", who + " has started " + std::to_string(copies) + " copies of this program without MPI",
                     "one job, not " + std::to_string(copies),
-                    remedy + " (or, for jobs of their own, comm.backend: local)"});
+                    remedy + " (or, for one separate job per copy, comm.backend: local)"});
 }
 
 }  // namespace

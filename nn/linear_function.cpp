@@ -158,7 +158,7 @@ torch::Tensor give_product_gradient(const torch::Tensor& weight, WeightGradientS
 std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<LinearWeight>& weights,
                                   const LinearInput& how) {
   if (weights.empty() || weights.size() > kMostWeights)
-    throw InternalError({"linear", std::to_string(weights.size()) + " weights on one input", "1 to 6", ""});
+    throw InternalError({"linear", std::to_string(weights.size()) + " weights multiply one input", "1 to 6", ""});
   std::array<OptionalTensor, 2 * kMostWeights> tensors;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     tensors[2 * i] = weights[i].weight;

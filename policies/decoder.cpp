@@ -111,7 +111,8 @@ PolicyFit DecoderPolicy::fit(const torch::nn::Module& model) const {
 
 void DecoderPolicy::validate_model(const models::DecoderImpl& model) const {
   if (!family_.empty() && model.spec.family != family_)
-    throw ConfigError({"model.policy", fmt::format("is {}, and the model is a {}", family_, model.spec.family),
+    throw ConfigError({"model.policy",
+                       fmt::format("the policy is {}, but the model is a {}", family_, model.spec.family),
                        "the model's own family", fmt::format("set model.policy to {}", model.spec.family)});
 }
 

@@ -51,7 +51,8 @@ std::set<kineto::ActivityType> activities() {
 void refuse_other_profiler() {
   auto& api = libkineto::api();
   if (process_profiler() || (api.isProfilerInitialized() && api.activityProfiler().isActive()))
-    throw UsageError({"profile", "another profiler records this process", "one at a time", "end that one first"});
+    throw UsageError({"profile", "another profiler records this process", "one profiler at a time",
+                      "stop the other profiler first"});
 }
 
 // Kineto takes whatever else is told of the calling thread's memory, a MemoryMeter, for a profiler of its own.
@@ -280,8 +281,9 @@ std::shared_ptr<KinetoRecording::Session> KinetoRecording::join(bool alone) {
   if (!current)
     current = begin(alone);
   else if (alone || current->alone)
-    throw UsageError({"profile", "another thread of this process is profiled, and one of the two does not wait for it",
-                      "threads that meet", "give the Profiler a barrier of all of them"});
+    throw UsageError({"profile",
+                      "another thread of this process is profiled, but the two threads have no common barrier",
+                      "threads with a common barrier", "pass the Profiler a barrier of all threads"});
   ++current->threads;
   MemoryMeter::set_secondary_reporter(process_profiler());
   return current;

@@ -83,8 +83,8 @@ void RunProfile::finish() {
   const auto& [wait, warmup, active, repeat] = config_.profile;
   before_print_();
   fmt::print(stderr,
-             "warning: profile: the run ended before its first active step: wait {} + warmup {} + 1 = {} steps, and it "
-             "had {}; raise train.steps, or lower them\n",
+             "warning: profile: the run ended before its first active step: wait {} + warmup {} + 1 = {} steps, but it "
+             "had {}; increase train.steps, or reduce the others\n",
              wait, warmup, wait + warmup + 1, step_);
 }
 

@@ -34,7 +34,7 @@ bool TensorDict::contains(const std::string& name) const { return find_entry(ent
 const torch::Tensor& TensorDict::at(const std::string& name) const {
   if (const auto found = find_entry(entries_, name); found != entries_.end()) return found->second;
   throw InputError(
-      {"tensors", "there is no entry '" + name + "' in " + describe(*this), "", "give it, or check its name"});
+      {"tensors", "there is no entry '" + name + "' in " + describe(*this), "", "add the entry, or check its name"});
 }
 
 torch::Tensor TensorDict::get(const std::string& name) const {

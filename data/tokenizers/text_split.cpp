@@ -130,7 +130,7 @@ TextSplit::TextSplit(const std::string& pattern) : pattern_(pattern) {
   if (!code_)
     throw InputError({"tokenizer's pattern " + pattern,
                       fmt::format("{} after '{}'", message_of(error), spelled.substr(0, place)),
-                      "a regular expression that PCRE2 takes", ""});
+                      "a regular expression that PCRE2 accepts", ""});
   pcre2_jit_compile(static_cast<pcre2_code*>(code_.get()), PCRE2_JIT_COMPLETE);  // where it can't, the interpreter runs
 }
 

@@ -194,7 +194,7 @@ TEST(MpiErrors, ALongWaitIsReportedAndNamesTheLateRank) {
   } else {
     EXPECT_NE(said.find("warning: " + name_of(job.rank()) + " has waited "), std::string::npos) << said;
     EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
-    EXPECT_NE(said.find("the job ends after 30 s of it (comm.timeout_seconds)"), std::string::npos) << said;
+    EXPECT_NE(said.find("the job ends when the wait reaches 30 s (comm.timeout_seconds)"), std::string::npos) << said;
   }
 }
 

@@ -48,7 +48,8 @@ TEST(TrainedPart, RefusesAnAdapterInOneLine) {
     return "accepted";
   };
   EXPECT_THAT(refusal("{path: /none}"), HasSubstr("/none/adapter_config.json"));
-  EXPECT_THAT(refusal("{r: 2, path: \"" + kAdapted + "qv/adapter\"}"), HasSubstr("lora.r: is not what"));
+  EXPECT_THAT(refusal("{r: 2, path: \"" + kAdapted + "qv/adapter\"}"),
+              HasSubstr("lora.r: the value differs from the one in"));
   EXPECT_THAT(refusal("{path: \"" + kAdapted + "experts/adapter\"}"), HasSubstr("matches nothing"));
 }
 

@@ -295,7 +295,7 @@ TEST(FullySharded, RowsThatAreAwayAreReadWithAnError) {
       return error.what();
     }
   });
-  EXPECT_NE(said.find("ask boosted.model->stage_module() for them"), std::string::npos) << said;
+  EXPECT_NE(said.find("call boosted.model->stage_module()"), std::string::npos) << said;
 }
 
 // --- What is not there yet ---

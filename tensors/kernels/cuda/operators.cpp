@@ -26,7 +26,8 @@ Element element_of(const at::Tensor& tensor, const char* what) {
     case at::kBFloat16:
       return Element::kBFloat16;
     default:
-      throw UsageError({what, "of " + dtype_name(tensor.scalar_type()) + " tensors", "a floating type", "convert it"});
+      throw UsageError({what, "the tensors have the type " + dtype_name(tensor.scalar_type()), "a floating-point type",
+                        "convert them first"});
   }
 }
 
@@ -38,7 +39,7 @@ void* stream_of(const at::Tensor& tensor) {
 
 void check(const char* error, const char* what) {
   if (error)
-    throw ResourceError({what, std::string("CUDA says: ") + error, "a kernel for this device",
+    throw ResourceError({what, std::string("CUDA reports: ") + error, "a kernel for this device",
                          "see docs/gpu.md for the devices that Gantry is built for"});
 }
 
@@ -120,8 +121,8 @@ ReducedType reduced_type_of(const at::Tensor& tensor) {
     case at::kFloat:
       return ReducedType::kFloat32;
     default:
-      throw UsageError({"reduction", "of " + dtype_name(tensor.scalar_type()) + " tensors",
-                        "a floating or integer type", "convert it first"});
+      throw UsageError({"reduction", "the tensors have the type " + dtype_name(tensor.scalar_type()),
+                        "a floating or integer type", "convert them first"});
   }
 }
 
