@@ -183,7 +183,7 @@ std::optional<long long> ConfigSection::whole_number(const std::string& key, lon
 
 void ConfigSection::number(const std::string& key, double& value, double least, double below, bool open_below) {
   const std::string expected = below == std::numeric_limits<double>::infinity()
-                                   ? fmt::format("a number {} {}", open_below ? "above" : "of at least", least)
+                                   ? fmt::format(open_below ? "a number above {}" : "a number from {}", least)
                                    : fmt::format("a number from {} to below {}", least, below);
   const auto read = plain(key, expected);
   if (!read) return;

@@ -10,17 +10,17 @@
 
 namespace gantry {
 
-// kAllGather: each rank gathers all keys and values (Llama 3, arXiv 2407.21783). kRing: keys and values are sent from
-// rank to rank, and partial results are merged by their log-sum-exp (Liu et al., arXiv 2310.01889). kUlysses: ranks
-// exchange tokens for heads before attention and back after it (Jacobs et al., arXiv 2309.14509). kUlyssesRing:
-// adjacent ranks exchange heads, and the ranks that then have the same heads form a ring (Fang and Zhao, arXiv
-// 2405.07719).
-enum class ContextMethod { kAllGather, kRing, kUlysses, kUlyssesRing };
+enum class ContextMethod {
+  kAllGather,   // each rank gathers all keys and values (Llama 3, arXiv 2407.21783)
+  kRing,        // keys and values pass from rank to rank; results merge by log-sum-exp (Liu et al., arXiv 2310.01889)
+  kUlysses,     // ranks exchange tokens for heads, and back after attention (Jacobs et al., arXiv 2309.14509)
+  kUlyssesRing  // groups of adjacent ranks exchange heads; the groups form rings (Fang and Zhao, arXiv 2405.07719)
+};
 const char* name_of(ContextMethod method);  // the name in parallel.context_method: "all_gather"
 
 struct ContextChoice {
   ContextMethod method = ContextMethod::kAllGather;
-  std::string reason;  // reason of the choice
+  std::string reason;  // why it was chosen, for messages
   int exchanging = 1;  // kUlyssesRing: number of ranks that exchange heads, more than 1 and fewer than all
   // The sharding of the sequence for this method. `causal`: tokens do not attend to later ones.
   SequenceShard cut(std::int64_t tokens, int ranks, bool causal = true) const;

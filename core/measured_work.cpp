@@ -10,7 +10,8 @@ namespace gantry {
 namespace {
 
 [[noreturn]] void refuse(const std::string& file, const std::string& what) {
-  throw ConfigError({"schedule.layers", file + " " + what, "the output directory of a run that has measured its layers",
+  throw ConfigError({"schedule.layers", file + ": " + what,
+                     "the output directory of a run that has measured its layers",
                      "train some steps with `output` set and use that directory, or use `balanced` alone"});
 }
 

@@ -1,6 +1,5 @@
-// Queries about paths. If the system cannot answer (a directory without permission, a name that is too long, a loop of
-// links), they throw an InputError that names the path; the functions of std::filesystem would throw an exception that
-// callers do not expect.
+// Queries about paths. They throw an InputError that names the path if the system cannot answer: a directory without
+// permission, a name that is too long, a loop of links. Callers do not expect the exceptions of std::filesystem.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ bool is_over(const ShardSpec& cut, const std::string& name) {
 
 AppliedShard applied(const ShardSpec& cut, std::vector<Range> ranges) { return {cut.dim, cut.row, std::move(ranges)}; }
 
-// What remains along the dim of the shard, or of its rows.
+// The extent of the dim of the shard in the local tensor, or its number of rows.
 std::int64_t extent_of(const ShardSpec& cut, const Slice& left) {
   return cut.row > 0 ? left.elements() / cut.row : left.shape.at(cut.dim);
 }

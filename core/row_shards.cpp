@@ -13,8 +13,8 @@ int place_of(const ViewShards& shards, const Coordinates& coordinates) {
   return ShardSpec{.axes = shards.axes}.rank_of(coordinates);
 }
 
-// The ranks for expert weights. They hold as many rows of experts as of all other parameters: `shard` ranks of the
-// batch axes with all their tp ranks, divided over ep.
+// The ranks for expert weights. They hold the same number of rows for experts and for other parameters: `shard` ranks
+// of the batch axes with all their tp ranks, divided over ep.
 ViewShards shards_of_experts(const Mesh& mesh, const ViewShards& dense) {
   ViewShards experts;
   for (const Axis& axis : mesh.axes(axis::View::kExpert))

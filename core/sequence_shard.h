@@ -11,7 +11,7 @@
 namespace gantry {
 
 // kContiguous: one part after the other. kZigzag: the sequence has 2 * ranks chunks, and rank r has chunk r and chunk r
-// from the end, so that ranks have equal work if tokens attend only to earlier ones (Brandon et al., arXiv 2311.09431,
+// from the end. With causal attention all ranks then have the same amount of work (Brandon et al., arXiv 2311.09431,
 // and Llama 3, arXiv 2407.21783).
 enum class SequenceLayout { kContiguous, kZigzag };
 const char* name_of(SequenceLayout layout);  // "zigzag"

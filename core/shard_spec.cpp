@@ -58,7 +58,7 @@ int ShardSpec::rank_of(const Coordinates& coordinates) const {
   for (const auto& [name, size] : axes) {
     const auto found = coordinates.find(name);
     if (found == coordinates.end())
-      throw InternalError({"a shard over " + name, "has no coordinate on this axis", "", ""});
+      throw InternalError({"a shard over " + name, "the rank has no coordinate on this axis", "", ""});
     rank = planted("cut-counts-inner-axes-first") ? found->second * size + rank : rank * size + found->second;
   }
   return rank;

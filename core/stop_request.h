@@ -10,7 +10,7 @@ bool request_stop();
 void hear_stop();
 
 bool stop_requested_here();
-bool stop_requested();  // of this or another process
+bool stop_requested();  // from this or another process
 void forget_stop();
 
 }  // namespace gantry

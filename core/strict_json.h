@@ -20,7 +20,7 @@ std::string json_fault(std::string_view text);
 // closed, and every key. Returns a fault like json_fault, or "".
 class JsonNesting {
  public:
-  std::string open();  // of an object or a list
+  std::string open();  // begin of an object or a list
   std::string key(const std::string& name);
   void close() { keys_.pop_back(); }
   std::size_t depth() const { return keys_.size(); }  // number of open objects and lists

@@ -16,7 +16,7 @@ int usable_cores();
 
 // Indices as in the system. As many as any x86 or Arm kernel supports.
 using CpuSet = std::bitset<8192>;
-CpuSet bound_cpus();  // of the calling thread
+CpuSet bound_cpus();  // cores of the calling thread
 
 // The cores of a process on a host, for the other processes of the host.
 struct CpuClaim {

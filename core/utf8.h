@@ -46,6 +46,6 @@ std::size_t utf8_count(std::string_view text);
 void append_utf8(std::string& text, char32_t character);
 
 std::u16string utf16_of(std::string_view text);  // invalid bytes become U+FFFD
-std::string utf8_of(std::u16string_view text);   // of complete characters
+std::string utf8_of(std::u16string_view text);   // complete characters
 
 }  // namespace gantry

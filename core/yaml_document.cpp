@@ -41,12 +41,12 @@ class Checker : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { check(mark, "", anchor); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    refuse(name_, mark, "an alias", "write the value out");
+    refuse(name_, mark, "aliases are not supported", "write the value out");
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     check(mark, tag, anchor);
-    if (value.find('\0') != std::string::npos) refuse(name_, mark, "a zero character", "remove it");
+    if (value.find('\0') != std::string::npos) refuse(name_, mark, "the string contains a zero character", "remove it");
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
@@ -63,11 +63,12 @@ class Checker : public YAML::EventHandler {
   void enter(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     check(mark, tag, anchor);
     if (++depth_ > kDeepestLevel)
-      refuse(name_, mark, fmt::format("nested deeper than {} levels", kDeepestLevel), "flatten it");
+      refuse(name_, mark, fmt::format("the document is nested deeper than {} levels", kDeepestLevel), "flatten it");
   }
   void check(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
-    if (anchor != 0) refuse(name_, mark, "an anchor", "write the value out where it is needed");
-    if (!tag.empty() && tag != "?" && tag != "!") refuse(name_, mark, "the tag " + tag, "remove the tag");
+    if (anchor != 0) refuse(name_, mark, "anchors are not supported", "write the value out where it is needed");
+    if (!tag.empty() && tag != "?" && tag != "!")
+      refuse(name_, mark, "the tag " + tag + " is not supported", "remove the tag");
   }
 
   std::string name_;
@@ -93,15 +94,16 @@ void check_bytes(const std::string& text, const std::string& name) {
            fmt::format("the document has {} bytes, more than {}", text.size(), kMostBytes),
            "check that the file is a configuration");
   if (const auto zero = text.find('\0'); zero != std::string::npos)
-    refuse(name, mark_at(text, zero), "a zero byte", "check that the file is a configuration");
+    refuse(name, mark_at(text, zero), "the file contains a zero byte", "check that the file is a configuration");
   if (const auto bad = valid_utf8_prefix(text); bad < text.size())
     refuse(name, mark_at(text, bad), "the text is not UTF-8", "save it as UTF-8");
   // The parser would ignore the text after it up to the end of the line.
   if (const auto percent = text.starts_with('%') ? 0 : text.find("\n%"); percent != std::string::npos)
-    refuse(name, mark_at(text, percent + (text[percent] == '\n')), "a line that begins with %", "remove the directive");
+    refuse(name, mark_at(text, percent + (text[percent] == '\n')), "lines that begin with % are not supported",
+           "remove the directive");
   const auto start = text.find_first_not_of(" \t\r\n");
   if (start != std::string::npos && text.compare(start, 2, "//") == 0)
-    refuse(name, mark_at(text, start), "a comment that begins with //", "begin comments with #");
+    refuse(name, mark_at(text, start), "comments that begin with // are not supported", "begin comments with #");
 }
 
 }  // namespace

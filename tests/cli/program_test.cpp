@@ -53,7 +53,7 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
       {"train FOLDER/train.yaml --set parallel.context=2 --set parallel.context_method=rings", 3,
        "did you mean 'ring'?"},
       {"train FOLDER/train.yaml --set parallel.context=4 --set parallel.context_method=ulysses", 3,
-       "ulysses over 4 ranks, with 2 heads over tensor 1 = 2 heads a rank"},
+       "ulysses over 4 ranks, but 2 heads over tensor 1 leave 2 heads per rank"},
       {"train FOLDER/train.yaml --set parallel.data=2 --set parallel.expert=2", 3,
        "parallel.expert: is 2, and the model has no experts"},
       {"train FOLDER/train.yaml --set parallel.data=2 --set parallel.expert=3", 3,

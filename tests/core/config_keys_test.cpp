@@ -186,7 +186,8 @@ TEST(KeysWithoutEffect, AreRefusedFromTheCommandLineToo) {
 }
 
 TEST(KeysWithoutEffect, AGroupOfItsOwnValuesIsOne) {
-  EXPECT_NE(refusal("optimizer: {groups: [{match: [a]}]}").find("optimizer.groups[0].match: is there without lr and"),
+  EXPECT_NE(refusal("optimizer: {groups: [{match: [a]}]}")
+                .find("optimizer.groups[0].match: the group has no effect, because it sets neither lr nor"),
             std::string::npos);
   EXPECT_EQ(refusal("optimizer: {groups: [{match: [a], weight_decay: 0}]}"), "");
 }
@@ -218,7 +219,7 @@ std::set<std::string> read_keys(const std::string& section) {
   } catch (const ConfigError& error) {
     said = error.what();
   }
-  const std::string before = unknown + ": is no key; expected one of ";
+  const std::string before = unknown + ": unknown key; expected one of ";
   const auto begin = said.find(before);
   if (begin == std::string::npos) return {};
   std::string list = said.substr(begin + before.size());

@@ -81,7 +81,7 @@ TEST(LoadTokenizer, FilesThatAreNoTokenizersAreNamed) {
   EXPECT_THAT(fault(scratch.write("a.model", "not a model")),
               HasSubstr("a.model: the file is not a SentencePiece model"));
   EXPECT_THAT(fault(scratch.write("b.model", "")), HasSubstr("b.model: the file has 0 bytes"));
-  EXPECT_THAT(fault(scratch.write("tokenizer.json", "{")), HasSubstr("tokenizer.json: is no JSON"));
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", "{")), HasSubstr("tokenizer.json: the text is not JSON"));
   EXPECT_THAT(fault(scratch.write("tokenizer.json", "[]")),
               HasSubstr("tokenizer.json: the value is array; expected an object"));
   EXPECT_THAT(fault(scratch.write("tokenizer.json", R"({"model": {}, "model": {}})")), HasSubstr("'model' twice"));

@@ -275,7 +275,7 @@ TEST(Trainer, RefusesPartsThatDoNotFitEachOtherAndKeysThatThePartsReplace) {
                         .lr_schedule = LrSchedule({}, 1e-3, 6)};
   });
   EXPECT_EQ(twice.exit_code, ConfigError::kExitCode);
-  EXPECT_THAT(twice.line, HasSubstr("data, lr_schedule: is set, and nothing in this program does what it says"));
+  EXPECT_THAT(twice.line, HasSubstr("data, lr_schedule: the configuration sets this, but the program does not use it"));
 }
 
 TEST(PlainLoop, RefusesKeysThatNothingHonoursAndTakesThoseThatItSaysItHonours) {
