@@ -126,7 +126,7 @@ RankRecord RankRecorder::snapshot() const {
   RankRecord record;
   record.identity = identity_;
   std::vector<Entry> ring;
-  ring.reserve(ring_.size());  // its size never changes
+  ring.reserve(ring_.size());  // the size is constant
   std::uint64_t posted = 0;
   {
     const std::lock_guard lock(mutex_);
