@@ -182,9 +182,10 @@ std::optional<long long> ConfigSection::whole_number(const std::string& key, lon
 }
 
 void ConfigSection::number(const std::string& key, double& value, double least, double below, bool open_below) {
-  const std::string expected = below == std::numeric_limits<double>::infinity()
-                                   ? fmt::format(open_below ? "a number above {}" : "a number from {}", least)
-                                   : fmt::format("a number from {} to below {}", least, below);
+  const std::string expected =
+      below == std::numeric_limits<double>::infinity()
+          ? (open_below ? fmt::format("a number above {}", least) : fmt::format("a number from {}", least))
+          : fmt::format("a number from {} to below {}", least, below);
   const auto read = plain(key, expected);
   if (!read) return;
   const auto parsed = parse_number(*read);
