@@ -169,7 +169,7 @@ TEST(ConfigText, ShowsWhoHasWhichTokens) {
   const Outcome run = show(shared);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   for (const char* part :
-       {"sequences of 16 tokens over 2 ranks, by all_gather (2 ranks do not divide the 8 heads and 1 key heads of a "
+       {"sequences of 16 tokens over 2 ranks, by all_gather (2 ranks do not divide the 8 heads and 1 KV heads of a "
         "rank, and 16 tokens over 2 ranks are fewer than 256 each), contiguous:",
         "cp 0: tokens 0 to 7 (8)", "cp 1: tokens 8 to 15 (8)",
         "bytes that a rank sends for a layer's forward of a sample: all_gather 512, ring 512, ulysses 2304",

@@ -64,9 +64,10 @@ TEST_F(MeasuredWork, DecidesTheStages) {
 TEST_F(MeasuredWork, RefusesWhatIsNone) {
   EXPECT_NE(refused("{}").find("the report has no entry layer_times"), std::string::npos);
   EXPECT_NE(refused("[1").find("the file is not a JSON object"), std::string::npos);
-  EXPECT_NE(refused(R"({"layer_times": {"layers": 3}})").find("has no layer_times"), std::string::npos);
-  EXPECT_NE(refused(R"({"layer_times": {"layers": [1, -1]}})").find("layer_times of -1"), std::string::npos);
-  EXPECT_NE(refused(R"({"layer_times": {"layers": [1], "last": "x"}})").find("layer_times of \"x\""),
+  EXPECT_NE(refused(R"({"layer_times": {"layers": 3}})").find("the report has no entry layer_times"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"layer_times": {"layers": [1, -1]}})").find("layer_times has the value -1"), std::string::npos);
+  EXPECT_NE(refused(R"({"layer_times": {"layers": [1], "last": "x"}})").find("layer_times has the value \"x\""),
             std::string::npos);
   EXPECT_THROW(read_measured_work(folder_ + "/nowhere"), ConfigError);
 }

@@ -244,7 +244,7 @@ TEST(ContextChoice, WhatCannotExchangeHeadsIsRefused) {
     return std::string("nothing");
   };
   EXPECT_NE(refusal(8, 3, {6, 6}).find("3 ranks exchange heads, of 8 that share sequences"), std::string::npos);
-  EXPECT_NE(refusal(8, 4, {3, 1}).find("3 heads over tensor 1 = 3 heads a rank"), std::string::npos);
+  EXPECT_NE(refusal(8, 4, {3, 1}).find("3 heads over tensor 1 leave 3 heads per rank"), std::string::npos);
 }
 
 TEST(ContextChoice, ElementsALayer) {

@@ -30,7 +30,7 @@ TEST(StrictJson, FaultsAreNamed) {
       {std::string(100'000, '['), "is nested deeper than 64"},
       {R"({"a": 1, "a": 2})", "the key 'a' appears twice"},
       {R"([{"b": {"c": 1, "\u0063": 2}}])", "the key 'c' appears twice"},
-      {"{\"" + long_key + "\": 1, \"" + long_key + "\": 2}", "has the key '" + long_key.substr(0, 100) + "' twice"},
+      {"{\"" + long_key + "\": 1, \"" + long_key + "\": 2}", "the key '" + long_key.substr(0, 100) + "' appears twice"},
   };
   for (const auto& [text, fault] : cases) {
     const std::string found = json_fault(text);

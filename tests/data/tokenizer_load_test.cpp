@@ -84,7 +84,8 @@ TEST(LoadTokenizer, FilesThatAreNoTokenizersAreNamed) {
   EXPECT_THAT(fault(scratch.write("tokenizer.json", "{")), HasSubstr("tokenizer.json: the text is not JSON"));
   EXPECT_THAT(fault(scratch.write("tokenizer.json", "[]")),
               HasSubstr("tokenizer.json: the value is array; expected an object"));
-  EXPECT_THAT(fault(scratch.write("tokenizer.json", R"({"model": {}, "model": {}})")), HasSubstr("'model' twice"));
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", R"({"model": {}, "model": {}})")),
+              HasSubstr("'model' appears twice"));
   const std::string deep(100'000, '[');
   EXPECT_THAT(fault(scratch.write("tokenizer.json", deep)), HasSubstr("is nested deeper than 64"));
   EXPECT_THAT(fault(scratch.write("vocab.json", R"({"a": 0})")), HasSubstr("merges.txt: "));
