@@ -3,7 +3,7 @@
 
 namespace gantry::planner {
 
-// Masters stand beside values of 16 bits; AdamW keeps two means, the others one (docs/data_parallelism.md).
+// Masters stand beside values of 16 bits; AdamW keeps two means, the others one (docs/layouts.md).
 Program gantry_program(const std::string& precision, const std::string& optimizer) {
   const double value = value_bytes(precision), wide = value == 8 ? 8 : 4;
   const double means = optimizer == "adamw" ? 2 : 1;

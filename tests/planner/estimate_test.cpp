@@ -50,7 +50,7 @@ TEST(Estimates, PartsAddUpToTheStep) {
   }
 }
 
-// docs/data_parallelism.md's formulas of P parameters.
+// docs/layouts.md's formulas of P parameters.
 TEST(Estimates, StatesByZero) {
   const double parameters = models::parameter_count(small_llama().model);  // which no axis cuts
   const double expected[] = {18, 6 + 12.0 / 4, 2 + 16.0 / 4, 16.0 / 4};
