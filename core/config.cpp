@@ -45,8 +45,8 @@ void read_model(ConfigSection& root, ConfigFaults& faults, ModelConfig& model) {
   } else if (keys.IsDefined()) {
     model.config_json = yaml_to_json(keys, "model.config", faults).dump();
   }
-  const bool is_the_programs = node.IsMap() && node.size() == 0;
-  if (model.policy.empty() && model.path.empty() && !is_the_programs && faults.lines.size() == faults_before)
+  const bool is_from_program = node.IsMap() && node.size() == 0;
+  if (model.policy.empty() && model.path.empty() && !is_from_program && faults.lines.size() == faults_before)
     root.fault("model", "neither policy nor path is set",
                "model: {policy: gpt2, config: {...}} or model: {path: DIRECTORY}");
   section.finish();

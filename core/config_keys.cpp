@@ -307,7 +307,7 @@ std::vector<ConfigKey> make_keys() {
 
       {"optimizer.name", "adamw", "optimizer: `adamw`, `sgd`, `lion` or `muon`"},
       {"optimizer.lr", "3e-4", "base learning rate, which `lr_schedule` scales"},
-      {"optimizer.betas", "[0.9, 0.999]", "decay rates of the optimizer's two running averages", &kBetas},
+      {"optimizer.betas", "[0.9, 0.999]", "decay rates beta1 and beta2 of the optimizer's running averages", &kBetas},
       {"optimizer.eps", "1e-8", "constant in the denominator of Adam's update, for numerical stability", &kAdamW},
       {"optimizer.weight_decay", "0.01",
        "weight decay of all parameters, except those that match `no_decay` or an entry of `groups` with a value of its "
@@ -350,7 +350,7 @@ std::vector<ConfigKey> make_keys() {
        "maximum number of batches per evaluation, of `data.batch_size` samples each; 0: the full evaluation set",
        &kEvaluating},
       {"evaluation.choices", "",
-       "file of multiple-choice questions, which are scored by the likelihood of each choice "
+       "JSON Lines file of multiple-choice questions, which are scored by the likelihood of each choice "
        "([docs/evaluation.md](evaluation.md#multiple-choice-questions))",
        &kEvaluating},
       {"evaluation.prompts", "[]",
@@ -423,8 +423,10 @@ std::vector<ConfigKey> make_keys() {
       {"profile.repeat", "1", "number of cycles; 0: until the end of the run"},
 
       {"comm.backend", "auto",
-       "communication backend: `auto`, `local`, `mpi`, `nccl` ([docs/gpu.md](gpu.md#choose-the-backend)) or `ipc` "
-       "([one device for all ranks](gpu.md#ranks-that-share-a-device))"},
+       "communication backend ([docs/gpu.md](gpu.md#choose-the-backend)). `local`: threads of one process, on the CPU. "
+       "`mpi`: MPI processes, on the CPU. `nccl`: one GPU per rank. `ipc`: MPI processes of one host that share a GPU "
+       "([docs/gpu.md](gpu.md#ranks-that-share-a-device)). auto: `nccl` with CUDA devices, else `mpi` under a "
+       "launcher, else `local`"},
       {"comm.timeout_seconds", "60",
        "maximum time in seconds that a rank waits for other ranks; a longer wait ends the job (exit code 7)"},
       {"comm.threads_per_rank", "auto",

@@ -33,7 +33,7 @@ bool ConfigFaults::is_overridden(const std::string& path) const {
 void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const std::string& what,
                        const std::string& expected, const std::string& remedy) {
   if (lines.size() == kMostLines) {
-    ++unsaid;
+    ++further;
     return;
   }
   const std::string key = shortened(path);
@@ -44,7 +44,7 @@ void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const st
 }
 
 std::string ConfigFaults::joined() const {
-  return fmt::format("{}{}", fmt::join(lines, "; "), unsaid > 0 ? fmt::format("; and {} more faults", unsaid) : "");
+  return fmt::format("{}{}", fmt::join(lines, "; "), further > 0 ? fmt::format("; and {} more faults", further) : "");
 }
 
 void visit_keys(const YAML::Node& mapping, const std::string& path, ConfigFaults& faults,

@@ -16,7 +16,7 @@ struct ConfigFaults {
   std::string file;
   std::set<std::string> overridden;  // paths that --set has set
   std::vector<std::string> lines;    // limited to a number that a user would read
-  std::size_t unsaid = 0;            // number of faults beyond the limit
+  std::size_t further = 0;           // number of faults beyond the limit
 
   bool is_overridden(const std::string& path) const;  // whether --set has set it, or a section that contains it
   void add(const std::string& path, const YAML::Mark& mark, const std::string& what, const std::string& expected,

@@ -50,7 +50,7 @@ void read_numbers(ConfigSection& section, const std::string& key, std::size_t co
                   ascends ? "two numbers such as [0.08, 1]" : "one number for each colour, such as [0.5, 0.5, 0.5]");
 }
 
-void read_pictures(ConfigSection& section, ImageConfig& pictures) {
+void read_images(ConfigSection& section, ImageConfig& pictures) {
   int size = 0, resize = -1;
   if (section.integer("image_size", size, 1, 1 << 14); size > 0) pictures.image_size = size;
   if (section.integer("resize", resize, 0, 1 << 14); resize >= 0) pictures.resize = resize;
@@ -80,7 +80,7 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.flag("document_mask", data.document_mask);
   section.integer("batch_size", data.batch_size, 1, 1 << 24);
   section.flag("shuffle", data.shuffle);
-  read_pictures(section, data.pictures);
+  read_images(section, data.pictures);
   if (!section.has("format"))
     section.fault("format", "the key is missing", "text, tokens, megatron, jsonl, squad, tensors or images");
   if (!section.has("path") && !section.has("sources"))
@@ -202,8 +202,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
           "remove checkpoint.load; to start from an adapter, export it with gantry checkpoint export and set "
           "lora.path");
     if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty())
-      checkpoint.fault("resume", "the value auto needs checkpoint.path", "checkpoint.path",
-                       "set checkpoint.path");
+      checkpoint.fault("resume", "the value auto needs checkpoint.path", "checkpoint.path", "set checkpoint.path");
     checkpoint.flag("allow_changes", config.checkpoint.allow_changes);
     checkpoint.finish();
   }

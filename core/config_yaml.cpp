@@ -133,7 +133,7 @@ std::string numbers_text(const std::vector<double>& numbers) {
   return numbers.empty() ? "" : fmt::format("[{}]", fmt::join(numbers, ", "));
 }
 
-Values picture_values(const ImageConfig& pictures) {
+Values image_values(const ImageConfig& pictures) {
   return {
       {"data.image_size", text_of(pictures.image_size)},      {"data.resize", text_of(pictures.resize)},
       {"data.interpolation", pictures.interpolation},         {"data.mean", numbers_text(pictures.mean)},
@@ -255,11 +255,11 @@ std::string as_yaml(const Values& values, const Config& config) {
 
 std::string Config::to_yaml() const {
   Values values = layout_values(*this);
-  for (auto&& more : {lora_values(lora), data_values(*this), picture_values(data.pictures), training_values(*this),
-                      run_values(*this)})
+  for (auto&& more :
+       {lora_values(lora), data_values(*this), image_values(data.pictures), training_values(*this), run_values(*this)})
     values.insert(more.begin(), more.end());
-  const bool is_the_programs = model.policy.empty() && model.path.empty() && model.config_json.empty();
-  return (is_the_programs ? "model: {}\n" : "") + as_yaml(values, *this);
+  const bool is_from_program = model.policy.empty() && model.path.empty() && model.config_json.empty();
+  return (is_from_program ? "model: {}\n" : "") + as_yaml(values, *this);
 }
 
 std::string Config::to_json() const {

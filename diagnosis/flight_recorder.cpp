@@ -27,7 +27,7 @@ namespace gantry::recorder {
 namespace {
 
 constexpr int kPollMilliseconds = 100;
-constexpr std::int64_t kStoodStill = 1'000'000'000;  // nanoseconds between two checks
+constexpr std::int64_t kSuspended = 1'000'000'000;  // nanoseconds between two checks
 constexpr std::chrono::seconds kMostWriting{5};
 constexpr const char* kNamelessJob = "job";  // the launcher does not name the job
 constexpr char kSignalled = 's', kJobChanged = 'j';
@@ -89,7 +89,7 @@ class Service {
     if (settings.entries == 0) return false;
     active_ = true;
     settings_ = settings;
-    looked_ns_ = 0;
+    checked_ns_ = 0;
     shown_folder_ = settings.folder;
     settings_.folder = std::filesystem::absolute(settings.folder).string();
     job_ = job_name(settings.several_processes);
@@ -124,7 +124,7 @@ class Service {
     {
       const std::lock_guard lock(mutex_);
       if (ranks_.empty()) return false;
-      note_stop();
+      note_suspension();
       if (failure && !failed_) failed_ = true, reason_ = reason;
       ranks = ranks_;
       folder = settings_.folder;
@@ -223,7 +223,7 @@ class Service {
       }
       pollfd ready{pipe, POLLIN, 0};
       ::poll(&ready, 1, wait);
-      look();
+      check();
       char bytes[64];
       bool signalled = false;
       for (ssize_t n = 0; (n = ::read(pipe, bytes, sizeof(bytes))) > 0;)
@@ -232,21 +232,21 @@ class Service {
         write(false, "SIGUSR2", /*ask_others=*/true);
       else if (was_requested())
         write(false, "a request of another rank", /*ask_others=*/false);
-      look();
+      check();
     }
   }
 
   // The thread checks every tenth of a second: if a check is late, the process was suspended. In a job of one process
   // it sleeps without checks, so that suspensions are not detected.
-  void look() {
+  void check() {
     const std::lock_guard lock(mutex_);
-    note_stop();
-    looked_ns_ = settings_.several_processes ? monotonic_ns() : 0;
+    note_suspension();
+    checked_ns_ = settings_.several_processes ? monotonic_ns() : 0;
   }
-  void note_stop() {  // under mutex_
+  void note_suspension() {  // under mutex_
     const std::int64_t now = monotonic_ns();
-    if (looked_ns_ == 0 || now - looked_ns_ < kStoodStill) return;
-    for (const auto& rank : ranks_) rank->stood_still(looked_ns_, now);
+    if (checked_ns_ == 0 || now - checked_ns_ < kSuspended) return;
+    for (const auto& rank : ranks_) rank->was_suspended(checked_ns_, now);
   }
 
   // Returns 0 if the file does not exist.
@@ -284,7 +284,7 @@ class Service {
   JobSettings settings_;
   std::string shown_folder_;  // as configured
   std::string job_, request_;
-  std::int64_t request_seen_ = 0, looked_ns_ = 0;
+  std::int64_t request_seen_ = 0, checked_ns_ = 0;
   std::vector<std::shared_ptr<RankRecorder>> ranks_;
   bool failed_ = false, of_waiting_ = false, hinted_ = false;
   std::string reason_, failure_of_writing_;

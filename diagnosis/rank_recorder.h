@@ -34,7 +34,7 @@ class RankRecorder final : public OperationObserver {
   // Called when the rank's program ends; `error` is empty if it ended normally.
   void ended(const std::string& error);
 
-  void stood_still(std::int64_t from_ns, std::int64_t until_ns);
+  void was_suspended(std::int64_t from_ns, std::int64_t until_ns);
 
   // A copy of the current state.
   RankRecord snapshot() const;

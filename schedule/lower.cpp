@@ -56,7 +56,7 @@ class Lowering {
         to_try_.pop_back();
         advance(rank);
       }
-    } while (resolve_circle());
+    } while (resolve_cycle());
     return std::move(result_);
   }
 
@@ -72,7 +72,7 @@ class Lowering {
   void skip_received(int rank);
   void advance(int rank);
   void transfer(const Action& send, int sender, int receiver);
-  bool resolve_circle();
+  bool resolve_cycle();
   int earliest_blocked_send(int blocked_rank) const;
 
   std::vector<int> rank_of_stage_;
@@ -120,7 +120,7 @@ void Lowering::transfer(const Action& send, int sender, int receiver) {
 }
 
 // True if some rank was blocked and a rank of its cycle can continue now; false if all have finished.
-bool Lowering::resolve_circle() {
+bool Lowering::resolve_cycle() {
   for (int rank = 0; rank < result_.ranks(); ++rank) {
     if (finished(rank)) continue;
     const int sender = earliest_blocked_send(rank);
