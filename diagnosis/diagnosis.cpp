@@ -10,9 +10,9 @@
 namespace gantry::recorder {
 namespace {
 
-constexpr std::size_t kMostLinks = 4;   // of a chain that is told whole
-constexpr std::size_t kMostNotes = 5;   // of one kind
-constexpr double kDeadlineShare = 0.9;  // of the timeout, since whoever watches looks from time to time
+constexpr std::size_t kMostLinks = 4;   // links of a chain that are listed
+constexpr std::size_t kMostNotes = 5;   // further remarks of one kind that are listed
+constexpr double kDeadlineShare = 0.9;  // share of the timeout, because a monitor checks only from time to time
 
 class Examiner {
  public:
@@ -64,7 +64,7 @@ class Examiner {
   }
 
   bool is_stuck(const Chain& chain) const {
-    // What all were in when the job failed was cut off by that, unless its own deadline was over.
+    // The failure of the job ended all other operations in progress, except those whose own deadline was over.
     if (chain.back().awaited.cause == Cause::kWithin && job_failed()) {
       const Blocked& last = *chain.back().blocked;
       return last.seconds >= kDeadlineShare * waits_.record(last.rank)->identity.timeout_seconds;

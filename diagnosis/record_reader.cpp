@@ -20,7 +20,7 @@ constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::size_t kMostDims = 64;
 constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 30;
 
-// Takes a document apart, and refuses it at the first thing that is not as it should be.
+// Reads the parts of a document, and rejects it at the first invalid value.
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}
@@ -83,7 +83,7 @@ class Reader {
   }
   std::string string(const Json& object, const char* key) const {
     if (!member(object, key).is_string()) refuse(fmt::format("'{}' is not a string", key));
-    // Shown on terminals.
+    // Made safe for terminals.
     return format_error({object[key].get<std::string>(), "", "", ""});
   }
   const Json& list(const Json& object, const char* key) const {

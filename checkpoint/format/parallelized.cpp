@@ -66,7 +66,7 @@ json metadata_in(const StoredFile& file) {
   const auto found = metadata.find(kKey);
   if (found == metadata.end()) refuse_files(file.path(), fmt::format("there is no '{}' in its metadata", kKey));
   if (const std::string fault = json_fault(found->second); !fault.empty())
-    refuse_files(file.path(), std::string(kKey) + " " + fault);
+    refuse_files(file.path(), std::string(kKey) + ": " + fault);
   return json::parse(found->second);
 }
 

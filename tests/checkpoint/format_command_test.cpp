@@ -49,7 +49,7 @@ TEST(CheckpointCommand, AFolderThatCannotBeReadIsAnErrorOfItsInput) {
   for (const char* command : {"inspect ", "verify "}) {
     const Outcome loop = checkpoint(command + (scratch / "loop"));
     EXPECT_EQ(loop.exit_code, 4) << loop.err;
-    EXPECT_THAT(loop.err, HasSubstr("can't be read: Too many levels of symbolic links"));
+    EXPECT_THAT(loop.err, HasSubstr("cannot be read: Too many levels of symbolic links"));
   }
 }
 

@@ -192,7 +192,7 @@ TEST(Commit, AnOlderStepThatCannotBeRemovedIsWarnedOfAndTriedAgain) {
   EXPECT_EQ(save_next(4), scratch / "c/step-000004");
   const auto warnings = folder.take_warnings();
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find("can't be removed: Device or resource busy; "), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("cannot be removed: Device or resource busy; "), std::string::npos) << warnings[0];
   save_next(6);
   EXPECT_TRUE(folder.take_warnings().empty()) << "once a folder";
   EXPECT_EQ(names_in(scratch / "c"),

@@ -61,7 +61,7 @@ TEST(FormatHeader, HostileOnesAreRefused) {
       {with_header(
            R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
            4),
-       "the key 'a' twice"},
+       "the key 'a' appears twice"},
       {with_header(R"({"__metadata__":{"x":1}})", 0), "not a string"},
       {with_header(R"({"__metadata__":[]})", 0), "not an object"},
       {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8.0]}})", 8), "not two counts"},
@@ -73,7 +73,8 @@ TEST(FormatHeader, HostileOnesAreRefused) {
       {with_header(R"({"a":{"dtype":"f32","shape":[2],"data_offsets":[0,8]}})", 8), "unknown dtype \"f32\""},
       {with_header(R"({"a":{"dtype":null,"shape":[2],"data_offsets":[0,8]}})", 8), "unknown dtype null"},
       {with_header(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}})", 2), "does not fill whole bytes"},
-      {with_header(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8), "'dtype' twice"},
+      {with_header(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8),
+       "'dtype' appears twice"},
       {with_header(R"({"a":null})", 0), "does not have exactly dtype"},
       {with_header(R"([])", 0), "does not begin with '{'"},
       {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}} x)", 8), "no JSON"},

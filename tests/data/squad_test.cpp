@@ -77,14 +77,14 @@ TEST_F(File, Version1HasNoImpossibleAndUnansweredQuestionsAreKept) {
 
 TEST_F(File, BadFilesAreRefusedWithTheirPlace) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "is no JSON"},
-      {"{\"data\": [", "is no JSON"},
-      {"{\"data\": \"\xff\"}", "is no JSON"},
+      {"", "the text is not JSON"},
+      {"{\"data\": [", "the text is not JSON"},
+      {"{\"data\": \"\xff\"}", "the text is not JSON"},
       {"[]", ".json: the value is of type array; expected an object"},
       {"{}", ".json: the key 'data' is missing"},
       {R"({"data": {}})", ".json: data: the value is of type object; expected a list"},
       {R"({"data": []})", ".json: data: there are no questions"},
-      {R"({"data": [], "data": []})", "has the key 'data' twice"},
+      {R"({"data": [], "data": []})", "the key 'data' appears twice"},
       {R"({"data": [{"paragraphs": [3]}]})", ".json: data[0].paragraphs[0]: the value is of type number"},
       {R"({"data": [{"paragraphs": [{"qas": []}]}]})", "data[0].paragraphs[0]: the key 'context' is missing"},
       {R"({"data": [{"paragraphs": [{"context": null, "qas": []}]}]})",
@@ -111,9 +111,9 @@ TEST_F(File, BadFilesAreRefusedWithTheirPlace) {
       {std::string(100000, '['), ".json: the value is of type array"},
       {R"({"x": )" + std::string(100000, '['), "is nested deeper than 64"},
       {R"({"data": [)" + std::string(100000, '['), "is nested deeper than 64"},
-      {with_questions(R"({"id": "q", "id": "q", "question": "?", "answers": []})"), "has the key 'id' twice"},
-      {R"({"data": [{"x": {"y": 1, "y": 2}}]})", "has the key 'y' twice"},
-      {with_answer("").substr(0, 60), "is no JSON"},
+      {with_questions(R"({"id": "q", "id": "q", "question": "?", "answers": []})"), "the key 'id' appears twice"},
+      {R"({"data": [{"x": {"y": 1, "y": 2}}]})", "the key 'y' appears twice"},
+      {with_answer("").substr(0, 60), "the text is not JSON"},
       {R"({"data": [true]})", ".json: data[0]: the value is of type boolean; expected an object"},
   };
   for (const auto& [bytes, want] : cases) EXPECT_THAT(fault(bytes), HasSubstr(want)) << bytes.substr(0, 200);

@@ -81,10 +81,11 @@ TEST(LoadTokenizer, FilesThatAreNoTokenizersAreNamed) {
   EXPECT_THAT(fault(scratch.write("a.model", "not a model")),
               HasSubstr("a.model: the file is not a SentencePiece model"));
   EXPECT_THAT(fault(scratch.write("b.model", "")), HasSubstr("b.model: the file has 0 bytes"));
-  EXPECT_THAT(fault(scratch.write("tokenizer.json", "{")), HasSubstr("tokenizer.json: is no JSON"));
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", "{")), HasSubstr("tokenizer.json: the text is not JSON"));
   EXPECT_THAT(fault(scratch.write("tokenizer.json", "[]")),
               HasSubstr("tokenizer.json: the value is array; expected an object"));
-  EXPECT_THAT(fault(scratch.write("tokenizer.json", R"({"model": {}, "model": {}})")), HasSubstr("'model' twice"));
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", R"({"model": {}, "model": {}})")),
+              HasSubstr("'model' appears twice"));
   const std::string deep(100'000, '[');
   EXPECT_THAT(fault(scratch.write("tokenizer.json", deep)), HasSubstr("is nested deeper than 64"));
   EXPECT_THAT(fault(scratch.write("vocab.json", R"({"a": 0})")), HasSubstr("merges.txt: "));

@@ -161,7 +161,7 @@ TEST_F(Folder, BadFilesAreNamed) {
   EXPECT_THAT(fault(), HasSubstr("vocab.txt:6: the token is not valid UTF-8"));
   write("vocab.txt", kSpecial);
   write("tokenizer_config.json", "[");
-  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json: is no JSON at byte"));
+  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json: the text is not JSON at byte"));
   write("tokenizer_config.json", R"({"do_lower_case": "yes"})");
   EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json.do_lower_case: the value is \"yes\"; expected true or false"));
   write("tokenizer_config.json", R"({"cls_token": 3})");
@@ -179,7 +179,7 @@ TEST_F(Folder, BadFilesAreNamed) {
       {R"({"2": {"content": "[CLS]", "lstrip": true}})",
        "added_tokens_decoder.2.lstrip: the value is true; expected false"},
       {R"([])", "added_tokens_decoder: the value is array; expected an object"},
-      {R"({}, "added_tokens_decoder": {})", "has the key 'added_tokens_decoder' twice"},
+      {R"({}, "added_tokens_decoder": {})", "the key 'added_tokens_decoder' appears twice"},
   };
   for (const auto& [value, said] : added) {
     write("tokenizer_config.json", std::string(R"({"added_tokens_decoder": )") + value + "}");

@@ -305,7 +305,7 @@ TEST(DeviceGraphs, WhatCannotBeRecordedIsRefused) {
               HasSubstr("has dropout 0.5, but a captured CUDA graph would repeat the same mask in every step"));
   config = graph_config(one, true);
   config.parallel.tensor = 2;
-  EXPECT_THAT(refusal_of(config), HasSubstr("parallel.tensor: is 2, whose messages lie within a stage's work"));
+  EXPECT_THAT(refusal_of(config), HasSubstr("parallel.tensor: the value 2 needs communication within a stage"));
   config = graph_config({.policy = "mixtral", .run = {.experts = 4}}, true);
   EXPECT_THAT(refusal_of(config), HasSubstr("the host reads the number of tokens per expert"));
   config = graph_config(one, true);

@@ -164,7 +164,7 @@ TEST(RecordFolder, RefusesWhatIsNone) {
     const ScratchFolder scratch;
     EXPECT_THAT(folder_refusal(scratch), HasSubstr("there is no file rank-*.json"));
     scratch.write("rank-00000.json", "");
-    EXPECT_THAT(folder_refusal(scratch), HasSubstr("rank-00000.json: is no JSON"));
+    EXPECT_THAT(folder_refusal(scratch), HasSubstr("rank-00000.json: the text is not JSON"));
   }
   {
     const ScratchFolder scratch;

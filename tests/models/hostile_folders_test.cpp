@@ -198,7 +198,7 @@ TEST(HostileFolders, OfShardsAndTheirIndex) {
         scratch.write(std::string("m/") + kIndexOfShards, text);
         index = nullptr;
       },
-      "'shared.weight' twice");
+      "'shared.weight' appears twice");
   refused(
       [](const auto& scratch, json&, const std::string& shard) {
         const std::string bytes = read_file(scratch / "m/" + shard);

@@ -55,7 +55,7 @@ TEST(Clusters, OperationsMayHaveRatesOfTheirOwn) {
 TEST(Clusters, FaultsAreNamedAllAtOnce) {
   EXPECT_THAT(refusal_of("{}"), HasSubstr("device.memory_gib: is missing"));
   EXPECT_THAT(refusal_of("{}"), HasSubstr("within.gb_per_second: is missing"));
-  EXPECT_THAT(refusal_of(std::string(kSmall) + "step_s: 1\n"), HasSubstr("c.yaml:6:1: step_s: is no key"));
+  EXPECT_THAT(refusal_of(std::string(kSmall) + "step_s: 1\n"), HasSubstr("c.yaml:6:1: step_s: unknown key"));
   EXPECT_THAT(refusal_of("device: {memory_efficiency: 1.2}"),
               HasSubstr("is 1.2; expected a share of the peak, at most 1"));
   EXPECT_THROW(load_cluster("a100_80"), ConfigError);
