@@ -79,7 +79,7 @@ TEST(Acceptance, D6APolicyOnANestedModuleIsRefused) {
   const auto model = build();
   EXPECT_NE(thrown_by<ConfigError>([&] {
               shard_model(model->named_modules()["h.0"], std::make_shared<DecoderPolicy>(), {});
-            }).find("DecoderPolicy: is not a policy for a model of class"),
+            }).find("DecoderPolicy: the policy does not support models of class"),
             std::string::npos);
 }
 
