@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gantry/planner/cluster.h"
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
 
 namespace gantry::planner {
