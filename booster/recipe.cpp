@@ -98,7 +98,7 @@ SampleSource images_of(const Config& config, const DataConfig& data, const std::
                      channels = model_json(config).value("num_channels", std::int64_t{kColours});
   if (channels != kColours)
     throw ConfigError({"data.format", fmt::format("images with a model of {} channels", channels), "3",
-                       "prepare the pictures yourself: docs/data.md, \"Tensors\""});
+                       "prepare the pictures yourself: docs/data_labelled.md, \"Tensors\""});
   return image_source(data,
                       {.settings = image_settings_of(config.data, config.model.path, static_cast<int>(size)),
                        .trains = key != "evaluation.path",
@@ -125,7 +125,7 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
                        task == "pairs"    ? "tensors, or jsonl where the encoder reads tokens"
                        : task == "images" ? "images or tensors"
                                           : "tensors",
-                       "write the samples' entries into a safetensors file: docs/data.md, \"Tensors\""});
+                       "write the samples' entries into a safetensors file: docs/data_labelled.md, \"Tensors\""});
   if (data.target_length > 0)
     throw ConfigError({"data.target_length",
                        fmt::format("{} with a model that is trained on {}", data.target_length, task),

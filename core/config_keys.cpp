@@ -162,7 +162,7 @@ std::vector<ConfigKey> make_keys() {
        "activations between tensor-parallel layers are split along the sequence"},
       {"parallel.tensor_overlap", "1",
        "in so many pieces of rows linear layers that are split over tp send what they gather and sum: on devices one "
-       "travels while the next is computed ([docs/layouts.md](layouts.md#tensor-parallel-messages-behind-products))",
+       "travels while the next is computed ([docs/layouts.md](layouts.md#overlap-of-tensor-parallel-communication))",
        &kTensorRanks},
       {"parallel.zero", "0",
        "1: the optimizer's state is partitioned over dp; 2: gradients too; 3: and parameters "
@@ -233,7 +233,7 @@ std::vector<ConfigKey> make_keys() {
       {"data.chat_template", "that of the tokenizer's folder",
        "how `messages` are written, by name: `chatml`, `gemma`, `gemma3`, `llama2`, `llama3`, `mistral`, `phi3` or "
        "`zephyr` "
-       "([docs/data.md](data.md#chats))",
+       "([docs/fine_tuning.md](fine_tuning.md#chats))",
        &kLines},
       {"data.loss_on", "completions", "of prompts and messages: `completions` (what the assistant says), or `all`",
        &kLines},
@@ -253,8 +253,8 @@ std::vector<ConfigKey> make_keys() {
       {"data.batch_size", "32", "samples of a step, over all replicas"},
       {"data.shuffle", "true", "each pass through the data has an order of its own"},
       {"data.prefetch", "2", "batches that a thread prepares ahead; 0: none"},
-      {"data.image_size", "the model's", "pixels of a side of what the model reads ([docs/data.md](data.md#pictures))",
-       &kPictures},
+      {"data.image_size", "the model's",
+       "pixels of a side of what the model reads ([docs/data_labelled.md](data_labelled.md#images))", &kPictures},
       {"data.resize", "the processor's",
        "what is evaluated has so many pixels on its shorter side before its centre is cut out; 0: all of it is resized",
        &kPictures},
@@ -300,7 +300,8 @@ std::vector<ConfigKey> make_keys() {
       {"evaluation.every", "0", "steps between evaluations; the last step has one in any case", &kEvaluating},
       {"evaluation.batches", "0", "at most so many of `data.batch_size`; 0: every sample once", &kEvaluating},
       {"evaluation.choices", "",
-       "a file of questions with choices, which are scored by their likelihood ([docs/data.md](data.md#choices))",
+       "a file of questions with choices, which are scored by their likelihood "
+       "([docs/evaluation.md](evaluation.md#multiple-choice-questions))",
        &kEvaluating},
       {"evaluation.prompts", "[]", "texts that each evaluation continues by the likeliest tokens", &kEvaluating},
       {"evaluation.prompt_tokens", "32", "the most tokens that a prompt is continued by", &kPrompting},
@@ -331,7 +332,7 @@ std::vector<ConfigKey> make_keys() {
        "([docs/layouts.md](layouts.md#memory))"},
       {"train.device_graphs", "false",
        "a stage's forward and backward are recorded on the device (CUDA graphs) and replayed, so that the host need "
-       "not put each kernel there ([docs/gpu.md](gpu.md#recorded-stages))",
+       "not put each kernel there ([docs/gpu.md](gpu.md#cuda-graphs))",
        &kDevices},
       {"train.freeze", "[]", "patterns of the names of parameters that are not trained; `*` is any text"},
 
@@ -355,25 +356,26 @@ std::vector<ConfigKey> make_keys() {
        &kResuming},
 
       {"output", "",
-       "a folder for metrics.jsonl, config.yaml as resolved, the report and traces ([docs/reports.md](reports.md)), "
+       "a folder for metrics.jsonl, config.yaml as resolved, the report and traces "
+       "([docs/monitoring.md](monitoring.md)), "
        "and "
        "`recorder/`"},
 
       {"profile.wait", "0",
-       "steps that pass before each cycle of those watched in detail ([docs/reports.md](reports.md))"},
+       "steps that pass before each cycle of those watched in detail ([docs/monitoring.md](monitoring.md))"},
       {"profile.warmup", "0", "steps that are watched and thrown away"},
       {"profile.active", "1", "steps that are watched and kept"},
       {"profile.repeat", "1", "cycles; 0: to the end"},
 
       {"comm.backend", "auto",
-       "`auto`, `local`, `mpi`, `nccl` ([NCCL](nccl.md)) or `ipc` ([one device for all "
+       "`auto`, `local`, `mpi`, `nccl` ([NCCL](gpu.md)) or `ipc` ([one device for all "
        "ranks](gpu.md#ranks-that-share-a-device))"},
       {"comm.timeout_seconds", "60", "a wait for other ranks that takes longer ends the job (exit 7)"},
       {"comm.threads_per_rank", "auto",
        "threads of a rank's operators; `auto`: the rank's share of the cores that its process may use (cpusets, CPU "
        "quotas), unless `OMP_NUM_THREADS` is set"},
       {"comm.heartbeat_seconds", "1",
-       "between a rank's signs of life ([docs/control_plane.md](control_plane.md)); 0: none are sent", &kProcesses},
+       "between a rank's signs of life ([docs/troubleshooting.md](troubleshooting.md)); 0: none are sent", &kProcesses},
       {"comm.lost_after_seconds", "15",
        "a rank without a sign of life for so long ends the job (exit 7); one that others wait for so long is named by "
        "a "
@@ -384,15 +386,15 @@ std::vector<ConfigKey> make_keys() {
        &kProcesses},
       {"comm.registered_buffers", "false",
        "gradients of ZeRO 0 and 1 lie in memory that NCCL gives and has registered, which saves it copies "
-       "([docs/nccl.md](nccl.md#registered-memory))",
+       "([docs/gpu.md](gpu.md#registered-buffers))",
        &kDevices},
       {"comm.sums_by_rank", "false",
        "over NCCL too sums go by rank, with the bits of the other backends, by more messages "
-       "([docs/nccl.md](nccl.md#sums-by-rank))",
+       "([docs/gpu.md](gpu.md#reductions-in-rank-order))",
        &kDevices},
       {"comm.recorder", "1024",
        "operations that a rank remembers for `gantry doctor DIR`; 0: none "
-       "([docs/flight_recorder.md](flight_recorder.md))"},
+       "([docs/troubleshooting.md](troubleshooting.md))"},
 
       {"libraries", "[]", "shared libraries that register policies and model families"},
   };

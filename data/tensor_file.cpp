@@ -33,7 +33,8 @@ TensorDict views_of(const SafetensorsFile& file, const std::string& path) {
     views.set(name, view);
   }
   if (samples == 0)
-    throw InputError({path, "has no tensors", "at least one entry [samples, ...]", "see docs/data.md, \"Tensors\""});
+    throw InputError(
+        {path, "has no tensors", "at least one entry [samples, ...]", "see docs/data_labelled.md, \"Tensors\""});
   return views;
 }
 

@@ -78,7 +78,7 @@ std::string describe_tensor(const Operation& operation);
 // "all_reduce 17 of group 'tp'", "forward of stage 0, microbatch 3, entry 0".
 std::string describe(const Operation& operation, const Group& group);
 
-// A record as a file: a JSON object a rank, described in docs/flight_recorder.md.
+// A record as a file: a JSON object a rank, described in docs/design/communication.md.
 constexpr const char* kFormat = "gantry flight recorder";
 constexpr int kFormatVersion = 1;
 std::string file_name(int rank);  // "rank-00003.json"

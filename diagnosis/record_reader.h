@@ -1,5 +1,5 @@
-// The files of flight recorders, described in docs/flight_recorder.md. They may be cut, damaged or hostile: the reader
-// believes nothing.
+// The files of flight recorders, described in docs/design/communication.md. They may be cut, damaged or hostile: the
+// reader believes nothing.
 #pragma once
 
 #include <map>

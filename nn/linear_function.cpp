@@ -8,6 +8,7 @@
 #include "gantry/nn/forward.h"
 #include "gantry/nn/layout.h"
 #include "gantry/nn/row_pieces.h"
+#include "gantry/tensors/aligned_rows.h"
 
 namespace gantry::nn {
 namespace {
@@ -47,7 +48,8 @@ class InputGradient {
 using Readers = std::array<std::pair<OptionalTensor, OptionalTensor>, kMostWeights>;
 
 torch::Tensor read_rows(const torch::Tensor& rows, const OptionalTensor& weight, const OptionalTensor& bias) {
-  return bias ? at::addmm(*bias, rows, weight->t()) : at::mm(rows, weight->t());
+  torch::Tensor outputs = empty_aligned_rows(rows.size(0), weight->size(0), rows.options());
+  return bias ? at::addmm_out(outputs, *bias, rows, weight->t()) : at::mm_out(outputs, rows, weight->t());
 }
 
 // What each reader makes of the gathered input, and that.

@@ -27,7 +27,7 @@ class ProcessorKeys {
 
   [[noreturn]] void refuse(const std::string& key, const std::string& expected) const {
     throw InputError({path_, fmt::format("'{}' is {}", key, keys_.contains(key) ? keys_[key].dump() : "missing"),
-                      expected, "change it, or prepare the pictures yourself: docs/data.md, \"Tensors\""});
+                      expected, "change it, or prepare the pictures yourself: docs/data_labelled.md, \"Tensors\""});
   }
 
   bool flag(const std::string& key, bool initial) const {

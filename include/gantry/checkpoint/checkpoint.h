@@ -3,7 +3,7 @@
 // A checkpoint stores global tensors under global names. Each rank writes the slices that it owns, and each slice is
 // written once: replicas share the work, and if stages share a parameter, the lowest stage writes it. The manifest has
 // the position of every slice, so a checkpoint can be loaded in any layout. For commits, see
-// format/checkpoint_folder.h; for completeness, format/find.h; for the format, docs/checkpoints.md.
+// format/checkpoint_folder.h; for completeness, format/find.h; for the format, docs/design.md.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The interface of the process's flight recorder for programs (docs/flight_recorder.md).
+// The interface of the process's flight recorder for programs (docs/troubleshooting.md).
 #pragma once
 
 #include <string>

@@ -20,6 +20,9 @@ class Rotary {
  private:
   // Returns the frequencies for a sequence of this length: float32 on the host, as in Hugging Face's models.
   torch::Tensor frequencies(std::int64_t length) const;
+  // The cosines and sines of `angles` times the attention factor.
+  torch::Tensor cosine_of(const torch::Tensor& angles, torch::ScalarType type) const;
+  torch::Tensor sine_of(const torch::Tensor& angles, torch::ScalarType type) const;
   // Returns an index of the set of frequencies that this length uses.
   std::int64_t kind_of(std::int64_t length) const;
   void prepare(const torch::Tensor& like, std::int64_t length);

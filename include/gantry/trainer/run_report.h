@@ -1,4 +1,4 @@
-// Writes report.json: the content of a run's report in addition to its metrics. docs/reports.md lists the keys.
+// Writes report.json: the content of a run's report in addition to its metrics. docs/monitoring.md lists the keys.
 #pragma once
 
 #include <future>
@@ -31,7 +31,7 @@ struct RunFacts {
 };
 
 // Returns the bytes of weights, gradients and optimizer state that a rank holds per parameter; see
-// docs/data_parallelism.md.
+// docs/layouts.md.
 double state_bytes_per_parameter(const Config& config, int replicas);
 
 // Writes config.output/report.json. Collective over the world. On rank 0, returns a description of the part of a step

@@ -88,7 +88,8 @@ at::Tensor& loss_gradient_on_cuda(at::Tensor& out, const at::Tensor& logits, std
                             .weight = weight ? all[4].const_data_ptr() : nullptr,
                             .labels = all[3].const_data_ptr<std::int64_t>(),
                             .of_label = of_label,
-                            .of_all = of_all};
+                            .of_all = of_all,
+                            .out_stride = out.stride(0)};
   check(launch_loss_gradient(out.data_ptr(), rows_of(logits, width), terms, stream_of(out)), "cross entropy");
   return out;
 }
