@@ -1,5 +1,5 @@
-// The work of one rank for one microbatch in a part of the model (a layer, the embedding or the head): the operations
-// of its forward and backward, and the bytes that it keeps in between. No other file knows what a layer computes.
+// The work of one rank for one microbatch in a layer, the embedding or the head: the operations of forward and
+// backward, and the bytes that are kept in between. No other file knows what a layer computes.
 #pragma once
 
 #include <algorithm>

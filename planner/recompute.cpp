@@ -243,8 +243,8 @@ class RecomputeSearch {
   const RecomputeCosts& costs_;
   double limit_;
   Recompute how_;
-  Counts counts_;                           // of each stage
-  std::vector<std::vector<Counts>> least_;  // of each rank, for its stages
+  Counts counts_;                           // one for each stage
+  std::vector<std::vector<Counts>> least_;  // for each rank, of its stages
   double makespan_ = std::numeric_limits<double>::infinity();
   int tightest_ = 0;
   Memory needed_;

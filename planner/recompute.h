@@ -41,8 +41,8 @@ class RecomputeCosts {
   const Workload& workload_;
   Layout layout_;
   const schedule::Schedule& schedule_;
-  std::vector<int> layers_, first_layer_;  // of each stage
-  std::vector<PartOperations> parts_;      // of each layer
+  std::vector<int> layers_, first_layer_;  // for each stage
+  std::vector<PartOperations> parts_;      // for each layer
   PartOperations embedding_, head_;
   LayoutCosts held_;  // has only the parameters of the stages
 };

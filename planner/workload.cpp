@@ -78,8 +78,8 @@ class AdaptedModel {
 
 void require_use(const char* key, const std::string& entry, bool is_used) {
   if (!is_used)
-    throw ConfigError({key, "'" + entry + "' matches nothing in the model",
-                       "a layer or parameter of the model", "start `gantry train` to see the nearest name"});
+    throw ConfigError({key, "'" + entry + "' matches nothing in the model", "a layer or parameter of the model",
+                       "start `gantry train` to see the nearest name"});
 }
 
 TrainedPart of_freeze(const std::vector<std::string>& patterns, const DecoderSpec& model) {

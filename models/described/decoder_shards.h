@@ -12,7 +12,7 @@
 namespace gantry::models {
 
 struct ModuleShard {
-  std::string path;  // of the module, with "*" for the index of a layer
+  std::string path;  // the path of the module, with "*" for the index of a layer
   ShardStyle style;
 };
 
