@@ -22,7 +22,7 @@
 #include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
 #include "gantry/models/described/work_of_keys.h"
-#include "gantry/planner/planned_config.h"
+#include "gantry/planner/plan.h"
 #include "gantry/schedule/configured_schedule.h"
 #include "gantry/schedule/simulate.h"
 

@@ -7,7 +7,7 @@
 #include "gantry/core/byte_size.h"
 #include "gantry/core/error.h"
 #include "gantry/models/described/work_of_keys.h"
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
 
 namespace gantry::cli {

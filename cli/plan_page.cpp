@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "gantry/planner/step_comparison.h"
+#include "gantry/planner/calibration.h"
 #include "gantry/trainer/report/page_files.h"
 
 namespace gantry::cli {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "gantry/planner/plan.h"
 #include "gantry/planner/search.h"
-#include "gantry/planner/what_if.h"
 
 namespace gantry::cli {
 

@@ -12,7 +12,7 @@
 #include "gantry/pipeline/action_times.h"
 #include "gantry/pipeline/executor.h"
 #include "gantry/pipeline/stage_link.h"
-#include "gantry/planner/recompute_choice.h"
+#include "gantry/planner/recompute.h"
 #include "gantry/plugins/accumulation.h"
 #include "gantry/plugins/device_memory.h"
 #include "gantry/plugins/gathered_stages.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gantry/planner/cluster.h"
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
 
 namespace gantry::planner {
@@ -47,8 +47,9 @@ struct SearchOptions {
 //   microbatch size    1, 2, 4, ... samples
 //   schedule           those of plan_schedules(), with 2 to 8 chunks if they support any number
 //   sequence_parallel  true if tensor is above 1
-//   zero               0 to 3 if there are replicas, with shards over all of them or within a host, and all gather
-//   modes recompute          all modes
+//   zero               0 to 3 if there are replicas
+//   shard, gather      with zero 3: over all replicas or within a host, and all modes of gathering
+//   recompute          all modes
 SearchResult search(const PlanRequest& request, const Cluster& cluster, const SearchOptions& options = {});
 
 // Throws ConfigError if the search found nothing, with why_none() and a remedy: a key to leave open, or more hosts.
