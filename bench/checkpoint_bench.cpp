@@ -10,11 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/writer.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace {
 

@@ -15,7 +15,7 @@
 #ifdef GANTRY_WITH_MPI
 #include <mpi.h>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 #endif
 
 #include "gantry/comm/process_group_mesh.h"

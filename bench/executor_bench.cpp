@@ -7,11 +7,10 @@
 #include <cstdlib>
 #include <new>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/launch/launch.h"
 #include "gantry/pipeline/executor.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace {
 

@@ -14,9 +14,8 @@
 #include <thread>
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace {
 

@@ -6,11 +6,10 @@
 #include <functional>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/observed_backend.h"
 #include "gantry/diagnosis/rank_recorder.h"
 #include "gantry/launch/launch.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace {
 

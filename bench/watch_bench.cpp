@@ -21,8 +21,6 @@
 #include <thread>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/control/control_plane.h"
 #include "gantry/comm/observed_backend.h"
@@ -30,6 +28,7 @@
 #include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/launch.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace {
 

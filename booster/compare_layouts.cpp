@@ -6,8 +6,6 @@
 #include <map>
 #include <mutex>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/compared_outputs.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
@@ -16,6 +14,7 @@
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/plugins/sequence_parts.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 
 namespace gantry {

@@ -7,10 +7,9 @@
 #include <numeric>
 #include <optional>
 
-#include <torch/torch.h>
-
 #include "gantry/nn/layout.h"
 #include "gantry/nn/linear.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 
 namespace gantry {

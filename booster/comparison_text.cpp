@@ -3,10 +3,9 @@
 #include <cstdio>
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/compare_layouts.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -4,12 +4,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/policies/plan_policy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/lora_names.h"
 #include "gantry/booster/name_patterns.h"
 #include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/models/lora.h"
 #include "gantry/policies/policy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/plugins/gather.h"
 #include "gantry/policies/model_map.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -7,8 +7,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/lora.h"
 #include "gantry/booster/lora_names.h"
 #include "gantry/booster/plugin_library.h"
@@ -21,6 +19,7 @@
 #include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

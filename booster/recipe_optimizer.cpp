@@ -3,14 +3,13 @@
 #include <regex>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/name_patterns.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/group_options.h"
 #include "gantry/optimizers/lion.h"
 #include "gantry/optimizers/muon.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -4,8 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/adapter_config.h"
 #include "gantry/checkpoint/checkpoint_files.h"
@@ -17,6 +15,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/models/lora.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 
 namespace gantry {

@@ -5,8 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/adapter_config.h"
 #include "gantry/checkpoint/checkpoint_files.h"
@@ -18,6 +16,7 @@
 #include "gantry/core/paths.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/lora.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

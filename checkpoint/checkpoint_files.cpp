@@ -1,9 +1,8 @@
 #include "gantry/checkpoint/checkpoint_files.h"
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/model_files.h"
@@ -14,6 +12,7 @@
 #include "gantry/checkpoint/stored_parts.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -6,8 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/staged_files.h"
@@ -16,6 +14,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/models/lora.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 
 namespace gantry {

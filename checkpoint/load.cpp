@@ -4,8 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/checked_read.h"
@@ -14,6 +12,7 @@
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
 #include "gantry/core/this_host.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -3,9 +3,8 @@
 #include <array>
 #include <cmath>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -8,8 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/model_files.h"
@@ -19,6 +17,7 @@
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -1,9 +1,8 @@
 #include <cstring>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/format/stored_file.h"
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 
 namespace gantry {

@@ -1,12 +1,11 @@
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/safetensors_header.h"
 #include "gantry/checkpoint/format/stored_type.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

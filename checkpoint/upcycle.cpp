@@ -8,8 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/stored_form.h"
@@ -17,6 +15,7 @@
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/philox.h"
 
 namespace gantry {

@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include <ATen/record_function.h>
-#include <torch/torch.h>
 
 #include "gantry/checkpoint/format/checkpoint_folder.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

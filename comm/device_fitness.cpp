@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <ATen/detail/CUDAHooksInterface.h>
-#include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 // "80,90" in a build with kernels for CUDA.
 #ifndef GANTRY_CUDA_ARCHITECTURES

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include "gantry/comm/reduce_kernels.h"
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

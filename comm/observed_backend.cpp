@@ -3,10 +3,9 @@
 #include <array>
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/registered_memory.h"
 #include "gantry/core/block_pool.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

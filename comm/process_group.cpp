@@ -5,10 +5,9 @@
 #include <fmt/ranges.h>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/reduce_kernels.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/tensors/kernels/reduce_element.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

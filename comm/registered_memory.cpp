@@ -1,6 +1,6 @@
 #include "gantry/comm/registered_memory.h"
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -4,12 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/data/drawn_dataset.h"
 #include "gantry/data/scalar_type.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <iterator>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

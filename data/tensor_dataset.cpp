@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 #include <map>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/data/scalar_type.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/data/scalar_type.h"
 #include "gantry/data/tensor_dataset.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

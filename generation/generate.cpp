@@ -1,11 +1,10 @@
 #include "gantry/generation/generate.h"
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/generation/languages.h"
 #include "gantry/generation/rounds.h"
 #include "gantry/plugins/model_setup.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

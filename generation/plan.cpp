@@ -5,9 +5,8 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::generation {
 namespace {

@@ -5,12 +5,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/generation/text_group.h"
 #include "gantry/generation/token_choice.h"
 #include "gantry/pipeline/stage_link.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::generation {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::generation {
 

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/nn/attention.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::generation {
 

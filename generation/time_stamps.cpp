@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::generation {
 namespace {

@@ -3,11 +3,10 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/generation/time_stamps.h"
 #include "gantry/launch/launch.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/philox.h"
 
 namespace gantry::generation {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::generation {
 namespace {

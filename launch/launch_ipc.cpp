@@ -1,9 +1,8 @@
-#include <torch/torch.h>
-
 #include "gantry/comm/shared_device/cuda_sharing.h"
 #include "gantry/comm/shared_device/shared_device_backend.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/cuda_driver.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -11,13 +11,12 @@
 #include <thread>
 #include <unistd.h>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/local/local_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/launch/backends.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

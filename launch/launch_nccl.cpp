@@ -3,12 +3,12 @@
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/torch.h>
 
 #include "gantry/comm/nccl/nccl_backend.h"
 #include "gantry/comm/nccl/nccl_device.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/cuda_driver.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stream_scope.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

@@ -5,11 +5,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/nn/activation_names.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

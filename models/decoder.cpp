@@ -4,8 +4,6 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
@@ -13,6 +11,7 @@
 #include "gantry/nn/embedding_noise.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/sequence_part.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

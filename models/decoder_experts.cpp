@@ -1,10 +1,9 @@
 #include "gantry/models/decoder_experts.h"
 
-#include <torch/torch.h>
-
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/expert_exchange.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

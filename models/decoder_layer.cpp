@@ -1,7 +1,5 @@
 #include <optional>
 
-#include <torch/torch.h>
-
 #include "gantry/models/decoder.h"
 #include "gantry/models/decoder_experts.h"
 #include "gantry/models/grouped_rows.h"
@@ -11,6 +9,7 @@
 #include "gantry/models/router_loss.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/layer_watch.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

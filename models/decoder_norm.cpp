@@ -1,7 +1,6 @@
-#include <torch/torch.h>
-
 #include "gantry/models/decoder.h"
 #include "gantry/models/register_at.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

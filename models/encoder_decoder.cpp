@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stage_context.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 

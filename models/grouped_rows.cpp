@@ -1,6 +1,6 @@
 #include "gantry/models/grouped_rows.h"
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 

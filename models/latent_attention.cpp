@@ -1,8 +1,7 @@
 #include "gantry/models/latent_attention.h"
 
-#include <torch/torch.h>
-
 #include "gantry/models/register_at.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 

@@ -5,8 +5,6 @@
 #include <fmt/ranges.h>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
@@ -14,6 +12,7 @@
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/linear.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

@@ -2,13 +2,12 @@
 
 #include <cmath>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/kernels/add_rows.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

@@ -1,9 +1,8 @@
 #include "gantry/models/router_loss.h"
 
-#include <torch/torch.h>
-
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/router_balance.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

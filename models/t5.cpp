@@ -3,13 +3,12 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/context_attention.h"
 #include "gantry/nn/stream_scope.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/sequence_part.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

@@ -4,12 +4,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/keys_of_family.h"
 #include "gantry/models/whisper.h"
 #include "gantry/nn/activation_names.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {

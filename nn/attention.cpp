@@ -3,8 +3,6 @@
 #include <functional>
 #include <limits>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/attention_core.h"
 #include "gantry/nn/attention_kernels.h"
@@ -15,6 +13,7 @@
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stage_context.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/nn/attention_scores.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -4,7 +4,8 @@
 #include <tuple>
 
 #include <ATen/SDPBackend.h>
-#include <torch/torch.h>
+
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

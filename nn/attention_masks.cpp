@@ -2,7 +2,7 @@
 
 #include <tuple>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 

@@ -2,9 +2,8 @@
 
 #include <cmath>
 
-#include <torch/torch.h>
-
 #include "gantry/tensors/kernels/add_rows.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 

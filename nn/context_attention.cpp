@@ -1,10 +1,9 @@
 #include "gantry/nn/context_attention.h"
 
-#include <torch/torch.h>
-
 #include "gantry/nn/attention_core.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/sequence_part.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

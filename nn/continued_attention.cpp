@@ -2,13 +2,12 @@
 #include <limits>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/nn/attention_block.h"
 #include "gantry/nn/attention_scores.h"
 #include "gantry/nn/context_attention.h"
 #include "gantry/nn/sequence_part.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/split_head.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/kernels/cross_entropy.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::nn {

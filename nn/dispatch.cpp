@@ -1,8 +1,7 @@
 #include "gantry/nn/dispatch.h"
 
-#include <torch/torch.h>
-
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stage_context.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 

@@ -5,8 +5,6 @@
 #include <fmt/ranges.h>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
@@ -19,6 +17,7 @@
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/kernels/add_rows.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stage_context.h"
 #include "gantry/tensors/kernels/draw.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/philox.h"
 
 namespace gantry::nn {

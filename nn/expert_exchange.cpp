@@ -3,10 +3,9 @@
 #include <numeric>
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 

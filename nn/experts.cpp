@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/nn/activation.h"
@@ -13,6 +11,7 @@
 #include "gantry/nn/linear.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/prepare_input.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

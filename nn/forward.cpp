@@ -2,11 +2,10 @@
 
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/stage_context.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

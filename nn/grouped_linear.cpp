@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/weight_gradient.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

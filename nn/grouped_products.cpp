@@ -1,9 +1,8 @@
 #include "gantry/nn/grouped_products.h"
 
-#include <torch/torch.h>
-
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/placement.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/forward.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/nn/autograd_collectives.h"
@@ -13,6 +11,7 @@
 #include "gantry/nn/row_pieces.h"
 #include "gantry/nn/summed_linear.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::nn {

@@ -2,13 +2,12 @@
 
 #include <array>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/layout.h"
 #include "gantry/nn/row_pieces.h"
 #include "gantry/tensors/aligned_rows.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -1,10 +1,9 @@
 #include "gantry/nn/norms.h"
 
-#include <torch/torch.h>
-
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/overlap.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 

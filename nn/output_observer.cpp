@@ -1,8 +1,7 @@
 #include "gantry/nn/output_observer.h"
 
-#include <torch/torch.h>
-
 #include "gantry/nn/forward.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 

@@ -1,6 +1,6 @@
 #include "gantry/nn/overlap.h"
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

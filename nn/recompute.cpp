@@ -4,11 +4,10 @@
 #include <iterator>
 #include <optional>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/router_balance.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

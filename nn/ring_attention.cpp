@@ -1,11 +1,10 @@
 #include <memory>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/nn/attention_block.h"
 #include "gantry/nn/context_attention.h"
 #include "gantry/nn/forward.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -5,7 +5,7 @@
 #include <numbers>
 #include <utility>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include <torch/torch.h>
-
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
@@ -14,6 +12,7 @@
 #include "gantry/nn/linear_function.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/router_balance.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/nn/forward.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/nn/autograd_collectives.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 

@@ -1,9 +1,8 @@
 #include "gantry/nn/shard_style.h"
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/kernels/cross_entropy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

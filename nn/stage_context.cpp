@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/core/steady_seconds.h"
@@ -14,6 +12,7 @@
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/recompute.h"
 #include "gantry/nn/sequence_part.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

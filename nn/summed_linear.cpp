@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
-#include <torch/torch.h>
-
 #include "gantry/nn/forward.h"
 #include "gantry/nn/layout.h"
 #include "gantry/nn/linear_function.h"
 #include "gantry/nn/row_pieces.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -1,8 +1,7 @@
-#include <torch/torch.h>
-
 #include "gantry/nn/attention_core.h"
 #include "gantry/nn/context_attention.h"
 #include "gantry/nn/sequence_part.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

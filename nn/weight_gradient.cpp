@@ -4,9 +4,9 @@
 #include <utility>
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/torch.h>
 
 #include "gantry/tensors/lazy_gradient.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
 namespace {

@@ -4,9 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

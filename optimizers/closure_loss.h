@@ -1,7 +1,7 @@
 // What an optimizer's step does first.
 #pragma once
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

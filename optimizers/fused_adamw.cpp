@@ -1,9 +1,8 @@
 #include "gantry/optimizers/fused_adamw.h"
 
-#include <torch/torch.h>
-
 #include "gantry/optimizers/adamw_step.h"
 #include "gantry/optimizers/closure_loss.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

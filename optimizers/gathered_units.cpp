@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 
 namespace gantry {

@@ -4,19 +4,13 @@
 #include <map>
 
 #include <c10/util/strides.h>
-#include <torch/torch.h>
 
 #include "gantry/comm/registered_memory.h"
 #include "gantry/optimizers/parameter_shards.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {
-
-// Members begin on cache lines of whatever type: matrix products give other bits on memory that is aligned otherwise,
-// and replicas whose buckets also hold shards of unequal sizes would drift apart.
-constexpr std::int64_t kLine = 32;  // elements of two bytes
-
-std::int64_t aligned(std::int64_t elements) { return (elements + kLine - 1) / kLine * kLine; }
 
 // The batch axes along which it is not cut.
 std::vector<std::string> replicas_of(const Placement& placement, const Mesh& mesh) {

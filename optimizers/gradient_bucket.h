@@ -20,6 +20,12 @@ namespace gantry {
 class BucketStrategy;
 class ParameterShards;
 
+// Elements of two bytes in a cache line. Tensors in a flat buffer start at multiples of it: matrix multiplications
+// round differently if the memory is aligned differently, and replicas whose buffers also hold shards of unequal sizes
+// would drift apart.
+inline constexpr std::int64_t kLine = 32;
+inline std::int64_t aligned(std::int64_t elements) { return (elements + kLine - 1) / kLine * kLine; }
+
 // Parameters of one kind may share a bucket.
 struct BucketKind {
   bool late = false;                  // other sums come first: the bucket waits for the sync

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/optimizers/overlap_sum.h"
 #include "gantry/optimizers/parameter_shards.h"
 #include "gantry/optimizers/partitioned_values.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 
 namespace gantry {

@@ -1,9 +1,8 @@
 #include "gantry/optimizers/lion.h"
 
-#include <torch/torch.h>
-
 #include "gantry/optimizers/closure_loss.h"
 #include "gantry/optimizers/group_options.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

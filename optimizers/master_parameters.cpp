@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

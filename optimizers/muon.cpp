@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/optimizers/adamw_step.h"
 #include "gantry/optimizers/closure_loss.h"
 #include "gantry/optimizers/group_options.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -1,9 +1,8 @@
 #include "gantry/optimizers/overlap_sum.h"
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/overlap.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

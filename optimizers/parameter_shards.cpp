@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -1,8 +1,7 @@
 // ZeRO 1: whole gradients stand until the sync, and each replica steps a range of every bucket.
-#include <torch/torch.h>
-
 #include "gantry/optimizers/bucket_strategy.h"
 #include "gantry/optimizers/partitioned_values.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -1,6 +1,6 @@
 #include "gantry/optimizers/partitioned_values.h"
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -2,10 +2,9 @@
 // one travels while the next one fills.
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/optimizers/bucket_strategy.h"
 #include "gantry/optimizers/partitioned_values.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -3,20 +3,16 @@
 #include <numeric>
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/optimizers/gradient_bucket.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {
 
-constexpr std::int64_t kLine = 32;  // elements: products give other bits on memory that is aligned otherwise
-
 std::vector<std::int64_t> offsets_of(const std::vector<ShardedUnit::Member>& members) {
   std::vector<std::int64_t> offsets{0};
-  for (const auto& member : members)
-    offsets.push_back(offsets.back() + (member.parts.back().end + kLine - 1) / kLine * kLine);
+  for (const auto& member : members) offsets.push_back(offsets.back() + aligned(member.parts.back().end));
   return offsets;
 }
 

@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/optimizers/bucket_strategy.h"
 #include "gantry/optimizers/parameter_shards.h"
 #include "gantry/optimizers/partitioned_values.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -1,7 +1,6 @@
 // Every rank gets the whole sum of every bucket and steps all of it.
-#include <torch/torch.h>
-
 #include "gantry/optimizers/bucket_strategy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

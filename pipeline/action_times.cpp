@@ -4,9 +4,9 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/torch.h>
 
 #include "gantry/core/steady_seconds.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::schedule {
 namespace {

@@ -1,6 +1,6 @@
 #include "gantry/pipeline/executor.h"
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::schedule {
 namespace {

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

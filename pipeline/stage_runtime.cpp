@@ -1,8 +1,7 @@
 #include "gantry/pipeline/stage_runtime.h"
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -4,8 +4,6 @@
 #include <set>
 #include <typeinfo>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/optimizers/adamw_step.h"
 #include "gantry/optimizers/fused_adamw.h"
@@ -15,6 +13,7 @@
 #include "gantry/optimizers/step_latch.h"
 #include "gantry/plugins/device_memory.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

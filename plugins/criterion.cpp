@@ -1,9 +1,8 @@
 #include "gantry/plugins/criterion.h"
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -6,9 +6,9 @@
 #include <set>
 
 #include <c10/core/CachingDeviceAllocator.h>
-#include <torch/torch.h>
 
 #include "gantry/optimizers/optimizer_memory.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

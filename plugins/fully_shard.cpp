@@ -4,8 +4,6 @@
 #include <map>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/core/error.h"
 #include "gantry/core/row_shards.h"
@@ -14,6 +12,7 @@
 #include "gantry/plugins/fully_sharded_units.h"
 #include "gantry/policies/model_map.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

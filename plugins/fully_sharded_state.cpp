@@ -5,11 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/optimizers/optimizer_tensors.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

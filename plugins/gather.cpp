@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include <torch/torch.h>
-
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 
 namespace gantry {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/device_graphs.h"
 #include "gantry/core/expert_ranks.h"
 #include "gantry/core/planted.h"
@@ -33,6 +31,7 @@
 #include "gantry/schedule/offload_actions.h"
 #include "gantry/schedule/parameter_actions.h"
 #include "gantry/schedule/validate.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

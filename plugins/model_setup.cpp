@@ -5,8 +5,6 @@
 #include <fmt/ranges.h>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/core/schedule_choice.h"
 #include "gantry/core/zero_level.h"
 #include "gantry/nn/linear.h"
@@ -14,6 +12,7 @@
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/ready_hooks.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -2,12 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/loss_scaler.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/optimizer_tensors.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

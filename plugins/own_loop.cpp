@@ -4,12 +4,11 @@
 #include <map>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/zero_level.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

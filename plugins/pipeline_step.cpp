@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 #include <type_traits>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/plugins/user_checks.h"
 #include "gantry/tensors/exceptions.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

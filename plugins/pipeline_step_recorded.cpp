@@ -1,12 +1,11 @@
 // A step's work where it is recorded and replayed.
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/plugins/pipeline_step.h"
 #include "gantry/plugins/user_checks.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

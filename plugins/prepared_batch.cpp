@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/data/scalar_type.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/sent_ahead.h"
 
 namespace gantry {

@@ -6,9 +6,8 @@
 #include <set>
 #include <xxhash.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -5,12 +5,11 @@
 #include <functional>
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/core/this_host.h"
 #include "gantry/nn/attention.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

@@ -2,9 +2,8 @@
 
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

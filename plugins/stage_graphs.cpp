@@ -5,10 +5,10 @@
 #include <utility>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/nn/dropout.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

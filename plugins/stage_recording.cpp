@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/pipeline/stage_runtime.h"
 #include "gantry/tensors/exceptions.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/recorded_use.h"
 
 namespace gantry {

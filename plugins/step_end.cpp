@@ -5,10 +5,9 @@
 #include <numeric>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/core/planted.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

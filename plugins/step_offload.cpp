@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
-#include <torch/torch.h>
-
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/optimizer_tensors.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

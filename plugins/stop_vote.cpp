@@ -1,8 +1,7 @@
 #include "gantry/plugins/stop_vote.h"
 
-#include <torch/torch.h>
-
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -5,10 +5,9 @@
 #include <map>
 #include <xxhash.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/nn/layout.h"
 #include "gantry/schedule/vocabulary_actions.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -5,9 +5,8 @@
 #include <fmt/ranges.h>
 #include <mutex>
 
-#include <torch/torch.h>
-
 #include "gantry/policies/plan_rules.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/models/decoder_model_family.h"
 #include "gantry/models/described/decoder_shards.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -3,9 +3,8 @@
 
 #include <cstdint>
 
-#include <torch/torch.h>
-
 #include "gantry/policies/token_streams.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

@@ -1,6 +1,6 @@
 #include "gantry/policies/model_map.h"
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -1,8 +1,7 @@
 #include "gantry/policies/plan_policy.h"
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

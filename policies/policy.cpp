@@ -5,9 +5,8 @@
 #include <fmt/ranges.h>
 #include <map>
 
-#include <torch/torch.h>
-
 #include "gantry/nn/embedding.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

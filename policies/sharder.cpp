@@ -7,12 +7,11 @@
 #include <numeric>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/core/row_shards.h"
 #include "gantry/policies/apply_plan.h"
 #include "gantry/policies/model_map.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

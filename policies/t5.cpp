@@ -1,9 +1,8 @@
 #include "gantry/policies/t5.h"
 
-#include <torch/torch.h>
-
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/policies/decoder_length.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -1,6 +1,6 @@
 #include "gantry/policies/vit.h"
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include <torch/torch.h>
-
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/policies/decoder_length.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

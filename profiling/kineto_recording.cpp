@@ -19,11 +19,11 @@
 
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
-#include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/torch_versions.h"
 
 namespace gantry {

@@ -7,11 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/core/durable_file.h"
 #include "gantry/core/paths.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

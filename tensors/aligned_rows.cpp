@@ -1,6 +1,6 @@
 #include "gantry/tensors/aligned_rows.h"
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <new>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

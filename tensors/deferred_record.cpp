@@ -3,7 +3,7 @@
 #include <map>
 #include <mutex>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::deferred {
 namespace {

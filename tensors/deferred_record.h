@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/torch.h>
 
 #include "gantry/core/slice.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::deferred {
 

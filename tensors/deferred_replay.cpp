@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include <c10/util/strides.h>
-#include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/deferred_record.h"
 #include "gantry/tensors/kernels/draw.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/philox.h"
 #include "gantry/tensors/slice_copy.h"
 

@@ -5,7 +5,8 @@
 #include <utility>
 
 #include <ATen/record_function.h>
-#include <torch/torch.h>
+
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/torch.h>
 
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/released_memory.h"
 
 namespace gantry {

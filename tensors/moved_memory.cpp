@@ -7,9 +7,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/torch.h>
 
 #include "gantry/core/planted.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/torch_versions.h"
 
 namespace gantry {

@@ -2,9 +2,8 @@
 
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/tensors/kernels/draw.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/philox.h"
 
 namespace gantry {

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensors_of_value.h"
 
 namespace gantry {

@@ -2,8 +2,8 @@
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/strides.h>
-#include <torch/torch.h>
 
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/torch_versions.h"
 
 namespace gantry {

@@ -6,9 +6,9 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
-#include <torch/torch.h>
 
 #include "gantry/core/planted.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

@@ -1,6 +1,6 @@
 #include "gantry/tensors/slice_copy.h"
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -2,13 +2,12 @@
 
 #include <limits>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group.h"
 #include "gantry/core/axis.h"
 #include "gantry/core/planted.h"
 #include "gantry/data/dataset.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include <torch/torch.h>
-
 #include "gantry/core/durable_file.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

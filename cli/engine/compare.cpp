@@ -4,14 +4,13 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/compare_layouts.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
 #include "gantry/models/model_family.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::cli {
 namespace {

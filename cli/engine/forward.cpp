@@ -2,8 +2,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
@@ -17,6 +15,7 @@
 #include "gantry/models/model_family.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::cli {
 namespace {

@@ -6,8 +6,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/trained_model.h"
@@ -18,6 +16,7 @@
 #include "gantry/generation/time_stamps.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/model_family.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::cli {
 namespace {

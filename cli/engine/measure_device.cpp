@@ -8,11 +8,11 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/torch.h>
 
 #include "gantry/cli/engine/measure_rates.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/planner/calibration.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::cli {
 namespace {

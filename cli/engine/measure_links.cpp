@@ -1,9 +1,8 @@
 #include <algorithm>
 
-#include <torch/torch.h>
-
 #include "gantry/cli/engine/measure_rates.h"
 #include "gantry/planner/calibration.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::cli {
 namespace {

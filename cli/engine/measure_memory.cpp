@@ -2,11 +2,10 @@
 #include <algorithm>
 #include <functional>
 
-#include <torch/torch.h>
-
 #include "gantry/cli/engine/measure_rates.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/cross_entropy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::cli {
 namespace {

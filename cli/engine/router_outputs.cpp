@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::cli {
 namespace {

@@ -4,12 +4,11 @@
 #include <cstring>
 #include <fmt/ranges.h>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/local/local_group_state.h"
 #include "gantry/core/block_pool.h"
 #include "gantry/core/error.h"
 #include "gantry/core/usable_cores.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

@@ -5,9 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/reduce_kernels.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

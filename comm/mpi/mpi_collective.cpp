@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <torch/torch.h>
-
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

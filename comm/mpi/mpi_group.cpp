@@ -8,14 +8,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/mpi/message_collective.h"
 #include "gantry/comm/mpi/message_receive.h"
 #include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/comm/mpi/shared_collective.h"
 #include "gantry/core/block_pool.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

@@ -5,8 +5,6 @@
 #include <fmt/ranges.h>
 #include <optional>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/device_sum.h"
 #include "gantry/comm/nccl/nccl_calls.h"
 #include "gantry/comm/nccl/nccl_communicator.h"
@@ -16,6 +14,7 @@
 #include "gantry/core/axis.h"
 #include "gantry/core/error.h"
 #include "gantry/core/shard_spec.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

@@ -9,10 +9,9 @@
 #include <set>
 #include <utility>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/world.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

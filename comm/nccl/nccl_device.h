@@ -9,7 +9,8 @@
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/torch.h>
+
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

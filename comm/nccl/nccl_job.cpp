@@ -2,10 +2,9 @@
 
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/nccl/nccl_communicator.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

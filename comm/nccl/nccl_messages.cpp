@@ -6,10 +6,9 @@
 #include <fmt/ranges.h>
 #include <thread>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

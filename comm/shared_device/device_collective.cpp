@@ -4,10 +4,10 @@
 #include <numeric>
 
 #include <c10/core/StreamGuard.h>
-#include <torch/torch.h>
 
 #include "gantry/comm/device_sum.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

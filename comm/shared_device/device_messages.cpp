@@ -7,11 +7,11 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
-#include <torch/torch.h>
 
 #include "gantry/comm/mpi/message_receive.h"
 #include "gantry/comm/shared_device/device_work.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/comm/shared_device/device_collective.h"
 #include "gantry/comm/shared_device/device_messages.h"
 #include "gantry/comm/shared_device/device_work.h"
 #include "gantry/comm/shared_device/shared_device_job.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

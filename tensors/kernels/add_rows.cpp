@@ -3,9 +3,9 @@
 #include <string>
 
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::kernels {

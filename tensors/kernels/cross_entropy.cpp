@@ -4,9 +4,9 @@
 #include <limits>
 
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include "gantry/tensors/aligned_rows.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::kernels {
 namespace {

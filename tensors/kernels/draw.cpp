@@ -4,9 +4,9 @@
 #include <vector>
 
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/philox.h"
 #include "gantry/tensors/tensor_dict.h"
 

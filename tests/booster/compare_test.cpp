@@ -2,8 +2,6 @@
 // parameters that are wrong.
 #include <gmock/gmock.h>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/compare_layouts.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
@@ -13,6 +11,7 @@
 #include "gantry/nn/norms.h"
 #include "gantry/policies/policy.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "encoder_keys.h"
 #include "gantry/booster/initialize.h"
 #include "gantry/core/error.h"
@@ -18,6 +16,7 @@
 #include "gantry/models/whisper.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 #include "ranks.h"
 

@@ -7,13 +7,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/core/error.h"
 #include "gantry/models/bert_family.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 #include "ranks.h"
 

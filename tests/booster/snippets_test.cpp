@@ -8,14 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/data/corpus/megatron_dataset.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/prepare_input.h"
 #include "gantry/policies/sharder.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 #include "ranks.h"
 

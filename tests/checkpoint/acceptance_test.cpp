@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/initialize.h"
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/checkpoint/format/catalog.h"
@@ -15,6 +13,7 @@
 #include "gantry/models/decoder.h"
 #include "gantry/policies/model_map.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 #include "small_run.h"
 #include "thrown_by.h"

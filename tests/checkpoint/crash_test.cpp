@@ -7,8 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <torch/torch.h>
-
 #include "faulty_files.h"
 #include "gantry/checkpoint/format/catalog.h"
 #include "gantry/checkpoint/format/find.h"
@@ -16,6 +14,7 @@
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 #include "small_run.h"
 

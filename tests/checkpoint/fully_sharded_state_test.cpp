@@ -5,12 +5,11 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/linear.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 #include "same_state.h"
 #include "small_run.h"

@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/writer.h"
 #include "gantry/launch/backends.h"
 #include "gantry/optimizers/gradient_norm.h"
@@ -17,6 +15,7 @@
 #include "gantry/plugins/gather.h"
 #include "gantry/plugins/replica_audit.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 #include "program.h"
 

@@ -2,9 +2,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/format/catalog.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 #include "same_state.h"
 #include "small_run.h"

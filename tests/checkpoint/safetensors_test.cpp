@@ -6,9 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "thrown_by.h"
 
 namespace gantry {

@@ -6,11 +6,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "family_case.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 
 namespace gantry::testing {

@@ -6,9 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 
 // The files of the template, as a project compiles them.

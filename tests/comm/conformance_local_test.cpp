@@ -2,11 +2,10 @@
 #include <chrono>
 #include <thread>
 
-#include <torch/torch.h>
-
 #include "conformance.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/launch/launch.h"
+#include "gantry/tensors/libtorch.h"
 #include "waiting.h"
 
 namespace gantry::testing {

@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/tensors/kernels/reduce_element.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

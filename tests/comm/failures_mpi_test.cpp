@@ -7,12 +7,11 @@
 #include <signal.h>
 #include <thread>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/launch.h"
+#include "gantry/tensors/libtorch.h"
 #include "mpi_job.h"
 #include "ranks.h"
 

@@ -8,9 +8,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "mpi_job.h"
 #include "program.h"
 

@@ -9,12 +9,11 @@
 #include <thread>
 #include <unistd.h>
 
-#include <torch/torch.h>
-
 #include "failure_seen.h"
 #include "gantry/core/error.h"
 #include "gantry/diagnosis/diagnosis.h"
 #include "gantry/launch/launch.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 #include "ranks.h"
 

@@ -3,11 +3,10 @@
 // contiguous ranks, exchanged slices elsewhere.
 #include <cstdlib>
 
-#include <torch/torch.h>
-
 #include "conformance.h"
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/reduce_kernels.h"
+#include "gantry/tensors/libtorch.h"
 #include "rough.h"
 
 namespace gantry::testing {

@@ -3,10 +3,9 @@
 // on this one). Takes up to 14 GB: `GANTRY_LONG=1 ./dev test` runs it.
 #include <cstdlib>
 
-#include <torch/torch.h>
-
 #include "conformance.h"
 #include "gantry/comm/mpi/mpi_backend.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

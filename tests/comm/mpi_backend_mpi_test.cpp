@@ -9,12 +9,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <torch/torch.h>
-
 #include "conformance.h"
 #include "gantry/comm/mpi/mpi_tags.h"
 #include "gantry/launch/launch.h"
 #include "gantry/tensors/buffer_pool.h"
+#include "gantry/tensors/libtorch.h"
 #include "mpi_rig.h"
 #include "rough.h"
 

@@ -9,9 +9,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include <torch/torch.h>
-
 #include "conformance.h"
+#include "gantry/tensors/libtorch.h"
 #include "mpi_rig.h"
 
 namespace gantry::testing {

@@ -1,8 +1,7 @@
 // The conformance suite over the NCCL backend, whose NCCL and device are those of support/fake_nccl and
 // support/pretend_device.
-#include <torch/torch.h>
-
 #include "conformance.h"
+#include "gantry/tensors/libtorch.h"
 #include "nccl_ranks.h"
 #include "stage_link_cases.h"
 

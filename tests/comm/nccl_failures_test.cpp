@@ -5,12 +5,11 @@
 #include <future>
 #include <thread>
 
-#include <torch/torch.h>
-
 #include "failure_seen.h"
 #include "gantry/comm/nccl/nccl_communicator.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/launch/backends.h"
+#include "gantry/tensors/libtorch.h"
 #include "nccl_ranks.h"
 
 namespace gantry::testing {

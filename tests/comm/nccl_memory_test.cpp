@@ -1,8 +1,7 @@
 // Registered memory: NCCL is told of it once, by all ranks alike, and it is given back whatever ends first.
-#include <torch/torch.h>
-
 #include "../checkpoint/small_run.h"
 #include "gantry/comm/registered_memory.h"
+#include "gantry/tensors/libtorch.h"
 #include "nccl_ranks.h"
 
 namespace gantry::testing {

@@ -4,12 +4,11 @@
 #include <gmock/gmock.h>
 #include <tuple>
 
-#include <torch/torch.h>
-
 #include "failure_seen.h"
 #include "gantry/diagnosis/diagnosis.h"
 #include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/profiling/communication_meter.h"
+#include "gantry/tensors/libtorch.h"
 #include "nccl_ranks.h"
 #include "program.h"
 

@@ -1,9 +1,8 @@
 // Sums by rank over NCCL: slices that are exchanged, added by one kernel and gathered, with the bits of thread ranks.
 #include <atomic>
 
-#include <torch/torch.h>
-
 #include "conformance.h"
+#include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 #include "nccl_ranks.h"
 

@@ -2,10 +2,9 @@
 // optimizer and checkpoints give what they give over threads.
 #include <atomic>
 
-#include <torch/torch.h>
-
 #include "../checkpoint/small_run.h"
 #include "gantry/profiling/communication_meter.h"
+#include "gantry/tensors/libtorch.h"
 #include "nccl_ranks.h"
 #include "program.h"
 

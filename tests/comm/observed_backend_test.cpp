@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/profiling/communication_meter.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

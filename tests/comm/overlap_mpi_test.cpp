@@ -6,8 +6,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include <torch/torch.h>
-
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

@@ -1,7 +1,7 @@
 // What sums of floating-point numbers are tested with.
 #pragma once
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 

@@ -3,11 +3,10 @@
 #include <cstdlib>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/shared_device/cuda_sharing.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/backends.h"
+#include "gantry/tensors/libtorch.h"
 #include "mpi_job.h"
 #include "shared_device_ranks.h"
 #include "thrown_by.h"

@@ -1,8 +1,7 @@
 // ranks: 4
 // Ranks that are processes and share one pretended device: every operation, and training with the CPU's numbers.
-#include <torch/torch.h>
-
 #include "conformance.h"
+#include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 #include "shared_device_ranks.h"
 

@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/wait_limits.h"
 #include "gantry/launch/launch.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

@@ -5,14 +5,13 @@
 #include <set>
 #include <unistd.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron_writer.h"
 #include "gantry/data/data_loader.h"
 #include "gantry/data/encoded_text.h"
 #include "gantry/data/token_files.h"
 #include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/tensors/libtorch.h"
 #include "thrown_by.h"
 
 namespace gantry {

@@ -8,12 +8,11 @@
 #include <set>
 #include <sstream>
 
-#include <torch/torch.h>
-
 #include "gantry/data/data_loader.h"
 #include "gantry/data/images/image_file.h"
 #include "gantry/data/images/image_folder.h"
 #include "gantry/data/images/transform.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 
 namespace gantry::testing {

@@ -7,13 +7,12 @@
 #include <limits>
 #include <thread>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/data/data_loader.h"
 #include "gantry/data/scalar_type.h"
 #include "gantry/data/tensor_dataset.h"
 #include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/data/loader.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {

@@ -4,10 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/data/loader.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 
 namespace gantry::testing {

@@ -6,11 +6,11 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/torch.h>
 
 #include "../checkpoint/small_run.h"
 #include "device_ranks.h"
 #include "gantry/tensors/device_graph.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 
 namespace gantry::testing {

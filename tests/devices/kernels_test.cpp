@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include "gantry/comm/device_sum.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/linear_function.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/kernels/add_rows.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/random_context.h"
 #include "pretend_device.h"
 

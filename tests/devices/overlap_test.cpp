@@ -10,13 +10,12 @@
 #include <set>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "../checkpoint/small_run.h"
 #include "device_events.h"
 #include "device_ranks.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

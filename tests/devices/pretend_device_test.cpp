@@ -7,9 +7,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include <torch/torch.h>
-
 #include "cpu_view.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <c10/core/CachingDeviceAllocator.h>
-#include <torch/torch.h>
 
 #include "gantry/data/data_loader.h"
 #include "gantry/data/tensor_dataset.h"
+#include "gantry/tensors/libtorch.h"
 #include "pretend_device.h"
 
 namespace gantry::testing {

@@ -13,11 +13,10 @@
 #include <thread>
 #include <unistd.h>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/checkpoint/writer.h"
 #include "gantry/policies/policy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace {
 

@@ -1,8 +1,7 @@
 // Learning rates by layer (optimizer.groups): what they are, and that every layout has them.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
+#include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"
 

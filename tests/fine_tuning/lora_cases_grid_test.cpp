@@ -2,11 +2,10 @@
 // sees the gradients of both factors, and the second one what the first has made.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/adapter_split.h"
+#include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"
 

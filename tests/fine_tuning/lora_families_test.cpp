@@ -3,13 +3,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "family_case.h"
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/adapter_split.h"
+#include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"
 

@@ -6,14 +6,13 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "family_case.h"
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/models/lora.h"
+#include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"
 #include "thrown_by.h"

@@ -3,14 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/adapter_split.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
 #include "gantry/optimizers/optimizer_memory.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"
 

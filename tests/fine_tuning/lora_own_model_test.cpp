@@ -2,9 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/adapter_split.h"
+#include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "small_stack.h"
 

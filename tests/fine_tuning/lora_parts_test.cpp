@@ -5,8 +5,6 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "family_case.h"
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/checkpoint.h"
@@ -16,6 +14,7 @@
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/experts.h"
 #include "gantry/policies/sharder.h"
+#include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"
 #include "thrown_by.h"

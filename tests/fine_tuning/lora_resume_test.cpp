@@ -2,10 +2,9 @@
 // numbers in another layout; and what bfloat16 makes of such adapters.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/core/adapter_split.h"
+#include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"
 

@@ -3,10 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"
 

@@ -5,10 +5,9 @@
 #include <condition_variable>
 #include <mutex>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/policy.h"
+#include "gantry/tensors/libtorch.h"
 #include "generation_case.h"
 
 namespace gantry::testing {

@@ -2,9 +2,8 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
+#include "gantry/tensors/libtorch.h"
 #include "generation_case.h"
 
 namespace gantry::testing {

@@ -4,9 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

@@ -1,11 +1,10 @@
 // The backend of a device: the conformance suite at one rank, and several ranks on one device, which are processes.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "../comm/conformance.h"
 #include "checked_device.h"
 #include "gantry/launch/launch.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

@@ -2,8 +2,6 @@
 // numbers; twice the same bits. And LibTorch's that the CPU has not.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "attention_blocks.h"
 #include "checked_device.h"
 #include "gantry/comm/device_sum.h"
@@ -11,6 +9,7 @@
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/kernels/add_rows.h"
 #include "gantry/tensors/kernels/draw.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/sent_ahead.h"
 
 namespace gantry::testing {

@@ -1,10 +1,9 @@
 // What leaves a device and comes back: checkpoints between the device and the CPU, and generated texts.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "../checkpoint/small_run.h"
 #include "checked_device.h"
+#include "gantry/tensors/libtorch.h"
 #include "generation_case.h"
 #include "program.h"
 

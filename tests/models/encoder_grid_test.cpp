@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "encoder_keys.h"
 #include "family_case.h"
 #include "gantry/checkpoint/safetensors.h"
@@ -15,6 +13,7 @@
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "generation_case.h"
 #include "model_case.h"
 #include "thrown_by.h"

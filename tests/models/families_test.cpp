@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "family_case.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
@@ -16,6 +14,7 @@
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/model_family.h"
 #include "gantry/policies/decoder.h"
+#include "gantry/tensors/libtorch.h"
 #include "generation_case.h"
 #include "thrown_by.h"
 

@@ -5,13 +5,12 @@
 #include <map>
 #include <mutex>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/generation/generate.h"
 #include "gantry/launch/launch.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 
 namespace gantry::testing {

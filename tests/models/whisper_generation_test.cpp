@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/tensors/libtorch.h"
 #include "generation_case.h"
 
 namespace gantry::testing {

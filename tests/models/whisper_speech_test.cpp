@@ -5,10 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/generation/time_stamps.h"
+#include "gantry/tensors/libtorch.h"
 #include "generation_case.h"
 
 namespace gantry::testing {

@@ -1,14 +1,13 @@
 // Tensor-parallel layers against dense ones, in float64.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "counting_group.h"
 #include "gantry/core/error.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/linear.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 #include "sines.h"
 

@@ -3,9 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "attention_blocks.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

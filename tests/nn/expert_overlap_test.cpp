@@ -4,10 +4,10 @@
 #include <utility>
 
 #include <ATen/record_function.h>
-#include <torch/torch.h>
 
 #include "gantry/nn/expert_exchange.h"
 #include "gantry/nn/experts.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

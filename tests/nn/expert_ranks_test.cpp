@@ -2,10 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/nn/experts.h"
 #include "gantry/policies/sharder.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 #include "sines.h"
 #include "thrown_by.h"

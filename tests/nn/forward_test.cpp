@@ -4,13 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/dropout.h"
 #include "gantry/nn/recompute.h"
 #include "gantry/nn/stage_context.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/philox.h"
 
 namespace gantry::testing {

@@ -4,10 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/grouped_linear.h"
+#include "gantry/tensors/libtorch.h"
 #include "sines.h"
 #include "thrown_by.h"
 

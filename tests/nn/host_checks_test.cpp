@@ -2,13 +2,12 @@
 // device stands for one: whoever reads its numbers fails.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

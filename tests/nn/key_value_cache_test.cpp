@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
-#include <torch/torch.h>
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

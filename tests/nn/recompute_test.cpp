@@ -4,12 +4,11 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include <torch/torch.h>
-
 #include "gantry/nn/attention.h"
 #include "gantry/nn/dropout.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

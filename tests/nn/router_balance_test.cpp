@@ -3,11 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/nn/forward.h"
 #include "gantry/nn/router.h"
 #include "gantry/nn/stage_context.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

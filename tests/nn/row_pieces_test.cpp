@@ -1,11 +1,10 @@
 // Messages of split layers in pieces of rows: values and gradients are those of one message, for any sizes.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "counting_group.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 #include "sines.h"
 

@@ -2,8 +2,6 @@
 // many collectives run and when, and what memory a backward takes.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "counting_group.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/embedding.h"
@@ -12,6 +10,7 @@
 #include "gantry/policies/sharder.h"
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/profiling/profiler.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 #include "sines.h"
 

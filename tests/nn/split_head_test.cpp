@@ -4,10 +4,9 @@
 #include <deque>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group.h"
 #include "gantry/nn/cross_entropy.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

@@ -3,9 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/profiling/profiler.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

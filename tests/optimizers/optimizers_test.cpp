@@ -2,14 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
 #include "gantry/optimizers/adamw_step.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/lion.h"
 #include "gantry/optimizers/muon.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

@@ -6,12 +6,11 @@
 #include <random>
 #include <thread>
 
-#include <torch/torch.h>
-
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/schedule/generators/generator.h"
 #include "gantry/schedule/simulate.h"
 #include "gantry/schedule/validate.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

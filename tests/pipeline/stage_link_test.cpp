@@ -2,10 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/observed_backend.h"
 #include "gantry/profiling/communication_meter.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 #include "stage_link_cases.h"
 

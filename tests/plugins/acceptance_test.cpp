@@ -1,12 +1,11 @@
 // What users of other systems rely on: the numbers of a training step.
 #include <limits>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/optimizers/gradient_norm.h"
+#include "gantry/tensors/libtorch.h"
 #include "tiny_rig.h"
 
 namespace gantry::testing {

@@ -1,10 +1,9 @@
 // What a batch may hold, and how a criterion's mean weighs: against one rank.
 #include <gmock/gmock.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/tensors/libtorch.h"
 #include "small_stack.h"
 
 namespace gantry::testing {

@@ -1,12 +1,11 @@
 // A causal loss on labels that are not shifted equals the aligned loss on shifted ones, in every layout.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

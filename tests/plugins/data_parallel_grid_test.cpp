@@ -1,9 +1,8 @@
 // Replicas, ZeRO, schedules and accumulation together give one rank's numbers in float64.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
+#include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 
 namespace gantry::testing {

@@ -1,11 +1,10 @@
 // Every type of a batch's numbers, in every layout, against one rank.
 #include <gmock/gmock.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/data/tensor_dataset.h"
 #include "gantry/plugins/prepared_batch.h"
+#include "gantry/tensors/libtorch.h"
 #include "small_stack.h"
 
 namespace gantry::testing {

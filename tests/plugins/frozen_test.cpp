@@ -2,11 +2,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/model_family.h"
+#include "gantry/tensors/libtorch.h"
 #include "tiny_rig.h"
 
 namespace gantry::testing {

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "../schedule/random_schedule.h"
 #include "bytes_of_steps.h"
 #include "gantry/booster/recipe.h"
@@ -12,6 +10,7 @@
 #include "gantry/core/schedule_names.h"
 #include "gantry/launch/launch.h"
 #include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 #include "program.h"
 #include "tiny_rig.h"

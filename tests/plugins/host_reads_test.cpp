@@ -4,10 +4,10 @@
 #include <mutex>
 
 #include <ATen/record_function.h>
-#include <torch/torch.h>
 
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
 #include "tiny_rig.h"
 
 namespace gantry::testing {

@@ -2,8 +2,7 @@
 // and one microbatch, whatever is cut over the replicas.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
+#include "gantry/tensors/libtorch.h"
 #include "toy_step.h"
 
 namespace gantry::testing {

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/nn/dropout.h"
 #include "gantry/nn/linear.h"
 #include "gantry/nn/norms.h"
+#include "gantry/tensors/libtorch.h"
 #include "toy_step.h"
 
 namespace gantry::testing {

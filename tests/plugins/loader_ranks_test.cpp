@@ -3,9 +3,8 @@
 #include <mutex>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

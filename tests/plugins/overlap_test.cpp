@@ -2,10 +2,9 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/profiling/profiler.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

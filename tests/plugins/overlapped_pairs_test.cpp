@@ -8,9 +8,9 @@
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <torch/torch.h>
 
 #include "expert_families.h"
+#include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 #include "program.h"
 

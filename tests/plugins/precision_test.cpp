@@ -2,12 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/loss_scaler.h"
+#include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 
 namespace gantry::testing {

@@ -1,11 +1,10 @@
 // Planted faults that the replica auditor must find, each named with its ranks.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
 #include "gantry/policies/decoder.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "expert_families.h"
 #include "gantry/core/schedule_names.h"
+#include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 #include "program.h"
 

@@ -2,10 +2,9 @@
 #include <cmath>
 #include <gmock/gmock.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/optimizers/lion.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks_outcome.h"
 #include "small_stack.h"
 

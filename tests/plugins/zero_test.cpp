@@ -1,11 +1,10 @@
 // ZeRO 1, ZeRO 2 and gradient buckets: the same numbers as one rank, less memory, any optimizer.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "bytes_of_steps.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/optimizers/lion.h"
+#include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 
 namespace gantry::testing {

@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/nn/linear.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/prepare_input.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/random_context.h"
 #include "ranks.h"
 

@@ -5,12 +5,11 @@
 #include <gtest/gtest.h>
 #include <mutex>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/prepare_input.h"
 #include "gantry/policies/sharder.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 #include "ranks.h"
 

@@ -4,13 +4,12 @@
 #include <gtest/gtest.h>
 #include <set>
 
-#include <torch/torch.h>
-
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/nn/linear.h"
 #include "gantry/policies/decoder.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
 #include "ranks.h"
 #include "thrown_by.h"
 

@@ -12,11 +12,11 @@
 
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
-#include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

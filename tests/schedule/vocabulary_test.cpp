@@ -153,7 +153,8 @@ TEST(VocabularyActions, WhatIsWrongIsRefused) {
             std::string::npos);
   EXPECT_NE(refused([](Schedule& made) { place_of(made.actions[1], kHeadForward, 0)->stage = 0; }), "");
   const auto without_one_c = [](Schedule& made) { made.actions[1].erase(place_of(made.actions[1], kHeadCombine, 2)); };
-  EXPECT_NE(refused(without_one_c, 2).find("the rank has 2 actions of kind C, for 3 microbatches; expected 3"), std::string::npos);
+  EXPECT_NE(refused(without_one_c, 2).find("the rank has 2 actions of kind C, for 3 microbatches; expected 3"),
+            std::string::npos);
   const auto backward_before_c = [](Schedule& made) {
     auto& row = made.actions[1];
     std::iter_swap(place_of(row, kBackward, 2), place_of(row, kHeadCombine, 2));

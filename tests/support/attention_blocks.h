@@ -4,9 +4,8 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/nn/attention_kernels.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 

@@ -3,8 +3,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
+#include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 
 namespace gantry::testing {

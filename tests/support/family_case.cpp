@@ -8,14 +8,13 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/model_family.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 
 namespace gantry::testing {

@@ -6,13 +6,12 @@
 #include <random>
 #include <typeinfo>
 
-#include <torch/torch.h>
-
 #include "case_batch.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/launch/launch.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
+#include "gantry/tensors/libtorch.h"
 #include "program.h"
 
 namespace gantry::testing {

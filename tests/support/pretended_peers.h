@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group_mesh.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 

@@ -6,9 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/nn/linear.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 

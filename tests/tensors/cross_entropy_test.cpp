@@ -4,10 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/tensors/kernels/cross_entropy_row.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::kernels {
 namespace {

@@ -3,9 +3,8 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/philox.h"
 
 namespace gantry {

@@ -5,9 +5,8 @@
 #include <gtest/gtest.h>
 #include <numbers>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::kernels {
 namespace {

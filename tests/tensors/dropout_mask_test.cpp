@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/random_context.h"
 
 namespace gantry {

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/saved_tensors.h"
 
 namespace gantry::testing {

@@ -1,9 +1,8 @@
 // Accuracy and F1 of predictions: by hand, beside sklearn's, and over replicas.
 #include <gtest/gtest.h>
 
-#include <torch/torch.h>
-
 #include "gantry/core/axis.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/trainer/held_out_scores.h"
 #include "ranks.h"
 

@@ -6,11 +6,10 @@
 #include <gtest/gtest.h>
 #include <mutex>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/quiet_launch.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/trainer/run_checkpoints.h"
 #include "gantry/trainer/train.h"
 #include "program.h"

@@ -7,8 +7,6 @@
 #include <memory>
 #include <optional>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/core/expert_load.h"
 #include "gantry/core/registry.h"
@@ -17,6 +15,7 @@
 #include "gantry/plugins/criterion.h"
 #include "gantry/schedule/measured.h"
 #include "gantry/schedule/schedule.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/state_source.h"
 
 namespace gantry {

@@ -13,14 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/core/error.h"
 #include "gantry/core/layer_work.h"
 #include "gantry/core/registry.h"
 #include "gantry/nn/shard_style.h"
 #include "gantry/nn/stage_context.h"
 #include "gantry/tensors/batch.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 

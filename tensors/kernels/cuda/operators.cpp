@@ -4,12 +4,12 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/kernels/add_rows.h"
 #include "gantry/tensors/kernels/cuda/launches.h"
 #include "gantry/tensors/kernels/draw.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::kernels {

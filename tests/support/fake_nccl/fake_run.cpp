@@ -3,11 +3,10 @@
 #include <cstring>
 #include <thread>
 
-#include <torch/torch.h>
-
 #include "device_memory.h"
 #include "fake_communicator.h"
 #include "gantry/comm/reduce_kernels.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

@@ -6,8 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <torch/torch.h>
-
+#include "gantry/tensors/libtorch.h"
 #include "race_checker.h"
 
 namespace gantry::testing {

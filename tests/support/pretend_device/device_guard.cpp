@@ -11,12 +11,12 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <torch/torch.h>
 
 #include "device_allocator.h"
 #include "device_generator.h"
 #include "device_graphs.h"
 #include "device_work.h"
+#include "gantry/tensors/libtorch.h"
 #include "pretend_device.h"
 
 namespace gantry::testing {

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include <torch/torch.h>
-
 #include "device_work.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {

@@ -6,12 +6,12 @@
 #include <ATen/native/transformers/attention.h>
 #include <c10/util/strides.h>
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include "cpu_view.h"
 #include "device_allocator.h"
 #include "device_graphs.h"
 #include "device_work.h"
+#include "gantry/tensors/libtorch.h"
 #include "kernel_fallback.h"
 #include "pretend_device.h"
 
