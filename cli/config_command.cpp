@@ -31,30 +31,30 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostRanks = 64;  // that the text lists; JSON has all
+constexpr int kMostRanks = 64;  // printed as text; JSON has all ranks
 
 struct Step {
   int samples, replica_samples, microbatches;
   long long tokens;
   schedule::Simulation simulation;              // with equal stages
-  std::optional<schedule::Simulation> weighed;  // with stages of their work, as much in all
+  std::optional<schedule::Simulation> weighed;  // with the work of each stage, scaled to the same total
 
-  // How much longer the step is than it would be with equal stages.
+  // Relative increase of the step time compared with equal stages.
   double imbalance() const { return weighed->makespan_max_rank / simulation.makespan_max_rank - 1; }
-  int microbatch_samples() const { return (replica_samples + microbatches - 1) / microbatches; }  // of the largest
+  int microbatch_samples() const { return (replica_samples + microbatches - 1) / microbatches; }  // the largest number
 };
 
-// All that a configuration says, and what follows from it.
+// A configuration, and the values derived from it.
 struct Resolved {
   Config config;
   Mesh mesh;
-  PipelineStageManager stages;     // as rank 0 of pp has it
-  std::vector<LayerRange> layers;  // by stage; empty where nothing says the model's layers
-  std::vector<double> work;        // by stage; empty where nothing says the sizes of the model's matrices
-  std::optional<Step> step;        // with data only
+  PipelineStageManager stages;     // seen from pipeline rank 0
+  std::vector<LayerRange> layers;  // by stage; empty: the number of layers is unknown
+  std::vector<double> work;        // by stage; empty: the sizes of the matrices are unknown
+  std::optional<Step> step;        // empty: the configuration has no data section
   std::optional<ContextPicture> context;
   std::optional<ExpertPicture> experts;
-  std::optional<planner::RecomputeChoice> recompute;  // where it is auto
+  std::optional<planner::RecomputeChoice> recompute;  // set if schedule.recompute is auto
 };
 
 std::vector<int> ranks_of_stages(const PipelineStageManager& manager) {
@@ -63,7 +63,7 @@ std::vector<int> ranks_of_stages(const PipelineStageManager& manager) {
   return ranks;
 }
 
-// Forward and both gradients take as long as each other, and a rank as long as with equal stages, on the mean.
+// Forward, input gradient and weight gradient take equal times. The mean time of a rank is the time with equal stages.
 schedule::Costs costs_by_work(const std::vector<double>& work, int ranks) {
   const double total = std::accumulate(work.begin(), work.end(), 0.0);
   schedule::Costs costs;
@@ -89,11 +89,12 @@ Step resolve_step(const Config& config, const ScheduleSource& source, int stages
   return step;
 }
 
-// With what says auto chosen for all devices of the cluster; and a line that says so.
+// Loads the configuration. Keys with the value auto are chosen for all devices of the cluster, and a line of text
+// reports the choice.
 planner::PlannedConfig read_config(const std::string& path, const std::vector<std::string>& sets,
                                    const std::string& cluster) {
   const auto open = planner::auto_keys(path, sets);
-  // What is recomputed may be chosen by a limit of memory too: loading says so where there is none.
+  // schedule.recompute needs no cluster if schedule.memory_limit is set. Config::load() reports a missing limit.
   const bool asks_for_cluster = !open.empty() && open != std::set<std::string>{"schedule.recompute"};
   if (asks_for_cluster && cluster.empty()) planner::refuse_without_cluster("gantry config", open);
   if (!open.empty() && !cluster.empty())
@@ -142,7 +143,7 @@ std::string view_text(const char* title, const Mesh& mesh, axis::View view) {
 std::string mesh_text(const Mesh& mesh) {
   const bool has_experts = mesh.has_expert_view();
   return view_text("mesh", mesh, axis::View::kDense) +
-         (has_experts ? view_text("the same ranks as experts are placed", mesh, axis::View::kExpert) : "");
+         (has_experts ? view_text("the same ranks by the placement of experts", mesh, axis::View::kExpert) : "");
 }
 
 std::string stages_text(const Resolved& resolved) {
@@ -157,11 +158,11 @@ std::string stages_text(const Resolved& resolved) {
     text += work.empty() ? "\n" : fmt::format(", {:.1f}% of the work\n", 100 * work[stage] / total);
   }
   if (layers.size() > 1 && !work.empty())
-    text += fmt::format("  evenness: {:.1f}%, the mean rank's work of the heaviest's\n",
+    text += fmt::format("  evenness: {:.1f}% (mean work of a rank / work of the heaviest rank)\n",
                         100 * evenness(work_of_ranks(work, ranks_of_stages(resolved.stages))));
   const auto* choice = std::get_if<std::string>(&resolved.config.schedule.layers);
   if (choice && *choice == "balanced" && !resolved.config.libraries.empty())
-    text += "  weighed by model.config's sizes: a policy of a library may state other work\n";
+    text += "  computed from the sizes in model.config; the policy of a library may define different work\n";
   return text;
 }
 
@@ -170,7 +171,7 @@ std::string step_text(const std::optional<Step>& step) {
   return fmt::format("\nper step: {} samples ({} tokens), {} per replica, {} microbatches of up to {}\n", step->samples,
                      step->tokens, step->replica_samples, step->microbatches, step->microbatch_samples()) +
          fmt::format("predicted bubble: {:.1f}% with equal stages\n", 100 * step->simulation.bubble_rate) +
-         (step->weighed ? fmt::format("  {:.1f}% with these: the imbalance makes the step {:.1f}% longer\n",
+         (step->weighed ? fmt::format("  {:.1f}% with these stages: the imbalance makes the step {:.1f}% longer\n",
                                       100 * step->weighed->bubble_rate, 100 * step->imbalance())
                         : "");
 }

@@ -13,7 +13,7 @@
 namespace gantry::cli {
 namespace {
 
-constexpr int kMostListed = 16;  // that the text lists
+constexpr int kMostListed = 16;  // ranks printed as text
 constexpr std::size_t kMostRuns = 4;
 
 std::int64_t bytes_of(const std::string& precision) {
@@ -33,7 +33,7 @@ std::string runs_text(const std::vector<Range>& runs) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-// An encoder's heads, by its family's key and default; the fewest of both stacks.
+// Returns the number of heads of an encoder, by the key and default of its family; the smaller one of two stacks.
 int encoder_heads(const nlohmann::json& keys, const std::string& family) {
   if (family == "t5") return keys.value("num_heads", 8);
   if (family == "whisper")
@@ -41,7 +41,7 @@ int encoder_heads(const nlohmann::json& keys, const std::string& family) {
   return keys.value("num_attention_heads", 12);
 }
 
-// How many tokens its layers see: of images and sound the model says so.
+// Returns the number of tokens in its layers. For images and speech the model defines it.
 std::int64_t encoder_tokens(const Config& config, const nlohmann::json& keys) {
   if (config.model.policy == "whisper") return keys.value("max_source_positions", std::int64_t{1500});
   if (config.model.policy != "vit") return config.data.sequence_length;
@@ -49,7 +49,7 @@ std::int64_t encoder_tokens(const Config& config, const nlohmann::json& keys) {
   return side * side + 1;
 }
 
-// By the planner, of models and layouts that it knows.
+// Uses the planner, which throws ConfigError for models and layouts that it does not support.
 void note_memory(const Config& config, ContextPicture& picture) try {
   const planner::PlanRequest request = planner::plan_request(config);
   const auto most = [&](int context) {
@@ -103,10 +103,11 @@ std::string to_text(const std::optional<ContextPicture>& picture) {
   std::vector<std::string> sent;
   for (const auto& [method, number] : bytes) sent.push_back(fmt::format("{} {}", method, number));
   if (!sent.empty())
-    text += fmt::format("  bytes that a rank sends for a layer's forward of a sample: {}\n", fmt::join(sent, ", "));
+    text += fmt::format("  bytes that a rank sends in the forward of one layer for one sample: {}\n",
+                        fmt::join(sent, ", "));
   if (kept > 0)
     text += fmt::format(
-        "  memory of a sequence that the largest layer keeps for its backward: {} a rank, {} with context 1\n",
+        "  memory that the largest layer keeps of one sequence for its backward: {} per rank, {} with context 1\n",
         byte_size_text(static_cast<std::int64_t>(kept)), byte_size_text(static_cast<std::int64_t>(kept_alone)));
   return text;
 }

@@ -1,4 +1,4 @@
-// How `gantry config` shows sequences that ranks share: who has which tokens, and what attention sends.
+// Context parallelism in the output of `gantry config`: the tokens of each rank, and the bytes that attention sends.
 #pragma once
 
 #include <map>
@@ -14,14 +14,15 @@ namespace gantry::cli {
 struct ContextPicture {
   ContextChoice choice;
   SequenceShard cut;
-  // That a rank sends for one layer's forward of one sample, by method; empty where nothing says the model's heads.
+  // Bytes that a rank sends in the forward of one layer for one sample, by method; empty: the heads are unknown.
   std::map<std::string, std::int64_t> bytes_of_layer = {};
-  // That the largest layer keeps of one sample on a rank for its backward, and would with parallel.context 1; 0: not
-  // known.
+  // Bytes that the largest layer keeps of one sample on a rank for its backward, with the configured parallel.context
+  // and with parallel.context 1; 0: unknown.
   double kept_bytes = 0, kept_alone = 0;
 };
 
-// Absent where parallel.context is 1, or no data say how long sequences are. ConfigError as choose_context.
+// Empty if parallel.context is 1, or if the configuration has no data section. Throws ConfigError like
+// choose_context().
 std::optional<ContextPicture> picture_context(const Config& config, const nlohmann::json& model_keys);
 
 std::string to_text(const std::optional<ContextPicture>& picture);

@@ -9,7 +9,7 @@
 namespace gantry::cli {
 namespace {
 
-constexpr std::size_t kMostShown = 16;  // ranks that the text lists
+constexpr std::size_t kMostShown = 16;  // ranks printed as text
 
 std::int64_t bytes_of_number(const std::string& precision) {
   if (precision == "float64") return 8;
@@ -22,7 +22,7 @@ std::optional<ExpertPicture> picture_experts(const Config& config, const nlohman
   const ParallelConfig& parallel = config.parallel;
   if (parallel.expert == 1) return std::nullopt;
   const auto spec = models::described_decoder(model_keys, config.model.policy);
-  if (!spec) return std::nullopt;  // a policy of a library knows
+  if (!spec) return std::nullopt;  // only the policy of a library knows
   ExpertPicture picture{.layers = 0};
   for (const auto& layer : spec->layers)
     if (layer.experts) {
@@ -31,11 +31,11 @@ std::optional<ExpertPicture> picture_experts(const Config& config, const nlohman
       ++picture.layers;
     }
   if (picture.layers == 0)
-    throw ConfigError({"parallel.expert", fmt::format("is {}, and the model has no experts", parallel.expert),
-                       "1, or a model with experts", "take the key out"});
+    throw ConfigError({"parallel.expert", fmt::format("the value is {}, but the model has no experts", parallel.expert),
+                       "1, or a model with experts", "remove parallel.expert"});
   if (picture.experts < parallel.expert)
     throw ConfigError({"parallel.expert", fmt::format("{} ranks for {} experts", parallel.expert, picture.experts),
-                       fmt::format("at most {}", picture.experts), "lower it"});
+                       fmt::format("at most {}", picture.experts), "lower parallel.expert"});
   picture.held = partition(picture.experts, 1, parallel.expert);
   const std::int64_t tokens = static_cast<std::int64_t>(samples) * config.data.sequence_length /
                               (static_cast<std::int64_t>(parallel.tensor) * parallel.context);
@@ -46,7 +46,7 @@ std::optional<ExpertPicture> picture_experts(const Config& config, const nlohman
 
 std::string to_text(const std::optional<ExpertPicture>& picture) {
   if (!picture) return "";
-  std::string text = fmt::format("\n{} experts over {} ranks, in {} layers, {} of a token:\n", picture->experts,
+  std::string text = fmt::format("\n{} experts over {} ranks, in {} layers, {} per token:\n", picture->experts,
                                  picture->held.size(), picture->layers, picture->used);
   for (std::size_t rank = 0; rank < std::min(picture->held.size(), kMostShown); ++rank) {
     const Range& held = picture->held[rank];
@@ -54,8 +54,8 @@ std::string to_text(const std::optional<ExpertPicture>& picture) {
   }
   if (picture->held.size() > kMostShown) text += fmt::format("  ... {} more\n", picture->held.size() - kMostShown);
   if (picture->bytes > 0)
-    text += fmt::format("  bytes that a rank sends in an all-to-all, where experts are chosen evenly: {}\n",
-                        picture->bytes);
+    text +=
+        fmt::format("  bytes that a rank sends in an all-to-all if experts are chosen evenly: {}\n", picture->bytes);
   return text;
 }
 

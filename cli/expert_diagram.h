@@ -1,4 +1,4 @@
-// How `gantry config` shows experts over ranks: who has which of them, and what an all-to-all sends.
+// Expert parallelism in the output of `gantry config`: the experts of each rank, and the bytes of an all-to-all.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,15 +12,15 @@
 namespace gantry::cli {
 
 struct ExpertPicture {
-  std::int64_t experts = 1, used = 1, layers = 1;  // of a layer, of a token, and layers that have some
-  std::vector<Range> held;                         // by rank of ep
-  // That a rank sends to others in one all-to-all of a microbatch's rows, where experts are chosen evenly. Each layer
-  // has one there and one back, and as many in the backward. 0: no data say how many tokens there are.
+  std::int64_t experts = 1, used = 1, layers = 1;  // per layer, per token, and the layers with experts
+  std::vector<Range> held;                         // by ep rank
+  // Bytes that a rank sends to other ranks in one all-to-all of a microbatch if experts are chosen evenly. Each layer
+  // has two in the forward (dispatch, combine) and two in the backward. 0: the number of tokens is unknown.
   std::int64_t bytes = 0;
 };
 
-// Absent where parallel.expert is 1. `samples`: of a microbatch, 0 without data. ConfigError where the model has no
-// experts, or fewer than ranks.
+// Empty if parallel.expert is 1. `samples`: the size of a microbatch, 0 without data. Throws ConfigError if the model
+// has no experts, or fewer experts than ranks.
 std::optional<ExpertPicture> picture_experts(const Config& config, const nlohmann::json& model_keys, int samples);
 
 std::string to_text(const std::optional<ExpertPicture>& picture);

@@ -1,4 +1,4 @@
-// A plan as a page: one HTML file in the style of a run's report, without scripts.
+// A plan as one HTML page in the style of the run report, without scripts.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@
 namespace gantry::cli {
 
 struct PlanPage {
-  std::string name;  // of the configuration
+  std::string name;  // name of the configuration
   planner::Cluster cluster;
   std::vector<planner::PlannedLayout> best;   // the fastest first
-  std::vector<planner::PlannedLayout> front;  // that none beats in both time and memory
+  std::vector<planner::PlannedLayout> front;  // Pareto front of step time and memory
   std::vector<planner::WhatIf> changes;
 };
 
-// Time and memory of the best layouts stacked by part, the front, and what changes would give. Every text is escaped.
+// Returns the page: time and memory of the best layouts by part, the Pareto front, and the effect of changes. All texts
+// are escaped.
 std::string plan_page(const PlanPage& plan);
 
 }  // namespace gantry::cli

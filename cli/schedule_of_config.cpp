@@ -17,8 +17,9 @@ namespace {
 int microbatches_of(const Config& config, const ScheduleSource& source, int stages, std::optional<int> given) {
   if (given) return *given;
   if (config.data.format.empty() && !config.schedule.microbatches)
-    throw ConfigError({"schedule.microbatches", "is not stated, and there is no data section",
-                       "the step's microbatches", "add -m 8"});
+    throw ConfigError({"schedule.microbatches",
+                       "the number of microbatches is unknown, because the configuration has no data section",
+                       "schedule.microbatches, or a data section", "add -m 8"});
   const int samples = config.data.batch_size / std::max(1, config.parallel.data);
   return config.data.format.empty() ? *config.schedule.microbatches : source.microbatches(stages, samples);
 }
@@ -30,7 +31,7 @@ planner::Recompute how_of(const std::string& name) {
   return kNone;
 }
 
-// Layers of each stage that are computed again.
+// Number of recomputed layers of each stage.
 std::vector<int> recomputed(const ScheduleConfig& config, const std::vector<int>& layers) {
   std::vector<int> counts = config.recompute == "none" ? std::vector<int>(layers.size(), 0) : layers;
   const auto& stated = config.recompute_layers;
@@ -39,7 +40,7 @@ std::vector<int> recomputed(const ScheduleConfig& config, const std::vector<int>
   return counts;
 }
 
-// As if the mean rank's forwards of a microbatch took 1 in all.
+// Scales the times so that the forward of a microbatch takes 1 on the average rank.
 schedule::Costs scaled(schedule::Costs costs, int ranks) {
   double forward = 0;
   for (const auto& stage : costs.stages) forward += stage.forward;
@@ -71,8 +72,9 @@ bool is_config(const std::string& source) { return source.ends_with(".yaml") || 
 ConfiguredStep step_of_config(const std::string& path, std::optional<int> microbatches) {
   const Config config = Config::load(path, {});
   if (config.parallel.vocabulary != "stages" && config.parallel.pipeline > 1)
-    throw ConfigError({"parallel.vocabulary", "is " + config.parallel.vocabulary, "stages for gantry schedule",
-                       "gantry config shows what it gains"});
+    throw ConfigError({"parallel.vocabulary",
+                       "gantry schedule does not support the value " + config.parallel.vocabulary, "stages",
+                       "use gantry config, which shows the effect"});
   const ScheduleSource source(config.schedule, config.parallel.pipeline);
   const int stages = PipelineStageManager(0, source.stages_of_rank()).num_stages();
   ConfiguredStep step{.schedule = source.make(microbatches_of(config, source, stages, microbatches)),
@@ -86,7 +88,7 @@ ConfiguredStep step_of_config(const std::string& path, std::optional<int> microb
   if (spec && !config.data.format.empty())
     add_costs(step, config, *spec);
   else if (config.schedule.recompute == "auto")
-    planner::chosen_recompute(config, 1);  // which says why it can't be
+    planner::chosen_recompute(config, 1);  // throws ConfigError with the reason
   return step;
 }
 

@@ -1,4 +1,4 @@
-// The schedule of a configuration's step, for `gantry schedule`.
+// The schedule and costs of one step of a configuration, for `gantry schedule`.
 #pragma once
 
 #include <optional>
@@ -13,18 +13,18 @@
 namespace gantry::cli {
 
 struct ConfiguredStep {
-  schedule::Schedule schedule;  // what is computed
-  schedule::Costs costs;        // of a described decoder's stages, by its multiplications; the mean rank's forward is 1
-  std::string gather;           // empty: parameters are not cut
+  schedule::Schedule schedule;  // computations only
+  schedule::Costs costs;  // by the multiplications of a described decoder's stages; 1: the forward of the average rank
+  std::string gather;     // parallel.gather; empty: parameters are not sharded
   std::string offload;
-  std::optional<planner::RecomputeChoice> recompute;  // where it is auto
-  std::vector<LayerRange> layers;                     // of each stage; empty for other models
+  std::optional<planner::RecomputeChoice> recompute;  // set if schedule.recompute is auto
+  std::vector<LayerRange> layers;                     // by stage; empty: the model is not a described decoder
 };
 
-bool is_config(const std::string& source);  // by its name
+bool is_config(const std::string& source);  // by the name of the file
 
-// `microbatches` in place of those that the configuration has. ConfigError as of `gantry config`, and where it states
-// neither.
+// `microbatches` replaces the number in the configuration. Throws ConfigError like `gantry config`, or if the number of
+// microbatches is unknown.
 ConfiguredStep step_of_config(const std::string& path, std::optional<int> microbatches);
 
 }  // namespace gantry::cli

@@ -33,7 +33,7 @@ namespace {
 
 using nlohmann::json;
 
-// A bar of what ranks that are threads do at the same time.
+// A progress bar that several rank threads advance at the same time.
 class SharedBar {
  public:
   SharedBar(const char* label, std::uint64_t all) : all_(all) { bar_.emplace(label); }
@@ -53,7 +53,7 @@ class SharedBar {
   std::uint64_t all_, done_ = 0;
 };
 
-// Takes a bar away when a rank is done with it, or fails, before anything is printed.
+// Clears the bar when a rank has finished or failed, before other output is printed.
 class BarEnd {
  public:
   explicit BarEnd(SharedBar& bar) : bar_(bar) {}
@@ -65,7 +65,7 @@ class BarEnd {
   SharedBar& bar_;
 };
 
-// Shows how much is written.
+// Shows the number of bytes written.
 class ShownFiles final : public FileSystem {
  public:
   explicit ShownFiles(std::uint64_t all) : bar_("writing", all) {}
@@ -86,7 +86,7 @@ std::uint64_t bytes_in(const TensorCatalog& catalog) {
   return bytes;
 }
 
-// `step`: of a checkpoint; other directories have none.
+// `step`: the step of a checkpoint; empty for other directories.
 void report(bool as_json, const std::string& done, const std::string& from, std::optional<std::int64_t> step,
             const std::string& to) {
   json facts = {{"from", from}, {"to", to}};
@@ -97,14 +97,14 @@ void report(bool as_json, const std::string& done, const std::string& from, std:
     print_output(fmt::format("{} {}{} to {}\n", done, from, step ? fmt::format(" (step {})", *step) : "", to));
 }
 
-// Saves `boosted` as the only thing this job writes there. Collective over the world.
+// Saves `boosted` as the only checkpoint of this job in the directory. Collective over the world.
 std::string save_once(SaveRequest request, Boosted& boosted, HybridParallelPlugin& plugin, FileSystem& files) {
   CheckpointWriter writer(request.directory, plugin.mesh(), {.files = &files});
   writer.save(request, plugin.state(boosted));
   return writer.last();
 }
 
-// The run that made the checkpoint, as far as its state goes, in the layout that `sets` ask for.
+// Returns the configuration of the run that made the checkpoint, with the overrides `sets`.
 Config config_for(const Manifest& manifest, const std::string& folder, const std::vector<std::string>& sets) {
   const std::string made = json({{"model", {{"policy", manifest.policy}}}}).dump();
   Config config = Config::parse_written(manifest.config_text.empty() ? made : manifest.config_text, folder, sets);
@@ -118,11 +118,12 @@ std::set<std::string> kinds_of(const Manifest& manifest) {
   return kinds;
 }
 
-// What is in the checkpoint and not in the state would be gone from the new one, and values of another type be others.
+// Throws ConfigError if the new checkpoint would lose tensors of the old one, or would store them with another type.
 void refuse_losses(const Manifest& manifest, bool all_kinds, StateSource& state, const std::string& folder) {
-  const char* expected = "the optimizer and precision that made it";
+  const char* expected = "the optimizer and precision of the run that saved it";
   const char* remedy =
-      "--set optimizer and precision as they were, or leave them out; export --dtype changes the type of weights";
+      "leave out --set of optimizer and precision, or set the saved values; to change the type of weights use export "
+      "--dtype";
   std::set<std::string> lost = all_kinds ? kinds_of(manifest) : std::set<std::string>();
   for (const auto& entry : state.state_entries()) {
     lost.erase(entry.kind);
@@ -130,24 +131,25 @@ void refuse_losses(const Manifest& manifest, bool all_kinds, StateSource& state,
     const StoredType& type = stored_type_of(entry.held.tensor.scalar_type());
     if (stored != manifest.tensors.end() && stored->second.type != &type)
       throw ConfigError({folder,
-                         fmt::format("has {} as {}, which would be {} in this configuration", stored->first,
-                                     stored->second.type->readable, type.readable),
+                         fmt::format("the checkpoint has {} as {}, which would be {} in this configuration",
+                                     stored->first, stored->second.type->readable, type.readable),
                          expected, remedy});
   }
   if (!lost.empty())
-    throw ConfigError(
-        {folder, fmt::format("has {}, which this configuration does not", fmt::join(lost, ", ")), expected, remedy});
+    throw ConfigError({folder,
+                       fmt::format("the checkpoint has {}, which this configuration lacks", fmt::join(lost, ", ")),
+                       expected, remedy});
 }
 
-// The layout is what reshard changes.
+// Resharding changes only the layout.
 void refuse_another_model(const std::vector<std::string>& sets) {
   for (const auto& set : sets)
     if (set.starts_with("model.") || set.starts_with("model="))
-      throw UsageError(
-          {"--set " + set, "the model is the checkpoint's own", "keys of parallel, schedule or comm", "leave it out"});
+      throw UsageError({"--set " + set, "the checkpoint defines the model", "keys of parallel, schedule or comm",
+                        "leave out this --set"});
 }
 
-// Gives the folder that was written.
+// Returns the directory that was written.
 std::string reshard_rank(World& world, const Config& config, const Manifest& manifest, const std::string& folder,
                          const CheckpointReshardArguments& arguments, SharedBar& reading, ShownFiles& files) {
   const BarEnd reading_end(reading), writing_end(files.bar());
@@ -171,16 +173,17 @@ std::string reshard_rank(World& world, const Config& config, const Manifest& man
                    boosted, *plugin, files);
 }
 
-// Its form. InputError where it is neither a checkpoint nor save_parallelized's; UsageError where the output lies among
-// checkpoints, which would be hidden by it.
+// Returns the form of the source. Throws InputError if it is neither a checkpoint nor a directory of save_parallelized,
+// and UsageError if the output directory has checkpoints, which the exported model would hide.
 StoredForm require_exportable(const CheckpointExportArguments& arguments) {
   if (holds_checkpoints(arguments.output))
-    throw UsageError({arguments.output, "has checkpoints in it", "a directory for the exported model alone",
-                      "choose another directory"});
+    throw UsageError({arguments.output, "the directory has checkpoints in it",
+                      "a directory for the exported model alone", "choose another directory"});
   const StoredForm form = stored_form(arguments.checkpoint);
-  if (form == StoredForm::kHuggingFace) find_model_files(arguments.checkpoint);  // names what its weights are
+  if (form == StoredForm::kHuggingFace)
+    find_model_files(arguments.checkpoint);  // throws if its weights are in an unsupported format
   if (form == StoredForm::kHuggingFace || form == StoredForm::kFile)
-    throw InputError({arguments.checkpoint, "is in the form of Hugging Face already",
+    throw InputError({arguments.checkpoint, "the model is already in Hugging Face format",
                       "a checkpoint, or a directory of save_parallelized", ""});
   return form;
 }
@@ -234,7 +237,7 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
 
 int run_checkpoint_merge(const CheckpointMergeArguments& arguments) {
   if (holds_checkpoints(arguments.output))
-    throw UsageError({arguments.output, "has checkpoints in it", "a directory for the merged model alone",
+    throw UsageError({arguments.output, "the directory has checkpoints in it", "a directory for the merged model alone",
                       "choose another directory"});
   ExportOptions options;
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
@@ -258,8 +261,8 @@ int run_checkpoint_merge(const CheckpointMergeArguments& arguments) {
 
 int run_checkpoint_upcycle(const CheckpointUpcycleArguments& arguments) {
   if (holds_checkpoints(arguments.output))
-    throw UsageError({arguments.output, "has checkpoints in it", "a directory for the model with experts alone",
-                      "choose another directory"});
+    throw UsageError({arguments.output, "the directory has checkpoints in it",
+                      "a directory for the model with experts alone", "choose another directory"});
   ExportOptions options;
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
   options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
@@ -304,7 +307,7 @@ int run_checkpoint_reshard(const CheckpointReshardArguments& arguments) {
   const Manifest& manifest = *catalog.manifest();
   Config config = config_for(manifest, folder, arguments.sets);
   load_libraries(config);
-  // The model is the checkpoint's own, wherever its first weights came from.
+  // The model is that of the checkpoint. The source of the run's initial weights does not matter.
   config.model = {.policy = manifest.policy, .path = "", .config_json = manifest.model_config.dump()};
   config.lora.path.clear();
   policies().at(manifest.policy);

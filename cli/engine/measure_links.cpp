@@ -11,7 +11,7 @@ namespace {
 constexpr int kTensors = 8;
 constexpr std::int64_t kTensorBytes[] = {4 << 10, 64 << 10, 1 << 20, 8 << 20};
 
-// All groups of `size` whose members are `stride` apart, as layouts make them; ranks that are left over are in none.
+// Returns all groups of `size` ranks with distance `stride`, as in layouts. Remaining ranks are in no group.
 std::vector<std::vector<int>> groups_of(int ranks, int size, int stride) {
   std::vector<std::vector<int>> sets;
   for (int first = 0; first + size * stride <= ranks; first += size * stride)
@@ -22,17 +22,17 @@ std::vector<std::vector<int>> groups_of(int ranks, int size, int stride) {
   return sets;
 }
 
-// Of groups that all communicate at once. Collective over the mesh.
+// Adds the times of collectives while all groups communicate at the same time. Collective over the mesh.
 void add_times(World& world, ProcessGroupMesh& mesh, int size, int stride,
                std::vector<planner::CollectiveTime>& times) {
   const auto group = mesh.make_group("measured", groups_of(world.size(), size, stride));
   const auto options = torch::TensorOptions().device(world.device());
   for (const std::int64_t bytes : kTensorBytes) {
     const std::int64_t share = bytes / 4 / size;
-    // In training each call has tensors of its own.
-    std::vector<torch::Tensor> wholes, parts;
+    // Use different tensors in each call, like training does.
+    std::vector<torch::Tensor> full, parts;
     for (int each = 0; each < kTensors; ++each) {
-      wholes.push_back(torch::zeros({share * size}, options));
+      full.push_back(torch::zeros({share * size}, options));
       parts.push_back(torch::zeros({share}, options));
     }
     int next = 0;
@@ -43,15 +43,16 @@ void add_times(World& world, ProcessGroupMesh& mesh, int size, int stride,
       });
       times.push_back({.ranks = size, .rounds = rounds, .bytes = 4.0 * share * size, .seconds = seconds});
     };
-    measured(2, [&] { group->all_reduce(wholes[next++ % kTensors]).wait(); });
+    measured(2, [&] { group->all_reduce(full[next++ % kTensors]).wait(); });
     measured(1, [&] {
       const int each = next++ % kTensors;
-      group->all_gather(wholes[each], parts[each], sizes).wait();
+      group->all_gather(full[each], parts[each], sizes).wait();
     });
   }
 }
 
-// How much longer products take while a sum goes on beside them, as a share of what the sum takes alone.
+// Returns 1 + the additional time of matrix multiplications during an all-reduce, divided by the time of the all-reduce
+// alone.
 double overlap_slowdown(World& world, ProcessGroup& ranks) {
   constexpr std::int64_t kSize = 256, kEntries = std::int64_t{1} << 20;
   const auto options = torch::TensorOptions().device(world.device());
@@ -72,8 +73,8 @@ double overlap_slowdown(World& world, ProcessGroup& ranks) {
   return std::clamp(1 + (together - computed) / alone, 1.0, 10.0);
 }
 
-// How much longer products take where ranks meet after some milliseconds of them, as in tensor-parallel layers: each
-// time they wait for the one that was slowest.
+// Returns the slowdown of matrix multiplications if the ranks synchronize every few milliseconds, as in tensor-parallel
+// layers, because they wait for the slowest rank each time.
 double meeting_slowdown(World& world, ProcessGroup& ranks) {
   constexpr std::int64_t kSize = 512;
   constexpr double kBetween = 0.01;

@@ -1,4 +1,4 @@
-// Rates of what moves memory: copies, what layers do between products, and the optimizer.
+// Measures operations that are limited by memory: copies, element-wise operations of layers, and the optimizer.
 #include <algorithm>
 #include <functional>
 
@@ -11,7 +11,7 @@
 namespace gantry::cli {
 namespace {
 
-// Bytes a second of a copy.
+// Returns the bytes per second of a copy.
 double copy_rate(World& world, ProcessGroup& ranks) {
   constexpr std::int64_t kEntries = std::int64_t{8} << 20;  // above any cache
   const torch::Tensor from = torch::ones({kEntries}, torch::TensorOptions().device(world.device()));
@@ -21,9 +21,9 @@ double copy_rate(World& world, ProcessGroup& ranks) {
 
 constexpr std::int64_t kFeatures = 512;
 
-// Of an operation on activations, forward and backward, in a row of so many that no cache has their tensors; these are
-// new each time, and kept until the backward. `passes`: how often planner/operations.cpp counts its tensors' bytes in
-// both.
+// Returns the bytes per second of an operation on activations, forward and backward. A chain of layers with new
+// tensors, kept until the backward, is larger than any cache. `passes`: the number of times that planner/operations.cpp
+// counts the bytes of a tensor for forward and backward.
 double operation_rate(
     World& world, ProcessGroup& ranks, int passes,
     const std::function<torch::Tensor(const torch::Tensor& input, const torch::Tensor& weight)>& one) {
@@ -42,7 +42,7 @@ double operation_rate(
   return kLayers * passes * 4.0 * static_cast<double>(rows * kFeatures) / seconds;
 }
 
-// Of logits: four passes on the way to the loss, three on the way back.
+// Returns the bytes per second of the loss: four passes over the logits in the forward, and three in the backward.
 double loss_rate(World& world, ProcessGroup& ranks) {
   constexpr std::int64_t kRows = 1024, kWords = 2048;
   constexpr int kPasses = 7;
@@ -55,8 +55,8 @@ double loss_rate(World& world, ProcessGroup& ranks) {
   return kPasses * 4.0 * kRows * kWords / seconds;
 }
 
-// Of what AdamW does with a parameter: the gradients' norm, the step, and zeros for the next gradients. In the bytes
-// that once_seconds() of planner/estimate.cpp counts: gradient and state read and written, and the value.
+// Returns the bytes per second of AdamW: gradient norm, step, and zeroed gradients for the next step. The bytes are
+// those of once_seconds() in planner/estimate.cpp: gradient and state are read and written, and the value is written.
 double optimizer_rate(World& world, ProcessGroup& ranks) {
   constexpr std::int64_t kEntries = (std::int64_t{25} << 20) / 4;  // a bucket of gradients
   constexpr double kBytes = 2 * 4 + 2 * 8 + 4;
@@ -90,7 +90,7 @@ void measure_memory(World& world, ProcessGroup& ranks, planner::Device& device) 
   rates["loss"] = loss_rate(world, ranks);
   const torch::Tensor other =
       torch::ones({world.device().is_cpu() ? 1024 : 16384, kFeatures}, torch::TensorOptions().device(world.device()));
-  // Its backward hands on the gradient that it was given.
+  // Its backward passes the gradient through.
   const double plain =
       measured(3, [&other](const torch::Tensor& input, const torch::Tensor&) { return input + other; });
   const double optimizer = optimizer_rate(world, ranks);

@@ -1,4 +1,4 @@
-// Times of what ranks do, measured on all of them at once: what one computes, the others compute too, as in training.
+// Measures the rates of devices and links, on all ranks at the same time, because in training all ranks compute.
 #pragma once
 
 #include <functional>
@@ -11,24 +11,25 @@
 
 namespace gantry::cli {
 
-// Told before each measurement which of how many it is.
+// Called before each measurement with its index and the number of measurements.
 using MeasureProgress = std::function<void(int done, int all)>;
 
-// Seconds of one call: the median of rounds, each begun together, of the slowest rank. Collective over `world`.
-// `call` may be collective; on a device a round ends when the device is done.
+// Returns the seconds of one call on the slowest rank: the median of several rounds, which all ranks start together.
+// Collective over `ranks`. `call` may be collective. On a device, a round ends when the device has finished.
 double seconds_of(World& world, ProcessGroup& ranks, const std::function<void()>& call);
 
-// What the ranks' devices do: matrix products by precision and size, attention's core, memory, small operations.
-// memory_bytes is the rank's share of its host's, or its device's. Collective over the mesh.
+// Measures the devices of the ranks: matrix multiplications by precision and size, attention, memory, small operations.
+// memory_bytes is the memory of the device, or on CPUs the rank's share of the memory of the host. Collective over the
+// mesh.
 planner::Device measure_device(World& world, ProcessGroupMesh& mesh, int ranks_of_host,
                                const MeasureProgress& progress);
 inline constexpr int kDeviceMeasurements = 6;
 
-// The rates of memory, of element-wise operations by name, and of the optimizer. Collective over `ranks`.
+// Measures the rates of memory, of element-wise operations by name, and of the optimizer. Collective over `ranks`.
 void measure_memory(World& world, ProcessGroup& ranks, planner::Device& device);
 
-// Collectives by size of tensor and group, over hosts' own ranks and between hosts. `between` is `within` where all
-// ranks are of one host. Of one rank there are none: both are then the memory's rate.
+// Measures collectives of several tensor and group sizes, within hosts and between hosts. With a single host, `between`
+// equals `within`. With a single rank, both have the rate of the memory. Collective over the mesh.
 struct MeasuredLinks {
   planner::Link within, between;
   double overlap_slowdown = 1, meeting_slowdown = 1;

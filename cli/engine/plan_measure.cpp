@@ -21,7 +21,8 @@ namespace {
 constexpr int kMeasurements = kDeviceMeasurements + kLinkMeasurements;
 constexpr int kMostThreadRanks = 8;
 
-// As many ranks on each host, one host after the other: what a cluster's file can say. Collective over the world.
+// Returns the number of ranks on each host. Throws ConfigError unless it is the same on all hosts and the ranks of each
+// host are consecutive, because a cluster file cannot describe other placements. Collective over the world.
 int ranks_of_each_host(World& world, ProcessGroup& ranks) {
   const auto names = gather_texts(ranks, host_name());
   std::string fault;
@@ -30,12 +31,12 @@ int ranks_of_each_host(World& world, ProcessGroup& ranks) {
     each = std::ranges::count(names, names.front());
     for (std::size_t rank = 0; rank < names.size(); ++rank)
       if (names[rank] != names[rank / static_cast<std::size_t>(each) * static_cast<std::size_t>(each)])
-        fault = fmt::format("rank {} is on {}, and {} ranks are on {}", rank, names[rank], each, names.front());
+        fault = fmt::format("rank {} is on {}, but {} ranks are on {}", rank, names[rank], each, names.front());
   }
   fault = broadcast_text(ranks, fault, 0);
   if (!fault.empty())
-    throw ConfigError({"gantry plan measure", fault, "as many ranks on each host, one host after the other",
-                       "start it by mpirun --map-by ppr:N:node"});
+    throw ConfigError({"gantry plan measure", fault, "the same number of ranks on each host, in the order of the hosts",
+                       "start it with mpirun --map-by ppr:N:node"});
   return static_cast<int>(all_reduce_number(ranks, static_cast<double>(each)));
 }
 
@@ -59,7 +60,7 @@ void round_all(planner::Cluster& cluster) {
       *value = rounded(*value);
 }
 
-// Every rank's; rank 0's is shown and written.
+// Returns the measured cluster, on every rank. The result of rank 0 is printed or written.
 planner::Cluster measure(World& world) {
   ProcessGroupMesh mesh(world);
   ProgressBar bar("measuring");
@@ -89,8 +90,10 @@ int run_plan_measure(const PlanMeasureArguments& arguments) {
   Config config;
   if (!under_launcher()) config.parallel.data = arguments.ranks.value_or(std::min(usable_cores(), kMostThreadRanks));
   if (under_launcher() && arguments.ranks)
-    throw UsageError({"--ranks", fmt::format("is {} under a launcher, which starts the ranks", *arguments.ranks),
-                      "no --ranks", "start as many by the launcher"});
+    throw UsageError(
+        {"--ranks",
+         fmt::format("the value {} has no effect, because a launcher has started the ranks", *arguments.ranks),
+         "no --ranks", "set the number of ranks in the launcher"});
   return launch(config, [&](World& world) {
     const planner::Cluster cluster = measure(world);
     if (!world.is_main()) return;

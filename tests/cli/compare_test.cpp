@@ -1,4 +1,4 @@
-// `gantry compare`: what it prints, and its exit codes.
+// `gantry compare`: its output and its exit codes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
