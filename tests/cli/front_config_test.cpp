@@ -193,7 +193,7 @@ TEST(ConfigText, ShowsWhoHasWhichTokens) {
 
 // The front program has no policies, so it can't ask one that a library registers.
 TEST(ConfigText, SaysWhereAPolicyOfALibraryMayWeighOtherwise) {
-  const char* note = "a policy of a library may state other work";
+  const char* note = "the policy of a library may define different work";
   const std::string balanced = "--set schedule.layers=balanced";
   EXPECT_EQ(show(kConfig, balanced).out.find(note), std::string::npos);
   EXPECT_EQ(show(kConfig, "--set libraries=[own.so]").out.find(note), std::string::npos);

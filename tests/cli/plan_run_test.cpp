@@ -58,7 +58,7 @@ TEST(PlannedTraining, RefusesInOneLine) {
     EXPECT_THAT(run.err, HasSubstr(words));
   };
   refused("plan measure --ranks 0", 2, "--ranks");
-  refused("plan calibrate /none --cluster h200", 4, "/none/report.json: can't be read");
+  refused("plan calibrate /none --cluster h200", 4, "/none/report.json: the file cannot be read");
   refused("plan calibrate", 2, "runs");
 }
 
