@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "gantry/cli/plan_calibrate_command.h"
-#include "gantry/cli/plan_page.h"
 #include "gantry/cli/plan_text.h"
 #include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
@@ -18,6 +17,7 @@
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/search.h"
 #include "gantry/planner/what_if.h"
+#include "gantry/trainer/report/plan_page.h"
 
 namespace gantry::cli {
 namespace {
@@ -103,16 +103,6 @@ std::string changes_text(const planner::PlanRequest& request, const Cluster& clu
   return "\n" + text;
 }
 
-void write_page(const PlanArguments& arguments, const planner::PlanRequest& request, const Cluster& cluster,
-                const planner::SearchResult& found) {
-  constexpr int kFront = 12;
-  write_text_durably(arguments.page, plan_page({.name = arguments.config,
-                                                .cluster = cluster,
-                                                .best = found.best,
-                                                .front = planner::pareto_front(request, cluster, kFront),
-                                                .changes = planner::what_if(request, cluster)}));
-}
-
 void run_plan(const PlanArguments& arguments) {
   if (arguments.config.empty())
     throw UsageError({"gantry plan", "no configuration is given", "gantry plan CONFIG --cluster NAME", "add CONFIG"});
@@ -129,7 +119,7 @@ void run_plan(const PlanArguments& arguments) {
   const auto best_sets = overrides_of(found.best.front().layout);
   if (!arguments.output.empty())
     write_text_durably(arguments.output, planner::configured(arguments.config, arguments.sets, best_sets).to_yaml());
-  if (!arguments.page.empty()) write_page(arguments, request, cluster, found);
+  if (!arguments.page.empty()) write_text_durably(arguments.page, plan_page(arguments.config, request, cluster, found));
   if (arguments.json) return print_output(plan_json(found).dump(2) + "\n");
   std::string text = plan_text(found, cluster, arguments.top);
   if (arguments.explain && found.best.size() > 1) text += "\n" + comparison_text(found.best[0], found.best[1]);

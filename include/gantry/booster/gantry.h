@@ -27,6 +27,7 @@
 #include "gantry/policies/decoder.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/trainer/evaluator.h"
+#include "gantry/trainer/report/plan_page.h"
 #include "gantry/trainer/run_checkpoints.h"
 #include "gantry/trainer/run_stops.h"
 #include "gantry/trainer/stop_signals.h"

@@ -1,4 +1,4 @@
-#include "gantry/cli/plan_page.h"
+#include "gantry/trainer/report/plan_page.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "gantry/planner/step_comparison.h"
+#include "gantry/planner/what_if.h"
 #include "gantry/trainer/report/page_files.h"
 
-namespace gantry::cli {
+namespace gantry {
 namespace {
 
 using planner::PlannedLayout;
@@ -16,6 +17,7 @@ using planner::PlannedLayout;
 constexpr double kPageGibi = 1024.0 * 1024 * 1024;
 constexpr const char* kTints[] = {"--F", "--B", "--I", "--W", "--bad", "--second", "--quiet"};
 constexpr int kFrontWidth = 640, kFrontHeight = 260, kFrontEdge = 46;
+constexpr int kMostOnFront = 12;  // layouts
 
 struct Part {
   std::string name, value;  // formatted for the reader
@@ -120,10 +122,9 @@ std::string front_diagram(const std::vector<PlannedLayout>& front) {
   return diagram + dots + "</svg><ul>" + rows + "</ul>";
 }
 
-std::string changes_table(const PlanPage& plan) {
-  const double now = plan.best.front().estimate.step_seconds;
+std::string changes_table(const std::vector<planner::WhatIf>& changes, double now) {
   std::string rows;
-  for (const auto& [change, best] : plan.changes)
+  for (const auto& [change, best] : changes)
     rows += fmt::format(
         "<tr><td>{}</td><td class=\"number\">{:.4g} s</td><td class=\"number\">{:+.1f}%</td><td>{}</td></tr>", change,
         best.estimate.step_seconds, 100 * (best.estimate.step_seconds / now - 1), safe(describe(best.layout)));
@@ -134,30 +135,31 @@ std::string changes_table(const PlanPage& plan) {
 
 }  // namespace
 
-std::string plan_page(const PlanPage& plan) {
-  const planner::Estimate& best = plan.best.front().estimate;
-  const auto card = [](const char* title, const std::string& lead, const std::string& content) {
-    return fmt::format("<section><h2>{}</h2><p class=\"lead\">{}</p><div class=\"card\">{}</div></section>", title,
+std::string plan_page(const std::string& title, const planner::PlanRequest& request, const planner::Cluster& cluster,
+                      const planner::SearchResult& found) {
+  const PlannedLayout& best = found.best.front();
+  const auto card = [](const char* heading, const std::string& lead, const std::string& content) {
+    return fmt::format("<section><h2>{}</h2><p class=\"lead\">{}</p><div class=\"card\">{}</div></section>", heading,
                        lead, content);
   };
   std::string page = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-  page += "<meta name=\"generator\" content=\"Gantry\">\n<title>" + safe(plan.name) + "</title>\n";
+  page += "<meta name=\"generator\" content=\"Gantry\">\n<title>" + safe(title) + "</title>\n";
   page += "<link rel=\"icon\" href=\"data:,\">\n<style>\n" + std::string(kPageStyle) + "\n</style>\n</head>\n<body>\n";
-  page += "<header class=\"top\"><div><p class=\"eyebrow\">Gantry plan</p><h1>" + safe(plan.name) + "</h1>";
-  page +=
-      fmt::format("<p class=\"quiet\">{} hosts of {} ({}): {}, {:.4g} s per step, {:.4g} tokens/s, MFU {:.1f}%</p>",
-                  plan.cluster.hosts, plan.cluster.per_host, safe(plan.cluster.name),
-                  safe(describe(plan.best.front().layout)), best.step_seconds, best.tokens_per_second, 100 * best.mfu);
+  page += "<header class=\"top\"><div><p class=\"eyebrow\">Gantry plan</p><h1>" + safe(title) + "</h1>";
+  page += fmt::format("<p class=\"quiet\">{} hosts of {} ({}): {}, {:.4g} s per step, {:.4g} tokens/s, MFU {:.1f}%</p>",
+                      cluster.hosts, cluster.per_host, safe(cluster.name), safe(describe(best.layout)),
+                      best.estimate.step_seconds, best.estimate.tokens_per_second, 100 * best.estimate.mfu);
   page += "</div></header>\n<main>\n";
-  page += bars(plan.best, "Time of a step", "s", time_parts,
+  page += bars(found.best, "Time of a step", "s", time_parts,
                [](const planner::Estimate& one) { return fmt::format("{:.4g}", one.step_seconds); });
-  page += bars(plan.best, "Memory of the fullest rank", "GiB", memory_parts,
+  page += bars(found.best, "Memory of the fullest rank", "GiB", memory_parts,
                [](const planner::Estimate& one) { return fmt::format("{:.3g}", one.most_memory() / kPageGibi); });
   page += card("Time and memory", "Layouts for which no other layout is better in both time and memory.",
-               front_diagram(plan.front));
-  page += card("Effect of changes", "The best layout after one change of the cluster.", changes_table(plan));
+               front_diagram(planner::pareto_front(request, cluster, kMostOnFront)));
+  page += card("Effect of changes", "The best layout after one change of the cluster.",
+               changes_table(planner::what_if(request, cluster), best.estimate.step_seconds));
   return page + "</main>\n</body>\n</html>\n";
 }
 
-}  // namespace gantry::cli
+}  // namespace gantry
