@@ -9,85 +9,27 @@
 #include <tuple>
 #include <unistd.h>
 
-#include "gantry/cli/context_diagram.h"
+#include "gantry/cli/context_text.h"
 #include "gantry/cli/engine_exec.h"
-#include "gantry/cli/expert_diagram.h"
+#include "gantry/cli/expert_text.h"
 #include "gantry/cli/recompute_text.h"
 #include "gantry/cli/torch_library.h"
 #include "gantry/core/config.h"
 #include "gantry/core/mesh.h"
 #include "gantry/core/output.h"
-#include "gantry/core/pipeline_stage_manager.h"
-#include "gantry/core/schedule_choice.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
-#include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/planned_config.h"
-#include "gantry/schedule/configured_schedule.h"
-#include "gantry/schedule/simulate.h"
+#include "gantry/planner/resolved_config.h"
 
 namespace gantry::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using planner::ResolvedConfig;
+using planner::ResolvedStep;
 
 constexpr int kMostRanks = 64;  // printed as text; JSON has all ranks
-
-struct Step {
-  int samples, replica_samples, microbatches;
-  long long tokens;
-  schedule::Simulation simulation;              // with equal stages
-  std::optional<schedule::Simulation> weighed;  // with the work of each stage, scaled to the same total
-
-  // Relative increase of the step time compared with equal stages.
-  double imbalance() const { return weighed->makespan_max_rank / simulation.makespan_max_rank - 1; }
-  int microbatch_samples() const { return (replica_samples + microbatches - 1) / microbatches; }  // the largest number
-};
-
-// A configuration, and the values derived from it.
-struct Resolved {
-  Config config;
-  Mesh mesh;
-  PipelineStageManager stages;     // seen from pipeline rank 0
-  std::vector<LayerRange> layers;  // by stage; empty: the number of layers is unknown
-  std::vector<double> work;        // by stage; empty: the sizes of the matrices are unknown
-  std::optional<Step> step;        // empty: the configuration has no data section
-  std::optional<ContextPicture> context;
-  std::optional<ExpertPicture> experts;
-  std::optional<planner::RecomputeChoice> recompute;  // set if schedule.recompute is auto
-};
-
-std::vector<int> ranks_of_stages(const PipelineStageManager& manager) {
-  std::vector<int> ranks;
-  for (int stage = 0; stage < manager.num_stages(); ++stage) ranks.push_back(manager.rank_of(stage));
-  return ranks;
-}
-
-// Forward, input gradient and weight gradient take equal times. The mean time of a rank is the time with equal stages.
-schedule::Costs costs_by_work(const std::vector<double>& work, int ranks) {
-  const double total = std::accumulate(work.begin(), work.end(), 0.0);
-  schedule::Costs costs;
-  for (const double of_stage : work) {
-    const double share = of_stage / total * ranks;
-    costs.stages.push_back({.forward = share, .input_gradient = share, .weight_gradient = share});
-  }
-  return costs;
-}
-
-Step resolve_step(const Config& config, const ScheduleSource& source, int stages, int replicas,
-                  const std::vector<double>& work) {
-  const int samples = config.data.batch_size, replica_samples = samples / replicas;
-  const int microbatches = source.microbatches(stages, replica_samples);
-  const schedule::Schedule made = source.make(microbatches);
-  Step step{.samples = samples,
-            .replica_samples = replica_samples,
-            .microbatches = microbatches,
-            .tokens = static_cast<long long>(samples) * config.data.sequence_length,
-            .simulation = schedule::simulate(made),
-            .weighed = {}};
-  if (!work.empty() && made.ranks() > 1) step.weighed = schedule::simulate(made, costs_by_work(work, made.ranks()));
-  return step;
-}
 
 // Loads the configuration. Keys with the value auto are chosen for all devices of the cluster, and a line of text
 // reports the choice.
@@ -104,34 +46,6 @@ planner::PlannedConfig read_config(const std::string& path, const std::vector<st
   return read;
 }
 
-Resolved resolve(Config config) {
-  config.require_model();
-  const auto& parallel = config.parallel;
-  Mesh mesh = Mesh::hybrid(config.ranks(), parallel.pipeline, parallel.data, parallel.tensor, parallel.order,
-                           parallel.context, parallel.expert);
-  const ScheduleSource source(config.schedule, parallel.pipeline);
-  PipelineStageManager manager(0, source.stages_of_rank());
-  const int stages = manager.num_stages();
-  std::vector<LayerRange> layers;
-  std::vector<double> work;
-  const nlohmann::json keys = models::keys_of_model(config.model);
-  if (const int all = layers_in(keys); all > 0) {
-    LayerWork by_layer = weighed_work(config.schedule, models::layer_work_in(keys, all, config.model.policy));
-    const bool is_known = by_layer.last > 0;
-    if (parallel.vocabulary == "pipeline" && parallel.pipeline > 1) by_layer.first = by_layer.last = 0;
-    const auto counts = layers_per_stage(config.schedule, by_layer, ranks_of_stages(manager));
-    layers = layer_ranges(counts, all, stages);
-    if (is_known) work = work_of_stages(by_layer, counts);
-  }
-  std::optional<Step> step;
-  if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size(axis::kData), work);
-  auto context = picture_context(config, keys);
-  auto experts = picture_experts(config, keys, step ? step->microbatch_samples() : 0);
-  auto recompute = planner::chosen_recompute(config, mesh.axis_size(axis::kData));
-  return {std::move(config), std::move(mesh),    std::move(manager), std::move(layers),   std::move(work),
-          std::move(step),   std::move(context), std::move(experts), std::move(recompute)};
-}
-
 std::string view_text(const char* title, const Mesh& mesh, axis::View view) {
   std::string text = fmt::format("\n{}: {}\n", title, mesh.describe(view));
   for (int rank = 0; rank < std::min(mesh.size(), kMostRanks); ++rank)
@@ -146,7 +60,7 @@ std::string mesh_text(const Mesh& mesh) {
          (has_experts ? view_text("the same ranks by the placement of experts", mesh, axis::View::kExpert) : "");
 }
 
-std::string stages_text(const Resolved& resolved) {
+std::string stages_text(const ResolvedConfig& resolved) {
   const auto& [layers, work] = std::tie(resolved.layers, resolved.work);
   if (layers.empty()) return "";
   const double total = std::accumulate(work.begin(), work.end(), 0.0);
@@ -159,14 +73,14 @@ std::string stages_text(const Resolved& resolved) {
   }
   if (layers.size() > 1 && !work.empty())
     text += fmt::format("  evenness: {:.1f}% (mean work of a rank / work of the heaviest rank)\n",
-                        100 * evenness(work_of_ranks(work, ranks_of_stages(resolved.stages))));
+                        100 * evenness(work_of_ranks(work, planner::ranks_of_stages(resolved.stages))));
   const auto* choice = std::get_if<std::string>(&resolved.config.schedule.layers);
   if (choice && *choice == "balanced" && !resolved.config.libraries.empty())
     text += "  computed from the sizes in model.config; the policy of a library may define different work\n";
   return text;
 }
 
-std::string step_text(const std::optional<Step>& step) {
+std::string step_text(const std::optional<ResolvedStep>& step) {
   if (!step) return "";
   return fmt::format("\nper step: {} samples ({} tokens), {} per replica, {} microbatches of up to {}\n", step->samples,
                      step->tokens, step->replica_samples, step->microbatches, step->microbatch_samples()) +
@@ -193,7 +107,7 @@ Json mesh_json(const Mesh& mesh) {
   return dense;
 }
 
-Json stages_json(const Resolved& resolved) {
+Json stages_json(const ResolvedConfig& resolved) {
   const auto& [stages, layers, work] = std::tie(resolved.stages, resolved.layers, resolved.work);
   const double total = std::accumulate(work.begin(), work.end(), 0.0);
   Json all = Json::array();
@@ -206,7 +120,7 @@ Json stages_json(const Resolved& resolved) {
   return all;
 }
 
-Json step_json(const Step& step) {
+Json step_json(const ResolvedStep& step) {
   Json all = {{"global_batch", step.samples},
               {"tokens", step.tokens},
               {"replica_batch", step.replica_samples},
@@ -218,14 +132,14 @@ Json step_json(const Step& step) {
   return all;
 }
 
-std::string to_json(const Resolved& resolved, const std::string& plan) {
+std::string to_json(const ResolvedConfig& resolved, const std::string& plan) {
   Json all = {{"config", Json::parse(resolved.config.to_json())},
               {"mesh", mesh_json(resolved.mesh)},
               {"stages", stages_json(resolved)}};
   if (!plan.empty()) all["plan"] = plan.substr(0, plan.find('\n'));
   if (resolved.step) all["step"] = step_json(*resolved.step);
-  if (resolved.context) all["context"] = to_json(*resolved.context);
-  if (resolved.experts) all["experts"] = to_json(*resolved.experts);
+  if (resolved.context) all["context"] = cli::to_json(*resolved.context);
+  if (resolved.experts) all["experts"] = cli::to_json(*resolved.experts);
   if (resolved.recompute) all["recompute"] = cli::to_json(*resolved.recompute);
   return all.dump(2) + "\n";
 }
@@ -234,7 +148,7 @@ std::string to_json(const Resolved& resolved, const std::string& plan) {
 
 void show_config(const std::string& path, const std::vector<std::string>& sets, const std::string& cluster, bool json) {
   planner::PlannedConfig read = read_config(path, sets, cluster);
-  const Resolved resolved = resolve(std::move(read.config));
+  const ResolvedConfig resolved = planner::resolve_config(std::move(read.config));
   print_output(json ? to_json(resolved, read.text)
                     : resolved.config.to_yaml() + (read.text.empty() ? "" : "\n" + read.text) +
                           mesh_text(resolved.mesh) + stages_text(resolved) + step_text(resolved.step) +

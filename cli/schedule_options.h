@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "gantry/cli/schedule_of_config.h"
+#include "gantry/planner/configured_step.h"
 
 namespace gantry::cli {
 
@@ -31,7 +31,7 @@ struct ScheduleOptions {
   bool json = false;
   std::string format = "text";
   std::string output;
-  std::optional<ConfiguredStep> configured;  // set if the source is a configuration
+  std::optional<planner::ConfiguredStep> configured;  // set if the source is a configuration
 };
 
 // Each adds flags to a command; `options` outlives it.

@@ -42,6 +42,8 @@ int required_size(const std::string& flag, const std::optional<int>& given, cons
   return *given;
 }
 
+bool is_config(const std::string& source) { return source.ends_with(".yaml") || source.ends_with(".yml"); }
+
 // A configuration defines these values itself.
 void refuse_next_to_config(const ScheduleOptions& options) {
   const std::pair<const char*, bool> given[] = {{"-p", options.ranks.has_value()},
@@ -65,7 +67,7 @@ bool is_schedule_csv(const std::string& source) {
 void take_config(ScheduleOptions& options) {
   if (!is_config(options.source)) return;
   refuse_next_to_config(options);
-  options.configured = step_of_config(options.source, options.microbatches);
+  options.configured = planner::configured_step(Config::load(options.source, {}), options.microbatches);
   options.gather = options.configured->gather;
   options.offload = options.configured->offload;
 }

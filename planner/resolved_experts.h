@@ -1,17 +1,16 @@
-// Expert parallelism in the output of `gantry config`: the experts of each rank, and the bytes of an all-to-all.
+// The effect of expert parallelism in a configuration: the experts of each rank, and the bytes of an all-to-all.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "gantry/core/config.h"
 #include "gantry/core/shard_spec.h"
 
-namespace gantry::cli {
+namespace gantry::planner {
 
-struct ExpertPicture {
+struct ResolvedExperts {
   std::int64_t experts = 1, used = 1, layers = 1;  // per layer, per token, and the layers with experts
   std::vector<Range> held;                         // by ep rank
   // Bytes that a rank sends to other ranks in one all-to-all of a microbatch if experts are chosen evenly. Each layer
@@ -21,9 +20,6 @@ struct ExpertPicture {
 
 // Empty if parallel.expert is 1. `samples`: the size of a microbatch, 0 without data. Throws ConfigError if the model
 // has no experts, or fewer experts than ranks.
-std::optional<ExpertPicture> picture_experts(const Config& config, const nlohmann::json& model_keys, int samples);
+std::optional<ResolvedExperts> resolve_experts(const Config& config, const nlohmann::json& model_keys, int samples);
 
-std::string to_text(const std::optional<ExpertPicture>& picture);
-nlohmann::ordered_json to_json(const ExpertPicture& picture);
-
-}  // namespace gantry::cli
+}  // namespace gantry::planner

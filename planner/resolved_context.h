@@ -1,19 +1,19 @@
-// Context parallelism in the output of `gantry config`: the tokens of each rank, and the bytes that attention sends.
+// The effect of context parallelism in a configuration: the tokens of each rank, and the bytes that attention sends.
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
 #include "gantry/core/config.h"
 #include "gantry/core/context_choice.h"
 
-namespace gantry::cli {
+namespace gantry::planner {
 
-struct ContextPicture {
+struct ResolvedContext {
   ContextChoice choice;
-  SequenceShard cut;
+  SequenceShard shard;
   // Bytes that a rank sends in the forward of one layer for one sample, by method; empty: the heads are unknown.
   std::map<std::string, std::int64_t> bytes_of_layer = {};
   // Bytes that the largest layer keeps of one sample on a rank for its backward, with the configured parallel.context
@@ -23,9 +23,6 @@ struct ContextPicture {
 
 // Empty if parallel.context is 1, or if the configuration has no data section. Throws ConfigError like
 // choose_context().
-std::optional<ContextPicture> picture_context(const Config& config, const nlohmann::json& model_keys);
+std::optional<ResolvedContext> resolve_context(const Config& config, const nlohmann::json& model_keys);
 
-std::string to_text(const std::optional<ContextPicture>& picture);
-nlohmann::ordered_json to_json(const ContextPicture& picture);
-
-}  // namespace gantry::cli
+}  // namespace gantry::planner
