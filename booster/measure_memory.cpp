@@ -4,11 +4,11 @@
 
 #include <torch/torch.h>
 
-#include "gantry/cli/engine/measure_rates.h"
+#include "gantry/booster/measure_rates.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/cross_entropy.h"
 
-namespace gantry::cli {
+namespace gantry {
 namespace {
 
 // Returns the bytes per second of a copy.
@@ -102,4 +102,4 @@ void measure_memory(World& world, ProcessGroup& ranks, planner::Device& device) 
   for (const auto& [name, rate] : rates) device.operation_efficiency[name] = rate / fastest;
 }
 
-}  // namespace gantry::cli
+}  // namespace gantry

@@ -10,11 +10,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
-#include "gantry/cli/engine/measure_rates.h"
+#include "gantry/booster/measure_rates.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/planner/fitted_rates.h"
 
-namespace gantry::cli {
+namespace gantry {
 namespace {
 
 constexpr int kRounds = 9;
@@ -72,8 +72,8 @@ std::vector<planner::ProductTime> product_times(World& world, ProcessGroup& rank
   return times;
 }
 
-// Measures forward and backward of causal attention, counted like in planner/operations.cpp: only the causal half. The
-// heads are adjacent in memory.
+// Returns the operations per second of causal attention, forward and backward. Like in the planner, only the causal
+// half counts. The heads are adjacent in memory.
 double attention_rate(World& world, ProcessGroup& ranks) {
   constexpr std::int64_t kHeads = 8, kTokens = 512, kSize = 64;
   const torch::AutoGradMode with_gradients(true);
@@ -158,4 +158,4 @@ planner::Device measure_device(World& world, ProcessGroupMesh& mesh, int ranks_o
   return device;
 }
 
-}  // namespace gantry::cli
+}  // namespace gantry

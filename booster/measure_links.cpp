@@ -2,10 +2,10 @@
 
 #include <torch/torch.h>
 
-#include "gantry/cli/engine/measure_rates.h"
+#include "gantry/booster/measure_rates.h"
 #include "gantry/planner/fitted_rates.h"
 
-namespace gantry::cli {
+namespace gantry {
 namespace {
 
 constexpr int kTensors = 8;
@@ -121,4 +121,4 @@ MeasuredLinks measure_links(World& world, ProcessGroupMesh& mesh, int ranks_of_h
   return links;
 }
 
-}  // namespace gantry::cli
+}  // namespace gantry

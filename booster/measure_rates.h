@@ -6,13 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "gantry/booster/measure_cluster.h"
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/planner/cluster.h"
 
-namespace gantry::cli {
-
-// Called before each measurement with its index and the number of measurements.
-using MeasureProgress = std::function<void(int done, int all)>;
+namespace gantry {
 
 // Returns the seconds of one call on the slowest rank: the median of several rounds, which all ranks start together.
 // Collective over `ranks`. `call` may be collective. On a device, a round ends when the device has finished.
@@ -38,4 +36,4 @@ MeasuredLinks measure_links(World& world, ProcessGroupMesh& mesh, int ranks_of_h
                             const MeasureProgress& progress);
 inline constexpr int kLinkMeasurements = 4;
 
-}  // namespace gantry::cli
+}  // namespace gantry
