@@ -3,6 +3,7 @@
 
 #include "gantry/booster/booster.h"
 #include "gantry/booster/compare_layouts.h"
+#include "gantry/booster/convert_checkpoint.h"
 #include "gantry/booster/initialize.h"
 #include "gantry/booster/lora.h"
 #include "gantry/booster/measure_cluster.h"
