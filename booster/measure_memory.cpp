@@ -22,7 +22,7 @@ double copy_rate(World& world, ProcessGroup& ranks) {
 constexpr std::int64_t kFeatures = 512;
 
 // Returns the bytes per second of an operation on activations, forward and backward. A chain of layers with new
-// tensors, kept until the backward, is larger than any cache. `passes`: the number of times that planner/operations.cpp
+// tensors, kept until the backward, is larger than any cache. `passes`: the number of times that the planner
 // counts the bytes of a tensor for forward and backward.
 double operation_rate(
     World& world, ProcessGroup& ranks, int passes,
@@ -56,7 +56,7 @@ double loss_rate(World& world, ProcessGroup& ranks) {
 }
 
 // Returns the bytes per second of AdamW: gradient norm, step, and zeroed gradients for the next step. The bytes are
-// those of once_seconds() in planner/estimate.cpp: gradient and state are read and written, and the value is written.
+// those of the planner: gradient and state are read and written, and the value is written.
 double optimizer_rate(World& world, ProcessGroup& ranks) {
   constexpr std::int64_t kEntries = (std::int64_t{25} << 20) / 4;  // a bucket of gradients
   constexpr double kBytes = 2 * 4 + 2 * 8 + 4;
