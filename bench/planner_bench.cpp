@@ -1,4 +1,4 @@
-// The planner's estimates beside every published row that the project has, as the tables of docs/planner.md, and what
+// The planner's estimates beside every published row that the project has, as the tables of bench/RESULTS.md, and what
 // the largest searches take.
 //   planner_bench [--all] [--fit]
 // With --all every one of vTrain's steps on one node has a row; else their errors by model and devices. With --fit the

@@ -66,9 +66,9 @@ void check_layout(const std::string& layout) {
   for (const auto& text : split_overrides(layout)) {
     const bool is_of_layouts = text.starts_with("parallel.") || text.starts_with("schedule.");
     if (!is_of_layouts || text.find('=') == std::string::npos)
-      throw UsageError({"layout '" + layout + "'", "'" + text + "' is no key of a layout with its value",
-                        "KEY=VALUE of parallel or schedule, with commas between",
-                        "such as parallel.tensor=2,parallel.pipeline=2"});
+      throw UsageError({"layout '" + layout + "'", "'" + text + "' is not a key of a layout with its value",
+                        "KEY=VALUE of parallel or schedule, separated by commas",
+                        "write for example parallel.tensor=2,parallel.pipeline=2"});
   }
 }
 
@@ -160,7 +160,7 @@ class StepRank {
 
 std::shared_ptr<torch::nn::Module> build_in_float64(const ComparedStep& step) {
   auto model = step.build();
-  if (!model) throw UsageError({"compare_layouts", "`build` gave no model", "", "return the whole model"});
+  if (!model) throw UsageError({"compare_layouts", "`build` returned no model", "", "return the full model"});
   set_dtype(*model, torch::kFloat64);
   return model;
 }
@@ -313,9 +313,11 @@ std::vector<LayoutComparison> compare_layouts(const Config& config,
                                               const TensorDict& batch, const std::vector<std::string>& layouts,
                                               const CompareOptions& options) {
   if (current_world())
-    throw UsageError({"compare_layouts", "was called within a rank of a launch", "", "call it outside, from main"});
+    throw UsageError(
+        {"compare_layouts", "the call is within a rank of a launch", "", "call it outside of a launch, from main()"});
   if (!options.criterion)
-    throw UsageError({"compare_layouts", "there is no criterion, so no gradient", "", "set options.criterion"});
+    throw UsageError(
+        {"compare_layouts", "there is no criterion, so there are no gradients", "", "set options.criterion"});
   for (const auto& layout : layouts) check_layout(layout);
   const ComparedStep step{build, batch, options};
   const WholeStep whole = run_whole(config, step);

@@ -18,7 +18,7 @@ constexpr const char* kOsloSection = "model_parallelism";
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError({path, "can't be read", "a configuration file", "check the path"});
+  if (!file) throw ConfigError({path, "the file cannot be read", "a configuration file", "check the path"});
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
@@ -26,7 +26,8 @@ int size_in(const nlohmann::json& section, const std::string& key, const std::st
   if (!section.contains(key)) return 1;
   const auto& value = section[key];
   if (!value.is_number_integer() || value.get<long long>() < 1 || value.get<long long>() > 1'000'000)
-    throw ConfigError({path + ": " + kOsloSection + "." + key, "is " + value.dump(), "a positive whole number", ""});
+    throw ConfigError(
+        {path + ": " + kOsloSection + "." + key, "the value is " + value.dump(), "a positive whole number", ""});
   return value.get<int>();
 }
 
@@ -34,12 +35,12 @@ int size_in(const nlohmann::json& section, const std::string& key, const std::st
 Config from_oslo(const nlohmann::json& keys, const std::string& path) {
   const auto& section = keys[kOsloSection];
   if (keys.size() != 1 || !section.is_object() || section.empty())
-    throw ConfigError({path, "has other keys than " + std::string(kOsloSection) + ", or nothing in it",
+    throw ConfigError({path, "the file has other keys than " + std::string(kOsloSection) + ", or this section is empty",
                        R"({"model_parallelism": {"tensor_parallel_size": N}})", ""});
   for (const auto& [key, value] : section.items())
     if (key != "tensor_parallel_size" && key != "pipeline_parallel_size")
-      throw ConfigError(
-          {path + ": " + kOsloSection + "." + key, "is unknown", "tensor_parallel_size or pipeline_parallel_size", ""});
+      throw ConfigError({path + ": " + kOsloSection + "." + key, "unknown key",
+                         "tensor_parallel_size or pipeline_parallel_size", ""});
   Config config;
   config.parallel.tensor = size_in(section, "tensor_parallel_size", path);
   config.parallel.pipeline = size_in(section, "pipeline_parallel_size", path);
@@ -58,11 +59,12 @@ Config read(const std::string& path) {
 
 void check_sizes(const Config& config, const ProcessGroupMesh& mesh, const std::string& path) {
   if (config.parallel.pipeline != 1)
-    throw ConfigError({path, fmt::format("pipeline {}", config.parallel.pipeline), "1 for initialize",
-                       "boost the model by gantry::Booster to run a pipeline"});
+    throw ConfigError({path, fmt::format("parallel.pipeline is {}", config.parallel.pipeline), "1 for initialize",
+                       "use gantry::Booster to run a pipeline"});
   if (config.parallel.tensor != mesh.size(axis::kTensor))
     throw ConfigError(
-        {path, fmt::format("tensor {}, but the job's mesh is {}", config.parallel.tensor, mesh.mesh().describe()),
+        {path,
+         fmt::format("parallel.tensor is {}, but the job's mesh is {}", config.parallel.tensor, mesh.mesh().describe()),
          fmt::format("tensor {}", mesh.size(axis::kTensor)), "launch with the same sizes"});
 }
 
@@ -71,8 +73,8 @@ Initialized boost_for_own_loop(torch::nn::Module& model, const Config& config, c
                                const std::string& where) {
   World* world = current_world();
   if (!world)
-    throw UsageError({"initialize", "was called outside a launch", "",
-                      "call it within gantry::launch(config, body), which also serves `mpirun -n N PROGRAM`"});
+    throw UsageError({"initialize", "the call is not within a launch", "",
+                      "call it within gantry::launch(config, body), which also works for `mpirun -n N PROGRAM`"});
   Booster booster(std::make_unique<HybridParallelPlugin>(*world, config));
   check_sizes(config, booster.mesh(), where);
   BoostRequest request{.model = model.shared_from_this(),

@@ -24,7 +24,8 @@ bool has_adapters(const torch::nn::Module& model) {
 std::vector<std::string> output_layers(const torch::nn::Module& model, const Config& config) {
   if (config.lora.target_modules != std::vector<std::string>{kAllLinear}) return {};
   if (config.model.policy.empty())
-    throw ConfigError({"lora.target_modules", "is all-linear, and there is no model.policy that names the output layer",
+    throw ConfigError({"lora.target_modules",
+                       "the value is all-linear, but the output layer is unknown without model.policy",
                        "a list of names", "list the layers, or set model.policy"});
   std::vector<std::string> outputs;
   for (const auto& split : policies().at(config.model.policy)()->split_outputs(model)) outputs.push_back(split.module);
@@ -58,7 +59,8 @@ void freeze_parameters(torch::nn::Module& model, const Config& config) {
   bool any = false;
   for (const auto& parameter : model.parameters()) any = any || parameter.requires_grad();
   if (!any)
-    throw ConfigError({"train.freeze", "freezes every parameter", "something to train", "make the patterns narrower"});
+    throw ConfigError({"train.freeze", "the patterns freeze every parameter", "at least one trained parameter",
+                       "make the patterns narrower"});
 }
 
 }  // namespace gantry

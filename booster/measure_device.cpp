@@ -12,7 +12,7 @@
 
 #include "gantry/booster/measure_rates.h"
 #include "gantry/core/steady_seconds.h"
-#include "gantry/planner/fitted_rates.h"
+#include "gantry/planner/calibration.h"
 
 namespace gantry {
 namespace {

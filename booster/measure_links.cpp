@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/measure_rates.h"
-#include "gantry/planner/fitted_rates.h"
+#include "gantry/planner/calibration.h"
 
 namespace gantry {
 namespace {

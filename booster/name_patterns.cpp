@@ -17,9 +17,9 @@ void NamePatterns::check_use() const {
   for (std::size_t i = 0; i < patterns_.size(); ++i) {
     if (used_[i]) continue;
     const std::string near = nearest_name(patterns_[i], names_);
-    throw ConfigError(
-        {key_, "'" + patterns_[i] + "' matches no parameter", "",
-         near.empty() ? "see `gantry checkpoint inspect` or the model's names" : "did you mean '" + near + "'?"});
+    throw ConfigError({key_, "'" + patterns_[i] + "' matches no parameter", "",
+                       near.empty() ? "look at the names with `gantry checkpoint inspect` or in the model"
+                                    : "did you mean '" + near + "'?"});
   }
 }
 

@@ -23,14 +23,14 @@ void copy_into(torch::nn::Module& dense, const TensorDict& whole) {
   const torch::NoGradGuard no_grad;
   const ModelMap map(dense);
   if (map.parameters.size() != whole.size())
-    throw UsageError({"deparallelize", fmt::format("a model of {} parameters", map.parameters.size()),
-                      fmt::format("{}", whole.size()), "pass an unsplit model of the same class"});
+    throw UsageError({"deparallelize", fmt::format("the model has {} parameters", map.parameters.size()),
+                      fmt::format("{}", whole.size()), "pass an unsharded model of the same class"});
   for (const auto& [tensor, names] : map.parameters) {
     torch::Tensor target = tensor;
     const torch::Tensor& values = whole.at(names.front());
     if (target.sizes() != values.sizes())
-      throw UsageError({names.front(), "is " + describe(target), describe(values),
-                        "pass an unsplit model of the same configuration"});
+      throw UsageError({names.front(), "the parameter is " + describe(target), describe(values),
+                        "pass an unsharded model of the same configuration"});
     target.copy_(values);
   }
 }

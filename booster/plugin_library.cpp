@@ -17,10 +17,11 @@ void load_plugin_library(const char* path) {
                        std::string("check the path, or build it against this ") + kBuiltFor});
   const auto* plugin = static_cast<const PluginLibrary*>(dlsym(library, "gantry_plugin_library"));
   if (!plugin)
-    throw ConfigError({where, "exports no gantry_plugin_library", "a library of Gantry's",
-                       "end one of its sources with GANTRY_PLUGIN_LIBRARY(function that registers)"});
+    throw ConfigError(
+        {where, "the library does not export gantry_plugin_library", "a plugin library for Gantry",
+         "end one of its sources with GANTRY_PLUGIN_LIBRARY(FUNCTION), where FUNCTION registers the policies"});
   if (std::strcmp(plugin->built_for, kBuiltFor) != 0)
-    throw ConfigError({where, std::string("was built for ") + plugin->built_for, kBuiltFor,
+    throw ConfigError({where, std::string("the library was built for ") + plugin->built_for, kBuiltFor,
                        "build it again against this Gantry and its LibTorch"});
   plugin->add();
 }

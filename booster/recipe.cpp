@@ -34,7 +34,7 @@ std::string require_family(const nlohmann::json& config, const std::string& dire
   const auto known = models::families().names();
   const nlohmann::json said = config.value("model_type", nlohmann::json(""));
   const std::string type = said.is_string() ? said.get<std::string>() : said.dump(), near = nearest_name(type, known);
-  throw InputError({directory + "/config.json", "model_type '" + type + "' is not one that Gantry has",
+  throw InputError({directory + "/config.json", "model_type '" + type + "' is not supported by Gantry",
                     "one of " + fmt::format("{}", fmt::join(known, ", ")),
                     near.empty() ? "register a model family for it" : "did you mean '" + near + "'?"});
 }
@@ -78,13 +78,14 @@ SampleSource tensors_of(const Config& config, const DataConfig& data, const std:
   for (const auto& entry : source.entries) names.push_back(entry.name);
   for (const auto& name : needed)
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw InputError({key, fmt::format("has {} and no '{}'", fmt::join(names, ", "), name),
+      throw InputError({key, fmt::format("it has {}, but no '{}'", fmt::join(names, ", "), name),
                         fmt::format("{} for a model that is trained on {}", fmt::join(needed, ", "), task),
-                        "write it into the file"});
+                        "add it to the file"});
   if (source.sequence_length != 0 && source.sequence_length != data.sequence_length)
-    throw ConfigError({"data.sequence_length",
-                       fmt::format("{}, and samples have {} tokens", data.sequence_length, source.sequence_length),
-                       fmt::format("{}", source.sequence_length), "state the file's"});
+    throw ConfigError(
+        {"data.sequence_length",
+         fmt::format("the value is {}, but the samples have {} tokens", data.sequence_length, source.sequence_length),
+         fmt::format("{}", source.sequence_length), "set it to the length in the file"});
   if (source.sequence_length != 0) require_context(config, data);
   return source;
 }
@@ -92,13 +93,13 @@ SampleSource tensors_of(const Config& config, const DataConfig& data, const std:
 // Pictures in folders, as the model wants them: its processor's settings, or those that lie beside the training data.
 SampleSource images_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
   if (task != "images")
-    throw ConfigError({"data.format", "images with a model that is trained on " + task,
+    throw ConfigError({"data.format", "images do not fit a model that is trained on " + task,
                        "a model that is trained on images (vit)", "choose the format of this model's samples"});
   const std::int64_t size = model_json(config).value("image_size", std::int64_t{ImageSettings().size}),
                      channels = model_json(config).value("num_channels", std::int64_t{kColours});
   if (channels != kColours)
-    throw ConfigError({"data.format", fmt::format("images with a model of {} channels", channels), "3",
-                       "prepare the pictures yourself: docs/data.md, \"Tensors\""});
+    throw ConfigError({"data.format", fmt::format("images do not fit a model with {} channels", channels), "3 channels",
+                       "prepare the images yourself: docs/data_labelled.md, \"Tensors\""});
   return image_source(data,
                       {.settings = image_settings_of(config.data, config.model.path, static_cast<int>(size)),
                        .trains = key != "evaluation.path",
@@ -121,29 +122,30 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
     return sample_source(data, vocabulary, key);
   }
   if (task == "pairs" || task == "images" || task == "classes")
-    throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
-                       task == "pairs"    ? "tensors, or jsonl where the encoder reads tokens"
+    throw ConfigError({"data.format", fmt::format("{} does not fit a model that is trained on {}", data.format, task),
+                       task == "pairs"    ? "tensors, or jsonl if the encoder reads tokens"
                        : task == "images" ? "images or tensors"
                                           : "tensors",
-                       "write the samples' entries into a safetensors file: docs/data.md, \"Tensors\""});
+                       "write the samples' entries into a safetensors file: docs/data_labelled.md, \"Tensors\""});
   if (data.target_length > 0)
     throw ConfigError({"data.target_length",
-                       fmt::format("{} with a model that is trained on {}", data.target_length, task),
-                       "a model with an encoder and a decoder", "take it out"});
+                       fmt::format("the value is {}, but the model is trained on {}", data.target_length, task),
+                       "a model with an encoder and a decoder", "remove the key"});
   if ((data.format == "squad") != (task == "spans"))
-    throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
+    throw ConfigError({"data.format", fmt::format("{} does not fit a model that is trained on {}", data.format, task),
                        task == "spans" ? "squad or tensors" : "text, jsonl, tokens, megatron or tensors",
-                       "squad is for models with a question-answering head"});
+                       "use squad only for models with a question-answering head"});
   if (data.format == "jsonl" && (!family || family->task))
     throw ConfigError({"data.format",
-                       "jsonl packs documents that must not see each other, which this model does not do",
-                       "a decoder of one of Gantry's families", "text, tokens or megatron have whole samples"});
+                       "jsonl packs documents into one sample, but this model cannot separate their attention",
+                       "a decoder of one of Gantry's families", "use text, tokens or megatron"});
   if (data.format == "text" || data.format == "jsonl")
     data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
   else if (data.tokenizer.empty())
     data.tokenizer = config.model.path;
   if (data.format == "squad" && data.tokenizer.empty())
-    throw ConfigError({"data.tokenizer", "is missing, and there is no model.path", "a folder with vocab.txt", ""});
+    throw ConfigError(
+        {"data.tokenizer", "the key is missing, and there is no model.path", "a directory with vocab.txt", ""});
   return sample_source(data, vocabulary, key);
 }
 
@@ -152,9 +154,10 @@ void add_noise(torch::nn::Module& model, const Config& config) {
   if (config.train.neftune_alpha == 0) return;
   auto* decoder = dynamic_cast<models::DecoderImpl*>(&model);
   if (!decoder)
-    throw ConfigError({"train.neftune_alpha",
-                       fmt::format("{} with a {}", config.train.neftune_alpha, config.model.policy),
-                       "a decoder of one of Gantry's families", "take it out"});
+    throw ConfigError(
+        {"train.neftune_alpha",
+         fmt::format("the value is {}, but {} does not support it", config.train.neftune_alpha, config.model.policy),
+         "a decoder of one of Gantry's families", "remove the key"});
   decoder->add_embedding_noise(config.train.neftune_alpha);
 }
 
@@ -234,8 +237,8 @@ Criterion build_criterion(const Config& config) {
   config.mark_used("train.label_smoothing");
   const std::string task = task_of(config);
   if ((task == "spans" || task == "none") && config.train.label_smoothing > 0)
-    throw ConfigError({"train.label_smoothing", "is there for a model that is trained on " + task,
-                       "a model that is trained on tokens, pairs, images or classes", "take it out"});
+    throw ConfigError({"train.label_smoothing", "the key has no effect for a model that is trained on " + task,
+                       "a model that is trained on tokens, pairs, images or classes", "remove the key"});
   if (task == "spans") return answer_span_loss();
   return task == "none" ? Criterion() : cross_entropy({.label_smoothing = config.train.label_smoothing});
 }

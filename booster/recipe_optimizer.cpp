@@ -102,8 +102,8 @@ std::shared_ptr<torch::optim::Optimizer> build_muon(const OptimizerConfig& setti
                                       : adamw_options(settings, values));
   }
   if (!has_matrix)
-    throw ConfigError({"optimizer.name", "muon, but no matrix of the model is of a repeated layer", "",
-                       "take adamw, or build gantry::Muon with groups of your own"});
+    throw ConfigError({"optimizer.name", "the value is muon, but the model has no matrix in a repeated layer", "",
+                       "use adamw, or create gantry::Muon with custom groups"});
   return std::make_shared<Muon>(groups, *muon_options(settings, {settings.lr, settings.weight_decay}));
 }
 

@@ -13,30 +13,33 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kRemedy =
-    "go on with its model; layout, schedule, batch size, learning rate and steps may change";
+    "use the checkpoint's model; layout, schedule, batch size, learning rate and steps may change";
 
 json stored_keys(const CheckpointInfo& info, const models::ModelFamily& family) try {
   return models::config_fingerprint(family, info.model_config);
 } catch (const Error& error) {
-  throw CheckpointError({info.path, std::string("its model's keys: ") + error.what(), "those of this model", kRemedy});
+  throw CheckpointError({info.path, std::string("the keys of its model are invalid: ") + error.what(),
+                         "the keys of this model", kRemedy});
 }
 
 // Adapters of another rank have other shapes; those of another scale have the same.
 void require_same_adapters(const CheckpointInfo& info, const LoraConfig& mine) {
   const LoraConfig theirs = Config::parse_written(info.config_text, info.path).lora;
   if (theirs.is_on() != mine.is_on())
-    throw CheckpointError({info.path, theirs.is_on() ? "holds adapters alone" : "is of a run without adapters",
-                           mine.is_on() ? "a checkpoint of a run with lora" : "a checkpoint of the whole model",
-                           "lora with model.path begins with a base; gantry checkpoint merge writes whole models"});
+    throw CheckpointError(
+        {info.path,
+         theirs.is_on() ? "the checkpoint contains only adapters" : "the checkpoint is from a run without adapters",
+         mine.is_on() ? "a checkpoint of a run with lora" : "a checkpoint of the full model",
+         "set model.path to the base model for lora, or write a full model with gantry checkpoint merge"});
   const auto scale = [](const LoraConfig& lora) { return std::tie(lora.r, lora.alpha, lora.rslora); };
   const auto patterns = [](const LoraConfig& lora) { return std::tie(lora.rank_pattern, lora.alpha_pattern); };
   if (scale(theirs) != scale(mine) || patterns(theirs) != patterns(mine))
-    throw CheckpointError(
-        {info.path,
-         fmt::format("has adapters of r {}, alpha {}{}", theirs.r, theirs.alpha, theirs.rslora ? ", rslora" : ""),
-         fmt::format("r {}, alpha {}{} and the same patterns, this run's", mine.r, mine.alpha,
-                     mine.rslora ? ", rslora" : ""),
-         "go on with its lora; dropout may change"});
+    throw CheckpointError({info.path,
+                           fmt::format("the checkpoint has adapters of r {}, alpha {}{}", theirs.r, theirs.alpha,
+                                       theirs.rslora ? ", rslora" : ""),
+                           fmt::format("r {}, alpha {}{} and the same patterns, as in this run", mine.r, mine.alpha,
+                                       mine.rslora ? ", rslora" : ""),
+                           "use the checkpoint's lora keys; dropout may change"});
 }
 
 }  // namespace
@@ -44,8 +47,8 @@ void require_same_adapters(const CheckpointInfo& info, const LoraConfig& mine) {
 void require_same_model(const CheckpointInfo& info, const Config& config) {
   if (info.policy.empty()) return;
   if (info.policy != config.model.policy)
-    throw CheckpointError({info.path, fmt::format("is of a model of the policy '{}'", info.policy),
-                           fmt::format("'{}', this run's", config.model.policy), kRemedy});
+    throw CheckpointError({info.path, fmt::format("the checkpoint is from a model with the policy '{}'", info.policy),
+                           fmt::format("'{}', as in this run", config.model.policy), kRemedy});
   if (!info.config_text.empty()) require_same_adapters(info, config.lora);
   // A program of one's own may save without keys; `gantry train` without them means the family's defaults.
   if (info.model_config.empty() && info.config_text.empty()) return;
@@ -60,8 +63,8 @@ void require_same_model(const CheckpointInfo& info, const Config& config) {
   for (const auto& name : names) {
     const json theirs = stored.value(name, json(nullptr)), ours = mine.value(name, json(nullptr));
     if (theirs != ours)
-      throw CheckpointError({info.path, fmt::format("is of a model with {} {}", name, theirs.dump()),
-                             fmt::format("{} {}, this run's", name, ours.dump()), kRemedy});
+      throw CheckpointError({info.path, fmt::format("the checkpoint is from a model with {} {}", name, theirs.dump()),
+                             fmt::format("{} {}, as in this run", name, ours.dump()), kRemedy});
   }
 }
 

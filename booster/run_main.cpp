@@ -14,7 +14,7 @@ int run_main(int argc, char** argv, const std::function<int(Config config)>& bod
   try {
     const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "program";
     if (argc < 2)
-      throw UsageError({program, "no configuration is named", program + " CONFIG.yaml [KEY=VALUE...]", "name one"});
+      throw UsageError({program, "no configuration was passed", program + " CONFIG.yaml [KEY=VALUE...]", "pass one"});
     Config config = Config::load(argv[1], {argv + 2, argv + argc});
     load_libraries(config);
     return body(std::move(config));

@@ -39,10 +39,10 @@ void check_adapter_names(const SafetensorsFile& file, const std::vector<models::
   for (auto* names : {&missing, &unexpected})
     if (names->size() > kShown) names->resize(kShown);
   throw InputError({path,
-                    fmt::format("is an adapter of another base: missing ({}), unexpected ({})",
+                    fmt::format("the adapter belongs to another base model: missing ({}), unexpected ({})",
                                 fmt::join(missing, ", "), fmt::join(unexpected, ", ")),
                     fmt::format("the {} tensors of this model's adapter", expected.size()),
-                    "check that adapter_config.json and the base belong to it"});
+                    "check that adapter_config.json and the base model belong to it"});
 }
 
 // The names of a checkpoint's trained tensors.
@@ -118,8 +118,8 @@ void load_adapter(const std::string& directory, const std::vector<models::Tensor
     expected = models::stored_factor_shape(name->name, expected);
     if (file.shape(name->hugging_face) != expected)
       throw InputError({path,
-                        fmt::format("has {} of the shape [{}], of another base or rank", name->hugging_face,
-                                    fmt::join(file.shape(name->hugging_face), ", ")),
+                        fmt::format("{} has the shape [{}], so the adapter has another base model or rank",
+                                    name->hugging_face, fmt::join(file.shape(name->hugging_face), ", ")),
                         fmt::format("[{}]", fmt::join(expected, ", ")), ""});
     const torch::Tensor part = read_factor(file, *name, tensor.placement, coordinates);
     torch::Tensor target = tensor.tensor;

@@ -43,7 +43,7 @@ Adapter adapter_of_directory(const std::string& directory) {
   const SafetensorsFile file(directory + "/" + kAdapterModel);
   for (const auto& name : file.names()) {
     if (!name.starts_with(kStoredPrefix))
-      throw InputError({directory + "/" + kAdapterModel, "has a tensor '" + name + "'",
+      throw InputError({directory + "/" + kAdapterModel, "the file has a tensor '" + name + "'",
                         std::string("names that begin with ") + kStoredPrefix, ""});
     adapter.tensors[name.substr(std::string(kStoredPrefix).size())] = file.read(name);
   }
@@ -54,8 +54,8 @@ Adapter adapter_of_checkpoint(const std::string& folder) {
   const Manifest manifest = read_manifest(folder);
   const Config config = Config::parse_written(manifest.config_text, folder);
   if (!config.lora.is_on())
-    throw CheckpointError({folder, "has no adapters to merge", "a checkpoint of a run with lora",
-                           "gantry checkpoint export writes its model"});
+    throw CheckpointError({folder, "the checkpoint has no adapters to merge", "a checkpoint of a run with lora",
+                           "write its model with gantry checkpoint export"});
   for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
   const auto names = models::families().at(manifest.policy).tensor_names(manifest.model_config);
   std::vector<std::string> parameters;
@@ -166,7 +166,7 @@ class Merge {
     const std::int64_t rank = models::rank_of(adapter_.lora, addition.path);
     if (a.size(0) != b.size(1) || a.size(0) != rank * stacked)
       throw InputError({adapter_.from,
-                        fmt::format("has factors of ranks {} and {} of {}", a.size(0), b.size(1), addition.path),
+                        fmt::format("the factors of {} have the ranks {} and {}", addition.path, a.size(0), b.size(1)),
                         fmt::format("rank {}", rank * stacked), ""});
     std::vector<std::int64_t> product = {b.size(0), a.size(1)};
     if (addition.transposed) std::swap(product[0], product[1]);
@@ -187,8 +187,8 @@ class Merge {
   void refuse_unused(const std::string& base) const {
     for (const auto& [name, tensor] : adapter_.tensors)
       if (!used_.contains(name) && !is_base_table(name))
-        throw InputError({adapter_.from, "has " + name + ", of which " + base + " has no weight",
-                          "an adapter of this base", "name its own with --model"});
+        throw InputError({adapter_.from, "it has " + name + ", but " + base + " has no such weight",
+                          "an adapter of this base model", "pass the adapter's own base model with --model"});
   }
 
  private:
@@ -196,7 +196,8 @@ class Merge {
     const auto a = adapter_.tensors.find(addition.factors + addition.a),
                b = adapter_.tensors.find(addition.factors + addition.b);
     if (a == adapter_.tensors.end() || b == adapter_.tensors.end() || a->second.dim() != 2 || b->second.dim() != 2)
-      throw InputError({adapter_.from, "has no two matrices of " + addition.path, "lora_A and lora_B", ""});
+      throw InputError(
+          {adapter_.from, "the two matrices of " + addition.path + " are missing", "lora_A and lora_B", ""});
     return {a->second, b->second};
   }
 
@@ -226,8 +227,9 @@ class Merge {
                      const std::vector<std::int64_t>& shape) const {
     if (made != shape)
       throw InputError({adapter_.from,
-                        fmt::format("makes {} of the shape [{}], of another base", name, fmt::join(made, ", ")),
-                        fmt::format("[{}]", fmt::join(shape, ", ")), "name its own base with --model"});
+                        fmt::format("its {} would have the shape [{}], so it belongs to another base model", name,
+                                    fmt::join(made, ", ")),
+                        fmt::format("[{}]", fmt::join(shape, ", ")), "pass the adapter's own base model with --model"});
   }
 
   Adapter adapter_;
@@ -259,12 +261,14 @@ void merge_adapter(const std::string& from, const std::string& base, const std::
   Adapter adapter = is_adapter_directory(from) ? adapter_of_directory(from) : adapter_of_checkpoint(from);
   const std::string model = base.empty() ? adapter.base : base;
   if (model.empty() || !path_exists(model + "/config.json"))
-    throw UsageError({from, model.empty() ? "names no base model" : "names the base " + model + ", which is not there",
-                      "the directory of the base", "give it with --model"});
+    throw UsageError(
+        {from, model.empty() ? "it does not state its base model" : "its base model " + model + " does not exist",
+         "the directory of the base model", "pass it with --model"});
   json config = read_model_config(model);
   const std::string family_name = models::family_of(config);
   if (family_name.empty())
-    throw InputError({model + "/config.json", "is of no family that Gantry has", "the base of the adapter", ""});
+    throw InputError(
+        {model + "/config.json", "Gantry does not support this model family", "the base model of the adapter", ""});
   const auto& family = models::families().at(family_name);
   const auto names = family.tensor_names(config);
   const auto merge = std::make_shared<Merge>(std::move(adapter), family_name, config, names);

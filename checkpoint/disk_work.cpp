@@ -69,9 +69,9 @@ class Teller {
 
   [[noreturn]] void refuse_stall(std::ptrdiff_t rank) const {
     throw PeerError({"reading or writing a checkpoint",
-                     fmt::format("rank {} of the job is not done, and no rank has moved a byte for {} s", rank,
-                                 limits_.stall_seconds),
-                     "a disk that answers", "look at that rank's file system"});
+                     fmt::format("rank {} of the job has not finished, and no rank has transferred a byte for {} s",
+                                 rank, limits_.stall_seconds),
+                     "a disk that responds", "check that rank's file system"});
   }
 
   ProcessGroup& group_;

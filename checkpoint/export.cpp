@@ -62,7 +62,7 @@ std::vector<Shard> deal_shards(const std::vector<ExportTensor>& tensors, const E
 void refuse_other_form(const std::string& directory, bool sharded) {
   const std::string other = directory + "/" + (sharded ? kModelFile : kModelIndex);
   if (path_exists(other))
-    throw UsageError({directory, "has " + other + " already, which would hide what is written now", "",
+    throw UsageError({directory, "the directory already has " + other + ", which would hide the new files", "",
                       "remove it, or choose another directory"});
 }
 
@@ -70,8 +70,8 @@ void refuse_other_form(const std::string& directory, bool sharded) {
 void refuse_new_infinities(const ExportTensor& tensor, const torch::Tensor& held, const torch::Tensor& values) {
   if (values.scalar_type() == held.scalar_type() || !values.is_floating_point()) return;
   if (!torch::isinf(values).logical_and(torch::isfinite(held.to(values.device()))).any().item<bool>()) return;
-  throw InputError({tensor.name, fmt::format("has values that are infinite as {}", dtype_name(values.scalar_type())),
-                    "a type that holds them", "export as bfloat16 or float32"});
+  throw InputError({tensor.name, fmt::format("some values are infinite as {}", dtype_name(values.scalar_type())),
+                    "a type that can represent them", "export as bfloat16 or float32"});
 }
 
 FileSystem& files_of(const ExportOptions& options) { return options.files ? *options.files : system_files(); }
@@ -89,7 +89,7 @@ void write_shard(const std::string& path, const Shard& shard, const ExportOption
     const torch::Tensor values = held.to(torch::kCPU, type_of(*tensor, options)).contiguous();
     refuse_new_infinities(*tensor, held, values);
     if (values.sizes() != at::IntArrayRef(tensor->shape))
-      throw InternalError({tensor->name, "is " + describe(values), "the shape that was announced", ""});
+      throw InternalError({tensor->name, "the tensor is " + describe(values), "the announced shape", ""});
     if (values.nbytes() > 0) file.write(values.data_ptr(), values.nbytes());
     written(values.nbytes());
   }
@@ -180,7 +180,8 @@ void export_checkpoint(const std::string& folder, const std::string& directory, 
   const auto find = [&](const std::string& name) -> const ManifestTensor& {
     const auto found = manifest.tensors.find("model/" + name);
     if (found == manifest.tensors.end())
-      throw CheckpointError({folder, "has no parameter '" + name + "'", "those of its model", ""});
+      throw CheckpointError(
+          {folder, "the checkpoint has no parameter '" + name + "'", "the parameters of its model", ""});
     return found->second;
   };
   const auto tensors = hugging_face_tensors(family.tensor_names(manifest.model_config), files, find);

@@ -52,14 +52,15 @@ class TensorSource {
   void check_index(const ModelFiles& found, const std::string& path, const std::string& directory) const {
     for (const auto& [name, file] : found.file_of_name)
       if (directory + "/" + file == path && !files_.back()->contains(name))
-        throw InputError({path, "has no tensor '" + name + "', which the index says is there", "", "fetch both again"});
+        throw InputError(
+            {path, "the file has no tensor '" + name + "', which the index lists", "", "download both again"});
   }
 
   void add(const models::ModelFamily& family, const json& keys, const std::string& name, const std::string& path) {
     const std::string known = family.normalise_name ? family.normalise_name(keys, name) : name;
     if (known.empty()) return;
     if (!places_.try_emplace(known, files_.back().get(), name).second)
-      throw InputError({path, "has '" + name + "', which is there a second time", "each tensor once", ""});
+      throw InputError({path, "the tensor '" + name + "' is stored twice", "each tensor once", ""});
   }
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
@@ -77,7 +78,7 @@ std::vector<std::string> stored_names(const models::TensorName& name) {
 void check_shape(const SafetensorsFile& file, const std::string& stored, const std::string& name,
                  const std::vector<std::int64_t>& expected) {
   if (file.shape(stored) == expected) return;
-  throw InputError({name, fmt::format("has the shape [{}]", fmt::join(file.shape(stored), ", ")),
+  throw InputError({name, fmt::format("the tensor has the shape [{}]", fmt::join(file.shape(stored), ", ")),
                     fmt::format("[{}]", fmt::join(expected, ", ")), "check that config.json belongs to these weights"});
 }
 
@@ -85,8 +86,8 @@ void check_shape(const SafetensorsFile& file, const std::string& stored, const s
 void check_real(const SafetensorsFile& file, const std::string& stored, const std::string& name,
                 const HeldTensor& held) {
   if (c10::isFloatingType(file.dtype(stored)) || !c10::isFloatingType(held.tensor.scalar_type())) return;
-  throw InputError({name, std::string("is ") + dtype_name(file.dtype(stored)), "real numbers",
-                    "fetch weights that are not quantised"});
+  throw InputError({name, std::string("the tensor is ") + dtype_name(file.dtype(stored)), "real numbers",
+                    "use weights that are not quantised"});
 }
 
 // Refuses missing and unexpected names.
@@ -154,7 +155,7 @@ std::uint64_t load_packed(const TensorSource& source, const models::TensorName& 
   const auto [blocks, blocks_name] = source.at(name.hugging_face + kMxfp4Blocks);
   const auto [scales, scales_name] = source.at(name.hugging_face + kMxfp4Scales);
   if (whole.size() != 3 || whole[1] % kMxfp4Block != 0)
-    throw InputError({blocks_name, fmt::format("is of a weight [{}]", fmt::join(whole, ", ")),
+    throw InputError({blocks_name, fmt::format("the blocks belong to a weight [{}]", fmt::join(whole, ", ")),
                       fmt::format("[experts, in, out] with a multiple of {} inputs", kMxfp4Block),
                       "check that config.json belongs to these weights"});
   const std::int64_t in_row = whole[1] / kMxfp4Block;
@@ -162,8 +163,8 @@ std::uint64_t load_packed(const TensorSource& source, const models::TensorName& 
   check_shape(*scales, scales_name, scales_name, {whole[0], whole[2], in_row});
   for (const auto& [file, stored] : {std::pair(blocks, blocks_name), std::pair(scales, scales_name)})
     if (file->dtype(stored) != torch::kUInt8)
-      throw InputError({stored, std::string("is ") + dtype_name(file->dtype(stored)), "uint8",
-                        "fetch the file again; blocks of another kind are not read"});
+      throw InputError({stored, std::string("the tensor is ") + dtype_name(file->dtype(stored)), "uint8",
+                        "download the file again, because other kinds of blocks are not supported"});
   const Slice mine = held_slice(held.placement, coordinates);
   std::uint64_t bytes = 0;
   for (std::int64_t expert = 0; expert < whole[0]; ++expert) {
@@ -194,7 +195,8 @@ torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, 
 json read_model_config(const std::string& directory) {
   const std::string path = directory + "/config.json";
   if (const std::string unfinished = unfinished_placing(directory); !unfinished.empty() && !path_exists(path))
-    throw InputError({directory, "has no config.json" + unfinished, "a model that was saved whole", "save it again"});
+    throw InputError(
+        {directory, "the directory has no config.json" + unfinished, "a completely saved model", "save it again"});
   return read_json_object(path);
 }
 
@@ -215,7 +217,7 @@ std::vector<std::string> load_hugging_face(const std::string& directory, const m
   for (const auto& tensor : held) {
     const auto found = by_name.find(tensor.placement.name);
     if (found == by_name.end())
-      throw InternalError({tensor.placement.name, "has no name in Hugging Face's files", "", ""});
+      throw InternalError({tensor.placement.name, "the tensor has no name in Hugging Face's files", "", ""});
     const models::TensorName& name = *found->second;
     if (source.is_packed(name.hugging_face)) {
       const std::uint64_t bytes = load_packed(source, name, tensor, coordinates);

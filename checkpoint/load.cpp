@@ -78,18 +78,19 @@ const ManifestTensor& find_tensor(const Manifest& manifest, const StateEntry& en
   if (found == manifest.tensors.end() && !entry.fallback.empty())
     found = manifest.tensors.find(entry.fallback + "/" + placement.name);
   if (found == manifest.tensors.end())
-    throw CheckpointError({folder, "has no " + entry.kind + " of '" + placement.name + "'",
-                           "a checkpoint of this model", "check model and checkpoint.resume"});
+    throw CheckpointError({folder, "the checkpoint has no " + entry.kind + " of '" + placement.name + "'",
+                           "a checkpoint of this model", "check the model and checkpoint.resume"});
   // A run of higher precision takes the masters' digits.
   if (entry.kind == kModel && entry.held.tensor.element_size() * 8 > found->second.type->bits)
     if (const auto master = manifest.tensors.find(std::string(kMaster) + "/" + placement.name);
         master != manifest.tensors.end())
       found = master;
   if (found->second.shape != placement.global_shape)
-    throw CheckpointError({placement.name,
-                           fmt::format("has the shape [{}] in {}", fmt::join(found->second.shape, ", "), folder),
-                           fmt::format("[{}]", fmt::join(placement.global_shape, ", ")),
-                           "go on with its model; layout, schedule, batch size, learning rate and steps may change"});
+    throw CheckpointError(
+        {placement.name,
+         fmt::format("the parameter has the shape [{}] in {}", fmt::join(found->second.shape, ", "), folder),
+         fmt::format("[{}]", fmt::join(placement.global_shape, ", ")),
+         "use the checkpoint's model; layout, schedule, batch size, learning rate and steps may change"});
   return found->second;
 }
 
@@ -111,10 +112,10 @@ void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& e
       unexpected.push_back(tensor.name);
   throw CheckpointError(
       {folder,
-       fmt::format("has {} parameters{}{}", stored,
-                   unexpected.empty() ? "" : ", unexpected ones among them: ", fmt::join(unexpected, ", ")),
-       fmt::format("the {} of this model", held),
-       "go on with its model; layout, schedule, batch size, learning rate and steps may change"});
+       fmt::format("the checkpoint has {} parameters{}{}", stored,
+                   unexpected.empty() ? "" : ", including unexpected ones: ", fmt::join(unexpected, ", ")),
+       fmt::format("the {} parameters of this model", held),
+       "use the checkpoint's model; layout, schedule, batch size, learning rate and steps may change"});
 }
 
 // What was not filled while files were checked.
@@ -142,10 +143,10 @@ void require_same_manifest(const std::string& folder, const std::string& chosen,
   const std::string found = stated_manifest_hash(folder);
   if (found == chosen) return;
   throw CheckpointError({folder,
-                         fmt::format("{} on {} finds {} there", mesh.mesh().describe_rank(mesh.rank()), host_name(),
-                                     found.empty() ? "no manifest" : "a manifest of the hash " + found),
-                         "that of the hash " + chosen + ", which rank 0 has chosen for all ranks",
-                         "have all hosts see one file system there, and start again"});
+                         fmt::format("{} on {} finds {} in this directory", mesh.mesh().describe_rank(mesh.rank()),
+                                     host_name(), found.empty() ? "no manifest" : "a manifest with the hash " + found),
+                         "the manifest with the hash " + chosen + ", which rank 0 selected for all ranks",
+                         "let all hosts see one file system in this directory, and start again"});
 }
 
 }  // namespace
@@ -196,7 +197,8 @@ void load_checkpoint(const AgreedCheckpoint& checkpoint, StateSource& state, con
   try {
     state.load_state_numbers(model_alone ? nlohmann::json{{"optimizer_steps", 0}} : manifest.numbers);
   } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError({folder, std::string("its numbers: ") + error.what(), "those of this version", ""});
+    throw CheckpointError(
+        {folder, std::string("its numbers cannot be read: ") + error.what(), "the numbers of this version", ""});
   }
 }
 
@@ -209,8 +211,8 @@ void load_checkpoint(const std::string& folder, StateSource& state, const Proces
 TensorDict read_checkpoint_tensors(const std::string& folder, const std::string& kind) {
   const Manifest manifest = read_manifest(folder);
   if (const auto kinds = kinds_of(manifest); !kinds.contains(kind))
-    throw CheckpointError(
-        {folder, "has no tensors of kind '" + kind + "'", fmt::format("one of {}", fmt::join(kinds, ", ")), ""});
+    throw CheckpointError({folder, "the checkpoint has no tensors of kind '" + kind + "'",
+                           fmt::format("one of {}", fmt::join(kinds, ", ")), ""});
   for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
   CheckpointFiles files(folder, &manifest);
   TensorDict tensors;

@@ -70,7 +70,8 @@ void merge(const std::string& directory, const json& config, const models::Model
   const auto find = [&](const std::string& name) -> const ManifestTensor& {
     const auto found = model.tensors.find(name);
     if (found == model.tensors.end())
-      throw InputError({directory, "has no parameter '" + name + "'", "those that config.json describes", ""});
+      throw InputError(
+          {directory, "the files have no parameter '" + name + "'", "the parameters that config.json describes", ""});
     return found->second;
   };
   const auto names = family ? family->tensor_names(config) : own_names(model);
@@ -102,8 +103,8 @@ void refuse_two_forms(const std::string& directory, bool whole) {
   for (const char* name : {kModelFile, kModelIndex})
     if (!whole && path_exists(directory + "/" + name)) other = name;
   if (!other.empty())
-    throw UsageError({directory, "has " + other + " already, of a save in another form", "one form a directory",
-                      "remove it, or choose another directory"});
+    throw UsageError({directory, "the directory already has " + other + ", from a save in another form",
+                      "one form per directory", "remove it, or choose another directory"});
 }
 
 // Rank 0's part around the others' writing.
@@ -111,7 +112,7 @@ class ParallelizedSave {
  public:
   ParallelizedSave(const std::string& directory, bool whole, FileSystem& files) : directory_(directory), files_(files) {
     if (path_exists(directory_) && !is_folder(directory_))
-      throw UsageError({directory_, "is a file", "a directory to write into", "choose another"});
+      throw UsageError({directory_, "the path is a file", "a directory to write to", "choose another path"});
     make_folders(directory_, files_);
     refuse_two_forms(directory_, whole);
     remove_tree(directory_ + kRanksFolder, files_);  // of a job that was killed
@@ -146,10 +147,10 @@ class ParallelizedSave {
 void save_parallelized(const std::string& directory, const json& config, const std::vector<HeldTensor>& held,
                        const ProcessGroupMesh& mesh, const ParallelizedOptions& options) {
   if (mesh.mesh().has_expert_view())
-    throw ConfigError({"parallel.expert",
-                       fmt::format("is {}, and the first replica has a part of the experts", mesh.size(axis::kExpert)),
-                       "1 for save_parallelized",
-                       "save a checkpoint; gantry checkpoint export makes such files of it"});
+    throw ConfigError(
+        {"parallel.expert",
+         fmt::format("the value is {}, so the first replica only has a part of the experts", mesh.size(axis::kExpert)),
+         "1 for save_parallelized", "save a checkpoint, and convert it with gantry checkpoint export"});
   const bool whole = options.merge || mesh.size(axis::kTensor) * mesh.size(axis::kPipeline) == 1;
   const std::string name = name_of_save(mesh);
   DiskProgress progress;
@@ -174,7 +175,8 @@ void from_parallelized(const std::string& directory, const std::vector<HeldTenso
   check_names(model, names, directory);
   for (const auto& [placement, tensor] : held)
     if (const auto& shape = model.tensors.at(placement.name).shape; shape != placement.global_shape)
-      throw InputError({placement.name, fmt::format("has the shape [{}] in {}", fmt::join(shape, ", "), directory),
+      throw InputError({placement.name,
+                        fmt::format("the parameter has the shape [{}] in {}", fmt::join(shape, ", "), directory),
                         fmt::format("[{}]", fmt::join(placement.global_shape, ", ")), ""});
   mesh.world_group().barrier().wait();  // a rank that refuses ends the others before they write
   DiskProgress progress;

@@ -53,14 +53,15 @@ void write_all(File& file, const TensorDict& tensors, const std::map<std::string
 torch::ScalarType scalar_type_of(const StoredType& stored, const std::string& where) {
   for (const auto& [type, name] : kTypes)
     if (name == stored.name) return type;
-  throw InputError({where, "is " + std::string(stored.readable), "a type that LibTorch has", "convert it first"});
+  throw InputError(
+      {where, "the tensor is " + std::string(stored.readable), "a type that LibTorch supports", "convert it first"});
 }
 
 const StoredType& stored_type_of(torch::ScalarType scalar) {
   for (const auto& [type, name] : kTypes)
     if (type == scalar) return *find_stored_type(name);
   throw UsageError(
-      {"safetensors", "a " + dtype_name(scalar) + " tensor", "a type that the format has", "convert it first"});
+      {"safetensors", "the tensor is " + dtype_name(scalar), "a type that the format supports", "convert it first"});
 }
 
 void write_tensors(HashedFile& file, const TensorDict& tensors, const std::map<std::string, std::string>& metadata) {

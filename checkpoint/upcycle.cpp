@@ -64,7 +64,8 @@ DenseModel of_checkpoint(const std::string& folder) {
   const auto find = [&](const std::string& name) -> const ManifestTensor& {
     const auto found = manifest.tensors.find("model/" + name);
     if (found == manifest.tensors.end())
-      throw CheckpointError({folder, "has no parameter '" + name + "'", "those of its model", ""});
+      throw CheckpointError(
+          {folder, "the checkpoint has no parameter '" + name + "'", "the parameters of its model", ""});
     return found->second;
   };
   return {.family = manifest.policy,
@@ -77,7 +78,8 @@ DenseModel of_directory(const std::string& directory) {
   const json config = read_model_config(directory);
   DenseModel dense{.family = models::family_of(config), .keys = {}, .tensors = {}, .files = {}};
   if (dense.family.empty())
-    throw InputError({directory + "/config.json", "is of no family that Gantry has", "llama, mistral or qwen3", ""});
+    throw InputError(
+        {directory + "/config.json", "Gantry does not support this model family", "llama, mistral or qwen3", ""});
   const auto& family = models::families().at(dense.family);
   dense.keys = family.hugging_face_config(config);
   std::map<std::string, std::pair<std::shared_ptr<SafetensorsFile>, std::string>> stored;
@@ -89,7 +91,7 @@ DenseModel of_directory(const std::string& directory) {
   for (const auto& name : family.tensor_names(config)) {
     const auto found = stored.find(name.hugging_face);
     if (found == stored.end())
-      throw InputError({directory, "has no tensor '" + name.hugging_face + "'",
+      throw InputError({directory, "the files have no tensor '" + name.hugging_face + "'",
                         "the tensors that config.json describes", "check that config.json belongs to these weights"});
     const auto [file, own] = found->second;
     dense.tensors.push_back(
@@ -102,8 +104,8 @@ const Target& target_of(const DenseModel& dense) {
   const auto* found = std::find_if(std::begin(kTargets), std::end(kTargets),
                                    [&](const Target& target) { return dense.family == target.dense; });
   if (found == std::end(kTargets))
-    throw ConfigError({"upcycle", "the model is of " + dense.family, "llama, mistral or qwen3",
-                       "families with experts are written of these"});
+    throw ConfigError({"upcycle", "the model family is " + dense.family, "llama, mistral or qwen3",
+                       "choose a model of one of these families"});
   return *found;
 }
 
@@ -113,11 +115,12 @@ void check(const UpcycleOptions& options) {
     throw UsageError({flag, std::move(what), std::move(expected), ""});
   };
   if (options.used < 1 || options.used > options.experts)
-    refuse("--top-k", fmt::format("is {} of {} experts", options.used, options.experts), "from 1 to all of them");
+    refuse("--top-k", fmt::format("the value is {}, but there are {} experts", options.used, options.experts),
+           "a number from 1 to the number of experts");
   for (const auto& [flag, count] : {std::pair("--experts", options.experts), std::pair("--top-k", options.used)})
     if (pieces < 1 || count % pieces != 0)
-      refuse(flag, fmt::format("is {} with granularity {}", count, pieces),
-             "a multiple of it, so that MLPs stay whole");
+      refuse(flag, fmt::format("the value is {} with granularity {}", count, pieces),
+             "a multiple of the granularity, so that no MLP is divided");
 }
 
 // Those of config.json, without what the family with experts does not know where that says nothing.
@@ -125,15 +128,17 @@ json keys_of(const DenseModel& dense, const Target& target, const UpcycleOptions
   json keys = dense.keys;
   for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
     if (keys.value(key, false))
-      throw ConfigError({key, std::string("is true, which ") + target.family + " is not upcycled with", "false",
+      throw ConfigError({key, std::string("the value is true, which is not supported for ") + target.family, "false",
                          "upcycle a model without it"});
     keys.erase(key);
   }
   for (const char* key : {"pretraining_tp", "layer_types", "max_window_layers"}) keys.erase(key);
   const std::int64_t width = dense.keys.at("intermediate_size").get<std::int64_t>();
   if (width % options.granularity != 0)
-    throw UsageError({"--granularity", fmt::format("is {}, and intermediate_size {}", options.granularity, width),
-                      "a divisor of the MLP's width", ""});
+    throw UsageError(
+        {"--granularity",
+         fmt::format("the value is {}, which does not divide intermediate_size {}", options.granularity, width),
+         "a divisor of the MLP's width", ""});
   keys.update({{"model_type", target.family},
                {"architectures", {target.architecture}},
                {target.experts_key, options.experts},

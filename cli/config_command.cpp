@@ -19,7 +19,7 @@
 #include "gantry/core/output.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
-#include "gantry/planner/planned_config.h"
+#include "gantry/planner/plan.h"
 #include "gantry/planner/resolved_config.h"
 
 namespace gantry::cli {

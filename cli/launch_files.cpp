@@ -11,7 +11,7 @@
 #include "gantry/cli/commands.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 
 namespace gantry::cli {
 namespace {

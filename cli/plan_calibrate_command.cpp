@@ -12,9 +12,8 @@
 #include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
-#include "gantry/planner/calibrate.h"
-#include "gantry/planner/configured.h"
-#include "gantry/planner/step_comparison.h"
+#include "gantry/planner/calibration.h"
+#include "gantry/planner/config.h"
 
 namespace gantry::cli {
 namespace {

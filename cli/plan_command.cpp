@@ -13,10 +13,10 @@
 #include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
+#include "gantry/planner/plan.h"
 #include "gantry/planner/search.h"
-#include "gantry/planner/what_if.h"
 #include "gantry/trainer/report/plan_page.h"
 
 namespace gantry::cli {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "gantry/planner/step_comparison.h"
+#include "gantry/planner/calibration.h"
 
 namespace gantry::cli {
 namespace {

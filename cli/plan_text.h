@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/search.h"
 

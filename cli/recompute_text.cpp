@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 
 namespace gantry::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gantry/core/pipeline_stage_manager.h"
-#include "gantry/planner/recompute_choice.h"
+#include "gantry/planner/recompute.h"
 
 namespace gantry::cli {
 

@@ -26,13 +26,14 @@ void check_driver(const std::string& backend, const CudaDriver& driver, const Cu
   // Within a major version older drivers do.
   if (driver.version / 1000 < build.cuda / 1000)
     throw ResourceError({"comm.backend",
-                         fmt::format("{}, and the driver is one for CUDA {}", backend, version_text(driver.version)),
-                         fmt::format("a driver for CUDA {} or newer, as LibTorch was built for", build.cuda / 1000),
+                         fmt::format("{} cannot be used, because the NVIDIA driver only supports CUDA {}", backend,
+                                     version_text(driver.version)),
+                         fmt::format("a driver for CUDA {} or newer, like this build's LibTorch", build.cuda / 1000),
                          "update the NVIDIA driver, or build with a LibTorch for the driver's CUDA"});
   if (!driver.error.empty())
-    throw ResourceError({"comm.backend", backend + ", and the NVIDIA driver says: " + driver.error,
-                         "a driver that works",
-                         "see whether nvidia-smi runs, and whether this process may open /dev/nvidia*"});
+    throw ResourceError(
+        {"comm.backend", backend + " cannot be used, because the NVIDIA driver reports: " + driver.error,
+         "a working driver", "check whether nvidia-smi runs and whether this process may open /dev/nvidia*"});
 }
 
 void check_device(const std::string& backend, const CudaDevice& device, const CudaBuild& build) {
@@ -42,16 +43,18 @@ void check_device(const std::string& backend, const CudaDevice& device, const Cu
     if (device.capability < oldest)
       throw ResourceError(
           {"comm.backend",
-           fmt::format("{}, and {} has compute capability {}", backend, where, capability_text(device.capability)),
-           fmt::format("{} or newer, as this build's kernels", capability_text(oldest)),
+           fmt::format("{} cannot be used, because {} has compute capability {}", backend, where,
+                       capability_text(device.capability)),
+           fmt::format("{} or newer, like this build's kernels", capability_text(oldest)),
            fmt::format("build with -DGANTRY_CUDA_ARCHITECTURES={}, or use comm.backend local", device.capability)});
   }
   if (device.refused.empty()) return;
-  throw ResourceError({"comm.backend", fmt::format("{}, and {} can't be used: {}", backend, where, device.refused),
-                       "a device that this process may use",
-                       device.exclusive ? "end the process that has it (nvidia-smi lists them), or let several use it: "
-                                          "nvidia-smi -c DEFAULT"
-                                        : "see what nvidia-smi says of it, or choose others by CUDA_VISIBLE_DEVICES"});
+  throw ResourceError(
+      {"comm.backend", fmt::format("{} cannot be used, because {} is unavailable: {}", backend, where, device.refused),
+       "a device that this process may use",
+       device.exclusive
+           ? "end the process that uses it (nvidia-smi lists them), or allow several processes: nvidia-smi -c DEFAULT"
+           : "check the device with nvidia-smi, or select others with CUDA_VISIBLE_DEVICES"});
 }
 
 CudaBuild this_cuda_build() {

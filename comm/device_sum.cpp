@@ -31,7 +31,8 @@ void reduce_by_rank(torch::Tensor& out, const std::vector<torch::Tensor>& terms,
         return term.is_contiguous() && term.numel() == out.numel() && term.scalar_type() == out.scalar_type();
       });
   if (!fits)
-    throw InternalError({"sum over ranks", std::to_string(terms.size()) + " terms for " + describe(out),
+    throw InternalError({"sum over ranks",
+                         std::to_string(terms.size()) + " terms do not fit the result " + describe(out),
                          "contiguous terms of its type and size", ""});
   if (out.numel() == 0) return;
   const at::AutoDispatchBelowADInplaceOrView no_graph;

@@ -35,9 +35,9 @@ void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const S
       whole.scalar_type() == part.scalar_type())
     return;
   throw UsageError({call,
-                    fmt::format("whole {} and part {} don't fit the sizes {} of {} ranks at rank {}", describe(whole),
-                                describe(part), fmt::join(sizes, ", "), size, rank),
-                    "a whole of their sum and a part of this rank's size along dim 0", ""});
+                    fmt::format("the full tensor {} and the part {} do not fit the sizes {} of {} ranks at rank {}",
+                                describe(whole), describe(part), fmt::join(sizes, ", "), size, rank),
+                    "along dim 0, a full tensor with the sum of the sizes and a part with this rank's size", ""});
 }
 
 void check_all_to_all(const torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes,
@@ -48,22 +48,23 @@ void check_all_to_all(const torch::Tensor& out, const torch::Tensor& in, const S
     return;
   throw UsageError(
       {"all_to_all",
-       fmt::format("out {} and in {} don't fit the out sizes {} and in sizes {} of {} ranks", describe(out),
+       fmt::format("out {} and in {} do not fit the out sizes {} and in sizes {} of {} ranks", describe(out),
                    describe(in), fmt::join(out_sizes, ", "), fmt::join(in_sizes, ", "), size),
-       "rows that are the sums of the sizes", ""});
+       "along dim 0, tensors with the sum of the sizes", ""});
 }
 
 }  // namespace
 
 void check_rank(int rank, int size, const char* call) {
   if (rank < 0 || rank >= size)
-    throw UsageError({call, fmt::format("rank {} in a group of {}", rank, size), fmt::format("0 to {}", size - 1), ""});
+    throw UsageError(
+        {call, fmt::format("rank {} is not in a group of {} ranks", rank, size), fmt::format("0 to {}", size - 1), ""});
 }
 
 void check_on_cpu(const torch::Device& device, const char* call, const char* backend) {
   if (device.is_cpu()) return;
-  throw UsageError({call, fmt::format("of a tensor on {} over {}", device.str(), backend), "a CPU tensor",
-                    "use comm.backend: nccl, or copy it to the CPU"});
+  throw UsageError({call, fmt::format("the tensor is on {}, which {} does not support", device.str(), backend),
+                    "a CPU tensor", "use comm.backend: nccl, or copy it to the CPU"});
 }
 
 const torch::Tensor& Collective::brought() const {

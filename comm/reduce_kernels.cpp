@@ -82,8 +82,8 @@ void by_type(torch::ScalarType type, Body body) {
     case torch::kUInt8:
       return body(std::uint8_t{}, std::uint8_t{});
     default:
-      throw UsageError(
-          {"reduction", "of " + dtype_name(type) + " tensors", "a floating or integer type", "convert it first"});
+      throw UsageError({"reduction", "the tensors have the type " + dtype_name(type), "a floating or integer type",
+                        "convert them first"});
   }
 }
 

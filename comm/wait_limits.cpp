@@ -12,8 +12,8 @@ std::string deadline_text(const std::string& who, double seconds, const std::str
 
 std::string ended_early_text(const std::string& who, const std::string& what, const std::string& ended) {
   return fmt::format(
-      "{} waits for {}; {} has ended its work; expected all ranks to make the same calls; see why its "
-      "body returned before the others'",
+      "{} waits for {}, but {} has ended its work; expected all ranks to make the same calls; find out why its body "
+      "returned before the others'",
       who, what, ended);
 }
 
@@ -45,9 +45,9 @@ int FirstFailure::exit_code() const {
 void SlowWaitNotices::say(const std::string& who, double seconds, const std::string& what) {
   const int before = said_.fetch_add(1, std::memory_order_relaxed);
   if (before >= kMost) return;
-  const std::string line =
-      fmt::format("warning: {} has waited {:.3g} s for {}; the job ends after {} s of it (comm.timeout_seconds){}\n",
-                  who, seconds, what, limits_.timeout_seconds, before + 1 < kMost ? "" : "; further ones are not told");
+  const std::string line = fmt::format(
+      "warning: {} has waited {:.3g} s for {}; the job ends when the wait reaches {} s (comm.timeout_seconds){}\n", who,
+      seconds, what, limits_.timeout_seconds, before + 1 < kMost ? "" : "; further slow waits will not be reported");
   std::fputs(line.c_str(), stderr);
 }
 

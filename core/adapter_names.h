@@ -1,8 +1,8 @@
-// What an adapter's configuration may say in place of names.
+// Special values of lora.target_modules.
 #pragma once
 
 namespace gantry {
 
-inline constexpr const char* kAllLinear = "all-linear";  // every linear layer but the output layer
+inline constexpr const char* kAllLinear = "all-linear";  // every linear layer except the output layer
 
 }  // namespace gantry

@@ -12,7 +12,7 @@
 namespace gantry {
 namespace {
 
-// Of "10.77.0.0/16".
+// Whether the address is in `network`, such as "10.77.0.0/16".
 bool lies_in(const NetworkInterface& interface, const std::string& network) {
   const auto slash = network.find('/');
   in_addr base{}, own{};
@@ -36,8 +36,9 @@ std::string interface_address(const std::string& interface) {
   const auto all = network_interfaces();
   for (const NetworkInterface& one : all)
     if (one.name == interface || one.address == interface) return one.address;
-  throw ConfigError({"comm.interface", "'" + interface + "' is no interface or address of this host that is up",
-                     "one of " + list_interfaces(all), "name another one"});
+  throw ConfigError({"comm.interface",
+                     "'" + interface + "' is not a network interface or address of this host that is up",
+                     "one of " + list_interfaces(all), "choose one of them"});
 }
 
 std::string address_among(const std::string& networks) {
@@ -59,8 +60,9 @@ std::string control_address(const std::string& interface, bool one_host, const s
     throw ResourceError({"control plane", "this host has no address but loopback, and the job has several hosts",
                          "a network interface that is up", ""});
   throw ConfigError({"comm.interface",
-                     "is not set, and the job has several hosts: ranks would listen on a network that nobody named",
-                     "one of rank 0's host: " + list_interfaces(others),
+                     "the job has several hosts, but no network interface is set, so ranks would listen on a network "
+                     "that was not chosen",
+                     "a network interface of rank 0's host: " + list_interfaces(others),
                      "add --interface NAME to gantry launch, or --set comm.interface=NAME to gantry train"});
 }
 

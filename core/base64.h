@@ -9,7 +9,7 @@ namespace gantry {
 
 std::string encode_base64(std::string_view bytes);
 
-// Nothing for what has another character before the padding.
+// Returns nothing if another character precedes the padding.
 std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace gantry

@@ -1,4 +1,5 @@
-// Objects that are made and dropped again and again without the allocator: one for each message or operation.
+// Allocates objects that are created and destroyed repeatedly (one for each message or operation) without the general
+// allocator.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +10,8 @@
 
 namespace gantry {
 
-// Blocks of one size, that of the first. Shared between threads (the last handle of an object may be dropped on any),
-// and guarded by its mutex.
+// Blocks of one size, the size of the first request. Shared between threads, because the last handle of an object may
+// be dropped on any thread; guarded by its mutex.
 class BlockPool {
  public:
   BlockPool() = default;
@@ -58,7 +59,8 @@ struct PoolAllocator {
   std::shared_ptr<BlockPool> pool;
 };
 
-// An object whose memory is the pool's, one pool a type; it goes back with the last handle.
+// Creates an object in the memory of a pool that is shared by all objects of the type. The memory returns to the pool
+// with the last handle.
 template <class T, class... Arguments>
 std::shared_ptr<T> make_pooled(const std::shared_ptr<BlockPool>& pool, Arguments&&... arguments) {
   return std::allocate_shared<T>(PoolAllocator<T>(pool), std::forward<Arguments>(arguments)...);

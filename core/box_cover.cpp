@@ -5,7 +5,7 @@
 namespace gantry {
 namespace {
 
-// A box's range along a dim begins or ends there.
+// A position at which the range of a box begins or ends along a dim.
 struct Border {
   std::int64_t at;
   bool begins;
@@ -32,7 +32,7 @@ Covering BoxCover::of(const std::vector<const Box*>& boxes) {
   return covering_;
 }
 
-// The boxes are those that have elements at the places of the dims before.
+// The boxes are those that contain elements at the chosen positions of the previous dims.
 void BoxCover::visit(const std::vector<const Box*>& boxes, std::size_t dim) {
   steps_left_ -= static_cast<std::int64_t>(boxes.size());
   if (steps_left_ < 0) {

@@ -1,5 +1,5 @@
-// Whether boxes cover a tensor, and whether they overlap: dim by dim, between the places where ranges begin or end.
-// Internal to core/.
+// Checks whether boxes cover a tensor and whether they overlap, dim by dim, between the positions where ranges begin or
+// end. Internal to core/.
 #pragma once
 
 #include "gantry/core/slice.h"
@@ -9,7 +9,7 @@ namespace gantry {
 class BoxCover {
  public:
   explicit BoxCover(const Shape& global) : global_(global) {}
-  // The boxes are the caller's. Gives up after some seconds' work, which files that are made for it can ask for.
+  // Keeps a reference to the boxes. Aborts after a few seconds of work, which only hostile files need.
   Covering of(const std::vector<const Box*>& boxes);
 
  private:

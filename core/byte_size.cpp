@@ -13,7 +13,7 @@ struct Unit {
   std::int64_t bytes;
 };
 
-// The largest first.
+// From the largest unit to the smallest one.
 constexpr Unit kBinary[] = {{"TiB", std::int64_t{1} << 40},
                             {"GiB", std::int64_t{1} << 30},
                             {"MiB", std::int64_t{1} << 20},

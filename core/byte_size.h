@@ -1,4 +1,4 @@
-// Sizes of memory with their unit, as a configuration states them: "20 GiB".
+// Sizes of memory with a unit, as in configurations: "20 GiB".
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace gantry {
 
-// A number above 0 and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB; fractions of bytes are left out. Nothing for any
-// other text.
+// Parses a number above 0 and a unit (B, kB, MB, GB, TB, KiB, MiB, GiB or TiB); fractions of bytes are dropped. Returns
+// nothing for any other text.
 std::optional<std::int64_t> parse_byte_size(const std::string& text);
 
-// The same in its largest binary unit that divides it, as parse_byte_size() reads it.
+// Formats the size in the largest binary unit that divides it, so that parse_byte_size() can read it.
 std::string byte_size_text(std::int64_t bytes);
 
 }  // namespace gantry

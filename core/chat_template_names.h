@@ -1,4 +1,4 @@
-// The names of the chat templates that data.chat_template may ask for. data/chat_template.cpp has the templates.
+// The names of the chat templates for data.chat_template. The templates are in data/chat_template.cpp.
 #pragma once
 
 #include <string>

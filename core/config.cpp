@@ -28,25 +28,26 @@ namespace gantry {
 namespace {
 
 constexpr long long kMostRanks = 1'000'000;
-constexpr long long kMostPieces = 64;  // of rows: more are messages too small to be worth one
+constexpr long long kMostPieces = 64;  // maximum number of row chunks: smaller messages are not worth a chunk
 
 void read_model(ConfigSection& root, ConfigFaults& faults, ModelConfig& model) {
   const YAML::Node node = root.node("model");
   if (!node.IsDefined())
-    return root.fault("model", "is missing", "the model to train", "add model: {policy: gpt2, config: {...}}");
+    return root.fault("model", "the section is missing", "the model to train",
+                      "add model: {policy: gpt2, config: {...}}");
   ConfigSection section(faults, "model", node);
   const std::size_t faults_before = faults.lines.size();
   section.text("policy", model.policy);
   section.text("path", model.path);
   const YAML::Node keys = section.node("config");
   if (keys.IsDefined() && !keys.IsMap()) {
-    section.fault("config", "is no mapping", "the model's own keys, as in its config.json");
+    section.fault("config", "the value is not a mapping", "keys of the model's config.json");
   } else if (keys.IsDefined()) {
     model.config_json = yaml_to_json(keys, "model.config", faults).dump();
   }
-  const bool is_the_programs = node.IsMap() && node.size() == 0;
-  if (model.policy.empty() && model.path.empty() && !is_the_programs && faults.lines.size() == faults_before)
-    root.fault("model", "has neither policy nor path",
+  const bool is_from_program = node.IsMap() && node.size() == 0;
+  if (model.policy.empty() && model.path.empty() && !is_from_program && faults.lines.size() == faults_before)
+    root.fault("model", "neither policy nor path is set",
                "model: {policy: gpt2, config: {...}} or model: {path: DIRECTORY}");
   section.finish();
 }
@@ -76,7 +77,7 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
       static_cast<std::size_t>(std::count(parallel.order.begin(), parallel.order.end(), axis::kContext)) > 1;
   if (twice || sorted != std::vector<std::string>{axis::kData, axis::kPipeline, axis::kTensor})
     section.fault("order", fmt::format("[{}]", fmt::join(parallel.order, ", ")),
-                  "a permutation of [pp, dp, tp], with cp where its place matters");
+                  "a permutation of [pp, dp, tp], optionally with cp");
   section.finish();
 }
 
@@ -87,12 +88,12 @@ void read_experts(ConfigSection section, ExpertsConfig& experts) {
   section.number("z_loss", experts.z_loss, 0, 1e9);
   section.number("bias_update", experts.bias_update, 0, 1e9);
   if (experts.balance != "none" && experts.aux_loss == 0)
-    section.fault("balance", "is " + experts.balance + ", and its coefficient is 0", "experts.aux_loss above 0",
-                  "say how much it counts, or take it out");
+    section.fault("balance", "the coefficient of the loss " + experts.balance + " is 0", "experts.aux_loss above 0",
+                  "set the coefficient, or remove experts.balance");
   for (const char* key : {"capacity_factor", "capacity"})
     if (section.has(key))
-      section.fault(key, "is not offered", "no such key: experts take every token that is routed to them",
-                    "take it out");
+      section.fault(key, "the key is not supported",
+                    "a configuration without it: experts accept every token that is routed to them", "remove the key");
   section.finish();
 }
 
@@ -103,18 +104,18 @@ void read_memory_limit(ConfigSection& section, ScheduleConfig& schedule) {
     if (const auto bytes = parse_byte_size(limit))
       schedule.memory_limit = *bytes;
     else
-      section.fault("memory_limit", "'" + limit + "' is no size",
+      section.fault("memory_limit", "'" + limit + "' is not a size",
                     "a number above 0 with B, kB, MB, GB, KiB, MiB or GiB", "such as 20 GiB");
   }
   if (schedule.recompute == "auto" && !section.has("memory_limit"))
-    section.fault("recompute", "is auto, and no limit is stated", "schedule.memory_limit, the bytes of a rank",
-                  "such as memory_limit: 20 GiB");
+    section.fault("recompute", "the value auto needs a memory limit",
+                  "schedule.memory_limit, the limit in bytes per rank", "add schedule.memory_limit, such as 20 GiB");
 }
 
 void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   section.text("name", schedule.name);
   if (section.has("microbatches") && section.has("microbatch_size"))
-    section.fault("microbatch_size", "is there beside microbatches", "one of them", "take one out");
+    section.fault("microbatch_size", "both microbatch_size and microbatches are set", "", "remove one of them");
   int count = 0;
   if (section.integer("microbatches", count, 1); count > 0) schedule.microbatches = count;
   count = 0;
@@ -125,7 +126,8 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   section.integer("vocabulary_algorithm", schedule.vocabulary_algorithm, 1, 2);
   if (const int least = default_chunks(schedule.name); schedule.chunks < least)
     section.fault("chunks",
-                  fmt::format("{} with schedule {}, which goes forth and back", schedule.chunks, schedule.name),
+                  fmt::format("{} chunks with schedule {}, which passes through the ranks in both directions",
+                              schedule.chunks, schedule.name),
                   fmt::format("at least {}", least));
   if (const YAML::Node layers = section.node("layers"); layers.IsSequence()) {
     if (auto list = section.integers("layers", 0)) schedule.layers = *list;
@@ -134,7 +136,7 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
     if (const YAML::Node run = mapping["balanced"]; mapping.size() == 1 && run.IsDefined() && run.IsScalar())
       schedule.layers = "balanced: " + run.Scalar();
     else
-      section.fault("layers", "is another mapping", "{balanced: FOLDER}, the output of a run");
+      section.fault("layers", "the mapping has other keys", "{balanced: DIRECTORY}, the output directory of a run");
   } else {
     std::string name = std::get<std::string>(schedule.layers);
     section.text("layers", name);
@@ -150,12 +152,12 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   section.finish();
 }
 
-// The model's layers, where its keys say them here; else 0.
+// The number of layers in the model's keys, or 0 if they have none.
 int stated_layers(const ModelConfig& model) {
   return model.config_json.empty() ? 0 : layers_in(nlohmann::json::parse(model.config_json));
 }
 
-// A list's or layout string's stages and layers against the other keys.
+// Compares the stages and layers of a list or layout string with the other keys.
 void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
   const int pipeline = config.parallel.pipeline;
   const auto* name = std::get_if<std::string>(&config.schedule.layers);
@@ -165,22 +167,23 @@ void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& co
   try {
     layers = name ? parse_layout_string(*name, "") : std::get<std::vector<int>>(config.schedule.layers);
   } catch (const ConfigError& error) {
-    return faults.add("schedule.layers", mark, error.what(), "", "or default, balanced or a list");
+    return faults.add("schedule.layers", mark, error.what(), "", "or use default, balanced or a list");
   }
-  const long long stages = static_cast<long long>(pipeline) * config.schedule.chunks;  // a file says its own
+  const long long stages =
+      static_cast<long long>(pipeline) * config.schedule.chunks;  // a schedule file has its own stages
   const long long total = std::accumulate(layers.begin(), layers.end(), 0LL);
   const std::string stated = name ? "'" + *name + "' has" : std::string("the list has");
   if (!is_schedule_file(config.schedule.name) && static_cast<long long>(layers.size()) != stages)
     faults.add("schedule.layers", mark,
                fmt::format("{} {} stages with {} layers, but pipeline {} * chunks {} = {} stages", stated,
                            layers.size(), total, pipeline, config.schedule.chunks, stages),
-               fmt::format("{} stages", stages), "state the layers of every stage");
+               fmt::format("{} stages", stages), "list the layers of every stage");
   if (const int in_model = stated_layers(config.model); in_model > 0 && total != in_model)
     faults.add("schedule.layers", mark, fmt::format("{} {} layers, but the model has {}", stated, total, in_model),
-               fmt::format("{} layers in all", in_model), "every layer in exactly one stage");
+               fmt::format("{} layers in all", in_model), "put every layer into exactly one stage");
 }
 
-// A list of recomputed layers against the stages.
+// Compares the length of a recompute_layers list with the number of stages.
 void check_recompute(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
   const auto& list = config.schedule.recompute_layers;
   const long long stages = static_cast<long long>(config.parallel.pipeline) * config.schedule.chunks;
@@ -192,7 +195,7 @@ void check_recompute(ConfigFaults& faults, const YAML::Node& root, const Config&
              fmt::format("{} entries, or one number for all", stages));
 }
 
-// What only several keys together get wrong.
+// Checks that involve several keys.
 void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
   const int tensor = config.parallel.tensor, pipeline = config.parallel.pipeline, data = config.parallel.data,
             context = config.parallel.context;
@@ -229,7 +232,7 @@ Config read_all(const YAML::Node& document, ConfigFaults& faults) {
   return config;
 }
 
-// Puts a value at a dotted path, making the mappings on the way.
+// Sets a value at a dotted path, and creates the mappings on the way.
 void set_path(YAML::Node root, const std::string& path, const YAML::Node& value) {
   const auto dot = path.find('.');
   const std::string key = path.substr(0, dot);
@@ -252,10 +255,11 @@ void apply_overrides(YAML::Node& document, const std::vector<std::string>& overr
   for (const auto& text : overrides) {
     const auto equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
-      throw UsageError({"--set " + text, "has no value", "--set key=value", "such as --set parallel.tensor=2"});
+      throw UsageError(
+          {"--set " + text, "the override has no value", "--set key=value", "such as --set parallel.tensor=2"});
     const std::string path = text.substr(0, equals);
     const std::string value = text.substr(equals + 1);
-    // A glob begins as an alias would.
+    // A value that begins with '*' is a glob pattern, not a YAML alias.
     set_path(document, path, value.starts_with('*') ? YAML::Node(value) : parse_yaml(value, "--set " + path));
     faults.overridden.insert(path);
   }
@@ -278,8 +282,8 @@ Config parse_text(const std::string& text, const std::string& name, const std::v
 
 void require_sections(const std::vector<std::string>& missing) {
   if (!missing.empty())
-    throw ConfigError(
-        {"configuration", fmt::format("{} is missing", fmt::join(missing, " and ")), "what training needs", "add it"});
+    throw ConfigError({"configuration", fmt::format("{} is missing", fmt::join(missing, " and ")),
+                       "the sections and keys that training needs", "add the missing keys"});
 }
 
 }  // namespace
@@ -296,7 +300,7 @@ Config Config::parse_written(const std::string& text, const std::string& name,
 Config Config::load(const std::string& path, const std::vector<std::string>& overrides) {
   std::ifstream file(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file) throw ConfigError({path, "can't be read", "a configuration file", "check the path"});
+  if (!file) throw ConfigError({path, "the file cannot be read", "a configuration file", "check the path"});
   return parse(text, path, overrides);
 }
 
@@ -313,9 +317,9 @@ void Config::require_steps() const {
 
 void Config::require_model() const {
   if (model.policy.empty() && model.path.empty())
-    throw ConfigError({"model", "has neither policy nor path",
+    throw ConfigError({"model", "neither policy nor path is set",
                        "model: {policy: gpt2, config: {...}} or model: {path: DIRECTORY}",
-                       "only a program that gives the Trainer its own model can do without"});
+                       "set one of them; only a program that passes its own model to the Trainer needs neither"});
 }
 
 int Config::ranks() const {

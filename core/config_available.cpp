@@ -15,7 +15,7 @@ void report_unavailable(const Config& config, const YAML::Node& document, Config
     if (std::find(available.begin(), available.end(), value) != available.end()) return;
     const std::string near = nearest_name(value, available);
     const std::string path = key.empty() ? section : section + "." + key;
-    faults.add(path, mark_of_key(document, path), "'" + value + "' is not in this version",
+    faults.add(path, mark_of_key(document, path), "'" + value + "' is not supported by this version",
                fmt::format("one of {}", fmt::join(available, ", ")),
                near.empty() ? "" : "did you mean '" + near + "'?");
   };

@@ -1,4 +1,5 @@
-// Values that the configuration knows and this version can't do yet: refused by name, in one place.
+// Values that the configuration can express but this version does not support. They are all rejected here, with an
+// error that names the value.
 #pragma once
 
 #include "gantry/core/config.h"

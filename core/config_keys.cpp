@@ -25,8 +25,7 @@ bool has_format(C c, std::initializer_list<const char*> formats) {
   return std::any_of(formats.begin(), formats.end(), [&](const char* one) { return c.data.format == one; });
 }
 
-// A schedule by name.
-const KeyContext kGenerated = {"a schedule by name; a FILE.csv says its own",
+const KeyContext kGenerated = {"a named schedule; a FILE.csv has its own chunks",
                                [](C c) { return !is_schedule_file(c.schedule.name); }, with_schedule};
 const KeyContext kInterleaved = {"schedule.name interleaved_1f1b",
                                  [](C c) { return c.schedule.name == "interleaved_1f1b"; }, with_schedule};
@@ -37,368 +36,430 @@ const KeyContext kRecomputing = {"schedule.recompute selective, parts or full",
                                  [](C c) { return c.schedule.recompute != "none" && c.schedule.recompute != "auto"; },
                                  [](C c) {
                                    return std::string(c.schedule.recompute == "auto" ? "with recompute auto, which "
-                                                                                       "chooses them"
+                                                                                       "chooses the layers"
                                                                                      : "without recompute");
                                  },
-                                 "state which, or take it out"};
+                                 "set schedule.recompute, or remove the key"};
 const KeyContext kChoosing = {"schedule.recompute auto", [](C c) { return c.schedule.recompute == "auto"; },
                               [](C c) { return "with recompute " + c.schedule.recompute; },
-                              "set schedule.recompute: auto, or take it out"};
+                              "set schedule.recompute: auto, or remove the key"};
 const KeyContext kVocabulary = {"data.format text, jsonl or squad",
                                 [](C c) {
                                   return has_format(c, {"text", "jsonl", "squad"});
                                 },
-                                with_format, "take it out; gantry data build makes token files with a tokenizer"};
+                                with_format, "remove the key; gantry data build applies a tokenizer to text"};
 const KeyContext kPackedDocuments = {"data.format text, tokens or megatron",
                                      [](C c) {
                                        return has_format(c, {"text", "tokens", "megatron"});
                                      },
                                      with_format};
 const KeyContext kLines = {"data.format jsonl", [](C c) { return c.data.format == "jsonl"; }, with_format};
-const KeyContext kPictures = {"data.format images", [](C c) { return c.data.format == "images"; }, with_format};
-const KeyContext kDrawnCrops = {
+const KeyContext kImages = {"data.format images", [](C c) { return c.data.format == "images"; }, with_format};
+const KeyContext kRandomCrops = {
     "data.format images and data.crop random",
     [](C c) { return c.data.format == "images" && c.data.pictures.crop == "random"; },
     [](C c) { return c.data.format == "images" ? "with crop " + c.data.pictures.crop : with_format(c); }};
 const KeyContext kBetas = {"optimizer.name adamw, lion or muon", [](C c) { return c.optimizer.name != "sgd"; },
-                           with_optimizer, "take it out; sgd has momentum"};
-// Muon steps what is no matrix of a layer as AdamW does.
+                           with_optimizer, "remove the key; sgd has optimizer.momentum"};
+// Muon updates parameters that are not matrices of a layer like AdamW.
 const KeyContext kAdamW = {"optimizer.name adamw or muon",
                            [](C c) { return c.optimizer.name == "adamw" || c.optimizer.name == "muon"; },
                            with_optimizer};
 const KeyContext kMomentum = {"optimizer.name sgd or muon",
                               [](C c) { return c.optimizer.name == "sgd" || c.optimizer.name == "muon"; },
-                              with_optimizer, "take it out; adamw and lion have betas"};
+                              with_optimizer, "remove the key; adamw and lion have optimizer.betas"};
 const KeyContext kDecaying = {"optimizer.weight_decay above 0", [](C c) { return c.optimizer.weight_decay > 0; },
                               [](C) { return std::string("with weight_decay 0"); }};
-const KeyContext kFalling = {
+const KeyContext kDecayingRate = {
     "lr_schedule.name linear or cosine, or wsd with decay_steps",
     [](C c) { return c.lr_schedule.name == "wsd" ? c.lr_schedule.decay_steps > 0 : c.lr_schedule.name != "constant"; },
     with_rates};
 const KeyContext kWsd = {"lr_schedule.name wsd", [](C c) { return c.lr_schedule.name == "wsd"; }, with_rates};
 const KeyContext kFloat16 = {"precision float16", is_float16, with_precision};
-const KeyContext kNotFloat16 = {"another precision than float16, which skips such a step and lowers its scale",
+const KeyContext kNotFloat16 = {"a precision other than float16, which skips such steps and lowers the loss scale",
                                 [](C c) { return !is_float16(c); }, with_precision};
-const KeyContext kWithData = {"data.format, which held-out data are of", [](C c) { return !c.data.format.empty(); },
-                              [](C) { return std::string("without data"); }, "add a data section, or take it out"};
+const KeyContext kWithData = {"data.format, which is also the format of the held-out data",
+                              [](C c) { return !c.data.format.empty(); }, [](C) { return std::string("without data"); },
+                              "add a data section, or remove the key"};
 const KeyContext kEvaluating = {"evaluation.path", [](C c) { return !c.evaluation.path.empty(); },
                                 [](C) { return std::string("without evaluation.path"); },
-                                "say where the held-out data are, or take it out"};
+                                "set evaluation.path, or remove the key"};
 const KeyContext kPrompting = {"evaluation.prompts", [](C c) { return !c.evaluation.prompts.empty(); },
                                [](C) { return std::string("without evaluation.prompts"); }};
 const KeyContext kSaving = {"checkpoint.path", saves, [](C) { return std::string("without checkpoint.path"); },
-                            "say where checkpoints go, or take it out"};
+                            "set checkpoint.path, or remove the key"};
 const KeyContext kKeepingBest = {
     "checkpoint.path and evaluation.path", [](C c) { return saves(c) && !c.evaluation.path.empty(); },
     [](C c) { return std::string(saves(c) ? "without evaluation.path" : "without checkpoint.path"); },
-    "say where checkpoints and held-out data are, or take it out"};
+    "set both paths, or remove the key"};
 const KeyContext kResuming = {"checkpoint.resume auto or a PATH", [](C c) { return c.checkpoint.resume != "none"; },
-                              [](C) { return std::string("and nothing is resumed"); }, "say from what, or take it out"};
+                              [](C) { return std::string("with checkpoint.resume none"); },
+                              "set checkpoint.resume, or remove the key"};
 const KeyContext kContext = {"parallel.context above 1", [](C c) { return c.parallel.context > 1; },
                              [](C) { return std::string("with parallel.context 1"); },
-                             "let ranks share sequences, or take it out"};
+                             "set parallel.context, or remove the key"};
 const KeyContext kTensorRanks = {"parallel.tensor above 1", [](C c) { return c.parallel.tensor > 1; },
                                  [](C) { return std::string("with parallel.tensor 1"); },
-                                 "split layers over ranks, or take it out"};
+                                 "set parallel.tensor, or remove the key"};
 const KeyContext kUlyssesRing = {"parallel.context_method ulysses_ring",
                                  [](C c) { return c.parallel.context_method == "ulysses_ring"; },
                                  [](C c) { return "with context_method " + c.parallel.context_method; }};
 const KeyContext kFullyShards = {"parallel.zero 3", [](C c) { return c.parallel.zero == 3; },
                                  [](C c) { return "with parallel.zero " + std::to_string(c.parallel.zero); },
-                                 "set parallel.zero: 3, or take it out"};
+                                 "set parallel.zero: 3, or remove the key"};
 const KeyContext kExpertRanks = {"parallel.expert above 1", [](C c) { return c.parallel.expert > 1; },
                                  [](C) { return std::string("with parallel.expert 1"); },
-                                 "let ranks share the experts, or take it out"};
-const KeyContext kBalanced = {"experts.balance other than none", [](C c) { return c.experts.balance != "none"; },
+                                 "set parallel.expert, or remove the key"};
+const KeyContext kBalanced = {"an experts.balance other than none", [](C c) { return c.experts.balance != "none"; },
                               [](C) { return std::string("with experts.balance none"); },
-                              "name the loss: sequence, microbatch or transformers"};
-const KeyContext kDevices = {"comm.backend auto or nccl, and devices",
+                              "set experts.balance to sequence, microbatch or transformers"};
+const KeyContext kDevices = {"comm.backend auto or nccl, on GPUs",
                              [](C c) { return c.comm.backend == "auto" || c.comm.backend == "nccl"; },
                              [](C c) { return "with comm.backend " + c.comm.backend; }};
-const KeyContext kProcesses = {"a comm.backend of several processes", may_have_processes,
+const KeyContext kProcesses = {"a comm.backend other than local", may_have_processes,
                                [](C) { return std::string("with backend local"); }};
 std::vector<ConfigKey> make_keys() {
   return {
-      {"model.policy", "from `path`", "`gpt2`, `llama`, `bert`, or a registered name"},
-      {"model.path", "", "a Hugging Face directory: config.json and model.safetensors"},
-      {"model.config", "", "Hugging Face's keys; with `path` they override its config.json"},
+      {"model.policy", "from `path`", "model family: `gpt2`, `llama`, `bert`, or another registered name"},
+      {"model.path", "",
+       "directory of a Hugging Face model: `config.json` and safetensors weights ([docs/models.md](models.md))"},
+      {"model.config", "",
+       "mapping of keys of the model's `config.json`; with `path`, they override the values of the file"},
 
       {"lora.r", "8",
-       "the rank of adapters, which are trained in place of the model ([docs/fine_tuning.md](fine_tuning.md))"},
-      {"lora.alpha", "8", "what an adapter adds is scaled by alpha / r"},
-      {"lora.dropout", "0", "of what adapters read"},
+       "rank of the adapters, which are trained instead of the model ([docs/fine_tuning.md](fine_tuning.md))"},
+      {"lora.alpha", "8", "scale of the adapters: their output is multiplied by alpha / r"},
+      {"lora.dropout", "0",
+       "dropout probability on the adapter's input, in training only; must be 0 for adapters of routers and experts"},
       {"lora.target_modules", "",
-       "the layers that get an adapter: a list of names or paths, by Hugging Face's names, of linear layers, "
-       "embeddings, "
-       "routers and stacks of experts' weights (`experts.down_proj`), or `all-linear` (all but the output layer)"},
-      {"lora.modules_to_save", "[]", "modules that are trained whole beside the adapters, likewise"},
-      {"lora.rslora", "false", "adapters are scaled by alpha / sqrt(r)"},
-      {"lora.rank_pattern", "{}", "other ranks: expressions that paths of layers end with, and a rank for each"},
-      {"lora.alpha_pattern", "{}", "other alphas, likewise"},
-      {"lora.path", "", "a directory of PEFT's with the adapter to begin with; it says what the other keys leave open"},
+       "layers that get an adapter: a list of module names or paths as in the Hugging Face model (`q_proj`), or "
+       "`all-linear` for every linear layer except the output layer. Embeddings, routers and expert weights "
+       "(`experts.down_proj`) can be listed by name. Required without `lora.path`"},
+      {"lora.modules_to_save", "[]",
+       "modules that are trained in full in addition to the adapters: a list of module names or paths as in "
+       "`target_modules`"},
+      {"lora.rslora", "false", "true: the scale is alpha / sqrt(r) instead of alpha / r"},
+      {"lora.rank_pattern", "{}",
+       "ranks of individual layers: a mapping from a regular expression to a rank. An expression matches the full path "
+       "of a layer, or a suffix of it that starts after a dot"},
+      {"lora.alpha_pattern", "{}", "values of alpha for individual layers: a mapping as in `rank_pattern`"},
+      {"lora.path", "",
+       "directory of a PEFT adapter to start from. It sets every key of `lora` except `dropout`; a key that is set to "
+       "a different value is an error"},
 
-      {"parallel.tensor", "1", "the size of the axis tp"},
-      {"parallel.pipeline", "1", "the size of the axis pp"},
+      {"parallel.tensor", "1", "number of ranks over which each layer is sharded (size of the tp axis)"},
+      {"parallel.pipeline", "1",
+       "number of pipeline ranks, over which the layers are partitioned (size of the pp axis)"},
       {"parallel.data", "auto",
-       "the size of the axis dp; auto: ranks / (tensor * pipeline * context), and 1 where Gantry starts the ranks "
-       "itself"},
+       "number of data-parallel replicas (size of the dp axis); auto: ranks / (tensor * pipeline * context), or 1 if "
+       "Gantry starts the ranks itself"},
       {"parallel.context", "1",
-       "the size of the axis cp: ranks that share each sequence "
-       "([docs/context_parallelism.md](context_parallelism.md))"},
+       "number of ranks over which each sequence is sharded (size of the cp axis; "
+       "[docs/context_parallelism.md](context_parallelism.md))"},
       {"parallel.context_method", "auto",
-       "how ranks attend to each other's tokens: `all_gather`, `ring`, `ulysses`, `ulysses_ring`; auto: by heads, "
-       "tokens and hosts, as `gantry config` says",
+       "algorithm of attention over the tokens of all context ranks: `all_gather`, `ring`, `ulysses` or "
+       "`ulysses_ring`; auto: chosen by heads, tokens and hosts "
+       "([docs/context_parallelism.md](context_parallelism.md#methods))",
        &kContext},
       {"parallel.ulysses", "auto",
-       "of `ulysses_ring`: so many adjacent ranks exchange heads, and those of equal heads are a ring; auto: the most "
-       "that divide the ranks and the heads",
+       "size of the groups that exchange heads in `ulysses_ring`; must divide `parallel.context`. Ranks with the same "
+       "heads form a ring. auto: the largest smaller divisor that also divides the query and KV heads of a tp rank. If "
+       "there is none, the largest one up to the number of query heads",
        &kUlyssesRing},
       {"parallel.expert", "1",
-       "the size of the axis ep: ranks, of data * context * tensor, that share the experts of a layer "
-       "([docs/experts.md](experts.md))"},
+       "number of ranks (of data * context * tensor) over which the experts of a layer are distributed (size of the ep "
+       "axis; [docs/experts.md](experts.md))"},
       {"parallel.order", "[pp, dp, tp]",
-       "the axes, the outermost first; cp may stand among them, else it is just outside tp"},
+       "axes of the mesh from the outermost to the innermost: a permutation of pp, dp and tp, and optionally cp. If cp "
+       "is not listed, it is just outside tp"},
       {"parallel.sequence_parallel", "false",
-       "activations between tensor-parallel layers are split along the sequence"},
+       "true: activations between tensor-parallel layers are sharded along the sequence"},
       {"parallel.tensor_overlap", "1",
-       "in so many pieces of rows linear layers that are split over tp send what they gather and sum: on devices one "
-       "travels while the next is computed ([docs/layouts.md](layouts.md#tensor-parallel-messages-behind-products))",
+       "number of chunks (of rows) into which tensor-parallel linear layers split their all-gather, all-reduce and "
+       "reduce-scatter messages. On GPUs one chunk is sent while the next one is computed; 1: no overlap "
+       "([docs/layouts.md](layouts.md#overlap-of-tensor-parallel-communication))",
        &kTensorRanks},
       {"parallel.zero", "0",
-       "1: the optimizer's state is partitioned over dp; 2: gradients too; 3: and parameters "
-       "([docs/data_parallelism.md](data_parallelism.md))"},
+       "ZeRO stage, over the ranks of dp and cp: 1 shards the optimizer state, 2 also the gradients, 3 also the "
+       "parameters; 0: everything is replicated ([docs/data_parallelism.md](data_parallelism.md))"},
       {"parallel.shard", "auto",
-       "over how many of the ranks of data * context parameters are cut, those of context first; fewer than all: "
-       "replicas of shards; experts over ranks are cut over shard * tensor / expert of theirs",
+       "number of ranks (of data * context, context ranks first) over which ZeRO 3 shards each parameter; auto: all of "
+       "them. A smaller number replicates the shards. Expert weights are sharded over shard * tensor / expert ranks",
        &kFullyShards},
       {"parallel.gather", "auto",
-       "when cut parameters are whole: `step` (from the first use to the last), `window` (the stage in use and the "
-       "next), `microbatch` (around each use, layer by layer); auto: `microbatch` without a pipeline, else `window`",
+       "period in which ZeRO 3 keeps parameters unsharded. `step`: from the first to the last use of a stage in a "
+       "step. `window`: for the stage in use and the next one. `microbatch`: layer by layer, around each use. auto: "
+       "`microbatch` without a pipeline, else `window`",
        &kFullyShards},
       {"parallel.vocabulary", "stages",
-       "`stages`: the first stage has the embedding and the last one the head; `pipeline`: all ranks of a pipeline "
-       "share their rows ([docs/layouts.md](layouts.md)); auto: as the simulator has the shorter step"},
-      {"parallel.bucket_mb", "25", "MiB of gradients that one collective over dp reduces"},
+       "placement of embedding and output layer. `stages`: on the first and on the last stage. `pipeline`: sharded "
+       "over all ranks of the pipeline ([docs/layouts.md](layouts.md#vocabulary-over-the-pipeline)). auto: the one "
+       "with the shorter simulated step"},
+      {"parallel.bucket_mb", "25",
+       "maximum size of a gradient bucket in MiB; each bucket is reduced over the data-parallel ranks in one "
+       "collective. A larger parameter gets a bucket of its own"},
 
       {"experts.dispatch", "all_to_all",
-       "how tokens reach experts of other ranks: `all_to_all`, or `all_gather` (plain, and slower)", &kExpertRanks},
+       "collective that sends tokens to the experts of other ranks: `all_to_all`, or `all_gather`, which is simpler "
+       "and slower",
+       &kExpertRanks},
       {"experts.balance", "none",
-       "the loss that balances experts: `none`, `sequence`, `microbatch` or `transformers` "
-       "([docs/experts.md](experts.md))"},
-      {"experts.aux_loss", "0", "that loss's coefficient", &kBalanced},
-      {"experts.z_loss", "0", "the coefficient of the mean squared logsumexp of routers' logits"},
+       "auxiliary loss that balances the experts: `none`, `sequence`, `microbatch` or `transformers` "
+       "([docs/experts.md](experts.md#balance-the-experts)). Requires `aux_loss` above 0"},
+      {"experts.aux_loss", "0", "coefficient of the loss of `experts.balance`", &kBalanced},
+      {"experts.z_loss", "0",
+       "coefficient of the router z-loss, the mean squared logsumexp of the router logits; 0: no such loss"},
       {"experts.bias_update", "0",
-       "what an expert's correction changes by in each step, towards equal numbers of tokens (DeepSeek-V3); 0: it "
-       "stays"},
+       "step size of DeepSeek-V3's expert bias update, which balances the experts after each optimizer step; 0: the "
+       "biases stay constant. Requires routers that have this bias"},
 
-      {"schedule.name", "1f1b", "one of [docs/schedules.md](schedules.md), or a FILE.csv of compute actions"},
-      {"schedule.chunks", "the schedule's own", "chunks per rank: 2 for schedules that go forth and back, else 1",
+      {"schedule.name", "1f1b",
+       "pipeline schedule: a name from [docs/schedules.md](schedules.md), or a FILE.csv with compute actions"},
+      {"schedule.chunks", "by schedule",
+       "number of chunks (stages) per rank. Default: 2 for `zb_v`, `v_half`, `v_min`, `v_1f1b` and `dualpipe_v`, else "
+       "1",
        &kGenerated},
-      {"schedule.group_size", "the ranks", "microbatches that a chunk takes in a row", &kInterleaved},
+      {"schedule.group_size", "`parallel.pipeline`",
+       "number of consecutive microbatches that a rank computes for one chunk before it switches to the next chunk",
+       &kInterleaved},
       {"schedule.vocabulary_algorithm", "2",
-       "of the two of arXiv 2411.05288: in 2 the backward need not wait for the head's weight gradients, which may "
-       "save "
-       "one microbatch's activations ([docs/layouts.md](layouts.md))",
+       "algorithm of arXiv 2411.05288, 1 or 2. In 2, the backward pass does not wait for the weight gradients of the "
+       "output layer, which may save the activations of one microbatch "
+       "([docs/layouts.md](layouts.md#vocabulary-over-the-pipeline))",
        &kSharedVocabulary},
       {"schedule.recompute", "none",
-       "`none`, `selective` (attention's core), `parts` (each part of a layer by itself: attention, MLP) or `full` "
-       "(whole layers); `auto`: one of these, for as many layers of each stage as `memory_limit` asks for "
-       "([docs/layouts.md](layouts.md#memory))"},
+       "activations to recompute in the backward pass ([docs/layouts.md](layouts.md#recompute-within-a-memory-limit)). "
+       "`none`. `selective`: those of the attention core. `parts`: those of attention and MLP, each separately. "
+       "`full`: those of full layers. `auto`: one of these, for as many layers of each stage as `memory_limit` "
+       "requires"},
       {"schedule.recompute_layers", "all",
-       "of each stage the first so many layers: one number, or a list with an entry per stage", &kRecomputing},
-      {"schedule.memory_limit", "",
-       "the bytes of a rank that `recompute: auto` keeps to, with a unit: `20 GiB`, `80 GB`", &kChoosing},
-      {"schedule.microbatches", "twice the stages", "at most a replica's samples"},
-      {"schedule.microbatch_size", "", "in place of `microbatches`: samples of one"},
+       "number of layers to recompute, counted from the first layer of each stage: one number, or a list with one "
+       "number per stage",
+       &kRecomputing},
+      {"schedule.memory_limit", "", "memory limit per rank for `recompute: auto`, with a unit: `20 GiB`, `80 GB`",
+       &kChoosing},
+      {"schedule.microbatches", "2 * stages; 1 without a pipeline",
+       "number of microbatches per step, at most the number of samples per replica"},
+      {"schedule.microbatch_size", "", "number of samples per microbatch, as an alternative to `microbatches`"},
       {"schedule.layers", "default",
-       "`default`, `balanced` (by work), `{balanced: FOLDER}` (by the times that the run there has measured), a list "
-       "with an entry per stage, or a layout string such as "
+       "distribution of layers over stages ([docs/layouts.md](layouts.md#layers-per-stage)). `default`: equal numbers. "
+       "`balanced`: by amount of computation. `{balanced: DIRECTORY}`: by the times that the run with this `output` "
+       "measured. A list with one number per stage. A layout string such as "
        "`\"Et*3\\|(tt\\|)*2t\\|L\"`"},
 
       {"data.format", "",
-       "`text`, `tokens` (little-endian uint16), `megatron` (.bin and .idx), `jsonl` (lines of JSON), "
-       "`squad`, `tensors` (a safetensors file of batch entries) or `images` (a folder of pictures for each class): "
-       "[docs/data.md](data.md)"},
+       "format of the data. `text`. `tokens`: little-endian uint16. `megatron`: .bin and .idx. `jsonl`: JSON objects, "
+       "one per line. `squad`. `tensors`: a safetensors file of batch entries. `images`: a directory of images per "
+       "class. See [docs/data.md](data.md) and [docs/data_labelled.md](data_labelled.md)"},
       {"data.path", "",
-       "a file; for text, tokens and jsonl a folder or a glob too; for megatron the prefix of both files; for images "
-       "the folder of the classes' folders"},
-      {"data.sources", "", "in place of `path`: a list of `{path, weight}`, of one format"},
-      {"data.sources[].path", "", "as `data.path`"},
-      {"data.sources[].weight", "1", "the source's share of the samples is this over the sum of all"},
-      {"data.tokenizer", "`model.path`'s",
-       "a folder or file with the vocabulary; for text and jsonl also `bytes`: bytes are tokens 0 to 255, as without "
-       "this key "
-       "for a vocabulary of 256",
+       "path of the data: a file. For `text`, `tokens` and `jsonl` also a directory or a glob pattern. For `megatron` "
+       "the common prefix of both files. For `images` the parent directory of the class directories"},
+      {"data.sources", "", "list of `{path, weight}`, as an alternative to `path`; all have the same format"},
+      {"data.sources[].path", "", "path of the source, as in `data.path`"},
+      {"data.sources[].weight", "1",
+       "relative share of the samples; the weights of all sources are normalized to sum to 1"},
+      {"data.tokenizer", "from `model.path`",
+       "directory or file with the tokenizer. For `text` and `jsonl` also `bytes`: tokens 0 to 255 are the bytes; this "
+       "is the default for models without a tokenizer whose vocabulary is at most 256",
        &kVocabulary},
-      {"data.chat_template", "that of the tokenizer's folder",
-       "how `messages` are written, by name: `chatml`, `gemma`, `gemma3`, `llama2`, `llama3`, `mistral`, `phi3` or "
-       "`zephyr` "
-       "([docs/data.md](data.md#chats))",
+      {"data.chat_template", "from the tokenizer",
+       "name of the template that renders `messages`: `chatml`, `gemma`, `gemma3`, `llama2`, `llama3`, `mistral`, "
+       "`phi3` or `zephyr` ([docs/fine_tuning.md](fine_tuning.md#chats))",
        &kLines},
-      {"data.loss_on", "completions", "of prompts and messages: `completions` (what the assistant says), or `all`",
+      {"data.loss_on", "completions",
+       "tokens with a loss in lines with prompts or messages. `completions`: the completion, or the assistant's "
+       "messages. `all`: every token",
        &kLines},
       {"data.bad_lines", "stop",
-       "lines that can't be trained on: `stop` names the first (exit 4), `skip` leaves them out and counts them, `cut` "
-       "does so too and cuts those that are too long",
+       "handling of lines that cannot be used: `stop` ends the run and names the first one (exit code 4), `skip` omits "
+       "and counts them, `cut` also truncates lines that are too long",
        &kLines},
-      {"data.sequence_length", "128", "tokens of a sample"},
+      {"data.sequence_length", "128", "number of tokens per sample"},
       {"data.target_length", "0",
-       "of a model with an encoder and a decoder: tokens of a completion, which the decoder is trained on; 0: "
-       "`data.sequence_length`, which is the prompt's",
+       "maximum number of tokens of a completion, for models with encoder and decoder; 0: `data.sequence_length`, "
+       "which is the maximum of the prompt",
        &kLines},
       {"data.document_mask", "false",
-       "tokens see their own document alone, positions begin anew in each, and nothing is trained to follow its last "
-       "token; documents are files, and those of an index; `jsonl` is always so",
+       "true: tokens attend only to their own document, positions restart in each document, and no loss is computed on "
+       "the token after a document's last one. A document is a file, or an entry of an index file. `jsonl` is always "
+       "masked",
        &kPackedDocuments},
-      {"data.batch_size", "32", "samples of a step, over all replicas"},
-      {"data.shuffle", "true", "each pass through the data has an order of its own"},
-      {"data.prefetch", "2", "batches that a thread prepares ahead; 0: none"},
-      {"data.image_size", "the model's", "pixels of a side of what the model reads ([docs/data.md](data.md#pictures))",
-       &kPictures},
-      {"data.resize", "the processor's",
-       "what is evaluated has so many pixels on its shorter side before its centre is cut out; 0: all of it is resized",
-       &kPictures},
-      {"data.interpolation", "the processor's", "`bilinear` or `bicubic`", &kPictures},
-      {"data.mean", "the processor's", "of red, green and blue, from 0 to 1: subtracted", &kPictures},
-      {"data.std", "the processor's", "of red, green and blue: divided by", &kPictures},
-      {"data.crop", "random", "what is trained on: `random` (a drawn part), or `center` (as in an evaluation)",
-       &kPictures},
-      {"data.crop_scale", "[0.08, 1]", "the smallest and the largest share of its area that a drawn part has",
-       &kDrawnCrops},
-      {"data.crop_ratio", "[0.75, 1.3333]", "the smallest and the largest width of a drawn part, in heights",
-       &kDrawnCrops},
-      {"data.flip", "0.5", "the share of pictures that are mirrored in training", &kPictures},
+      {"data.batch_size", "32", "number of samples per step, over all replicas"},
+      {"data.shuffle", "true",
+       "true: each pass through the data has its own random order; false: the order of the data"},
+      {"data.prefetch", "2", "number of batches that a thread prepares ahead; 0: none"},
+      {"data.image_size", "from the model",
+       "side length in pixels of the model's input ([docs/data_labelled.md](data_labelled.md#images))", &kImages},
+      {"data.resize", "from the processor",
+       "images in evaluation: length in pixels to which the shorter side is resized before the centre crop; 0: the "
+       "full image is resized to the model's size",
+       &kImages},
+      {"data.interpolation", "from the processor", "interpolation of a resize: `bilinear` or `bicubic`", &kImages},
+      {"data.mean", "from the processor",
+       "mean of red, green and blue that is subtracted from the pixels, which are from 0 to 1", &kImages},
+      {"data.std", "from the processor", "standard deviation of red, green and blue by which the pixels are divided",
+       &kImages},
+      {"data.crop", "random",
+       "images in training: `random` for a random crop, `center` for the transformation of the evaluation", &kImages},
+      {"data.crop_scale", "[0.08, 1]", "bounds of the random crop's share of the image area", &kRandomCrops},
+      {"data.crop_ratio", "[0.75, 1.3333]", "bounds of the random crop's width divided by its height", &kRandomCrops},
+      {"data.flip", "0.5", "probability of mirroring an image in training", &kImages},
 
-      {"optimizer.name", "adamw", "`adamw`, `sgd`, `lion` or `muon`"},
-      {"optimizer.lr", "3e-4", "the learning rate that `lr_schedule` begins with"},
-      {"optimizer.betas", "[0.9, 0.999]", "rates of the running means", &kBetas},
-      {"optimizer.eps", "1e-8", "what the root of the second mean is raised by", &kAdamW},
-      {"optimizer.weight_decay", "0.01", "of every parameter that neither `no_decay` nor a group excepts"},
-      {"optimizer.momentum", "0.9", "of the running sum of gradients; 0.95 where muon has none", &kMomentum},
-      {"optimizer.clip_grad_norm", "", "the gradient is scaled down to this norm; without it nothing is clipped"},
-      {"optimizer.no_decay", "[]", "patterns of the names of parameters without weight decay; `*` is any text",
+      {"optimizer.name", "adamw", "optimizer: `adamw`, `sgd`, `lion` or `muon`"},
+      {"optimizer.lr", "3e-4", "base learning rate, which `lr_schedule` scales"},
+      {"optimizer.betas", "[0.9, 0.999]", "decay rates beta1 and beta2 of the optimizer's running averages", &kBetas},
+      {"optimizer.eps", "1e-8", "constant in the denominator of Adam's update, for numerical stability", &kAdamW},
+      {"optimizer.weight_decay", "0.01",
+       "weight decay of all parameters, except those that match `no_decay` or an entry of `groups` with a value of its "
+       "own; if both match, the group's value is used"},
+      {"optimizer.momentum", "0.9", "momentum of SGD or Muon; the default for Muon is 0.95", &kMomentum},
+      {"optimizer.clip_grad_norm", "",
+       "maximum global norm of the gradients, which are scaled down to it; without it there is no clipping"},
+      {"optimizer.no_decay", "[]", "patterns of the names of parameters without weight decay; `*` matches any text",
        &kDecaying},
       {"optimizer.groups", "[]",
-       "a list of `{match, lr, weight_decay}`: a parameter is of the first group that matches"},
-      {"optimizer.groups[].match", "", "patterns of names, as of `no_decay`"},
-      {"optimizer.groups[].lr", "`optimizer.lr`", "the group's learning rate"},
-      {"optimizer.groups[].weight_decay", "`optimizer.weight_decay`", "the group's weight decay"},
+       "list of `{match, lr, weight_decay}`: values for groups of parameters. A parameter belongs to the first entry "
+       "that matches its name"},
+      {"optimizer.groups[].match", "", "patterns of names, as in `no_decay`"},
+      {"optimizer.groups[].lr", "`optimizer.lr`", "base learning rate of the group"},
+      {"optimizer.groups[].weight_decay", "`optimizer.weight_decay`",
+       "weight decay of the group; takes precedence over `no_decay`"},
 
-      {"lr_schedule.name", "constant", "`constant`, `linear`, `cosine` or `wsd` (warm-up, stable, decay)"},
-      {"lr_schedule.warmup_steps", "0", "steps over which the rate rises from 0"},
-      {"lr_schedule.warmup_ratio", "0", "in place of `warmup_steps`: their share of `train.steps`, rounded up"},
-      {"lr_schedule.decay_steps", "0", "the last steps, over which the rate falls to `min_lr`", &kWsd},
-      {"lr_schedule.min_lr", "0", "the rate of the last step", &kFalling},
+      {"lr_schedule.name", "constant",
+       "learning-rate schedule: `constant`, `linear`, `cosine` or `wsd` (warm-up, stable, decay)"},
+      {"lr_schedule.warmup_steps", "0", "number of steps over which the learning rate increases linearly from 0"},
+      {"lr_schedule.warmup_ratio", "0",
+       "warm-up as a share of `train.steps`, rounded up to full steps, as an alternative to `warmup_steps`"},
+      {"lr_schedule.decay_steps", "0",
+       "number of steps at the end of the run over which the learning rate decreases to `min_lr`", &kWsd},
+      {"lr_schedule.min_lr", "0", "learning rate at the end of the decay", &kDecayingRate},
 
       {"precision", "float32",
-       "`float32`, `float64`, `bfloat16` or `float16`: the last two with float32 masters and gradients"},
-      {"loss_scale.initial", "65536", "the first factor of the loss", &kFloat16},
-      {"loss_scale.growth_interval", "2000", "steps without overflow until the factor is doubled", &kFloat16},
-      {"loss_scale.hysteresis", "2", "overflows in a row until the factor is halved", &kFloat16},
+       "type of the model's parameters and activations: `float32`, `float64`, `bfloat16` or `float16`. The last two "
+       "have master weights and gradients in float32"},
+      {"loss_scale.initial", "65536", "initial factor by which the loss is multiplied", &kFloat16},
+      {"loss_scale.growth_interval", "2000",
+       "number of consecutive steps without overflow after which the factor is doubled", &kFloat16},
+      {"loss_scale.hysteresis", "2", "number of consecutive overflows after which the factor is halved", &kFloat16},
 
-      {"evaluation.path", "", "held-out data of `data.format`; without it nothing is evaluated", &kWithData},
-      {"evaluation.every", "0", "steps between evaluations; the last step has one in any case", &kEvaluating},
-      {"evaluation.batches", "0", "at most so many of `data.batch_size`; 0: every sample once", &kEvaluating},
-      {"evaluation.choices", "",
-       "a file of questions with choices, which are scored by their likelihood ([docs/data.md](data.md#choices))",
+      {"evaluation.path", "",
+       "path of the held-out data, which have the format `data.format`; without it there is no evaluation", &kWithData},
+      {"evaluation.every", "0",
+       "number of steps between evaluations. The last step is always evaluated; 0: only the last step", &kEvaluating},
+      {"evaluation.batches", "0",
+       "maximum number of batches per evaluation, of `data.batch_size` samples each; 0: the full evaluation set",
        &kEvaluating},
-      {"evaluation.prompts", "[]", "texts that each evaluation continues by the likeliest tokens", &kEvaluating},
-      {"evaluation.prompt_tokens", "32", "the most tokens that a prompt is continued by", &kPrompting},
+      {"evaluation.choices", "",
+       "JSON Lines file of multiple-choice questions, which are scored by the likelihood of each choice "
+       "([docs/evaluation.md](evaluation.md#multiple-choice-questions))",
+       &kEvaluating},
+      {"evaluation.prompts", "[]",
+       "list of prompts that each evaluation continues with the most likely tokens (greedy decoding)", &kEvaluating},
+      {"evaluation.prompt_tokens", "32", "maximum number of generated tokens per prompt", &kPrompting},
 
-      {"train.steps", "", "steps of the whole run"},
+      {"train.steps", "", "number of steps of the full run, including those before a resume"},
       {"train.epochs", "",
-       "in place of `steps`: passes through the data, rounded up to whole steps; a part of one too"},
-      {"train.seed", "1", "of initial weights, dropout and the order of samples"},
-      {"train.log_every", "1", "steps between lines of progress"},
+       "number of passes through the data, which may be a fraction, rounded up to full steps; an alternative to "
+       "`steps`"},
+      {"train.seed", "1", "random seed of initial weights, dropout and the order of samples"},
+      {"train.log_every", "1", "number of steps between lines of progress"},
       {"train.audit_every", "0",
-       "steps between comparisons of replicas, which must agree to the bit (exit 8 names the first that does not); 0: "
-       "never"},
+       "number of steps between checks that all replicas are bitwise identical (exit code 8 and the name of the first "
+       "difference if they are not); 0: no checks"},
       {"train.non_finite", "stop",
-       "a step whose gradient norm is not finite: `stop` (exit 8 names the parameter and rank) or `skip`",
+       "action if the gradient norm of a step is not finite: `stop` (exit code 8 with the parameter and rank), or "
+       "`skip` the step",
        &kNotFloat16},
-      {"train.label_smoothing", "0", "the share of each label that is spread over the whole vocabulary"},
+      {"train.label_smoothing", "0", "share of each label that is spread over the full vocabulary"},
       {"train.max_minutes", "0",
-       "the run ends with the step after which so many have passed, saved as at its last step; 0: it has no limit"},
+       "time limit in minutes: the run ends after the first step that exceeds it, and saves a checkpoint as after its "
+       "last step; 0: no limit"},
       {"train.neftune_alpha", "0",
-       "noise on the embeddings of tokens in training, uniform up to alpha / sqrt(tokens of a sample * their size): "
-       "NEFTune, arXiv 2310.05914"},
+       "magnitude of NEFTune's noise (arXiv 2310.05914) on the token embeddings in training: uniform, at most alpha / "
+       "sqrt(tokens per sample * embedding size); 0: no noise"},
       {"train.patience", "0",
-       "the run ends when so many evaluations in a row had no lower held-out loss than one before them; 0: it goes on",
+       "early stopping: number of consecutive evaluations without a new lowest loss after which the run ends; 0: no "
+       "early stopping",
        &kEvaluating},
       {"train.offload", "none",
-       "what waits in host memory while it is not needed: `none`, `optimizer` (its state, between steps), "
-       "`activations` (from forward to backward) or `both`; on the CPU in a file of TMPDIR "
-       "([docs/layouts.md](layouts.md#memory))"},
+       "data to keep in host memory while they are not needed: `none`, `optimizer` (optimizer state), `activations` "
+       "(from forward to backward) or `both`. On the CPU, a file in TMPDIR is used instead "
+       "([docs/layouts.md](layouts.md#offload-to-host-memory))"},
       {"train.device_graphs", "false",
-       "a stage's forward and backward are recorded on the device (CUDA graphs) and replayed, so that the host need "
-       "not put each kernel there ([docs/gpu.md](gpu.md#recorded-stages))",
+       "true: forward and backward of each stage are captured as CUDA graphs and replayed, so that the host does not "
+       "launch each kernel ([docs/gpu.md](gpu.md#cuda-graphs))",
        &kDevices},
-      {"train.freeze", "[]", "patterns of the names of parameters that are not trained; `*` is any text"},
+      {"train.freeze", "[]", "patterns of the names of parameters that are not trained; `*` matches any text"},
 
       {"checkpoint.path", "",
-       "the folder of the run's checkpoints; without it none are saved ([docs/checkpoints.md](checkpoints.md))"},
-      {"checkpoint.every", "500", "steps between checkpoints; the last step has one in any case; 0: it alone",
-       &kSaving},
-      {"checkpoint.keep", "0", "the newest so many stay; 0: all", &kSaving},
+       "directory of the run's checkpoints; without it none are saved ([docs/checkpoints.md](checkpoints.md))"},
+      {"checkpoint.every", "500",
+       "number of steps between checkpoints. The last step is always saved; 0: only the last step", &kSaving},
+      {"checkpoint.keep", "0", "number of checkpoints to keep; older ones are deleted. 0: all", &kSaving},
       {"checkpoint.keep_best", "false",
-       "what is evaluated is saved too, and the checkpoint of the lowest held-out loss stays beside those that `keep` "
-       "leaves",
+       "true: evaluated steps are saved too, and the checkpoint with the lowest evaluation loss is kept in addition to "
+       "those of `keep`",
        &kKeepingBest},
       {"checkpoint.load", "",
-       "a checkpoint of this model whose weights the run begins with, as at step 0: no optimizer state, no place in "
-       "the "
-       "data; a run that resumes does not read it"},
-      {"checkpoint.async", "false", "training goes on while a checkpoint is written", &kSaving},
-      {"checkpoint.resume", "none", "`none`, `auto` (the newest of `path`, if there is one) or a PATH"},
+       "checkpoint of the same model whose weights a new run starts from, without optimizer state and data position. A "
+       "run that resumes does not read it"},
+      {"checkpoint.async", "false", "true: training continues while a checkpoint is written", &kSaving},
+      {"checkpoint.resume", "none",
+       "checkpoint to resume from: `none`, `auto` (the newest one in `path`, or a new run if there is none), or the "
+       "path of a checkpoint"},
       {"checkpoint.allow_changes", "false",
-       "resume though samples will be skipped or repeated: other data, another order, another sequence length",
+       "true: the run resumes although samples will be skipped or repeated, because the data, their order or the "
+       "sequence length changed",
        &kResuming},
 
       {"output", "",
-       "a folder for metrics.jsonl, config.yaml as resolved, the report and traces ([docs/reports.md](reports.md)), "
-       "and "
-       "`recorder/`"},
+       "directory for metrics.jsonl, the resolved config.yaml, the report, traces and `recorder/` "
+       "([docs/monitoring.md](monitoring.md))"},
 
       {"profile.wait", "0",
-       "steps that pass before each cycle of those watched in detail ([docs/reports.md](reports.md))"},
-      {"profile.warmup", "0", "steps that are watched and thrown away"},
-      {"profile.active", "1", "steps that are watched and kept"},
-      {"profile.repeat", "1", "cycles; 0: to the end"},
+       "number of steps before each cycle that are not profiled ([docs/monitoring.md](monitoring.md#profiles))"},
+      {"profile.warmup", "0", "number of steps per cycle that are profiled, but not kept"},
+      {"profile.active", "1", "number of steps per cycle that are profiled and kept"},
+      {"profile.repeat", "1", "number of cycles; 0: until the end of the run"},
 
       {"comm.backend", "auto",
-       "`auto`, `local`, `mpi`, `nccl` ([NCCL](nccl.md)) or `ipc` ([one device for all "
-       "ranks](gpu.md#ranks-that-share-a-device))"},
-      {"comm.timeout_seconds", "60", "a wait for other ranks that takes longer ends the job (exit 7)"},
+       "communication backend ([docs/gpu.md](gpu.md#choose-the-backend)). `local`: threads of one process, on the CPU. "
+       "`mpi`: MPI processes, on the CPU. `nccl`: one GPU per rank. `ipc`: MPI processes of one host that share a GPU "
+       "([docs/gpu.md](gpu.md#ranks-that-share-a-device)). auto: `nccl` with CUDA devices, else `mpi` under a "
+       "launcher, else `local`"},
+      {"comm.timeout_seconds", "60",
+       "maximum time in seconds that a rank waits for other ranks; a longer wait ends the job (exit code 7)"},
       {"comm.threads_per_rank", "auto",
-       "threads of a rank's operators; `auto`: the rank's share of the cores that its process may use (cpusets, CPU "
-       "quotas), unless `OMP_NUM_THREADS` is set"},
+       "number of threads for the operators of a rank; auto: the rank's share of the cores that its process may use "
+       "(cpusets, CPU quotas), unless `OMP_NUM_THREADS` is set"},
       {"comm.heartbeat_seconds", "1",
-       "between a rank's signs of life ([docs/control_plane.md](control_plane.md)); 0: none are sent", &kProcesses},
+       "time in seconds between the heartbeats of a rank "
+       "([docs/troubleshooting.md](troubleshooting.md#exit-code-7-a-rank-was-lost)); 0: no heartbeats",
+       &kProcesses},
       {"comm.lost_after_seconds", "15",
-       "a rank without a sign of life for so long ends the job (exit 7); one that others wait for so long is named by "
-       "a "
-       "warning"},
+       "time in seconds without a heartbeat after which a rank counts as lost and the job ends (exit code 7), at least "
+       "2 * `comm.heartbeat_seconds`. A warning names a rank for which others have waited this long"},
       {"comm.interface", "",
-       "the network interface or address by which ranks reach rank 0's control plane: loopback on one host; over hosts "
-       "needed unless `gantry launch` starts the ranks",
+       "network interface or address at which rank 0 listens for heartbeats. Default: loopback on one host. Required "
+       "on several hosts, unless `gantry launch` starts the ranks",
        &kProcesses},
       {"comm.registered_buffers", "false",
-       "gradients of ZeRO 0 and 1 lie in memory that NCCL gives and has registered, which saves it copies "
-       "([docs/nccl.md](nccl.md#registered-memory))",
+       "true: the gradients of ZeRO 0 and 1 are in memory that NCCL allocates and registers, which saves copies "
+       "([docs/gpu.md](gpu.md#registered-buffers))",
        &kDevices},
       {"comm.sums_by_rank", "false",
-       "over NCCL too sums go by rank, with the bits of the other backends, by more messages "
-       "([docs/nccl.md](nccl.md#sums-by-rank))",
+       "true: reductions over NCCL add in rank order too, with results that are bitwise identical to those of the "
+       "other backends. This needs more messages ([docs/gpu.md](gpu.md#reductions-in-rank-order))",
        &kDevices},
       {"comm.recorder", "1024",
-       "operations that a rank remembers for `gantry doctor DIR`; 0: none "
-       "([docs/flight_recorder.md](flight_recorder.md))"},
+       "number of operations that each rank records for `gantry doctor DIR`; 0: none "
+       "([docs/troubleshooting.md](troubleshooting.md#find-out-which-rank-hangs))"},
 
-      {"libraries", "[]", "shared libraries that register policies and model families"},
+      {"libraries", "[]", "list of shared libraries that register policies and model families"},
   };
 }
 
-// "data.sources[0].path" as the list of keys has it.
+// "data.sources[0].path" -> "data.sources[].path", the form in the list of keys.
 std::string without_places(const std::string& path) {
   std::string general;
   bool inside = false;
@@ -420,7 +481,7 @@ class EffectCheck {
       for (std::size_t i = 0; i < node.size(); ++i) visit(node[i], fmt::format("{}[{}]", path, i));
     if (!node.IsMap()) return;
     for (const auto& item : node) {
-      if (!item.first.IsScalar()) continue;  // the reader has refused it
+      if (!item.first.IsScalar()) continue;  // the reader has reported it
       const std::string below = path.empty() ? item.first.Scalar() : path + "." + item.first.Scalar();
       if (const ConfigKey* key = find_config_key(without_places(below))) check(*key, below, item.first.Mark());
       if (below != "model.config") visit(item.second, below);
@@ -430,8 +491,8 @@ class EffectCheck {
  private:
   void check(const ConfigKey& key, const std::string& path, const YAML::Mark& mark) {
     if (key.has_effect(config_) || (only_overridden_ && !faults_.is_overridden(path))) return;
-    faults_.add(path, mark, "is there " + key.context->otherwise(config_) + ", where it has no effect",
-                key.context->needs, key.context->remedy);
+    faults_.add(path, mark, "the key has no effect " + key.context->otherwise(config_), key.context->needs,
+                key.context->remedy);
   }
 
   const Config& config_;

@@ -1,8 +1,9 @@
-// Every key of the configuration as data: what docs/configuration.md says of it, and when it has an effect.
+// All keys of the configuration as data: their descriptions for docs/configuration.md, and the conditions under which
+// they have an effect.
 //
-// The reader refuses a key that is there and has none, to_yaml() leaves such keys out, and the page's table is made of
-// this list. What counts are choices by name, paths that are there, and numbers whose 0 means off. The sizes of the
-// axes do not count, so that one file holds for every layout.
+// The reader rejects a key that has no effect, to_yaml() leaves it out, and the tables of the page are generated from
+// this list. Conditions are choices by name, paths that are set, and numbers whose 0 means off. The sizes of the axes
+// are not conditions of other keys where one file is meant to work with every layout.
 #pragma once
 
 #include <string>
@@ -14,30 +15,30 @@
 
 namespace gantry {
 
-// What has to be so for a key to have an effect.
+// The condition under which a key has an effect.
 struct KeyContext {
-  const char* needs;                        // in words: "optimizer.name sgd"
-  bool (*holds)(const Config&);             // whether it is so
-  std::string (*otherwise)(const Config&);  // what is there in its place: "with optimizer adamw"
-  const char* remedy = "take it out";
+  const char* needs;                        // the condition in words, a noun phrase: "optimizer.name sgd"
+  bool (*holds)(const Config&);             // whether the condition holds
+  std::string (*otherwise)(const Config&);  // the setting that breaks it: "with optimizer adamw"
+  const char* remedy = "remove the key";
 };
 
 struct ConfigKey {
   const char* path;                     // "lr_schedule.min_lr"; an entry of a list is "[]": "data.sources[].weight"
-  const char* initial;                  // the value without the key, as the page shows it; empty: none
-  const char* meaning;                  // the page's words, Markdown
-  const KeyContext* context = nullptr;  // null: it always has an effect
+  const char* initial;                  // the default, as the page shows it; empty: none
+  const char* meaning;                  // the description for the page, Markdown
+  const KeyContext* context = nullptr;  // null: the key always has an effect
 
   bool has_effect(const Config& config) const { return !context || context->holds(config); }
 };
 
 const std::vector<ConfigKey>& config_keys();
 
-// Null for a path that is no key.
+// Returns null if the path is not a key.
 const ConfigKey* find_config_key(std::string_view path);
 
-// A fault for each key of the document that has no effect. `only_overridden`: of those that --set gave alone, where the
-// rest was written by an earlier version.
+// Reports each key of the document that has no effect. `only_overridden`: only keys from --set, because the rest of the
+// document was written by an earlier version.
 void check_effects(const Config& config, const YAML::Node& document, bool only_overridden, ConfigFaults& faults);
 
 }  // namespace gantry

@@ -6,12 +6,12 @@
 namespace gantry {
 namespace {
 
-// PEFT's own.
+// PEFT's defaults.
 constexpr int kRank = 8;
 constexpr double kAlpha = 8;
 constexpr int kMostRank = 1 << 20;
 
-// "all-linear", or a list.
+// Reads "all-linear" or a list.
 void read_targets(ConfigSection& section, LoraConfig& lora) {
   const YAML::Node node = section.node("target_modules");
   if (!node.IsScalar()) return section.texts("target_modules", lora.target_modules);
@@ -25,7 +25,8 @@ void read_pattern(ConfigFaults& faults, ConfigSection& section, const char* key,
                   double most) {
   const YAML::Node node = section.node(key);
   if (!node.IsDefined()) return;
-  if (!node.IsMap()) return section.fault(key, "is no mapping", "such as {\"layers.0.self_attn.q_proj\": 4}");
+  if (!node.IsMap())
+    return section.fault(key, "the value is not a mapping", "a mapping such as {\"layers.0.self_attn.q_proj\": 4}");
   visit_keys(node, std::string("lora.") + key, faults, [&](const YAML::Node& name, const YAML::Node& value) {
     const auto number = value.IsScalar() ? parse_number(value.Scalar()) : std::nullopt;
     const bool fits =
@@ -33,19 +34,20 @@ void read_pattern(ConfigFaults& faults, ConfigSection& section, const char* key,
     if (fits)
       values[name.Scalar()] = static_cast<Number>(*number);
     else
-      section.fault(key, fmt::format("of '{}' is no such number", name.Scalar()),
+      section.fault(key, fmt::format("the value for '{}' is not valid", name.Scalar()),
                     std::is_integral_v<Number> ? "a whole number from 1" : "a number above 0");
   });
 }
 
 void check_targets(ConfigSection& section, const LoraConfig& lora) {
   if (lora.path.empty() && lora.target_modules.empty())
-    section.fault("target_modules", "is missing", "names of linear layers such as [q_proj, v_proj], or all-linear",
-                  "name them, or give a path with an adapter of PEFT's");
+    section.fault("target_modules", "the list is missing",
+                  "a list of linear layers such as [q_proj, v_proj], or all-linear",
+                  "add the list, or set lora.path to a PEFT adapter");
   if (lora.target_modules.size() > 1)
     for (const auto& name : lora.target_modules)
       if (name == "all-linear")
-        section.fault("target_modules", "has all-linear among other names", "all-linear alone, or names");
+        section.fault("target_modules", "the list contains all-linear and other names", "either all-linear or names");
 }
 
 }  // namespace

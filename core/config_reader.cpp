@@ -14,9 +14,9 @@ namespace gantry {
 namespace {
 
 constexpr std::size_t kMostLines = 40;
-constexpr std::size_t kMostShown = 400;  // bytes of one part of a message
+constexpr std::size_t kMostShown = 400;  // maximum number of bytes for each part of a message
 
-// A hostile file's huge keys and values, cut between characters.
+// Shortens huge keys and values of a hostile file, at the boundary of a character.
 std::string shortened(const std::string& text) {
   if (text.size() <= kMostShown) return text;
   return fmt::format("{}... ({} bytes)", text.substr(0, utf8_start(text, kMostShown)), text.size());
@@ -33,7 +33,7 @@ bool ConfigFaults::is_overridden(const std::string& path) const {
 void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const std::string& what,
                        const std::string& expected, const std::string& remedy) {
   if (lines.size() == kMostLines) {
-    ++unsaid;
+    ++further;
     return;
   }
   const std::string key = shortened(path);
@@ -44,7 +44,7 @@ void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const st
 }
 
 std::string ConfigFaults::joined() const {
-  return fmt::format("{}{}", fmt::join(lines, "; "), unsaid > 0 ? fmt::format("; and {} more faults", unsaid) : "");
+  return fmt::format("{}{}", fmt::join(lines, "; "), further > 0 ? fmt::format("; and {} more faults", further) : "");
 }
 
 void visit_keys(const YAML::Node& mapping, const std::string& path, ConfigFaults& faults,
@@ -54,11 +54,11 @@ void visit_keys(const YAML::Node& mapping, const std::string& path, ConfigFaults
   for (const auto& item : mapping) {
     const YAML::Node& key = item.first;
     if (!key.IsScalar()) {
-      faults.add(before + "(a key)", key.Mark(), "is no text", "a name");
+      faults.add(before + "(a key)", key.Mark(), "the key is not a string", "a name");
       continue;
     }
     if (!seen.insert(key.Scalar()).second)
-      faults.add(before + key.Scalar(), key.Mark(), "is there twice", "each key once");
+      faults.add(before + key.Scalar(), key.Mark(), "the key appears twice", "each key at most once");
     take(key, item.second);
   }
 }
@@ -99,7 +99,8 @@ std::optional<double> parse_number(const std::string& text) {
 ConfigSection::ConfigSection(ConfigFaults& faults, std::string path, const YAML::Node& node)
     : faults_(faults), path_(std::move(path)), node_(node.IsDefined() ? node : YAML::Node()) {
   if (!node_.IsNull() && !node_.IsMap()) {
-    faults_.add(path_.empty() ? "the configuration" : path_, node_.Mark(), "is no mapping", "keys with values");
+    faults_.add(path_.empty() ? "the configuration" : path_, node_.Mark(), "the value is not a mapping",
+                "keys with values");
     node_.reset(YAML::Node());
   }
 }
@@ -109,15 +110,14 @@ void ConfigSection::finish() {
   visit_keys(node_, path_, faults_, [&](const YAML::Node& key, const YAML::Node&) {
     if (std::find(known_.begin(), known_.end(), key.Scalar()) != known_.end()) return;
     const std::string near = nearest_name(key.Scalar(), known_);
-    faults_.add(path_of(key.Scalar()), key.Mark(), "is no key", fmt::format("one of {}", fmt::join(known_, ", ")),
+    faults_.add(path_of(key.Scalar()), key.Mark(), "unknown key", fmt::format("one of {}", fmt::join(known_, ", ")),
                 near.empty() ? "" : "did you mean '" + near + "'?");
   });
 }
 
 YAML::Node ConfigSection::node(const std::string& key) {
   known_.push_back(key);
-  const YAML::Node& section =
-      node_;  // a const look-up adds nothing; what it gives for a missing key can't be asked anything
+  const YAML::Node& section = node_;  // a const look-up adds nothing; the node for a missing key cannot be queried
   return has(key) ? section[key] : YAML::Node(YAML::NodeType::Undefined);
 }
 
@@ -135,17 +135,21 @@ std::optional<std::string> ConfigSection::scalar(const std::string& key, const s
   const YAML::Node value = node(key);
   if (!value.IsDefined()) return std::nullopt;
   if (!value.IsScalar()) {
-    fault(key, value.IsNull() ? "has no value" : value.IsMap() ? "is a mapping" : "is a list", expected);
+    fault(key,
+          value.IsNull()  ? "the key has no value"
+          : value.IsMap() ? "the value is a mapping"
+                          : "the value is a list",
+          expected);
     return std::nullopt;
   }
   return value.Scalar();
 }
 
-// As scalar(), but a quoted value is text, not a number or flag.
+// Like scalar(), but a quoted value is a string, not a number or flag.
 std::optional<std::string> ConfigSection::plain(const std::string& key, const std::string& expected) {
   auto read = scalar(key, expected);
   if (!read || node_[key].Tag() != "!") return read;
-  fault(key, "is the text '" + *read + "'", expected, "take the quotes off");
+  fault(key, "the value is the string '" + *read + "'", expected, "remove the quotes");
   return std::nullopt;
 }
 
@@ -178,9 +182,10 @@ std::optional<long long> ConfigSection::whole_number(const std::string& key, lon
 }
 
 void ConfigSection::number(const std::string& key, double& value, double least, double below, bool open_below) {
-  const std::string expected = below == std::numeric_limits<double>::infinity()
-                                   ? fmt::format("a number {} {}", open_below ? "above" : "of at least", least)
-                                   : fmt::format("a number from {} to below {}", least, below);
+  const std::string expected =
+      below == std::numeric_limits<double>::infinity()
+          ? (open_below ? fmt::format("a number above {}", least) : fmt::format("a number from {}", least))
+          : fmt::format("a number from {} to below {}", least, below);
   const auto read = plain(key, expected);
   if (!read) return;
   const auto parsed = parse_number(*read);
@@ -192,10 +197,10 @@ void ConfigSection::number(const std::string& key, double& value, double least, 
 void ConfigSection::texts(const std::string& key, std::vector<std::string>& value) {
   const YAML::Node list = node(key);
   if (!list.IsDefined()) return;
-  if (!list.IsSequence()) return fault(key, "is no list", "a list of texts");
+  if (!list.IsSequence()) return fault(key, "the value is not a list", "a list of strings");
   std::vector<std::string> read;
   for (const auto& item : list) {
-    if (!item.IsScalar()) return fault(key, "has an entry that is no text", "a list of texts");
+    if (!item.IsScalar()) return fault(key, "the list has an entry that is not a string", "a list of strings");
     read.push_back(item.Scalar());
   }
   value = read;
@@ -204,12 +209,13 @@ void ConfigSection::texts(const std::string& key, std::vector<std::string>& valu
 std::optional<std::vector<int>> ConfigSection::integers(const std::string& key, long long least) {
   const YAML::Node list = node(key);
   std::vector<int> read;
-  for (const auto& item : list) {  // places are counted from 1
+  for (const auto& item : list) {  // positions are counted from 1
     const auto value = item.IsScalar() ? parse_whole_number(item.Scalar()) : std::nullopt;
     if (!value || *value < least || *value > 1'000'000) {
-      fault(key,
-            fmt::format("entry {} is {}", read.size() + 1, item.IsScalar() ? "'" + item.Scalar() + "'" : "no number"),
-            fmt::format("whole numbers of at least {}", least));
+      fault(
+          key,
+          fmt::format("entry {} is {}", read.size() + 1, item.IsScalar() ? "'" + item.Scalar() + "'" : "not a number"),
+          fmt::format("whole numbers of at least {}", least));
       return std::nullopt;
     }
     read.push_back(static_cast<int>(*value));

@@ -1,4 +1,4 @@
-// Reads one section of a configuration strictly, collecting every fault. Internal to core/ and planner/.
+// Reads one section of a configuration strictly, and collects every fault. Internal to core/ and planner/.
 #pragma once
 
 #include <functional>
@@ -11,32 +11,33 @@
 
 namespace gantry {
 
-// Where faults go, and how places are named.
+// Collects faults with their positions in the file.
 struct ConfigFaults {
   std::string file;
-  std::set<std::string> overridden;  // paths that --set gave
-  std::vector<std::string> lines;    // at most as many as a reader would read
-  std::size_t unsaid = 0;            // faults beyond those
+  std::set<std::string> overridden;  // paths that --set has set
+  std::vector<std::string> lines;    // limited to a number that a user would read
+  std::size_t further = 0;           // number of faults beyond the limit
 
-  bool is_overridden(const std::string& path) const;  // whether --set gave it, or a section that it is in
+  bool is_overridden(const std::string& path) const;  // whether --set has set it, or a section that contains it
   void add(const std::string& path, const YAML::Mark& mark, const std::string& what, const std::string& expected,
            const std::string& remedy = "");
   std::string joined() const;
 };
 
-// Gives each key of a mapping at `path` that is text, with its value. A key that is no text, or there twice, is a
-// fault.
+// Calls `take` for each key of the mapping at `path` that is a string. Reports a key that is not a string or that
+// appears twice.
 void visit_keys(const YAML::Node& mapping, const std::string& path, ConfigFaults& faults,
                 const std::function<void(const YAML::Node& key, const YAML::Node& value)>& take);
 
-// Where the key at a dotted path stands; the innermost part of the path that is there.
+// The position of the key at a dotted path, or of the innermost part of the path that exists.
 YAML::Mark mark_of_key(const YAML::Node& document, const std::string& path);
 
 class ConfigSection {
  public:
-  // `path` is "" for the whole, else "parallel". A node that is there and no mapping is a fault.
+  // `path` is "" for the document, else the section, such as "parallel". A node that exists and is not a mapping is a
+  // fault.
   ConfigSection(ConfigFaults& faults, std::string path, const YAML::Node& node);
-  // Reports keys that nobody asked for, and keys that are there twice. Called last.
+  // Reports unknown keys and keys that appear twice. Call it last.
   void finish();
 
   bool has(const std::string& key);
@@ -68,7 +69,7 @@ void ConfigSection::integer(const std::string& key, Integer& value, long long le
   if (const auto read = whole_number(key, least, most)) value = static_cast<Integer>(*read);
 }
 
-// A plain scalar as a JSON literal would read: only decimal whole numbers and finite decimal fractions are numbers.
+// Parses a plain scalar like a JSON literal: only decimal integers and finite decimal fractions are numbers.
 std::optional<long long> parse_whole_number(const std::string& text);
 std::optional<double> parse_number(const std::string& text);
 

@@ -15,21 +15,22 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 void read_sources(ConfigFaults& faults, ConfigSection& section, DataConfig& data) {
   const YAML::Node sources = section.node("sources");
   if (!sources.IsDefined()) return;
-  if (section.has("path")) return section.fault("sources", "are there beside path", "one of them", "take one out");
+  if (section.has("path")) return section.fault("sources", "both sources and path are set", "", "remove one of them");
   if (!sources.IsSequence() || sources.size() == 0)
-    return section.fault("sources", "is no list", "a list of {path, weight}", "put it in brackets");
+    return section.fault("sources", "the value is not a list of sources", "a list of {path, weight}",
+                         "put the entry in brackets");
   for (std::size_t i = 0; i < sources.size(); ++i) {
     ConfigSection each(faults, fmt::format("data.sources[{}]", i), sources[i]);
     DataSourceConfig source;
     each.text("path", source.path);
     each.number("weight", source.weight, 0, kInfinity, /*open_below=*/true);
-    if (!each.has("path")) each.fault("path", "is missing", "a file, folder or glob");
+    if (!each.has("path")) each.fault("path", "the key is missing", "a file, directory or glob pattern");
     each.finish();
     data.sources.push_back(std::move(source));
   }
 }
 
-// `values`: as many numbers, above `above`, in ascending order where `ascends`.
+// Reads a list of `count` numbers above `above`; if `ascends`, in ascending order.
 void read_numbers(ConfigSection& section, const std::string& key, std::size_t count, double above, bool ascends,
                   std::vector<double>& values) {
   const YAML::Node list = section.node(key);
@@ -44,12 +45,12 @@ void read_numbers(ConfigSection& section, const std::string& key, std::size_t co
     values = read;
   else
     section.fault(key,
-                  fmt::format("is not {} numbers{}{}", count, above > -kInfinity ? " above 0" : "",
-                              ascends ? " of which the first is not above the second" : ""),
-                  ascends ? "such as [0.08, 1]" : "one for each colour, such as [0.5, 0.5, 0.5]");
+                  fmt::format("the value is not a list of {} numbers{}{}", count, above > -kInfinity ? " above 0" : "",
+                              ascends ? " in ascending order" : ""),
+                  ascends ? "two numbers such as [0.08, 1]" : "one number for each colour, such as [0.5, 0.5, 0.5]");
 }
 
-void read_pictures(ConfigSection& section, ImageConfig& pictures) {
+void read_images(ConfigSection& section, ImageConfig& pictures) {
   int size = 0, resize = -1;
   if (section.integer("image_size", size, 1, 1 << 14); size > 0) pictures.image_size = size;
   if (section.integer("resize", resize, 0, 1 << 14); resize >= 0) pictures.resize = resize;
@@ -60,8 +61,8 @@ void read_pictures(ConfigSection& section, ImageConfig& pictures) {
   read_numbers(section, "crop_scale", 2, 0, true, pictures.crop_scale);
   read_numbers(section, "crop_ratio", 2, 0, true, pictures.crop_ratio);
   if (pictures.crop_scale[1] > 1)
-    section.fault("crop_scale", fmt::format("{} is more than the whole picture", pictures.crop_scale[1]),
-                  "shares of a picture's area, such as [0.08, 1]");
+    section.fault("crop_scale", fmt::format("{} is more than the full image", pictures.crop_scale[1]),
+                  "shares of the image area, such as [0.08, 1]");
   section.number("flip", pictures.flip, 0, 1);
 }
 
@@ -79,10 +80,11 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.flag("document_mask", data.document_mask);
   section.integer("batch_size", data.batch_size, 1, 1 << 24);
   section.flag("shuffle", data.shuffle);
-  read_pictures(section, data.pictures);
+  read_images(section, data.pictures);
   if (!section.has("format"))
-    section.fault("format", "is missing", "text, tokens, megatron, jsonl, squad, tensors or images");
-  if (!section.has("path") && !section.has("sources")) section.fault("path", "is missing", "a file, folder or glob");
+    section.fault("format", "the key is missing", "text, tokens, megatron, jsonl, squad, tensors or images");
+  if (!section.has("path") && !section.has("sources"))
+    section.fault("path", "the key is missing", "a file, directory or glob pattern");
   section.finish();
 }
 
@@ -96,7 +98,8 @@ void read_betas(ConfigSection& section, OptimizerConfig& optimizer) {
           value && *value >= 0 && *value < 1)
         read.push_back(*value);
   if (!betas.IsSequence() || betas.size() != 2 || read.size() != 2)
-    return section.fault("betas", "are not two numbers from 0 to below 1", "such as [0.9, 0.95]");
+    return section.fault("betas", "the value is not a list of two numbers from 0 to below 1",
+                         "a list such as [0.9, 0.95]");
   optimizer.beta1 = read[0];
   optimizer.beta2 = read[1];
 }
@@ -105,7 +108,8 @@ void read_groups(ConfigFaults& faults, ConfigSection& section, OptimizerConfig& 
   const YAML::Node groups = section.node("groups");
   if (!groups.IsDefined()) return;
   if (!groups.IsSequence())
-    return section.fault("groups", "is no list", "a list of {match, lr, weight_decay}", "put it in brackets");
+    return section.fault("groups", "the value is not a list", "a list of {match, lr, weight_decay}",
+                         "put the entry in brackets");
   for (std::size_t i = 0; i < groups.size(); ++i) {
     ConfigSection each(faults, fmt::format("optimizer.groups[{}]", i), groups[i]);
     OptimizerGroupConfig group;
@@ -114,9 +118,10 @@ void read_groups(ConfigFaults& faults, ConfigSection& section, OptimizerConfig& 
     if (each.number("lr", lr, 0, kInfinity, /*open_below=*/true); lr > 0) group.lr = lr;
     if (each.number("weight_decay", decay, 0, kInfinity); decay >= 0) group.weight_decay = decay;
     if (!group.lr && !group.weight_decay && each.has("match"))
-      each.fault("match", "is there without lr and weight_decay, where it has no effect", "one of them or both",
-                 "say what the group has of its own");
-    if (group.match.empty()) each.fault("match", "names no parameter", "a list of patterns", "such as [\"*.bias\"]");
+      each.fault("match", "the group has no effect, because it sets neither lr nor weight_decay",
+                 "lr, weight_decay or both", "set the values of the group, or remove the group");
+    if (group.match.empty())
+      each.fault("match", "the list is empty", "a list of patterns", "add patterns such as [\"*.bias\"]");
     each.finish();
     optimizer.groups.push_back(std::move(group));
   }
@@ -128,7 +133,7 @@ void read_optimizer(ConfigFaults& faults, ConfigSection section, OptimizerConfig
   read_betas(section, optimizer);
   section.number("eps", optimizer.eps, 0, kInfinity, /*open_below=*/true);
   section.number("weight_decay", optimizer.weight_decay, 0, kInfinity);
-  if (optimizer.name == "muon") optimizer.momentum = 0.95;  // its paper's
+  if (optimizer.name == "muon") optimizer.momentum = 0.95;  // the default of Muon's paper
   section.number("momentum", optimizer.momentum, 0, 1);
   double clip = 0;
   if (section.number("clip_grad_norm", clip, 0, kInfinity, /*open_below=*/true); clip > 0)
@@ -143,12 +148,12 @@ void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double 
   section.integer("warmup_steps", schedule.warmup_steps, 0);
   section.number("warmup_ratio", schedule.warmup_ratio, 0, 1);
   if (section.has("warmup_ratio") && section.has("warmup_steps"))
-    section.fault("warmup_ratio", "is there beside warmup_steps", "one of them", "take one out");
+    section.fault("warmup_ratio", "both warmup_ratio and warmup_steps are set", "", "remove one of them");
   section.integer("decay_steps", schedule.decay_steps, 0);
   section.number("min_lr", schedule.min_lr, 0, kInfinity);
   if (schedule.min_lr > lr)
     section.fault("min_lr", fmt::format("{} is above optimizer.lr {}", schedule.min_lr, lr),
-                  "at most the learning rate");
+                  "a value of at most the learning rate");
   section.finish();
 }
 
@@ -164,7 +169,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     train.integer("steps", config.train.steps, 1);
     train.number("epochs", config.train.epochs, 0, 1e9, /*open_below=*/true);
     if (train.has("epochs") && train.has("steps"))
-      train.fault("epochs", "is there beside steps", "one of them", "take one out");
+      train.fault("epochs", "both epochs and steps are set", "", "remove one of them");
     train.integer("seed", config.train.seed, 0, std::numeric_limits<long long>::max());
     train.integer("log_every", config.train.log_every, 1);
     train.integer("audit_every", config.train.audit_every, 0);
@@ -177,8 +182,10 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     train.text("offload", config.train.offload, {"none", "optimizer", "activations", "both"});
     train.flag("device_graphs", config.train.device_graphs);
     if (!config.train.freeze.empty() && config.lora.is_on())
-      train.fault("freeze", "is there beside lora, which freezes all that it does not train", "one of them",
-                  "take one out; lora.modules_to_save names what is trained beside adapters");
+      train.fault(
+          "freeze",
+          "train.freeze and lora cannot be combined, because lora freezes all parameters that it does not train", "",
+          "remove one of them; to train modules in addition to adapters, list them in lora.modules_to_save");
     train.finish();
   }
   if (ConfigSection checkpoint(faults, "checkpoint", root.node("checkpoint")); true) {
@@ -190,10 +197,12 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     checkpoint.text("load", config.checkpoint.load);
     checkpoint.text("resume", config.checkpoint.resume);
     if (!config.checkpoint.load.empty() && config.lora.is_on())
-      checkpoint.fault("load", "is there beside lora, whose base comes from model.path", "one of them",
-                       "lora.path begins with an adapter; gantry checkpoint export makes one of a checkpoint");
+      checkpoint.fault(
+          "load", "checkpoint.load and lora cannot be combined, because the base model is loaded from model.path", "",
+          "remove checkpoint.load; to start from an adapter, export it with gantry checkpoint export and set "
+          "lora.path");
     if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty())
-      checkpoint.fault("resume", "is auto, and there is no path", "checkpoint.path", "say where checkpoints are");
+      checkpoint.fault("resume", "the value auto needs checkpoint.path", "checkpoint.path", "set checkpoint.path");
     checkpoint.flag("allow_changes", config.checkpoint.allow_changes);
     checkpoint.finish();
   }
@@ -237,7 +246,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
       comm.fault("lost_after_seconds",
                  fmt::format("{} seconds are less than two heartbeats of {} s = {}", config.comm.lost_after_seconds,
                              config.comm.heartbeat_seconds, 2 * config.comm.heartbeat_seconds),
-                 "at least that", "raise it, or lower comm.heartbeat_seconds");
+                 "at least two heartbeats", "raise it, or lower comm.heartbeat_seconds");
     comm.finish();
   }
 }

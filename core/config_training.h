@@ -1,4 +1,4 @@
-// The sections of a configuration that say what is trained on, and how. Internal to core/.
+// Reads the sections of a configuration about data and training. Internal to core/.
 #pragma once
 
 #include "gantry/core/config_reader.h"
@@ -7,7 +7,7 @@ namespace gantry {
 
 struct Config;
 
-// Reads lora: what of an adapter is stated; without a path the rest is as PEFT has it.
+// Reads lora. Without a path, keys that are not set have PEFT's defaults.
 void read_lora(ConfigFaults& faults, ConfigSection& root, Config& config);
 
 // Reads data, optimizer, lr_schedule, precision, loss_scale, train, evaluation, checkpoint and comm.

@@ -14,7 +14,7 @@
 namespace gantry {
 namespace {
 
-// As JSON writes it, which YAML reads as the same text.
+// Quoted as in JSON, which YAML reads as the same string.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
@@ -52,7 +52,7 @@ std::string layers_text(const ScheduleConfig& schedule) {
 
 std::string size_text(int value) { return value == 0 ? "auto" : std::to_string(value); }
 
-// Nothing where there is no value.
+// Returns "" if there is no value.
 std::string text_of(const std::string& value) { return value.empty() ? "" : quoted(value); }
 template <class Value>
 std::string text_of(const std::optional<Value>& value) {
@@ -62,7 +62,7 @@ std::string unless_one(int value) { return value == 1 ? "" : std::to_string(valu
 std::string unless_none(double value) { return value > 0 ? fmt::format("{}", value) : ""; }
 std::string unless_zero(int value) { return value == 0 ? "" : std::to_string(value); }
 
-using Values = std::map<std::string, std::string>;  // what YAML has of a key; empty: the key is left out
+using Values = std::map<std::string, std::string>;  // values in YAML by key; a key with an empty value is left out
 
 template <class Number>
 std::string map_text(const std::map<std::string, Number>& values) {
@@ -133,7 +133,7 @@ std::string numbers_text(const std::vector<double>& numbers) {
   return numbers.empty() ? "" : fmt::format("[{}]", fmt::join(numbers, ", "));
 }
 
-Values picture_values(const ImageConfig& pictures) {
+Values image_values(const ImageConfig& pictures) {
   return {
       {"data.image_size", text_of(pictures.image_size)},      {"data.resize", text_of(pictures.resize)},
       {"data.interpolation", pictures.interpolation},         {"data.mean", numbers_text(pictures.mean)},
@@ -231,9 +231,9 @@ Values run_values(const Config& config) {
   return values;
 }
 
-// The keys of each section in the order of the list of keys, one line per section.
+// Writes the keys of each section in the order of the list of keys, one line per section.
 std::string as_yaml(const Values& values, const Config& config) {
-  std::string text, open;  // the section of the line that is not ended
+  std::string text, open;  // the section of the current line
   for (const auto& key : config_keys()) {
     const auto value = values.find(key.path);
     if (value == values.end() || value->second.empty() || !key.has_effect(config)) continue;
@@ -255,11 +255,11 @@ std::string as_yaml(const Values& values, const Config& config) {
 
 std::string Config::to_yaml() const {
   Values values = layout_values(*this);
-  for (auto&& more : {lora_values(lora), data_values(*this), picture_values(data.pictures), training_values(*this),
-                      run_values(*this)})
+  for (auto&& more :
+       {lora_values(lora), data_values(*this), image_values(data.pictures), training_values(*this), run_values(*this)})
     values.insert(more.begin(), more.end());
-  const bool is_the_programs = model.policy.empty() && model.path.empty() && model.config_json.empty();
-  return (is_the_programs ? "model: {}\n" : "") + as_yaml(values, *this);
+  const bool is_from_program = model.policy.empty() && model.path.empty() && model.config_json.empty();
+  return (is_from_program ? "model: {}\n" : "") + as_yaml(values, *this);
 }
 
 std::string Config::to_json() const {

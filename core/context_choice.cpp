@@ -18,12 +18,12 @@ namespace {
 [[noreturn]] void refuse_more_than_heads(const char* key, const std::string& what, int heads, int tensor,
                                          const char* remedy) {
   throw ConfigError(
-      {key, fmt::format("{}, with {} heads over tensor {} = {} heads a rank", what, heads, tensor, heads / tensor),
+      {key, fmt::format("{}, but {} heads over tensor {} leave {} heads per rank", what, heads, tensor, heads / tensor),
        "at most as many ranks as heads", remedy});
 }
 
-// The most ranks that can exchange heads, of those that `context` can be divided into: with equally many heads and key
-// heads each if that goes.
+// The largest number of ranks, of the divisors of `context`, that can exchange heads; preferably with the same number
+// of heads and KV heads on each rank.
 int most_exchanging(int context, int heads, int key_heads) {
   int even = 1, any = 1;
   for (int ranks = 2; ranks < context && ranks <= heads; ++ranks) {
@@ -39,23 +39,23 @@ ContextChoice choose_ulysses_ring(const ParallelConfig& parallel, const Attentio
   if (parallel.ulysses > 0 && parallel.context % parallel.ulysses != 0)
     throw ConfigError(
         {"parallel.ulysses",
-         fmt::format("{} ranks that exchange heads, of {} that share sequences", parallel.ulysses, parallel.context),
+         fmt::format("{} ranks exchange heads, of {} that share sequences", parallel.ulysses, parallel.context),
          "a divisor of parallel.context", ""});
   if (parallel.ulysses > local)
     refuse_more_than_heads("parallel.ulysses", fmt::format("{} ranks exchange heads", parallel.ulysses), heads.heads,
-                           parallel.tensor, "use a smaller divisor of parallel.context");
+                           parallel.tensor, "set a smaller divisor of parallel.context");
   const bool stated = parallel.ulysses > 0;
   const int exchanging = stated ? parallel.ulysses : most_exchanging(parallel.context, local, local_keys);
-  const std::string reason = stated ? "stated" : fmt::format("heads go over {} ranks", exchanging);
+  const std::string reason = stated ? "stated" : fmt::format("heads are exchanged by {} ranks", exchanging);
   if (exchanging == 1) return {ContextMethod::kRing, reason};
   if (exchanging == parallel.context) return {ContextMethod::kUlysses, reason};
   return {ContextMethod::kUlyssesRing, reason, exchanging};
 }
 
-// Of fewer tokens a rank computes a block sooner than the next one has come, whatever the link.
+// With fewer tokens, a rank computes a block in less time than the next block needs to arrive on any link.
 constexpr std::int64_t kFewTokens = 256;
 
-// The most adjacent ranks of a host that divide it, the heads and the key heads.
+// The largest number of adjacent ranks on a host that divides the ranks of the host, the heads and the KV heads.
 int most_within(int ranks_of_host, int heads, int key_heads) {
   for (int ranks = ranks_of_host; ranks > 1; --ranks)
     if (ranks_of_host % ranks == 0 && heads % ranks == 0 && key_heads % ranks == 0) return ranks;
@@ -67,13 +67,14 @@ ContextChoice choose_by_itself(int context, int heads, int key_heads, const Cont
   if (near < context) {
     const std::string apart = fmt::format("{} of {} ranks are on a host", near, context);
     const int exchanging = most_within(near, heads, key_heads);
-    if (exchanging == 1) return {ContextMethod::kRing, apart + ", and links between hosts are hidden by computing"};
+    if (exchanging == 1)
+      return {ContextMethod::kRing, apart + ", and communication between hosts is hidden by computation"};
     return {ContextMethod::kUlyssesRing, fmt::format("{}, of which {} exchange heads", apart, exchanging), exchanging};
   }
   if (key_heads > 0 && heads % context == 0 && key_heads % context == 0)
     return {ContextMethod::kUlysses,
-            fmt::format("{} ranks divide the {} heads and {} key heads of a rank", context, heads, key_heads)};
-  const std::string odd = fmt::format("{} ranks do not divide the {} heads and {} key heads of a rank", context, heads,
+            fmt::format("{} ranks divide the {} heads and {} KV heads of a rank", context, heads, key_heads)};
+  const std::string odd = fmt::format("{} ranks do not divide the {} heads and {} KV heads of a rank", context, heads,
                                       std::max(1, key_heads));
   if (place.tokens == 0 || place.tokens >= context * kFewTokens) return {ContextMethod::kRing, odd};
   return {ContextMethod::kAllGather, fmt::format("{}, and {} tokens over {} ranks are fewer than {} each", odd,
@@ -82,8 +83,8 @@ ContextChoice choose_by_itself(int context, int heads, int key_heads, const Cont
 
 }  // namespace
 
-// A ring of causal blocks needs a cut that gives every rank equal work; where all tokens see each other any does, and
-// one run a rank makes the fewest tiles. The other methods need the tokens in order.
+// A ring of causal blocks needs a layout with equal work for every rank. Without causality every layout has equal work,
+// and one contiguous run per rank makes the fewest tiles. The other methods need the tokens in order.
 SequenceShard ContextChoice::cut(std::int64_t tokens, int ranks, bool causal) const {
   const bool passes = method == ContextMethod::kRing || method == ContextMethod::kUlyssesRing;
   return {tokens, ranks, passes && causal ? SequenceLayout::kZigzag : SequenceLayout::kContiguous, exchanging};
@@ -110,7 +111,7 @@ std::int64_t context_elements(const ContextChoice& choice, std::int64_t tokens, 
   if (choice.method == ContextMethod::kUlysses) return (queries + keys) / ranks * (ranks - 1);
   if (choice.method == ContextMethod::kUlyssesRing) {
     const int apart = choice.exchanging;
-    // Keys of the tokens that those ranks have together, of a part of the heads.
+    // The keys of the tokens of all ranks in the group, for a part of the heads.
     const std::int64_t passed = keys * apart / std::min(apart, heads.key_heads);
     return (queries + keys) / apart * (apart - 1) + passed * (ranks / apart - 1);
   }

@@ -1,4 +1,4 @@
-// By which method the ranks that share a sequence attend to each other's tokens.
+// The method by which the ranks that share a sequence attend to the tokens of the other ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,36 +10,38 @@
 
 namespace gantry {
 
-// kAllGather: each rank gathers all keys and values (Llama 3, arXiv 2407.21783). kRing: keys and values travel from
-// rank to rank, and results merge by their log-sum-exp (Liu et al., arXiv 2310.01889). kUlysses: ranks exchange heads
-// for tokens before attention, and back behind it (Jacobs et al., arXiv 2309.14509). kUlyssesRing: adjacent ranks
-// exchange heads, and those that then have equal heads are a ring (Fang and Zhao, arXiv 2405.07719).
-enum class ContextMethod { kAllGather, kRing, kUlysses, kUlyssesRing };
-const char* name_of(ContextMethod method);  // "all_gather", as parallel.context_method has it
+enum class ContextMethod {
+  kAllGather,   // each rank gathers all keys and values (Llama 3, arXiv 2407.21783)
+  kRing,        // keys and values pass from rank to rank; results merge by log-sum-exp (Liu et al., arXiv 2310.01889)
+  kUlysses,     // ranks exchange tokens for heads, and back after attention (Jacobs et al., arXiv 2309.14509)
+  kUlyssesRing  // groups of adjacent ranks exchange heads; the groups form rings (Fang and Zhao, arXiv 2405.07719)
+};
+const char* name_of(ContextMethod method);  // the name in parallel.context_method: "all_gather"
 
 struct ContextChoice {
   ContextMethod method = ContextMethod::kAllGather;
-  std::string reason;  // why it was chosen
-  int exchanging = 1;  // of kUlyssesRing: so many adjacent ranks exchange heads; more than 1 and fewer than all
-  // The cut that the method computes with; `causal`: of tokens that see none behind them.
+  std::string reason;  // why it was chosen, for messages
+  int exchanging = 1;  // kUlyssesRing: number of ranks that exchange heads, more than 1 and fewer than all
+  // The sharding of the sequence for this method. `causal`: tokens do not attend to later ones.
   SequenceShard cut(std::int64_t tokens, int ranks, bool causal = true) const;
 };
 
-// What `auto` looks at beside heads.
+// Inputs of `auto` in addition to the heads.
 struct ContextPlace {
-  std::int64_t tokens = 0;  // of a sequence; 0: not known
-  int ranks_of_host = 0;    // adjacent ranks of those that share a sequence, on one host; 0: all of them
+  std::int64_t tokens = 0;  // tokens per sequence; 0: unknown
+  int ranks_of_host = 0;    // number of adjacent ranks on one host that share a sequence; 0: all of them
 };
 
-// What parallel.context_method says, or what `auto` chooses for layers with the fewest heads of `heads`: an exchange of
-// heads where the ranks divide them, within hosts where links are slow between them; else a ring, or gathered keys
-// where a rank has too few tokens for a ring to compute while they travel. ConfigError where more ranks exchange heads
-// than a tensor-parallel rank has, and where parallel.ulysses does not divide the ranks.
+// The method that parallel.context_method names, or the choice of `auto` for the layers with the fewest heads. `auto`
+// exchanges heads if the ranks divide them, within hosts if the ranks are on several hosts. Otherwise it chooses a
+// ring, or all_gather if a rank has too few tokens to hide the communication of a ring. Throws ConfigError if more
+// ranks exchange heads than a tensor-parallel rank has heads, or if parallel.ulysses does not divide the ranks.
 ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHeads& heads,
                              const ContextPlace& place = {});
 
-// Elements that a rank of `ranks` sends for one layer's forward over `tokens` tokens of one sample, with the heads of
-// one tensor-parallel rank: keys, and values of the same size. Where nothing divides, of the rank that sends most.
+// Number of elements that one rank of `ranks` sends in the forward pass of one layer, for one sample of `tokens` tokens
+// and the heads of one tensor-parallel rank. Keys and values have the same size. If the sizes differ by rank, the
+// largest number.
 std::int64_t context_elements(const ContextChoice& choice, std::int64_t tokens, int ranks, const AttentionHeads& heads,
                               std::int64_t head_size);
 

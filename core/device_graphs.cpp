@@ -17,30 +17,32 @@ struct Obstacle {
 std::optional<ErrorText> fault_of_device_graphs(const Config& config) {
   if (!config.train.device_graphs) return std::nullopt;
   const ParallelConfig& parallel = config.parallel;
-  const auto is = [](const auto& value) { return fmt::format("is {}", value); };
+  const auto is = [](const auto& value) { return fmt::format("the value {}", value); };
   const Obstacle all[] = {
-      {parallel.tensor > 1, "parallel.tensor", is(parallel.tensor) + ", whose messages lie within a stage's work", "1"},
-      {parallel.context > 1, "parallel.context", is(parallel.context) + ", whose messages lie within a stage's work",
-       "1"},
-      {parallel.expert > 1, "parallel.expert", is(parallel.expert) + ", whose messages lie within a stage's work", "1"},
+      {parallel.tensor > 1, "parallel.tensor",
+       is(parallel.tensor) + " needs communication within a stage, which cannot be captured", "1"},
+      {parallel.context > 1, "parallel.context",
+       is(parallel.context) + " needs communication within a stage, which cannot be captured", "1"},
+      {parallel.expert > 1, "parallel.expert",
+       is(parallel.expert) + " needs communication within a stage, which cannot be captured", "1"},
       {parallel.zero > 1, "parallel.zero",
-       is(parallel.zero) + ", where gradients" + (parallel.zero > 2 ? " and parameters" : "") +
-           " have no lasting memory",
+       is(parallel.zero) + " gives gradients" + (parallel.zero > 2 ? " and parameters" : "") +
+           " new memory in every step, so their addresses change",
        "0 or 1"},
       {parallel.vocabulary != "stages", "parallel.vocabulary",
-       is(parallel.vocabulary) + ", which takes embedding and head out of the stages", "stages"},
+       is(parallel.vocabulary) + " moves embedding and output layer out of the stages", "stages"},
       {config.schedule.name == "dualpipe_v", "schedule.name",
-       is(config.schedule.name) + ", whose pairs run a backward between the parts of a forward", "another schedule"},
+       is(config.schedule.name) + " runs a backward pass between the parts of a forward pass", "another schedule"},
       {config.train.offload != "none", "train.offload",
-       is(config.train.offload) + ", which moves what a recording has the addresses of", "none"},
+       is(config.train.offload) + " moves tensors whose addresses a captured graph contains", "none"},
       {config.train.neftune_alpha > 0, "train.neftune_alpha",
-       "draws other noise each step, and a recording repeats its own", "0"},
+       "the noise differs in every step, but a captured graph repeats it", "0"},
       {config.lora.is_on() && config.lora.dropout > 0, "lora.dropout",
-       "draws other masks each step, and a recording repeats its own", "0"},
+       "the dropout masks differ in every step, but a captured graph repeats them", "0"},
   };
   for (const Obstacle& one : all)
     if (one.is_there)
-      return ErrorText{one.key, one.what, one.expected + " with train.device_graphs", "take one of the two out"};
+      return ErrorText{one.key, one.what, one.expected + " with train.device_graphs", "remove one of the two keys"};
   return std::nullopt;
 }
 

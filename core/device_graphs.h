@@ -1,4 +1,4 @@
-// What train.device_graphs asks of the other keys.
+// The requirements of train.device_graphs for the other keys.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace gantry {
 
-// Why a stage's work can't be recorded under this configuration, `where` being the key that stands in the way; absent
-// where it can, or is not to be.
+// The reason why stages cannot be captured with this configuration, with the conflicting key in `where`; absent if they
+// can, or if device_graphs is off.
 std::optional<ErrorText> fault_of_device_graphs(const Config& config);
 
 }  // namespace gantry

@@ -14,10 +14,10 @@
 namespace gantry {
 namespace {
 
-// So much is no difference of two sums.
+// Two sums of work that differ by no more than this are equal.
 constexpr double kSameWork = 1e-12;
 constexpr double kNoBound = std::numeric_limits<double>::infinity();
-// Of each of the two searches: a quarter of a second.
+// Step limit of each of the two searches, about a quarter of a second.
 constexpr std::int64_t kMostSteps = 5'000'000;
 
 void require_work(const LayerWork& work) {
@@ -27,7 +27,8 @@ void require_work(const LayerWork& work) {
                          "a number of at least 0", "see layer_work of the model's policy"});
   for (const auto& [stage, extra] : {std::pair("first", work.first), std::pair("last", work.last)})
     if (!std::isfinite(extra) || extra < 0)
-      throw ConfigError({"schedule.layers", fmt::format("the {} stage has {} of work beside its layers", stage, extra),
+      throw ConfigError({"schedule.layers",
+                         fmt::format("the {} stage has {} of work in addition to its layers", stage, extra),
                          "a number of at least 0", "see layer_work of the model's policy"});
 }
 
@@ -37,8 +38,8 @@ void require_layers(const StageWork& work) {
     throw ConfigError({"schedule.layers",
                        fmt::format("{} layers over {} stages leaves {} stages empty", work.layers(), work.stages(),
                                    needed - work.layers()),
-                       "at least one layer a stage",
-                       fmt::format("use at most {} stages, or state empty stages by a list", work.layers())});
+                       "at least one layer per stage",
+                       fmt::format("use at most {} stages, or a list with empty stages", work.layers())});
 }
 
 struct Heaviest {
@@ -58,8 +59,9 @@ Heaviest heaviest_of(const StageWork& work, const std::vector<int>& counts) {
   return heaviest;
 }
 
-// Of equal layers each goes to the rank with the least work, and there to the stage with the least, of those that the
-// bounds leave. Ties go to the later one, which holds fewer activations. Nothing where the bounds leave none.
+// Distributes equal layers. Each layer goes to the rank with the least work, and within the rank to the stage with the
+// least work, as far as the bounds allow. Ties go to the later stage, which holds fewer activations. Returns nothing if
+// the bounds allow no distribution.
 std::optional<std::vector<int>> place_equal(const StageWork& work, const Heaviest& bounds) {
   const int stages = work.stages();
   std::vector<int> counts;
@@ -86,7 +88,7 @@ std::optional<std::vector<int>> place_equal(const StageWork& work, const Heavies
   return counts;
 }
 
-// A layer may stand on any stage, so no way is better. The heaviest stage is made lighter as long as that works.
+// Fallback if a layer may be on any stage: moves layers away from the heaviest stage as long as that helps.
 std::vector<int> distribute_equal(const StageWork& work) {
   std::vector<int> counts = *place_equal(work, {kNoBound, kNoBound});
   for (;;) {
@@ -97,7 +99,8 @@ std::vector<int> distribute_equal(const StageWork& work) {
   }
 }
 
-// The way into contiguous stages whose heaviest is lightest: best[s][n] is that of the first n layers on s stages.
+// The partition into contiguous stages whose heaviest stage is lightest: best[s][n] is the result for the first n
+// layers on s stages.
 std::vector<int> distribute_stages(const StageWork& work) {
   const int layers = work.layers(), stages = work.stages();
   std::vector<std::vector<double>> best(stages + 1, std::vector<double>(layers + 1, kNoBound));
@@ -117,8 +120,8 @@ std::vector<int> distribute_stages(const StageWork& work) {
   return counts;
 }
 
-// Searches near the counts, farther away and everywhere, as long as there are steps; each way that is found bounds what
-// comes after.
+// Searches near the counts first, then farther away and everywhere, as long as steps are left. Each result is a bound
+// for the following searches.
 void improve(const StageWork& work, Lightest what, std::vector<int>& counts, std::int64_t steps) {
   for (const int reach : {1, 2, 4, work.layers()})
     for (;;) {

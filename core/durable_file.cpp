@@ -17,13 +17,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
-constexpr std::uint64_t kWriteBack = std::uint64_t{8} << 20;  // the disk begins with these while others are copied
+constexpr std::uint64_t kWriteBack = std::uint64_t{8} << 20;  // the disk starts to write these while others are copied
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
   const int error = errno;
   const bool full = error == ENOSPC || error == EDQUOT;
-  throw ResourceError({path, std::string(what) + ": " + std::strerror(error), "",
-                       full ? "free some space, or choose another folder" : "choose a folder that can be written"});
+  throw ResourceError(
+      {path, std::string(what) + ": " + std::strerror(error), "",
+       full ? "free some space, or choose another directory" : "choose a directory that can be written"});
 }
 
 std::string parent_of(const std::string& path) { return fs::path(path).parent_path().string(); }
@@ -32,7 +33,7 @@ std::string parent_of(const std::string& path) { return fs::path(path).parent_pa
 
 OutputFile::OutputFile(FileSystem& files, const std::string& path) : files_(files), path_(path) {
   file_ = files_.create(path_);
-  if (file_ < 0) fail(path_, "can't be written");
+  if (file_ < 0) fail(path_, "the file cannot be written");
 }
 
 OutputFile::~OutputFile() {
@@ -58,20 +59,20 @@ void OutputFile::write_all(const char* left, std::size_t bytes) {
     const ssize_t written = files_.write(file_, left, bytes);
     if (written < 0 && errno == EINTR) continue;
     if (written == 0) errno = ENOSPC;
-    if (written <= 0) fail(path_, "can't be written");
+    if (written <= 0) fail(path_, "the file cannot be written");
     left += written;
     bytes -= static_cast<std::size_t>(written);
   }
 }
 
 void OutputFile::finish(bool is_synced) {
-  // A sync that failed is not tried again: the kernel may have dropped the pages, and then the next one succeeds.
-  if (is_synced && files_.sync(file_) != 0) fail(path_, "can't be synced");
+  // A failed sync is not repeated: the kernel may have dropped the pages, so that the next sync succeeds wrongly.
+  if (is_synced && files_.sync(file_) != 0) fail(path_, "the file cannot be synced");
   if (files_.close(std::exchange(file_, -1)) != 0) {
     const int error = errno;
     files_.unlink(path_);
     errno = error;
-    fail(path_, "can't be closed");
+    fail(path_, "the file cannot be closed");
   }
 }
 
@@ -94,7 +95,7 @@ void DurableFile::finish() {
 
 void DurableFile::commit() {
   if (state_ == State::kOpen) finish();
-  if (files_.rename(partial_, path_) != 0) fail(path_, "can't be renamed into place");
+  if (files_.rename(partial_, path_) != 0) fail(path_, "the file cannot be renamed into place");
   state_ = State::kCommitted;
   if (syncs_folder_) sync_folder(parent_of(path_), files_);
 }
@@ -109,31 +110,32 @@ void make_folders(const std::string& path, FileSystem& files) {
   if (is_folder(path)) return;
   const std::string parent = parent_of(path);
   if (!parent.empty() && parent != path) make_folders(parent, files);
-  if (files.make_folder(path) != 0 && !(errno == EEXIST && is_folder(path))) fail(path, "can't be made");
+  if (files.make_folder(path) != 0 && !(errno == EEXIST && is_folder(path)))
+    fail(path, "the directory cannot be created");
   sync_folder(parent, files);
 }
 
 void sync_folder(const std::string& path, FileSystem& files) {
   const std::string folder = path.empty() ? "." : path;
-  if (files.sync_folder(folder) != 0) fail(folder, "can't be synced");
+  if (files.sync_folder(folder) != 0) fail(folder, "the file cannot be synced");
 }
 
 void rename_durably(const std::string& from, const std::string& to, FileSystem& files) {
-  if (files.rename(from, to) != 0) fail(to, "can't be renamed into place");
+  if (files.rename(from, to) != 0) fail(to, "the file cannot be renamed into place");
   sync_folder(parent_of(to), files);
 }
 
 void remove_tree(const std::string& path, FileSystem& files) {
   std::error_code failure;
   if (!fs::is_directory(fs::symlink_status(path, failure))) {
-    if (files.unlink(path) != 0 && errno != ENOENT) fail(path, "can't be removed");
+    if (files.unlink(path) != 0 && errno != ENOENT) fail(path, "the path cannot be removed");
     return;
   }
-  std::vector<std::string> entries;  // those that can't be listed make the folder one that can't be removed
+  std::vector<std::string> entries;  // a directory whose entries cannot be listed cannot be removed either
   for (fs::directory_iterator entry(path, failure), end; !failure && entry != end; entry.increment(failure))
     entries.push_back(entry->path());
   for (const auto& entry : entries) remove_tree(entry, files);
-  if (files.remove_folder(path) != 0 && errno != ENOENT) fail(path, "can't be removed");
+  if (files.remove_folder(path) != 0 && errno != ENOENT) fail(path, "the path cannot be removed");
 }
 
 }  // namespace gantry

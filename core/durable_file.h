@@ -1,5 +1,5 @@
-// Files that are whole or not there, whenever the program is killed or the disk fails: each is written beside its
-// place, synced, and renamed. ResourceError, here and below, with the path and the system's words.
+// Files that are either complete or absent, even if the program is killed or the disk fails. Each file is written next
+// to its destination, synced, and renamed. All functions throw ResourceError with the path and the system's message.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace gantry {
 
-// A file being written. Unless finished it is removed again.
+// A file being written. It is removed unless finish() is called.
 class OutputFile {
  public:
   OutputFile(FileSystem& files, const std::string& path);
@@ -28,17 +28,19 @@ class OutputFile {
   FileSystem& files_;
   std::string path_;
   int file_;
-  std::uint64_t size_ = 0, on_its_way_ = 0;  // bytes; of these the first, which the disk was asked to take
+  std::uint64_t size_ = 0,
+                on_its_way_ = 0;  // bytes written; and of these the first ones that the disk was asked to write
 };
 
 struct DurableWay {
-  std::string suffix = ".partial";  // of the name that is written to: one of its own where processes share a path
-  bool is_synced = true;            // false: whole for who reads it, and maybe lost if the host fails soon after
-  // False: somebody else syncs the folder, who may rename it as soon as the file is there.
+  std::string suffix =
+      ".partial";         // suffix of the temporary name; choose a unique one if several processes write the same path
+  bool is_synced = true;  // false: the file is complete for readers, but may be lost if the host fails soon afterwards
+  // False: the caller syncs the directory itself, and another process may rename it as soon as the file exists.
   bool syncs_folder = true;
 };
 
-// A file that takes its place by commit(). Without that it is removed again.
+// A file that is moved to its destination by commit(). Without commit() it is removed.
 class DurableFile {
  public:
   explicit DurableFile(const std::string& path, FileSystem& files = system_files(), const DurableWay& way = {});
@@ -47,8 +49,8 @@ class DurableFile {
   DurableFile& operator=(const DurableFile&) = delete;
 
   void write(const void* data, std::size_t bytes) { file_.write(data, bytes); }
-  void finish();  // nothing more is written: it is on the disk under the other name
-  void commit();  // finished, if it is not
+  void finish();  // nothing more is written; the file is on the disk under its temporary name
+  void commit();  // calls finish() if necessary
 
  private:
   enum class State { kOpen, kFinished, kCommitted };
@@ -63,11 +65,11 @@ class DurableFile {
 void write_text_durably(const std::string& path, const std::string& text, FileSystem& files = system_files(),
                         const DurableWay& way = {});
 
-// The folder and those above it that are missing, each synced into its parent.
+// Creates the directory and its missing parents, each synced into its parent.
 void make_folders(const std::string& path, FileSystem& files = system_files());
 void sync_folder(const std::string& path, FileSystem& files);                            // "" is the working directory
-void rename_durably(const std::string& from, const std::string& to, FileSystem& files);  // the folder of `to` is synced
-// A file, or a folder with all in it; what is not there is no error.
+void rename_durably(const std::string& from, const std::string& to, FileSystem& files);  // syncs the directory of `to`
+// Removes a file, or a directory with its contents. It is not an error if the path does not exist.
 void remove_tree(const std::string& path, FileSystem& files);
 
 }  // namespace gantry

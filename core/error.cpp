@@ -11,7 +11,7 @@ std::string format_error(const ErrorText& text) {
   if (!text.what.empty()) line += (line.empty() ? "" : ": ") + text.what;
   if (!text.expected.empty()) line += "; expected " + text.expected;
   if (!text.remedy.empty()) line += "; " + text.remedy;
-  // One line, and nothing that a terminal would obey.
+  // One line without control characters, which a terminal would interpret.
   std::replace_if(
       line.begin(), line.end(), [](unsigned char c) { return c < 32 || c == 127; }, ' ');
   return line;

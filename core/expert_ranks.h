@@ -1,4 +1,4 @@
-// What parallel.expert above 1 asks of the other keys of a layout.
+// The requirements of parallel.expert above 1 for the other keys of a layout.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace gantry {
 
-// The first key that does not fit; absent where all do.
+// The first key that does not fit; absent if all keys fit.
 std::optional<ErrorText> fault_of_experts(const ParallelConfig& parallel);
 
 }  // namespace gantry

@@ -14,12 +14,12 @@ void require_enough_layers(int layers, int stages) {
   if (stages > layers) {
     throw ConfigError({"schedule.layers",
                        fmt::format("{} layers over {} stages leaves {} stages empty", layers, stages, stages - layers),
-                       "at least one layer a stage",
-                       fmt::format("use at most {} stages, or state empty stages by a list", layers)});
+                       "at least one layer per stage",
+                       fmt::format("use at most {} stages, or a list with empty stages", layers)});
   }
 }
 
-// Reads Megatron's layout string part by part. A fault names the character of the text that it comes from.
+// Parses Megatron's layout string. A fault names the character that causes it.
 class LayoutParser {
  public:
   LayoutParser(const std::string& text, const std::string& where) : text_(text), where_(where) {}
@@ -30,18 +30,18 @@ class LayoutParser {
     std::vector<int> layers{0};
     bool embedding = false, loss = false;
     for (const auto& [kind, position] : parts) {
-      if (loss) fail(position, "something follows the loss 'L'");
+      if (loss) fail(position, "a part follows the loss 'L'");
       if (kind == '|') layers.push_back(0);
       if (kind == 't') ++layers.back();
       if (kind == 'E') {
         if (embedding || layers.size() > 1 || layers.back() > 0)
-          fail(position, "the embedding 'E' is not at the start, or there twice");
+          fail(position, "the embedding 'E' is not at the start, or appears twice");
         embedding = true;
       }
       if (kind == 'L') loss = true;
     }
-    if (!embedding) fail(0, "there is no embedding 'E' at the start");
-    if (!loss) fail(text_.size(), "there is no loss 'L' at the end");
+    if (!embedding) fail(0, "the embedding 'E' is missing at the start");
+    if (!loss) fail(text_.size(), "the loss 'L' is missing at the end");
     return layers;
   }
 
@@ -50,7 +50,7 @@ class LayoutParser {
 
   struct Part {
     char kind;             // E t L |
-    std::size_t position;  // in the text
+    std::size_t position;  // position in the text
   };
 
   std::vector<Part> expand(int depth) {
@@ -59,21 +59,21 @@ class LayoutParser {
       const std::size_t begin = position_;
       const std::vector<Part> once = next(depth);
       const std::size_t times = repeat_count();
-      if (once.size() * times + out.size() > kMaxParts) fail(begin, "too many parts");
+      if (once.size() * times + out.size() > kMaxParts) fail(begin, "the layout has too many parts");
       for (std::size_t i = 0; i < times; ++i) out.insert(out.end(), once.begin(), once.end());
     }
     return out;
   }
 
-  // One character's part or what is in parentheses; nothing for a comma or a blank.
+  // Parses one character or an expression in parentheses; returns nothing for a comma or a blank.
   std::vector<Part> next(int depth) {
     const std::size_t begin = position_++;
     const char c = text_[begin];
     if (c == ',' || c == ' ') return {};
     if (c == 'E' || c == 't' || c == 'L' || c == '|') return {{c, begin}};
     if (c == 'm') fail(begin, "multi-token prediction layers 'm' are not supported");
-    if (c != '(') fail(begin, fmt::format("'{}' is none of E t L | ( ) * ,", character_at(begin)));
-    if (depth > 8) fail(begin, "too deep");
+    if (c != '(') fail(begin, fmt::format("'{}' is not one of E t L | ( ) * ,", character_at(begin)));
+    if (depth > 8) fail(begin, "the parentheses are nested too deep");
     std::vector<Part> inner = expand(depth + 1);
     if (position_ == text_.size()) fail(begin, "'(' without ')'");
     ++position_;
@@ -91,7 +91,7 @@ class LayoutParser {
     return count;
   }
 
-  // The whole character, where it has several bytes.
+  // The full character, which may have several bytes.
   std::string character_at(std::size_t begin) const {
     return text_.substr(begin, first_utf8(std::string_view(text_).substr(begin)).length);
   }

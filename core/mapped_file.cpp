@@ -20,18 +20,18 @@ namespace {
 std::span<const std::byte> map(const std::filesystem::path& path, int file) {
   struct stat status {};
   if (::fstat(file, &status) != 0) refuse(path, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) refuse(path, "is no regular file");
+  if (!S_ISREG(status.st_mode)) refuse(path, "the path is not a regular file");
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) return {};
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
-  if (memory == MAP_FAILED) refuse(path, std::string("can't be mapped: ") + std::strerror(errno));
+  if (memory == MAP_FAILED) refuse(path, std::string("the file cannot be mapped: ") + std::strerror(errno));
   return {static_cast<const std::byte*>(memory), size};
 }
 
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a pipe must not block
   if (file < 0) refuse(path, std::strerror(errno));
   try {
     bytes_ = map(path, file);

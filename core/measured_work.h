@@ -1,5 +1,5 @@
-// The work of layers as a run has measured it: an entry of its report.json, which the next run's `schedule.layers:
-// {balanced: FOLDER}` weighs by.
+// The measured work of each layer, from the report.json of an earlier run. `schedule.layers: {balanced: DIRECTORY}`
+// uses it as weights.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,11 +9,11 @@
 
 namespace gantry {
 
-// {"layers": [...], "first": ..., "last": ...}, in milliseconds of a microbatch's forward and backward.
+// {"layers": [...], "first": ..., "last": ...}: milliseconds for the forward and backward pass of one microbatch.
 nlohmann::ordered_json to_json(const LayerWork& measured);
 
-// Of FOLDER/report.json, its entry "layer_times". ConfigError where there is no such file or entry, or numbers that no
-// time can be.
+// Reads the entry "layer_times" of FOLDER/report.json. Throws ConfigError if the file or the entry does not exist, or
+// if it has values that are not times.
 LayerWork read_measured_work(const std::string& folder);
 
 }  // namespace gantry

@@ -16,7 +16,7 @@ Mesh::Mesh(std::vector<Axis> axes, int expert) : axes_(std::move(axes)), size_(1
   for (const auto& [name, size] : axes_) {
     if (size < 1) throw ConfigError({"mesh", fmt::format("axis {} has size {}", name, size), "at least 1", ""});
     if (!names.insert(name).second)
-      throw ConfigError({"mesh", "axis " + name + " is there twice", "distinct names", ""});
+      throw ConfigError({"mesh", "axis " + name + " appears twice", "distinct names", ""});
     if (size > std::numeric_limits<int>::max() / size_)
       throw ConfigError({"mesh", fmt::format("axis {} of size {} on {} ranks", name, size, size_),
                          fmt::format("at most {} ranks in all", std::numeric_limits<int>::max()), ""});
@@ -35,9 +35,9 @@ Mesh::Mesh(std::vector<Axis> axes, int expert) : axes_(std::move(axes)), size_(1
 
 namespace {
 
-// Outermost first. An axis that the order does not name stands just outside tp, where it has a size at all.
+// Outermost axis first. An axis that is not in `order` is placed just outside tp if its size is above 1.
 std::vector<Axis> in_order(const std::vector<std::string>& order, const std::map<std::string, int>& sizes) {
-  const std::string expected = "a permutation of pp, dp, tp, with cp where its place matters";
+  const std::string expected = "a permutation of pp, dp, tp, optionally with cp";
   std::vector<Axis> axes;
   for (const auto& name : order) {
     const auto found = sizes.find(name);
@@ -67,7 +67,7 @@ Mesh Mesh::hybrid(int ranks, int pipeline, int data, int tensor, const std::vect
   const std::string context_text = context > 1 ? fmt::format("context {} * ", context) : "";
   const long long inner = static_cast<long long>(tensor) * context, model = pipeline * inner;
   if (ranks % model != 0) {
-    std::string remedy = "start a multiple of that many ranks";
+    std::string remedy = "start a multiple of that number of ranks";
     if (ranks % inner == 0) {
       const int outer = static_cast<int>(ranks / inner);
       int fitting = std::min(pipeline, outer);
@@ -166,7 +166,7 @@ int Mesh::rank_at(const std::vector<int>& coordinates) const {
   if (coordinates.size() != axes_.size())
     throw ConfigError(
         {"mesh", fmt::format("{} coordinates for the {} axes of {}", coordinates.size(), axes_.size(), describe()),
-         "one for each axis", ""});
+         "one coordinate per axis", ""});
   int rank = 0;
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     const auto& [name, size] = axes_[i];
@@ -235,7 +235,7 @@ std::vector<std::vector<int>> Mesh::groups(const std::vector<std::string>& axes)
 
 std::vector<std::vector<std::string>> Mesh::group_sets() const {
   const auto batch = batch_axes();
-  std::vector<std::vector<std::string>> units;  // outermost first; the batch axes stand where the first of them does
+  std::vector<std::vector<std::string>> units;  // outermost first; the batch axes replace the first of them
   bool has_batch = false;
   for (const auto& [name, size] : axes_) {
     const bool is_batch = axis::is_batch(name, axis::View::kDense);

@@ -1,11 +1,11 @@
-// What a command prints, all at once and checked: a full disk is an error, a reader that has left is none.
+// Writes the complete output of a command and checks for errors: a full disk is an error, a closed pipe is not.
 #pragma once
 
 #include <string>
 
 namespace gantry {
 
-// Writes to stdout. ResourceError where it can't; quiet where the reader has closed its end of the pipe.
+// Writes to stdout. Throws ResourceError if that fails. Does nothing if the reader has closed its end of the pipe.
 void print_output(const std::string& text);
 
 }  // namespace gantry

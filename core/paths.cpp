@@ -11,7 +11,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void refuse_path(const fs::path& path, const std::error_code& failure) {
-  throw InputError({path.string(), "can't be read: " + failure.message(), "a path that this user may read",
+  throw InputError({path.string(), "the path cannot be read: " + failure.message(), "a path that this user can read",
                     "check the path and its permissions"});
 }
 

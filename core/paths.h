@@ -1,5 +1,5 @@
-// What lies at a path. A path that the system can't tell anything of (a folder that may not be read, a name that is too
-// long, a loop of links) is an InputError that names it; std::filesystem's own functions throw what nobody expects.
+// Queries about paths. They throw an InputError that names the path if the system cannot answer: a directory without
+// permission, a name that is too long, a loop of links. Callers do not expect the exceptions of std::filesystem.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace gantry {
 
-// False only where nothing is there.
+// Returns false only if the path does not exist.
 bool path_exists(const std::filesystem::path& path);
-bool is_folder(const std::filesystem::path& path);  // links are followed
-bool is_file(const std::filesystem::path& path);    // a regular one, likewise
-// What lies in a folder, sorted, as FOLDER/NAME. A folder that is not there is an error too.
+bool is_folder(const std::filesystem::path& path);  // follows links
+bool is_file(const std::filesystem::path& path);    // a regular file; follows links
+// The entries of a directory, sorted, as FOLDER/NAME. A directory that does not exist is an error.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
-// The regular files in it and in the folders below it, sorted.
+// The regular files in the directory and its subdirectories, sorted.
 std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
 
 }  // namespace gantry

@@ -14,7 +14,7 @@ bool is_over(const ShardSpec& cut, const std::string& name) {
 
 AppliedShard applied(const ShardSpec& cut, std::vector<Range> ranges) { return {cut.dim, cut.row, std::move(ranges)}; }
 
-// What is left along the cut's dim, or its rows.
+// The extent of the dim of the shard in the local tensor, or its number of rows.
 std::int64_t extent_of(const ShardSpec& cut, const Slice& left) {
   return cut.row > 0 ? left.elements() / cut.row : left.shape.at(cut.dim);
 }
@@ -39,14 +39,14 @@ Slice intersection(const Slice& first, const Slice& second) {
   return common;
 }
 
-// What of these held ranges no lower rank of the cut has.
+// The part of the held ranges that is not on a lower rank of the axis.
 std::vector<Range> owned_of(const ShardSpec& cut, const std::vector<Range>& held, const Coordinates& coordinates) {
   const int rank = cut.rank_of(coordinates);
   if (!cut.segments.empty()) return cut.owned(rank);
   return rank < cut.parts() ? held : std::vector<Range>();
 }
 
-// The elements of what is held that no lower rank of an overlapping cut has, as single runs.
+// The elements of the local tensor that are not on a lower rank of an overlapping shard, as single runs.
 std::vector<AppliedShard> owned_elements(const Placement& placement, const Coordinates& coordinates) {
   const auto held = held_shards(placement, coordinates);
   Slice owned = apply_cuts(placement.global_shape, held);
@@ -100,7 +100,7 @@ std::vector<std::string> Placement::gradient_axes(const std::vector<std::string>
 }
 
 bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int>& held_stages) const {
-  const auto axes = cut_axes();  // what ranks of a pipeline share is counted part by part
+  const auto axes = cut_axes();  // parameters shared by ranks of a pipeline are counted part by part
   const bool is_cut_over_stages = std::any_of(axes.begin(), axes.end(), axis::is_pipeline);
   if (!planted("norm-counts-ties-twice") && !stages.empty() && !is_cut_over_stages &&
       std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end())
@@ -129,7 +129,7 @@ std::vector<AppliedShard> owned_shards(const Placement& placement, const Coordin
   for (std::size_t i = 0; i < cuts.size(); ++i) {
     const ShardSpec& cut = placement.cuts[i];
     if (!cut.overlaps()) continue;
-    // Cuts after it would count the owned ranges otherwise than the held ones.
+    // Shards after this one would count the owned ranges differently from the held ones.
     if (placement.is_cut_again(i)) return owned_elements(placement, coordinates);
     if (!planted("owners-share-elements")) cuts[i].ranges = owned_of(cut, cuts[i].ranges, coordinates);
   }

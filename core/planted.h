@@ -1,5 +1,6 @@
-// Faults that the tests plant, to see that they are caught: where one can be planted, the code asks for it by name. In
-// the library that users link there are none, and every question is a constant. tests/planted/faults.tsv lists them.
+// Injected faults, with which the tests check that faults are detected. The code asks for a fault by name at the place
+// where it can be injected. The library for users contains none, and every query is a constant.
+// tests/planted/faults.tsv lists them.
 #pragma once
 
 #include <string_view>
@@ -7,7 +8,7 @@
 namespace gantry {
 
 #ifdef GANTRY_PLANTED
-// Whether the environment's GANTRY_FAULT names it.
+// Whether the environment variable GANTRY_FAULT names this fault.
 bool planted(std::string_view fault);
 #else
 constexpr bool planted(std::string_view /*fault*/) { return false; }

@@ -8,12 +8,13 @@
 namespace gantry {
 namespace {
 
-// Of a rank among those that rows are cut over.
+// The index of a rank among the ranks over which rows are sharded.
 int place_of(const ViewShards& shards, const Coordinates& coordinates) {
   return ShardSpec{.axes = shards.axes}.rank_of(coordinates);
 }
 
-// Those that hold as many rows of experts as of all else: shard of tp ranks with a layer each, over ep.
+// The ranks for expert weights. They hold the same number of rows for experts and for other parameters: `shard` ranks
+// of the batch axes with all their tp ranks, divided over ep.
 ViewShards shards_of_experts(const Mesh& mesh, const ViewShards& dense) {
   ViewShards experts;
   for (const Axis& axis : mesh.axes(axis::View::kExpert))
@@ -23,8 +24,8 @@ ViewShards shards_of_experts(const Mesh& mesh, const ViewShards& dense) {
   if (sharing > expert && sharing % expert != 0)
     throw ConfigError(
         {"parallel.shard",
-         fmt::format("{} * tensor {} = {} is no multiple of expert {}", dense.parts, tensor, sharing, expert),
-         "a multiple, or no more than that", "use auto for all of data * context"});
+         fmt::format("{} * tensor {} = {} is not a multiple of expert {}", dense.parts, tensor, sharing, expert),
+         "a multiple of expert, or at most expert", "use auto for all of data * context"});
   experts.parts = std::max(1, sharing / expert);
   return experts;
 }
@@ -39,7 +40,7 @@ int ViewShards::replica_of(const Coordinates& coordinates) const { return place_
 
 RowShards row_shards(const Mesh& mesh, int shard) {
   ViewShards shards;
-  // Whatever the order of the mesh is, neighbours along cp hold other parts of one shard.
+  // Neighbours along cp hold different parts of one shard, in every order of the mesh.
   for (const char* name : {axis::kData, axis::kContext})
     for (const Axis& axis : mesh.axes())
       if (axis.name == name) shards.axes.push_back(axis);
@@ -47,7 +48,7 @@ RowShards row_shards(const Mesh& mesh, int shard) {
   shards.parts = shard == 0 ? ranks : shard;
   if (shards.parts < 1 || ranks % shards.parts != 0)
     throw ConfigError({"parallel.shard", fmt::format("{} does not divide the {} ranks of data * context", shard, ranks),
-                       "a divisor of them", "use auto for all of them"});
+                       "a divisor of that number", "use auto for all of them"});
   if (!mesh.has_expert_view()) return {.dense = shards};
   return {.dense = shards, .experts = shards_of_experts(mesh, shards)};
 }

@@ -21,7 +21,7 @@ int microbatch_count(const ScheduleConfig& schedule, int stages, std::int64_t re
 
 namespace {
 
-// 0 where the key states no number of layers.
+// Returns 0 if the key does not have a number of layers.
 int count_in(const nlohmann::json& model_keys, const char* name) {
   const auto found = model_keys.find(name);
   if (found == model_keys.end() || !found->is_number_integer()) return 0;
@@ -33,7 +33,7 @@ int count_in(const nlohmann::json& model_keys, const char* name) {
 
 int layers_in(const nlohmann::json& model_keys) {
   if (!model_keys.is_object()) return 0;
-  // An encoder's and a decoder's; Whisper's num_hidden_layers are the encoder's alone.
+  // Layers of encoder and decoder. In Whisper, num_hidden_layers are those of the encoder only.
   for (const auto& [encoder, decoder] :
        {std::pair("num_layers", "num_decoder_layers"), std::pair("encoder_layers", "decoder_layers")})
     if (const int first = count_in(model_keys, encoder), second = count_in(model_keys, decoder);
@@ -67,9 +67,9 @@ LayerWork weighed_work(const ScheduleConfig& schedule, const LayerWork& work) {
   LayerWork measured = read_measured_work(*run);
   if (measured.layers.size() != work.layers.size())
     throw ConfigError({"schedule.layers",
-                       fmt::format("{} has measured {} layers, and the model has {}", *run, measured.layers.size(),
-                                   work.layers.size()),
-                       "a run of a model with as many layers", "name another run, or take `balanced` alone"});
+                       fmt::format("the run in {} has measured {} layers, but the model has {}", *run,
+                                   measured.layers.size(), work.layers.size()),
+                       "a run of a model with the same number of layers", "use another run, or `balanced` alone"});
   return measured;
 }
 

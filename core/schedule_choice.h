@@ -1,4 +1,4 @@
-// What a schedule section leaves open, decided in one place: `gantry config` shows what the plugin will do.
+// Resolves the defaults of the schedule section in one place, so that `gantry config` prints what the plugin will use.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace gantry {
 
-// The microbatches of one replica's samples, each at least one sample: as stated, else twice as many as stages, and 1
-// without a pipeline. 0 only where there are no samples.
+// The number of microbatches for the samples of one replica; each has at least one sample. The configured number, by
+// default twice the number of stages, or 1 without a pipeline. 0 only if there are no samples.
 int microbatch_count(const ScheduleConfig& schedule, int stages, std::int64_t replica_samples);
 
-// The layers that a model's own keys (Hugging Face's) state; 0 if they state none.
+// The number of layers in the model's own (Hugging Face) keys; 0 if they have none.
 int layers_in(const nlohmann::json& model_keys);
 
-// True for `balanced`, by whatever it weighs.
+// True for `balanced`, with computed or measured work.
 bool is_balanced(const ScheduleConfig& schedule);
-// The run's folder of `balanced: runs/x`; absent where nothing was measured.
+// The directory in `balanced: runs/x`; absent without measured work.
 std::optional<std::string> measured_run(const ScheduleConfig& schedule);
 
-// What `balanced` weighs: `work`, or in its place the times that the named run has measured (core/measured_work.h), of
-// as many layers.
+// The work that `balanced` uses: `work`, or the times that the named run measured (core/measured_work.h) for the same
+// number of layers.
 LayerWork weighed_work(const ScheduleConfig& schedule, const LayerWork& work);
 
-// Layers per stage as `schedule.layers` says; only `balanced` looks at more than the number of layers. ConfigError
-// where they can't be distributed, as of distribute_layers, distribute_by_work and weighed_work.
+// Layers per stage for `schedule.layers`; only `balanced` uses more than the number of layers. Throws ConfigError if
+// they cannot be distributed; see distribute_layers, distribute_by_work and weighed_work.
 std::vector<int> layers_per_stage(const ScheduleConfig& schedule, const LayerWork& work,
                                   const std::vector<int>& rank_of_stage);
 

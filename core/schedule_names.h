@@ -1,5 +1,5 @@
-// The names of the schedules that a configuration may ask for, so that a wrong one is found with its place in the file.
-// schedule/generators makes them.
+// The names of the schedules, with which the configuration reader finds a wrong name and its position in the file. The
+// schedules are in schedule/generators.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ struct ScheduleName {
 
 const std::vector<ScheduleName>& schedule_names();
 
-// Chunks per rank where the configuration does not say: two for schedules that go forth and back, else one.
+// Default number of chunks per rank: two for schedules that pass through the ranks in both directions, else one.
 int default_chunks(const std::string& schedule);
 
-// True for a schedule that is read from a file, which says its own chunks.
+// True for a schedule that is read from a file, which defines its own chunks.
 bool is_schedule_file(const std::string& name);
 
-// The chunks that are asked for, at least the schedule's own number.
+// The configured number of chunks, at least the schedule's default.
 int chunks_of(const ScheduleConfig& schedule);
 
 }  // namespace gantry

@@ -16,22 +16,24 @@ namespace gantry {
 namespace {
 
 [[noreturn]] void refuse(const std::string& folder, std::int64_t bytes, int error) {
-  throw ResourceError({folder, "has no file of " + std::to_string(bytes) + " bytes: " + std::strerror(error),
-                       "a folder on a disk with room for what waits there",
-                       "set TMPDIR to one, or train.offload to none"});
+  throw ResourceError({folder,
+                       "the directory has no space for a temporary file of " + std::to_string(bytes) +
+                           " bytes: " + std::strerror(error),
+                       "a directory on a disk with enough space for offloaded data",
+                       "set TMPDIR to such a directory, or train.offload to none"});
 }
 
 }  // namespace
 
 ScratchFile::ScratchFile(std::int64_t bytes) {
-  std::error_code none;  // then TMPDIR is no folder, and no file is made in it
+  std::error_code none;  // TMPDIR is not a directory, so the file cannot be created
   std::string folder = std::filesystem::temp_directory_path(none).string();
   if (const char* named = std::getenv("TMPDIR"); folder.empty() && named) folder = named;
   std::string name = folder + "/gantry_offload_XXXXXX";
   const int file = ::mkostemp(name.data(), O_CLOEXEC);
   if (file < 0) refuse(folder, bytes, errno);
   ::unlink(name.c_str());
-  // Room is taken now: a full disk would end the process where a page is written.
+  // The space is allocated now, because a full disk would kill the process when it writes to a page.
   int error = ::posix_fallocate(file, 0, bytes);
   void* memory = MAP_FAILED;
   if (error == 0) {

@@ -1,4 +1,4 @@
-// Memory that a file on disk stands behind, so that the kernel can take its pages for other uses.
+// Memory that is backed by a file, so that the kernel can reuse its pages.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,17 @@
 
 namespace gantry {
 
-// A file without a name in the folder for temporary files (TMPDIR, else /tmp), which goes with its owner.
+// An unnamed file in the directory for temporary files (TMPDIR, else /tmp). It is deleted with its owner.
 class ScratchFile {
  public:
-  // ResourceError where the folder has no room for it.
+  // Throws ResourceError if the directory has not enough space.
   explicit ScratchFile(std::int64_t bytes);
   ~ScratchFile();
   ScratchFile(const ScratchFile&) = delete;
   ScratchFile& operator=(const ScratchFile&) = delete;
 
   std::span<std::byte> bytes() const { return bytes_; }
-  // This process no longer holds the pages; they are read again when they are touched.
+  // Releases the pages of this process; they are read again on the next access.
   void let_go() const;
 
  private:

@@ -79,10 +79,10 @@ namespace {
 
 using Kind = AttentionTile::Kind;
 
-// More runs than these are one tile with a mask: products of many small parts take longer than one large one.
+// With more runs than this, one tile with a mask is faster than multiplications of many small parts.
 constexpr std::size_t kMostRuns = 4;
 
-// What queries of a run see of the keys of another.
+// Which keys of one run are visible to the queries of another run.
 bool sees_any(const Range& queries, const Range& keys, bool causal, std::int64_t window) {
   if (causal && keys.begin >= queries.end) return false;
   return window == 0 || keys.end > queries.begin - window + 1;
@@ -94,7 +94,7 @@ Kind kind_of(const Range& queries, const Range& keys, bool causal, std::int64_t 
   return reaches_all && queries == keys ? Kind::kCausal : Kind::kMasked;
 }
 
-// Runs as they lie one after the other on a rank.
+// The runs in the order in which they are stored on a rank.
 std::vector<Range> held(const std::vector<Range>& runs) {
   std::vector<Range> held;
   for (const Range& run : runs) {
@@ -104,7 +104,7 @@ std::vector<Range> held(const std::vector<Range>& runs) {
   return held;
 }
 
-// A tile that is seen whole and continues the last one along the queries, or along the keys, is one with it.
+// A fully visible tile that continues the last one along the queries or along the keys is merged with it.
 void add(std::vector<AttentionTile>& tiles, const AttentionTile& tile) {
   if (!tiles.empty() && tile.kind == Kind::kFull && tiles.back().kind == Kind::kFull) {
     AttentionTile& last = tiles.back();

@@ -9,8 +9,7 @@
 namespace gantry {
 namespace {
 
-// `range` without the elements of any range before `rank`; ranges are partitioned in order, so what is left is
-// contiguous.
+// `range` without the elements of the ranges of lower ranks. Ranges are in order, so the result is contiguous.
 Range without_lower(const Segment& segment, int rank) {
   Range range = segment.range_of_rank[rank];
   for (int lower = 0; lower < rank; ++lower) {
@@ -58,7 +57,8 @@ int ShardSpec::rank_of(const Coordinates& coordinates) const {
   int rank = 0;
   for (const auto& [name, size] : axes) {
     const auto found = coordinates.find(name);
-    if (found == coordinates.end()) throw InternalError({"a cut over " + name, "has no coordinate there", "", ""});
+    if (found == coordinates.end())
+      throw InternalError({"a shard over " + name, "the rank has no coordinate on this axis", "", ""});
     rank = planted("cut-counts-inner-axes-first") ? found->second * size + rank : rank * size + found->second;
   }
   return rank;
@@ -98,13 +98,14 @@ std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bo
 
 namespace {
 
-// The units that each rank's share of the users needs.
+// The units that the users of each rank need.
 std::vector<Range> partition_used_units(const Part& part, int ranks) {
   const std::int64_t units = part.unit > 0 && part.size % part.unit == 0 ? part.size / part.unit : 0;
   if (units < 1 || part.users % units != 0)
     throw ConfigError(
         {"", fmt::format("{} elements in units of {}, which {} users share", part.size, part.unit, part.users),
-         "units that divide their users equally", "choose as many key heads as divide the query heads"});
+         "units that divide their users equally",
+         "choose a number of KV heads that divides the number of query heads"});
   const std::int64_t group = part.users / units;
   std::vector<Range> ranges;
   for (const Range& users : partition(part.users, 1, ranks))
@@ -130,7 +131,7 @@ ShardSpec shard_parts(int dim, const std::vector<Part>& parts, int ranks) {
 ShardSpec shard(int dim, std::int64_t size, int ranks, int segments, std::int64_t unit) {
   if (segments < 1 || size % segments != 0)
     throw ConfigError({"", fmt::format("{} elements are not {} equal segments", size, segments), "",
-                       "state the segments that the projection has"});
+                       "set the segments of the projection"});
   return shard_parts(dim, std::vector<Part>(segments, Part{.size = size / segments, .unit = unit}), ranks);
 }
 
@@ -139,8 +140,8 @@ ShardSpec shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int
     throw ConfigError({"",
                        fmt::format("{} elements are not {} groups of query heads, a key head and a value head of {}",
                                    size, groups, unit),
-                       "", "state the groups that the projection has"});
-  const std::int64_t queries = size / (groups * unit) - 2;  // of a group
+                       "", "set the groups of the projection"});
+  const std::int64_t queries = size / (groups * unit) - 2;  // number of query heads in a group
   const auto heads_of_rank = partition(queries * groups, 1, ranks);
   ShardSpec cut{.axes = {}, .dim = dim, .segments = {}};
   for (std::int64_t group = 0; group < groups; ++group) {

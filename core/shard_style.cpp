@@ -7,7 +7,7 @@
 namespace gantry {
 namespace {
 
-// The parts that a column-split projection is partitioned by.
+// The parts by which a column-parallel projection is partitioned.
 std::vector<Part> parts_of(const Column& column, std::int64_t out_features) {
   if (column.parts.empty()) {
     if (column.users > 0) return {{.size = out_features, .unit = column.unit, .users = column.users}};
@@ -17,7 +17,7 @@ std::vector<Part> parts_of(const Column& column, std::int64_t out_features) {
   for (const Part& part : column.parts) total += part.size;
   if (total != out_features)
     throw ConfigError({"", fmt::format("the parts sum to {} of {} output features", total, out_features),
-                       "parts that make up the whole", ""});
+                       "parts that sum to all output features", ""});
   return column.parts;
 }
 
@@ -28,7 +28,7 @@ ParameterSplit over(ShardSpec cut, const std::vector<Axis>& axes) {
   return cut;
 }
 
-// Whole on every rank; of activations that are parts of the sequence its gradient is a part too.
+// Replicated. With activations that are sharded along the sequence, its gradient is a partial sum.
 ParameterSplit whole(bool sees_parts, GradientSum sum, const std::vector<Axis>& axes) {
   ParameterSplit split;
   if (sees_parts && sum == GradientSum::kAtSync) split.partial_axes = names_of(axes);
@@ -77,7 +77,7 @@ std::map<std::string, Shape> expert_parameters(const ExpertShape& shape) {
 
 namespace {
 
-// Whole experts, as evenly as possible.
+// Each rank has full experts, as evenly as possible.
 Placements partition_experts(const ExpertShape& shape, const std::vector<Axis>& axes) {
   Placements placements;
   for (const auto& [name, whole] : expert_parameters(shape)) {
@@ -93,7 +93,7 @@ Placements partition_experts(const ExpertShape& shape, const std::vector<Axis>& 
 Placements split_of(const Expert& style, const ExpertShape& shape, const std::vector<Axis>& axes) {
   if (style.partitioned) return partition_experts(shape, axes);
   const int ranks = ranks_over(axes);
-  const auto columns = [&](int dim) {  // a gate's and its up's together
+  const auto columns = [&](int dim) {  // gate and up together
     return over(shape.interleaved ? shard(dim, 2 * shape.width, ranks, 1, 2) : shard(dim, 2 * shape.width, ranks, 2),
                 axes);
   };
@@ -101,22 +101,22 @@ Placements split_of(const Expert& style, const ExpertShape& shape, const std::ve
                            {"down_proj", over(shard(shape.interleaved ? 1 : 2, shape.width, ranks), axes)}};
   if (!shape.bias) return placements;
   placements["gate_up_proj_bias"] = columns(1);
-  placements["down_proj_bias"] = whole(true, style.gradient_sum, axes);  // added by one rank
+  placements["down_proj_bias"] = whole(true, style.gradient_sum, axes);  // added by one rank only
   return placements;
 }
 
 ParameterSplit split_of(const ShardStyle& style, const Shape& shape, const std::vector<Axis>& axes) {
   if (const auto* column = std::get_if<Column>(&style)) return split_columns(*column, shape, axes);
   if (const auto* row = std::get_if<Row>(&style)) {
-    const bool is_bias = shape.size() == 1;  // added once, after the sum
+    const bool is_bias = shape.size() == 1;  // added once, after the reduction
     if (is_bias) return whole(row->output && std::holds_alternative<Shard>(*row->output), row->gradient_sum, axes);
     return over(shard(1, shape.at(1), ranks_over(axes), 1, row->unit), axes);
   }
   if (std::holds_alternative<Vocab>(style)) return over(shard(0, shape.front(), ranks_over(axes)), axes);
   if (const auto* heads = std::get_if<OnHeads>(&style)) return whole(true, heads->gradient_sum, axes);
   if (std::holds_alternative<Expert>(style))
-    throw ConfigError({"", fmt::format("a parameter of {} dims can't be split as Expert{{}}", shape.size()),
-                       "Expert{} for nn::Experts", ""});
+    throw ConfigError({"", fmt::format("a parameter of {} dims cannot be sharded with Expert{{}}", shape.size()),
+                       "use Expert{} for nn::Experts", ""});
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   return whole(sequence != nullptr, sequence ? sequence->gradient_sum : GradientSum::kInBackward, axes);
 }

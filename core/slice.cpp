@@ -15,7 +15,7 @@ std::int64_t size_of(const std::vector<Range>& ranges) {
   return size;
 }
 
-// The part `wanted` of the ranges, laid one after the other, as ranges of the dim.
+// The part `wanted` of the concatenated ranges, as ranges of the dim.
 std::vector<Range> part_of(const std::vector<Range>& ranges, const Range& wanted) {
   std::vector<Range> part;
   std::int64_t offset = 0;
@@ -32,8 +32,8 @@ Box with_dim(Box box, std::size_t dim, const Range& wanted) {
   return box;
 }
 
-// The elements `wanted` of the box's memory, from `dim` on, as boxes: the first rows' rest, whole rows, the last rows'
-// beginning, and so for each dim.
+// The elements `wanted` of the box's memory, from `dim` on, as boxes: the rest of the first row, full rows, and the
+// beginning of the last row, recursively for each dim.
 void add_elements(const Box& box, std::size_t dim, const Range& wanted, std::vector<Box>& boxes) {
   if (wanted.size() <= 0) return;
   if (dim == box.dims.size()) return boxes.push_back(box);
@@ -54,7 +54,7 @@ void add_elements(const Box& box, std::size_t dim, const Range& wanted, std::vec
 }
 
 [[noreturn]] void refuse_range(const Range& range, std::int64_t extent) {
-  throw ConfigError({"", fmt::format("has the range {} to {}", range.begin, range.end),
+  throw ConfigError({"", fmt::format("the slice has the range {} to {}", range.begin, range.end),
                      fmt::format("two counts within 0 to {}", extent), ""});
 }
 
@@ -64,14 +64,15 @@ void check_ranges(const std::vector<Range>& ranges, std::int64_t extent) {
     if (range.begin < 0 || range.begin > range.end || range.end > extent) refuse_range(range, extent);
     size += range.size();
     if (size > extent)
-      throw ConfigError({"", fmt::format("has ranges of more than {} elements", extent), "each at most once", ""});
+      throw ConfigError(
+          {"", fmt::format("the slice has ranges of more than {} elements", extent), "each element at most once", ""});
   }
 }
 
 void cut_dim(Slice& slice, const AppliedShard& cut) {
-  constexpr auto kExpected = "a dim of the tensor, before its rows are cut";
+  constexpr auto kExpected = "an existing dim of the tensor";
   if (slice.flat || cut.dim < 0 || cut.dim >= static_cast<int>(slice.shape.size()))
-    throw ConfigError({"", fmt::format("has a slice along dim {}", cut.dim), kExpected, ""});
+    throw ConfigError({"", fmt::format("the slice is along dim {}", cut.dim), kExpected, ""});
   check_ranges(cut.ranges, slice.shape[cut.dim]);
   auto& ranges = slice.boxes.front().dims[cut.dim];
   std::vector<Range> left;
@@ -82,13 +83,14 @@ void cut_dim(Slice& slice, const AppliedShard& cut) {
 }
 
 void cut_rows(Slice& slice, const AppliedShard& cut) {
-  constexpr std::size_t kMostPieces = 10'000'000;  // of files that are made for it
+  constexpr std::size_t kMostPieces = 10'000'000;  // number of boxes; only hostile files have more
   const std::int64_t elements = slice.elements();
   if (cut.row < 1 || elements % cut.row != 0)
-    throw ConfigError({"", fmt::format("has {} elements in rows of {}", elements, cut.row), "whole rows", ""});
+    throw ConfigError(
+        {"", fmt::format("the local tensor has {} elements in rows of {}", elements, cut.row), "full rows", ""});
   check_ranges(cut.ranges, elements / cut.row);
   if (cut.ranges.size() * slice.boxes.size() > kMostPieces)
-    throw ConfigError({"", fmt::format("has {} ranges of rows", cut.ranges.size()), "fewer", ""});
+    throw ConfigError({"", fmt::format("the slice has {} ranges of rows", cut.ranges.size()), "fewer", ""});
   std::vector<Box> left;
   std::int64_t rows = 0;
   for (const Range& range : cut.ranges) {
@@ -108,7 +110,7 @@ void cut_rows(Slice& slice, const AppliedShard& cut) {
   slice.flat = true;
 }
 
-// One run of elements that two lists of ranges have in common: where it begins in each, laid one after the other.
+// One run of elements that two lists of ranges have in common, with its begin in each concatenated list.
 struct Overlap {
   std::int64_t in_first, in_second, size;
 };
@@ -128,7 +130,7 @@ std::vector<Overlap> overlaps(const std::vector<Range>& first, const std::vector
   return common;
 }
 
-// From `dim` on; `begin` is the first element of what is fixed already.
+// From `dim` on; `begin` is the first element for the indices of the previous dims.
 void visit_box_runs(const Box& box, const Shape& global, std::size_t dim, std::size_t last, std::int64_t begin,
                     const std::function<void(std::int64_t, std::int64_t)>& take) {
   std::int64_t inner = 1;
@@ -165,9 +167,10 @@ Slice full_slice(const Shape& global) {
 }
 
 Slice apply_cuts(const Shape& global, const std::vector<AppliedShard>& cuts) {
-  constexpr std::size_t kMostDims = 64;  // that LibTorch has too
+  constexpr std::size_t kMostDims = 64;  // LibTorch's limit as well
   if (!cuts.empty() && global.size() > kMostDims)
-    throw ConfigError({"", fmt::format("has {} dims", global.size()), fmt::format("at most {}", kMostDims), ""});
+    throw ConfigError(
+        {"", fmt::format("the tensor has {} dims", global.size()), fmt::format("at most {}", kMostDims), ""});
   Slice slice = full_slice(global);
   for (const AppliedShard& cut : cuts) cut.row > 0 ? cut_rows(slice, cut) : cut_dim(slice, cut);
   return slice;
@@ -179,7 +182,7 @@ void common_blocks(const Box& first, const Box& second, const std::function<void
     common.push_back(overlaps(first.dims[dim], second.dims[dim]));
     if (common.back().empty()) return;
   }
-  std::vector<std::size_t> choice(common.size(), 0);  // one overlap of each dim, counted like digits
+  std::vector<std::size_t> choice(common.size(), 0);  // one overlap for each dim, counted like digits
   for (bool more = true; more;) {
     Block a, b;
     for (std::size_t dim = 0; dim < common.size(); ++dim) {
@@ -210,7 +213,7 @@ bool have_common(const Slice& first, const Slice& second) {
 
 void visit_runs(const Slice& slice, const std::function<void(std::int64_t, std::int64_t)>& take) {
   for (const Box& box : slice.boxes) {
-    std::size_t last = 0;  // the last dim that is not whole
+    std::size_t last = 0;  // the last dim that is not full
     for (std::size_t dim = 0; dim < box.dims.size(); ++dim)
       if (box.dims[dim] != std::vector<Range>{{0, slice.global[dim]}}) last = dim;
     visit_box_runs(box, slice.global, 0, last, 0, take);

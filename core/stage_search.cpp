@@ -12,7 +12,7 @@ namespace gantry {
 namespace {
 
 constexpr double kRounding = 1e-12;
-// Of a way that is kept; a position that is tried is one.
+// Costs of a kept state and of a tried position, in steps.
 constexpr std::int64_t kStepsOfWay = 8;
 
 class RankByRank {
@@ -21,20 +21,20 @@ class RankByRank {
   std::optional<std::vector<int>> run();
 
  private:
-  // A cut that is chosen when its rank is taken. Those beside it are chosen already.
+  // A boundary that is chosen when its rank is processed. The adjacent boundaries are already known.
   struct ShardSpec {
     int cut, below, above;
-    std::vector<int> stages;  // whose cuts are then both chosen
-    bool from_above;          // from there down the stages' work grows; else from below up
-    bool may_stop;            // at the first position with too much work
+    std::vector<int> stages;  // the other boundaries of the stage pair
+    bool from_above;          // from there downward the work of the stages increases; otherwise upward from below
+    bool may_stop;            // first position with too much work
   };
   struct RankStep {
-    std::vector<int> stages;      // whose cuts were chosen by ranks before
-    std::vector<ShardSpec> cuts;  // to be chosen, ascending
-    std::vector<int> frontier;    // cuts between stages of ranks that are taken and others
-    std::vector<int> inner;       // of the chosen cuts those that are not: between two stages of this rank
+    std::vector<int> stages;      // boundaries that earlier ranks have chosen
+    std::vector<ShardSpec> cuts;  // boundaries to choose, ascending
+    std::vector<int> frontier;    // boundaries between stages of processed ranks and of other ranks
+    std::vector<int> inner;       // chosen boundaries that are not in the frontier: between two stages of this rank
   };
-  // The best way to a frontier.
+  // The best distribution that leads to a frontier.
   struct Way {
     double heaviest;
     double taken;  // work
@@ -57,12 +57,12 @@ class RankByRank {
   const StageWork& work_;
   const StageSearch& search_;
   std::int64_t& steps_left_;
-  const int bits_;                     // of a cut's position
-  std::vector<int> lowest_, highest_;  // position of each cut
+  const int bits_;                     // index of a boundary's position
+  std::vector<int> lowest_, highest_;  // position of each boundary
   std::vector<RankStep> steps_;
-  std::vector<Ways> ways_;  // after each step
-  std::vector<int> at_;     // the position of each cut
-  // The way that is being continued.
+  std::vector<Ways> ways_;  // frontier after each step
+  std::vector<int> at_;     // position of each boundary
+  // The distribution that is being extended.
   std::uint64_t from_ = 0;
   Way way_{};
 };
@@ -118,7 +118,7 @@ void RankByRank::plan_steps() {
   }
 }
 
-// Whether every frontier can be packed.
+// Whether the key of every frontier fits into one integer.
 bool RankByRank::fits() const {
   return std::ranges::all_of(steps_, [&](const RankStep& step) {
     return std::max(step.frontier.size(), step.inner.size()) * static_cast<std::size_t>(bits_) <= 64;
@@ -136,7 +136,7 @@ void RankByRank::unpack(const std::vector<int>& cuts, std::uint64_t packed) {
   for (std::size_t i = cuts.size(); i-- > 0; packed >>= bits_) at_[cuts[i]] = static_cast<int>(packed & mask);
 }
 
-// False where that is too much.
+// Returns false if the limit would be exceeded.
 bool RankByRank::add_stages(const std::vector<int>& stages, Load& load) const {
   for (const int stage : stages) {
     const double here = work_.on_stage(stage, at_[stage], at_[stage + 1]);
@@ -169,7 +169,7 @@ void RankByRank::keep(const RankStep& step, const Load& load) {
   const Way way{std::max(way_.heaviest, heaviest), taken, from_, pack(step.inner)};
   const auto [found, is_new] = ways_.back().try_emplace(pack(step.frontier), way);
   if (is_new) steps_left_ -= kStepsOfWay;
-  // By the cuts where it makes no difference: the order of a table must not make one.
+  // Ties are broken by the boundaries, so that the order of a hash table has no influence.
   auto figures = [](const Way& each) { return std::tuple(each.heaviest, each.from, each.inner); };
   if (figures(way) < figures(found->second)) found->second = way;
 }

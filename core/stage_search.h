@@ -1,4 +1,4 @@
-// The search for the best layers per stage where layers differ and a rank holds several stages.
+// Searches the best number of layers per stage if layers have different work and a rank holds several stages.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace gantry {
 
-// A distribution's figures. A stage is a range of layers; `cut` s is the first layer of stage s.
+// The sums of a distribution. A stage is a range of layers; boundary s is the first layer of stage s.
 class StageWork {
  public:
   StageWork(const LayerWork& work, std::vector<int> rank_of_stage);
@@ -21,34 +21,35 @@ class StageWork {
   int rank_of(int stage) const { return rank_of_stage_[stage]; }
   double on_stage(int stage, int begin, int end) const { return before_[end] - before_[begin] + extra_[stage]; }
   double total() const { return total_; }
-  // The fewest layers that a stage may have, and those of the stages [first, end).
+  // The minimum number of layers of a stage, and the minimum work of the stages [first, end).
   int least(int stage) const { return least(stage, stage + 1); }
   int least(int first, int end) const { return least_before_[end] - least_before_[first]; }
 
  private:
   std::vector<int> rank_of_stage_;
   int ranks_;
-  std::vector<double> before_;     // the work of the first n layers
-  std::vector<double> extra_;      // of a stage, beside its layers
-  std::vector<int> least_before_;  // of the first n stages
+  std::vector<double> before_;     // work of the first n layers
+  std::vector<double> extra_;      // work of a stage in addition to its layers
+  std::vector<int> least_before_;  // additional work of the first n stages
   double total_;
 };
 
-// The layers of each stage whose heaviest rank (or heaviest stage, for kStage) is lightest, among those where no rank
-// and no stage has more than the bounds.
+// Finds the layers of each stage for which the heaviest rank (or the heaviest stage, for kStage) is lightest, among the
+// distributions in which no rank and no stage exceeds the bounds.
 enum class Lightest { kRank, kStage };
 struct StageSearch {
   Lightest what = Lightest::kRank;
   double most_on_rank = std::numeric_limits<double>::infinity();
   double most_on_stage = std::numeric_limits<double>::infinity();
-  // Cuts are moved by at most `reach` layers from where these counts have them; empty: they may lie anywhere.
+  // Boundaries may differ by at most `reach` layers from those of these counts; empty: they may be anywhere.
   std::vector<int> around;
   int reach = 0;
 };
 
-// Nothing where there is no such way, or where it would take more than `steps`, of which it takes what it needs: they
-// are then negative. Ranks are taken one after the other, each with all its stages. What matters of those before is
-// where the cuts between their stages and the others' lie, so of all ways to the same cuts the best alone is kept.
+// Returns nothing if there is no such distribution, or if the search would take more than `steps`. Subtracts the steps
+// that it takes from `steps`, which is negative if they did not suffice. Ranks are processed one after the other, each
+// with all its stages. Later ranks depend only on the boundaries between processed and other stages, so only the best
+// of all distributions with the same boundaries is kept.
 std::optional<std::vector<int>> search_stages(const StageWork& work, const StageSearch& search, std::int64_t& steps);
 
 }  // namespace gantry

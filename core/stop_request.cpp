@@ -6,7 +6,7 @@ namespace gantry {
 namespace {
 
 std::atomic<bool> own_stop{false}, heard_stop{false};
-static_assert(std::atomic<bool>::is_always_lock_free);  // signal handlers write it
+static_assert(std::atomic<bool>::is_always_lock_free);  // written by signal handlers
 
 }  // namespace
 

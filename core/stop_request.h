@@ -1,16 +1,16 @@
-// The wish that the job stop. A process remembers its own, made by a signal, and what the control plane tells of the
-// others'. Whoever runs steps asks for it.
+// Requests to stop the job. A process stores its own request (from a signal) and those of other processes (from the
+// control plane). The training loop checks them.
 #pragma once
 
 namespace gantry {
 
-// This process's own wish. True the first time. Safe in a signal handler.
+// Records a request of this process. Returns true the first time. Safe in a signal handler.
 bool request_stop();
-// Another process's wish.
+// Records a request of another process.
 void hear_stop();
 
 bool stop_requested_here();
-bool stop_requested();  // here or elsewhere
+bool stop_requested();  // from this or another process
 void forget_stop();
 
 }  // namespace gantry

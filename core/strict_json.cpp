@@ -13,9 +13,9 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMostDepth = 64;
-constexpr std::size_t kShownBytes = 100;  // of a key in a fault
+constexpr std::size_t kShownBytes = 100;  // maximum length of a key in a fault
 
-// Looks at every event and keeps no value.
+// Checks every event and keeps no value.
 class FaultFinder final : public nlohmann::json_sax<json> {
  public:
   bool null() override { return true; }
@@ -31,7 +31,7 @@ class FaultFinder final : public nlohmann::json_sax<json> {
   bool end_array() override { return close(); }
   bool key(string_t& name) override { return is_sound(nesting_.key(name)); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
-    if (fault.empty()) fault = fmt::format("is no JSON at byte {}", position);
+    if (fault.empty()) fault = fmt::format("the text is not JSON at byte {}", position);
     return false;
   }
 
@@ -55,20 +55,20 @@ class FaultFinder final : public nlohmann::json_sax<json> {
 
 std::string JsonNesting::open() {
   keys_.emplace_back();
-  return keys_.size() <= kMostDepth ? "" : fmt::format("is nested deeper than {}", kMostDepth);
+  return keys_.size() <= kMostDepth ? "" : fmt::format("the JSON is nested deeper than {} levels", kMostDepth);
 }
 
 std::string JsonNesting::key(const std::string& name) {
   const std::string_view shown(name.data(), utf8_start(name, std::min(name.size(), kShownBytes)));
-  return keys_.back().insert(name).second ? "" : fmt::format("has the key '{}' twice", shown);
+  return keys_.back().insert(name).second ? "" : fmt::format("the key '{}' appears twice", shown);
 }
 
 std::string json_fault(std::string_view text) {
-  // The parser takes it for the end of the text.
-  if (const auto at = text.find('\0'); at != text.npos) return fmt::format("is no JSON at byte {}", at + 1);
+  // The parser treats a zero byte as the end of the text.
+  if (const auto at = text.find('\0'); at != text.npos) return fmt::format("the text is not JSON at byte {}", at + 1);
   FaultFinder finder;
   const bool sound = json::sax_parse(text.begin(), text.end(), &finder);
-  if (!sound && finder.fault.empty()) return "is no JSON";
+  if (!sound && finder.fault.empty()) return "the text is not JSON";
   return finder.fault;
 }
 
@@ -83,7 +83,7 @@ bool is_plain_file_name(std::string_view name) {
 }
 
 std::string likeness(std::string_view start) {
-  // The length of a safetensors header may begin as a pickle does.
+  // The length of a safetensors header can start like a pickle.
   if (start.size() > 8 && start.substr(4, 4) == std::string_view("\0\0\0\0", 4) && start[8] == '{') return "";
   const auto first = std::find_if(start.begin(), start.end(), [](unsigned char c) { return c > ' '; });
   std::string shown(first, std::min(first + 16, start.end()));

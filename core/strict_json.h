@@ -1,4 +1,4 @@
-// JSON from files that may be damaged or hostile: checked before a document is made of it.
+// Checks JSON from files that may be damaged or hostile, before a document is built from it.
 #pragma once
 
 #include <cstddef>
@@ -12,30 +12,30 @@
 
 namespace gantry {
 
-// What is wrong with the text: not JSON, nested deeper than 64, a key that is there twice; "" for nothing. Uses memory
-// for the keys of the objects that are open, not for values.
+// The fault of the text (not JSON, nested deeper than 64 levels, or a duplicate key), or "" if there is none. Uses
+// memory for the keys of the open objects, but not for values.
 std::string json_fault(std::string_view text);
 
-// The same rules for who reads a document piece by piece: objects and lists are opened and closed here as they come by,
-// and keys named. A fault is given as json_fault gives it, "" for none.
+// The same checks for code that reads a document incrementally: it reports here when objects and lists are opened and
+// closed, and every key. Returns a fault like json_fault, or "".
 class JsonNesting {
  public:
-  std::string open();  // an object or a list
+  std::string open();  // begin of an object or a list
   std::string key(const std::string& name);
   void close() { keys_.pop_back(); }
-  std::size_t depth() const { return keys_.size(); }  // objects and lists that are open
+  std::size_t depth() const { return keys_.size(); }  // number of open objects and lists
 
  private:
-  std::vector<std::unordered_set<std::string>> keys_;  // of what is open, the outermost first; none for lists
+  std::vector<std::unordered_set<std::string>> keys_;  // keys of the open objects, the outermost first; none for lists
 };
 
-// A whole number from 0 to 2^62; nothing for anything else (negative, a fraction, text).
+// A whole number from 0 to 2^62; nothing for any other value (negative, a fraction, a string).
 std::optional<std::int64_t> count_in(const nlohmann::json& value);
 
-// True for the name of a file of the same folder: not empty, no '/', no leading '.', no control character.
+// True for the name of a file in the same directory: not empty, no '/', no leading '.', no control character.
 bool is_plain_file_name(std::string_view name);
 
-// What a file that is not what it should be looks like by its first bytes, with what to do, or "".
+// A description of the actual type of a file by its first bytes, with a remedy, or "".
 std::string likeness(std::string_view start);
 
 }  // namespace gantry

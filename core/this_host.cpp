@@ -15,7 +15,7 @@
 namespace gantry {
 namespace {
 
-// "" for what only its own link knows.
+// Returns "" for an address that is valid only on its own link.
 std::string address_text(const sockaddr* address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (address->sa_family == AF_INET)
@@ -38,7 +38,7 @@ std::vector<NetworkInterface> network_interfaces() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0)
     throw ResourceError(
-        {"this host", std::string("its network interfaces can't be listed: ") + std::strerror(errno), "", ""});
+        {"this host", std::string("its network interfaces cannot be listed: ") + std::strerror(errno), "", ""});
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
   std::vector<NetworkInterface> v4, v6;
   for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {

@@ -1,4 +1,4 @@
-// What this host is called, and the networks that it is on.
+// The name of this host, and its networks.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace gantry {
 
-// As `hostname` prints it; "unknown" where it can't be had.
+// The output of `hostname`; "unknown" if the name is not available.
 std::string host_name();
 
 struct NetworkInterface {
@@ -15,7 +15,7 @@ struct NetworkInterface {
   bool v6 = false;
 };
 
-// Those that are up and have an address of their own, IPv4 first. ResourceError.
+// The interfaces that are up and have an address, IPv4 first. Throws ResourceError.
 std::vector<NetworkInterface> network_interfaces();
 
 // "eth0 (10.0.0.1), lo (127.0.0.1)".

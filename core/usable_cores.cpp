@@ -24,12 +24,12 @@ bool names_cpu(const std::string& controllers) {
   return std::find(names.begin(), names.end(), "cpu") != names.end();
 }
 
-// Where the hierarchy with the CPU controller is mounted, and which of its groups that place is.
+// The mount point of the hierarchy with the CPU controller, and the group that is mounted there.
 struct Mount {
   std::string root, place;
 };
 
-// A line of mountinfo: "36 35 98:0 /root /place options... - type source super-options".
+// Parses a line of mountinfo: "36 35 98:0 /root /place options... - type source super-options".
 std::optional<Mount> find_mount(const std::string& mounts, bool second_version) {
   for (const auto& line : split(mounts, '\n')) {
     const auto words = split(line, ' ');
@@ -56,7 +56,7 @@ std::optional<double> quota_in(const std::string& folder, bool second_version,
   return quota_of_two(read(folder + "/cpu.cfs_quota_us") + " " + read(folder + "/cpu.cfs_period_us"));
 }
 
-// `group` as seen from the mount; the mount's own place for a group outside it, as in a container.
+// The path of `group` below the mount; the mount point itself for a group outside it, as in a container.
 std::string group_below(const Mount& mount, const std::string& group) {
   if (mount.root == "/") return group == "/" ? "" : group;
   if (group.compare(0, mount.root.size(), mount.root) != 0) return "";
@@ -85,7 +85,7 @@ std::optional<double> cpu_quota(const std::string& cgroups, const std::string& m
     const auto mount = find_mount(mounts, controllers.empty());
     if (!mount) continue;
     std::string group = group_below(*mount, line.substr(second + 1));
-    if (group.find("/..") != std::string::npos) group.clear();  // beyond what a container sees
+    if (group.find("/..") != std::string::npos) group.clear();  // groups outside the container
     while (true) {
       if (const auto quota = quota_in(mount->place + group, controllers.empty(), read))
         least = std::min(*quota, least.value_or(std::numeric_limits<double>::infinity()));
@@ -103,7 +103,7 @@ CpuSet bound_cpus() {
   if (::sched_getaffinity(0, sizeof(words), reinterpret_cast<cpu_set_t*>(words.data())) == 0)
     for (std::size_t cpu = 0; cpu < cpus.size(); ++cpu)
       cpus[cpu] = (words[cpu / (8 * sizeof(unsigned long))] >> (cpu % (8 * sizeof(unsigned long))) & 1) != 0;
-  if (cpus.none())  // a kernel that does not say
+  if (cpus.none())  // the kernel does not have this file
     for (unsigned cpu = 0; cpu < std::max(1u, std::thread::hardware_concurrency()); ++cpu) cpus.set(cpu);
   return cpus;
 }

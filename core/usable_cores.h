@@ -1,5 +1,5 @@
-// How many cores this process may use: fewer than the machine has under taskset, cpusets of Slurm or Kubernetes,
-// `mpirun --bind-to core`, and CPU quotas of containers.
+// The number of cores that this process may use. It is smaller than the machine's with taskset, cpusets of Slurm or
+// Kubernetes, `mpirun --bind-to core`, and CPU quotas of containers.
 #pragma once
 
 #include <bitset>
@@ -11,27 +11,27 @@
 
 namespace gantry {
 
-// The fewest of those that it is bound to and those that its cgroups' quotas are worth, rounded up; at least 1.
+// The minimum of the cores that it is bound to and the quotas of its cgroups (rounded up); at least 1.
 int usable_cores();
 
-// By the system's numbers. As many as any x86 or Arm kernel knows.
+// Indices as in the system. As many as any x86 or Arm kernel supports.
 using CpuSet = std::bitset<8192>;
-CpuSet bound_cpus();  // of the calling thread
+CpuSet bound_cpus();  // cores of the calling thread
 
-// A process of a host, as its neighbours need to know it.
+// The cores of a process on a host, for the other processes of the host.
 struct CpuClaim {
   CpuSet cpus;
-  double quota = 0;          // of its cgroups, in cores; 0: none
-  std::uint64_t cgroup = 0;  // a number for them: processes with the same one share the quota
+  double quota = 0;          // quota of its cgroups in cores; 0: none
+  std::uint64_t cgroup = 0;  // identifier of its cgroups: processes with the same one share the quota
 };
 CpuClaim own_cpu_claim();
-// What `mine` gets of the host when all claims, its own among them, are served alike: of each core that several are
-// bound to a part, and of a quota that several share a part.
+// The number of cores for `mine` if all claims on the host, including `mine`, are treated equally: each core that
+// several processes are bound to is divided among them, and so is a shared quota.
 double share_of_cores(const CpuClaim& mine, const std::vector<CpuClaim>& all);
 
-// The least CPU quota, in cores, of the cgroup that `cgroups` (/proc/self/cgroup) names and of those above it, version
-// 1 or 2, where `mounts` (/proc/self/mountinfo) says that they are mounted; none without one. `read` gives a file's
-// text, "" where there is none.
+// The smallest CPU quota, in cores, of the cgroup that `cgroups` (/proc/self/cgroup) names and of its parents, version
+// 1 or 2, mounted according to `mounts` (/proc/self/mountinfo); none if there is no quota. `read` returns the text of a
+// file, or "" if it does not exist.
 std::optional<double> cpu_quota(const std::string& cgroups, const std::string& mounts,
                                 const std::function<std::string(const std::string& path)>& read);
 

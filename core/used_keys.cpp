@@ -11,10 +11,10 @@ namespace {
 struct UsedKey {
   const char* key;
   bool (*is_set)(const Config&);
-  const char* by;  // what honours it in a loop of one's own
+  const char* by;  // functions that use the key in a custom loop
 };
 
-// But for clip_grad_norm, which boosting honours.
+// Except clip_grad_norm, which boost() uses.
 bool describes_optimizer(const OptimizerConfig& optimizer) {
   const OptimizerConfig initial;
   return optimizer.name != initial.name || optimizer.lr != initial.lr || optimizer.beta1 != initial.beta1 ||
@@ -23,15 +23,15 @@ bool describes_optimizer(const OptimizerConfig& optimizer) {
          !optimizer.no_decay.empty() || !optimizer.groups.empty();
 }
 
-// Keys that nobody has to honour are not here: they act by boosting and launching, or (train.steps, train.log_every)
-// speak of a loop to whoever writes it.
+// Keys that always have an effect are not listed: they act in boost() and launch(), or (train.steps, train.log_every)
+// are only information for the author of a custom loop.
 constexpr UsedKey kCheckedKeys[] = {
     {"model.path", [](const Config& c) { return !c.model.path.empty(); }, "load_weights"},
     {"model.config", [](const Config& c) { return !c.model.config_json.empty() && c.model.path.empty(); },
      "build_model"},
-    {"lora", [](const Config& c) { return c.lora.is_on(); }, "build_model, or add_lora for a model of one's own"},
+    {"lora", [](const Config& c) { return c.lora.is_on(); }, "build_model, or add_lora for a custom model"},
     {"train.freeze", [](const Config& c) { return !c.train.freeze.empty(); },
-     "build_model, or freeze_parameters for a model of one's own"},
+     "build_model, or freeze_parameters for a custom model"},
     {"train.label_smoothing", [](const Config& c) { return c.train.label_smoothing > 0; }, "build_criterion"},
     {"train.max_minutes", [](const Config& c) { return c.train.max_minutes > 0; }, "gantry::Trainer"},
     {"train.epochs", [](const Config& c) { return c.train.epochs > 0; }, "gantry::Trainer"},
@@ -77,7 +77,7 @@ bool UsedKeys::is_given(const std::string& key) const {
 }
 
 std::vector<std::string> checked_keys() {
-  std::vector<std::string> keys = {"precision"};  // which boost holds a program's own model to
+  std::vector<std::string> keys = {"precision"};  // boost() requires a custom model to have this precision
   for (const auto& each : kCheckedKeys) keys.emplace_back(each.key);
   return keys;
 }
@@ -87,12 +87,12 @@ void refuse_unused_keys(const Config& config) {
   for (const auto& [key, is_set, by] : kCheckedKeys) {
     if (!config.used_keys->is_given(key) || !is_set(config) || config.used_keys->has(key)) continue;
     keys += fmt::format("{}{}", keys.empty() ? "" : ", ", key);
-    remedies += fmt::format("{}{} by {}", remedies.empty() ? "" : ", ", key, by);
+    remedies += fmt::format("{}{} with {}", remedies.empty() ? "" : ", ", key, by);
   }
   if (keys.empty()) return;
-  throw ConfigError({keys, "is set, and nothing in this program does what it says", "keys that are honoured",
-                     "let gantry::Trainer run the steps; or honour " + remedies +
-                         "; or say config.honour(KEY) where the program does so itself; or take it out"});
+  throw ConfigError(
+      {keys, "the configuration sets this, but the program does not use it", "",
+       "run the steps with gantry::Trainer, use " + remedies + ", call config.mark_used(KEY), or remove the key"});
 }
 
 }  // namespace gantry

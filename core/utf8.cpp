@@ -6,14 +6,14 @@
 namespace gantry {
 namespace {
 
-constexpr char32_t kReplacement = 0xFFFD;  // stands for what is no UTF-8
-constexpr char32_t kFirstPair = 0x10000;   // from here on a character is two units of UTF-16
+constexpr char32_t kReplacement = 0xFFFD;  // replaces bytes that are not UTF-8
+constexpr char32_t kFirstPair = 0x10000;   // from here on, a character is two units of UTF-16
 constexpr char32_t kHighSurrogate = 0xD800, kLowSurrogate = 0xDC00;
 
-// The second byte's range narrows where a first byte could begin an overlong form, a surrogate or what is past
+// The range of the second byte is narrower if the first byte could begin an overlong form, a surrogate or a code above
 // U+10FFFF.
 struct Form {
-  std::size_t length = 0;  // 0: no character begins so
+  std::size_t length = 0;  // 0: no character begins with this byte
   unsigned char low = 0x80, high = 0xBF;
 };
 

@@ -2,11 +2,11 @@
 
 namespace gantry {
 
-// Each star takes as little as it can. If what follows it does not fit, the last star takes one character more: an
-// earlier one has no need to, since the least that it takes leaves the most for those behind it.
+// Each star first matches as little as possible. If the rest does not fit, the last star matches one character more. An
+// earlier star need not be changed, because its shortest match leaves the most text for the stars after it.
 bool matches_pattern(std::string_view pattern, std::string_view name, Star star) {
   std::size_t p = 0, n = 0;
-  std::size_t after_star = pattern.npos, taken = 0;  // the place behind the last star, and the end of what it took
+  std::size_t after_star = pattern.npos, taken = 0;  // the position after the last star, and the end of its match
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       after_star = ++p;

@@ -16,12 +16,12 @@ constexpr int kDeepestLevel = 32;
 
 [[noreturn]] void refuse(const std::string& name, const YAML::Mark& mark, const std::string& what,
                          const std::string& remedy) {
-  // A mark that points nowhere has negative numbers.
+  // A mark without a position has negative numbers.
   throw ConfigError(
       {fmt::format("{}:{}:{}", name, std::max(0, mark.line) + 1, std::max(0, mark.column) + 1), what, "", remedy});
 }
 
-// The place of a byte, before the parser has seen the text.
+// The position of a byte, before the parser has read the text.
 YAML::Mark mark_at(const std::string& text, std::size_t offset) {
   YAML::Mark mark;
   for (std::size_t i = 0; i < std::min(offset, text.size()); ++i) {
@@ -32,7 +32,7 @@ YAML::Mark mark_at(const std::string& text, std::size_t offset) {
   return mark;
 }
 
-// Walks the events of a document without building anything from them.
+// Reads the events of a document without building nodes.
 class Checker : public YAML::EventHandler {
  public:
   explicit Checker(const std::string& name) : name_(name) {}
@@ -41,12 +41,12 @@ class Checker : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { check(mark, "", anchor); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    refuse(name_, mark, "an alias", "write the value out");
+    refuse(name_, mark, "aliases are not supported", "write the value out");
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     check(mark, tag, anchor);
-    if (value.find('\0') != std::string::npos) refuse(name_, mark, "a zero character", "take it out");
+    if (value.find('\0') != std::string::npos) refuse(name_, mark, "the string contains a zero character", "remove it");
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
@@ -63,11 +63,12 @@ class Checker : public YAML::EventHandler {
   void enter(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     check(mark, tag, anchor);
     if (++depth_ > kDeepestLevel)
-      refuse(name_, mark, fmt::format("nested deeper than {} levels", kDeepestLevel), "flatten it");
+      refuse(name_, mark, fmt::format("the document is nested deeper than {} levels", kDeepestLevel), "flatten it");
   }
   void check(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
-    if (anchor != 0) refuse(name_, mark, "an anchor", "write the value out where it is needed");
-    if (!tag.empty() && tag != "?" && tag != "!") refuse(name_, mark, "the tag " + tag, "take the tag out");
+    if (anchor != 0) refuse(name_, mark, "anchors are not supported", "write the value out where it is needed");
+    if (!tag.empty() && tag != "?" && tag != "!")
+      refuse(name_, mark, "the tag " + tag + " is not supported", "remove the tag");
   }
 
   std::string name_;
@@ -75,32 +76,34 @@ class Checker : public YAML::EventHandler {
   int depth_ = 0;
 };
 
-// yaml-cpp descends once for each opening bracket, before an event could stop it.
+// yaml-cpp recurses for each opening bracket before an event could stop it.
 void check_brackets(const std::string& text, const std::string& name) {
   int depth = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '[' || text[i] == '{') ++depth;
     if (text[i] == ']' || text[i] == '}') depth = std::max(0, depth - 1);
     if (depth > 2 * kDeepestLevel)
-      refuse(name, mark_at(text, i), fmt::format("nested deeper than {} levels", kDeepestLevel), "flatten it");
+      refuse(name, mark_at(text, i), fmt::format("the document is nested deeper than {} levels", kDeepestLevel),
+             "flatten it");
   }
 }
 
 void check_bytes(const std::string& text, const std::string& name) {
   if (text.size() > kMostBytes)
-    refuse(name, mark_at(text, kMostBytes), fmt::format("has {} bytes, more than {}", text.size(), kMostBytes),
-           "is this a configuration?");
+    refuse(name, mark_at(text, kMostBytes),
+           fmt::format("the document has {} bytes, more than {}", text.size(), kMostBytes),
+           "check that the file is a configuration");
   if (const auto zero = text.find('\0'); zero != std::string::npos)
-    refuse(name, mark_at(text, zero), "a zero byte", "is this a configuration?");
+    refuse(name, mark_at(text, zero), "the file contains a zero byte", "check that the file is a configuration");
   if (const auto bad = valid_utf8_prefix(text); bad < text.size())
-    refuse(name, mark_at(text, bad), "is not UTF-8", "save it as UTF-8");
-  // The parser would pass over what follows one, up to the line's end.
+    refuse(name, mark_at(text, bad), "the text is not UTF-8", "save it as UTF-8");
+  // The parser would ignore the text after it up to the end of the line.
   if (const auto percent = text.starts_with('%') ? 0 : text.find("\n%"); percent != std::string::npos)
-    refuse(name, mark_at(text, percent + (text[percent] == '\n')), "a line that begins with %",
-           "take the directive out");
+    refuse(name, mark_at(text, percent + (text[percent] == '\n')), "lines that begin with % are not supported",
+           "remove the directive");
   const auto start = text.find_first_not_of(" \t\r\n");
   if (start != std::string::npos && text.compare(start, 2, "//") == 0)
-    refuse(name, mark_at(text, start), "a comment that begins with //", "begin comments with #");
+    refuse(name, mark_at(text, start), "comments that begin with // are not supported", "begin comments with #");
 }
 
 }  // namespace
@@ -115,7 +118,7 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name) {
     if (!parser.HandleNextDocument(checker)) return YAML::Node(YAML::NodeType::Map);
     Checker second(name);
     if (parser.HandleNextDocument(second))
-      refuse(name, second.start(), "several documents, where one is expected", "take out what follows '---'");
+      refuse(name, second.start(), "several documents, but one is expected", "remove the text after '---'");
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     refuse(name, error.mark, error.msg, "check the YAML there");

@@ -1,4 +1,4 @@
-// YAML from outside, checked before it is built into nodes: size, depth, anchors, tags, several documents.
+// Checks YAML from outside before nodes are built from it: size, depth, anchors, tags, several documents.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace gantry {
 
-// The one document of `text`. ConfigError "name:line:column: ..." for anything else.
+// The single document in `text`. Throws ConfigError "name:line:column: ..." for any other input.
 YAML::Node parse_yaml(const std::string& text, const std::string& name);
 
 }  // namespace gantry

@@ -10,7 +10,7 @@ nlohmann::json yaml_to_json(const YAML::Node& node, const std::string& path, Con
     visit_keys(node, path, faults, [&](const YAML::Node& key, const YAML::Node& value) {
       const std::string place = path + "." + key.Scalar();
       if (key.Scalar() == "<<" && key.Tag() != "!")
-        faults.add(place, key.Mark(), "is a merge key", "plain keys", "write the keys out");
+        faults.add(place, key.Mark(), "the key is a merge key", "plain keys", "write the keys out");
       object[key.Scalar()] = yaml_to_json(value, place, faults);
     });
     return object;
@@ -33,7 +33,7 @@ nlohmann::json yaml_to_json(const YAML::Node& node, const std::string& path, Con
       text.substr(text.find_first_not_of("+-") == std::string::npos ? 0 : text.find_first_not_of("+-"));
   if (numeric || bare == ".inf" || bare == ".Inf" || bare == ".INF" || bare == ".nan" || bare == ".NaN" ||
       bare == ".NAN")
-    faults.add(path, node.Mark(), "'" + text + "' is not finite", "a finite number, or text in quotes");
+    faults.add(path, node.Mark(), "'" + text + "' is not finite", "a finite number, or a quoted string");
   return text;
 }
 

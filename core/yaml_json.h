@@ -1,4 +1,4 @@
-// YAML values as JSON. Internal to core/ and cli/.
+// Converts YAML values to JSON. Internal to core/ and cli/.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,8 +9,8 @@
 
 namespace gantry {
 
-// With the types that plain scalars have in JSON; quoted ones stay text. Faults are keys that are there twice, are no
-// text or would merge, and numbers that are not finite.
+// Plain scalars get their JSON types; quoted ones stay strings. Faults are duplicate keys, keys that are not strings,
+// merge keys, and numbers that are not finite.
 nlohmann::json yaml_to_json(const YAML::Node& node, const std::string& path, ConfigFaults& faults);
 
 }  // namespace gantry

@@ -1,5 +1,5 @@
-// What each level of ZeRO (Rajbhandari et al., arXiv 1910.02054) partitions over the replicas of a parameter. Whatever
-// depends on the level asks this table: strategies of gradients, masters, bytes of memory, the planner.
+// The state that each level of ZeRO (Rajbhandari et al., arXiv 1910.02054) shards over the replicas of a parameter.
+// Used for gradients, master weights, memory estimates and the planner.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 namespace gantry {
 
 struct ZeroLevel {
-  bool states = false;     // the optimizer's, and masters of lower precisions
-  bool gradients = false;  // as soon as a bucket of them is whole
+  bool states = false;     // the optimizer's state, and the master weights of lower precisions
+  bool gradients = false;  // as soon as a bucket is complete
   bool parameters = false;
 };
 

@@ -169,8 +169,8 @@ TextCharacters characters_of(std::string_view text, std::int64_t base) {
   for (std::int64_t begin = base; !text.empty();) {
     const auto [length, character] = first_utf8(text);
     if (!character)
-      throw InputError({fmt::format("byte {} of the text", begin), "is no UTF-8", "text in UTF-8",
-                        "convert the text, for instance with iconv"});
+      throw InputError({fmt::format("byte {} of the text", begin), "the byte is not valid UTF-8", "text in UTF-8",
+                        "convert the text, for example with iconv"});
     const std::int64_t end = begin + static_cast<std::int64_t>(length);
     characters.push_back({*character, {begin, end}});
     text.remove_prefix(length);

@@ -46,28 +46,27 @@ bool is_text_part(const OrderedJson& part) {
 // In words that follow "has", or "".
 std::string shape_fault(const OrderedJson& message, std::size_t index) {
   const std::string place = fmt::format("messages[{}]", index);
-  if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-    return place + " without a role";
+  if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) return place + " has no role";
   const bool has_content = message.contains("content");
   if (has_content && message["content"].is_string()) {
     const bool says_nothing = message["content"] == "" && !message.contains("tool_calls");
-    return says_nothing && message["role"] == "assistant" ? "an assistant that says nothing at " + place : "";
+    return says_nothing && message["role"] == "assistant" ? "the assistant message " + place + " is empty" : "";
   }
   if (has_content && message["content"].is_array() && !message["content"].empty() &&
       std::ranges::all_of(message["content"], is_text_part))
     return "";
-  return place + " whose content is neither text nor a list of texts (\"\" where a tool is called)";
+  return place + " has content that is neither a string nor a list of texts (write \"\" for a tool call)";
 }
 
 bool is_assistants(const OrderedJson& message) { return message["role"] == "assistant"; }
 
 std::string messages_fault(const OrderedJson& line) {
   const OrderedJson& messages = line["messages"];
-  if (!messages.is_array() || messages.empty()) return "messages that are no list, or an empty one";
+  if (!messages.is_array() || messages.empty()) return "'messages' is not a list, or is empty";
   for (std::size_t i = 0; i < messages.size(); ++i)
     if (std::string fault = shape_fault(messages[i], i); !fault.empty()) return fault;
-  if (line.contains("tools") && !line["tools"].is_null() && !line["tools"].is_array()) return "tools that are no list";
-  return std::ranges::any_of(messages, is_assistants) ? "" : "no message of the assistant";
+  if (line.contains("tools") && !line["tools"].is_null() && !line["tools"].is_array()) return "'tools' is not a list";
+  return std::ranges::any_of(messages, is_assistants) ? "" : "there is no assistant message";
 }
 
 std::string last_text(const OrderedJson& message) {
@@ -120,8 +119,8 @@ FolderChat::FolderChat(ChatSource source) : source_(std::move(source)) {
 
 ChatResult FolderChat::write(const OrderedJson& line, bool tells_said) const {
   if (!template_)
-    throw InputError({source_.file, "has a chat template that can't be read: " + fault_, "one in Jinja",
-                      "set data.chat_template to one by name"});
+    throw InputError({source_.file, "the chat template cannot be read: " + fault_, "a Jinja template",
+                      "set data.chat_template to the name of a built-in template"});
   if (std::string fault = messages_fault(line); !fault.empty()) return {{}, fault};
   const OrderedJson& messages = line["messages"];
   const OrderedJson tools = line.contains("tools") ? line["tools"] : OrderedJson();
@@ -140,8 +139,8 @@ std::string FolderChat::find_said(const OrderedJson& messages, const OrderedJson
   const auto before = template_->write(first(index), tools, /*prompts=*/true);
   if (!before.fault.empty() || !chat.text.starts_with(before.text))
     return fmt::format(
-        "messages[{}] whose beginning can't be told: the chat template writes the messages before it "
-        "otherwise when they stand alone{} (data.loss_on: all needs no beginnings)",
+        "the beginning of messages[{}] cannot be located, because the chat template renders the preceding messages "
+        "differently without it{} (data.loss_on: all does not need it)",
         index, before.fault.empty() ? "" : ": " + before.fault);
   auto [until, fault] = template_->write(first(index + 1), tools, /*prompts=*/false);
   // Some templates end every chat with a token, and not every message.
@@ -150,8 +149,8 @@ std::string FolderChat::find_said(const OrderedJson& messages, const OrderedJson
     until.resize(until.size() - end_token->second.size());
   if (!fault.empty() || !chat.text.starts_with(until) || until.size() <= before.text.size())
     return fmt::format(
-        "messages[{}] whose end can't be told: the chat template writes it otherwise once more follow "
-        "(data.loss_on: all needs no ends)",
+        "the end of messages[{}] cannot be located, because the chat template renders it differently when more "
+        "messages follow (data.loss_on: all does not need it)",
         index);
   const std::string content = without_outer_space(last_text(messages[index]));
   const std::size_t begin = planted("chat-prompt-trained") ? 0 : before.text.size();

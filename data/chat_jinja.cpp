@@ -95,8 +95,8 @@ JinjaTemplate::Written JinjaTemplate::write(const Json& messages, const Json& to
   try {
     return {parsed_->root->render(context), ""};
   } catch (const std::exception& error) {
-    return {"", raised ? "messages that the chat template refuses (" + joined_lines(*raised) + ")"
-                       : "messages that the chat template fails on (" + first_line(error.what()) + ")"};
+    return {"", raised ? "the chat template rejects the messages (" + joined_lines(*raised) + ")"
+                       : "the chat template fails on the messages (" + first_line(error.what()) + ")"};
   }
 }
 

@@ -125,7 +125,7 @@ const std::vector<ChatTemplate>& chat_templates() {
 const ChatTemplate& chat_template_of(const std::string& name) {
   for (const auto& known : chat_templates())
     if (known.name == name) return known;
-  throw InternalError({"chat template", "'" + name + "' is not there", "", ""});
+  throw InternalError({"chat template", "there is no template '" + name + "'", "", ""});
 }
 
 std::string trimmed(const std::string& text) {
@@ -137,21 +137,22 @@ std::string trimmed(const std::string& text) {
 // In words that follow "has", or "".
 std::string message_fault(const json& message, std::size_t index) {
   const std::string place = fmt::format("messages[{}]", index);
-  if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-    return place + " without a role";
-  if (!message.contains("content") || !message["content"].is_string()) return place + " whose content is no string";
+  if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) return place + " has no role";
+  if (!message.contains("content") || !message["content"].is_string())
+    return place + " has content that is not a string";
   for (const char* key : {"tool_calls", "tools", "function_call"})
-    if (message.contains(key)) return fmt::format("{} with {}, which templates by name do not write", place, key);
+    if (message.contains(key)) return fmt::format("{} has {}, which the built-in templates do not support", place, key);
   return "";
 }
 
 // Likewise: of the order of roles, the system's message taken out.
 std::string order_fault(const ChatTemplate& how, const std::string& role, std::size_t turn, std::size_t index) {
   if (role != "user" && role != "assistant")
-    return role == "system" ? fmt::format("a system message at messages[{}], where {} has none", index, how.name)
-                            : fmt::format("the role '{}' at messages[{}]", role, index);
+    return role == "system"
+               ? fmt::format("messages[{}] is a system message, which {} does not support", index, how.name)
+               : fmt::format("messages[{}] has the unknown role '{}'", index, role);
   if (how.alternates && (role == "user") != (turn % 2 == 0))
-    return fmt::format("'{}' at messages[{}], where {} asks for {}", role, index, how.name,
+    return fmt::format("messages[{}] has the role '{}', but {} requires {}", index, role, how.name,
                        turn % 2 == 0 ? "user" : "assistant");
   return "";
 }
@@ -167,7 +168,7 @@ void write_turn(const ChatTemplate& how, const Turn& turn, const std::string& co
 
 ChatResult write_chat(const std::string& name, const json& messages) {
   const ChatTemplate& how = chat_template_of(name);
-  if (!messages.is_array() || messages.empty()) return {{}, "messages that are no list, or an empty one"};
+  if (!messages.is_array() || messages.empty()) return {{}, "'messages' is not a list, or is empty"};
   ChatResult made{{how.begin, {}}, ""};
   std::string of_system;  // what goes into the first user's turn
   std::size_t turn = 0;
@@ -185,12 +186,12 @@ ChatResult write_chat(const std::string& name, const json& messages) {
     }
     if (made.fault = order_fault(how, role, turn++, i); !made.fault.empty()) return made;
     const bool is_said = role == "assistant";
-    if (is_said && content.empty()) return {{}, fmt::format("an assistant that says nothing at messages[{}]", i)};
+    if (is_said && content.empty()) return {{}, fmt::format("the assistant message messages[{}] is empty", i)};
     write_turn(how, is_said ? how.assistant : how.user,
                how.trims_together && !is_said ? trimmed(of_system + stated) : of_system + content, is_said, made.chat);
     of_system.clear();
   }
-  if (made.chat.said.empty()) return {{}, "no message of the assistant"};
+  if (made.chat.said.empty()) return {{}, "there is no assistant message"};
   made.chat.text += how.end;
   return made;
 }

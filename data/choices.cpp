@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kQuestion = "{\"context\": text, \"choices\": [texts], \"answer\": a number from 0}";
+constexpr const char* kQuestion = "{\"context\": string, \"choices\": [strings], \"answer\": number from 0}";
 
 std::int64_t characters_in(const std::string& text) {
   return std::ranges::count_if(text, [](unsigned char byte) { return (byte & 0xC0) != 0x80; });
@@ -21,17 +21,18 @@ std::int64_t characters_in(const std::string& text) {
 
 // What is wrong with the question, or "".
 std::string question_fault(const json& question) {
-  if (!question.is_object()) return "is no object";
-  if (!question.contains("context") || !question["context"].is_string()) return "has no context";
-  if (question.contains("delimiter") && !question["delimiter"].is_string()) return "has a delimiter that is no string";
+  if (!question.is_object()) return "the line is not a JSON object";
+  if (!question.contains("context") || !question["context"].is_string()) return "the question has no context";
+  if (question.contains("delimiter") && !question["delimiter"].is_string()) return "the delimiter is not a string";
   if (!question.contains("choices") || !question["choices"].is_array() || question["choices"].empty())
-    return "has no choices";
+    return "the question has no choices";
   for (const auto& choice : question["choices"])
-    if (!choice.is_string() || choice.get<std::string>().empty()) return "has a choice that is no text";
+    if (!choice.is_string() || choice.get<std::string>().empty()) return "a choice is not a string, or is empty";
   const auto answer = question.contains("answer") ? count_in(question["answer"]) : std::nullopt;
-  if (!answer) return "has no answer";
+  if (!answer) return "the question has no answer";
   if (*answer >= static_cast<std::int64_t>(question["choices"].size()))
-    return fmt::format("has the answer {} of {} choices, counted from 0", *answer, question["choices"].size());
+    return fmt::format("the answer is {}, but there are {} choices, counted from 0", *answer,
+                       question["choices"].size());
   return "";
 }
 
@@ -41,13 +42,13 @@ ChoiceSamples::ChoiceSamples(const std::string& path, const std::string& tokeniz
                              std::int64_t vocabulary)
     : tokenizer_(load_tokenizer(tokenizer)), length_(sequence_length), vocabulary_(vocabulary) {
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw InputError({"evaluation.choices " + path, "can't be read", "a file of JSON lines", ""});
+  if (!stream) throw InputError({"evaluation.choices " + path, "the file cannot be read", "a file of JSON lines", ""});
   std::int64_t number = 0;
   for (std::string line; std::getline(stream, line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") != std::string::npos) add_question(line, fmt::format("{}:{}", path, number));
   }
-  if (questions_.empty()) throw InputError({"evaluation.choices " + path, "has no question", kQuestion, ""});
+  if (questions_.empty()) throw InputError({"evaluation.choices " + path, "the file has no questions", kQuestion, ""});
 }
 
 void ChoiceSamples::add_question(const std::string& line, const std::string& where) {
@@ -76,8 +77,9 @@ ChoiceSamples::Sample ChoiceSamples::encode(std::string context, std::string con
     const auto special = tokenizer_->special();
     const auto first = special.begin ? special.begin : special.end;
     if (!first)
-      throw InputError(
-          {where, "has an empty context, and the tokenizer names no token to begin with", "a context", "write one"});
+      throw InputError({where,
+                        "the context is empty, and the tokenizer has no beginning-of-sequence or end-of-sequence token",
+                        "a context", "add a context"});
     sample.tokens = {*first};
     tokenizer_->append(continuation, sample.tokens);
     if (sample.tokens.size() > 1 && sample.tokens[1] == *first) sample.tokens.erase(sample.tokens.begin());
@@ -86,7 +88,7 @@ ChoiceSamples::Sample ChoiceSamples::encode(std::string context, std::string con
     sample.tokens = tokenizer_->encode(context + continuation);
   }
   if (sample.tokens.size() <= of_context)
-    throw InputError({where, "has a choice without a token of its own", "text that adds a token to the context", ""});
+    throw InputError({where, "a choice adds no token to the context", "text that adds at least one token", ""});
   sample.scored = static_cast<std::int64_t>(sample.tokens.size() - of_context);
   const auto most = static_cast<std::size_t>(length_ + 1);
   if (sample.tokens.size() > most)
@@ -94,7 +96,7 @@ ChoiceSamples::Sample ChoiceSamples::encode(std::string context, std::string con
   sample.scored = std::min(sample.scored, static_cast<std::int64_t>(sample.tokens.size()) - 1);
   for (const auto id : sample.tokens)
     if (id >= vocabulary_)
-      throw InputError({where, fmt::format("has token {}, outside the model's vocabulary of {}", id, vocabulary_),
+      throw InputError({where, fmt::format("token {} is outside the model's vocabulary of {}", id, vocabulary_),
                         fmt::format("0 to {}", vocabulary_ - 1), "check that data.tokenizer is the model's own"});
   return sample;
 }

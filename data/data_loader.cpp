@@ -55,7 +55,8 @@ const std::shared_ptr<const Loader>& DataLoader::loader() const {
 std::int64_t DataLoader::samples() const {
   if (share_.reads) return loader()->samples();
   if (samples_ == 0)
-    throw UsageError({"data loader", "does not read, and was not told how many samples there are", "", "set_samples"});
+    throw UsageError({"data loader", "the number of samples is unknown, because this rank does not read data", "",
+                      "call set_samples() first"});
   return samples_;
 }
 

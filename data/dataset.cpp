@@ -37,7 +37,7 @@ std::vector<fs::path> files_of(const Place& place) {
       if (is_file(found.gl_pathv[i])) files.emplace_back(found.gl_pathv[i]);
   ::globfree(&found);
   if (files.empty())
-    throw InputError({place.key, "'" + path + "' is no file or folder and matches no file",
+    throw InputError({place.key, "'" + path + "' is not a file or directory and matches no file",
                       "text or tokens to train on", "check the path; it is relative to the working directory"});
   return files;
 }
@@ -49,7 +49,7 @@ std::unique_ptr<PackedDataset> open_text(const Place& place, const DataConfig& c
     return open_encoded_text(files_of(place), tokenizer, config.sequence_length, vocabulary, place.text());
   if (vocabulary < kBytes)
     throw InputError({"data.format text",
-                      fmt::format("bytes are tokens 0 to 255, and the model's vocabulary is {}", vocabulary),
+                      fmt::format("bytes are tokens 0 to 255, but the model's vocabulary is {}", vocabulary),
                       "a vocabulary of at least 256", "set model.config.vocab_size"});
   return open_token_files(files_of(place), 1, config.sequence_length, vocabulary, place.text());
 }

@@ -100,7 +100,7 @@ void require_vocabulary(const FileTokens& tokens, const TextPaths& paths, const 
     for (const auto token : tokens[i])
       if (token >= vocabulary_size)
         throw InputError({paths[i].string(),
-                          fmt::format("has token {} of the tokenizer {}, outside the model's vocabulary of {}", token,
+                          fmt::format("token {} of the tokenizer {} is outside the model's vocabulary of {}", token,
                                       tokenizer, vocabulary_size),
                           fmt::format("0 to {}", vocabulary_size - 1), "check that data.tokenizer is the model's own"});
 }
@@ -113,9 +113,9 @@ void refuse_much_text(const TextPaths& files, const std::string& place) {
     if (!failure) bytes += size;  // reading it says what is wrong
   }
   if (bytes > kMostTextBytes)
-    throw InputError({place, fmt::format("has {} bytes of text, which a run encodes in its memory", bytes),
+    throw InputError({place, fmt::format("the text has {} bytes, which is too much to encode in memory", bytes),
                       fmt::format("at most {}", kMostTextBytes),
-                      "make token files with gantry data build, and train on data.format megatron"});
+                      "create token files with gantry data build, and train on them with data.format megatron"});
 }
 
 }  // namespace
@@ -129,11 +129,11 @@ std::string choose_text_tokenizer(const std::string& stated, const std::string& 
   throw ConfigError(
       {"data.tokenizer",
        model_path.empty()
-           ? fmt::format("is missing, and the model's vocabulary of {} is not the 256 bytes", vocabulary_size)
-           : fmt::format("is missing, {} has no tokenizer, and the vocabulary of {} is not the 256 bytes", model_path,
+           ? fmt::format("no tokenizer is set, but the model's vocabulary of {} is not the 256 bytes", vocabulary_size)
+           : fmt::format("no tokenizer is set, {} has none, and the vocabulary of {} is not the 256 bytes", model_path,
                          vocabulary_size),
-       "a folder or file with the vocabulary, or bytes",
-       "state tokenizer: PATH, or tokenizer: bytes to train on bytes"});
+       "a directory or file with the vocabulary, or bytes",
+       "set data.tokenizer: PATH, or data.tokenizer: bytes to train on bytes"});
 }
 
 std::unique_ptr<PackedDataset> open_encoded_text(const TextPaths& files, const std::string& tokenizer,

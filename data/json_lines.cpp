@@ -91,9 +91,9 @@ std::unique_ptr<Dataset> open_json_lines(const LinePaths& files, const LineRules
   auto index = shared_index(files, rules);
   if (index->samples() == 0)
     throw InputError({place,
-                      index->skipped() > 0 ? fmt::format("has {} lines, all of them skipped, the first: {}",
-                                                         index->skipped(), index->first_skipped())
-                                           : "has no line that is not empty",
+                      index->skipped() > 0 ? fmt::format("all {} lines were skipped, the first: {}", index->skipped(),
+                                                         index->first_skipped())
+                                           : "there are no lines that are not empty",
                       "lines of JSON to train on", ""});
   if (rules.target_length > 0) return std::make_unique<PairLines>(std::move(index), rules);
   return std::make_unique<JsonLines>(std::move(index), rules.sequence_length);

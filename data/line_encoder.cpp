@@ -19,15 +19,19 @@ constexpr const char* kExpected = "an object with text, with prompt and completi
 json parsed_line(const std::string& line, const std::string& where) {
   if (const std::string fault = json_fault(line); !fault.empty()) throw BadLine({where, fault, kExpected, ""});
   json object = json::parse(line);
-  if (!object.is_object()) throw BadLine({where, "is no object", kExpected, ""});
+  if (!object.is_object()) throw BadLine({where, "the line is not a JSON object", kExpected, ""});
   const bool has_pair = object.contains("prompt") && object.contains("completion");
   const int kinds = (has_pair ? 1 : 0) + (object.contains("text") ? 1 : 0) + (object.contains("messages") ? 1 : 0);
-  if (kinds != 1) throw BadLine({where, kinds == 0 ? "has none of them" : "has more than one of them", kExpected, ""});
+  if (kinds != 1)
+    throw BadLine(
+        {where,
+         kinds == 0 ? "the object has none of the three forms" : "the object has more than one of the three forms",
+         kExpected, ""});
   return object;
 }
 
 std::string text_of(const json& object, const char* key, const std::string& where) {
-  if (!object[key].is_string()) throw BadLine({where, fmt::format("'{}' is no string", key), "a string", ""});
+  if (!object[key].is_string()) throw BadLine({where, fmt::format("'{}' is not a string", key), "a string", ""});
   return object[key].get<std::string>();
 }
 
@@ -66,9 +70,9 @@ void LineEncoder::require_fitting_template(const ChatSource& source) const {
     if (source.jinja.find(mark) == std::string::npos) missing.push_back("'" + mark + "'");
   throw InputError({"data.chat_template",
                     fmt::format("{}, but {} has no {}", name, source.file, fmt::join(missing, " and no ")),
-                    fitting.empty() ? "a template of this model's family, which is not among those by name"
+                    fitting.empty() ? "a template of this model's family, which is not built in"
                                     : fmt::format("{}", fmt::join(fitting, " or ")),
-                    "leave it out, and that file's template is used"});
+                    "remove data.chat_template to use that file's template"});
 }
 
 std::string LineEncoder::chat_template() const { return chat_ ? chat_->file() : rules_.chat_template; }
@@ -100,7 +104,7 @@ LineTokens LineEncoder::encode(const std::string& line, const std::string& where
       tokenizer_->append(text_of(object, "prompt", where), ids);
       if (!all) first = static_cast<std::int64_t>(ids.size());
       const std::string completion = text_of(object, "completion", where);
-      if (completion.empty()) throw BadLine({where, "has an empty completion", "text to train on", "take it out"});
+      if (completion.empty()) throw BadLine({where, "the completion is empty", "text to train on", "remove the line"});
       tokenizer_->append(completion, ids);
     }
     if (const auto end = tokenizer_->special().end) ids.push_back(*end);
@@ -116,13 +120,14 @@ void LineEncoder::require_known(const TokenIds& ids, const std::string& where) c
   for (const auto id : ids)
     if (id >= rules_.vocabulary)
       throw InputError({where,
-                        fmt::format("has token {} of the tokenizer {}, outside the model's vocabulary of {}", id,
+                        fmt::format("token {} of the tokenizer {} is outside the model's vocabulary of {}", id,
                                     rules_.tokenizer, rules_.vocabulary),
                         fmt::format("0 to {}", rules_.vocabulary - 1), "check that data.tokenizer is the model's own"});
 }
 
 LineTokens LineEncoder::encode_pair(const json& object, const std::string& where) const {
-  if (!object.contains("prompt")) throw BadLine({where, "is no pair", "an object with prompt and completion", ""});
+  if (!object.contains("prompt"))
+    throw BadLine({where, "the object has no prompt", "an object with prompt and completion", ""});
   LineTokens made;
   for (const char* side : {"prompt", "completion"}) {
     const TokenIds ids = encode_side(object, side, where, made);
@@ -140,14 +145,14 @@ TokenIds LineEncoder::encode_side(const json& object, const char* side, const st
   const bool is_prompt = std::string_view(side) == "prompt";
   const std::int64_t room = is_prompt ? rules_.sequence_length : rules_.target_length;
   TokenIds ids = tokenizer_->encode(text_of(object, side, where));
-  if (ids.empty()) throw BadLine({where, fmt::format("has an empty {}", side), "a text", "take it out"});
+  if (ids.empty()) throw BadLine({where, fmt::format("the {} is empty", side), "text", "remove the line"});
   const auto end = tokenizer_->special().end;
   const std::int64_t tokens = static_cast<std::int64_t>(ids.size()) + (end ? 1 : 0);
   if (tokens > room) {
     const char* key = is_prompt ? "data.sequence_length" : "data.target_length";
     if (rules_.bad_lines != "cut")
-      throw BadLine({where, fmt::format("has a {} of {} tokens, more than {} {}", side, tokens, key, room),
-                     "one that fits", fmt::format("raise {}, or set data.bad_lines to skip or cut", key)});
+      throw BadLine({where, fmt::format("the {} has {} tokens, more than {} {}", side, tokens, key, room),
+                     "a shorter one", fmt::format("raise {}, or set data.bad_lines to skip or cut", key)});
     ids.resize(static_cast<std::size_t>(room - (end ? 1 : 0)));
     made.was_cut = true;
   }
@@ -160,13 +165,14 @@ TokenIds LineEncoder::encode_side(const json& object, const char* side, const st
 TokenIds LineEncoder::encode_messages(const json& object, const std::string& line, const std::string& where,
                                       LineTokens& made) const {
   if (!chat_ && rules_.chat_template.empty())
-    throw InputError({where, "has messages, and neither the tokenizer's folder nor data.chat_template has a template",
-                      fmt::format("one of {}", fmt::join(chat_template_names(), ", ")),
-                      "say which this model was trained with, or write prompt and completion"});
+    throw InputError(
+        {where, "there is no template for its messages in the tokenizer's directory or in data.chat_template",
+         fmt::format("one of {}", fmt::join(chat_template_names(), ", ")),
+         "set data.chat_template to the template that this model was trained with, or write prompt and completion"});
   const auto [chat, fault] = chat_ ? chat_->write(nlohmann::ordered_json::parse(line), rules_.loss_on != "all")
                                    : write_chat(rules_.chat_template, object["messages"]);
   if (!fault.empty())
-    throw BadLine({where, "has " + fault, "messages that the chat template " + chat_template() + " can write",
+    throw BadLine({where, fault, "messages that the chat template " + chat_template() + " can render",
                    chat_ ? "change them, or write prompt and completion" : "change them, or data.chat_template"});
   made.is_chat = true;
   TokenIds ids = tokenizer_->encode(chat.text);
@@ -182,10 +188,11 @@ void LineEncoder::fit(LineTokens& made, const std::string& where) const {
   const std::int64_t room = rules_.sequence_length;
   const std::size_t tokens = made.tokens.size();
   if (made.places() > room && rules_.bad_lines != "cut")
-    throw BadLine({where,
-                   fmt::format("has {} tokens, more than data.sequence_length {} + 1 = {}", tokens, room, room + 1),
-                   "a document that fits into a sample",
-                   "raise data.sequence_length, shorten it, or set data.bad_lines to skip or cut"});
+    throw BadLine(
+        {where,
+         fmt::format("the document has {} tokens, more than data.sequence_length {} + 1 = {}", tokens, room, room + 1),
+         "a document that fits into a sample",
+         "raise data.sequence_length, shorten it, or set data.bad_lines to skip or cut"});
   if (made.places() > room) {
     made.tokens.resize(static_cast<std::size_t>(room + 1));
     made.was_cut = true;
@@ -194,9 +201,10 @@ void LineEncoder::fit(LineTokens& made, const std::string& where) const {
   }
   if (made.trained_tokens() == 0)
     throw BadLine({where,
-                   made.was_cut ? fmt::format("has {} tokens, and none of the first {} is trained on", tokens, room + 1)
-                                : fmt::format("has {} tokens, of which none is trained on", tokens),
-                   "two tokens, and one of the completion", "take it out"});
+                   made.was_cut ? fmt::format("the document has {} tokens, but the loss covers none of the first {}",
+                                              tokens, room + 1)
+                                : fmt::format("the document has {} tokens, but the loss covers none of them", tokens),
+                   "at least two tokens, with one in the completion", "remove the line"});
 }
 
 }  // namespace gantry

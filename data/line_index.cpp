@@ -99,18 +99,18 @@ std::string LineIndex::summary() const {
   const std::int64_t filled = is_pairs() ? tokens_ : tokens_ - lines_,
                      room = samples() * (rules_.sequence_length + rules_.target_length);
   std::string text = fmt::format(
-      "{} lines of {} tokens (a line {:.1f}, the longest {}), {} of them trained on; {} samples, {:.1f}% full", lines_,
+      "{} lines with {} tokens ({:.1f} per line, at most {}), {} of them in the loss; {} samples, {:.1f}% full", lines_,
       tokens_, static_cast<double>(tokens_) / static_cast<double>(lines_), longest_, trained_, samples(),
       100 * static_cast<double>(filled) / static_cast<double>(room));
   if (cut_ > 0 && is_pairs())
-    text += fmt::format("; {} cut to {} and {} tokens", cut_, rules_.sequence_length, rules_.target_length);
+    text += fmt::format("; {} truncated to {} and {} tokens", cut_, rules_.sequence_length, rules_.target_length);
   else if (cut_ > 0)
-    text += fmt::format("; {} cut to {} tokens", cut_, rules_.sequence_length + 1);
+    text += fmt::format("; {} truncated to {} tokens", cut_, rules_.sequence_length + 1);
   if (skipped_ > 0) text += fmt::format("; {} skipped, the first: {}", skipped_, first_skipped_);
   if (chats_ > 0) {
     const std::string split = encoder_.split_marks();
-    text +=
-        fmt::format("; {} chats by {}{}", chats_, encoder_.chat_template(), split.empty() ? "" : ", of which " + split);
+    text += fmt::format("; {} chats with the template {}{}", chats_, encoder_.chat_template(),
+                        split.empty() ? "" : ", of which " + split);
   }
   return text;
 }
@@ -122,7 +122,7 @@ std::vector<LineTokens> LineIndex::lines_of(std::int64_t sample) const {
   FoundLine found;
   while (static_cast<std::int64_t>(lines.size()) < start.documents) {
     if (!next_line(place, found))
-      throw InputError({files_[start.place.file].path().string(), "has fewer lines than when it was opened",
+      throw InputError({files_[start.place.file].path().string(), "the file has fewer lines than when it was opened",
                         "files that do not change during a run", ""});
     try {
       lines.push_back(encoder_.encode(std::string(found.text), name_of(found.place)));

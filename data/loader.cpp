@@ -40,18 +40,19 @@ void require_shapes(const std::vector<SampleEntry>& entries) {
     for (const std::int64_t size : entry.shape) elements *= size;
     if (!entry.shape.empty() && elements != entry.length)
       throw UsageError({"loader",
-                        fmt::format("entry '{}' has {} numbers and the shape [{}]", entry.name, entry.length,
+                        fmt::format("entry '{}' has {} numbers, but the shape [{}]", entry.name, entry.length,
                                     fmt::join(entry.shape, ", ")),
-                        fmt::format("a length of {}", elements), "make SampleEntry::length the product of its shape"});
+                        fmt::format("a length of {}", elements),
+                        "set SampleEntry::length to the product of its shape"});
   }
 }
 
 void require_equal(const SampleSource& source, const Dataset& dataset) {
   const std::string expected = describe_entries(source.entries), got = describe_entries(dataset.entries());
   if (got != expected || dataset.sequence_length() != source.sequence_length)
-    throw UsageError({"loader", fmt::format("a dataset of {} ({} tokens)", got, dataset.sequence_length()),
+    throw UsageError({"loader", fmt::format("a dataset has {} ({} tokens)", got, dataset.sequence_length()),
                       fmt::format("{} ({} tokens)", expected, source.sequence_length),
-                      "blend datasets of one kind and length"});
+                      "blend datasets with the same entries and length"});
 }
 
 }  // namespace

@@ -79,7 +79,8 @@ std::unique_ptr<Dataset> open_squad_dataset(const std::string& path, const std::
   const WordPiece tokenizer = WordPiece::load(tokenizer_path);
   if (tokenizer.size() > vocabulary_size)
     throw InputError({tokenizer_path,
-                      fmt::format("has {} tokens, and the model's vocabulary is {}", tokenizer.size(), vocabulary_size),
+                      fmt::format("the tokenizer has {} tokens, but the model's vocabulary is {}", tokenizer.size(),
+                                  vocabulary_size),
                       fmt::format("at most {}", vocabulary_size), "use the model's own tokenizer"});
   const EncodeOptions options{.max_length = sequence_length, .stride = sequence_length / kStrides, .pad = false};
   std::vector<Window> windows;

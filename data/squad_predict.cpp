@@ -12,19 +12,20 @@ namespace {
 
 void require_match(const std::vector<SquadFeature>& features, const std::vector<SquadLogits>& logits) {
   if (features.size() != logits.size())
-    throw UsageError({"predict_squad", fmt::format("{} features and logits of {}", features.size(), logits.size()),
-                      "logits of each feature", ""});
+    throw UsageError({"predict_squad",
+                      fmt::format("there are {} features, but logits for {}", features.size(), logits.size()),
+                      "logits for each feature", ""});
   for (std::size_t i = 0; i < features.size(); ++i) {
     const auto needed = static_cast<std::size_t>(features[i].encoding.second_end);
     const auto& [start, end] = logits[i];
     if (start.size() < needed || end.size() < needed)
       throw UsageError({fmt::format("predict_squad: feature {}", i),
-                        fmt::format("has {} start and {} end logits", start.size(), end.size()),
+                        fmt::format("there are {} start and {} end logits", start.size(), end.size()),
                         fmt::format("at least {}, one for each token", needed), ""});
     for (std::size_t t = 0; t < needed; ++t)
       if (!std::isfinite(start[t]) || !std::isfinite(end[t]))
         throw NumericalError({fmt::format("predict_squad: feature {}, token {}", i, t),
-                              fmt::format("has the logits {} and {}", start[t], end[t]), "finite numbers", ""});
+                              fmt::format("the logits are {} and {}", start[t], end[t]), "finite numbers", ""});
   }
 }
 
@@ -81,9 +82,10 @@ std::map<std::string, SquadPrediction> predict_squad(const SquadData& data, cons
                                                      const std::vector<SquadLogits>& logits,
                                                      const SquadAnswerOptions& options) {
   if (options.n_best < 1 || options.max_answer_length < 1)
-    throw UsageError({"predict_squad",
-                      fmt::format("n_best {}, max_answer_length {}", options.n_best, options.max_answer_length),
-                      "at least 1 each", ""});
+    throw UsageError(
+        {"predict_squad",
+         fmt::format("n_best is {} and max_answer_length is {}", options.n_best, options.max_answer_length),
+         "at least 1 each", ""});
   require_match(features, logits);
   std::map<std::string, SquadPrediction> predictions;
   for (std::size_t i = 0; i < features.size();) {

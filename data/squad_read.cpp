@@ -44,12 +44,13 @@ struct Place {
   throw InputError({place.text(), what, expected, remedy});
 }
 
-std::string kind(const json& value) { return fmt::format("is of type {}", value.type_name()); }
+std::string kind(const json& value) { return fmt::format("the value is of type {}", value.type_name()); }
 
 const json& member(const json& object, const char* key, const Place& place) {
   if (!object.is_object()) refuse(place, kind(object), "an object");
   const auto found = object.find(key);
-  if (found == object.end()) refuse(place, fmt::format("has no '{}'", key), "SQuAD's format, version 1.1 or 2.0");
+  if (found == object.end())
+    refuse(place, fmt::format("the key '{}' is missing", key), "SQuAD's format, version 1.1 or 2.0");
   return *found;
 }
 
@@ -90,8 +91,8 @@ class Articles final : public nlohmann::json_sax<json> {
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
-    throw InputError(
-        {file_.text(), fmt::format("is no JSON: {}", error.what()), "a SQuAD-format JSON file", "fetch it again"});
+    throw InputError({file_.text(), fmt::format("the file is not JSON: {}", error.what()), "a SQuAD-format JSON file",
+                      "download it again"});
   }
 
   bool has_data() const { return has_data_; }
@@ -121,7 +122,7 @@ class Articles final : public nlohmann::json_sax<json> {
   }
 
   void check(const std::string& fault) const {
-    if (!fault.empty()) throw InputError({file_.text(), fault, "a SQuAD-format JSON file", "fetch it again"});
+    if (!fault.empty()) throw InputError({file_.text(), fault, "a SQuAD-format JSON file", "download it again"});
   }
 
   // Where it was put; null for what is not kept.
@@ -157,12 +158,13 @@ void read_articles(const std::string& path, const Place& place, const Articles::
   const auto size = fs::file_size(path, failure);
   if (failure) throw InputError({path, failure.message(), "a SQuAD-format JSON file", "check the path"});
   if (size > kMostBytes)
-    throw InputError({path, fmt::format("has {} bytes", size), fmt::format("at most {}", kMostBytes), "split it"});
+    throw InputError(
+        {path, fmt::format("the file has {} bytes", size), fmt::format("at most {}", kMostBytes), "split it"});
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError({path, std::strerror(errno), "a file that can be read", ""});
+  if (!file) throw InputError({path, std::strerror(errno), "a readable file", ""});
   Articles articles(place, take);
   json::sax_parse(file, &articles);
-  if (!articles.has_data()) refuse(place, "has no 'data'", "SQuAD's format, version 1.1 or 2.0");
+  if (!articles.has_data()) refuse(place, "the key 'data' is missing", "SQuAD's format, version 1.1 or 2.0");
 }
 
 // A paragraph's text, with the byte at which each code point begins.
@@ -192,7 +194,7 @@ class Reader {
       const json& paragraphs = list(article, "paragraphs", mine);
       for (std::size_t p = 0; p < paragraphs.size(); ++p) read_paragraph(paragraphs[p], list_place.element(p));
     });
-    if (counts_.questions == 0) refuse(root_.member("data"), "has no questions", "at least one");
+    if (counts_.questions == 0) refuse(root_.member("data"), "there are no questions", "at least one question");
     return counts_;
   }
 
@@ -210,7 +212,7 @@ class Reader {
     example.question = text(question, "question", place);
     example.context = context.text();
     if (!ids_.insert(example.id).second)
-      refuse(place.member("id"), fmt::format("'{}' is there twice", example.id), "an id of its own");
+      refuse(place.member("id"), fmt::format("the id '{}' occurs twice", example.id), "a unique id");
     if (const auto found = question.find("is_impossible"); found != question.end()) {
       if (!found->is_boolean()) refuse(place.member("is_impossible"), kind(*found), "true or false");
       example.is_impossible = found->get<bool>();
@@ -219,7 +221,8 @@ class Reader {
     const json& answers = list(question, "answers", place);
     const Place answers_place = place.member("answers");
     if (example.is_impossible && !answers.empty())
-      refuse(answers_place, fmt::format("has {} and is_impossible is true", answers.size()), "none");
+      refuse(answers_place, fmt::format("there are {} answers, but is_impossible is true", answers.size()),
+             "no answers");
     for (std::size_t a = 0; a < answers.size(); ++a)
       read_answer(answers[a], context, answers_place.element(a), example);
     if (!answers.empty() && example.answers.empty()) return;
@@ -231,7 +234,8 @@ class Reader {
     const std::string& words = text(answer, "text", place);
     const json& start = member(answer, "answer_start", place);
     const Place start_place = place.member("answer_start");
-    if (!start.is_number_unsigned()) refuse(start_place, "is " + start.dump(), "a count of code points, from 0");
+    if (!start.is_number_unsigned())
+      refuse(start_place, "the value is " + start.dump(), "a count of code points, from 0");
     const auto code_point = start.get<std::uint64_t>();
     const bool is_inside = code_point < context.size();
     const auto begin = is_inside ? context.byte_of(code_point) : 0;
@@ -251,13 +255,13 @@ class Reader {
       return all.substr(0, utf8_start(all, std::min(all.size(), kShown)));
     };
     const std::string remedy = "correct the file, or read it with drop_misplaced_answers";
-    if (words.empty()) refuse(place, "belongs to an answer without text", "text of the context", remedy);
+    if (words.empty()) refuse(place, "the answer has no text", "text from the context", remedy);
     if (code_point >= context.size())
-      refuse(place, fmt::format("is {}, and the context has {} code points", code_point, context.size()),
-             "a place in the context", remedy);
+      refuse(place, fmt::format("the value is {}, but the context has {} code points", code_point, context.size()),
+             "a position in the context", remedy);
     const auto there = std::string_view(*context.text()).substr(static_cast<std::size_t>(context.byte_of(code_point)));
-    refuse(place, fmt::format("is {}, where the context has '{}'", code_point, shown(there)),
-           fmt::format("the place of '{}' in code points", shown(words)), remedy);
+    refuse(place, fmt::format("the value is {}, where the context has '{}'", code_point, shown(there)),
+           fmt::format("the position of '{}' in code points", shown(words)), remedy);
   }
 
   const std::string path_;

@@ -24,12 +24,13 @@ TensorDataset::TensorDataset(const TensorDict& samples, std::int64_t sequence_le
     const std::string where = "data set entry '" + name + "'";
     const auto type = tensor.defined() ? number_type_of(tensor.scalar_type()) : std::nullopt;
     if (!type)
-      throw UsageError({where, "is " + describe(tensor), "one of " + number_type_names(), "cast it to one of these"});
+      throw UsageError(
+          {where, "the entry is " + describe(tensor), "one of " + number_type_names(), "cast it to one of these"});
     if (tensor.dim() == 0 || tensor.size(0) == 0 || (size_ != 0 && tensor.size(0) != size_) || !tensor.is_cpu())
-      throw UsageError({where, fmt::format("is {} on {}", describe(tensor), tensor.device().str()),
+      throw UsageError({where, fmt::format("the entry is {} on {}", describe(tensor), tensor.device().str()),
                         size_ != 0 ? fmt::format("{} samples along dim 0, on the CPU", size_)
                                    : "[samples, ...] with at least one sample, on the CPU",
-                        "give every entry the same number of samples"});
+                        "pass the same number of samples in every entry"});
     size_ = tensor.size(0);
     const std::vector<std::int64_t> shape = tensor.sizes().slice(1).vec();
     const std::int64_t numbers = tensor.numel() / size_;
@@ -37,7 +38,7 @@ TensorDataset::TensorDataset(const TensorDict& samples, std::int64_t sequence_le
     tensors_.push_back(tensor.detach().contiguous());
     width[*type] += numbers;
   }
-  if (size_ == 0) throw UsageError({"data set", "has no tensors", "at least one entry [samples, ...]", ""});
+  if (size_ == 0) throw UsageError({"data set", "there are no tensors", "at least one entry [samples, ...]", ""});
 }
 
 void TensorDataset::read_numbers(std::int64_t index, const NumberRow& row) const {

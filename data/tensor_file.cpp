@@ -23,7 +23,7 @@ TensorDict views_of(const SafetensorsFile& file, const std::string& path) {
       throw InputError({path,
                         fmt::format("'{}' is {} [{}]", name, dtype_name(file.dtype(name)), fmt::join(shape, ", ")),
                         samples == 0 ? "[samples, ...] with at least one sample"
-                                     : fmt::format("{} samples along dim 0, as '{}' has", samples, file.names()[0]),
+                                     : fmt::format("{} samples along dim 0, like '{}'", samples, file.names()[0]),
                         "write every entry of the batch with the same number of samples"});
     samples = shape[0];
     const torch::Tensor view = file.view(name);
@@ -33,7 +33,8 @@ TensorDict views_of(const SafetensorsFile& file, const std::string& path) {
     views.set(name, view);
   }
   if (samples == 0)
-    throw InputError({path, "has no tensors", "at least one entry [samples, ...]", "see docs/data.md, \"Tensors\""});
+    throw InputError({path, "the file has no tensors", "at least one entry [samples, ...]",
+                      "see docs/data_labelled.md, \"Tensors\""});
   return views;
 }
 
@@ -61,7 +62,7 @@ class TensorFile final : public Dataset {
 
 std::unique_ptr<Dataset> open_tensor_file(const std::string& path, const std::string& where) {
   if (!is_file(path))
-    throw InputError({where, "'" + path + "' is no file", "a safetensors file of tensors [samples, ...]",
+    throw InputError({where, "'" + path + "' is not a file", "a safetensors file of tensors [samples, ...]",
                       "check the path; it is relative to the working directory"});
   return std::make_unique<TensorFile>(path);
 }

@@ -32,8 +32,8 @@ class TokenFile {
     std::ifstream file(path_, std::ios::binary);
     file.seekg(begin);
     if (!file.read(reinterpret_cast<char*>(piece.data()), bytes))
-      throw InputError({path_.string(), "has become shorter, or can't be read any more", fmt::format("{} bytes", size_),
-                        "leave the data as they are while a run reads them"});
+      throw InputError({path_.string(), "the file has become shorter, or cannot be read any more",
+                        fmt::format("{} bytes", size_), "do not change the data while a run reads them"});
     use(piece.data());
   }
 
@@ -55,8 +55,9 @@ std::vector<std::int64_t> boundaries_of(const std::vector<TokenFile>& files, int
   std::vector<std::int64_t> boundaries = {0};
   for (const auto& file : files) {
     if (file.size() % token_bytes != 0)
-      throw InputError({file.path().string(), fmt::format("has {} bytes", file.size()),
-                        "an even number, two for each token", "data.format tokens is raw little-endian uint16"});
+      throw InputError({file.path().string(), fmt::format("the file has {} bytes", file.size()),
+                        "an even number of bytes, two per token",
+                        "write raw little-endian uint16 tokens, as data.format tokens requires"});
     boundaries.push_back(boundaries.back() + file.size() / token_bytes);
   }
   return boundaries;
@@ -94,7 +95,7 @@ class TokenFiles final : public PackedDataset {
   [[noreturn]] void refuse(const TokenFile& file, std::int64_t place, std::int64_t token) const {
     throw InputError(
         {file.path().string(),
-         fmt::format("token {} at place {} is outside the model's vocabulary of {}", token, place, vocabulary_),
+         fmt::format("token {} at position {} is outside the model's vocabulary of {}", token, place, vocabulary_),
          fmt::format("0 to {}", vocabulary_ - 1), "check that the data and the model use the same tokenizer"});
   }
 

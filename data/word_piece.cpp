@@ -47,8 +47,8 @@ void require_room(std::int64_t first, std::int64_t second, const EncodeOptions& 
       {"pair of texts",
        fmt::format("max_length {} - {} special tokens - {} of the first text leaves {} for the {} of the second",
                    options.max_length, kSpecialOfPair, first, room, second),
-       fmt::format("room for more than the stride of {}", options.stride),
-       "give a longer max_length, a smaller stride or a shorter first text"});
+       fmt::format("more than the stride of {}", options.stride),
+       "increase max_length, reduce the stride, or shorten the first text"});
 }
 
 }  // namespace
@@ -78,8 +78,9 @@ WordPiece::WordPiece(const std::vector<std::string>& vocabulary, const WordPiece
 std::int64_t WordPiece::special_id(const std::string& token) const {
   const auto id = id_of(token);
   if (token.empty() || !id)
-    throw InputError({"WordPiece vocabulary", fmt::format("has no special token '{}' among its {}", token, size()),
-                      "[UNK], [CLS], [SEP], [PAD] and [MASK], or the names that tokenizer_config.json gives them",
+    throw InputError({"WordPiece vocabulary",
+                      fmt::format("there is no special token '{}' among the {} tokens", token, size()),
+                      "[UNK], [CLS], [SEP], [PAD] and [MASK], or their names in tokenizer_config.json",
                       "use the vocab.txt of a BERT model"});
   return *id;
 }

@@ -25,12 +25,12 @@ std::string read_small_file(const fs::path& path) {
   const auto size = fs::is_regular_file(path, failure) ? fs::file_size(path, failure) : 0;
   if (size > kMostWordFileBytes)
     throw InputError(
-        {path.string(), fmt::format("has {} bytes", size), fmt::format("at most {}", kMostWordFileBytes), ""});
+        {path.string(), fmt::format("the file has {} bytes", size), fmt::format("at most {}", kMostWordFileBytes), ""});
   std::ifstream file(path, std::ios::binary);
   std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (size == 0 || file.bad())
-    throw InputError({path.string(), path_exists(path) ? "is empty or can't be read" : std::strerror(ENOENT),
-                      "a file of a BERT tokenizer", "give its vocab.txt or the folder that holds it"});
+    throw InputError({path.string(), path_exists(path) ? "the file is empty or cannot be read" : std::strerror(ENOENT),
+                      "a BERT tokenizer file", "pass its vocab.txt or the directory that contains it"});
   return bytes;
 }
 
@@ -42,7 +42,8 @@ std::vector<std::string> read_vocabulary(const fs::path& path) {
     const bool has_return = end > at && bytes[end - 1] == '\r';
     tokens.push_back(bytes.substr(at, end - at - (has_return ? 1 : 0)));
     if (valid_utf8_prefix(tokens.back()) < tokens.back().size())
-      throw InputError({fmt::format("{}:{}", path.string(), tokens.size()), "is no UTF-8", "a token a line", ""});
+      throw InputError({fmt::format("{}:{}", path.string(), tokens.size()), "the token is not valid UTF-8",
+                        "one token per line", ""});
     at = end + 1;
   }
   return tokens;
@@ -76,7 +77,7 @@ void take_added(const JsonView& config, const std::vector<std::string>& vocabula
       token.at("content").refuse("a token of vocab.txt with its line's number, from 0");
     for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized"})
       if (const auto found = token.find(flag); found && found->flag())
-        found->refuse("false", "the only one that is supported");
+        found->refuse("false", "use a tokenizer with this value");
     special.push_back(content);
   }
 }

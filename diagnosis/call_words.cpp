@@ -46,30 +46,29 @@ std::string with_tensor(const Operation& operation, const Group& group) {
 
 std::string CallWords::describe_end(const Link& link) const {
   const bool joins = link.blocked->operation->kind == Kind::kMakeGroup;
-  return link.awaited.in_group || joins ? "which " + describe_state(link)
-                                        : "which never joined the group and " + describe_state(link);
+  return describe_state(link, link.awaited.in_group || joins ? "which" : "which never joined the group and");
 }
 
-std::string CallWords::describe_state(const Link& link) const {
+std::string CallWords::describe_state(const Link& link, const std::string& subject) const {
   const RankRecord* record = waits_.record(link.awaited.rank);
   switch (link.awaited.cause) {
     case Cause::kNoFile:
-      return "left no file: it was killed or stopped, or wrote elsewhere";
+      return subject + " left no file: it was killed or suspended, or wrote to another directory";
     case Cause::kStopped:
-      return fmt::format("was stopped: its process did not run for {:.1f} s",
+      return fmt::format("{} was suspended: its process did not run for {:.1f} s", subject,
                          static_cast<double>(record->stopped_until_ns - record->stopped_from_ns) * 1e-9);
     case Cause::kFailed:
-      return "failed: " + record->error;
+      return subject + " failed: " + record->error;
     case Cause::kEnded:
-      return "has ended" + describe_last(*record);
+      return subject + " has ended" + describe_last(*record);
     case Cause::kWithin:
-      return "is in it too: all its members have called it, and it does not come to its end";
+      return subject + " is in it too: all its members have called it, but it does not complete";
     case Cause::kNotWaiting:
       return is_message(link.blocked->operation->kind)
-                 ? "has done so: it is on its way"
-                 : "has called it and is in no wait that would move it on" + describe_last(*record);
+                 ? subject + " has done so: the message is in flight"
+                 : subject + " has called it, but is not in a wait that would complete it" + describe_last(*record);
     default:
-      return "is outside communication" + describe_last(*record);
+      return subject + " is outside communication" + describe_last(*record);
   }
 }
 

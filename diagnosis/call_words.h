@@ -1,4 +1,4 @@
-// Ranks, calls and what they wait for in words, for a diagnosis.
+// Ranks, calls and waits in words, for a diagnosis.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace gantry::recorder {
 
 class CallWords {
  public:
-  // `waits` must outlive it.
+  // Keeps a reference to `waits`.
   explicit CallWords(const Waits& waits) : waits_(waits) {}
 
   // "rank 1 (pp 0, dp 0, tp 1)"
@@ -19,11 +19,11 @@ class CallWords {
   std::string describe_call(const Blocked& blocked) const { return describe_call(blocked.rank, *blocked.operation); }
   // "rank 1 (...) to join all_reduce 17 of group 'tp' (float32 [4])"
   std::string describe_link(const Link& link) const;
-  // What the last of a chain does instead, as a relative clause.
+  // The state of the last rank of a chain, as a relative clause.
   std::string describe_end(const Link& link) const;
 
  private:
-  std::string describe_state(const Link& link) const;
+  std::string describe_state(const Link& link, const std::string& subject) const;
   std::string describe_last(const RankRecord& record) const;
 
   const Waits& waits_;

@@ -7,7 +7,7 @@
 namespace gantry::recorder {
 namespace {
 
-// The links from `start` to `last`, by the link that first led to each rank.
+// The links from `start` to `last`, using the link that first reached each rank.
 Chain way_to(const Link& last, int start, const std::map<int, Link>& reached_by) {
   Chain chain{last};
   while (chain.back().blocked->rank != start) chain.push_back(reached_by.at(chain.back().blocked->rank));
@@ -30,7 +30,7 @@ void add_chains_from(const Blocked& start, const Waits& waits, std::vector<Chain
     }
 }
 
-// Depth first, without recursion: files may name very many ranks. Ranks that no cycle goes through are cleared.
+// Depth-first search without recursion, because files may name very many ranks. Clears ranks that are on no cycle.
 Chain search(const Blocked& start, const Waits& waits, std::set<int>& cleared) {
   struct Visit {
     const Blocked* blocked;

@@ -10,9 +10,9 @@
 namespace gantry::recorder {
 namespace {
 
-constexpr std::size_t kMostLinks = 4;   // of a chain that is told whole
-constexpr std::size_t kMostNotes = 5;   // of one kind
-constexpr double kDeadlineShare = 0.9;  // of the timeout, since whoever watches looks from time to time
+constexpr std::size_t kMostLinks = 4;   // links of a chain that are listed
+constexpr std::size_t kMostNotes = 5;   // further remarks of one kind that are listed
+constexpr double kDeadlineShare = 0.9;  // share of the timeout, because a monitor checks only from time to time
 
 class Examiner {
  public:
@@ -64,7 +64,7 @@ class Examiner {
   }
 
   bool is_stuck(const Chain& chain) const {
-    // What all were in when the job failed was cut off by that, unless its own deadline was over.
+    // The failure of the job ended all other operations in progress, except those whose own deadline was over.
     if (chain.back().awaited.cause == Cause::kWithin && job_failed()) {
       const Blocked& last = *chain.back().blocked;
       return last.seconds >= kDeadlineShare * waits_.record(last.rank)->identity.timeout_seconds;
@@ -111,7 +111,7 @@ class Examiner {
     diagnosis.finding = Finding::kRankFailed;
     if (behind == chains.end())
       diagnosis.sentence =
-          fmt::format("{} failed, and nobody waited for it: {}", words_.name(record.identity.rank), record.error);
+          fmt::format("{} failed, but no rank waited for it: {}", words_.name(record.identity.rank), record.error);
   }
 
   void tell_cycle(const Chain& links, Diagnosis& diagnosis) const {
@@ -139,11 +139,11 @@ class Examiner {
       if (chain.size() <= kMostLinks || i + 1 < kMostLinks || i + 1 == chain.size())
         diagnosis.sentence += ", which waits for " + words_.describe_link(chain[i]);
       else if (i + 1 == kMostLinks)
-        diagnosis.sentence += fmt::format(", which waits for others, {} in a row", chain.size() - kMostLinks);
+        diagnosis.sentence += fmt::format(", which waits for a chain of {} other ranks", chain.size() - kMostLinks);
     diagnosis.sentence += ", " + words_.describe_end(last);
     if (diagnosis.finding == Finding::kNoSend)
       diagnosis.sentence += fmt::format(
-          "; it sent {} instead, which nobody has asked for",
+          "; it sent {} instead, which no rank has requested",
           with_tensor(*sent_instead(last).back(), waits_.group_of(last.blocked->rank, *last.blocked->operation)));
   }
 
@@ -190,11 +190,11 @@ class Examiner {
     for (const auto& [rank, record] : job_.records)
       for (const auto* send : unasked_of(record))
         if (++messages <= kMostNotes)
-          notes.push_back(fmt::format("{} sent {}, which {} has not asked for", words_.name(rank),
+          notes.push_back(fmt::format("{} sent {}, which {} has not requested", words_.name(rank),
                                       with_tensor(*send, waits_.group_of(rank, *send)), words_.name(send->peer)));
     if (messages > kMostNotes)
-      notes.push_back(fmt::format("{} more messages that nobody has asked for", messages - kMostNotes));
-    if (job_.other_jobs > 0) notes.push_back(fmt::format("{} files of earlier jobs are left out", job_.other_jobs));
+      notes.push_back(fmt::format("{} more messages that no rank has requested", messages - kMostNotes));
+    if (job_.other_jobs > 0) notes.push_back(fmt::format("{} files of earlier jobs are ignored", job_.other_jobs));
     return notes;
   }
 

@@ -27,9 +27,9 @@ namespace gantry::recorder {
 namespace {
 
 constexpr int kPollMilliseconds = 100;
-constexpr std::int64_t kStoodStill = 1'000'000'000;  // nanoseconds without a look
+constexpr std::int64_t kSuspended = 1'000'000'000;  // nanoseconds between two checks
 constexpr std::chrono::seconds kMostWriting{5};
-constexpr const char* kNamelessJob = "job";  // its launcher gives it no name
+constexpr const char* kNamelessJob = "job";  // the launcher does not name the job
 constexpr char kSignalled = 's', kJobChanged = 'j';
 
 std::atomic<int> signal_pipe{-1};
@@ -41,7 +41,7 @@ void on_signal(int) {
   errno = error;
 }
 
-// The same on all ranks of the job, where its launcher says so.
+// An identifier that is the same on all ranks of the job, if the launcher provides one.
 std::string job_name(bool several_processes) {
   if (!several_processes) return fmt::format("{}-{}-{}", host_name(), ::getpid(), monotonic_ns());
   std::string name = kNamelessJob;
@@ -50,15 +50,15 @@ std::string job_name(bool several_processes) {
   return name;
 }
 
-// Whole or not at all, under a name of this process until then: ranks that fail together leave their requests at one
-// path. Not synced, since a disk may be busy for long with what the job was writing.
+// Writes a file completely or not at all, under a temporary name of this process: ranks that fail together write their
+// requests to one path. The file is not synced, because the disk may be busy for a long time with the data of the job.
 void write_file(const std::string& path, const std::string& text) {
   write_text_durably(path, text, system_files(),
                      {.suffix = fmt::format(".{}-{}.new", host_name(), ::getpid()), .is_synced = false});
 }
 
-// What the job's settings say of the files in the folder, at most for kMostWriting: a file system that hangs must not
-// keep the job from ending.
+// Diagnoses the files in the folder with the settings of the job, for at most kMostWriting: a file system that hangs
+// must not prevent the job from ending.
 std::string sentence_in_time(const JobSettings& settings) {
   if (!settings.sentence_of) return "";
   auto said = std::make_shared<std::promise<std::string>>();
@@ -71,8 +71,8 @@ std::string sentence_in_time(const JobSettings& settings) {
   return ready.wait_for(kMostWriting) == std::future_status::ready ? ready.get() : "";
 }
 
-// Shared between threads, and guarded: everything by `mutex_`, which is not held while files are written; that is done
-// under `writing_`. Never destroyed: its thread lives until the process is over.
+// Shared between threads. `mutex_` guards everything, but is not held while files are written, which is guarded by
+// `writing_`. Never destroyed, because its thread lives until the process ends.
 class Service {
  public:
   static Service& instance() {
@@ -89,7 +89,7 @@ class Service {
     if (settings.entries == 0) return false;
     active_ = true;
     settings_ = settings;
-    looked_ns_ = 0;
+    checked_ns_ = 0;
     shown_folder_ = settings.folder;
     settings_.folder = std::filesystem::absolute(settings.folder).string();
     job_ = job_name(settings.several_processes);
@@ -115,7 +115,7 @@ class Service {
     return ranks_.back();
   }
 
-  // A failure's reason stays: what is written later is of the same failure.
+  // The reason of a failure stays: later files are about the same failure.
   bool write(bool failure, const std::string& reason, bool ask_others) {
     const std::lock_guard writing(writing_);
     std::vector<std::shared_ptr<RankRecorder>> ranks;
@@ -124,7 +124,7 @@ class Service {
     {
       const std::lock_guard lock(mutex_);
       if (ranks_.empty()) return false;
-      note_stop();
+      note_suspension();
       if (failure && !failed_) failed_ = true, reason_ = reason;
       ranks = ranks_;
       folder = settings_.folder;
@@ -158,7 +158,7 @@ class Service {
       if (settings_.ranks < 2) return;
       of_waiting_ = of_waiting;
     }
-    // By a thread, since a file system that hangs must not keep the job from ending.
+    // On a thread, because a file system that hangs must not prevent the job from ending.
     auto done = std::make_shared<std::promise<void>>();
     auto written = done->get_future();
     try {
@@ -171,7 +171,7 @@ class Service {
     }
     if (written.wait_for(kMostWriting) == std::future_status::ready) return;
     const std::lock_guard lock(mutex_);
-    failure_of_writing_ = fmt::format("{} does not answer", settings_.folder);
+    failure_of_writing_ = fmt::format("{} does not respond", settings_.folder);
   }
 
   void print_hint() {
@@ -184,11 +184,11 @@ class Service {
       settings = settings_, shown = shown_folder_, failure = failure_of_writing_;
     }
     if (!failure.empty()) {
-      std::fprintf(stderr, "flight recorder: its files can't be written: %s\n", failure.c_str());
+      std::fprintf(stderr, "flight recorder: its files cannot be written: %s\n", failure.c_str());
       return;
     }
     const std::string said = sentence_in_time(settings);
-    std::fprintf(stderr, "flight recorder: `gantry doctor %s` says who waited for whom%s%s\n", shown.c_str(),
+    std::fprintf(stderr, "flight recorder: `gantry doctor %s` shows who waited for whom%s%s\n", shown.c_str(),
                  said.empty() ? "" : ": ", said.c_str());
   }
 
@@ -206,7 +206,7 @@ class Service {
       sigemptyset(&action.sa_mask);
       ::sigaction(SIGUSR2, &action, nullptr);
     }
-    // Signals are for the program's own threads.
+    // Signals are delivered to the program's own threads.
     sigset_t all, before;
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -223,7 +223,7 @@ class Service {
       }
       pollfd ready{pipe, POLLIN, 0};
       ::poll(&ready, 1, wait);
-      look();
+      check();
       char bytes[64];
       bool signalled = false;
       for (ssize_t n = 0; (n = ::read(pipe, bytes, sizeof(bytes))) > 0;)
@@ -232,30 +232,30 @@ class Service {
         write(false, "SIGUSR2", /*ask_others=*/true);
       else if (was_requested())
         write(false, "a request of another rank", /*ask_others=*/false);
-      look();
+      check();
     }
   }
 
-  // The thread looks around every tenth of a second: where it has not, the process did not run. Nobody knows of threads
-  // that sleep for good, as in a job of one process.
-  void look() {
+  // The thread checks every tenth of a second: if a check is late, the process was suspended. In a job of one process
+  // it sleeps without checks, so that suspensions are not detected.
+  void check() {
     const std::lock_guard lock(mutex_);
-    note_stop();
-    looked_ns_ = settings_.several_processes ? monotonic_ns() : 0;
+    note_suspension();
+    checked_ns_ = settings_.several_processes ? monotonic_ns() : 0;
   }
-  void note_stop() {  // under mutex_
+  void note_suspension() {  // under mutex_
     const std::int64_t now = monotonic_ns();
-    if (looked_ns_ == 0 || now - looked_ns_ < kStoodStill) return;
-    for (const auto& rank : ranks_) rank->stood_still(looked_ns_, now);
+    if (checked_ns_ == 0 || now - checked_ns_ < kSuspended) return;
+    for (const auto& rank : ranks_) rank->was_suspended(checked_ns_, now);
   }
 
-  // 0 where there is none.
+  // Returns 0 if the file does not exist.
   static std::int64_t time_of(const std::string& file) {
     struct stat status {};
     if (::stat(file.c_str(), &status) != 0) return 0;
     return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
   }
-  // Files are looked at without the lock: a file system that hangs must stop nobody else.
+  // Files are checked without the lock, because a file system that hangs must not block other threads.
   bool was_requested() {
     std::string request, job;
     {
@@ -268,7 +268,7 @@ class Service {
       const std::lock_guard lock(mutex_);
       if (time == std::exchange(request_seen_, time) || time == 0) return false;
     }
-    std::ifstream file(request);  // maybe an earlier job's
+    std::ifstream file(request);  // possibly from an earlier job
     std::string asked;
     return std::getline(file, asked) && asked == job;
   }
@@ -282,9 +282,9 @@ class Service {
   std::mutex writing_, mutex_;
   bool active_ = false;
   JobSettings settings_;
-  std::string shown_folder_;  // as the configuration has it
+  std::string shown_folder_;  // as configured
   std::string job_, request_;
-  std::int64_t request_seen_ = 0, looked_ns_ = 0;
+  std::int64_t request_seen_ = 0, checked_ns_ = 0;
   std::vector<std::shared_ptr<RankRecorder>> ranks_;
   bool failed_ = false, of_waiting_ = false, hinted_ = false;
   std::string reason_, failure_of_writing_;

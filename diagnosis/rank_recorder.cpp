@@ -109,7 +109,7 @@ void RankRecorder::ended(const std::string& error) {
   ended_ns_ = now;
 }
 
-void RankRecorder::stood_still(std::int64_t from_ns, std::int64_t until_ns) {
+void RankRecorder::was_suspended(std::int64_t from_ns, std::int64_t until_ns) {
   const std::lock_guard lock(mutex_);
   stopped_from_ns_ = from_ns;
   stopped_until_ns_ = until_ns;
@@ -126,7 +126,7 @@ RankRecord RankRecorder::snapshot() const {
   RankRecord record;
   record.identity = identity_;
   std::vector<Entry> ring;
-  ring.reserve(ring_.size());  // its size never changes
+  ring.reserve(ring_.size());  // the size is constant
   std::uint64_t posted = 0;
   {
     const std::lock_guard lock(mutex_);

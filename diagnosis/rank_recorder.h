@@ -1,7 +1,7 @@
-// The ring of one rank's last operations.
+// The ring of the last operations of one rank.
 //
-// Shared between threads, and guarded: everything by `mutex_`. A rank's threads write, each for well under a
-// microsecond; whoever writes a file copies the whole ring under the same mutex, so that it never sees half an entry.
+// Shared between threads; `mutex_` guards everything. A rank's threads hold it for well under a microsecond per write.
+// A thread that writes a file copies the full ring under the same mutex, so that it never sees an incomplete entry.
 #pragma once
 
 #include <array>
@@ -16,32 +16,32 @@ namespace gantry::recorder {
 
 class RankRecorder final : public OperationObserver {
  public:
-  // `entries` at least 1.
+  // `entries` must be at least 1.
   RankRecorder(Identity identity, int entries);
 
   const Identity& identity() const { return identity_; }
 
   int begin_group(const std::string& label, const std::vector<int>& ranks, std::uint64_t& number) override;
   void made(int group, std::uint64_t number) override;
-  // Allocates only where a message has a tag that is new to its peer.
+  // Allocates only if a message has a tag that is new for its peer.
   std::uint64_t post(const ObservedCall& call) override;
   void enter_wait(std::uint64_t) override {}
   void leave(std::uint64_t) override {}
-  // An operation that the ring has forgotten is left alone, here and below.
+  // Here and below: does nothing if the operation is no longer in the ring.
   void waits(std::uint64_t number) override;
   void finish(std::uint64_t number, State state) override;
 
-  // The rank's program is over; `error` is empty where it ended well.
+  // Called when the rank's program ends; `error` is empty if it ended normally.
   void ended(const std::string& error);
 
-  void stood_still(std::int64_t from_ns, std::int64_t until_ns);
+  void was_suspended(std::int64_t from_ns, std::int64_t until_ns);
 
-  // All there is, as of now.
+  // A copy of the current state.
   RankRecord snapshot() const;
 
  private:
-  static constexpr int kMostDims = 12;             // longer shapes are cut
-  static constexpr std::size_t kMostTags = 65536;  // that are counted
+  static constexpr int kMostDims = 12;             // longer shapes are truncated
+  static constexpr std::size_t kMostTags = 65536;  // number of different tags that are counted
   struct Entry {
     std::uint64_t number;
     std::int64_t posted_ns, finished_ns, sequence;
@@ -73,7 +73,7 @@ class RankRecorder final : public OperationObserver {
   std::vector<Entry> ring_;
   std::uint64_t posted_ = 0;
   std::vector<Group> groups_;
-  std::unordered_map<MessageKey, std::int64_t, MessageHash> messages_;  // how many of each
+  std::unordered_map<MessageKey, std::int64_t, MessageHash> messages_;  // number of messages by tag
   RankState state_ = RankState::kRunning;
   std::string error_;
   std::int64_t ended_ns_ = 0, stopped_from_ns_ = 0, stopped_until_ns_ = 0;

@@ -60,7 +60,7 @@ std::string describe_tensor(const Operation& operation) {
 
 std::string describe(const Operation& operation, const Group& group) {
   if (is_message(operation.kind)) return describe(operation.tag);
-  if (operation.kind == Kind::kMakeGroup) return fmt::format("the making of group '{}'", group.label);
+  if (operation.kind == Kind::kMakeGroup) return fmt::format("the creation of group '{}'", group.label);
   return fmt::format("{} {} of group '{}'", name_of(operation.kind), operation.sequence, group.label);
 }
 

@@ -20,7 +20,7 @@ constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::size_t kMostDims = 64;
 constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 30;
 
-// Takes a document apart, and refuses it at the first thing that is not as it should be.
+// Reads the parts of a document, and rejects it at the first invalid value.
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}
@@ -28,12 +28,13 @@ class Reader {
   RankRecord read(std::string_view text) {
     if (const std::string fault = json_fault(text); !fault.empty()) {
       const std::string like = likeness(text.substr(0, 64));
-      refuse(like.empty() ? fault : "looks like " + like);
+      refuse(like.empty() ? fault : "it looks like " + like);
     }
     const Json all = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!all.is_object() || !all.contains("format") || all["format"] != kFormat) refuse("is no record of a rank");
+    if (!all.is_object() || !all.contains("format") || all["format"] != kFormat)
+      refuse("the file is not a record of a rank");
     if (count(all, "version") != kFormatVersion)
-      refuse(fmt::format("has version {}; this program reads {}", count(all, "version"), kFormatVersion));
+      refuse(fmt::format("the file has version {}, but this program reads {}", count(all, "version"), kFormatVersion));
     RankRecord record;
     record.identity = identity(all);
     record.state = name<RankState>(all, "state", 3);
@@ -54,15 +55,15 @@ class Reader {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    throw InputError({path_, what, "a whole file of a flight recorder", "leave it out, or let the job write it again"});
+    throw InputError({path_, what, "a complete file of a flight recorder", "remove it, or let the job write it again"});
   }
   const Json& member(const Json& object, const char* key) const {
-    if (!object.is_object() || !object.contains(key)) refuse(fmt::format("has no '{}' where one belongs", key));
+    if (!object.is_object() || !object.contains(key)) refuse(fmt::format("the key '{}' is missing", key));
     return object[key];
   }
   std::int64_t count(const Json& object, const char* key, std::int64_t most = std::int64_t{1} << 62) const {
     const auto value = count_in(member(object, key));
-    if (!value || *value > most) refuse(fmt::format("has a '{}' that is no whole number from 0 to {}", key, most));
+    if (!value || *value > most) refuse(fmt::format("'{}' is not a whole number from 0 to {}", key, most));
     return *value;
   }
   int number(const Json& object, const char* key, std::int64_t most) const {
@@ -74,19 +75,19 @@ class Reader {
     if (value.is_number_unsigned() && value.get<std::uint64_t>() <= kMost) return value.get<int>();
     if (value.is_number_integer() && value.get<std::int64_t>() < 0 && value.get<std::int64_t>() >= -kMost)
       return value.get<int>();
-    refuse(fmt::format("has a '{}' that is no number of 32 bits", key));
+    refuse(fmt::format("'{}' is not a number of 32 bits", key));
   }
   bool flag(const Json& object, const char* key) const {
-    if (!member(object, key).is_boolean()) refuse(fmt::format("has a '{}' that is neither true nor false", key));
+    if (!member(object, key).is_boolean()) refuse(fmt::format("'{}' is neither true nor false", key));
     return object[key].get<bool>();
   }
   std::string string(const Json& object, const char* key) const {
-    if (!member(object, key).is_string()) refuse(fmt::format("has a '{}' that is no text", key));
-    // Shown on terminals.
+    if (!member(object, key).is_string()) refuse(fmt::format("'{}' is not a string", key));
+    // Made safe for terminals.
     return format_error({object[key].get<std::string>(), "", "", ""});
   }
   const Json& list(const Json& object, const char* key) const {
-    if (!member(object, key).is_array()) refuse(fmt::format("has '{}' that are no list", key));
+    if (!member(object, key).is_array()) refuse(fmt::format("'{}' is not a list", key));
     return object[key];
   }
   template <class Enum>
@@ -94,7 +95,7 @@ class Reader {
     const Json& text = member(object, key);
     for (int value = 0; value < values && text.is_string(); ++value)
       if (text.get_ref<const std::string&>() == name_of(static_cast<Enum>(value))) return static_cast<Enum>(value);
-    refuse(fmt::format("has a '{}' that is no known one", key));
+    refuse(fmt::format("'{}' has an unknown value", key));
   }
 
   Identity identity(const Json& all) const {
@@ -103,13 +104,13 @@ class Reader {
     identity.ranks = number(all, "ranks", kMostRanks);
     identity.rank = number(all, "rank", kMostRanks);
     if (identity.rank >= identity.ranks)
-      refuse(fmt::format("is of rank {} of {} ranks", identity.rank, identity.ranks));
+      refuse(fmt::format("the file is from rank {} of {} ranks", identity.rank, identity.ranks));
     identity.name = string(all, "name");
     identity.host = string(all, "host");
     identity.process = number(all, "process", std::numeric_limits<int>::max());
     identity.backend = string(all, "backend");
     const Json& timeout = member(all, "timeout_seconds");
-    if (!timeout.is_number() || !(timeout.get<double>() >= 0)) refuse("has a 'timeout_seconds' that is no duration");
+    if (!timeout.is_number() || !(timeout.get<double>() >= 0)) refuse("'timeout_seconds' is not a duration");
     identity.timeout_seconds = timeout.get<double>();
     return identity;
   }
@@ -120,11 +121,11 @@ class Reader {
     for (const Json& rank : list(object, "ranks")) {
       const auto value = count_in(rank);
       if (!value || *value >= identity.ranks || (!group.ranks.empty() && *value <= group.ranks.back()))
-        refuse(fmt::format("has a group whose ranks are not ascending ones from 0 to {}", identity.ranks - 1));
+        refuse(fmt::format("the ranks of a group are not ascending numbers from 0 to {}", identity.ranks - 1));
       group.ranks.push_back(static_cast<int>(*value));
     }
     if (!std::binary_search(group.ranks.begin(), group.ranks.end(), identity.rank))
-      refuse(fmt::format("has a group that rank {} is not in", identity.rank));
+      refuse(fmt::format("the file has a group without rank {}", identity.rank));
     group.instance = number(object, "instance", 1 << 30);
     group.made = flag(object, "made");
     group.collectives = count(object, "collectives");
@@ -135,27 +136,27 @@ class Reader {
     Operation operation;
     operation.number = static_cast<std::uint64_t>(count(object, "number"));
     if (operation.number != record.forgotten + record.operations.size())
-      refuse(fmt::format("has operation {} where {} belongs", operation.number,
+      refuse(fmt::format("operation {} is at the place of operation {}", operation.number,
                          record.forgotten + record.operations.size()));
     operation.group = number(object, "group", std::numeric_limits<int>::max());
     if (operation.group >= static_cast<int>(record.groups.size()))
-      refuse("has an operation of a group that is not listed");
+      refuse("an operation belongs to a group that is not listed");
     operation.kind = name<Kind>(object, "kind", static_cast<int>(Kind::kReceive) + 1);
     operation.state = name<State>(object, "state", static_cast<int>(State::kRefused) + 1);
     operation.posted_ns = count(object, "posted_ns", record.written_ns);
     if (object.contains("finished_ns")) operation.finished_ns = count(object, "finished_ns", record.written_ns);
     const bool under_way = operation.state == State::kPosted || operation.state == State::kWaiting;
     if (under_way != (operation.finished_ns == 0) || (!under_way && operation.finished_ns < operation.posted_ns))
-      refuse(fmt::format("has operation {} with times that its state can't have", operation.number));
+      refuse(fmt::format("operation {} has times that do not fit its state", operation.number));
     operation.sequence = object.contains("sequence") ? count(object, "sequence") : Operation::kNotCounted;
     const auto& ranks = record.groups[operation.group].ranks;
     if (object.contains("peer")) {
       operation.peer = number(object, "peer", kMostRanks);
       if (!std::binary_search(ranks.begin(), ranks.end(), operation.peer))
-        refuse(fmt::format("has operation {} with a peer that is not in its group", operation.number));
+        refuse(fmt::format("operation {} has a peer that is not in its group", operation.number));
     }
     if (is_message(operation.kind)) {
-      if (operation.peer < 0) refuse(fmt::format("has operation {}, a message, without its peer", operation.number));
+      if (operation.peer < 0) refuse(fmt::format("operation {} is a message without a peer", operation.number));
       operation.tag = tag(member(object, "tag"));
     }
     if (object.contains("reduction")) operation.reduction = string(object, "reduction");
@@ -164,7 +165,7 @@ class Reader {
       for (const Json& extent : list(object, "shape")) {
         const auto value = count_in(extent);
         if (!value || operation.shape.size() >= kMostDims)
-          refuse(fmt::format("has operation {} with a shape that is none", operation.number));
+          refuse(fmt::format("operation {} has an invalid shape", operation.number));
         operation.shape.push_back(*value);
       }
     }
@@ -182,12 +183,14 @@ class Reader {
 std::string read_whole(const fs::path& path) {
   std::error_code failure;
   const auto size = fs::file_size(path, failure);
-  if (failure) throw InputError({path.string(), failure.message(), "a file that can be read", ""});
+  if (failure) throw InputError({path.string(), failure.message(), "a readable file", ""});
   if (size > kMostBytes)
-    throw InputError({path.string(), fmt::format("has {} bytes", size), fmt::format("at most {}", kMostBytes), ""});
+    throw InputError(
+        {path.string(), fmt::format("the file has {} bytes", size), fmt::format("at most {}", kMostBytes), ""});
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) throw InputError({path.string(), "can't be read", "", ""});
+  if (!file.is_open() || file.bad())
+    throw InputError({path.string(), "the file cannot be read", "a readable file", ""});
   return text;
 }
 
@@ -198,7 +201,7 @@ std::vector<fs::path> record_files(const fs::path& folder) {
     const std::string name = entry->path().filename().string();
     if (name.starts_with("rank-") && name.ends_with(".json")) paths.push_back(entry->path());
   }
-  if (failure) throw InputError({folder.string(), failure.message(), "a folder of rank-*.json", ""});
+  if (failure) throw InputError({folder.string(), failure.message(), "a directory with rank-*.json", ""});
   std::sort(paths.begin(), paths.end());
   return paths;
 }
@@ -212,13 +215,13 @@ JobRecords read_folder(const std::string& folder) {
   auto paths = record_files(place);
   if (paths.empty() && is_folder(place / "recorder")) paths = record_files(place /= "recorder");
   if (paths.empty())
-    throw InputError({place.string(), "has no file rank-*.json", "the folder that the job's message named",
-                      "jobs write it when they fail, or on SIGUSR2"});
+    throw InputError({place.string(), "there is no file rank-*.json", "the directory that the job's message states",
+                      "wait until the job has written it, on failure or on SIGUSR2"});
   std::vector<RankRecord> all;
   for (const auto& path : paths) {
     all.push_back(parse_record(read_whole(path), path.string()));
     if (path.filename() != file_name(all.back().identity.rank))
-      throw InputError({path.string(), fmt::format("is of rank {}", all.back().identity.rank),
+      throw InputError({path.string(), fmt::format("the file is from rank {}", all.back().identity.rank),
                         "the name " + file_name(all.back().identity.rank), ""});
   }
   const auto last = std::max_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
@@ -232,8 +235,8 @@ JobRecords read_folder(const std::string& folder) {
       continue;
     }
     if (who.ranks != last.ranks)
-      throw InputError({paths[i].string(), fmt::format("is of a job of {} ranks", who.ranks),
-                        fmt::format("{}, as beside it", last.ranks), ""});
+      throw InputError({paths[i].string(), fmt::format("the file is from a job of {} ranks", who.ranks),
+                        fmt::format("{} ranks, as in the other files", last.ranks), ""});
     const int rank = who.rank;
     job.records.emplace(rank, std::move(all[i]));
   }

@@ -8,16 +8,17 @@
 namespace gantry::recorder {
 namespace {
 
-constexpr std::size_t kMostOfARank = 16;  // threads of a rank that may be blocked; files may claim any number
+constexpr std::size_t kMostOfARank = 16;  // threads of a rank that may be blocked; files may contain any number
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 std::int64_t elements(const Operation& operation) {
-  // Of hostile files too: without overflow.
+  // Without overflow, also for hostile files.
   return static_cast<std::int64_t>(std::accumulate(operation.shape.begin(), operation.shape.end(), std::uint64_t{1},
                                                    std::multiplies<std::uint64_t>()));
 }
 
-// Until then its waits are told: what fails with it ends one after the other, in no order that says anything.
+// Waits are reported up to this moment: afterwards operations fail one after the other, in an order without
+// information.
 std::int64_t first_failure_of(const RankRecord& record) {
   std::int64_t first = record.written_ns;
   for (const auto& operation : record.operations)
@@ -48,7 +49,7 @@ Waits::Waits(const JobRecords& job) : job_(job) {
 
 Waits::Key Waits::key_of(const Operation& operation, int group, bool sent, int peer) {
   if (!is_message(operation.kind)) {
-    // The making of a group stands beside its collectives.
+    // The creation of a group is in addition to its collectives.
     return {group, operation.kind == Kind::kMakeGroup, -1, Tag::Kind::kUser, 0, 0, 0, operation.sequence};
   }
   const Tag& tag = operation.tag;
@@ -138,13 +139,13 @@ void Waits::find_awaited(Blocked& blocked) {
   for (const int member : members)
     if (member != blocked.rank) look_at(blocked, member);
   if (!blocked.awaited.empty()) return;
-  // Nobody is missing: a device, or what lies between devices, does not do it.
+  // No rank is missing: a device, or a link between devices, does not complete it.
   for (const int member : members)
     if (member != blocked.rank && has_called(blocked, member))
       blocked.awaited.push_back({member, Cause::kWithin, true});
 }
 
-// Of the collective that a rank is blocked in, as far as the other's record goes back.
+// State of the other rank in the collective that a rank is blocked in, as far as its record goes back.
 bool Waits::has_called(const Blocked& blocked, int other) const {
   const Operation& mine = *blocked.operation;
   const RankRecord* known = record(other);
@@ -162,7 +163,7 @@ void Waits::look_at(Blocked& blocked, int other) {
   const bool message = is_message(mine.kind), joins = mine.kind == Kind::kMakeGroup;
   const Operation* theirs =
       find(*known, key_of(mine, place, message ? mine.kind == Kind::kReceive : joins, blocked.rank));
-  // What is not a message and behind what the ring keeps was done there.
+  // The operation is not a message and precedes the entries of the ring, so it was completed.
   if (!theirs && !message && (joins || known->groups[place].collectives > mine.sequence)) return;
   const bool late = theirs && one_host_ && theirs->posted_ns > horizon_ns_;
   if (!theirs || late || theirs->state == State::kRefused)
@@ -170,7 +171,7 @@ void Waits::look_at(Blocked& blocked, int other) {
   if (joins) return;
   if (!mismatch_)
     if (const auto what = difference(mine, *theirs)) mismatch_ = {*what, blocked.rank, other, &mine, theirs};
-  // A device moves its collectives on, whatever its host waits for.
+  // A device executes its collectives independently of the host's waits.
   const bool moves_on = !message && known->identity.backend == "nccl";
   if (message || (theirs->state == State::kPosted && !moves_on))
     blocked.awaited.push_back({other, Cause::kNotWaiting, true});
@@ -193,7 +194,7 @@ std::optional<Mismatch::What> Waits::difference(const Operation& mine, const Ope
 bool Waits::was_asked(const RankRecord& sender, const Operation& send) const {
   const RankRecord* receiver = record(send.peer);
   const int place = receiver ? place_of(*receiver, sender.groups[send.group]) : -1;
-  if (place < 0 || send.sequence == Operation::kNotCounted) return true;  // nobody knows
+  if (place < 0 || send.sequence == Operation::kNotCounted) return true;  // unknown
   if (find(*receiver, key_of(send, place, /*sent=*/false, sender.identity.rank))) return true;
   return receiver->forgotten > 0 &&
          common_time(sender, send.posted_ns) <= common_time(*receiver, receiver->operations.empty()

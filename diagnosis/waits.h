@@ -1,4 +1,4 @@
-// Which ranks are blocked in what, and whom each of them waits for, by the records of a job.
+// The blocked ranks of a job, their operations, and the ranks that each of them waits for, from the records.
 #pragma once
 
 #include <optional>
@@ -9,33 +9,33 @@
 
 namespace gantry::recorder {
 
-// Why a rank that is waited for has not done its part.
+// The reason why an awaited rank has not done its part.
 enum class Cause {
-  kStopped,     // its process did not run
-  kFailed,      // its program ended by an error of its own
+  kStopped,     // its process was suspended
+  kFailed,      // its program ended with an error of its own
   kEnded,       // its program ended
-  kNoFile,      // nothing is known of it
-  kElsewhere,   // it is blocked in an operation of its own
+  kNoFile,      // it has no record
+  kElsewhere,   // it is blocked in another operation
   kOutside,     // it is in no operation
-  kNotWaiting,  // it has done its part, and what follows from it has not arrived
-  kWithin       // it is in the same operation, as all members are, and that does not come to its end
+  kNotWaiting,  // it has done its part, but the result has not arrived
+  kWithin       // it is in the same operation, like all members, but the operation does not complete
 };
 
 struct Awaited {
   int rank = 0;
   Cause cause = Cause::kOutside;
-  bool in_group = true;  // it has begun to make the group
+  bool in_group = true;  // it has started to create the group
 };
 
-// An operation that a rank is blocked in, or was when the job failed.
+// An operation that a rank is blocked in, or was blocked in when the job failed.
 struct Blocked {
   int rank = 0;
   const Operation* operation = nullptr;
-  double seconds = 0;            // so far, or until it failed
-  std::vector<Awaited> awaited;  // who has not done its part
+  double seconds = 0;            // until now, or until the failure
+  std::vector<Awaited> awaited;  // ranks that have not done their part
 };
 
-// Two ranks that called different things at one place.
+// Two ranks that made different calls at the same position.
 struct Mismatch {
   enum class What { kCall, kRoot, kTensor };
   What what = What::kCall;
@@ -44,24 +44,24 @@ struct Mismatch {
   const Operation* theirs = nullptr;
 };
 
-// Times are compared over ranks of one host; over hosts as far as their clocks agree. What happened after the earliest
-// file was written, or after the first failure, is left out: it is not known of all ranks.
+// Times of ranks on one host are compared directly, times of several hosts as far as their clocks agree. Events after
+// the first file was written or after the first failure are left out, because they are not known for all ranks.
 class Waits {
  public:
-  // `job` must outlive this.
+  // Keeps a reference to `job`.
   explicit Waits(const JobRecords& job);
 
   const std::vector<Blocked>& blocked() const { return blocked_; }  // the longest wait first
-  const Blocked* blocked_of(int rank) const;                        // the longest of a rank; null if it is in none
+  const Blocked* blocked_of(int rank) const;  // the longest wait of a rank; null if it does not wait
   const std::optional<Mismatch>& mismatch() const { return mismatch_; }
 
   const RankRecord* record(int rank) const;
   const Group& group_of(int rank, const Operation& operation) const;
-  // The moment up to which things are told, on that rank's clock: where its program ended, or the wait of others.
+  // The moment up to which events are reported, on that rank's clock: the end of its program, or the wait of others.
   std::int64_t reported_until(const RankRecord& record) const;
-  // A rank that ended by an error of its own, not because another one failed.
+  // A rank that ended with an error of its own, not because another rank failed.
   bool failed_itself(const RankRecord& record) const;
-  // Messages from `from` to `to` in the group that `like` of rank `to` is in, which `to` has not asked for.
+  // Messages from `from` to `to`, in the group of the operation `like` on rank `to`, that `to` has not requested.
   std::vector<const Operation*> unasked(int from, int to, const Operation& like) const;
   // The same over all groups.
   std::vector<const Operation*> unasked(int from, int to) const;

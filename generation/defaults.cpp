@@ -112,14 +112,16 @@ void refuse_foreign(const nlohmann::json& object, const std::string& path) {
     if (const auto found = object.find(key); found != object.end() && !is_off(*found, off))
       asked.push_back(fmt::format("{}: {}", key, found->dump()));
   if (!asked.empty())
-    throw InputError({path, fmt::format("asks for {}, which Gantry does not do", fmt::join(asked, ", ")),
-                      "keys that docs/generation.md names", "take them out to generate without"});
+    throw InputError({path, fmt::format("the file sets {}, which Gantry does not support", fmt::join(asked, ", ")),
+                      "the keys in docs/generation.md", "remove them to generate without them"});
 }
 
 void refuse_speech(const std::string& directory, const SpeechChoice& speech) {
   if (speech.language.empty() && speech.task.empty() && !speech.time_stamps) return;
-  throw InputError({directory, "has no generation_config.json, which says the tokens of languages, tasks and times",
-                    "a Hugging Face directory with it", "copy the model's into it"});
+  throw InputError(
+      {directory,
+       "the directory has no generation_config.json, which lists the tokens of languages, tasks and time stamps",
+       "a Hugging Face directory with this file", "copy the model's file into it"});
 }
 
 }  // namespace

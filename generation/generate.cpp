@@ -56,9 +56,8 @@ std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const 
                                         const GenerationOptions& options) {
   const StageModule& module = boosted.model->stage_module_unmaterialized();
   if (module.vocabulary())
-    throw ConfigError({"parallel.vocabulary", "is pipeline, and texts are continued",
-                       "stages: to train and to evaluate",
-                       "take the key out to generate; a checkpoint loads in any layout"});
+    throw ConfigError({"parallel.vocabulary", "pipeline does not support generation", "stages",
+                       "remove parallel.vocabulary to generate, because a checkpoint loads in any layout"});
   const Continuation continuation = module.policy().continuation(module.module());
   if (boosted.optimizer) boosted.optimizer->wait();
   const EvaluationGuard evaluation(module.module(), true);

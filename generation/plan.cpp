@@ -24,46 +24,48 @@ void require(bool holds, const std::string& option, const std::string& what, con
 bool is_divisor(double value) { return std::isfinite(value) && value >= kLeastDivisor; }
 
 void check_sampling(const GenerationOptions& options) {
-  require(is_divisor(options.temperature), "temperature", fmt::format("is {}", options.temperature),
-          fmt::format("at least {}", kLeastDivisor), "leave sample off for the likeliest token each time");
-  require(options.top_k >= 0, "top_k", fmt::format("is {}", options.top_k), "1 or more, or 0 for all", "");
-  require(options.top_p > 0 && options.top_p <= 1, "top_p", fmt::format("is {}", options.top_p),
+  require(is_divisor(options.temperature), "temperature", fmt::format("the value is {}", options.temperature),
+          fmt::format("at least {}", kLeastDivisor), "remove sample for greedy decoding");
+  require(options.top_k >= 0, "top_k", fmt::format("the value is {}", options.top_k), "1 or more, or 0 for all", "");
+  require(options.top_p > 0 && options.top_p <= 1, "top_p", fmt::format("the value is {}", options.top_p),
           "above 0 and at most 1", "");
 }
 
 void check_counts(const GenerationOptions& options) {
-  require(options.num_beams >= 1, "num_beams", fmt::format("is {}", options.num_beams), "1 or more", "");
-  require(options.num_return_sequences >= 1, "num_return_sequences", fmt::format("is {}", options.num_return_sequences),
-          "1 or more", "");
-  require(!options.sample || options.num_beams == 1, "num_beams", fmt::format("is {} with sample", options.num_beams),
-          "beams, or drawn tokens", "leave one of them out");
+  require(options.num_beams >= 1, "num_beams", fmt::format("the value is {}", options.num_beams), "1 or more", "");
+  require(options.num_return_sequences >= 1, "num_return_sequences",
+          fmt::format("the value is {}", options.num_return_sequences), "1 or more", "");
+  require(!options.sample || options.num_beams == 1, "num_beams",
+          fmt::format("the value is {} with sample", options.num_beams), "either beam search or sampling",
+          "remove one of the two");
   require(options.sample || options.num_return_sequences <= options.num_beams, "num_return_sequences",
-          fmt::format("is {} of {} beams", options.num_return_sequences, options.num_beams),
-          fmt::format("at most {}", options.num_beams), "raise num_beams, or sample");
+          fmt::format("the value is {}, but there are {} beams", options.num_return_sequences, options.num_beams),
+          fmt::format("at most {}", options.num_beams), "increase num_beams, or set sample");
 }
 
 void check_options(const GenerationOptions& options) {
   check_counts(options);
   if (options.sample) check_sampling(options);
   require(is_divisor(options.repetition_penalty), "repetition_penalty",
-          fmt::format("is {}", options.repetition_penalty), fmt::format("at least {}; 1 is none", kLeastDivisor));
-  require(std::isfinite(options.length_penalty), "length_penalty", fmt::format("is {}", options.length_penalty),
-          "a number; 0 is none");
+          fmt::format("the value is {}", options.repetition_penalty),
+          fmt::format("at least {}, where 1 means no penalty", kLeastDivisor));
+  require(std::isfinite(options.length_penalty), "length_penalty",
+          fmt::format("the value is {}", options.length_penalty), "a number, where 0 means no penalty");
   require(options.max_new_tokens.value_or(1) > 0 && options.max_new_tokens.value_or(1) <= kMostTokens, "max_new_tokens",
-          fmt::format("is {}", options.max_new_tokens.value_or(0)), fmt::format("1 to {}", kMostTokens));
+          fmt::format("the value is {}", options.max_new_tokens.value_or(0)), fmt::format("1 to {}", kMostTokens));
   require(options.max_length.value_or(1) <= kMostTokens, "max_length",
-          fmt::format("is {}", options.max_length.value_or(0)), fmt::format("at most {}", kMostTokens));
+          fmt::format("the value is {}", options.max_length.value_or(0)), fmt::format("at most {}", kMostTokens));
   require(options.min_new_tokens >= 0 && options.min_length >= 0, "min_new_tokens and min_length",
-          fmt::format("are {} and {}", options.min_new_tokens, options.min_length), "0 or more", "");
+          fmt::format("the values are {} and {}", options.min_new_tokens, options.min_length), "0 or more", "");
 }
 
 std::int64_t longest_of(const std::vector<TokenIds>& prompts) {
-  if (prompts.empty()) throw UsageError({"generate", "there is no prompt", "at least one", ""});
+  if (prompts.empty()) throw UsageError({"generate", "there is no prompt", "at least one prompt", ""});
   std::size_t longest = 0;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].empty())
-      throw InputError({fmt::format("prompt {}", i + 1), "is empty", "at least one token",
-                        "begin with the model's first token, if it has one"});
+      throw InputError({fmt::format("prompt {}", i + 1), "the prompt is empty", "at least one token",
+                        "begin with the model's beginning-of-sequence token, if it has one"});
     longest = std::max(longest, prompts[i].size());
   }
   return static_cast<std::int64_t>(longest);
@@ -71,19 +73,19 @@ std::int64_t longest_of(const std::vector<TokenIds>& prompts) {
 
 std::int64_t new_tokens(const GenerationOptions& options, std::int64_t longest, std::int64_t positions) {
   if (positions > 0 && longest >= positions)
-    throw InputError({"prompt", fmt::format("has {} tokens", longest),
+    throw InputError({"prompt", fmt::format("the prompt has {} tokens", longest),
                       fmt::format("fewer than the model's {} positions", positions), "shorten it"});
   if (!options.max_new_tokens && !options.max_length)
     return positions > 0 ? std::min(kDefaultNewTokens, positions - longest) : kDefaultNewTokens;
   const std::int64_t count = options.max_new_tokens ? *options.max_new_tokens : *options.max_length - longest;
   require(count > 0, "max_length",
-          fmt::format("is {}, and the longest prompt has {} tokens", options.max_length.value_or(0), longest),
-          fmt::format("more than {}", longest), "raise it, or set max_new_tokens");
+          fmt::format("the value is {}, but the longest prompt has {} tokens", options.max_length.value_or(0), longest),
+          fmt::format("more than {}", longest), "increase it, or set max_new_tokens");
   if (positions > 0 && longest + count > positions)
     throw InputError({"max_new_tokens",
-                      fmt::format("{} after a prompt of {} make {} tokens", count, longest, longest + count),
+                      fmt::format("{} tokens after a prompt of {} make {} tokens", count, longest, longest + count),
                       fmt::format("at most the model's {} positions", positions),
-                      fmt::format("at most {}, or a shorter prompt", positions - longest)});
+                      fmt::format("set it to at most {}, or shorten the prompt", positions - longest)});
   return count;
 }
 
@@ -97,9 +99,9 @@ TokenIds begin_of(const GenerationOptions& options, const Continuation& continua
 // Where texts begin so.
 void require_known(const TokenIds& begin) {
   if (std::find(begin.begin(), begin.end(), kUnknownToken) != begin.end())
-    throw InputError({"begin_tokens", "leave the language open, and there are no languages to detect it among",
-                      "a language, or the tokens that each text begins with",
-                      "set `language` in generation_config.json, or give these (gantry generate --tokens)"});
+    throw InputError({"begin_tokens", "the language is not set, and there are no languages for its detection",
+                      "a language, or the tokens that each sequence begins with",
+                      "set `language` in generation_config.json, or pass the tokens (gantry generate --tokens)"});
 }
 
 // Of what an encoder is given: a row for each prompt.
@@ -107,12 +109,13 @@ void check_encoder(const GenerationOptions& options, const std::vector<TokenIds>
                    const Continuation& continuation) {
   if (!continuation.start_token)
     require(options.encoder.empty() && options.begin_tokens.empty() && !options.time_stamps,
-            "encoder, begin_tokens and time_stamps", "are given", "a model with an encoder and a decoder",
-            "take them out");
+            "encoder, begin_tokens and time_stamps", "the model has no encoder",
+            "a model with an encoder and a decoder", "remove these options");
   for (const auto& [name, tensor] : options.encoder)
     if (tensor.dim() == 0 || tensor.size(0) != static_cast<std::int64_t>(prompts.size()))
-      throw InputError({name, fmt::format("is {} beside {} prompts", describe(tensor), prompts.size()),
-                        "a row for each prompt, [prompts, ...]", "give as many prompts, or none"});
+      throw InputError(
+          {name, fmt::format("the tensor is {}, but the number of prompts is {}", describe(tensor), prompts.size()),
+           "a row for each prompt, [prompts, ...]", "pass the same number of prompts, or none"});
 }
 
 }  // namespace
@@ -133,8 +136,8 @@ bool Plan::is_stop(std::int64_t token) const {
 Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& prompts, const Continuation& continuation,
                const std::string& policy) {
   if (!continuation.is_possible)
-    throw ConfigError({policy, "its model can't continue text", "a causal model, as gpt2 and llama are",
-                       "`gantry forward` gives the outputs of other models"});
+    throw ConfigError({policy, "its model cannot generate text", "a causal model, such as gpt2 or llama",
+                       "use `gantry forward` for the outputs of other models"});
   check_options(options);
   check_encoder(options, prompts, continuation);
   Plan plan{.options = options, .longest = longest_of(prompts), .begin = begin_of(options, continuation)};

@@ -72,7 +72,8 @@ TokenIds parse_tokens(const std::string& text) {
     std::int64_t token = 0;
     const auto [next, fault] = std::from_chars(at, end, token);
     if (fault != std::errc() || token < 0 || (next != end && *next != ','))
-      throw UsageError({"--tokens", fmt::format("'{}' is no list of tokens", text), "numbers with commas, 1,2,3", ""});
+      throw UsageError({"--tokens", fmt::format("'{}' is not a list of tokens", text),
+                        "numbers separated by commas, such as 1,2,3", ""});
     tokens.push_back(token);
     if (next == end) return tokens;
     at = next + 1;

@@ -18,7 +18,7 @@ std::vector<std::int64_t> listed_tokens(const JsonView& keys) {
   for (std::size_t i = 0; i < found->list().size(); ++i) {
     const JsonView pair = found->element(i);
     if (pair.list().size() != 2 || pair.list()[0] != i + 1)
-      pair.refuse("a pair of place and token, the places from 1 on without a gap");
+      pair.refuse("a pair of position and token, with positions from 1 on without a gap");
     if (!pair.element(1).is_null())
       tokens.push_back(pair.element(1).count(kMostTokenIds));
     else if (i == 0)
@@ -36,8 +36,8 @@ std::string asked_or_set(const JsonView& keys, const char* key, const std::strin
 std::int64_t token_named(const JsonView& keys, const char* table, const std::string& name) {
   const auto known = keys.find(table);
   if (!known)
-    throw InputError({keys.place(), fmt::format("has no {}, by which '{}' would be found", table, name),
-                      "the file of a multilingual model", "take the name out"});
+    throw InputError({keys.place(), fmt::format("the file has no {}, which is needed to find '{}'", table, name),
+                      "the file of a multilingual model", "remove the name"});
   if (known->object().contains(name)) return known->at(name).count(kMostTokenIds);
   std::vector<std::string> names;
   for (const auto& [each, token] : known->object().items()) names.push_back(each);
@@ -59,8 +59,9 @@ std::map<std::string, std::int64_t> languages_of(const JsonView& table) {
 
 TimeStamps time_stamps_of(const JsonView& keys, std::int64_t none, const GenerationOptions& options) {
   if (options.stop_tokens.size() != 1)
-    throw InputError({keys.place(), fmt::format("has {} stop tokens, and time stamps", options.stop_tokens.size()),
-                      "one eos_token_id, below which all tokens are text", "set it, or leave the time stamps out"});
+    throw InputError(
+        {keys.place(), fmt::format("time stamps need one stop token, but there are {}", options.stop_tokens.size()),
+         "one eos_token_id, which is greater than all text tokens", "set it, or generate without time stamps"});
   TimeStamps stamps{.first = none + 1, .text_end = options.stop_tokens.front()};
   if (const auto most = keys.find("max_initial_timestamp_index")) stamps.most_initial = most->count(kMostTokenIds);
   return stamps;
@@ -72,8 +73,8 @@ void take_speech(const JsonView& keys, const SpeechChoice& asked, GenerationOpti
   const std::string language = asked_or_set(keys, "language", asked.language),
                     task = asked_or_set(keys, "task", asked.task);
   if (!(language + task).empty() && !keys.flag_or("is_multilingual", true))
-    throw InputError({keys.place() + ": is_multilingual", "is false, and there is a language or a task",
-                      "neither for a model of one language", "take it out"});
+    throw InputError({keys.place() + ": is_multilingual", "the value is false, but a language or a task is set",
+                      "neither for a model of one language", "remove it"});
   std::vector<std::int64_t>& tokens = options.begin_tokens;
   if (language.empty() && task.empty()) tokens = listed_tokens(keys);
   const auto table = keys.find("lang_to_id");
@@ -91,8 +92,8 @@ void take_speech(const JsonView& keys, const SpeechChoice& asked, GenerationOpti
   const auto none = keys.find("no_timestamps_token_id");
   const bool stamps = asked.time_stamps.value_or(keys.flag_or("return_timestamps", false));
   if (stamps && !none)
-    throw InputError({keys.place(), "has no no_timestamps_token_id, and there are time stamps",
-                      "that token, behind which those of times are", "set it, or leave the time stamps out"});
+    throw InputError({keys.place(), "time stamps need no_timestamps_token_id, which is not set",
+                      "the token before the first time stamp", "set it, or generate without time stamps"});
   if (!none) return;
   const std::int64_t token = none->count(kMostTokenIds);
   if (stamps) options.time_stamps = time_stamps_of(keys, token, options);

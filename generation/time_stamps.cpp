@@ -46,7 +46,7 @@ void keep_likelier_times(torch::Tensor& scores, const TimeStamps& stamps) {
 
 void keep_time_stamps(torch::Tensor& scores, const TimeStamps& stamps, const std::vector<TokenIds>& texts) {
   if (stamps.first < 1 || stamps.first >= scores.size(1))
-    throw InputError({"time_stamps", fmt::format("begin at token {} of {}", stamps.first, scores.size(1)),
+    throw InputError({"time_stamps", fmt::format("the first one is token {} of {}", stamps.first, scores.size(1)),
                       "a token of the vocabulary", "check no_timestamps_token_id in generation_config.json"});
   for (std::int64_t i = 0; i < scores.size(0); ++i) {
     torch::Tensor row = scores[i];

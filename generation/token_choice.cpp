@@ -80,7 +80,7 @@ std::vector<std::int64_t> TokenChoice::tokens_of(const std::vector<BestToken>& b
          fmt::format("new token {} of prompt {} has a largest logit of {}{}", group.rounds() + 1,
                      first_prompt_ + static_cast<std::int64_t>(row) / plan_.width + 1,
                      std::isnan(score) ? std::fabs(score) : score, world ? " on " + world->describe() : ""),
-         "a finite number", "check the model's weights, or choose a precision of wider range (bfloat16, float32)"});
+         "a finite number", "check the model's weights, or choose a precision with a wider range (bfloat16, float32)"});
   }
   return tokens;
 }

@@ -55,7 +55,8 @@ std::string choose_backend(const std::string& configured) {
   std::string wanted = configured;
   if (wanted == "auto") wanted = has_cuda_devices() ? "nccl" : under_launcher() ? "mpi" : "local";
   if (has_backend(wanted)) return wanted;
-  throw ConfigError({"comm.backend", "'" + wanted + "' is not in this build", "one of those that `gantry doctor` lists",
+  throw ConfigError({"comm.backend", "backend '" + wanted + "' is not part of this build",
+                     "a backend that `gantry doctor` lists",
                      wanted == "nccl"  ? "run ./dev setup --nccl and build again, or use auto"
                      : wanted == "ipc" ? "run ./dev setup --cuda and ./dev build cuda, with Open MPI, or use auto"
                                        : "rebuild with it, or use local"});

@@ -45,8 +45,8 @@ std::vector<std::string> CudaDriverCalls::uuids() const {
   for (int ordinal = 0; ordinal < count_; ++ordinal) {
     std::array<char, 16> uuid{};
     if (!uuid_of || uuid_of(&uuid, handle_of(ordinal)) != kSuccess)
-      throw ResourceError({"nccl", "CUDA device " + std::to_string(ordinal) + " does not say which one it is",
-                           "a UUID of the driver's", "see whether nvidia-smi lists it"});
+      throw ResourceError({"nccl", "CUDA device " + std::to_string(ordinal) + " has no UUID", "a UUID from the driver",
+                           "check whether nvidia-smi lists the device"});
     uuids.emplace_back(uuid.data(), uuid.size());
   }
   return uuids;

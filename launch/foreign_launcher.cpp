@@ -24,7 +24,7 @@ std::string launch_command(int ranks) { return "gantry launch -n " + std::to_str
 [[noreturn]] void refuse(const std::string& who, int copies, const std::string& remedy) {
   throw UsageError({"launch", who + " has started " + std::to_string(copies) + " copies of this program without MPI",
                     "one job, not " + std::to_string(copies),
-                    remedy + " (or, for jobs of their own, comm.backend: local)"});
+                    "run " + remedy + " (or, for one separate job per copy, set comm.backend: local)"});
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ void refuse_foreign_launcher() {
 void refuse_missing_launcher(int ranks) {
   if (ranks == 1) return;
   throw UsageError({"comm.backend: mpi", "no launcher has started this program",
-                    std::to_string(ranks) + " ranks over MPI", launch_command(ranks)});
+                    std::to_string(ranks) + " ranks over MPI", "run " + launch_command(ranks)});
 }
 
 bool speaks_for_all() {

@@ -48,7 +48,7 @@ recorder::JobSettings recorder_settings(const Config& config, int ranks, bool mp
 
 void refuse_within_rank(const char* call) {
   if (inside_rank)
-    throw UsageError({call, "was called within a rank of another launch", "", "call it once, from main"});
+    throw UsageError({call, "this call was made within a rank of another launch", "", "call it once, from main()"});
 }
 
 // What is decided before ranks begin.

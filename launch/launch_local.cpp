@@ -52,7 +52,7 @@ void write_text(const char* text) { (void)!::write(STDERR_FILENO, text, std::str
 // Nothing here may allocate or lock.
 void on_crash(int signal) {
   write_text("error: ");
-  write_text(rank_name[0] != '\0' ? rank_name.data() : "a thread beside the ranks");
+  write_text(rank_name[0] != '\0' ? rank_name.data() : "a thread that is not a rank");
   write_text(": ended by SIG");
   const char* name = ::sigabbrev_np(signal);
   write_text(name ? name : "?");
@@ -72,8 +72,8 @@ struct WithinWork {
 thread_local WithinWork within_work;
 
 void WithinWork::leave() {
-  const std::string cause = format_error({rank_name.data(), "the program ended within its rank's work",
-                                          "the body of launch to return", "return from it in place of calling exit"});
+  const std::string cause = format_error({rank_name.data(), "the program ended during the rank's work",
+                                          "the body of launch to return", "return from it instead of calling exit()"});
   recorder::record_failure(PeerError::kExitCode, cause);
   write_text(("error: " + cause + "\n").c_str());
   std::fflush(nullptr);
@@ -181,8 +181,8 @@ class Finish {
   std::string late_line(const LocalJob& job) const {
     const auto late = std::find(ended_.begin(), ended_.end(), false) - ended_.begin();
     return format_error({job.describe_rank(static_cast<int>(late)),
-                         fmt::format("has not ended {} s after the first rank did", job.timeout_seconds()),
-                         "all ranks to end together", "see what it does"});
+                         fmt::format("the rank has not ended {} s after the first rank ended", job.timeout_seconds()),
+                         "all ranks to end at about the same time", "check what the rank is doing"});
   }
 
   std::mutex mutex_;

@@ -64,10 +64,10 @@ std::optional<int> agree_to_start(const std::optional<Failure>& mine, double tim
 int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
   begin_mpi();
   if (mesh.size() != mpi_world_size())
-    throw UsageError(
-        {"launch",
-         "a mesh of " + std::to_string(mesh.size()) + " ranks in an MPI job of " + std::to_string(mpi_world_size()),
-         "as many", "start the program by this MPI's own mpirun"});
+    throw UsageError({"launch",
+                      "the mesh has " + std::to_string(mesh.size()) + " ranks, but the MPI job has " +
+                          std::to_string(mpi_world_size()),
+                      "the same number", "start the program with the mpirun of this MPI"});
   const auto describe_rank = [mesh](int rank) { return mesh.describe_rank(rank); };
   std::unique_ptr<MpiBackend> backend;
   std::unique_ptr<MpiControl> control;  // stays while the job is ended

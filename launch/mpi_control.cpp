@@ -93,7 +93,7 @@ MpiControl::MpiControl(const CommConfig& config, const MpiBackend& backend,
                  .wants_stop = stop_requested_here},
                 events);
   set_early_end_line(describe_rank(backend.rank()) +
-                     ": the program ended within its rank's work; expected the body of launch to return");
+                     ": the program ended during the rank's work; expected the body of launch to return");
   set_failure_listener(
       [plane = plane_.get()](int exit_code, const std::string& cause) { plane->tell(exit_code, cause); });
 }

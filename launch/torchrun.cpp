@@ -52,8 +52,8 @@ Local::acceptor open_meeting(asio::io_context& context, const Local::endpoint& p
     acceptor.non_blocking(true);
     return acceptor;
   } catch (const boost::system::system_error& error) {
-    throw UsageError({"launch", "the copies that torchrun has started can't meet: " + error.code().message(),
-                      "a MASTER_PORT that no other job of this host has", "give torchrun another --master-port"});
+    throw UsageError({"launch", "the copies that torchrun started cannot connect: " + error.code().message(),
+                      "a MASTER_PORT that no other job on this host uses", "give torchrun another --master-port"});
   }
 }
 
@@ -80,20 +80,20 @@ int wait_for_first(asio::io_context& context, const Local::endpoint& place) {
   while (socket.connect(place, failure)) {
     socket.close();
     if (Clock::now() > end)
-      throw PeerError({"launch", fmt::format("the copy with RANK 0 has not come within {} s", kMeeting.count()),
-                       "every copy of this program in gantry::launch", "see that copy's own error"});
+      throw PeerError({"launch", fmt::format("the copy with RANK 0 did not connect within {} s", kMeeting.count()),
+                       "every copy of this program to call gantry::launch", "see that copy's own error"});
     std::this_thread::sleep_for(kPause);
   }
   // Before anything is waited for: another connection could stay silent for ever. The first copy may work for days.
   if (!is_own(socket))
-    throw PeerError({"launch", "another user's process is where the copy with RANK 0 was to be",
-                     "this user's copy there", "give torchrun another --master-port"});
+    throw PeerError({"launch", "a process of another user listens at the address of the copy with RANK 0",
+                     "a process of this user", "give torchrun another --master-port"});
   unsigned char code = 0;
   do {
     asio::read(socket, asio::buffer(&code, 1), failure);
   } while (failure == asio::error::interrupted);
   if (failure)
-    throw PeerError({"launch", "the copy with RANK 0, which runs the ranks, has ended without a word", "",
+    throw PeerError({"launch", "the copy with RANK 0, which runs the ranks, ended without a message", "",
                      "see that copy's own error"});
   return code;
 }

@@ -151,11 +151,11 @@ torch::Tensor BertImpl::rows_of_positions(const TensorDict& inputs, const nn::To
 torch::Tensor BertImpl::embed(const TensorDict& inputs, const nn::TokenContext& known) {
   const torch::Tensor& input_ids = inputs.at("input_ids");
   if (input_ids.dim() != 2)
-    throw InputError({"input_ids", "are " + describe(input_ids), "[samples, tokens]",
-                      "several choices a sample are for architectures ForMultipleChoice"});
+    throw InputError({"input_ids", "the tensor is " + describe(input_ids), "[samples, tokens]",
+                      "use an architecture ForMultipleChoice for several choices per sample"});
   const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
   if (tokens > longest()) {
-    throw InputError({"input_ids", fmt::format("{} tokens per sample", tokens),
+    throw InputError({"input_ids", fmt::format("there are {} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", longest()), "shorten the samples"});
   }
   return embeddings(input_ids, inputs.get("token_type_ids"), rows_of_positions(inputs, known));
@@ -183,8 +183,8 @@ torch::Tensor rows_of(const torch::Tensor& choices) { return choices.defined() ?
 TensorDict BertImpl::choose(const StageContext& stage, const TensorDict& input) {
   const torch::Tensor& given = input.at(stage.is_first() ? "input_ids" : "hidden");
   if (given.dim() < 3 || stage.batch().contains("document_ids"))
-    throw InputError({"batch", given.dim() < 3 ? "has input_ids " + describe(given) : "has document_ids",
-                      "[samples, choices, tokens] for multiple choice, each choice a text of its own",
+    throw InputError({"batch", given.dim() < 3 ? "its input_ids are " + describe(given) : "it contains document_ids",
+                      "[samples, choices, tokens] for multiple choice, with one sequence per choice",
                       "write the choices of a sample one after the other"});
   TensorDict rows;
   for (const auto& [name, tensor] : input)

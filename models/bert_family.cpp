@@ -86,7 +86,7 @@ std::optional<std::int64_t> padding_of(const BertNames& family, const json& keys
   if (family.model_type != "roberta") return padding;
   if (!padding || *padding + 1 >= config.max_position_embeddings)
     refuse_key("pad_token_id", padding ? json(*padding) : json(nullptr),
-               fmt::format("a token from 0 to {}: positions count from the row behind its own",
+               fmt::format("a token from 0 to {}, because positions are counted from the next row",
                            config.max_position_embeddings - 2));
   return padding;
 }

@@ -85,7 +85,7 @@ torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::Token
                                  const torch::Tensor& positions, const torch::Tensor& rows) {
   const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
   if (tokens > spec.positions && !spec.unlimited_positions) {
-    throw InputError({"input_ids", fmt::format("{} tokens per sample", tokens),
+    throw InputError({"input_ids", fmt::format("there are {} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", spec.positions), "shorten the samples"});
   }
   const torch::Tensor found = rows.defined() ? rows : tokens_(input_ids);

@@ -16,8 +16,8 @@ torch::Tensor decoder_tokens(const TensorDict& batch, std::int64_t start, std::i
   if (const torch::Tensor given = batch.get("decoder_input_ids"); given.defined()) return given;
   const torch::Tensor& labels = batch.at("labels");
   if (labels.dim() != 2)
-    throw InputError(
-        {"labels", "are " + describe(labels), "[samples, tokens] of the decoder", "give labels or decoder_input_ids"});
+    throw InputError({"labels", "the tensor is " + describe(labels), "[samples, tokens] for the decoder",
+                      "pass labels or decoder_input_ids"});
   const torch::Tensor first = torch::full_like(labels.narrow(1, 0, 1), start);
   const torch::Tensor rest = labels.narrow(1, 0, labels.size(1) - 1);
   return torch::cat({first, rest.masked_fill(rest == -100, padding)}, 1);
@@ -26,8 +26,8 @@ torch::Tensor decoder_tokens(const TensorDict& batch, std::int64_t start, std::i
 void refuse_places(const TensorDict& batch, const std::string& model) {
   for (const char* name : {"position_ids", "document_ids", "decoder_position_ids", "decoder_document_ids"})
     if (batch.contains(name))
-      throw InputError({"batch", fmt::format("has {}, which {} does not read", name, model),
-                        "each text in a sample of its own", "take the entry out"});
+      throw InputError({"batch", fmt::format("it contains {}, which {} does not use", name, model),
+                        "one sequence per sample", "remove the entry"});
 }
 
 torch::Tensor dropped_columns(const nn::Dropout& dropout, const torch::Tensor& wide, const nn::Linear& up) {

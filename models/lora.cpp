@@ -73,7 +73,8 @@ class Choice {
       for (const auto& each : modules_) add_named(each, lora.target_modules, chosen);
     }
     if (chosen.empty())
-      throw ConfigError({"lora.target_modules", "the model has no gantry::nn::Linear to adapt", "a linear layer", ""});
+      throw ConfigError({"lora.target_modules", "the model has no gantry::nn::Linear that could get an adapter",
+                         "a linear layer", ""});
     return chosen;
   }
 
@@ -95,7 +96,8 @@ class Choice {
       if (item.value().is_same(parameter)) names.push_back(item.key());
     if (names.size() > 1)
       throw ConfigError({key, fmt::format("{} is the same parameter as {}", names[1], names[0]),
-                         "modules that share nothing with others", "take it out, or untie them (tie_word_embeddings)"});
+                         "modules that share no parameters with others",
+                         "remove the entry, or untie the parameters (tie_word_embeddings)"});
   }
 
  private:
@@ -119,10 +121,10 @@ class Choice {
       if (!each.is_named(entry) || each.is_adaptable()) continue;
       const bool is_stacks = each.as<nn::ExpertsImpl>();
       throw ConfigError({"lora.target_modules",
-                         fmt::format("'{}' names {}, which is no gantry::nn::Linear", entry, each.path.path),
-                         "linear layers, embeddings, routers, or stacks of experts' weights",
+                         fmt::format("'{}' matches {}, which is not a gantry::nn::Linear", entry, each.path.path),
+                         "linear layers, embeddings, routers, or stacked expert weights",
                          is_stacks ? fmt::format("name {0}.gate_up_proj and {0}.down_proj", last_part(each.path.path))
-                                   : "lora.modules_to_save trains other modules whole"});
+                                   : "use lora.modules_to_save to train other modules in full"});
     }
     std::vector<AdaptedPart> named;
     for (const auto& each : modules_) add_named(each, {entry}, named);
@@ -147,7 +149,7 @@ class Choice {
         lasts.insert(name);
     throw ConfigError(
         {key, "'" + entry + "' matches no module of the model", expected,
-         near.empty() ? fmt::format("it has {}", fmt::join(lasts, ", ")) : "did you mean '" + near + "'?"});
+         near.empty() ? fmt::format("choose one of {}", fmt::join(lasts, ", ")) : "did you mean '" + near + "'?"});
   }
 
   torch::nn::Module& model_;
@@ -203,8 +205,10 @@ void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
   if (lora.dropout > 0)
     throw ConfigError(
         {"lora.dropout",
-         fmt::format("is {}, and {} is a parameter to PEFT, whose adapter has none", lora.dropout, part.path()), "0",
-         "take it out, or adapt linear layers and embeddings alone"});
+         fmt::format(
+             "the value is {}, but the adapter of {} cannot have dropout, because PEFT treats it as a parameter",
+             lora.dropout, part.path()),
+         "0", "remove lora.dropout, or adapt only linear layers and embeddings"});
   if (auto* router = part.module->as<nn::RouterImpl>()) return router->add_adapter(options);
   part.module->as<nn::ExpertsImpl>()->add_adapter(part.stack, options);
 }
@@ -234,8 +238,8 @@ void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::v
     // A tied table may have one of its own: the output layer reads the base's.
     if (!part.module->as<nn::EmbeddingImpl>()) choice.refuse_tied(part.weight(), "lora.target_modules");
     if (part.weight().requires_grad())
-      throw ConfigError(
-          {"lora.target_modules", part.path() + " is among lora.modules_to_save too", "one of both", "take one out"});
+      throw ConfigError({"lora.target_modules", part.path() + " is also in lora.modules_to_save", "only one of the two",
+                         "remove one entry"});
     add_adapter(part, lora);
   }
 }
@@ -261,7 +265,7 @@ std::vector<TensorName> trained_names(const std::vector<std::string>& parameters
     });
     if (!is_saved) continue;
     if (known && known->hugging_face.empty())
-      throw ConfigError({"lora.modules_to_save", name + " is stored in parts, which an adapter's file has not",
+      throw ConfigError({"lora.modules_to_save", name + " is stored in parts, which an adapter file does not support",
                          "modules without stacked experts", ""});
     trained.push_back({name, kPrefix + stored, known && known->transposed});
   }

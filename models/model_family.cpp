@@ -20,9 +20,9 @@ void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config
   for (const auto& [key, value] : config.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end() || file.contains(key)) continue;
     const std::string near = nearest_name(key, known);
-    throw ConfigError({"model.config." + key, "is no key of " + family.model_type,
+    throw ConfigError({"model.config." + key, "unknown key of " + family.model_type,
                        "a key of Hugging Face's config.json for " + family.model_type,
-                       near.empty() ? "take it out" : "did you mean '" + near + "'?"});
+                       near.empty() ? "remove it" : "did you mean '" + near + "'?"});
   }
 }
 

@@ -42,8 +42,9 @@ void read_t5_buckets(ConfigReader& reader, T5Config& config) {
   if (config.relative_attention_num_buckets % 2 != 0)
     refuse_key("relative_attention_num_buckets", config.relative_attention_num_buckets, "an even number");
   if (2 * config.relative_attention_max_distance <= config.relative_attention_num_buckets)
-    refuse_key("relative_attention_max_distance", config.relative_attention_max_distance,
-               fmt::format("above half of relative_attention_num_buckets {}", config.relative_attention_num_buckets));
+    refuse_key(
+        "relative_attention_max_distance", config.relative_attention_max_distance,
+        fmt::format("more than half of relative_attention_num_buckets {}", config.relative_attention_num_buckets));
 }
 
 T5Config read_t5(ConfigReader& reader) {

@@ -96,7 +96,7 @@ torch::Tensor VitImpl::embed(const torch::Tensor& pixels, const std::shared_ptr<
   const std::int64_t size = config.image_size;
   if (pixels.dim() != 4 || pixels.size(1) != config.num_channels || pixels.size(2) != size || pixels.size(3) != size)
     throw InputError(
-        {"pixel_values", "are " + describe(pixels),
+        {"pixel_values", "the tensor is " + describe(pixels),
          fmt::format("[samples, {}, {}, {}], the model's channels and image_size", config.num_channels, size, size),
          "resize the images"});
   return enter_(embeddings_(pixels, part));

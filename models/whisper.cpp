@@ -166,9 +166,9 @@ torch::Tensor WhisperImpl::embed_sound(const StageContext& stage, const torch::T
   const std::int64_t steps = kStepsPerToken * config.max_source_positions;
   if (features.dim() != 3 || features.size(1) != config.num_mel_bins || features.size(2) != steps)
     throw InputError(
-        {"input_features", "are " + describe(features),
+        {"input_features", "the tensor is " + describe(features),
          fmt::format("[samples, {}, {}], num_mel_bins and twice max_source_positions", config.num_mel_bins, steps),
-         "pad or cut the sound to the model's length"});
+         "pad or truncate the audio to the model's length"});
   const torch::Tensor tokens = second_(first_(features.to(first_->weight.scalar_type()))).transpose(1, 2).contiguous();
   const auto part = stage.tokens().sequence;
   const nn::StreamScope scope(stage, part);
@@ -186,7 +186,7 @@ torch::Tensor WhisperImpl::embed_tokens(const TensorDict& batch, const nn::Token
   const torch::Tensor ids = decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id);
   const std::int64_t tokens = target.length > 0 ? target.length : ids.size(1);
   if (tokens > config.max_target_positions)
-    throw InputError({"decoder_input_ids", fmt::format("{} tokens per sample", tokens),
+    throw InputError({"decoder_input_ids", fmt::format("there are {} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", config.max_target_positions),
                       "shorten the samples"});
   const bool has_places = target.caches || target.sequence;
@@ -212,8 +212,8 @@ TensorDict WhisperImpl::decode(const StageContext& stage, TensorDict state, cons
 TensorDict WhisperImpl::stage_forward(const StageContext& stage, TensorDict input) {
   refuse_places(stage.batch(), "Whisper");
   if (stage.batch().contains("input_ids"))
-    throw InputError({"batch", "has input_ids, and Whisper's encoder reads sound", "input_features",
-                      "texts are continued with GenerationOptions::encoder, or gantry generate --features FILE"});
+    throw InputError({"batch", "it contains input_ids, but Whisper's encoder reads audio features", "input_features",
+                      "pass the features with GenerationOptions::encoder, or gantry generate --features FILE"});
   const nn::TokenContext target = stage.tokens("decoder_");
   const bool continues = target.caches && !stage.batch().contains("input_features");
   TensorDict state = stage.is_first() ? begin(stage, input) : std::move(input);

@@ -27,10 +27,11 @@ void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int6
   const auto* wrong = std::find_if(
       begin, end, [=](std::int64_t label) { return (label < 0 || label >= vocabulary) && label != ignored; });
   if (wrong == end) return;
-  throw InputError({"labels",
-                    fmt::format("{} at place {} is outside the vocabulary of {}", *wrong, wrong - begin, vocabulary),
-                    fmt::format("0 to {}, or {} to ignore it", vocabulary - 1, ignored),
-                    "check that the data and the model use the same tokenizer"});
+  throw InputError(
+      {"labels",
+       fmt::format("label {} at index {} is outside the vocabulary of {} tokens", *wrong, wrong - begin, vocabulary),
+       fmt::format("0 to {}, or {} to ignore it", vocabulary - 1, ignored),
+       "check that the data and the model use the same tokenizer"});
 }
 
 namespace {
@@ -96,14 +97,17 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms terms, std::int64_t columns,
               const CrossEntropyOptions& options) {
   if (options.vocabulary > columns)
-    throw UsageError({"cross entropy", fmt::format("a vocabulary of {} over {} columns", options.vocabulary, columns),
-                      "at most the columns that there are", ""});
+    throw UsageError({"cross entropy",
+                      fmt::format("the vocabulary of {} tokens is larger than the {} columns of the logits",
+                                  options.vocabulary, columns),
+                      "at most the number of columns", ""});
   if (!at::isIntegralType(labels.scalar_type(), /*includeBool=*/true))
-    throw UsageError({"cross entropy", "labels are " + describe(labels), "integers", "pass the class of each row"});
+    throw UsageError({"cross entropy", "the labels are " + describe(labels), "integers", "pass the class of each row"});
   const torch::Tensor flat = labels.reshape({-1}).to(torch::kInt64);
   if (flat.numel() * logits.size(-1) != logits.numel())
-    throw UsageError({"cross entropy", fmt::format("logits {} and labels {}", describe(logits), describe(labels)),
-                      "a label for every row of logits", ""});
+    throw UsageError({"cross entropy",
+                      fmt::format("logits {} and labels {} do not fit each other", describe(logits), describe(labels)),
+                      "one label per row of the logits", ""});
   terms.vocabulary = options.vocabulary > 0 ? options.vocabulary : columns;
   terms.ignored = options.ignore_index;
   terms.smoothing = options.label_smoothing;
@@ -123,11 +127,11 @@ Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, Pro
   if (!vocabulary.sharded()) return cross_entropy(logits, labels, options);
   const Range own = vocabulary.ranges(group.rank()).front();
   if (logits.size(-1) != own.size()) {
-    throw UsageError(
-        {"cross entropy",
-         fmt::format("{} logits a token, where this rank's part of the vocabulary is {}", logits.size(-1), own.size()),
-         "logits split over tp as the output layer leaves them",
-         "don't gather the logits, or pass replicate() for whole ones"});
+    throw UsageError({"cross entropy",
+                      fmt::format("a token has {} logits, but this rank's shard of the vocabulary has {} tokens",
+                                  logits.size(-1), own.size()),
+                      "logits sharded over tp, as the output layer returns them",
+                      "do not gather the logits, or pass replicate() for full logits"});
   }
   return sum_over(logits, labels, {.group = &group, .first = own.begin}, vocabulary.segments.front().extent.end,
                   options);

@@ -14,7 +14,7 @@ namespace gantry::nn {
 
 DropoutImpl::DropoutImpl(double p) : p_(p) {
   if (!(p >= 0 && p < 1))
-    throw ConfigError({"dropout", fmt::format("probability {}", p), "at least 0 and below 1", ""});
+    throw ConfigError({"dropout", fmt::format("the probability is {}", p), "a number from 0 to below 1", ""});
 }
 
 Placements DropoutImpl::shard(const ShardStyle& style, const ShardAxes& axes) {

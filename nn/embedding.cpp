@@ -67,9 +67,10 @@ void check_indices(const torch::Tensor& given, std::int64_t count) {
   std::int64_t rest = wrong - begin;
   for (std::int64_t dim = indices.dim(); dim-- > 0; rest /= indices.size(dim))
     position.insert(position.begin(), rest % indices.size(dim));
-  throw InputError({"tokens",
-                    fmt::format("{} at [{}] is outside the vocabulary of {}", *wrong, fmt::join(position, ", "), count),
-                    fmt::format("0 to {}", count - 1), "check that the data and the model use the same tokenizer"});
+  throw InputError(
+      {"tokens",
+       fmt::format("token {} at [{}] is outside the vocabulary of {} tokens", *wrong, fmt::join(position, ", "), count),
+       fmt::format("0 to {}", count - 1), "check that the data and the model use the same tokenizer"});
 }
 
 }  // namespace
@@ -83,7 +84,8 @@ void EmbeddingImpl::reset_parameters() { torch::nn::init::normal_(weight); }
 
 void EmbeddingImpl::add_adapter(const AdapterOptions& adapter) {
   if (has_adapter() || style_)
-    throw UsageError({"adapter", has_adapter() ? "is there already" : "comes after the table was split",
+    throw UsageError({"adapter",
+                      has_adapter() ? "the embedding already has an adapter" : "the embedding has already been sharded",
                       "one adapter, added before the model is boosted", ""});
   const DeferredInit deferred;
   lora_a = register_parameter(kTableAdapterA, torch::empty({options.num_embeddings(), adapter.rank}, weight.options()));
@@ -149,7 +151,7 @@ void EmbeddingImpl::add_to_own_rows(const torch::Tensor& indices, const torch::T
 
 torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
   if (!at::isIntegralType(indices.scalar_type(), /*includeBool=*/false))
-    throw InputError({"tokens", "are " + describe(indices), "integers", "pass token ids"});
+    throw InputError({"tokens", "the indices are " + describe(indices), "integers", "pass token ids"});
   if (const torch::Tensor known = on_host(indices); known.defined()) check_indices(known, options.num_embeddings());
   if (const auto* vocab = style_ ? std::get_if<Vocab>(&*style_) : nullptr)
     return observed(*this, redistribute(looked_up(indices, false, placement_.sharded()), *group_, Partial{},
@@ -169,7 +171,7 @@ Placements EmbeddingImpl::shard(const ShardStyle& style, const ShardAxes& axes) 
   if (!vocab && !std::holds_alternative<Whole>(style) && !std::holds_alternative<SequenceParallel>(style))
     refuse_style("an Embedding", style, "Vocab{}");
   if (vocab && vocab->output && std::holds_alternative<Partial>(*vocab->output))
-    throw ConfigError({"", "the output can't be Partial", "Replicate or Shard", ""});
+    throw ConfigError({"", "the output cannot be Partial", "Replicate or Shard", ""});
   Placements placements =
       split_parameters({{"weight", {options.num_embeddings(), options.embedding_dim()}}}, style, axes);
   if (has_adapter())

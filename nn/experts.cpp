@@ -36,7 +36,8 @@ ExpertsImpl::ExpertsImpl(ExpertsOptions given) : options(std::move(given)) {
 
 void ExpertsImpl::add_adapter(const std::string& parameter, const AdapterOptions& adapter) {
   if (adapters_.contains(parameter) || is_sharded_)
-    throw UsageError({"adapter", is_sharded_ ? "comes after the experts were split" : "is there already",
+    throw UsageError({"adapter",
+                      is_sharded_ ? "the experts have already been sharded" : "the experts already have this adapter",
                       "one adapter, added before the model is boosted", ""});
   const Shape shape = expert_parameters(options.shape).at(parameter);
   const std::int64_t in = shape[options.shape.interleaved ? 1 : 2], out = shape[options.shape.interleaved ? 2 : 1];
@@ -58,7 +59,7 @@ Placements ExpertsImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   const auto* expert = std::get_if<Expert>(&style);
   if (!expert) refuse_style("Experts", style, "Expert{}");
   if (expert->border && std::holds_alternative<Partial>(*expert->border))
-    throw ConfigError({"", "the border can't be Partial", "Replicate or Shard", ""});
+    throw ConfigError({"", "the border cannot be Partial", "Replicate or Shard", ""});
   style_ = *expert;
   if (axes.ranks() > 1) group_ = &axes.group();
   Placements placements = split_of(style_, options.shape, axes.axes());

@@ -78,8 +78,9 @@ torch::Tensor grouped_linear(const torch::Tensor& input, const GroupedWeight& we
   const GroupedOperands operands = operands_of(input, matrices_of(weight.weight, weight.input_is_first));
   if (how == GroupedProducts::kAtOnce && !can_go_at_once(operands))
     throw InternalError({"grouped products",
-                         fmt::format("of {}, {} by {}", torch::toString(operands.type), operands.in, operands.out),
-                         "bfloat16, float16 or float32 in rows of whole 16 bytes", ""});
+                         fmt::format("one kernel cannot multiply {} matrices of {} by {}",
+                                     torch::toString(operands.type), operands.in, operands.out),
+                         "bfloat16, float16 or float32 in rows of a multiple of 16 bytes", ""});
   std::optional<torch::Tensor> bias;
   if (weight.bias.defined()) bias = weight.bias;
   const ExpertRows of = expert_rows(counts, how.value_or(choose_products(operands)), input.device());

@@ -68,9 +68,9 @@ void KeyValueCache::select(torch::Tensor& held, torch::Tensor& spare, const torc
 torch::Tensor TokenContext::for_head(const torch::Tensor& hidden) const {
   if (!only_last) return hidden;
   if (positions.defined() && positions.size(1) != hidden.size(1))
-    throw UsageError({"generate", fmt::format("a stage has {} of {} tokens", hidden.size(1), positions.size(1)),
-                      "activations of all tokens",
-                      "set use_cache to false for a model that is split with sequence_parallel"});
+    throw UsageError({"generate",
+                      fmt::format("a stage has the activations of {} of {} tokens", hidden.size(1), positions.size(1)),
+                      "activations of all tokens", "set use_cache to false for a model with sequence_parallel"});
   return hidden.narrow(1, hidden.size(1) - 1, 1);
 }
 

@@ -49,8 +49,8 @@ torch::Tensor redistribute(const torch::Tensor& tensor, ProcessGroup& group, con
   for (const Layout& layout : {from, to})
     if (const auto* shard = std::get_if<Shard>(&layout);
         shard && (shard->dim >= tensor.dim() || shard->dim < -tensor.dim()))
-      throw UsageError({"redistribute", fmt::format("{} of a tensor {}", describe(layout), describe(tensor)),
-                        fmt::format("a dim from {} to {}", -tensor.dim(), tensor.dim() - 1), ""});
+      throw UsageError({"redistribute", fmt::format("{} does not fit a tensor {}", describe(layout), describe(tensor)),
+                        fmt::format("a dimension from {} to {}", -tensor.dim(), tensor.dim() - 1), ""});
   if (from == to) return tensor;
   if (std::holds_alternative<Replicate>(from)) return from_replicate(tensor, group, to);
   if (std::holds_alternative<Partial>(from)) return from_partial(tensor, group, to);
@@ -73,10 +73,11 @@ Sizes shard_sizes(std::int64_t local, ProcessGroup& group) {
   if (whole == 0) return all_gather_numbers(group, local);
   Sizes sizes = partition_sizes(whole, group);
   if (sizes[group.rank()] != local) {
-    throw InputError({"sequence shard",
-                      fmt::format("{} of {} tokens over {} ranks on rank {}", local, whole, group.size(), group.rank()),
-                      fmt::format("{}, partitioned as evenly as possible", sizes[group.rank()]),
-                      "pass activations on as the layer before left them"});
+    throw InputError(
+        {"sequence shard",
+         fmt::format("rank {} has {} of the {} tokens of {} ranks", group.rank(), local, whole, group.size()),
+         fmt::format("{} tokens, partitioned as evenly as possible", sizes[group.rank()]),
+         "pass the activations on without changing the length of the sequence"});
   }
   return sizes;
 }

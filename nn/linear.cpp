@@ -28,7 +28,7 @@ const Shard* sharded(const std::optional<Layout>& layout) { return layout ? std:
 
 void refuse_partial(const std::optional<Layout>& layout, const char* which) {
   if (layout && std::holds_alternative<Partial>(*layout))
-    throw ConfigError({"", fmt::format("the {} can't be Partial", which), "Replicate or Shard", ""});
+    throw ConfigError({"", fmt::format("the {} cannot be Partial", which), "Replicate or Shard", ""});
 }
 
 }  // namespace
@@ -48,7 +48,8 @@ void LinearImpl::reset_parameters() {
 
 void LinearImpl::add_adapter(const AdapterOptions& adapter) {
   if (has_adapter() || style_)
-    throw UsageError({"adapter", has_adapter() ? "is there already" : "comes after the layer was split",
+    throw UsageError({"adapter",
+                      has_adapter() ? "the layer already has an adapter" : "the layer has already been sharded",
                       "one adapter, added before the model is boosted", ""});
   const DeferredInit deferred;
   lora_a = register_parameter(kAdapterA, torch::empty({adapter.rank, options.in_features()}, weight.options()));
@@ -61,8 +62,9 @@ void LinearImpl::add_adapter(const AdapterOptions& adapter) {
 
 void LinearImpl::tie_weight(const torch::Tensor& other) {
   if (other.sizes() != weight.sizes())
-    throw ConfigError(
-        {"tied weight", gantry::describe(other) + " is not " + gantry::describe(weight), "equal shapes", ""});
+    throw ConfigError({"tied weight",
+                       "the shapes of " + gantry::describe(other) + " and " + gantry::describe(weight) + " differ",
+                       "equal shapes", ""});
   weight = parameters_["weight"] = other;
 }
 
@@ -231,7 +233,7 @@ Placements LinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
     if (adapter_dropout_) shard_dropout(style, axes);
   }
   if (column && column->gather_output && weight_placement_.overlaps())
-    throw ConfigError({"", "the output of heads that ranks share can't be gathered", "gather_output false", ""});
+    throw ConfigError({"", "the output cannot be gathered, because ranks share heads", "gather_output false", ""});
   shard_parameters(*this, placements, axes);
   return placements;
 }

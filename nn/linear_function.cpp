@@ -8,6 +8,7 @@
 #include "gantry/nn/forward.h"
 #include "gantry/nn/layout.h"
 #include "gantry/nn/row_pieces.h"
+#include "gantry/tensors/aligned_rows.h"
 
 namespace gantry::nn {
 namespace {
@@ -47,7 +48,8 @@ class InputGradient {
 using Readers = std::array<std::pair<OptionalTensor, OptionalTensor>, kMostWeights>;
 
 torch::Tensor read_rows(const torch::Tensor& rows, const OptionalTensor& weight, const OptionalTensor& bias) {
-  return bias ? at::addmm(*bias, rows, weight->t()) : at::mm(rows, weight->t());
+  torch::Tensor outputs = empty_aligned_rows(rows.size(0), weight->size(0), rows.options());
+  return bias ? at::addmm_out(outputs, *bias, rows, weight->t()) : at::mm_out(outputs, rows, weight->t());
 }
 
 // What each reader makes of the gathered input, and that.
@@ -158,7 +160,7 @@ torch::Tensor give_product_gradient(const torch::Tensor& weight, WeightGradientS
 std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<LinearWeight>& weights,
                                   const LinearInput& how) {
   if (weights.empty() || weights.size() > kMostWeights)
-    throw InternalError({"linear", std::to_string(weights.size()) + " weights on one input", "1 to 6", ""});
+    throw InternalError({"linear", std::to_string(weights.size()) + " weights multiply one input", "1 to 6", ""});
   std::array<OptionalTensor, 2 * kMostWeights> tensors;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     tensors[2 * i] = weights[i].weight;

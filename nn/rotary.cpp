@@ -137,6 +137,15 @@ torch::Tensor Rotary::frequencies(std::int64_t length) const {
   return plain / torch::tensor(factors, torch::kFloat32);
 }
 
+// In float64: the float32 functions of the CPU and of CUDA differ in the last bit.
+torch::Tensor Rotary::cosine_of(const torch::Tensor& angles, torch::ScalarType type) const {
+  return (angles.to(torch::kFloat64).cos() * attention_factor_).to(type);
+}
+
+torch::Tensor Rotary::sine_of(const torch::Tensor& angles, torch::ScalarType type) const {
+  return (angles.to(torch::kFloat64).sin() * attention_factor_).to(type);
+}
+
 void Rotary::prepare(const torch::Tensor& like, std::int64_t length) {
   const std::int64_t tokens = like.size(2), kind = kind_of(length);
   // Shorter texts take the first rows, so that an evaluation of theirs makes no table that training has to make again.
@@ -146,8 +155,8 @@ void Rotary::prepare(const torch::Tensor& like, std::int64_t length) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor angles =
       torch::outer(torch::arange(tokens, torch::kFloat32), frequencies(length)).to(like.device());
-  cosine_ = (angles.cos() * attention_factor_).to(like.scalar_type());
-  sine_ = (angles.sin() * attention_factor_).to(like.scalar_type());
+  cosine_ = cosine_of(angles, like.scalar_type());
+  sine_ = sine_of(angles, like.scalar_type());
   table_kind_ = kind;
 }
 
@@ -158,8 +167,8 @@ torch::Tensor Rotary::turned_to(const torch::Tensor& heads, const torch::Tensor&
     frequencies_kind_ = kind;
   }
   const torch::Tensor angles = (positions.to(torch::kFloat32).unsqueeze(-1) * frequencies_).unsqueeze(1);
-  return Turn::apply(heads, (angles.cos() * attention_factor_).to(heads.scalar_type()),
-                     (angles.sin() * attention_factor_).to(heads.scalar_type()), options_.paired);
+  return Turn::apply(heads, cosine_of(angles, heads.scalar_type()), sine_of(angles, heads.scalar_type()),
+                     options_.paired);
 }
 
 torch::Tensor Rotary::operator()(const torch::Tensor& heads, const torch::Tensor& positions, std::int64_t length) {

@@ -27,13 +27,15 @@ void check(const RouterOptions& options) {
     throw ConfigError({"Router", std::move(what), std::move(expected), ""});
   };
   if (options.groups < 1 || options.experts % options.groups != 0)
-    refuse(fmt::format("{} groups of {} experts", options.groups, options.experts), "groups of equal size");
+    refuse(fmt::format("there are {} groups of {} experts", options.groups, options.experts),
+           "groups of the same size");
   if (options.groups > 1 && in_group < 2)
-    refuse(fmt::format("{} groups of {} experts", options.groups, options.experts), "two experts a group, or more");
+    refuse(fmt::format("there are {} groups of {} experts", options.groups, options.experts),
+           "at least two experts per group");
   if (options.used_groups < 1 || options.used_groups > options.groups)
-    refuse(fmt::format("{} of {} groups are used", options.used_groups, options.groups), "from 1 to all of them");
+    refuse(fmt::format("{} of {} groups are used", options.used_groups, options.groups), "from 1 to all");
   if (options.used < 1 || options.used > choice)
-    refuse(fmt::format("a token uses {} of {} experts", options.used, choice), "from 1 to all of them");
+    refuse(fmt::format("a token uses {} of {} experts", options.used, choice), "from 1 to all");
 }
 
 }  // namespace
@@ -54,7 +56,8 @@ RouterImpl::RouterImpl(const RouterOptions& given) : options(given) {
 
 void RouterImpl::add_adapter(const AdapterOptions& adapter) {
   if (has_adapter() || is_sharded_)
-    throw UsageError({"adapter", has_adapter() ? "is there already" : "comes after the router was split",
+    throw UsageError({"adapter",
+                      has_adapter() ? "the router already has an adapter" : "the router has already been sharded",
                       "one adapter, added before the model is boosted", ""});
   const DeferredInit deferred;
   lora_a = register_parameter(kAdapterA, torch::empty({adapter.rank, options.hidden}, weight.options()));

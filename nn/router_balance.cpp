@@ -19,9 +19,10 @@ torch::Tensor counted_tokens(const torch::Tensor& logits) {
   const torch::Tensor keep = part_of_sequence(stage->tokens().keep, stage->sequence_group());
   if (!keep.defined()) return {};
   if (keep.numel() != logits.numel() / logits.size(-1))
-    throw UsageError(
-        {"Router", fmt::format("routes {} tokens of a batch with {}", logits.numel() / logits.size(-1), keep.numel()),
-         "all of them, in their order, where a mask says which count", ""});
+    throw UsageError({"Router",
+                      fmt::format("the router gets {} tokens, but the mask of the batch has {}",
+                                  logits.numel() / logits.size(-1), keep.numel()),
+                      "all tokens of the batch in their order, because the mask selects those that count", ""});
   std::vector<std::int64_t> shape = logits.sizes().vec();
   shape.back() = 1;
   return keep.reshape(shape);
@@ -70,9 +71,11 @@ void add_balancing_loss(const RouterImpl& router, const RouterBalance& how, cons
   double parts = how.microbatches;
   if (how.loss == RouterBalance::Loss::kSequence) {
     if (routing.logits.dim() != 3)
-      throw UsageError({"experts.balance",
-                        fmt::format("is sequence, and a router's tokens have {} dims", routing.logits.dim() - 1),
-                        "[samples, tokens, size], so that sequences are known", "give it such, or say microbatch"});
+      throw UsageError(
+          {"experts.balance",
+           fmt::format("'sequence' needs the sequences of the tokens, but the router's input has {} dimensions",
+                       routing.logits.dim()),
+           "[samples, tokens, size]", "pass such an input to the router, or set experts.balance: microbatch"});
     choices = choices.sum(1);
     probabilities = probabilities.sum(1);
     parts = how.sequences;
@@ -96,7 +99,7 @@ std::shared_ptr<RepeatedRouting> RepeatedRouting::again() const {
 torch::Tensor RepeatedRouting::ids(const torch::Tensor& chosen) {
   if (!repeats_) return noted_.emplace_back(around_ ? around_->ids(chosen) : chosen);
   if (next_ == noted_.size())
-    throw InternalError({"recomputation", "routes more often than the forward did", "the same part of it", ""});
+    throw InternalError({"recomputation", "a router runs more often than in the forward", "the same operations", ""});
   return noted_[next_++];
 }
 

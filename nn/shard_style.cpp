@@ -8,12 +8,12 @@
 namespace gantry {
 
 void Shardable::claim() {
-  if (claimed_) throw ConfigError({"", "it was split already", "", "build a new model for each split"});
+  if (claimed_) throw ConfigError({"", "the module has already been sharded", "", "build a new model for each split"});
   claimed_ = true;
 }
 
 void refuse_style(const char* module, const ShardStyle& style, const char* expected) {
-  throw ConfigError({"", fmt::format("{} can't be split as {}", module, describe(style)), expected, ""});
+  throw ConfigError({"", fmt::format("{} cannot be sharded as {}", module, describe(style)), expected, ""});
 }
 
 Placements split_parameters(const std::map<std::string, Shape>& shapes, const ShardStyle& style,

@@ -34,8 +34,8 @@ std::shared_ptr<const StageContext> StageContext::whole(std::size_t layers, Tens
 int StageContext::first_of(int list) const {
   const auto& lists = settings_.lists;
   if (list < 0 || list >= static_cast<int>(lists.size()))
-    throw UsageError({"StageContext", fmt::format("list {} of {}", list, lists.size()),
-                      "a list of layers that the policy's stage_layout names", ""});
+    throw UsageError({"StageContext", fmt::format("list {} does not exist, because there are {}", list, lists.size()),
+                      "a list of layers from the policy's stage_layout", ""});
   return std::accumulate(lists.begin(), lists.begin() + list, 0);
 }
 

@@ -29,13 +29,13 @@ const MuonOptions* muon_options(const OptimizerParamGroup& group) {
 void check_group(const OptimizerParamGroup& group) {
   if (dynamic_cast<const AdamWOptions*>(&group.options())) return;
   if (!muon_options(group))
-    throw UsageError({"Muon", "a group's options are of another class", "MuonOptions or torch::optim::AdamWOptions",
-                      "give each group one of those"});
+    throw UsageError({"Muon", "the options of a group have another class", "MuonOptions or torch::optim::AdamWOptions",
+                      "use one of these classes for each group"});
   for (const auto& parameter : group.params())
     if (parameter.dim() < 2)
       throw UsageError({"Muon",
-                        "a group of MuonOptions has a parameter of " + std::to_string(parameter.dim()) + " dims",
-                        "parameters of two dims or more", "give that parameter a group of AdamWOptions"});
+                        "a group of MuonOptions has a parameter of " + std::to_string(parameter.dim()) + " dimensions",
+                        "parameters with at least two dimensions", "put this parameter into a group of AdamWOptions"});
 }
 
 }  // namespace

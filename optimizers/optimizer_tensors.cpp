@@ -56,9 +56,9 @@ NamedTensors sgd_tensors(torch::optim::SGD& optimizer, const torch::Tensor& para
 }
 
 [[noreturn]] void refuse() {
-  throw UsageError({"checkpoint", "the optimizer is of a class whose state is not known, so it can't be saved",
+  throw UsageError({"checkpoint", "the optimizer cannot be saved, because the state of its class is unknown",
                     "Adam, AdamW, SGD, Lion, Muon or a gantry::StatefulOptimizer",
-                    "derive it from gantry::StatefulOptimizer too"});
+                    "derive its class from gantry::StatefulOptimizer"});
 }
 
 }  // namespace

@@ -12,7 +12,9 @@ void sum_overlaps(torch::Tensor& local, const Placement& placement, const Proces
     const ShardSpec& cut = placement.cuts[i];
     if (!cut.overlaps()) continue;
     if (placement.is_cut_again(i))
-      throw InternalError({placement.name, "is cut further where ranks share elements", "one cut of that dim", ""});
+      throw InternalError({placement.name,
+                           "the tensor is sharded further along a dimension in which ranks share elements",
+                           "one shard step for that dimension", ""});
     sum_overlaps(local, cut, mesh.group(names_of(cut.axes)));
   }
 }

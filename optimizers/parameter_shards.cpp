@@ -117,7 +117,7 @@ void ParameterShards::make_unit(const std::vector<std::size_t>& parameters) {
   const Holders& holders = holders_.at(first.view);
   units_.push_back(std::make_unique<ShardedUnit>(
       std::move(members), *holders.gathering, holders.parts_of_gathering, "the unit of " + first.name,
-      "under parallel.zero 3 layers run by stage.run_layers, and parallel.gather: step gathers whole stages"));
+      "with parallel.zero 3, run layers with stage.run_layers, or set parallel.gather: step to gather full stages"));
   first_stage_.push_back(first.stages.front());
   for (std::size_t i = 0; i < parameters.size(); ++i) members_[parameters[i]].shard.tensor = units_.back()->shard(i);
 }

@@ -36,9 +36,9 @@ ShardedUnit::ShardedUnit(std::vector<Member> members, ProcessGroup& group, std::
       offsets_(offsets_of(members_)),
       rows_(elements_of_part(members_, parts_[group_.rank()]), members_.front().tensor.scalar_type(),
             members_.front().tensor.device(),
-            "rows of " + name +
-                " are read while the optimizer's masters alone have them: after each step, ask "
-                "boosted.model->stage_module() for them, which brings them"),
+            "the local shard of " + name +
+                " is read, but only the optimizer's master weights have its values: after each step, call "
+                "boosted.model->stage_module(), which materializes the shard"),
       memory_(offsets_.back(), members_.front().tensor.scalar_type(), members_.front().tensor.device(),
               "a parameter of " + name + " is used while it is not gathered: " + remedy) {
   const torch::NoGradGuard no_grad;

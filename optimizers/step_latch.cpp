@@ -13,8 +13,9 @@ class LatchedGradient final : public torch::autograd::AutogradMeta {
 
   const torch::autograd::Variable& grad() const override {
     if (!state_->open)
-      throw UsageError({"optimizer", "step() was called on the optimizer that was passed to boost", "",
-                        "call boosted.optimizer->step(), which clips and steps what this rank holds"});
+      throw UsageError(
+          {"optimizer", "step() was called on the optimizer that was passed to boost", "",
+           "call boosted.optimizer->step(), which clips the gradients and updates the parameters of this rank"});
     return AutogradMeta::grad();
   }
   torch::autograd::Variable& mutable_grad() override {

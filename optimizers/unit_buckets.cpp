@@ -24,14 +24,14 @@ class UnitBuckets final : public BucketStrategy {
   void lay_out(GradientBucket& bucket) override {
     std::int64_t own = 0;
     for (auto& member : bucket.members) {
-      member.lazy = std::make_shared<LazyGradient>(
-          member.tensor, bucket.type_of_gradients(),
-          "the gradient of " + shards_.whole(member.parameter).placement.name + " is read before anything is added");
+      member.lazy = std::make_shared<LazyGradient>(member.tensor, bucket.type_of_gradients(),
+                                                   "the gradient of " + shards_.whole(member.parameter).placement.name +
+                                                       " is read before a backward pass has computed it");
       member.own = own;
       own += shards_.elements(member.parameter, holders_of(bucket).part).size();
     }
     bucket.sum_memory.emplace(own, bucket.type_of_gradients(), bucket.members.front().tensor.device(),
-                              "the gradient of " + name_of(bucket) + " is read before its sum over the replicas");
+                              "the gradient of " + name_of(bucket) + " is read before its reduction over the replicas");
     bucket.sum = bucket.sum_memory->over(0, {own});
     bucket.sum_memory->bring();
     bucket.sum.zero_();
@@ -40,8 +40,9 @@ class UnitBuckets final : public BucketStrategy {
   void open(GradientBucket& bucket) override {
     if (bucket.members.front().gradient.defined()) return;
     if (bucket.sent)
-      throw InternalError({"gradient of " + name_of(bucket), "has a backward after its sum over the replicas", "",
-                           "set parallel.gather: step"});
+      throw InternalError({"gradient of " + name_of(bucket),
+                           "a backward pass reached the module after its gradients had been reduced over the replicas",
+                           "", "set parallel.gather: step"});
     finish_what_has_come();
     const torch::NoGradGuard no_grad;
     for (auto& member : bucket.members) {
@@ -107,7 +108,8 @@ class UnitBuckets final : public BucketStrategy {
     for (const auto& member : bucket.members)
       if (member.tensor.grad().defined())
         throw InternalError({"gradient of " + shards_.whole(member.parameter).placement.name,
-                             "was added to after its sum over the replicas", "", "set parallel.gather: step"});
+                             "a backward pass added to it after it had been reduced over the replicas", "",
+                             "set parallel.gather: step"});
   }
 
  private:

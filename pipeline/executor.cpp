@@ -46,9 +46,9 @@ void expect_unwritten(const TensorDict& given, std::int64_t versions, const Acti
   std::string names;
   for (const auto& [name, tensor] : given) names += (names.empty() ? "'" : ", '") + name + "'";
   throw UsageError({"stage " + std::to_string(action.stage),
-                    std::string("wrote into its ") + what + " (" + names + ") of microbatch " +
-                        std::to_string(action.microbatch) + ", which other ranks read",
-                    "an operation that gives a new tensor", "use x = x.add(y) in place of x.add_(y)"});
+                    std::string("the stage changed its ") + what + " (" + names + ") of microbatch " +
+                        std::to_string(action.microbatch) + " in place, while other ranks read it",
+                    "an operation that returns a new tensor", "use x = x.add(y) instead of x.add_(y)"});
 }
 
 // True if nothing but this handle holds the memory: neither the graph, a view nor the model itself (an output may be a
@@ -158,8 +158,8 @@ void Executor::forward(const Action& action, StageRuntime& runtime) {
   expect_unwritten(mine.input, versions, action, "input");
   const int next = action.stage + 1;
   if (next < schedule_.stages() && output.boundary.empty())
-    throw UsageError({"stage " + std::to_string(action.stage), "gave nothing to the next stage", "",
-                      "return what the next stage reads from the policy's forward"});
+    throw UsageError({"stage " + std::to_string(action.stage), "its forward returned nothing for the next stage", "",
+                      "return the inputs of the next stage from the policy's forward"});
   if (next < schedule_.stages() && holds(next))
     activation(next, action.microbatch).input = as_received(output.boundary);
   if (!runtime.needs_gradients()) mine.input = {};

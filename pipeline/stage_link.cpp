@@ -119,7 +119,7 @@ void StageLink::send(const StageMessage& message, int to, const TensorDict& tens
   if (message.direction == StageMessage::Direction::kForward) return send_forward(message, to, tensors);
   const auto found = owed_backward_.find({message.stage - 1, message.microbatch});
   if (found == owed_backward_.end())
-    throw InternalError({"stage link", "a backward is sent before its forward came", "", ""});
+    throw InternalError({"stage link", "a backward is sent before its forward arrived", "", ""});
   send_entries(message, to, found->second->backward, tensors);
   owed_backward_.erase(found);
 }

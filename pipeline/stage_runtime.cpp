@@ -7,7 +7,8 @@
 namespace gantry {
 
 void StageRuntime::extra(const schedule::Action& action) {
-  throw InternalError({"stage runtime", "does not know " + to_string(action), "a schedule without it", ""});
+  throw InternalError(
+      {"stage runtime", "it cannot run the action " + to_string(action), "a schedule without this action", ""});
 }
 
 BackwardRoots backward_roots(const StageOutput& output, const TensorDict& gradients) {

@@ -126,8 +126,8 @@ std::vector<int> Candidates::zeros(const Layout& sizes) const {
   return choices("parallel.zero", request_.stated.zero, std::move(open));
 }
 
-// Shards over all ranks that see other samples, or, where these are on several hosts, over those of one. A stage and
-// the next one are all stages where a rank has no more.
+// Shards over all ranks with different samples or, if these are on several hosts, over those of one host. A window (the
+// current stage and the next) differs from a step only if a rank has more than two stages.
 void Candidates::visit_states(const Layout& placed, const Take& take) const {
   std::vector<int> shards = {0};
   const int batch = placed.data * placed.context, on_host = cluster_.per_host / placed.tensor;

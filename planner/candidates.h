@@ -1,12 +1,12 @@
-// The layouts that a request leaves open, step by step: sizes first, then where stages lie, then what is recomputed,
-// and what is cut over replicas. A search goes on only with those that promise something.
+// Enumerates the layouts of a request in steps: sizes, placement of stages, recomputation, and memory state (zero,
+// shard and gather). The search continues only with promising values of each step.
 #pragma once
 
 #include <functional>
 #include <vector>
 
 #include "gantry/planner/cluster.h"
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 
 namespace gantry::planner {
 
@@ -14,21 +14,21 @@ class Candidates {
  public:
   using Take = std::function<void(const Layout&)>;
 
-  // Both must outlive it.
+  // Both must outlive this object.
   Candidates(const PlanRequest& request, const Cluster& cluster);
 
-  // Tensor, pipeline, context, data, expert and microbatches, which multiply to the cluster's ranks; the rest is as
-  // stated, of recomputation the way that takes least time.
+  // Values of tensor, pipeline, context, data and expert that multiply to the cluster's ranks, and of microbatches.
+  // Other values are those of the request, with the fastest recomputation.
   void visit_sizes(const Take& take) const;
-  // Of such sizes: schedule, chunks, layers and vocabulary. Schedules may still refuse them.
+  // Values of schedule, chunks, layers and vocabulary for these sizes. A schedule may still reject them.
   void visit_placements(const Layout& sizes, const Take& take) const;
   const std::vector<Recompute>& recomputations() const { return recomputations_; }
-  // Of a placement: zero, shard and gather.
+  // Values of zero, shard and gather for a placement.
   void visit_states(const Layout& placed, const Take& take) const;
   std::vector<int> zeros(const Layout& sizes) const;
 
   bool may_share_vocabulary() const;
-  // Some stage may have no layer.
+  // Whether the search may try stages without layers.
   bool may_leave_stages_empty() const;
 
  private:

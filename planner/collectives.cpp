@@ -5,7 +5,7 @@
 namespace gantry::planner {
 namespace {
 
-// A ring's steps, of which each passes an n-th of the bytes on.
+// A ring of n ranks, each of whose steps sends an n-th of the bytes.
 double ring(const Group& group, double bytes, int rounds, const Cluster& cluster) {
   if (group.size < 2) return 0;
   const Link link = link_of(group, cluster);
@@ -24,6 +24,27 @@ Group expert_batch_group(const Layout& layout) {
 }
 Group pipeline_group(const Layout& layout) { return {layout.pipeline, layout.tensor * layout.context * layout.data}; }
 
+Group shard_group(const Layout& layout) {
+  const Group batch = batch_group(layout);
+  return {layout.shard > 0 ? layout.shard : batch.size, batch.stride};
+}
+
+Group shard_replicas_group(const Layout& layout) {
+  const Group shard = shard_group(layout);
+  return {batch_group(layout).size / shard.size, shard.stride * shard.size};
+}
+
+Group expert_shard_group(const Layout& layout) {
+  if (layout.expert == 1) return shard_group(layout);
+  return {std::max(1, shard_group(layout).size * layout.tensor / layout.expert), expert_batch_group(layout).stride};
+}
+
+Group expert_shard_replicas_group(const Layout& layout) {
+  if (layout.expert == 1) return shard_replicas_group(layout);
+  const Group shard = expert_shard_group(layout);
+  return {expert_batch_group(layout).size / shard.size, shard.stride * shard.size};
+}
+
 Link link_of(const Group& group, const Cluster& cluster) {
   const auto span = static_cast<long long>(group.size) * group.stride;
   if (span <= cluster.per_host) return cluster.within;
@@ -36,7 +57,7 @@ Link link_of(const Group& group, const Cluster& cluster) {
 double all_reduce(const Group& group, double bytes, const Cluster& cluster) { return ring(group, bytes, 2, cluster); }
 double half_reduce(const Group& group, double bytes, const Cluster& cluster) { return ring(group, bytes, 1, cluster); }
 
-// Each rank's own link takes what leaves its host; the others' parts stay within.
+// Only the parts for ranks of other hosts are sent over the links between hosts.
 double exchange(const Group& group, double bytes, const Cluster& cluster) {
   if (group.size < 2) return 0;
   const int on_host = std::clamp(cluster.per_host / group.stride, 1, group.size);

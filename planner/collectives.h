@@ -1,4 +1,4 @@
-// Times of messages and collectives by alpha and beta, over the slowest link that a group crosses.
+// The groups of ranks that a layout makes, and the times of their messages and collectives by alpha and beta.
 #pragma once
 
 #include "gantry/planner/cluster.h"
@@ -6,13 +6,13 @@
 
 namespace gantry::planner {
 
-// Ranks that are `stride` apart from their neighbours, as the mesh counts them.
+// Ranks with a distance of `stride` between neighbours, in the order of the mesh.
 struct Group {
   int size = 1;
   int stride = 1;
 };
 
-// The groups of a rank: tensor innermost, then context, data, pipeline.
+// The groups of a rank. The order of the mesh is tensor (innermost), context, data, pipeline.
 Group tensor_group(const Layout& layout);
 Group context_group(const Layout& layout);
 Group batch_group(const Layout& layout);  // data and context
@@ -20,12 +20,21 @@ Group expert_group(const Layout& layout);
 Group expert_batch_group(const Layout& layout);
 Group pipeline_group(const Layout& layout);
 
-// The link that the group's ring goes over: between hosts, where those of its ranks that share a host also share its
-// network with no other group of the same kind.
+// For ZeRO 3: the ranks over which a parameter is sharded, context first, and the ranks that have the same shard (see
+// core/row_shards.h).
+Group shard_group(const Layout& layout);
+Group shard_replicas_group(const Layout& layout);
+// The same for the parameters of experts.
+Group expert_shard_group(const Layout& layout);
+Group expert_shard_replicas_group(const Layout& layout);
+
+// The slowest link of the group's ring. Ranks of the group on the same host share the host's network, but no other
+// group of the same kind uses it at that time.
 Link link_of(const Group& group, const Cluster& cluster);
 
-// `bytes` are those of the whole tensor: what an all-reduce takes, an all-gather gives and a reduce-scatter takes; of
-// exchange() what a rank has to send in all, of message() what is sent. Seconds; 0 for a group of one.
+// Seconds; 0 for a group of one rank. `bytes` is the size of the full tensor: the input of an all-reduce or a
+// reduce-scatter, the output of an all-gather. For exchange() it is the total that a rank sends, for message() the size
+// of the message.
 double all_reduce(const Group& group, double bytes, const Cluster& cluster);
 double half_reduce(const Group& group, double bytes, const Cluster& cluster);  // all-gather or reduce-scatter
 double exchange(const Group& group, double bytes, const Cluster& cluster);

@@ -6,9 +6,9 @@
 #include "gantry/core/error.h"
 #include "gantry/core/schedule_choice.h"
 #include "gantry/models/described/work_of_keys.h"
-#include "gantry/planner/configured.h"
-#include "gantry/planner/recompute_costs.h"
-#include "gantry/planner/stated_layout.h"
+#include "gantry/planner/config.h"
+#include "gantry/planner/recompute.h"
+#include "gantry/planner/workload.h"
 #include "gantry/schedule/configured_schedule.h"
 
 namespace gantry::planner {

@@ -7,7 +7,7 @@
 
 #include "gantry/core/config.h"
 #include "gantry/core/pipeline_stage_manager.h"
-#include "gantry/planner/recompute_choice.h"
+#include "gantry/planner/recompute.h"
 #include "gantry/schedule/simulate.h"
 
 namespace gantry::planner {

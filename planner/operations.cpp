@@ -1,22 +1,128 @@
 #include "gantry/planner/operations.h"
 
-#include <algorithm>
+#include <cmath>
 
 #include "gantry/models/described/model_flops.h"
-#include "gantry/planner/operation_builder.h"
 
 namespace gantry::planner {
 namespace {
 
-constexpr double kLossBytes = 2.0 * 1024 * 1024;  // tensors/kernels/cross_entropy.h takes rows of so many at a time
-
-double as_double(std::int64_t value) { return static_cast<double>(value); }
+// Size of the pieces of rows that tensors/kernels/cross_entropy.h processes.
+constexpr double kLossBytes = 2.0 * 1024 * 1024;
 
 }  // namespace
 
 double value_bytes(const std::string& precision) {
   if (precision == "float64") return 8;
   return precision == "float32" ? 4 : 2;
+}
+
+double largest_part(std::int64_t size, int ranks) { return std::ceil(as_double(size) / ranks); }
+
+void OperationBuilder::product(double rows, double in, double out, double kept_input, bool bias) {
+  const double flops = 2 * rows * in * out;
+  const double moved = bytes_ * (rows * in + in * out + rows * out);
+  part_.forward.push_back({Operation::Kind::kProduct, flops, moved});
+  part_.input_gradient.push_back({Operation::Kind::kProduct, flops, moved});
+  // The gradient is accumulated in place.
+  part_.weight_gradient.push_back(
+      {Operation::Kind::kProduct, flops,
+       bytes_ * (rows * in + rows * out) + 2 * workload_.program.gradient_bytes * in * out});
+  keep(kept_input);
+  if (!bias || !workload_.program.keeps_results) return;
+  // The bias is copied into the output before the product is added, and its gradient is a sum over rows: both are
+  // separate operations.
+  part_.forward.push_back({Operation::Kind::kElementwise, 0, 2 * bytes_ * rows * out});
+  part_.weight_gradient.push_back({Operation::Kind::kElementwise, 0, bytes_ * rows * out});
+}
+
+void OperationBuilder::norm(const models::NormSpec& norm) {
+  if (!norm.exists()) return;
+  const double values = tokens_between_ * hidden_ * bytes_;
+  elementwise(2 * values, 3 * values, norm.kind == models::NormSpec::Kind::kRms ? "rms_norm" : "layer_norm");
+  keep(values);
+  // LibTorch's RMS norm computes in float32 and keeps its input in float32.
+  if (workload_.program.keeps_results && bytes_ == 2 && norm.kind == models::NormSpec::Kind::kRms) keep(2 * values);
+}
+
+void OperationBuilder::enter_split() {
+  if (layout_.tensor < 2) return;
+  if (!layout_.sequence_parallel)
+    return part_.input_gradient.push_back({Operation::Kind::kReduce, 0, activation_bytes()});
+  move_parts(part_.forward);
+  move_parts(part_.input_gradient);
+  if (!workload_.program.keeps_results) move_parts(part_.weight_gradient);
+}
+
+void OperationBuilder::leave_split() {
+  if (layout_.tensor < 2) return;
+  if (layout_.sequence_parallel) {
+    move_parts(part_.forward);
+    return move_parts(part_.input_gradient);
+  }
+  if (workload_.program.keeps_results)
+    part_.forward.push_back({Operation::Kind::kElementwise, 0, 2 * activation_bytes()});
+  part_.forward.push_back({Operation::Kind::kReduce, 0, activation_bytes()});
+}
+
+void OperationBuilder::residual(double dropout) {
+  const double values = tokens_between_ * hidden_, mask = workload_.program.mask_bytes * values;
+  if (dropout > 0) {
+    elementwise(2 * bytes_ * values + mask, 2 * bytes_ * values + mask);
+    keep(mask);
+  }
+  elementwise(3 * bytes_ * values, 2 * bytes_ * values);
+}
+
+void OperationBuilder::move_parts(std::vector<Operation>& operations) const {
+  operations.push_back({Operation::Kind::kHalfReduce, 0, activation_bytes()});
+  if (workload_.program.keeps_results && layout_.microbatch > 1)
+    operations.push_back(
+        {Operation::Kind::kElementwise, 0, 2 * (activation_bytes() + activation_bytes() / layout_.tensor)});
+}
+
+void OperationBuilder::mlp(double rows, double width, const models::MlpSpec& mlp, bool keeps_input) {
+  const double between = mlp.gated ? 2 * width : width;
+  product(rows, hidden_, between, keeps_input ? bytes_ * tokens_between_ * hidden_ : 0, mlp.bias);
+  keep(bytes_ * rows * between);
+  if (mlp.gated && workload_.program.keeps_results) {  // the multiplication with the gate is a separate operation
+    elementwise(2 * bytes_ * rows * width, 3 * bytes_ * rows * width, mlp.activation);
+    elementwise(3 * bytes_ * rows * width, 6 * bytes_ * rows * width);
+    keep(bytes_ * rows * width);
+  } else {
+    elementwise(bytes_ * rows * (between + width), bytes_ * rows * (2 * between + width), mlp.activation);
+  }
+  hold(bytes_ * (2 * rows * width + tokens_between_ * hidden_));
+  product(rows, width, hidden_, bytes_ * rows * width, mlp.bias);
+}
+
+// Without expert ranks, the tensor ranks shard the experts along their width. With expert ranks, each tensor rank
+// routes its part of the tokens. Balanced routing is assumed: the experts of a rank receive one row for each choice of
+// its tokens.
+void OperationBuilder::experts(const models::ExpertsSpec& experts) {
+  const bool exchanges = layout_.expert > 1;
+  const double routed = exchanges ? tokens_ / layout_.tensor : tokens_, rows = routed * as_double(experts.used);
+  const double moved = bytes_ * rows * hidden_,
+               width = exchanges ? as_double(experts.width) : largest_part(experts.width, layout_.tensor);
+  const models::MlpSpec each = {.gated = true, .bias = experts.bias, .activation = experts.activation};
+  if (!exchanges) enter_split();
+  product(routed, hidden_, as_double(experts.count), bytes_ * tokens_between_ * hidden_);
+  const auto move_tokens = [&] {
+    elementwise(2 * moved, 2 * moved);
+    keep(moved);
+    if (!exchanges) return;
+    part_.forward.push_back({Operation::Kind::kExchange, 0, moved});
+    part_.input_gradient.push_back({Operation::Kind::kExchange, 0, moved});
+  };
+  move_tokens();
+  mlp(rows, width, each, false);
+  move_tokens();
+  if (!exchanges) leave_split();
+  if (experts.shared_width == 0) return;
+  enter_split();
+  mlp(tokens_, largest_part(experts.shared_width, layout_.tensor), each, false);
+  if (experts.shared_gate) product(tokens_, hidden_, 1, 0);
+  leave_split();
 }
 
 PartOperations layer_operations(const Workload& workload, const models::LayerSpec& layer, const Layout& layout) {
@@ -34,13 +140,13 @@ PartOperations layer_operations(const Workload& workload, const models::LayerSpe
     builder.experts(*layer.experts);
   } else {
     builder.enter_split();
-    builder.mlp(builder.tokens(), part_of(layer.mlp.width, layout.tensor), layer.mlp, true);
+    builder.mlp(builder.tokens(), largest_part(layer.mlp.width, layout.tensor), layer.mlp, true);
     builder.leave_split();
   }
   builder.norm(layer.after_mlp);
   builder.residual(dropout);
   PartOperations part = builder.take();
-  part.kept_whole = builder.bytes() * builder.tokens_between() * as_double(workload.model.hidden);
+  part.kept_layer_input = builder.bytes() * builder.tokens_between() * as_double(workload.model.hidden);
   return part;
 }
 
@@ -48,7 +154,7 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
   OperationBuilder builder(workload, layout);
   const double values = builder.bytes() * builder.tokens() * as_double(workload.model.hidden);
   builder.elementwise(3 * values, 3 * values);
-  // Rows of words that other ranks have are made zeros.
+  // Rows of tokens in the vocabulary shards of other ranks are set to zero.
   if (layout.tensor > 1 && workload.program.keeps_results) builder.elementwise(2 * values, 2 * values);
   builder.leave_split();
   if (models::embedding_weights(workload.model) > 0) {
@@ -65,10 +171,12 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
   return builder.take();
 }
 
-// Logits as they come, and in float32: each is read and written twice on the way to the loss and once on the way back.
+// Logits in the precision of the model and in float32: both are read and written twice in the forward of the loss and
+// once in the backward.
 PartOperations head_operations(const Workload& workload, const Layout& layout) {
   OperationBuilder builder(workload, layout);
-  const double hidden = as_double(workload.model.hidden), words = part_of(workload.model.vocabulary, layout.tensor);
+  const double hidden = as_double(workload.model.hidden),
+               words = largest_part(workload.model.vocabulary, layout.tensor);
   builder.norm(workload.model.norm);
   const double columns = as_double(models::embedding_columns(workload.model));
   if (models::embedding_weights(workload.model) > 0)
@@ -78,7 +186,7 @@ PartOperations head_operations(const Workload& workload, const Layout& layout) {
   const double logits = builder.tokens() * words;
   builder.elementwise((builder.bytes() + 12) * logits, (builder.bytes() + 8) * logits, "loss");
   builder.keep(4 * logits);
-  // Their gradient, which is made some MiB at a time, and that of what they are made of.
+  // The gradient of the logits, which is computed in pieces of some MiB, and the gradient of the head's input.
   const double values = builder.tokens_between() * hidden, wide = builder.bytes() == 2 ? 4 * values : 0;
   builder.hold(builder.bytes() * (logits + values) + wide + std::min(kLossBytes, 4 * logits) +
                (layout.tensor > 1 ? builder.bytes() * builder.tokens() * hidden : 0));

@@ -1,8 +1,10 @@
-// What one rank does for one microbatch in a layer, as a list of operations, and what it keeps for the backward: the
-// one place that knows a layer's work.
+// The work of one rank for one microbatch in a layer, the embedding or the head: the operations of forward and
+// backward, and the bytes that are kept in between. No other file knows what a layer computes.
 #pragma once
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gantry/planner/layout.h"
@@ -11,39 +13,102 @@ namespace gantry::planner {
 
 struct Operation {
   enum class Kind {
-    kProduct,      // a matrix product
-    kCore,         // attention's fused core
+    kProduct,      // matrix multiplication
+    kCore,         // fused attention core
     kElementwise,  // reads and writes
     kReduce,       // all-reduce over tensor ranks
     kHalfReduce,   // all-gather or reduce-scatter over tensor ranks
-    kPass,         // keys and values round the context ranks
-    kHeads,        // heads for tokens between the context ranks
-    kGatherKeys,   // all-gather or reduce-scatter of keys and values over the context ranks
-    kExchange,     // tokens between expert ranks
+    kPass,         // keys and values sent around the ring of context ranks
+    kHeads,        // exchange of heads for tokens between context ranks
+    kGatherKeys,   // all-gather or reduce-scatter of keys and values over context ranks
+    kExchange,     // exchange of tokens between expert ranks
   };
   Kind kind;
-  double flops = 0;       // of kPass those of the core, which runs beside it
-  double bytes = 0;       // moved by the device; of collectives as planner/collectives.h counts them
-  std::string name = {};  // of element-wise work, in Device::operation_efficiency; empty: any
+  double flops = 0;       // for kPass: the flops of the core that it overlaps with
+  double bytes = 0;       // moved by the device; for collectives: as in planner/collectives.h
+  std::string name = {};  // for kElementwise: the key in Device::operation_efficiency; empty: none
 };
 
 struct PartOperations {
   std::vector<Operation> forward, input_gradient, weight_gradient;
-  std::vector<Operation> core;  // those of `forward` that attention's core has
+  std::vector<Operation> core;  // the attention core's operations in `forward`
   double kept = 0;              // bytes from forward to backward
-  double kept_core = 0;         // those of `kept` that the core makes
-  double kept_inputs = 0;       // what the part's attention and MLP begin with, for recomputing them
-  double kept_whole = 0;        // what the layer begins with
-  double kept_attention = 0;    // those of `kept` that come before the MLP's norm
-  double working = 0;           // bytes that a backward holds at its most beside what was kept
+  double kept_core = 0;         // bytes of `kept` that the core produces
+  double kept_inputs = 0;       // bytes of the inputs of attention and MLP, from which both can be recomputed
+  double kept_layer_input = 0;  // bytes of the input of the layer
+  double kept_attention = 0;    // bytes of `kept` before the MLP's norm
+  double working = 0;           // peak of the bytes that a backward allocates in addition to `kept`
 };
 
 PartOperations layer_operations(const Workload& workload, const models::LayerSpec& layer, const Layout& layout);
-// Before the first layer and after the last one, the loss among it.
+// The operations before the first layer.
 PartOperations embedding_operations(const Workload& workload, const Layout& layout);
+// The operations after the last layer, including the loss.
 PartOperations head_operations(const Workload& workload, const Layout& layout);
 
-// Of a value of the precision.
+inline double as_double(std::int64_t value) { return static_cast<double>(value); }
+// Bytes of a value of this precision.
 double value_bytes(const std::string& precision);
+// The part of `size` on one of `ranks` ranks; the largest part if they do not divide evenly.
+double largest_part(std::int64_t size, int ranks);
+
+// Collects the operations of a part; each call appends. attention() is in attention.cpp.
+class OperationBuilder {
+ public:
+  OperationBuilder(const Workload& workload, const Layout& layout)
+      : workload_(workload),
+        layout_(layout),
+        bytes_(value_bytes(workload.precision)),
+        tokens_(static_cast<double>(workload.sequence) / layout.context * layout.microbatch),
+        tokens_between_(layout.sequence_parallel ? tokens_ / layout.tensor : tokens_),
+        hidden_(static_cast<double>(workload.model.hidden)) {}
+
+  PartOperations take() { return std::move(part_); }
+  double bytes() const { return bytes_; }
+  double tokens() const { return tokens_; }                  // within attention and MLP
+  double tokens_between() const { return tokens_between_; }  // between them: fewer with sequence parallelism
+
+  // A multiplication of [rows, in] with [in, out], which keeps `kept_input` bytes.
+  void product(double rows, double in, double out, double kept_input, bool bias = false);
+  // The bytes that forward and backward read and write.
+  void elementwise(double forward_bytes, double backward_bytes, const std::string& name = "") {
+    part_.forward.push_back({Operation::Kind::kElementwise, 0, forward_bytes, name});
+    part_.input_gradient.push_back({Operation::Kind::kElementwise, 0, backward_bytes, name});
+  }
+  void keep(double bytes) { part_.kept += bytes; }
+  void keep_for_core(double bytes) { part_.kept += bytes, part_.kept_core += bytes; }
+  void hold(double bytes) {
+    if (workload_.program.keeps_results) part_.working = std::max(part_.working, bytes);
+  }
+  void end_attention() { part_.kept_attention = part_.kept; }
+  void keep_input() { part_.kept_inputs += bytes_ * tokens_between_ * hidden_; }
+
+  void norm(const models::NormSpec& norm);
+  // Enters a tensor-parallel region. With sequence parallelism the parts of the input are gathered, and gathered again
+  // for the weight gradients unless the gathered input is kept.
+  void enter_split();
+  // Leaves a tensor-parallel region. Gantry reduces a copy (see nn/autograd_collectives.cpp).
+  void leave_split();
+  // Adds the output of attention or MLP to the residual stream, after its dropout.
+  void residual(double dropout);
+  void attention(const models::AttentionSpec& attention);
+  // `width`: the part of this rank.
+  void mlp(double rows, double width, const models::MlpSpec& mlp, bool keeps_input);
+  void experts(const models::ExpertsSpec& experts);
+
+ private:
+  double activation_bytes() const { return bytes_ * tokens_ * hidden_; }
+  // Gathers parts of the tokens, or scatters their sums. Gantry's collectives work on rows, so with several samples
+  // they copy both the part and the full tensor (see comm/process_group.cpp).
+  void move_parts(std::vector<Operation>& operations) const;
+  void core(const models::AttentionSpec& attention);
+  void projections(const models::AttentionSpec& attention);
+  double own_heads(std::int64_t heads) const { return largest_part(heads, layout_.tensor); }
+
+  const Workload& workload_;
+  const Layout& layout_;
+  double bytes_, tokens_, tokens_between_, hidden_;
+  PartOperations part_;
+};
 
 }  // namespace gantry::planner

@@ -8,7 +8,7 @@
 #include "gantry/core/config.h"
 #include "gantry/core/mesh.h"
 #include "gantry/core/pipeline_stage_manager.h"
-#include "gantry/planner/recompute_choice.h"
+#include "gantry/planner/recompute.h"
 #include "gantry/planner/resolved_context.h"
 #include "gantry/planner/resolved_experts.h"
 #include "gantry/schedule/simulate.h"

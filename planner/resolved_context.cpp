@@ -5,7 +5,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/models/described/work_of_keys.h"
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
 
 namespace gantry::planner {

@@ -1,29 +1,124 @@
 #include "gantry/planner/search.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 #include <functional>
+#include <map>
+#include <memory>
 #include <queue>
+#include <tuple>
 #include <utility>
 
 #include "gantry/core/error.h"
 #include "gantry/planner/candidates.h"
-#include "gantry/planner/layout_costs.h"
-#include "gantry/planner/lower_bound_of_sizes.h"
-#include "gantry/planner/shared_costs.h"
-#include "gantry/planner/shared_vocabulary.h"
+#include "gantry/planner/costs.h"
+#include "gantry/schedule/validate.h"
 
 namespace gantry::planner {
 namespace {
 
-// Rounding alone is no difference.
+// A table of a hundred layers takes about 30 KiB, and a large search has thousands of tables.
+constexpr std::size_t kMostTables = 512;
+// Schedules with passes of the vocabulary are slow to make, and take some MiB each.
+constexpr std::size_t kMostActions = 2'000'000;
+
+// Caches costs that layouts of one search have in common.
+class SharedCosts {
+ public:
+  struct Placed {
+    SchedulePlan plan;
+    std::vector<int> layers;
+  };
+
+  // Both must outlive this object.
+  SharedCosts(const Workload& workload, const Cluster& cluster) : workload_(workload), cluster_(cluster) {}
+
+  LayoutCosts of(const Layout& layout, const Placed& placed);
+  // Stages do not depend on the number of microbatches. Throws ConfigError if the schedule or the distribution of
+  // layers is not possible.
+  const Placed& placed(const Layout& layout);
+  PipelineRun run_of(const Layout& layout, const LayoutCosts& costs);
+  const PassTotals& totals(const Layout& sizes, const std::vector<Recompute>& recomputations);
+
+ private:
+  using Sizes = std::tuple<int, int, int, int, bool>;
+  static Sizes sizes_of(const Layout& layout) {
+    return {layout.tensor, layout.context, layout.expert, layout.microbatch, layout.sequence_parallel};
+  }
+  const CostTable& table(const Layout& layout);
+  const schedule::Schedule& vocabulary_schedule(const Layout& layout, int microbatches);
+
+  const Workload& workload_;
+  const Cluster& cluster_;
+  std::map<Sizes, std::unique_ptr<CostTable>> tables_;
+  std::map<Sizes, PassTotals> totals_;
+  std::map<std::tuple<std::string, int, int>, SchedulePlan> plans_;
+  std::map<std::tuple<std::vector<std::vector<int>>, bool, bool>, std::vector<int>> layers_;
+  std::map<std::tuple<std::string, int, int, bool, bool>, std::unique_ptr<Placed>> placed_;
+  std::map<std::tuple<std::string, int, int, int>, schedule::Schedule> with_vocabulary_;
+  std::size_t kept_actions_ = 0;
+};
+
+LayoutCosts SharedCosts::of(const Layout& layout, const Placed& placed) {
+  return make_layout_costs(workload_, layout, cluster_, table(layout), placed.plan.stages_of_rank, placed.layers);
+}
+
+const SharedCosts::Placed& SharedCosts::placed(const Layout& layout) {
+  auto& entry = placed_[{layout.schedule, layout.pipeline, layout.chunks, layout.balanced, layout.shares_vocabulary}];
+  if (entry) return *entry;
+  const std::tuple schedule{layout.schedule, layout.pipeline, layout.chunks};
+  if (!plans_.contains(schedule)) plans_[schedule] = schedule_plan(layout, 2 * layout.pipeline);
+  auto made = std::make_unique<Placed>();
+  made->plan = plans_[schedule];
+  const std::tuple placement{made->plan.stages_of_rank, layout.balanced, layout.shares_vocabulary};
+  if (!layers_.contains(placement)) layers_[placement] = layers_of(workload_, layout, made->plan.stages_of_rank);
+  made->layers = layers_[placement];
+  entry = std::move(made);
+  return *entry;
+}
+
+PipelineRun SharedCosts::run_of(const Layout& layout, const LayoutCosts& costs) {
+  const auto* known = costs.vocabulary ? &vocabulary_schedule(layout, costs.microbatches) : nullptr;
+  return run_pipeline(workload_, layout, costs, known);
+}
+
+// The schedule does not depend on times.
+const schedule::Schedule& SharedCosts::vocabulary_schedule(const Layout& layout, int microbatches) {
+  const std::tuple sizes{layout.schedule, layout.pipeline, layout.chunks, microbatches};
+  const auto found = with_vocabulary_.find(sizes);
+  if (found != with_vocabulary_.end()) return found->second;
+  schedule::Schedule made = schedule_with_vocabulary(workload_, layout, microbatches);
+  schedule::validate(made);
+  std::size_t actions = 0;
+  for (const auto& row : made.actions) actions += row.size();
+  if (kept_actions_ + actions > kMostActions) with_vocabulary_.clear(), kept_actions_ = 0;
+  kept_actions_ += actions;
+  return with_vocabulary_[sizes] = std::move(made);
+}
+
+const PassTotals& SharedCosts::totals(const Layout& sizes, const std::vector<Recompute>& recomputations) {
+  const auto found = totals_.find(sizes_of(sizes));
+  if (found != totals_.end()) return found->second;
+  const PassTotals made = pass_totals(make_cost_table(workload_, sizes, cluster_), recomputations);
+  return totals_[sizes_of(sizes)] = made;
+}
+
+const CostTable& SharedCosts::table(const Layout& layout) {
+  const auto found = tables_.find(sizes_of(layout));
+  if (found != tables_.end()) return *found->second;
+  if (tables_.size() >= kMostTables) tables_.clear();
+  auto made = std::make_unique<CostTable>(make_cost_table(workload_, layout, cluster_));
+  return *(tables_[sizes_of(layout)] = std::move(made));
+}
+
+// Relative difference that may be rounding.
 constexpr double kSame = 1e-9;
 
-// How much of a layout is settled; in the end all but its states, which a simulation does not look at.
+// The steps of the search that are done for a layout. At kFit only the memory state is open, which a simulation does
+// not depend on.
 enum class Settled { kSizes, kPlacement, kRecomputation, kFit };
 
 struct Node {
-  double seconds = 0;  // no layout that it stands for takes less
+  double seconds = 0;  // lower bound of the layouts that the node represents
   long long order = 0;
   Settled settled = Settled::kSizes;
   Layout layout;
@@ -31,15 +126,15 @@ struct Node {
   bool operator>(const Node& other) const { return std::pair(seconds, order) > std::pair(other.seconds, other.order); }
 };
 
-// Layouts that can't be in memory, by sizes.
-struct Crowded {
-  double bytes = 0;  // no layout of these sizes needs less
+// Sizes whose layouts do not fit into memory.
+struct TooLarge {
+  double bytes = 0;  // lower bound
   Layout sizes;
 };
 
-class Search {
+class LayoutSearch {
  public:
-  Search(const PlanRequest& request, const Cluster& cluster, const SearchOptions& options)
+  LayoutSearch(const PlanRequest& request, const Cluster& cluster, const SearchOptions& options)
       : workload_(request.workload),
         stated_(request.stated),
         cluster_(cluster),
@@ -64,7 +159,7 @@ class Search {
            seconds * (1 - kSame) > result_.best.back().estimate.step_seconds;
   }
 
-  // What is settled next can only take longer.
+  // The next step can only increase the bound.
   void push(const Layout& layout, Settled settled, double seconds) {
     ++result_.bounded;
     if (!is_beaten(seconds)) open_.push({seconds, order_++, settled, layout});
@@ -76,7 +171,7 @@ class Search {
       open_.pop();
       try {
         settle_more(next);
-      } catch (const ConfigError& error) {  // a schedule or a distribution of layers that is not defined
+      } catch (const ConfigError& error) {  // an impossible schedule or distribution of layers
         result_.objection = error.what();
       }
     }
@@ -108,7 +203,7 @@ class Search {
       const double bytes = least_bytes_of_sizes(workload_, sizes, totals, placement_, candidates_.zeros(sizes));
       if (options_.prunes && bytes > cluster_.device.memory_bytes) {
         result_.too_large += layouts;
-        crowded_.push_back({bytes, sizes});
+        skipped_.push_back({bytes, sizes});
         return;
       }
       push(sizes, Settled::kSizes, least_seconds_of_sizes(workload_, sizes, cluster_, totals, placement_));
@@ -127,7 +222,7 @@ class Search {
     return count;
   }
 
-  // Layers by work are worth a look where they lie otherwise than by count.
+  // Layers by work are tried only if their distribution differs from that by number.
   void place(const Layout& layout) {
     try {
       if (const auto refused = vocabulary_objection(workload_, layout)) {
@@ -166,7 +261,7 @@ class Search {
     return !refused;
   }
 
-  // Whether the layout may be in memory; else it may be the nearest.
+  // Whether the layout may fit into memory; if not, it may be the nearest.
   bool may_fit(const Layout& layout, const LayoutCosts& costs) {
     const double bytes = least_memory_with(workload_, layout, costs);
     if (bytes < least_bytes_) least_bytes_ = bytes, least_layout_ = layout;
@@ -188,7 +283,7 @@ class Search {
     if (least < 1e300) push(layout, Settled::kFit, least);
   }
 
-  // Of one simulation all that fit.
+  // Uses one simulation for all memory states that fit.
   void estimate_all(const Layout& layout) {
     const LayoutCosts costs = shared_.of(layout, shared_.placed(layout));
     const PipelineRun run = shared_.run_of(layout, costs);
@@ -204,11 +299,11 @@ class Search {
     });
   }
 
-  // Sizes that were passed over by their bytes may have the layout that needs least.
+  // Sizes that were skipped because of their memory may contain the layout that needs least.
   void find_nearest() {
     const long long too_large = result_.too_large;
-    std::ranges::stable_sort(crowded_, {}, &Crowded::bytes);
-    for (const Crowded& each : crowded_) {
+    std::ranges::stable_sort(skipped_, {}, &TooLarge::bytes);
+    for (const TooLarge& each : skipped_) {
       if (each.bytes > least_bytes_) break;
       push(each.sizes, Settled::kSizes, 0);
       go_through();
@@ -229,7 +324,7 @@ class Search {
   SharedCosts shared_;
   std::priority_queue<Node, std::vector<Node>, std::greater<>> open_;
   long long order_ = 0;
-  std::vector<Crowded> crowded_;
+  std::vector<TooLarge> skipped_;
   double least_bytes_ = 1e300;
   std::optional<Layout> least_layout_;
   SearchResult result_;
@@ -239,9 +334,9 @@ class Search {
 
 SearchResult search(const PlanRequest& request, const Cluster& cluster, const SearchOptions& options) {
   if (!cluster.device.matrix_flops.contains(request.workload.precision))
-    throw ConfigError({"cluster " + cluster.name, "states no matrix rate for precision " + request.workload.precision,
-                       "one under device.matrix_tflops", ""});
-  return Search(request, cluster, options).run();
+    throw ConfigError({"cluster " + cluster.name, "there is no matrix rate for precision " + request.workload.precision,
+                       "a rate in device.matrix_tflops", "add it to the cluster file"});
+  return LayoutSearch(request, cluster, options).run();
 }
 
 }  // namespace gantry::planner

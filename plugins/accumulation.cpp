@@ -31,8 +31,11 @@ void Accumulation::take(const Batch& batch, std::int64_t step_tokens) {
   }
   if (!under_way_) begin(batch, step_tokens);
   if (step_tokens != stated_tokens_)
-    throw UsageError({"step_tokens", fmt::format("{} after {} of the same optimizer step", step_tokens, stated_tokens_),
-                      "one number for all calls of a step", "pass the counted tokens of all of them to each"});
+    throw UsageError({"step_tokens",
+                      fmt::format("the value is {}, but an earlier call of this optimizer step passed {}", step_tokens,
+                                  stated_tokens_),
+                      "the same number in all calls of a step",
+                      "pass the number of counted tokens of the full step to each call"});
   optimizer_->gradients().add_parameters();
   if (optimizer_->masters()) optimizer_->masters()->add_parameters();
 }
@@ -56,8 +59,9 @@ void Accumulation::add(std::int64_t global_samples, std::int64_t counted) {
 
 void Accumulation::finish(double counted) {
   if (stated_tokens_ > 0 && counted != static_cast<double>(stated_tokens_))
-    throw UsageError({"step_tokens", fmt::format("{}, and the step's calls counted {}", stated_tokens_, counted),
-                      "what the criterion counts", "count the labels of all calls and replicas that are not ignored"});
+    throw UsageError(
+        {"step_tokens", fmt::format("the value is {}, but the step's calls counted {}", stated_tokens_, counted),
+         "the number that the criterion counts", "count the labels that are not ignored in all calls and replicas"});
   const double factor = counted > 0 ? expected_tokens_ / counted : 1;
   if (optimizer_->keeps_loss_scale())
     optimizer_->gradients().sync(factor, 1 / loss_scale_);
@@ -79,24 +83,24 @@ void Accumulation::give_up() {
 void Accumulation::look_at_unused_gradients(bool removed) {
   if (!optimizer_->masters() || !optimizer_->has_unused_gradients()) return;
   if (removed)
-    throw UsageError({"boosted optimizer", "another optimizer has removed gradients that were not stepped", "",
-                      "call boosted.optimizer->step() and zero_grad(): under ZeRO or in a low precision no other "
-                      "optimizer trains the model"});
+    throw UsageError({"boosted optimizer", "another optimizer has removed gradients that were not applied", "",
+                      "call boosted.optimizer->step() and zero_grad(), because no other optimizer can train the model "
+                      "with ZeRO or in a low precision"});
   if (!said_unused_ && mesh_.rank() == 0)
     fmt::print(stderr,
-               "warning: execute_pipeline adds to gradients that were neither stepped nor zeroed; call "
-               "boosted.optimizer->step(), since under ZeRO or in a low precision no other optimizer trains the "
-               "model; booster.no_sync() where they are to be added\n");
+               "warning: execute_pipeline adds to gradients that were neither applied nor zeroed; call "
+               "boosted.optimizer->step(), the only optimizer that works with ZeRO and low precision, or use "
+               "booster.no_sync() to accumulate gradients\n");
   said_unused_ = true;
 }
 
 void Accumulation::look_at_first_step(double counted) {
   if (counted == 0) {
     if (!has_counted_)
-      throw InputError({"batch", "none of the first step's labels is counted", "labels that are not all ignored",
-                        "check how the labels are made: -100 (ignore_index) means that one is not counted"});
+      throw InputError({"batch", "all labels of the first step are ignored", "labels that are not all ignored",
+                        "check the labels, where -100 (ignore_index) marks an ignored one"});
     if (mesh_.rank() == 0)
-      fmt::print(stderr, "warning: none of the labels of step {} is counted: its gradients are zero\n", step_ + 1);
+      fmt::print(stderr, "warning: all labels of step {} are ignored, so its gradients are zero\n", step_ + 1);
     return;
   }
   if (has_counted_) return;
@@ -105,7 +109,7 @@ void Accumulation::look_at_first_step(double counted) {
   if (!names.empty() && mesh_.rank() == 0)
     fmt::print(stderr,
                "warning: {} parameters got no gradient in the first step: {}; the policy's forward does not use them, "
-               "or detaches what they give; freeze them (requires_grad) where that is meant\n",
+               "or detaches their outputs; freeze them (requires_grad) if this is intended\n",
                names.size(), first_names(names));
 }
 

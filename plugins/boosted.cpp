@@ -47,7 +47,7 @@ FusedAdamW* scales_as_it_steps(torch::optim::Optimizer& optimizer, const Gradien
 }  // namespace
 
 void BoostedModel::refuse_call(const char* name) {
-  throw UsageError({"boosted model", std::string(name) + "() was called on it", "",
+  throw UsageError({"boosted model", "the program called its " + std::string(name) + "()", "",
                     "call booster.execute_pipeline(batch, boosted), which runs forward and backward over all stages"});
 }
 
@@ -75,11 +75,11 @@ BoostedOptimizer::~BoostedOptimizer() = default;
 
 void BoostedOptimizer::require_gradients() const {
   if (added_ == Added::kUnsynced)
-    throw UsageError({"boosted optimizer", "step() was called on gradients that are not summed over the ranks yet", "",
+    throw UsageError({"boosted optimizer", "step() was called before the gradients were reduced over the ranks", "",
                       "call booster.sync_gradients(boosted) after the last execute_pipeline under no_sync"});
   if (added_ == Added::kNothing)
     throw UsageError({"boosted optimizer", "step() was called without a backward since the last step or zero_grad", "",
-                      "call booster.execute_pipeline(batch, boosted) first, or in a loop of your own "
+                      "call booster.execute_pipeline(batch, boosted) first, or in a custom training loop "
                       "booster.sync_gradients(boosted) after the backward; and zero_grad() after step()"});
 }
 
@@ -89,7 +89,7 @@ void BoostedOptimizer::require_finite_rates() const {
     if (!states_lr_[i] || std::isfinite(groups[i].options().get_lr())) continue;
     throw NumericalError({"optimizer step " + std::to_string(steps_ + 1),
                           "the learning rate is " + std::to_string(groups[i].options().get_lr()), "a finite number",
-                          "check the learning rate's schedule, or what set_lr was given"});
+                          "check the learning rate schedule, or the argument of set_lr"});
   }
 }
 

@@ -59,7 +59,8 @@ Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options, const std
   const std::int64_t ignored = options.ignore_index;
   return labelled_cross_entropy(options, logits, labels, [labels, ignored](const torch::Tensor& given) {
     if (given.dim() != 2)
-      throw InputError({"causal loss", "'" + labels + "' is " + describe(given), "labels [B, S], one per token", ""});
+      throw InputError(
+          {"causal loss", "'" + labels + "' is " + describe(given), "labels [B, S], one for each token", ""});
     const std::int64_t tokens = given.size(1);
     torch::Tensor shifted = torch::full_like(given, ignored, torch::kInt64);
     if (tokens > 1) shifted.narrow(1, 0, tokens - 1).copy_(given.narrow(1, 1, tokens - 1));
@@ -75,7 +76,7 @@ Criterion mean_over_labels(Criterion::Function mean, const std::string& labels, 
     const Loss loss = mean(outputs, batch);
     if (loss.count.defined())
       throw UsageError({"mean_over_labels", "the callable returned a sum and a count", "a scalar mean",
-                        "pass it to boost as it is"});
+                        "pass it to boost() directly"});
     if (number_of(count) == 0) return Loss(torch::zeros({}, loss.sum.options().requires_grad(false)), count);
     return Loss(loss.sum * count, count);
   });

@@ -87,18 +87,18 @@ DeviceMemory device_memory(const std::vector<torch::Tensor>& values, BoostedOpti
 
 ResourceError no_device_memory(const DeviceMemory& memory) {
   return ResourceError({"memory",
-                        fmt::format("an allocation on {} failed, which holds {} of {}", memory.device,
+                        fmt::format("an allocation on {} failed, which contains {} of {}", memory.device,
                                     describe_parts(memory), gib(memory.total)),
-                        "room for a step", remedy_for(memory)});
+                        "memory for a step", remedy_for(memory)});
 }
 
 void check_first_step(const DeviceMemory& memory) {
   if (memory.total == 0 || memory.first_step <= memory.free) return;
   throw ResourceError(
       {"memory",
-       fmt::format("the optimizer's first step needs {} on {}, which has {} left of {} beside {}",
+       fmt::format("the optimizer's first step needs {} on {}, which has {} left of {} in addition to {}",
                    gib(memory.first_step), memory.device, gib(memory.free), gib(memory.total), describe_parts(memory)),
-       "room for a step", remedy_for(memory)});
+       "memory for a step", remedy_for(memory)});
 }
 
 void naming_device_memory(const std::function<void()>& body, const std::function<DeviceMemory()>& memory) {

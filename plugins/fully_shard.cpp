@@ -32,7 +32,8 @@ std::vector<std::string> paths_of_units(const ModelMap& map, const std::vector<s
     }
     if (any) continue;
     const std::string near = nearest_name(pattern, map.module_names());
-    throw ConfigError({"fully_shard", "no module is '" + pattern + "'", "paths of modules, * for one part of one",
+    throw ConfigError({"fully_shard", "no module matches '" + pattern + "'",
+                       "paths of modules, with * for any one part of a path",
                        near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?"});
   }
   return paths;
@@ -70,7 +71,7 @@ void refuse_other_device(const NamedTensor& parameter, const NamedTensor& first)
   if (here != there)
     throw UsageError(
         {"fully_shard",
-         parameter.names.front() + " is on " + here.str() + ", and " + first.names.front() + " on " + there.str(),
+         parameter.names.front() + " is on " + here.str() + ", but " + first.names.front() + " is on " + there.str(),
          "a module on one device", "pass FullyShardOptions::device"});
 }
 
@@ -83,8 +84,8 @@ std::vector<Axis> axes_of(const ProcessGroup& group, const ProcessGroupMesh& mes
       if (std::find(names.begin(), names.end(), axis.name) != names.end()) axes.push_back(axis);
     if (axes.size() == names.size()) return axes;
   }
-  throw UsageError({"fully_shard", "the group that its parameters are cut over is none of this mesh's dense axes", "",
-                    "pass one of the mesh's own, as mesh[\"dp\"], to fully_shard, and that mesh here"});
+  throw UsageError({"fully_shard", "the group of its parameters does not belong to a dense axis of this mesh", "",
+                    "pass a group of the mesh, such as mesh[\"dp\"], to fully_shard, and that mesh to this call"});
 }
 
 // Cuts the tensor to this rank's rows.
@@ -110,8 +111,8 @@ FullySharded fully_shard(torch::nn::Module& module, ProcessGroup& group, const F
   const ModelMap map(module);
   for (const auto& parameter : map.parameters)
     if (notices_uses(parameter.tensor))
-      throw UsageError({"fully_shard", parameter.names.front() + " is sharded already", "a module that is not",
-                        "call it once, with the units of all of the module"});
+      throw UsageError({"fully_shard", parameter.names.front() + " is already sharded", "an unsharded module",
+                        "call fully_shard once, with all units of the module"});
   if (!options.device)
     for (const auto& parameter : map.parameters) refuse_other_device(parameter, map.parameters.front());
   const auto paths = paths_of_units(map, options.units);
@@ -178,8 +179,8 @@ double FullySharded::clip_grad_norm(double max_norm, const std::vector<Placement
   std::set<std::string> counted_elsewhere;
   for (const Placement& placement : cut) {
     if (placement.overlaps())
-      throw UsageError({"clip_grad_norm", placement.name + " has elements that several ranks hold",
-                        "parts of their own", "use no more ranks than there are key heads"});
+      throw UsageError({"clip_grad_norm", placement.name + " has elements that several ranks hold", "separate shards",
+                        "use at most as many ranks as there are KV heads"});
     const bool is_cut =
         std::any_of(placement.cuts.begin(), placement.cuts.end(), [](const ShardSpec& each) { return each.sharded(); });
     if (!is_cut && over.rank() > 0) counted_elsewhere.insert(placement.name);

@@ -59,7 +59,7 @@ nlohmann::json FullyShardedState::state_numbers() const {
     if (const auto steps = optimizer_steps(*options_.optimizer, parameter)) counted[placements_[i].name] = *steps;
   });
   if (options_.optimizer && counted.empty() && !options_.steps)
-    throw UsageError({"FullyShardedState", "the optimizer does not count its steps", "their number",
+    throw UsageError({"FullyShardedState", "the optimizer does not count its steps", "the number of steps",
                       "set FullyShardedStateOptions::steps"});
   std::int64_t taken = counted.empty() ? options_.steps.value_or(0) : 0;
   for (const auto& [name, steps] : counted) taken = std::max(taken, steps);

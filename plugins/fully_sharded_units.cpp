@@ -20,10 +20,10 @@ namespace {
 
 using torch::autograd::get_current_graph_task_id;
 
-constexpr const char* kRemedy = "what reads memory by pointer calls FullySharded::unshard() before";
+constexpr const char* kRemedy = "call FullySharded::unshard() before code that reads the memory by pointer";
 constexpr const char* kNormError =
-    "fully_shard: the norm of a gradient would be that of one rank's rows; expected the norm of all ranks' rows; call "
-    "clip_grad_norm() of what fully_shard() gave, or take square().sum() of rows";
+    "fully_shard: the norm of a gradient would cover only one rank's shard; expected the norm of all ranks' shards; "
+    "call clip_grad_norm() of the result of fully_shard(), or use square().sum() of the local shard";
 
 torch::ScalarType type_of_sums(const torch::Tensor& tensor) {
   const bool is_low = tensor.scalar_type() == torch::kBFloat16 || tensor.scalar_type() == torch::kFloat16;
@@ -45,11 +45,11 @@ void FullySharded::Units::add(std::vector<ShardedUnit::Member> members, const st
   std::int64_t most = 0;
   for (const auto& member : members) most = std::max(most, elements_of(member.whole));
   const torch::Tensor& first = members.front().tensor;
-  unit.no_gradient = std::make_unique<ReleasedMemory>(
-      most, first.scalar_type(), first.device(),
-      "the whole gradient of a parameter of " + name +
-          " is read, which is there in backwards alone: give optimizers the parameters() of fully_shard(), whose "
-          "gradients are this rank's rows");
+  unit.no_gradient =
+      std::make_unique<ReleasedMemory>(most, first.scalar_type(), first.device(),
+                                       "the full gradient of a parameter of " + name +
+                                           " is read, which only exists in the backward pass: pass the parameters() of "
+                                           "fully_shard() to optimizers, whose gradients are this rank's shards");
   unit.gradients.resize(unit.trained.size());
   unit.rows = std::make_unique<ShardedUnit>(std::move(members), group_, std::move(parts), name, kRemedy);
   for (const std::size_t i : unit.trained) torch::Tensor(unit.rows->shard(i)).requires_grad_();

@@ -12,7 +12,7 @@
 #include "gantry/pipeline/action_times.h"
 #include "gantry/pipeline/executor.h"
 #include "gantry/pipeline/stage_link.h"
-#include "gantry/planner/recompute_choice.h"
+#include "gantry/planner/recompute.h"
 #include "gantry/plugins/accumulation.h"
 #include "gantry/plugins/device_memory.h"
 #include "gantry/plugins/gathered_stages.h"
@@ -106,11 +106,12 @@ void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, con
   const std::string key = module.policy().joint_loss(module.module());
   const int stages = module.num_stages(), replicas = mesh.batch_group().size();
   if (key.empty() || (stages == 1 && replicas == 1 && microbatches <= 1)) return;
-  throw ConfigError({key,
-                     fmt::format("asks for a loss over all layers and samples at once, with {} stages, {} replicas and "
-                                 "{} microbatches",
-                                 stages, replicas, microbatches),
-                     "one of each", "set it to false, or train on one stage with one microbatch"});
+  throw ConfigError(
+      {key,
+       fmt::format(
+           "this loss covers all layers and samples at once, but there are {} stages, {} replicas and {} microbatches",
+           stages, replicas, microbatches),
+       "one of each", "set it to false, or train on one stage with one microbatch"});
 }
 
 // A program's own configuration was not read from a file.
@@ -118,9 +119,10 @@ Config checked(Config config) {
   for (const auto& fault : {fault_of_experts(config.parallel), fault_of_device_graphs(config)})
     if (fault) throw ConfigError(*fault);
   if (config.parallel.expert > 1 && config.parallel.vocabulary != "stages")
-    throw ConfigError({"parallel.vocabulary",
-                       fmt::format("is {} with parallel.expert {}", config.parallel.vocabulary, config.parallel.expert),
-                       "stages where experts lie on several ranks", "take one of them out"});
+    throw ConfigError(
+        {"parallel.vocabulary",
+         fmt::format("the value is {}, but parallel.expert is {}", config.parallel.vocabulary, config.parallel.expert),
+         "stages if experts are on several ranks", "remove one of the two keys"});
   return config;
 }
 
@@ -156,7 +158,7 @@ HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
 HybridParallelPlugin::~HybridParallelPlugin() = default;
 
 Boosted HybridParallelPlugin::boost(BoostRequest request) {
-  if (!request.model) throw UsageError({"boost", "no model was given", "", "pass a model"});
+  if (!request.model) throw UsageError({"boost", "the request has no model", "", "pass a model"});
   Boosted boosted;
   naming_device_memory([&] { boosted = boost_model(request); },
                        [&] { return device_memory(request.model->parameters(), nullptr, world_.device()); });
@@ -220,8 +222,10 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
       state->offload = std::make_unique<StepOffload>(offload, *boosted.optimizer, stages_.stages(), world_.device());
     if (config_.train.device_graphs) {
       if (state->routers->choices())
-        throw ConfigError({"train.device_graphs", "is there, and the host reads how many tokens each expert gets",
-                           "a model without experts", "take the key out"});
+        throw ConfigError({"train.device_graphs",
+                           "CUDA graphs do not support models with experts, because the host reads the number of "
+                           "tokens per expert in every step",
+                           "", "remove train.device_graphs"});
       state->graphs = std::make_unique<StageGraphs>(module, world_.device());
     }
     boosted.optimizer->set_after_step([routers = &*state->routers] { routers->stepped(); });
@@ -273,7 +277,7 @@ HybridParallelPlugin::ModelState& HybridParallelPlugin::state_of(const Boosted& 
   for (auto& state : models_)
     if (state->model == boosted.model) return *state;
   throw UsageError(
-      {"execute_pipeline", "the model was not boosted by this plugin", "", "pass what booster.boost returned"});
+      {"execute_pipeline", "the model was not boosted by this plugin", "", "pass the result of booster.boost()"});
 }
 
 const SplitOutputs& HybridParallelPlugin::split_outputs(const Boosted& boosted) { return state_of(boosted).split; }
@@ -318,9 +322,9 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
   ModelState& state = state_of(boosted);
   Batch batch = given;
   if (options.observer && state.vocabulary)
-    throw ConfigError({"parallel.vocabulary", "is pipeline, and what modules give is looked at",
-                       "stages for gantry compare, and for the outputs of experts' routers",
-                       "take the key out: loss, gradients and logits need nothing of it"});
+    throw ConfigError({"parallel.vocabulary", "the value is pipeline, but the outputs of modules are observed",
+                       "stages for gantry compare, and for the outputs of routers",
+                       "remove parallel.vocabulary, which does not change the loss, gradients or logits"});
   agree_on_counts(batch, state.model->stage_module_unmaterialized().policy(), config_.parallel.sequence_parallel,
                   mesh_);
   check_batch(batch);
@@ -457,8 +461,9 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
   const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
   StageGraphs* graphs = plan.trains && plan.microbatches > 0 ? state.graphs.get() : nullptr;
   if (graphs && interleaves)
-    throw ConfigError({"train.device_graphs", "is there, and the schedule has pairs that run in turn",
-                       "a schedule without pairs", "take the key out"});
+    throw ConfigError({"train.device_graphs",
+                       "CUDA graphs do not support schedules with pairs of passes that run in turn",
+                       "a schedule without pairs", "remove train.device_graphs"});
   if (graphs) graphs->begin();
   if (state.gathered)
     state.gathered->begin({.layer_by_layer = plan.gather == schedule::Gather::kMicrobatch,

@@ -26,18 +26,21 @@ void refuse_what_is_missing(const ExpertsConfig& experts, const StageModule& mod
   const bool has_losses = experts.balance != "none" || experts.z_loss > 0;
   if (has_losses && !has_routers)
     throw ConfigError({experts.balance != "none" ? "experts.balance" : "experts.z_loss",
-                       "is set, and the model has no nn::Router", "a model with experts", "take it out"});
+                       "the key is set, but the model has no nn::Router", "a model with experts", "remove the key"});
   const std::string joint = module.policy().joint_loss(module.module());
   if (experts.balance == "transformers" && joint.empty())
-    throw ConfigError({"experts.balance", "is transformers, and " + module.policy().name() + " has no such loss",
-                       "sequence or microbatch, or a family whose config.json knows output_router_logits",
-                       "let build_model make the model, or choose another loss"});
+    throw ConfigError({"experts.balance",
+                       "the value is transformers, but " + module.policy().name() + " has no such loss",
+                       "sequence or microbatch, or a model family with the key output_router_logits",
+                       "create the model with build_model, or choose another loss"});
   if (experts.balance != "none" && experts.balance != "transformers" && !joint.empty())
-    throw ConfigError({"experts.balance", "is " + experts.balance + ", and " + joint + " asks for transformers' loss",
+    throw ConfigError({"experts.balance",
+                       "the value is " + experts.balance + ", but " + joint + " enables the loss of transformers",
                        "one balancing loss", "set " + joint + " to false, or experts.balance to transformers"});
   if (experts.bias_update > 0 && !has_corrections)
-    throw ConfigError({"experts.bias_update", fmt::format("is {}, and no router has a correction", experts.bias_update),
-                       "a model whose routers have one (deepseek_v3, RouterOptions::correction)", "take it out"});
+    throw ConfigError(
+        {"experts.bias_update", fmt::format("the value is {}, but no router has an expert bias", experts.bias_update),
+         "a model whose routers have expert biases (deepseek_v3, RouterOptions::correction)", "remove the key"});
 }
 
 nn::RouterBalance::Loss loss_of(const std::string& name) {
@@ -53,9 +56,11 @@ struct Counted {
 Counted count(const Batch& whole, const Criterion& criterion, bool states_labels, int microbatches) {
   const auto labels = states_labels ? 0 : criterion.counted(whole.tensors);
   if (!labels)
-    throw UsageError({"experts", "a loss of routers has to know beforehand how many labels a step counts",
-                      "gantry::cross_entropy or gantry::causal_cross_entropy, or ExecuteOptions::step_tokens",
-                      "pass the step's counted labels to execute_pipeline"});
+    throw UsageError(
+        {"experts",
+         "the number of labels that a step counts is unknown before the step, but a loss of routers needs it",
+         "gantry::cross_entropy or gantry::causal_cross_entropy, or ExecuteOptions::step_tokens",
+         "pass the step's counted labels to execute_pipeline"});
   const torch::Tensor mask = whole.tensors.get("attention_mask");
   const torch::Tensor known = mask.defined() ? on_host(mask) : mask;
   const double all = static_cast<double>(whole.samples * whole.tokens_per_sample);
@@ -92,13 +97,13 @@ nn::RouterBalance ModelRouters::balance(const Batch& whole, const Criterion& cri
       .loss = loss_of(experts_.balance), .coefficient = experts_.aux_loss, .z_coefficient = experts_.z_loss};
   if (!balance.is_on()) return balance;
   if (adds && (balance.loss == nn::RouterBalance::Loss::kMicrobatch || balance.z_coefficient > 0))
-    throw UsageError({"experts", "experts.balance microbatch, or a z_loss, in one of several calls of a step",
-                      "one call of execute_pipeline a step, or experts.balance sequence alone",
-                      "give the whole batch to one call: it makes microbatches itself"});
+    throw UsageError({"experts", "experts.balance: microbatch and experts.z_loss do not support several calls per step",
+                      "one call of execute_pipeline per step, or only experts.balance: sequence",
+                      "pass the full batch to one call, which splits it into microbatches"});
   if (adds && options.step_samples == 0)
-    throw UsageError({"experts.balance", "is sequence in one of several calls of a step",
-                      "the step's samples, known before the first backward",
-                      "pass ExecuteOptions::step_samples beside step_tokens to each call"});
+    throw UsageError({"experts.balance", "the value is sequence, and the step has several calls",
+                      "the number of samples of the step before the first backward",
+                      "pass ExecuteOptions::step_samples in addition to step_tokens to each call"});
   // One rank of each replica counts, where the batch is whole.
   Counted mine;
   const bool states_labels = options.step_tokens > 0;

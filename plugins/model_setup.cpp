@@ -30,9 +30,10 @@ std::vector<int> pipeline_ranks(const Placement& placement, const PipelineStageM
 
 void refuse_used_optimizer(torch::optim::Optimizer* optimizer) {
   if (optimizer && !optimizer->state().empty()) {
-    throw UsageError(
-        {"boost", fmt::format("the optimizer has state of {} parameters already", optimizer->state().size()),
-         "an optimizer that has not stepped", "boost before the first step; load a checkpoint after boosting"});
+    throw UsageError({"boost",
+                      fmt::format("the optimizer already has state for {} parameters", optimizer->state().size()),
+                      "an optimizer that has not taken a step",
+                      "call boost() before the first step, and load a checkpoint after boost()"});
   }
 }
 
@@ -60,10 +61,10 @@ std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& polic
   if (const int layers = layer_count(policy, model); static_cast<int>(work.layers.size()) != layers) {
     std::vector<std::string> paths;
     for (const auto& list : layer_lists(policy, model)) paths.push_back("'" + list.path + "'");
-    throw ConfigError(
-        {policy.name() + "::layer_work",
-         fmt::format("states {} layers, and {} has {}", work.layers.size(), fmt::join(paths, " with "), layers),
-         "the work of each layer", ""});
+    throw ConfigError({policy.name() + "::layer_work",
+                       fmt::format("it returns the work of {} layers, but {} has {}", work.layers.size(),
+                                   fmt::join(paths, " with "), layers),
+                       "the work of every layer", ""});
   }
   return layers_per_stage(config, work, rank_of_stage);
 }
@@ -79,8 +80,10 @@ SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<Spli
     auto* linear = found ? dynamic_cast<nn::LinearImpl*>(found->get()) : nullptr;
     if (!linear) {
       throw ConfigError(
-          {path, "is no gantry::nn::Linear, but the policy says that output '" + output + "' comes split from it", "",
-           "name the output layer in split_outputs"});
+          {path,
+           "the module is not a gantry::nn::Linear, but the policy's split_outputs states that it computes output '" +
+               output + "'",
+           "", "return the output layer from split_outputs"});
     }
     if (keep_split) {
       split.emplace(output, SplitDim{&tensor_group, linear->weight_placement()});
@@ -94,9 +97,10 @@ SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<Spli
 
 void refuse_other_precision(const Config& config, const std::optional<torch::ScalarType>& held) {
   if (!config.used_keys->is_given("precision") || !held || *held == dtype_of(config.precision)) return;
-  throw ConfigError({"precision",
-                     fmt::format("{}, but the model's parameters are {}", config.precision, dtype_name(*held)),
-                     "a model in that precision", "call gantry::set_dtype(*model, ...) before it is boosted"});
+  throw ConfigError(
+      {"precision",
+       fmt::format("the value is {}, but the model's parameters are {}", config.precision, dtype_name(*held)),
+       "a model in that precision", "call gantry::set_dtype(*model, ...) before boost()"});
 }
 
 std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages,
@@ -136,7 +140,7 @@ void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule&
       if (parameter.numel() > 0) {
         throw ConfigError(
             {"boost", "the optimizer has a parameter of shape " + describe(parameter) + " that the model does not have",
-             "", "build the optimizer from this model's parameters()"});
+             "", "create the optimizer with this model's parameters()"});
       }
       return true;
     });

@@ -40,35 +40,47 @@ void average_in_place(const StageModule& module, ProcessGroup& replicas) {
 
 void refuse_what_needs_the_pipeline(const Config& config, const ProcessGroupMesh& mesh) {
   if (mesh.size(axis::kPipeline) != 1)
-    throw ConfigError({"parallel.pipeline", fmt::format("is {}", mesh.size(axis::kPipeline)),
-                       "1 for a model whose own forward is called", "run a pipeline by booster.execute_pipeline"});
+    throw ConfigError({"parallel.pipeline",
+                       fmt::format("{} stages are not supported if the program calls the model's forward itself "
+                                   "(Loop::kOwn, gantry::initialize)",
+                                   mesh.size(axis::kPipeline)),
+                       "", "set it to 1, or run the steps with booster.execute_pipeline"});
   if (config.parallel.context > 1)
-    throw ConfigError({"parallel.context", fmt::format("is {}", config.parallel.context),
-                       "1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});
+    throw ConfigError({"parallel.context",
+                       fmt::format("{} context ranks are not supported if the program calls the model's forward itself",
+                                   config.parallel.context),
+                       "", "set it to 1, or run the steps with booster.execute_pipeline"});
   if (config.parallel.expert > 1)
-    throw ConfigError({"parallel.expert", fmt::format("is {}", config.parallel.expert),
-                       "1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});
+    throw ConfigError({"parallel.expert",
+                       fmt::format("{} expert ranks are not supported if the program calls the model's forward itself",
+                                   config.parallel.expert),
+                       "", "set it to 1, or run the steps with booster.execute_pipeline"});
   if (config.train.offload != "none")
-    throw ConfigError({"train.offload", "is " + config.train.offload, "none for a model whose own forward is called",
-                       "run the steps by booster.execute_pipeline"});
+    throw ConfigError({"train.offload",
+                       config.train.offload + " is not supported if the program calls the model's forward itself", "",
+                       "set it to none, or run the steps with booster.execute_pipeline"});
   if (config.train.device_graphs)
-    throw ConfigError({"train.device_graphs", "is there", "a model whose steps Gantry runs",
-                       "run the steps by booster.execute_pipeline, or take the key out"});
+    throw ConfigError({"train.device_graphs",
+                       "CUDA graphs are not supported if the program calls the model's forward itself", "",
+                       "remove the key, or run the steps with booster.execute_pipeline"});
   const auto& experts = config.experts;
   if (experts.balance != "none" || experts.z_loss > 0 || experts.bias_update > 0)
-    throw ConfigError({"experts", "asks for losses or corrections of routers",
-                       "none of them for a model whose own forward is called",
-                       "run the steps by booster.execute_pipeline"});
+    throw ConfigError(
+        {"experts",
+         "losses and expert biases of routers are not supported if the program calls the model's forward itself", "",
+         "remove the section, or run the steps with booster.execute_pipeline"});
   if (zero_level(config.parallel.zero).gradients)
-    throw ConfigError({"parallel.zero", fmt::format("is {}", config.parallel.zero),
-                       "0 or 1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});
+    throw ConfigError(
+        {"parallel.zero",
+         fmt::format("ZeRO {} is not supported if the program calls the model's forward itself", config.parallel.zero),
+         "0 or 1", "run the steps with booster.execute_pipeline"});
 }
 
 void sync_own_loop(Boosted& boosted, const ProcessGroupMesh& mesh) {
   if (!boosted.optimizer) return average_in_place(boosted.model->stage_module(), mesh.batch_group());
   BoostedOptimizer& optimizer = *boosted.optimizer;
   if (optimizer.gradients().is_reduced())
-    throw UsageError({"sync_gradients", "was called on gradients that are summed over the ranks already", "",
+    throw UsageError({"sync_gradients", "the gradients are already reduced over the ranks", "",
                       "call boosted.optimizer->zero_grad() after step(), and sync_gradients once before it"});
   optimizer.gradients().take_over();
   if (optimizer.masters()) optimizer.masters()->add_parameters();

@@ -74,9 +74,10 @@ auto PipelineStep::named(const char* what, int stage, int microbatch, const Tens
 } catch (...) {
   const Failure failure = describe_exception(std::current_exception());
   if (failure.exit_code != InternalError::kExitCode) throw;
-  throw UserError({fmt::format("{} of stage {} ({}), microbatch {}", what, stage, place_of(stage, report), microbatch),
-                   fmt::format("threw \"{}\" on {}", failure.line, gantry::describe(given)), "",
-                   "check the modules there, what the policy's forward gives them, and its shard plan"});
+  throw UserError(
+      {fmt::format("{} of stage {} ({}), microbatch {}", what, stage, place_of(stage, report), microbatch),
+       fmt::format("it threw \"{}\" on {}", failure.line, gantry::describe(given)), "",
+       "check the modules of this stage, the inputs that the policy's forward passes to them, and the shard plan"});
 }
 
 template <class Run>
@@ -176,8 +177,8 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
     output.boundary = std::move(result);
   }
   if (!added.empty() && !options_.takes_losses)
-    throw UsageError({"add_loss", "'" + added.begin()->first + "' is added in one of several calls of a step",
-                      "the step's count of tokens, known before the first backward",
+    throw UsageError({"add_loss", "'" + added.begin()->first + "' is added, but the step has several calls",
+                      "the number of tokens of the step before the first backward",
                       "pass ExecuteOptions::step_tokens to each call"});
   for (const auto& [name, loss] : added) {
     added_[name].push_back(loss.detach());
@@ -205,12 +206,12 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
 Loss PipelineStep::compared(const TensorDict& outputs, const TensorDict& batch) const {
   Loss loss = criterion_(outputs, batch, split_);
   if (!loss.sum.defined() || loss.sum.dim() != 0) {
-    throw UsageError({"criterion", "returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
+    throw UsageError({"criterion", "it returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
                       "reduce the loss over its tokens"});
   }
   if (loss.count.defined() && loss.count.numel() != 1)
-    throw UsageError({"criterion", "counted " + describe(loss.count), "a scalar: how many tokens the sum is over",
-                      "count the tokens of the whole microbatch"});
+    throw UsageError({"criterion", "its count is " + describe(loss.count), "a scalar, the number of tokens in the sum",
+                      "count the tokens of the full microbatch"});
   return loss;
 }
 

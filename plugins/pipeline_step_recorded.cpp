@@ -71,8 +71,10 @@ StageRecording::Made PipelineStep::compute_recorded(int stage, int microbatch, c
       stage, stage == 0 ? batch : input,
       {.batch = batch, .recomputation = options_.recomputation, .recomputed_layers = options_.recomputed_layers});
   if (!added.empty())
-    throw ConfigError({"train.device_graphs", "is there, and the model adds the loss '" + added.begin()->first + "'",
-                       "a model that adds none", "take the key out"});
+    throw ConfigError(
+        {"train.device_graphs",
+         "CUDA graphs do not support models that add losses, but the model adds '" + added.begin()->first + "'", "",
+         "remove train.device_graphs"});
   if (stage < model_.num_stages() - 1) return {.boundary = std::move(result)};
   StageRecording::Made made{.loss = compared(result, batch)};
   if (!made.loss->count.defined())

@@ -15,8 +15,10 @@ namespace gantry {
 void agree_on_counts(Batch& batch, const Policy& policy, bool sequence_parallel, const ProcessGroupMesh& mesh) {
   if (batch.tokens_per_sample == 0) batch.tokens_per_sample = policy.tokens_per_sample(batch.tensors);
   if (batch.tokens_per_sample == 0 && sequence_parallel && mesh.size(axis::kTensor) > 1)
-    throw InputError({"batch", "the tokens per sample of " + describe(batch.tensors) + " are not known",
-                      "input_ids [samples, tokens], or integers of one such shape, for sequence parallelism",
+    throw InputError({"batch",
+                      "the number of tokens per sample of " + describe(batch.tensors) +
+                          " is unknown, but sequence parallelism needs it",
+                      "input_ids [samples, tokens], or integers of one such shape",
                       "set batch.tokens_per_sample, or override " + policy.name() + "::tokens_per_sample"});
   batch.tokens_per_sample = std::max<std::int64_t>(1, batch.tokens_per_sample);
   if (batch.global_samples != 0) return;
@@ -29,19 +31,19 @@ void agree_on_counts(Batch& batch, const Policy& policy, bool sequence_parallel,
 void check_batch(const Batch& batch) {
   for (const auto& [name, tensor] : batch.tensors) {
     if (!tensor.defined() || tensor.dim() == 0 || tensor.size(0) != batch.samples) {
-      throw InputError({"batch entry '" + name + "'", "has shape " + describe(tensor),
-                        fmt::format("{} samples along dim 0, as the batch says", batch.samples),
-                        "give every entry the same number of samples"});
+      throw InputError({"batch entry '" + name + "'", "its shape is " + describe(tensor),
+                        fmt::format("{} samples along dim 0, as in Batch::samples", batch.samples),
+                        "pass the same number of samples in every entry"});
     }
     if (!number_type_of(tensor.scalar_type()))
-      throw InputError({"batch entry '" + name + "'", "is " + describe(tensor), "one of " + number_type_names(),
-                        "cast it to one of these"});
+      throw InputError({"batch entry '" + name + "'", "the tensor is " + describe(tensor),
+                        "one of " + number_type_names(), "cast it to one of these"});
   }
   if (batch.global_samples < batch.first_sample + batch.samples) {
     throw InputError({"batch",
-                      fmt::format("samples {} to {} of a global batch of {}", batch.first_sample,
+                      fmt::format("samples {} to {} are not in a global batch of {}", batch.first_sample,
                                   batch.first_sample + batch.samples, batch.global_samples),
-                      "a place inside the global batch", "leave global_samples 0 to have it found out"});
+                      "samples of the global batch", "set global_samples to 0 to determine it automatically"});
   }
 }
 

@@ -53,12 +53,12 @@ void refuse(const std::optional<Difference>& difference, const std::string& over
   if (!difference) return;
   std::vector<std::string> ranks;
   for (const int rank : difference->ranks) ranks.push_back(mesh.mesh().describe_rank(world_ranks[rank]));
-  throw NumericalError({"replicas over " + over,
-                        fmt::format("{} differs between {} and {}", difference->what,
-                                    mesh.mesh().describe_rank(world_ranks[0]), fmt::join(ranks, ", ")),
-                        "the same bits on every replica",
-                        "look for a gradient that is not summed, random numbers that differ by rank, or a copy that is "
-                        "not shared"});
+  throw NumericalError(
+      {"replicas over " + over,
+       fmt::format("{} differs between {} and {}", difference->what, mesh.mesh().describe_rank(world_ranks[0]),
+                   fmt::join(ranks, ", ")),
+       "bitwise identical values on every replica",
+       "look for a gradient that is not reduced, random numbers that differ by rank, or a copy that is not shared"});
 }
 
 void add_items(std::vector<Item>& items, const GradientBuffers& gradients, std::size_t i) {
@@ -191,7 +191,8 @@ void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh,
                     fmt::format("{} differs between {} and {}", difference->what, mesh.mesh().describe_rank(ranks[0]),
                                 fmt::join(others, ", ")),
                     "the same batch on all ranks of a tp or cp group",
-                    "partition samples by the dp coordinate alone: use the boosted loader, or seed yours by it"});
+                    "partition samples only by the dp coordinate: use the boosted loader, or seed your own loader with "
+                    "this coordinate"});
 }
 
 }  // namespace gantry

@@ -102,14 +102,16 @@ std::optional<SequenceParts> SequenceParts::of(const Config& config, const Polic
   const auto heads = policy.context_heads(model);
   if (!heads)
     throw ConfigError(
-        {"parallel.context", fmt::format("is {}, and {} computes whole sequences", parallel.context, policy.name()),
-         "1, or a model whose policy states context_heads", "use a family of Gantry's, or take the key out"});
+        {"parallel.context",
+         fmt::format("the value is {}, but {} only supports full sequences", parallel.context, policy.name()),
+         "1, or a model whose policy implements context_heads",
+         "use one of Gantry's model families, or remove parallel.context"});
   SequenceParts parts(choose_context(parallel, *heads, place_of(config, mesh)), policy, model, criterion, mesh, device);
   if (criterion && !parts.gives_whole_ && !criterion.is_over_tokens())
     throw ConfigError({"parallel.context",
-                       fmt::format("is {}, and the criterion may look at whole sequences", parallel.context),
+                       fmt::format("the value is {}, but the criterion may need full sequences", parallel.context),
                        "gantry::cross_entropy or gantry::causal_cross_entropy, which are sums over tokens",
-                       "pass one of them to boost, or take the key out"});
+                       "pass one of them to boost(), or remove parallel.context"});
   return parts;
 }
 
@@ -137,15 +139,15 @@ Batch SequenceParts::cut(Batch batch) const {
   const auto streams = streams_of(batch.tensors, batch.tokens_per_sample);
   const auto ids = batch.tensors.get("input_ids");
   if (!policy_ && (!ids.defined() || ids.dim() != 2 || ids.size(1) != batch.tokens_per_sample))
-    throw InputError({"batch", describe(batch.tensors) + " with parallel.context",
+    throw InputError({"batch", "the entries are " + describe(batch.tensors) + ", but parallel.context needs input_ids",
                       fmt::format("input_ids [samples, {} tokens]", batch.tokens_per_sample),
-                      "give whole sequences to every rank"});
+                      "pass full sequences to every rank"});
   for (const TokenStream& stream : streams)
     if (stream.tokens < group_->size())
-      throw InputError(
-          {stream.entries.empty() ? "batch" : stream.entries.front(),
-           fmt::format("{} tokens per sample over {} ranks of parallel.context", stream.tokens, group_->size()),
-           "a token for each rank", "use longer samples or a smaller parallel.context"});
+      throw InputError({stream.entries.empty() ? "batch" : stream.entries.front(),
+                        fmt::format("there are {} tokens per sample for {} ranks of parallel.context", stream.tokens,
+                                    group_->size()),
+                        "at least one token for each rank", "use longer samples or a smaller parallel.context"});
   const bool aligns = given_ && !gives_whole_, aligns_late = planted("labels-shifted-after-the-cut");
   if (aligns && !aligns_late) batch.tensors = given_.aligned(batch.tensors);
   TensorDict parts = batch.tensors;
@@ -232,7 +234,8 @@ torch::Tensor SequenceParts::join(const torch::Tensor& part, std::int64_t tokens
   const SequenceShard cut = cut_of(tokens);
   if (part.dim() < 2 || part.size(1) != cut.size(group_->rank()))
     throw ConfigError({"parallel.context", "an output is " + describe(part),
-                       "[samples, tokens, ...] of this rank's tokens", "return outputs of tokens alone"});
+                       "[samples, tokens, ...] of this rank's tokens",
+                       "return only outputs with a dimension of tokens"});
   return nn::join_parts(part, *group_, cut);
 }
 

@@ -20,10 +20,11 @@ void refuse_dropout(torch::nn::Module& model) {
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
     const auto* dropout = item.value()->as<nn::DropoutImpl>();
     if (dropout && dropout->p() > 0)
-      throw ConfigError({"train.device_graphs",
-                         fmt::format("{} drops {}, by other masks each step, and a recording repeats its own",
-                                     item.key(), dropout->p()),
-                         "a model without dropout", "set its dropout to 0, or take the key out"});
+      throw ConfigError(
+          {"train.device_graphs",
+           fmt::format("{} has dropout {}, but a captured CUDA graph would repeat the same mask in every step",
+                       item.key(), dropout->p()),
+           "a model without dropout", "set its dropout to 0, or remove train.device_graphs"});
   }
 }
 
@@ -32,12 +33,14 @@ void refuse_dropout(torch::nn::Module& model) {
 StageGraphs::StageGraphs(const StageModule& module, torch::Device device) : module_(module), device_(device) {
   if (!has_device_graphs(device.type()))
     throw ConfigError({"train.device_graphs",
-                       "is there, and the ranks compute on " + c10::DeviceTypeName(device.type(), /*lower_case=*/true),
-                       "devices that work can be recorded on", "take the key out"});
+                       "graphs are not supported on " + c10::DeviceTypeName(device.type(), /*lower_case=*/true) +
+                           ", where the ranks compute",
+                       "devices that can capture graphs", "remove train.device_graphs"});
   const c10::impl::VirtualGuardImpl guard(device.type());
   if (guard.getStream(device) == guard.getDefaultStream(device))
-    throw ConfigError({"train.device_graphs", "is there, and the rank computes on its device's default stream",
-                       "a stream of its own, as ranks over NCCL have it then", "set comm.backend to nccl"});
+    throw ConfigError({"train.device_graphs",
+                       "the rank computes on its device's default stream, which cannot be captured",
+                       "a separate stream, which ranks with NCCL have", "set comm.backend to nccl"});
   refuse_dropout(module.module());
 }
 

@@ -44,8 +44,8 @@ void abandon(DeviceGraph& graph) {
 }
 
 void refuse_draws(const std::string& what) {
-  throw ConfigError({"train.device_graphs", what + " draws random numbers, which a replay would not draw anew",
-                     "a model without dropout and noise", "set its dropout to 0, or take the key out"});
+  throw ConfigError({"train.device_graphs", what + " uses random numbers, which a captured CUDA graph would repeat",
+                     "a model without dropout and noise", "set its dropout to 0, or remove train.device_graphs"});
 }
 
 }  // namespace
@@ -71,9 +71,10 @@ void StageRecording::record(const char* what, std::unique_ptr<DeviceGraph>& grap
     abandon(*made);
     if (use.draws()) refuse_draws(named);
     if (failure.exit_code != InternalError::kExitCode) throw;
-    throw ConfigError({"train.device_graphs", fmt::format("{} can't be recorded: \"{}\"", named, failure.line),
-                       "work on the device alone, in which the host reads nothing back",
-                       "take the key out, or what reads a tensor's numbers out of the model"});
+    throw ConfigError(
+        {"train.device_graphs", fmt::format("{} cannot be captured: \"{}\"", named, failure.line),
+         "work on the device without device-to-host reads",
+         "remove train.device_graphs, or the code of the model that reads values of a tensor on the host"});
   }
   made->end();
   if (use.draws()) refuse_draws(named);
@@ -116,8 +117,9 @@ void StageRecording::give_seeds(const TensorDict& gradients, double seed) {
   }
   for (const auto& [name, tensor] : gradients_)
     if (!gradients.get(name).defined())
-      throw InternalError({fmt::format("stage {}", stage_), "got no gradient of '" + name + "', which it got before",
-                           "the same gradients for every microbatch of one shape", ""});
+      throw InternalError({fmt::format("stage {}", stage_),
+                           "the gradient of '" + name + "' is missing, but was present at capture",
+                           "the same gradients for all microbatches of one shape", ""});
   copy_into(gradients_, gradients);
   const bool is_new = !backward_ || (seed != seed_value_ && !planted("recording-keeps-its-seed"));
   if (seed_.defined() && is_new) seed_.fill_(seed);

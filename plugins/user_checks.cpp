@@ -69,9 +69,9 @@ bool check_whole_outputs(const TensorDict& outputs, const SplitOutputs& split, c
     const auto ranks = mesh.mesh().ranks_along(mesh.rank(), {axis::kTensor});
     throw ConfigError({model.policy().name() + "::split_outputs",
                        "output '" + name + "' " + describe(output) + " of " + mesh.mesh().describe_rank(ranks[0]) +
-                           " is another than that of " + mesh.mesh().describe_rank(ranks[other]),
-                       "whole outputs, the same on all ranks of tp, but for those that split_outputs names",
-                       "name it with the column-split layer that it comes from, or gather it"});
+                           " differs from the one of " + mesh.mesh().describe_rank(ranks[other]),
+                       "full outputs, identical on all tp ranks, except for those in split_outputs",
+                       "add it to split_outputs with the column-parallel layer that computes it, or gather it"});
   }
   return !nothing_but_zeros;
 }
@@ -83,11 +83,9 @@ void refuse_mean_over_ignored(const TensorDict& batch) {
     const torch::Tensor known = on_host(tensor);
     if (number_of(((known.defined() ? known : tensor) == kIgnored).any()) == 0) continue;
     throw UsageError({"criterion",
-                      "returned a mean, and '" + name +
-                          "' has ignored labels (-100), so that microbatches of unlike "
-                          "counts would weigh alike",
-                      "a Loss{sum, count}",
-                      "return the sum and the count, or pass gantry::mean_over_labels(criterion)"});
+                      "it returned a mean, but '" + name +
+                          "' contains ignored labels (-100), so microbatches would be weighted wrongly",
+                      "a Loss{sum, count}", "return both, or use gantry::mean_over_labels(criterion)"});
   }
 }
 

@@ -26,21 +26,21 @@ Holder module_at(const torch::nn::Module& model, const std::string& path) {
   const auto* found = modules.find(path);
   auto typed = found ? std::dynamic_pointer_cast<typename Holder::ContainedType>(*found) : nullptr;
   if (!typed)
-    throw ConfigError({"parallel.vocabulary", "is pipeline, and " + path + " is no module of Gantry's",
-                       "gantry::nn::Embedding and gantry::nn::Linear", "take the key out"});
+    throw ConfigError({"parallel.vocabulary", "the value is pipeline, but " + path + " is not one of Gantry's modules",
+                       "gantry::nn::Embedding and gantry::nn::Linear", "remove parallel.vocabulary"});
   return Holder(typed);
 }
 
 void refuse(const std::string& what, const std::string& expected) {
-  throw ConfigError({"parallel.vocabulary", "is pipeline, and " + what, expected, "take one of the two out"});
+  throw ConfigError({"parallel.vocabulary", "the value is pipeline, but " + what, expected, "remove one of the two"});
 }
 
 void refuse_unsupported(const Criterion& criterion, const Config& config, const VocabularyModules& modules) {
   if (criterion && (!criterion.labelled() || criterion.labelled()->logits != modules.output))
-    refuse("the criterion looks at whole outputs",
+    refuse("the criterion needs full outputs",
            "gantry::cross_entropy or gantry::causal_cross_entropy of '" + modules.output + "'");
   if (config.parallel.zero > 1) refuse(fmt::format("parallel.zero is {}", config.parallel.zero), "zero 0 or 1");
-  if (config.lora.is_on()) refuse("lora is on", "weights that are trained whole");
+  if (config.lora.is_on()) refuse("the run uses lora", "weights that are trained in full");
 }
 
 std::vector<int> order_of(const schedule::Schedule& schedule, int rank, ActionKind kind) {
@@ -101,8 +101,10 @@ bool VocabularyPasses::is_last() const { return shared_.hidden_->rank() == share
 torch::Tensor VocabularyPasses::tokens_of(int microbatch) const {
   const torch::Tensor tokens = microbatches_[microbatch].tensors.at(kTokens);
   if (tokens.is_meta())
-    throw UsageError({"batch", std::string(kTokens) + " is on the meta device", "tokens and labels on every rank",
-                      "parallel.vocabulary: pipeline reads them on all ranks of a pipeline"});
+    throw UsageError(
+        {"batch",
+         std::string(kTokens) + " is on the meta device, but parallel.vocabulary: pipeline needs tokens on all ranks",
+         "tokens and labels on every rank of a pipeline", "pass them on every rank"});
   return tokens;
 }
 
@@ -148,7 +150,8 @@ void VocabularyPasses::run(ActionKind pass, int microbatch) {
     case ActionKind::kHeadBackward:
       return head_backward(microbatch);
     default:
-      throw InternalError({"vocabulary", to_string(pass) + " is no pass of it", "IF, IB, S, C or T", ""});
+      throw InternalError(
+          {"vocabulary", to_string(pass) + " is not a pass of the vocabulary", "IF, IB, S, C or T", ""});
   }
 }
 

@@ -19,8 +19,8 @@ void check_axes(const std::string& path, const Placements& placements, const Sha
     for (const ShardSpec& cut : split.cuts)
       if (cut.axes != axes.axes())
         throw ConfigError({path + "." + name,
-                           fmt::format("is cut over the axes [{}]", fmt::join(names_of(cut.axes), ", ")),
-                           fmt::format("over [{}], which shard() was given", fmt::join(given, ", ")),
+                           fmt::format("it is sharded over the axes [{}]", fmt::join(names_of(cut.axes), ", ")),
+                           fmt::format("the axes [{}] that were passed to shard()", fmt::join(given, ", ")),
                            "return axes.over(cut) from shard()"});
 }
 
@@ -30,8 +30,8 @@ Placements shard_one(const std::string& path, torch::nn::Module& module, const S
   if (!shardable) {
     if (is_about_sequence(style)) return {};  // its parameters alone: place_plain
     throw ConfigError(
-        {path, "is a " + module.name() + ", which can't be split as " + describe(style), "a Shardable module",
-         "use gantry::nn::Linear or gantry::nn::Embedding there, or derive your module from gantry::Shardable"});
+        {path, "a " + module.name() + " cannot be sharded as " + describe(style), "a Shardable module",
+         "use gantry::nn::Linear or gantry::nn::Embedding, or derive your module from gantry::Shardable"});
   }
   Placements placements;
   try {
@@ -39,8 +39,8 @@ Placements shard_one(const std::string& path, torch::nn::Module& module, const S
     placements = shardable->shard(style, axes);
   } catch (const ConfigError& error) {
     throw ConfigError(
-        {path, fmt::format("can't be split as {} over {} ranks: {}", describe(style), axes.ranks(), error.what()), "",
-         ""});
+        {path, fmt::format("it cannot be sharded as {} over {} ranks: {}", describe(style), axes.ranks(), error.what()),
+         "", "change the shard plan or the number of ranks"});
   }
   check_axes(path, placements, axes);
   return placements;
@@ -53,10 +53,10 @@ void refuse_unstated(const std::vector<std::string>& paths) {
   const std::string more = paths.size() > kShown ? fmt::format(" and {} more", paths.size() - kShown) : "";
   throw ConfigError(
       {"shard plan",
-       fmt::format("activations are sequence shards, and no rule says what these see of the sequence: {}{}",
+       fmt::format("the activations are sequence shards, but no rule covers these modules and parameters: {}{}",
                    fmt::join(shown, ", "), more),
-       "SequenceParallel{} for what works on this rank's part of it, Whole{} for what works on all of it (before it is "
-       "split, after it is gathered)",
+       "SequenceParallel{} for work on this rank's shard of the sequence or Whole{} for work on the full sequence "
+       "(before it is split, after it is gathered)",
        fmt::format("add {{\"{0}\", SequenceParallel{{}}}} or {{\"{0}\", Whole{{}}}} to the plan", paths.front())});
 }
 
@@ -69,8 +69,8 @@ class SummedParameters {
     std::erase_if(parameters_, [](const auto& known) { return known.expired(); });
     for (const auto& known : parameters_)
       if (known._unsafe_get_target() == parameter.unsafeGetTensorImpl())
-        throw ConfigError({name, "its gradient is summed already", "one plan for a parameter",
-                           "split the model once, or build a new one for each split"});
+        throw ConfigError({name, "its gradient is already reduced by another plan", "one plan for each parameter",
+                           "shard the model once, or build a new model each time"});
     parameters_.emplace_back(parameter.getIntrusivePtr());
   }
 
@@ -106,8 +106,9 @@ void place_plain(const NamedTensor& parameter, const PlanRules& rules, const Sha
   }
   if (summed_here == 0) return;
   if (summed_here < parameter.names.size())
-    throw ConfigError({parameter.names.front(), "is shared by modules of which only some see sequence shards",
-                       "SequenceParallel{} for all of them, none of them a Shardable one", "untie them"});
+    throw ConfigError(
+        {parameter.names.front(), "the parameter is shared by modules of which only some get sequence shards",
+         "SequenceParallel{} for all of these modules, and no Shardable module among them", "untie the modules"});
   sum_in_backward(parameter.tensor, parameter.names.front(), axes.group());
 }
 
@@ -141,8 +142,8 @@ const ShardAxes& axes_of(const std::string& path, const ShardStyle& style, const
   const auto* expert = std::get_if<Expert>(&style);
   if (!expert || !expert->partitioned) return axes.layers;
   if (!axes.experts)
-    throw ConfigError({"shard plan", "says Expert{.partitioned = true}, and there are no ranks for experts",
-                       "Expert{} alone: parallel.expert says the rest", ""});
+    throw ConfigError({"shard plan", "Expert{.partitioned = true} needs an axis for experts, which this mesh lacks",
+                       "Expert{}, which follows parallel.expert", ""});
   return *axes.experts;
 }
 

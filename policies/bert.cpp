@@ -13,7 +13,8 @@ PolicyFit BertPolicy::fit(const torch::nn::Module& model) const {
 
 void BertPolicy::validate_model(const models::BertImpl& model) const {
   if (model.config.family != family_)
-    throw ConfigError({"model.policy", fmt::format("is {}, and the model is a {}", family_, model.config.family),
+    throw ConfigError({"model.policy",
+                       fmt::format("the policy is {}, but the model is a {}", family_, model.config.family),
                        "the model's own family", fmt::format("set model.policy to {}", model.config.family)});
 }
 

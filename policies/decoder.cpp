@@ -1,105 +1,18 @@
 #include "gantry/policies/decoder.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 
 #include <torch/torch.h>
 
 #include "gantry/models/decoder_model_family.h"
+#include "gantry/models/described/decoder_shards.h"
 #include "gantry/models/described/work_of_keys.h"
 
 namespace gantry {
 namespace {
 
-using models::AttentionSpec;
 using models::DecoderNames;
 using models::DecoderSpec;
-using models::LayerSpec;
-using models::ProjectionRows;
-
-// The rules of one layer, whose paths begin with `at`.
-class LayerRules {
- public:
-  LayerRules(std::string at, ShardPlan& plan) : at_(std::move(at)), plan_(plan) {}
-  void add(const std::string& path, ShardStyle style) { plan_.push_back({at_ + path, std::move(style)}); }
-
- private:
-  std::string at_;
-  ShardPlan& plan_;
-};
-
-Column fused_column(const AttentionSpec& attention) {
-  const std::int64_t size = attention.head_size;
-  if (attention.rows == ProjectionRows::kPerHead) return {.unit = 3 * size};
-  if (attention.rows == ProjectionRows::kPerGroup) return {.unit = size, .groups = attention.key_heads};
-  if (attention.heads == attention.key_heads) return {.segments = 3, .unit = size};
-  const Part keys{attention.key_heads * size, size, attention.heads};
-  return {.parts = {{attention.heads * size, size}, keys, keys}};
-}
-
-void add_latent_attention(LayerRules& rules, const AttentionSpec& attention, const DecoderNames& names) {
-  const models::LatentSpec& latent = *attention.latent;
-  rules.add(latent.query_rank > 0 ? names.q_b_proj : names.query, Column{.unit = attention.head_size});
-  rules.add(names.kv_b_proj, Column{.unit = latent.plain + latent.value});
-  rules.add(names.rope_key, Column{});
-  rules.add(names.output, Row{.unit = latent.value});
-}
-
-void add_attention(LayerRules& rules, const AttentionSpec& attention, const DecoderNames& names) {
-  if (attention.latent) return add_latent_attention(rules, attention, names);
-  const std::int64_t size = attention.head_size;
-  if (attention.rows == ProjectionRows::kSeparate) {
-    rules.add(names.query, Column{.unit = size});
-    rules.add(names.key, Column{.unit = size, .users = attention.heads});
-    rules.add(names.value, Column{.unit = size, .users = attention.heads});
-  } else {
-    rules.add(names.fused, fused_column(attention));
-  }
-  rules.add(names.output, Row{.unit = size});
-  if (attention.sinks) rules.add(names.sinks, Column{});
-  if (attention.qk_norm.exists()) {
-    rules.add(names.query_norm, Column{.unit = size});
-    rules.add(names.key_norm, Column{.unit = size, .users = attention.heads});
-  }
-  if (attention.per_head_norm.exists()) {
-    rules.add(names.query_norm, Column{});
-    rules.add(names.key_norm, Column{.users = attention.heads});
-  }
-  if (!attention.head_norm.exists()) return;
-  rules.add(names.query_norm, OnHeads{});
-  rules.add(names.key_norm, OnHeads{});
-}
-
-void add_mlp(LayerRules& rules, const models::MlpSpec& mlp, const DecoderNames& names) {
-  if (mlp.fused_gate) {
-    rules.add(names.fused_gate, Column{.segments = 2});
-  } else {
-    if (mlp.gated) rules.add(names.gate, Column{});
-    rules.add(names.up, Column{});
-  }
-  rules.add(names.down, Row{});
-}
-
-void add_experts(LayerRules& rules, const models::ExpertsSpec& experts, const DecoderNames& names) {
-  rules.add(names.experts, Expert{});
-  if (experts.shared_width == 0) return;
-  rules.add(names.shared + ".gate_proj", Column{});
-  rules.add(names.shared + ".up_proj", Column{});
-  rules.add(names.shared + ".down_proj", Row{});
-}
-
-// Layers of one description are split alike: by the first of those with experts, and of those without.
-void add_layers(ShardPlan& plan, const DecoderSpec& spec) {
-  const DecoderNames& names = spec.names;
-  LayerRules rules(names.layers + ".*.", plan);
-  if (!spec.layers.empty()) add_attention(rules, spec.layers.front().attention, names);
-  const auto first = [&](bool with_experts) {
-    return std::find_if(spec.layers.begin(), spec.layers.end(),
-                        [&](const LayerSpec& layer) { return layer.experts.has_value() == with_experts; });
-  };
-  if (const auto layer = first(false); layer != spec.layers.end()) add_mlp(rules, layer->mlp, names);
-  if (const auto layer = first(true); layer != spec.layers.end()) add_experts(rules, *layer->experts, names);
-}
 
 }  // namespace
 
@@ -111,7 +24,8 @@ PolicyFit DecoderPolicy::fit(const torch::nn::Module& model) const {
 
 void DecoderPolicy::validate_model(const models::DecoderImpl& model) const {
   if (!family_.empty() && model.spec.family != family_)
-    throw ConfigError({"model.policy", fmt::format("is {}, and the model is a {}", family_, model.spec.family),
+    throw ConfigError({"model.policy",
+                       fmt::format("the policy is {}, but the model is a {}", family_, model.spec.family),
                        "the model's own family", fmt::format("set model.policy to {}", model.spec.family)});
 }
 
@@ -119,9 +33,8 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
   const DecoderSpec& spec = model.spec;
   const DecoderNames& names = spec.names;
   ShardPlan plan;
-  add_layers(plan, spec);
+  for (auto& [path, style] : models::decoder_shards(spec)) plan.push_back({path, std::move(style)});
   if (!spec.layers.empty()) plan.push_back({names.layers + ".*", SequenceParallel{}});  // norms, dropouts, routers
-  plan.push_back({names.tokens, Vocab{}});
   if (spec.learned_positions)
     plan.push_back({names.positions, SequenceParallel{.dim = -1}});  // [tokens] or [samples, tokens]
   if (!names.dropout.empty()) plan.push_back({names.dropout, SequenceParallel{}});
@@ -131,7 +44,6 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
   if (spec.embedding_width > 0)
     for (const auto& projection : {names.project_in, names.project_out})
       plan.push_back({projection, SequenceParallel{}});
-  plan.push_back({names.head, Column{}});
   return plan;
 }
 

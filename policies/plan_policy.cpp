@@ -18,8 +18,8 @@ StageLayout PlanPolicy::stage_layout(const torch::nn::Module& model) const {
 std::vector<int> PlanPolicy::distribute_layers(int, int stages) const { return std::vector<int>(stages, 0); }
 
 TensorDict PlanPolicy::forward(torch::nn::Module& model, const StageContext&, TensorDict) const {
-  throw UsageError({model.name(), "was boosted by a shard plan, which has no forward for stages", "",
-                    "call the model's own forward; or register a policy for its class by gantry::policies().add"});
+  throw UsageError({model.name(), "the model was boosted with a shard plan, which has no forward for stages", "",
+                    "call the model's own forward; or register a policy for its class with gantry::policies().add"});
 }
 
 }  // namespace gantry

@@ -68,23 +68,23 @@ PlanRules::PlanRules(const ModelMap& map, const ShardPlan& plan) : map_(map) {
     if (rules_.size() > before) continue;
     const std::string near = nearest_name(rule.pattern, map.module_names());
     throw ConfigError({"shard plan", "the rule '" + rule.pattern + "' matches no module",
-                       "a module's path, * for one part of it",
+                       "the path of a module, with * for any one part of it",
                        near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?"});
   }
 }
 
 void PlanRules::add(const std::string& path, const ShardRule& rule) {
   if (!rules_.emplace(path, &rule).second)
-    throw ConfigError({path, "is named by two rules, '" + rules_[path]->pattern + "' and '" + rule.pattern + "'",
-                       "one rule for a module", "take one of them out of the shard plan"});
+    throw ConfigError({path, "two rules match it, '" + rules_[path]->pattern + "' and '" + rule.pattern + "'",
+                       "one rule for each module", "remove one of them from the shard plan"});
 }
 
 void PlanRules::add_parameter(const std::string& name, const ShardRule& rule) {
   if (!is_about_sequence(rule.style))
-    throw ConfigError({name, "is a parameter, which can't be split as " + describe(rule.style),
+    throw ConfigError({name, "a parameter cannot be sharded as " + describe(rule.style),
                        "Whole{} or SequenceParallel{} for a parameter", "name the module that holds it"});
   if (shardable(path_above(name)))
-    throw ConfigError({name, "is a parameter of a module that says itself how it is split", "a rule for the module",
+    throw ConfigError({name, "the module of this parameter determines its sharding itself", "a rule for the module",
                        "name '" + path_above(name) + "' instead"});
   add(name, rule);
 }

@@ -65,7 +65,7 @@ std::string layer_path(const std::vector<LayerList>& lists, int layer) {
     if (layer < count) return fmt::format("{}.{}", path, layer);
     layer -= count;
   }
-  throw InternalError({"layer_path", fmt::format("layer {} behind the last one", layer), "", ""});
+  throw InternalError({"layer_path", fmt::format("layer {} does not exist", layer), "", ""});
 }
 
 PolicyFit Policy::fit(const torch::nn::Module&) const { return PolicyFit::kNone; }
@@ -119,15 +119,14 @@ std::string policy_name_for(const torch::nn::Module& model) {
   for (const auto& name : policies().names()) names[policies().at(name)()->fit(model)].push_back(name);
   names.erase(PolicyFit::kNone);
   if (names.empty())
-    throw ConfigError({model.name(), "no registered policy is for a model of this class", "",
-                       "register one by gantry::policies().add, or use gantry::parallelize_module with a plan"});
+    throw ConfigError({model.name(), "there is no registered policy for this class of model", "",
+                       "register one with gantry::policies().add, or use gantry::parallelize_module with a plan"});
   const auto& nearest = names.rbegin()->second;
   if (nearest.size() > 1)
-    throw ConfigError({model.name(),
-                       fmt::format("{} registered policies are for a model of this class: {}", nearest.size(),
-                                   fmt::join(nearest, ", ")),
-                       "one where no policy is named",
-                       "register one of them alone, or boost the model by model.policy"});
+    throw ConfigError(
+        {model.name(),
+         fmt::format("{} registered policies match this class of model: {}", nearest.size(), fmt::join(nearest, ", ")),
+         "one policy", "register only one of them, or choose one with model.policy"});
   return nearest.front();
 }
 

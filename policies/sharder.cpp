@@ -35,7 +35,8 @@ class SplitModels {
   void refuse_known(const std::shared_ptr<torch::nn::Module>& model) const {
     for (const auto& known : models_)
       if (known.lock() == model)
-        throw ConfigError({model->name(), "was split already", "a whole model", "build a new one for each boost"});
+        throw ConfigError({model->name(), "the model has already been sharded", "an unsharded model",
+                           "build a new model for each boost()"});
   }
   std::mutex mutex_;
   std::vector<std::weak_ptr<torch::nn::Module>> models_;
@@ -66,9 +67,8 @@ std::vector<std::vector<std::string>> held_paths(const ModelMap& map, const Poli
     paths.push_back(policy.held_layers(model, stage, stages, ranges[stage]));
     for (const auto& path : paths.back()) {
       if (!known.contains(path)) {
-        throw ConfigError({policy.name(),
-                           fmt::format("stage {} holds '{}', which the model does not have", stage, path),
-                           "a module's path, or a parameter's", suggest_module(path, map)});
+        throw ConfigError({policy.name(), fmt::format("stage {} has '{}', which the model does not have", stage, path),
+                           "the path of a module or parameter", suggest_module(path, map)});
       }
     }
   }
@@ -97,13 +97,14 @@ void check_declared_ties(const ModelMap& map, const SharedParameters& shared, co
       });
       if (found == map.parameters.end())
         throw ConfigError({policy.name() + "::shared_parameters", "the model has no parameter '" + name + "'",
-                           "a parameter's path", ""});
+                           "the path of a parameter", ""});
       tensors.insert(found->tensor.unsafeGetTensorImpl());
     }
     if (tensors.size() > 1) {
       throw ConfigError({policy.name() + "::shared_parameters",
-                         fmt::format("{} are {} tensors", fmt::join(names, " and "), tensors.size()), "one tensor",
-                         "tie them in the model (gantry::nn::Linear::tie_weight), or don't share them"});
+                         fmt::format("{} are {} different tensors", fmt::join(names, " and "), tensors.size()),
+                         "one tensor",
+                         "tie them in the model (gantry::nn::Linear::tie_weight), or do not declare them as shared"});
     }
   }
 }
@@ -118,14 +119,15 @@ bool is_declared(const std::vector<std::string>& names, const SharedParameters& 
 void check_coverage(const NamedTensor& parameter, const std::vector<int>& stages, const SharedParameters& shared,
                     const Policy& policy) {
   if (stages.empty()) {
-    throw ConfigError({parameter.names.front(), "no stage holds it", "a stage for every parameter",
-                       "name its module in " + policy.name() + "::stage_layout"});
+    throw ConfigError({parameter.names.front(), "no stage has this parameter", "one stage for every parameter",
+                       "add its module to " + policy.name() + "::stage_layout"});
   }
   if (stages.size() > 1 && !is_declared(parameter.names, shared)) {
-    throw ConfigError({parameter.names.front(),
-                       fmt::format("stages {} hold it without sharing it", fmt::join(stages, " and ")),
-                       "one stage for a parameter that is not shared",
-                       "name it in " + policy.name() + "::shared_parameters, or in one stage only"});
+    throw ConfigError(
+        {parameter.names.front(),
+         fmt::format("stages {} have this parameter, but it is not declared as shared", fmt::join(stages, " and ")),
+         "one stage for a parameter that is not shared",
+         "add it to " + policy.name() + "::shared_parameters, or keep it in one stage only"});
   }
 }
 
@@ -140,15 +142,15 @@ ParameterSplit tensor_placement(const NamedTensor& parameter, const Placements& 
     const auto place = placements.find(name);
     if (place == placements.end()) continue;
     if (found && !(*found == place->second))
-      throw ConfigError({name, "is split in two ways, by the rules for it and for " + parameter.names.front(),
-                         "one way for a shared parameter", ""});
+      throw ConfigError({name, "the rules for it and for " + parameter.names.front() + " shard it in two ways",
+                         "one way to shard a shared parameter", ""});
     found = &place->second;
   }
   if (found && parameter.names.size() > 1 &&
       std::any_of(parameter.names.begin(), parameter.names.end(),
                   [&](const std::string& name) { return !placements.contains(name); })) {
-    throw ConfigError({parameter.names.front(), "is shared, and only one of its modules is split",
-                       "a rule for each of them", "add one to the shard plan"});
+    throw ConfigError({parameter.names.front(), "the parameter is shared, but only one of its modules is sharded",
+                       "one rule for each of them", "add the missing rule to the shard plan"});
   }
   return found ? *found : ParameterSplit();
 }
@@ -170,8 +172,8 @@ bool is_of_vocabulary(const std::vector<std::string>& names, const std::optional
 void refuse_no_experts(const ShardPlan& plan, int ranks) {
   if (std::none_of(plan.begin(), plan.end(),
                    [](const ShardRule& rule) { return std::holds_alternative<Expert>(rule.style); }))
-    throw ConfigError({"parallel.expert", fmt::format("is {}, and the model has no experts", ranks),
-                       "1, or a shard plan with Expert{}", "take the key out"});
+    throw ConfigError({"parallel.expert", fmt::format("the value is {}, but the model has no experts", ranks),
+                       "1, or a shard plan with Expert{}", "remove parallel.expert"});
 }
 
 // Applies the plan, and states in each parameter's placement what became of it.
@@ -191,8 +193,9 @@ std::optional<VocabularyModules> vocabulary_apart(const Policy& policy, const to
   if (!config.vocabulary) return std::nullopt;
   auto modules = policy.vocabulary(model);
   if (!modules)
-    throw ConfigError({"parallel.vocabulary", "is pipeline, and " + policy.name() + " states no vocabulary",
-                       "a described decoder, or a policy with vocabulary()", "take the key out"});
+    throw ConfigError({"parallel.vocabulary",
+                       "the value is pipeline, but " + policy.name() + " does not implement vocabulary()",
+                       "a described decoder, or a policy with vocabulary()", "remove parallel.vocabulary"});
   return modules;
 }
 
@@ -227,9 +230,10 @@ TensorDict StageModule::forward(int stage, TensorDict input, StageContext::Setti
   TensorDict output = policy_->forward(*model_, *context, std::move(input));
   context->masks().clear();
   if (recomputation != Recomputation::kNone && range.size() > 0 && !known.report->ran_layers)
-    throw ConfigError({"schedule.recompute", policy_->name() + "::forward runs its layers in a loop of its own",
-                       "layers that run by stage.run_layers",
-                       "call stage.run_layers in it, or take schedule.recompute out"});
+    throw ConfigError(
+        {"schedule.recompute",
+         policy_->name() + "::forward runs its layers without stage.run_layers, so they cannot be recomputed",
+         "a forward that calls stage.run_layers", "call stage.run_layers in it, or remove schedule.recompute"});
   return output;
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
-// When this thread has entered the call or the wait that it is in: of one operation at a time.
+// Start of the call or wait that this thread is in: of one operation at a time.
 thread_local std::int64_t entered_ns = 0;
 
 }  // namespace
@@ -40,7 +40,7 @@ int CommunicationMeter::begin_group(const std::string& label, const std::vector<
   return static_cast<int>(groups_.size()) - 1;
 }
 
-// An operation's number is the place of its cell.
+// The number of an operation is the index of its cell.
 std::uint64_t CommunicationMeter::post(const ObservedCall& call) {
   const std::lock_guard lock(mutex_);
   if (!counts_) return kUnobserved;

@@ -51,10 +51,11 @@ std::set<kineto::ActivityType> activities() {
 void refuse_other_profiler() {
   auto& api = libkineto::api();
   if (process_profiler() || (api.isProfilerInitialized() && api.activityProfiler().isActive()))
-    throw UsageError({"profile", "another profiler records this process", "one at a time", "end that one first"});
+    throw UsageError({"profile", "another profiler records this process", "one profiler at a time",
+                      "stop the other profiler first"});
 }
 
-// Kineto takes whatever else is told of the calling thread's memory, a MemoryMeter, for a profiler of its own.
+// Kineto treats any other receiver of the calling thread's memory reports, such as a MemoryMeter, as another profiler.
 template <class Call>
 void run_on_plain_thread(const Call& call) {
   std::exception_ptr failure;
@@ -69,7 +70,7 @@ void run_on_plain_thread(const Call& call) {
 }
 
 void prepare() {
-  // It says that it is an error to be made ready by another thread than the one that registered LibTorch.
+  // It reports an error if it is prepared by a thread other than the one that registered LibTorch.
   auto& api = libkineto::api();
   if (!api.isProfilerInitialized() && api.client()) api.registerClient(api.client());
   torch::autograd::profiler::prepareProfiler(settings(), activities());
@@ -80,7 +81,8 @@ std::int64_t nanoseconds_of() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
 }
 
-// Nanoseconds of the steady clock less those of the system's, Kineto's: of several readings the one taken fastest.
+// Nanoseconds of the steady clock minus those of the system clock, which Kineto uses. Takes the fastest of
+// several readings.
 std::int64_t steady_ahead() {
   std::int64_t ahead = 0, fastest = std::numeric_limits<std::int64_t>::max();
   for (int reading = 0; reading < 8; ++reading) {
@@ -94,7 +96,7 @@ std::int64_t steady_ahead() {
   return ahead;
 }
 
-// Bytes of an element by the name that Kineto gives its type; nothing for what is no tensor.
+// Bytes of an element by Kineto's name of its type; nothing for arguments that are not tensors.
 std::optional<std::int64_t> item_of(const std::string& type) {
   static const auto sizes = [] {
     std::unordered_map<std::string, std::int64_t> all;
@@ -130,7 +132,7 @@ bool is_operator(const KinetoEvent& event) {
          (type == libkineto::ActivityType::CPU_OP || type == libkineto::ActivityType::USER_ANNOTATION);
 }
 
-// One rank's share of all events.
+// The events of one rank.
 class Share {
  public:
   Share(std::uint64_t thread, std::int64_t ahead, double joined) : thread_(thread), ahead_(ahead), joined_(joined) {}
@@ -154,16 +156,16 @@ class Share {
  private:
   struct Open {
     std::uint64_t end;
-    std::optional<std::size_t> place;  // nothing where it is another rank's
+    std::optional<std::size_t> place;  // null if it belongs to another rank
   };
 
-  // A system clock's number of nanoseconds has more digits than a double.
+  // A nanosecond count of the system clock has more digits than a double.
   double seconds(std::uint64_t nanoseconds) const {
     return static_cast<double>(static_cast<std::int64_t>(nanoseconds) + ahead_) * kNanosecond;
   }
 
-  // An operator on another thread is this rank's where it goes backwards through what this one went forwards, or runs
-  // within one that does: autograd has a thread a GPU.
+  // An operator on another thread belongs to this rank if it is the backward of this rank's forward operator, or runs
+  // within such an operator: autograd has one thread per GPU.
   void add_thread(std::uint64_t thread, const std::vector<const KinetoEvent*>& events) {
     std::vector<Open> open;
     for (const KinetoEvent* event : events) {
@@ -175,7 +177,7 @@ class Share {
       }
       const bool mine =
           thread == thread_ || (open.empty() ? event->fwdThreadId() == thread_ : open.back().place.has_value());
-      // Groups around groups wait for each other's works: one wait.
+      // Wrapped groups wait for the works of the inner groups; this counts as one wait.
       const bool again = mine && !open.empty() && open.back().place && event->name() == "gantry::wait" &&
                          profile_.operators[*open.back().place].name == "gantry::wait";
       if (again || seconds(event->startNs()) < joined_) continue;
@@ -209,7 +211,7 @@ class Share {
     profile_.operators = std::move(sorted);
   }
 
-  // Kernels, copies and fills know the operator that started them.
+  // Kernels, copies and fills have a link to the operator that started them.
   void add_kernel(const KinetoEvent& event) {
     if (event.deviceType() == c10::DeviceType::CPU) return;
     const auto place = places_.find(event.linkedCorrelationId());
@@ -222,22 +224,22 @@ class Share {
   const std::int64_t ahead_;
   const double joined_;
   Profile profile_;
-  std::vector<std::uint64_t> numbers_;                     // Kineto's, by operator
-  std::unordered_map<std::uint64_t, std::size_t> places_;  // of operators, by that number
+  std::vector<std::uint64_t> numbers_;                     // Kineto's correlation number by operator
+  std::unordered_map<std::uint64_t, std::size_t> places_;  // operators by that number
 };
 
 }  // namespace
 
-// Of the process; `mutex` guards all of it and what it points to, until `events` is there.
+// The session of the process. `mutex` guards all members and their targets until `events` is set.
 struct KinetoRecording::Session {
-  bool alone = false;                      // one thread only
-  int threads = 0;                         // that take part
-  std::shared_ptr<ProfilerResult> events;  // once it has ended
-  std::int64_t ahead = 0;                  // steady_ahead() then
+  bool alone = false;                      // only one thread takes part
+  int threads = 0;                         // threads that take part
+  std::shared_ptr<ProfilerResult> events;  // set when the session has ended
+  std::int64_t ahead = 0;                  // value of steady_ahead() then
 
   static std::mutex mutex;
   static std::shared_ptr<Session> current;
-  static bool ready;  // warmed up, and not begun
+  static bool ready;  // warmed up, but not started
 
   void end() {
     if (events) return;
@@ -280,8 +282,9 @@ std::shared_ptr<KinetoRecording::Session> KinetoRecording::join(bool alone) {
   if (!current)
     current = begin(alone);
   else if (alone || current->alone)
-    throw UsageError({"profile", "another thread of this process is profiled, and one of the two does not wait for it",
-                      "threads that meet", "give the Profiler a barrier of all of them"});
+    throw UsageError({"profile",
+                      "another thread of this process is profiled, but the two threads have no common barrier",
+                      "threads with a common barrier", "pass the Profiler a barrier of all threads"});
   ++current->threads;
   MemoryMeter::set_secondary_reporter(process_profiler());
   return current;
@@ -290,7 +293,7 @@ std::shared_ptr<KinetoRecording::Session> KinetoRecording::join(bool alone) {
 KinetoRecording::KinetoRecording(Joining, std::function<void()> meet)
     : meet_(std::move(meet)), session_(join(!meet_)), thread_(at::RecordFunction::currentThreadId()) {}
 
-// It has joined, and is destroyed should the meeting fail.
+// The calling thread has joined, and its part is destroyed if the barrier throws.
 KinetoRecording::KinetoRecording(std::function<void()> meet) : KinetoRecording(Joining{}, std::move(meet)) {
   if (!meet_) return;
   joined_ = steady_seconds();
@@ -298,7 +301,8 @@ KinetoRecording::KinetoRecording(std::function<void()> meet) : KinetoRecording(J
   meet_();
 }
 
-// What is under way on other threads ends before they leave: none is within a recorded operator when the last does.
+// Operations in progress on other threads end before these leave: no thread is within a recorded operator when the last
+// one leaves.
 KinetoRecording::~KinetoRecording() {
   if (!session_) return;
   MemoryMeter::set_secondary_reporter(nullptr);
@@ -309,7 +313,7 @@ KinetoRecording::~KinetoRecording() {
 
 Profile KinetoRecording::take() {
   MemoryMeter::set_secondary_reporter(nullptr);
-  if (torch::cuda::is_available()) torch::cuda::synchronize();  // else the last kernels would be missing
+  if (torch::cuda::is_available()) torch::cuda::synchronize();  // otherwise the last kernels would be missing
   {
     const at::DisableRecordFunctionGuard unseen;
     if (meet_) meet_();

@@ -1,6 +1,6 @@
-// What LibTorch's own profiler, Kineto, saw of one rank: the operators of its thread and the kernels that they started
-// on a GPU. A process has one such recording at a time, which its rank threads share; all that is Kineto's is in this
-// file's .cpp.
+// Records what LibTorch's own profiler, Kineto, sees of one rank: the operators of its thread and the kernels that they
+// start on a GPU. A process has one such recording at a time, which its rank threads share. All uses of Kineto are in
+// the .cpp file.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,25 @@ namespace gantry {
 
 class KinetoRecording {
  public:
-  // Keeps Kineto from saying on stderr when it begins and ends, unless KINETO_LOG_LEVEL is set. From main, before there
-  // are other threads.
+  // Suppresses Kineto's messages on stderr at begin and end, unless KINETO_LOG_LEVEL is set. Call it from main, before
+  // other threads exist.
   static void keep_quiet();
 
-  // Gets ready (on a GPU, its counters), so that a recording's first moments count as its later ones do.
+  // Prepares Kineto (on a GPU, its counters), so that the start of a recording is not slower than the rest.
   static void warm_up();
 
-  // The calling thread takes part: begins the process's recording, or joins it. `meet` returns when every thread that
-  // takes part has called it; it is called here, so that all have joined, and by take(), since a recording must not end
-  // while one is within an operator. Without it the thread is alone. UsageError where another profiler records the
-  // process, or another thread and one of the two is alone.
+  // The calling thread takes part: starts the process's recording, or joins it. `meet` is a barrier of all threads that
+  // take part. It is called here, so that all have joined, and by take(), because a recording must not end while a
+  // thread is within an operator. Without it, the thread is alone. Throws UsageError if another profiler records the
+  // process, or if another thread takes part and one of the two is alone.
   explicit KinetoRecording(std::function<void()> meet);
-  // Without take(): gives up what was seen, and waits for nobody.
+  // Without take(): discards the events, and waits for no other thread.
   ~KinetoRecording();
   KinetoRecording(const KinetoRecording&) = delete;
   KinetoRecording& operator=(const KinetoRecording&) = delete;
 
-  // On the thread that constructed this, once: what it did since, in order of its start.
+  // Called once, on the thread that constructed this object. Returns the events of the thread since then, ordered by
+  // start.
   Profile take();
 
  private:
@@ -43,8 +44,8 @@ class KinetoRecording {
   std::function<void()> meet_;
 
   std::shared_ptr<Session> session_;
-  std::uint64_t thread_;  // Kineto's number of it
-  double joined_ = 0;     // steady clock; 0 for who began the session
+  std::uint64_t thread_;  // Kineto's number of the thread
+  double joined_ = 0;     // steady clock; 0 for the thread that started the session
 };
 
 }  // namespace gantry

@@ -11,7 +11,7 @@
 namespace gantry {
 namespace {
 
-// One rank's count. Changed by any thread that frees its memory.
+// The count of one rank. Changed by any thread that frees its memory.
 struct Count {
   std::atomic<std::int64_t> bytes{0}, peak{0};
   void add(std::int64_t more) {
@@ -22,7 +22,7 @@ struct Count {
   }
 };
 
-// Whose every counted block is. In parts, each guarded by its mutex, so that rank threads rarely meet.
+// The owner of every counted block. Divided into parts with a mutex each, so that rank threads rarely contend.
 class Owners {
  public:
   void allocated(void* block, std::int64_t bytes, const std::shared_ptr<Count>& count) {
@@ -49,13 +49,13 @@ class Owners {
   std::array<Part, 64> parts_;
 };
 
-// Never destroyed: tensors of static lifetime are freed after it would be.
+// Never destroyed, because tensors of static lifetime are freed later.
 Owners& owners() {
   static auto* all = new Owners;
   return *all;
 }
 
-// Of the thread alone: threads that work for it carry its reporter.
+// Per thread; threads that work for it have its reporter too.
 thread_local c10::MemoryReportingInfoBase* secondary_report = nullptr;
 
 class Reporter final : public c10::MemoryReportingInfoBase {

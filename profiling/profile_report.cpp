@@ -1,4 +1,4 @@
-// A profile as a trace file and as a table.
+// Writes a profile as a trace file and as a table.
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -12,14 +12,14 @@ namespace {
 constexpr double kMilliseconds = 1e3, kMegabyte = 1e6;
 constexpr std::size_t kNameWidth = 44;
 
-// What an operator took itself, without what ran within it.
+// The time of an operator without the operators within it.
 struct Own {
   double seconds = 0;
   std::int64_t memory = 0;
 };
 
-// The list is in order of start, depths say who is within: calls `enter` with each operator's place and the places of
-// those around it, outermost first.
+// The list is ordered by start, and depths define the nesting: calls `enter` with the index of each operator and the
+// indices of the operators around it, outermost first.
 template <class Enter>
 void walk(const std::vector<ProfiledOperator>& operators, const Enter& enter) {
   std::vector<std::size_t> open;

@@ -16,10 +16,10 @@ Profiler::Profiler(ProfileSchedule schedule, Ready ready, std::function<void()> 
     : schedule_(schedule), ready_(std::move(ready)), meet_(std::move(meet)) {
   if (schedule.active < 1 || schedule.wait < 0 || schedule.warmup < 0 || schedule.repeat < 0)
     throw UsageError({"profile",
-                      fmt::format("wait {}, warmup {}, active {}, repeat {}", schedule.wait, schedule.warmup,
-                                  schedule.active, schedule.repeat),
-                      "at least one active step, and none negative", ""});
-  if (watched) throw UsageError({"profile", "a second profiler on one thread", "one at a time", ""});
+                      fmt::format("the schedule has wait {}, warmup {}, active {} and repeat {}", schedule.wait,
+                                  schedule.warmup, schedule.active, schedule.repeat),
+                      "at least one active step, and no negative numbers", ""});
+  if (watched) throw UsageError({"profile", "this thread already has a profiler", "one profiler at a time", ""});
   enter(phase_of(0));
   watched = true;
 }

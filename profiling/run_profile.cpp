@@ -20,9 +20,9 @@ using nlohmann::json;
 using schedule::Action;
 using schedule::ActionKind;
 
-constexpr double kOtherClock = 0.5;          // seconds that a barrier's ends lie apart at most on one host
-constexpr double kMoment = 0.001;            // microseconds before an action's end: still within it
-constexpr int kActions = 0, kOperators = 1;  // threads of a rank's process
+constexpr double kOtherClock = 0.5;          // maximum difference in seconds between the ends of a barrier on one host
+constexpr double kMoment = 0.001;            // microseconds before an action's end that still belong to it
+constexpr int kActions = 0, kOperators = 1;  // threads in a rank's process
 constexpr int kTableRows = 10, kReportRows = 20;
 
 json named(const char* what, const std::string& name, int rank, int thread) {
@@ -33,20 +33,21 @@ bool sends(const Action& action) {
   return action.kind == ActionKind::kSendForward || action.kind == ActionKind::kSendBackward;
 }
 
-// The stage that the message of an action comes from.
+// The stage that sends the message of an action.
 int sending_stage(const Action& action) {
   if (action.kind == ActionKind::kRecvForward) return action.stage - 1;
   return action.kind == ActionKind::kRecvBackward ? action.stage + 1 : action.stage;
 }
 
-// The same for both ends of a message, another for every other one (FNV-1a; 53 bits, which JSON's readers keep).
+// The same number for both ends of a message, and different from all other messages (FNV-1a; 53 bits, which JSON
+// readers keep).
 std::uint64_t message_number(const std::string& key) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash >> 11;
 }
 
-// One more than the last of the folder's profile-C.trace.json; 0 where there is none.
+// One more than the last profile-C.trace.json in the folder; 0 if there is none.
 int next_cycle(const std::string& folder) {
   int next = 0;
   for (const auto& entry : entries_of(folder)) {
@@ -83,8 +84,8 @@ void RunProfile::finish() {
   const auto& [wait, warmup, active, repeat] = config_.profile;
   before_print_();
   fmt::print(stderr,
-             "warning: profile: the run ended before its first active step: wait {} + warmup {} + 1 = {} steps, and it "
-             "had {}; raise train.steps, or lower them\n",
+             "warning: profile: the run ended before its first active step: wait {} + warmup {} + 1 = {} steps, but it "
+             "had {}; increase train.steps, or reduce the others\n",
              wait, warmup, wait + warmup + 1, step_);
 }
 
@@ -95,15 +96,15 @@ void RunProfile::saw(const Action& action, double start, double end) {
 void RunProfile::step() {
   if (!profiler_) return;
   ++step_;
-  // Actions of active steps alone are kept.
+  // Only actions of active steps are kept.
   const auto& [wait, warmup, active, repeat] = config_.profile;
   const int length = wait + warmup + active;
   if ((step_ - 1) % length < wait + warmup || (repeat > 0 && step_ > repeat * length)) actions_.clear();
   profiler_->step();
 }
 
-// What counts as time 0 on this rank's clock: the first action or operator of any rank. Clocks of other hosts begin
-// elsewhere; they are laid over rank 0's by when the ranks leave a barrier.
+// Time 0 on this rank's clock: the first action or operator of any rank. Clocks of other hosts have other origins. They
+// are aligned with rank 0's by the time at which the ranks leave a barrier.
 double RunProfile::origin(const Profile& profile) const {
   ProcessGroup& world = mesh_.world_group();
   world.barrier().wait();

@@ -44,20 +44,20 @@ constexpr std::string_view kPairName = "OVERLAP_F_B";
 // Far above any real pipeline; keeps sums and tables of hostile files small.
 constexpr int kMaxIndex = 999'999;
 
-// At most 40 characters, without what would break a line or a terminal.
+// Shortens the text to 40 characters, without characters that would break a line or a terminal.
 std::string shown(std::string_view text) {
   std::string clean;
   for (const char c : text.substr(0, 40)) clean += std::isprint(static_cast<unsigned char>(c)) ? c : '?';
   return "'" + clean + (text.size() > 40 ? "...'" : "'");
 }
 
-// What the writer of a refused cell most likely has to change; "" if nothing comes to mind.
+// The most likely correction of a rejected cell; "" if there is none.
 std::string remedy_for(std::string_view kind) {
   if (kind == "BW") return "older files say BW for a full backward and B for an input gradient: write B and I";
   for (const auto& known : kKinds)
-    if (kind == known.name && !known.has_microbatch) return "it is of a stage: write it without a microbatch";
+    if (kind == known.name && !known.has_microbatch) return "the action is for a stage: write it without a microbatch";
   for (const char c : kind)
-    if (std::islower(static_cast<unsigned char>(c))) return "write it in capitals";
+    if (std::islower(static_cast<unsigned char>(c))) return "write it in capital letters";
   return "";
 }
 
@@ -88,7 +88,7 @@ int parse_index(std::string_view digits, std::string_view text, const std::strin
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (result.ec != std::errc() || value > kMaxIndex)
     throw ConfigError(
-        {where, shown(text) + " has the number " + shown(digits), "at most " + std::to_string(kMaxIndex), ""});
+        {where, shown(text) + " contains the number " + shown(digits), "at most " + std::to_string(kMaxIndex), ""});
   return value;
 }
 
@@ -105,18 +105,18 @@ Action parse_action(std::string_view text, const std::string& where) {
           with_microbatch ? parse_index(text.substr(kind_end), text, where) : kNoMicrobatch};
 }
 
-// "(0F7;7B3)OVERLAP_F_B", its outer spaces gone.
+// "(0F7;7B3)OVERLAP_F_B" without outer spaces.
 std::vector<Action> parse_pair(std::string_view text, const std::string& where) {
   const std::size_t close = text.find(')');
   const std::size_t middle = text.find(';');
   if (close == std::string_view::npos || middle == std::string_view::npos || middle > close ||
       text.substr(close + 1) != kPairName)
-    throw ConfigError({where, shown(text) + " is not an overlapped pair", "a form as (0F7;7B3)OVERLAP_F_B", ""});
+    throw ConfigError({where, shown(text) + " is not an overlapped pair", "a form such as (0F7;7B3)OVERLAP_F_B", ""});
   Action first = parse_action(trim(text.substr(1, middle - 1)), where);
   const Action second = parse_action(trim(text.substr(middle + 1, close - middle - 1)), where);
   const bool second_is_backward = second.kind == ActionKind::kBackward || second.kind == ActionKind::kInputGradient;
   if (first.kind != ActionKind::kForward || !second_is_backward)
-    throw ConfigError({where, shown(text) + " overlaps other actions", "a forward, then a backward", ""});
+    throw ConfigError({where, shown(text) + " overlaps other kinds of actions", "a forward, then a backward", ""});
   first.overlaps_next = true;
   return {first, second};
 }

@@ -1,5 +1,5 @@
-// Where each action of a schedule stands, as dense tables over (stage, microbatch), and which action needs which.
-// Shared by validate, lower and simulate.
+// The position of each action of a schedule, as dense tables over (stage, microbatch), and the dependencies between
+// actions. Shared by validate, lower and simulate.
 #pragma once
 
 #include <array>
@@ -27,8 +27,8 @@ class StageGrid {
   std::vector<Value> values_;
 };
 
-// The position of an action in the row of the rank that holds its stage, by kind, stage and microbatch; -1 where there
-// is none.
+// The position of an action in the row of the rank that holds its stage, by kind, stage and microbatch; -1 if the
+// action does not exist.
 class ActionTable {
  public:
   ActionTable(int stages, int microbatches, bool with_vocabulary = false) {
@@ -51,10 +51,10 @@ class ActionTable {
   std::array<StageGrid<int>, kActionKinds> positions_;
 };
 
-// The rank of each stage, -1 for a stage that no rank holds.
+// The rank of each stage; -1 for a stage that no rank holds.
 std::vector<int> ranks_by_stage(const Schedule& schedule);
 
-// The number of actions of the row that run as one from `position` on: 2 for an overlapped pair, else 1.
+// The number of actions of the row that run as a unit from `position` on: 2 for an overlapped pair, else 1.
 int width_at(const std::vector<Action>& row, int position);
 
 inline bool is_backward(ActionKind kind) { return kind == ActionKind::kBackward || kind == ActionKind::kInputGradient; }
@@ -63,12 +63,12 @@ inline bool is_send(ActionKind kind) { return kind == ActionKind::kSendForward |
 // The other side of a message: the receive of a send, the send of a receive.
 Action matching_message(const Action& message);
 
-// The messages around a compute action when the neighbour is on another rank: what carries its result away, and what
-// brings its data. None at the pipeline's ends, for weight gradients, and for neighbours on one rank.
+// The messages before and after a compute action if the neighbour is on another rank: the receive of its input, and the
+// send of its result. None at the ends of the pipeline, for weight gradients, and for neighbours on the same rank.
 std::optional<Action> send_after(const Action& action, const std::vector<int>& rank_of_stage);
 std::optional<Action> receive_before(const Action& action, const std::vector<int>& rank_of_stage);
 
-// The stage whose result of the same microbatch a forward or backward needs, -1 at the pipeline's end.
+// The stage whose result of the same microbatch a forward or backward needs; -1 at the end of the pipeline.
 int stage_needed_by(const Action& action, int stages);
 
 }  // namespace gantry::schedule

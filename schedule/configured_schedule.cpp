@@ -17,12 +17,13 @@ schedule::Schedule load_for(const ScheduleConfig& config, int pipeline) {
   auto file = schedule::compute_only(schedule::load_csv(config.name));
   schedule::validate(file);
   if (file.ranks() != pipeline)
-    throw ConfigError({"schedule.name: " + config.name, fmt::format("is for {} ranks", file.ranks()),
-                       fmt::format("parallel.pipeline {} of them", pipeline), "change one of the two"});
+    throw ConfigError({"schedule.name: " + config.name, fmt::format("the schedule has {} ranks", file.ranks()),
+                       fmt::format("parallel.pipeline of {}", pipeline), "change one of the two"});
   if (config.microbatches && *config.microbatches != file.microbatches)
-    throw ConfigError({"schedule.microbatches",
-                       fmt::format("{}, but {} has {}", *config.microbatches, config.name, file.microbatches),
-                       "the file's number", "leave it out"});
+    throw ConfigError(
+        {"schedule.microbatches",
+         fmt::format("{} microbatches, but {} has {}", *config.microbatches, config.name, file.microbatches),
+         "the number in the file", "remove the key"});
   return file;
 }
 
@@ -57,15 +58,15 @@ schedule::Schedule ScheduleSource::make(int microbatches) const {
 
 namespace {
 
-// Rows are looked up and added to in no time, beside products of matrices.
+// Lookups and additions of embedding rows take negligible time compared with matrix multiplications.
 constexpr double kLookUp = 0.01;
 
-// Of a rank whose layers take a unit for each of forward, input gradient and weight gradient.
+// Costs of a rank whose layers take one unit each for forward, input gradient and weight gradient.
 schedule::VocabularyCosts vocabulary_costs(const LayerWork& work, int algorithm) {
   const double layers = std::accumulate(work.layers.begin(), work.layers.end(), 0.0);
   const double head = layers > 0 ? work.last / layers : 1;
   schedule::VocabularyCosts costs{.embedding_forward = kLookUp, .embedding_backward = kLookUp};
-  // Three products of equal size: algorithm 2 has two of them before the ranks meet.
+  // Three multiplications of equal size; in algorithm 2, two of them run before the ranks synchronise.
   costs.head_forward = algorithm == 1 ? head : 2 * head;
   costs.head_backward = algorithm == 1 ? 2 * head : head;
   costs.head_combine = algorithm == 1 ? 0 : kLookUp;

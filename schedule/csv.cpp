@@ -79,14 +79,14 @@ Schedule from_csv(const std::string& text, const std::string& name) {
 Schedule load_csv(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text;
-  // One byte over the limit tells from_csv that there is more, without reading it all.
+  // One byte over the limit shows from_csv that there is more, without reading the full file.
   if (file) {
     text.resize(kMaxBytes + 1);
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(file.gcount()));
   }
   if (!file.is_open() || file.bad() || (text.empty() && !file.eof()))
-    throw InputError({path, "the schedule's file can't be read", "a CSV file with a row of actions for each rank", ""});
+    throw InputError({path, "the schedule file cannot be read", "a CSV file with a row of actions for each rank", ""});
   return from_csv(text, path);
 }
 

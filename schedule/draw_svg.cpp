@@ -15,17 +15,17 @@ using Buffer = std::string;
 constexpr double kLeft = 72;
 constexpr double kRight = 84;
 constexpr double kTop = 64;
-constexpr double kCharacter = 6.2;  // of a label, at its font size of 10
+constexpr double kCharacter = 6.2;  // width of one label at its font size of 10
 constexpr double kMinPlot = 640;
 constexpr double kMaxPlot = 1400;
 
 struct Frame {
   double plot = kMinPlot;  // width of the timelines
-  double lane = 26;        // height of a lane, gap left out
+  double lane = 26;        // height of a lane without the gap
   double gap = 6;
   double extra = 0;       // height of the band below a lane, for extra actions
   double time_scale = 1;  // pixels per unit of time
-  double height = 0;      // of the whole picture
+  double height = 0;      // width of the image
 
   double x(double time) const { return kLeft + time * time_scale; }
   double y(std::size_t rank) const { return kTop + static_cast<double>(rank) * (lane + gap); }
@@ -109,7 +109,7 @@ void append_axis(Buffer& out, const Frame& frame, const Simulation& simulation) 
   }
 }
 
-// The chunks of a rank after the first are told apart by their tone.
+// The tone distinguishes the chunks of a rank after the first one.
 void append_action(Buffer& out, const Frame& frame, std::size_t rank, const TimedAction& timed, bool with_stage,
                    bool light) {
   const auto& [action, start, end] = timed;
@@ -128,7 +128,7 @@ void append_action(Buffer& out, const Frame& frame, std::size_t rank, const Time
   out += '\n';
 }
 
-// In the band below the rank's lane. What takes no time is left out.
+// Drawn in the band below the rank's lane. Actions that take no time are left out.
 void append_extra(Buffer& out, const Frame& frame, std::size_t rank, const TimedAction& timed) {
   const auto& [action, start, end] = timed;
   if (end <= start) return;
@@ -169,7 +169,7 @@ void append_legend(Buffer& out, const Frame& frame, const Simulation& simulation
                                                        : "numbers are microbatches");
 }
 
-// A picture that begins `top` pixels down in the one around it.
+// A diagram that begins `top` pixels down in the surrounding image.
 std::string picture(const Simulation& simulation, const std::string& title, const Frame& frame, double top) {
   const bool with_stage = has_several_stages_a_rank(simulation);
   Buffer out;

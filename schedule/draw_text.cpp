@@ -15,7 +15,7 @@ constexpr char kIdle = '.';
 
 struct Scale {
   double columns_per_time = 0;
-  std::size_t columns = 0;  // of the whole timeline
+  std::size_t columns = 0;  // columns of the full timeline
   std::size_t band = 0;     // columns of one band
   bool labelled = false;
 
@@ -29,7 +29,7 @@ std::size_t longest_label(const Simulation& simulation, bool with_stage) {
   return longest;
 }
 
-// As wide as one band allows, else as narrow as the labels allow in a few bands, else all squeezed into one band.
+// As wide as one band allows. Otherwise as narrow as the labels allow in a few bands, or compressed into one band.
 Scale choose_scale(const Simulation& simulation, std::size_t band, bool with_stage) {
   const double end = last_end(simulation);
   const double shortest = shortest_duration(simulation);
@@ -40,7 +40,7 @@ Scale choose_scale(const Simulation& simulation, std::size_t band, bool with_sta
   const std::size_t wide = narrow + kMaxColumnsBeyondLabel;
   const auto fitting = static_cast<std::size_t>(static_cast<double>(band) / cells);
   const std::size_t cell = std::clamp(fitting, narrow, wide);
-  // Bands end where a cell of the shortest action would.
+  // A band ends at the next boundary of a cell of the shortest action.
   const std::size_t whole_cells = band - band % cell;
   Scale scale{static_cast<double>(cell) / shortest, 0, whole_cells, true};
   if (cells * static_cast<double>(cell) > static_cast<double>(kMaxBands * whole_cells))
@@ -55,7 +55,7 @@ std::string paint_labelled(const Lane& lane, const Scale& scale, bool with_stage
     const std::size_t begin = scale.column(start);
     const std::size_t cell = std::min(scale.column(end), scale.columns) - begin;
     std::string text = label_of(action, with_stage);
-    // Rounding may have taken a column: better no number than half of it.
+    // Rounding may have removed a column: an incomplete number would be misleading.
     if (text.size() > cell) text = to_string(action.kind);
     text.resize(cell, '-');
     line.replace(begin, cell, text);
@@ -63,7 +63,7 @@ std::string paint_labelled(const Lane& lane, const Scale& scale, bool with_stage
   return line;
 }
 
-// Each column shows what runs at its middle.
+// Each column shows the action that runs at its middle.
 std::string paint_squeezed(const Lane& lane, const Scale& scale) {
   std::string line(scale.columns, kIdle);
   std::size_t next = 0;
@@ -107,7 +107,7 @@ std::string draw_text(const Simulation& simulation, int width) {
       text += fmt::format("rank {:>{}} |{}|{}\n", rank, rank_digits, lines[rank].substr(begin, end - begin),
                           end == scale.columns ? fmt::format(" {}", simulation.peak_activations[rank]) : "");
       if (!extra.empty())
-        text += fmt::format("{:>{}} |{}|\n", "beside", 5 + rank_digits, extra[rank].substr(begin, end - begin));
+        text += fmt::format("{:>{}} |{}|\n", "extra", 5 + rank_digits, extra[rank].substr(begin, end - begin));
     }
   }
   return text + legend(simulation, scale);

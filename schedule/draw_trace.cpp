@@ -7,7 +7,7 @@ namespace gantry::schedule {
 namespace {
 
 constexpr double kMicrosecondsPerUnit = 1000;
-constexpr std::size_t kExtraLane = 1'000'000;  // threads of extra actions, behind those of computations
+constexpr std::size_t kExtraLane = 1'000'000;  // thread numbers of extra actions, after those of computations
 
 nlohmann::json rank_name(int process, std::size_t rank, std::size_t thread, const char* what) {
   return {{"name", "thread_name"},
@@ -35,7 +35,7 @@ void append_events(nlohmann::json& events, int process, const Simulation& simula
     events.push_back(rank_name(process, rank, rank, ""));
     for (const auto& timed : simulation.timeline[rank]) events.push_back(event(process, rank, timed, with_stage));
     if (simulation.extra.empty() || simulation.extra[rank].empty()) continue;
-    events.push_back(rank_name(process, rank, kExtraLane + rank, ", beside"));
+    events.push_back(rank_name(process, rank, kExtraLane + rank, ", extra actions"));
     for (const auto& timed : simulation.extra[rank])
       events.push_back(event(process, kExtraLane + rank, timed, /*with_stage=*/true));
   }

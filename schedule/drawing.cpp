@@ -32,25 +32,25 @@ std::string describe(ActionKind kind) {
     case ActionKind::kReshard:
       return "release of parameters";
     case ActionKind::kReduceGradient:
-      return "sum of gradients";
+      return "reduction of gradients";
     case ActionKind::kOffload:
       return "activations to the host";
     case ActionKind::kReload:
       return "activations from the host";
     case ActionKind::kOffloadState:
-      return "optimizer's state to the host";
+      return "optimizer state to the host";
     case ActionKind::kReloadState:
-      return "optimizer's state from the host";
+      return "optimizer state from the host";
     case ActionKind::kEmbeddingForward:
-      return "rows of the embedding";
+      return "embedding lookup";
     case ActionKind::kEmbeddingBackward:
-      return "gradients of the embedding";
+      return "embedding gradients";
     case ActionKind::kHeadForward:
       return "logits";
     case ActionKind::kHeadCombine:
-      return "parts of the gradient before the head";
+      return "combination of the input gradients of the head";
     case ActionKind::kHeadBackward:
-      return "gradients of the head";
+      return "head gradients";
     default:
       return "message";
   }

@@ -1,4 +1,4 @@
-// What the pictures of a simulation have in common.
+// Functions that all diagrams of a simulation share.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace gantry::schedule {
 
-// "F0", or "2F0" where a rank has several stages and the number alone would not tell them apart.
+// "F0", or "2F0" if a rank has several stages and the number alone would be ambiguous.
 std::string label_of(const Action& action, bool with_stage);
 bool has_several_stages_a_rank(const Simulation& simulation);
 // "forward", "backward", "input gradient", "weight gradient", "gather of parameters", ...
@@ -15,7 +15,7 @@ std::string describe(ActionKind kind);
 std::vector<ActionKind> kinds_drawn(const Simulation& simulation);  // in the order of ActionKind
 double last_end(const Simulation& simulation);
 bool has_extra_lane(const Simulation& simulation);       // any extra action
-double shortest_duration(const Simulation& simulation);  // above zero; 0 if there is none
+double shortest_duration(const Simulation& simulation);  // above zero; 0 if there is no action
 std::string number(double value);                        // at most six digits: "33", "0.25"
 std::string figures(const Simulation& simulation);       // "4 ranks, makespan 33, bubble 27.3%"
 

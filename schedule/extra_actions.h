@@ -1,7 +1,7 @@
-// Extra actions change what a rank holds of a stage, beside what is computed. A family of them, such as those of
-// parameters that are cut over replicas (parameter_actions.h) or of what waits in host memory (offload_actions.h), has
-// a rule that places them, and here two further things: a proof over each row, and what they cost. A schedule without
-// any of a family's actions has nothing to prove.
+// Extra actions change the memory that a rank holds for a stage, concurrently with the computations. Each family of
+// them has a rule that places the actions: parameters that are sharded over replicas (parameter_actions.h), or data
+// that is offloaded to host memory (offload_actions.h). Here are two further functions for each family: a validation of
+// each row, and the costs. A schedule without actions of a family needs no validation of it.
 #pragma once
 
 #include <string>
@@ -12,24 +12,25 @@
 
 namespace gantry::schedule {
 
-// Every family's proof, of a schedule whose computations are proved. ConfigError as of validate().
+// Validates the extra actions of every family. The computations of the schedule must be valid. Throws ConfigError like
+// validate().
 void prove_extra_actions(const Schedule& schedule);
 
-// Extra actions of a rank that take time run one after the other beside its computations: each starts when the row has
-// come to it and the one before it has ended.
+// Extra actions of a rank that take time run one after the other, concurrently with its computations. Each starts when
+// the row has reached it and the previous one has ended.
 struct ExtraCost {
   double seconds = 0;
-  double bytes = 0;              // that it moves over the network
+  double bytes = 0;              // amount that is sent over the network
   double held_from_start = 0;    // memory, in the unit of StageCosts::activation
-  double released_at_start = 0;  // by a rank that is done with it
+  double released_at_start = 0;  // time on a rank that has finished its part
   double released_at_end = 0;
 };
 ExtraCost extra_cost(const Action& action, const StageCosts& of);
 
-// True where the computation has to wait for the last such extra action of its stage.
+// True if the computation has to wait for the last such extra action of its stage.
 bool waits_for(const Action& computation, ActionKind extra);
 
-// Without any extra actions.
+// The schedule without any extra actions.
 Schedule without_extras(Schedule schedule);
 bool has_extras(const Schedule& schedule);
 

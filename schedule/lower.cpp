@@ -8,13 +8,13 @@
 namespace gantry::schedule {
 namespace {
 
-// Rough times of one action, which only decide between receives that could move.
+// Rough durations of actions, used only to choose between receives that could be moved.
 double usual_cost(ActionKind kind) {
   if (role_of(kind) != ActionRole::kCompute) return 0;
   return kind == ActionKind::kBackward ? 2 : 1;
 }
 
-// A row with its messages next to the computations that make and need them.
+// A row with its messages next to the computations that produce and consume them.
 std::vector<Action> with_messages(const std::vector<Action>& row, const std::vector<int>& rank_of_stage) {
   std::vector<Action> all;
   all.reserve(3 * row.size());
@@ -29,9 +29,9 @@ std::vector<Action> with_messages(const std::vector<Action>& row, const std::vec
   return all;
 }
 
-// Runs the rows with messages that block on both sides. When no rank can go on, one of the sends in the circle of
-// waiting ranks is taken out of turn: its receive moves to where the receiving rank stands. What comes out has thus run
-// once under rendezvous, in the order in which it is written down.
+// Executes the rows with messages that block on both sides. If no rank can continue, one send of the cycle of waiting
+// ranks is executed early: its receive moves to the current position of the receiving rank. The result has therefore
+// been executed once under rendezvous, in the order in which it is written.
 class Lowering {
  public:
   explicit Lowering(const Schedule& schedule)
@@ -56,7 +56,7 @@ class Lowering {
         to_try_.pop_back();
         advance(rank);
       }
-    } while (resolve_circle());
+    } while (resolve_cycle());
     return std::move(result_);
   }
 
@@ -72,7 +72,7 @@ class Lowering {
   void skip_received(int rank);
   void advance(int rank);
   void transfer(const Action& send, int sender, int receiver);
-  bool resolve_circle();
+  bool resolve_cycle();
   int earliest_blocked_send(int blocked_rank) const;
 
   std::vector<int> rank_of_stage_;
@@ -85,7 +85,7 @@ class Lowering {
   std::vector<int> to_try_;
 };
 
-// Receives that have moved up are passed by where they stood.
+// Skips receives that have been moved to an earlier position.
 void Lowering::skip_received(int rank) {
   while (!finished(rank) && current(rank).is_message() && !is_send(current(rank).kind) && received(current(rank)))
     ++next_[rank];
@@ -109,7 +109,7 @@ void Lowering::advance(int rank) {
   }
 }
 
-// The receive goes to where the receiver stands, whether it has come to that receive or not.
+// Moves the receive to the receiver's current position, whether or not the receiver has reached it.
 void Lowering::transfer(const Action& send, int sender, int receiver) {
   const Action receive = matching_message(send);
   result_.actions[sender].push_back(send);
@@ -119,8 +119,8 @@ void Lowering::transfer(const Action& send, int sender, int receiver) {
   ++next_[sender];
 }
 
-// True if some rank was blocked and one of its circle can go on now; false when all have finished.
-bool Lowering::resolve_circle() {
+// True if some rank was blocked and a rank of its cycle can continue now; false if all have finished.
+bool Lowering::resolve_cycle() {
   for (int rank = 0; rank < result_.ranks(); ++rank) {
     if (finished(rank)) continue;
     const int sender = earliest_blocked_send(rank);
@@ -133,8 +133,9 @@ bool Lowering::resolve_circle() {
   return false;
 }
 
-// Among the circle that `blocked_rank` waits for. A circle of receives alone would be one of data, which validate()
-// refuses. The send that has been ready for longest is the one whose receive costs the receiver the least waiting.
+// Searches the cycle that `blocked_rank` waits for. A cycle of receives only would be a cycle of data, which validate()
+// rejects. Chooses the send that has been ready for the longest time, because its receive costs the receiver the least
+// waiting.
 int Lowering::earliest_blocked_send(int blocked_rank) const {
   std::vector<int> chain;
   int rank = blocked_rank;
@@ -145,7 +146,7 @@ int Lowering::earliest_blocked_send(int blocked_rank) const {
   int best = -1;
   for (auto each = std::ranges::find(chain, rank); each != chain.end(); ++each)
     if (is_send(current(*each).kind) && (best < 0 || clock_[*each] < clock_[best])) best = *each;
-  if (best < 0) throw InternalError({"schedule " + result_.name, "lowering found a circle without a send", "", ""});
+  if (best < 0) throw InternalError({"schedule " + result_.name, "lowering found a cycle without a send", "", ""});
   return best;
 }
 
@@ -155,7 +156,7 @@ Schedule lower(const Schedule& schedule) {
   validate(schedule);
   if (is_lowered(schedule)) return schedule;
   if (!has_vocabulary(schedule)) return Lowering(schedule).run();
-  // A receive that moved up might stand before a pass that its sender waits for; sends don't wait there.
+  // A receive that was moved up could precede a pass that its sender waits for. Sends do not block in that case.
   Schedule lowered = schedule;
   for (auto& row : lowered.actions) row = with_messages(row, ranks_by_stage(schedule));
   return lowered;

@@ -12,11 +12,11 @@
 namespace gantry::schedule {
 namespace {
 
-// From a forward to its backward: OFFLOAD runs beside the next computation and RELOAD beside the one before the
-// backward, so that one more must lie between for anything to be gained.
+// Between a forward and its backward, OFFLOAD runs during the next computation and RELOAD during the one before the
+// backward. Offloading is useful only if there is at least one more computation between them.
 constexpr int kLeastSteps = 4;
 
-using Key = std::pair<int, int>;  // stage and microbatch; of a stage's state the microbatch is kNoMicrobatch
+using Key = std::pair<int, int>;  // stage and microbatch; for the state of a stage the microbatch is kNoMicrobatch
 
 bool moves_out(ActionKind kind) { return kind == ActionKind::kOffload || kind == ActionKind::kOffloadState; }
 bool moves_in(ActionKind kind) { return kind == ActionKind::kReload || kind == ActionKind::kReloadState; }
@@ -32,7 +32,7 @@ bool computes_backward(const std::vector<Action>& row) {
 
 // --- OffloadPlacing ---
 
-// One row. A step is what runs as one: a computation, or an overlapped pair.
+// Places the actions of one row. A step is a unit of execution: a computation, or an overlapped pair.
 class OffloadPlacing {
  public:
   OffloadPlacing(const std::vector<Action>& row, std::vector<int> stages, Offload offload)
@@ -98,14 +98,14 @@ class OffloadPlacing {
   const std::vector<Action>& row_;
   std::vector<int> stages_;
   Offload offload_;
-  std::vector<std::pair<Key, int>> forwards_;  // and their steps, in the row's order
+  std::vector<std::pair<Key, int>> forwards_;  // computations and their steps, in the order of the row
   std::map<Key, int> backward_;                // its step
   std::map<int, int> last_;                    // by stage: the step of its last computation
   std::vector<Action> first_;
   ByStep before_, after_;
 };
 
-// --- Proving ---
+// --- Validation ---
 
 class OffloadProof {
  public:
@@ -114,7 +114,7 @@ class OffloadProof {
   void run() {
     for (int i = 0; i < length(); ++i) see(i);
     for (const auto& [key, position] : out_)
-      refuse(position, "what it moves is never brought back", to_string(opposite(row()[position])) + " behind it");
+      refuse(position, "the offloaded data is never reloaded", to_string(opposite(row()[position])) + " after it");
   }
 
  private:
@@ -131,27 +131,29 @@ class OffloadProof {
     if (is_backward(action.kind)) see_backward(position, key);
     if (moves_out(action.kind)) see_out(position, key);
     if (moves_in(action.kind) && out_.erase(key) == 0)
-      refuse(position, "nothing of it is in host memory", "an OFFLOAD before it, and it once");
+      refuse(position, "no such data is in host memory", "one OFFLOAD before it");
   }
 
   void see_backward(int position, const Key& key) {
     if (const auto out = out_.find(key); out != out_.end())
-      refuse(position, "what its forward kept is in host memory since position " + std::to_string(out->second),
+      refuse(position,
+             "the activations of the forward have been in host memory since position " + std::to_string(out->second),
              to_string(opposite(row()[out->second])) + " before it");
     kept_.erase(key);
   }
 
   void see_out(int position, const Key& key) {
     if (!is_of_state(row()[position].kind) && !kept_.contains(key))
-      refuse(position, "nothing is kept of its microbatch here", "it between the forward and the backward");
-    if (!moved_.insert(key).second) refuse(position, "the same was moved out before", "it once");
+      refuse(position, "no activations of its microbatch are on the device here",
+             "a position between the forward and the backward");
+    if (!moved_.insert(key).second) refuse(position, "the same data was offloaded before", "one OFFLOAD");
     out_[key] = position;
   }
 
   const Schedule& schedule_;
   int rank_;
   std::set<Key> kept_, moved_;
-  std::map<Key, int> out_;  // where it was moved out
+  std::map<Key, int> out_;  // position of the OFFLOAD
 };
 
 }  // namespace
@@ -168,7 +170,8 @@ Offload offload_of(const std::string& name) {
 
 Schedule with_offload_actions(const Schedule& schedule, Offload offload) {
   if (is_lowered(schedule))
-    throw InternalError({"schedule " + schedule.name, "has messages, and offloads come before them", "", ""});
+    throw InternalError({"schedule " + schedule.name,
+                         "the schedule has messages, but offloads must be placed before messages", "", ""});
   Schedule placed = schedule;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     std::erase_if(placed.actions[rank], [](const Action& action) { return is_offload_action(action.kind); });

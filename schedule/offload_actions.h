@@ -1,7 +1,7 @@
-// What waits in host memory under any schedule, as actions: OFFLOAD moves it there beside what is computed, and RELOAD
-// brings it back ahead of its use. Of a microbatch these are what its forward keeps for its backward; of a stage, the
-// optimizer's state, which no computation of a step needs: it leaves at the row's start and is back at its end, where
-// the optimizer steps.
+// Offloading to host memory for any schedule, as actions. OFFLOAD moves data to host memory concurrently with
+// computations, and RELOAD moves it back before it is used. For a microbatch, the data are the activations that the
+// forward saves for the backward. For a stage, the data are the optimizer state, which no computation of a step needs:
+// it is offloaded at the start of the row and reloaded at its end, when the optimizer steps.
 #pragma once
 
 #include <string>
@@ -11,24 +11,24 @@
 namespace gantry::schedule {
 
 struct Offload {
-  bool state = false;  // the optimizer's
+  bool state = false;  // optimizer state
   bool activations = false;
 
   bool any() const { return state || activations; }
 };
-// Of train.offload: none | optimizer | activations | both.
+// Parses train.offload: none | optimizer | activations | both.
 Offload offload_of(const std::string& name);
 
 bool is_offload_action(ActionKind kind);
 
-// The schedule with these actions placed, in place of any that it has. Its computations keep their order; it must not
-// have messages (lower() places them afterwards). What a forward keeps is moved where its backward comes so late that a
-// computation lies between the two moves, and comes back while the computation before the backward runs. A stage's
-// state comes back while its last computation runs. Without backwards nothing is placed.
+// Places these actions in the schedule and replaces any that it has. The computations keep their order. The schedule
+// must not have messages (lower() adds them afterwards). Activations are offloaded if there is at least one computation
+// between the two moves, and reloaded while the computation before the backward runs. The state of a stage is reloaded
+// while its last computation runs. Without backwards, no actions are placed.
 Schedule with_offload_actions(const Schedule& schedule, Offload offload);
 
-// What is moved out was made and is still needed, once; it is back before the backward, or at the row's end, where the
-// optimizer steps. ConfigError as of validate().
+// Checks that offloaded data exist, are offloaded once, and are back before the backward, or before the end of the row
+// for the optimizer state. Throws ConfigError like validate().
 void prove_offload_actions(const Schedule& schedule);
 
 }  // namespace gantry::schedule

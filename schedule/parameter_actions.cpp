@@ -11,7 +11,7 @@
 namespace gantry::schedule {
 namespace {
 
-constexpr int kStagesInWindow = 2;  // the one in use and the next
+constexpr int kStagesInWindow = 2;  // the stage in use and the next one
 
 bool is_parameter_action(ActionKind kind) {
   return kind == ActionKind::kUnshard || kind == ActionKind::kReshard || kind == ActionKind::kReduceGradient;
@@ -23,9 +23,9 @@ Action of_stage(ActionKind kind, int stage) { return {kind, stage, kNoMicrobatch
 
 bool contains(const std::vector<int>& stages, int stage) { return std::ranges::find(stages, stage) != stages.end(); }
 
-// --- Placing ---
+// --- Placement ---
 
-// One row, action by action; the parts of an overlapped pair together.
+// Places the actions of one row; the parts of an overlapped pair together.
 class Placing {
  public:
   Placing(const std::vector<Action>& row, Gather gather) : row_(row), gather_(gather) {
@@ -54,7 +54,7 @@ class Placing {
  private:
   int length() const { return static_cast<int>(row_.size()); }
 
-  // The first `most` stages whose parameters are needed from `start` on and before `end`, in that order.
+  // The first `most` stages whose parameters are needed in [start, end), in order of use.
   std::vector<int> next_stages(int start, int end, int most) const {
     std::vector<int> stages;
     for (int i = start; i < end && static_cast<int>(stages.size()) < most; ++i)
@@ -62,7 +62,7 @@ class Placing {
     return stages;
   }
 
-  // What is whole while the action at `start` runs, which uses `used`.
+  // The stages that are gathered while the action at `start` runs, which uses `used`.
   std::vector<int> kept_at(int start, const std::vector<int>& used) const {
     if (gather_ == Gather::kMicrobatch) return used;
     const int most = gather_ == Gather::kStep ? std::numeric_limits<int>::max()
@@ -96,16 +96,16 @@ class Placing {
 
   const std::vector<Action>& row_;
   Gather gather_;
-  std::map<int, int> last_gradient_;  // its position, by stage
-  std::vector<int> whole_;            // in the order in which they were gathered
+  std::map<int, int> last_gradient_;  // position of the gather, by stage
+  std::vector<int> whole_;            // in the order of the gathers
   std::vector<Action> placed_;
 };
 
-// --- Proving ---
+// --- Validation ---
 
 struct StageState {
-  int gathered = -1;  // where; -1: cut
-  int reduced = -1;   // where; -1: not yet
+  int gathered = -1;  // position of the gather; -1: sharded
+  int reduced = -1;   // position of the reduction; -1: not yet
   int last_gradient = -1;
 };
 
@@ -120,11 +120,11 @@ class RowProof {
     for (int i = 0; i < length(); ++i) see(i);
     for (const auto& [stage, state] : stages_) {
       if (state.gathered >= 0)
-        refuse(state.gathered, "stage " + std::to_string(stage) + " is never released after it", "a RESHARD behind it");
+        refuse(state.gathered, "stage " + std::to_string(stage) + " is never released after it", "a RESHARD after it");
       if (state.last_gradient >= 0 && state.reduced < 0)
         throw ConfigError({"schedule " + schedule_.name + ", rank " + std::to_string(rank_),
                            to_string(of_stage(ActionKind::kReduceGradient, stage)) + " is missing",
-                           "it once, after " + to_string(row()[state.last_gradient]), ""});
+                           "one such action, after " + to_string(row()[state.last_gradient]), ""});
     }
   }
 
@@ -140,15 +140,15 @@ class RowProof {
     const Action& action = row()[position];
     StageState& stage = stages_[action.stage];
     if (needs_parameters(action.kind) && stage.gathered < 0)
-      refuse(position, "the parameters of stage " + std::to_string(action.stage) + " are not whole",
-             to_string(of_stage(ActionKind::kUnshard, action.stage)) + " before it, and no RESHARD in between");
+      refuse(position, "the parameters of stage " + std::to_string(action.stage) + " are not gathered",
+             to_string(of_stage(ActionKind::kUnshard, action.stage)) + " before it, without a RESHARD in between");
     if (action.kind == ActionKind::kUnshard) {
       if (stage.gathered >= 0)
-        refuse(position, "the stage is whole since position " + std::to_string(stage.gathered), "it once");
+        refuse(position, "the stage has been gathered since position " + std::to_string(stage.gathered), "one UNSHARD");
       stage.gathered = position;
     }
     if (action.kind == ActionKind::kReshard) {
-      if (stage.gathered < 0) refuse(position, "the stage is not whole", "an UNSHARD before it");
+      if (stage.gathered < 0) refuse(position, "the stage is not gathered", "an UNSHARD before it");
       stage.gathered = -1;
     }
     if (action.kind == ActionKind::kReduceGradient) see_reduction(position, stage);
@@ -156,13 +156,14 @@ class RowProof {
 
   void see_reduction(int position, StageState& stage) const {
     if (stage.reduced >= 0)
-      refuse(position, "the gradients are summed at position " + std::to_string(stage.reduced) + " already", "it once");
-    if (stage.last_gradient < 0) refuse(position, "the stage has no gradients", "it where there is a backward");
+      refuse(position, "the gradients have been reduced at position " + std::to_string(stage.reduced) + " already",
+             "one reduction");
+    if (stage.last_gradient < 0) refuse(position, "the stage has no gradients", "a stage with a backward");
     if (stage.last_gradient > position)
       refuse(position,
-             "it stands before " + to_string(row()[stage.last_gradient]) + " (position " +
+             "the action precedes " + to_string(row()[stage.last_gradient]) + " (position " +
                  std::to_string(stage.last_gradient) + "), which adds to the gradients",
-             "it after that");
+             "a position after that action");
     stage.reduced = position;
   }
 
@@ -194,7 +195,8 @@ bool needs_parameters(ActionKind kind) { return kind == ActionKind::kForward || 
 
 Schedule with_parameter_actions(const Schedule& schedule, Gather gather) {
   if (is_lowered(schedule))
-    throw InternalError({"schedule " + schedule.name, "has messages, and parameter actions come before them", "", ""});
+    throw InternalError({"schedule " + schedule.name,
+                         "the schedule has messages, but parameter actions must be placed before messages", "", ""});
   Schedule placed = schedule;
   for (auto& row : placed.actions)
     std::erase_if(row, [](const Action& action) { return is_parameter_action(action.kind); });

@@ -1,7 +1,7 @@
-// Parameters that are cut over replicas (ZeRO 3) under any schedule: when a stage's are gathered (UNSHARD) and released
-// (RESHARD), and when its gradients are summed (REDUCE_GRAD). A forward and an input gradient need the parameters, a
-// weight gradient is a product of activations and gradients alone. UNSHARD and REDUCE_GRAD are collective over the
-// replicas of the rank.
+// Parameters that are sharded over replicas (ZeRO 3) in any schedule: when the parameters of a stage are gathered
+// (UNSHARD) and released (RESHARD), and when its gradients are reduced (REDUCE_GRAD). A forward and an input gradient
+// need the parameters; a weight gradient needs only activations and gradients. UNSHARD and REDUCE_GRAD are collective
+// over the replicas of the rank.
 #pragma once
 
 #include <string>
@@ -12,33 +12,34 @@
 namespace gantry::schedule {
 
 enum class Gather {
-  kStep,        // a stage is gathered before its first use, and released after its last one
-  kWindow,      // the stage in use and the next one are whole: gathers run ahead of their use
+  kStep,        // a stage is gathered before its first use and released after its last one
+  kWindow,      // the stage in use and the next one are gathered: gathers run ahead of their use
   kMicrobatch,  // gathered for each computation and released after it
-  kAround,      // all stages before the first action and until after the last, in one order whatever lies between: for
-                // replicas whose rows differ, since those have unequal numbers of microbatches
+  kAround,      // all stages before the first action and until after the last, in a fixed order: for replicas with
+                // different rows, because their numbers of microbatches differ
 };
-// step | window | microbatch; auto is microbatch without a pipeline, and else window, which is step where a rank has
-// two stages or fewer.
+// Parses step | window | microbatch | auto. auto is microbatch without a pipeline, and else window, which equals step
+// if a rank has at most two stages.
 Gather gather_of(const std::string& name, int pipeline);
 
 bool needs_parameters(ActionKind kind);
 
-// What a replica without any microbatch does of kAround, with these stages.
+// The actions of a replica without microbatches under kAround, with these stages.
 std::vector<Action> actions_around(std::vector<int> stages, bool trains);
 
-// The schedule with these actions placed, in place of any that it has. Its computations keep their order; it must not
-// have messages (lower() places them afterwards). With a backward every stage's gradients are summed once, after its
-// last weight gradient.
+// Places these actions in the schedule and replaces any that it has. The computations keep their order. The schedule
+// must not have messages (lower() adds them afterwards). With a backward, the gradients of every stage are reduced
+// once, after its last weight gradient.
 Schedule with_parameter_actions(const Schedule& schedule, Gather gather);
 
-// A stage is computed only while whole; what is released was whole, and nothing stays whole at the row's end; a stage's
-// gradients are summed once, after the last of them. ConfigError as of validate().
+// Checks that a stage is gathered whenever it is used, that only gathered stages are released, and that none is
+// gathered at the end of the row. Gradients must be reduced once, after the last ones. Throws ConfigError like
+// validate().
 void prove_parameter_actions(const Schedule& schedule);
 
-// That replicas of one pipeline, each with its own valid schedule, finish together: their collective actions meet in
-// one order on each rank, and no circle of these and of messages can hold them up. ConfigError that names the rank, the
-// replicas and the actions.
+// Checks that replicas of one pipeline, each with its own valid schedule, finish together: on each rank their
+// collective actions have the same order, and no cycle of collectives and messages blocks them. Throws ConfigError with
+// the rank, the replicas and the actions.
 void validate_replicas(const std::vector<Schedule>& replicas);
 
 }  // namespace gantry::schedule

@@ -10,15 +10,16 @@ namespace gantry::schedule {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
-// So many rows of tokens are looked up ahead of the first stage's forwards, and so many of their gradients may wait.
+// Maximum numbers of embedding lookups ahead of the forwards of the first stage, and of waiting gradients of these
+// rows.
 constexpr int kEmbeddedAhead = 2, kGradientsWaiting = 2;
-// So many microbatches' logits may wait for gradients of the head.
+// Maximum number of microbatches whose logits may wait for the head gradients.
 constexpr int kLogitsWaiting = 2;
-// Forwards that may run ahead, of each chunk, and by how much a step must be shorter for one more.
+// Maximum number of additional forwards ahead per chunk, and the reduction of the step time that one more must gain.
 constexpr int kMostAhead = 4;
 constexpr double kGain = 0.995;
 
-// The row with forwards ahead by so many more: they keep their order, and so do all others.
+// The row with `ahead` more forwards ahead. Forwards keep their order, and so do all other actions.
 std::vector<Action> ahead_by(const std::vector<Action>& row, int ahead) {
   std::vector<Action> forwards, shifted;
   for (const Action& action : row)
@@ -38,21 +39,22 @@ std::vector<Action> ahead_by(const std::vector<Action>& row, int ahead) {
   return shifted;
 }
 
-// One kind of pass: which microbatch comes when, how far each rank is, and when all ranks have done one.
+// One kind of pass: the order of its microbatches, the progress of each rank, and when all ranks have finished one.
 struct Passes {
   ActionKind kind;
   double cost = 0;
   std::vector<int> order = {};   // microbatches
-  std::vector<int> next = {};    // by rank: a place in the order
-  std::vector<int> done = {};    // by microbatch: ranks
-  std::vector<double> end = {};  // by microbatch: of the last one of those
+  std::vector<int> next = {};    // by rank: an index into the order
+  std::vector<int> done = {};    // by microbatch: number of ranks
+  std::vector<double> end = {};  // by microbatch: end on the last of these ranks
 };
 
-// Runs all ranks in simulated time. What can start first does; of equals first the passes that others wait for.
+// Executes all ranks in simulated time. The action that can start first is executed; of several, passes that other
+// ranks wait for take precedence.
 class Placing {
  public:
   Placing(const Schedule& schedule, const Costs& costs, int algorithm, int ahead);
-  // Nothing where a rank would take `limit` or longer, or no order is found.
+  // Returns nothing if a rank would take `limit` or longer, or if no order is found.
   std::optional<Schedule> run(double limit = kUnknown);
 
   double longest() const { return longest_; }
@@ -61,7 +63,7 @@ class Placing {
   struct Choice {
     double start = kUnknown;
     int priority = 0;
-    Passes* pass = nullptr;  // null: the row's own next action
+    Passes* pass = nullptr;  // null: the next action of the rank's own row
   };
   Passes make_passes(ActionKind kind, double cost, std::vector<int> order) const;
   double end_of(const Passes& passes, int microbatch) const;
@@ -78,10 +80,10 @@ class Placing {
   std::vector<StageCosts> costs_;
   std::vector<int> rank_of_stage_;
   std::vector<std::size_t> next_;
-  std::vector<double> clock_, begin_, left_;  // left_: work that is not done yet
+  std::vector<double> clock_, begin_, left_;  // left_: work that is not finished
   StageGrid<double> forward_end_, backward_end_;
   Passes embed_, embed_backward_, head_, combine_, head_backward_;
-  const Passes* before_backward_;  // what the last stage's backward needs of all ranks
+  const Passes* before_backward_;  // inputs of the last stage's backward from all ranks
   int forwards_of_first_ = 0;
   double longest_ = 0;
 };
@@ -142,13 +144,13 @@ double Placing::cost_of(const Action& action) const {
   return action.kind == ActionKind::kWeightGradient ? of.weight_gradient : of.input_gradient + of.weight_gradient;
 }
 
-// On all ranks, kUnknown while one has still to begin.
+// The time on all ranks; kUnknown while a rank has not started.
 double Placing::end_of(const Passes& passes, int microbatch) const {
   if (passes.done[microbatch] < result_.ranks()) return kUnknown;
   return passes.end[microbatch];
 }
 
-// When the action's data is there, kUnknown if that is not known yet.
+// The time at which the action's data are available; kUnknown if it is not known yet.
 double Placing::own_ready(const Action& action) const {
   const int stages = static_cast<int>(rank_of_stage_.size()), microbatch = action.microbatch;
   const bool forward = action.kind == ActionKind::kForward;
@@ -168,7 +170,7 @@ double Placing::pass_ready(const Passes& pass, int rank) const {
   if (pass.next[rank] == static_cast<int>(pass.order.size())) return kUnknown;
   const int microbatch = pass.order[pass.next[rank]];
   const int last = static_cast<int>(rank_of_stage_.size()) - 1;
-  // Its message has been posted by all once they have begun the one before.
+  // All ranks have posted its message as soon as they have started the previous one.
   const bool is_posted_ahead = pass.kind == ActionKind::kHeadForward || pass.kind == ActionKind::kEmbeddingBackward;
   if (is_posted_ahead && pass.next[rank] > 0 && pass.done[pass.order[pass.next[rank] - 1]] < result_.ranks())
     return kUnknown;
@@ -191,7 +193,7 @@ void Placing::consider(Choice& best, double ready, int rank, int priority, Passe
     best = {start, priority, pass};
 }
 
-// Algorithm 2: nobody waits for gradients of the head, so they fill idle time; but logits are kept until then.
+// Algorithm 2: no rank waits for the head gradients, so they fill idle time. The logits are kept until then.
 void Placing::consider_weights(Choice& best, int rank, bool has_own) {
   const bool others_wait = before_backward_ == &head_backward_;
   const bool fills = !others_wait && has_own && head_.next[rank] - head_backward_.next[rank] < kLogitsWaiting;
@@ -207,7 +209,7 @@ Placing::Choice Placing::choose(int rank) {
   consider_weights(best, rank, has_own);
   if (embed_.next[rank] < forwards_of_first_ + kEmbeddedAhead)
     consider(best, pass_ready(embed_, rank), rank, 4, &embed_);
-  int waiting = 0;  // counted as far as it matters: they end in this order
+  int waiting = 0;  // clipped to the relevant part: they end in this order
   for (int i = embed_backward_.next[rank];
        i < static_cast<int>(embed_backward_.order.size()) && waiting < kGradientsWaiting &&
        backward_end_.at(0, embed_backward_.order[i]) <= clock_[rank];
@@ -267,9 +269,10 @@ std::optional<Schedule> Placing::run(double limit) {
 void refuse_pairs(const Schedule& schedule) {
   if (schedule.has_pairs())
     throw ConfigError({"parallel.vocabulary",
-                       "is pipeline, and schedule " + schedule.name + " runs forwards and backwards in pairs",
+                       "schedule " + schedule.name +
+                           " runs forwards and backwards in pairs, so parallel.vocabulary cannot be pipeline",
                        "a schedule without pairs, such as 1f1b, interleaved_1f1b, zb_h1 or v_half",
-                       "choose another schedule, or take the key out"});
+                       "choose another schedule, or remove parallel.vocabulary"});
 }
 
 }  // namespace
@@ -292,7 +295,9 @@ Schedule with_vocabulary(const Schedule& schedule, const Costs& costs, int algor
     shortest = placing.longest();
     best = std::move(made);
   }
-  if (!best) throw InternalError({"schedule " + schedule.name, "has no place for the vocabulary's passes", "", ""});
+  if (!best)
+    throw InternalError(
+        {"schedule " + schedule.name, "the schedule has no position for the vocabulary passes", "", ""});
   return *best;
 }
 

@@ -46,10 +46,10 @@ class Progress {
   const std::vector<int>& rank_of_stage_;
   const VocabularyNeeds* vocabulary_;
   bool lowered_;
-  std::vector<int> next_;  // by rank, the position it has reached
+  std::vector<int> next_;  // by rank, its current position
 };
 
-// What the rank's current action waits for on another rank; nothing if it can run.
+// The action on another rank that the rank's current action waits for; nothing if it can run.
 std::optional<Action> Progress::awaited_by(int rank) const {
   const Action& action = current(rank);
   if (action.is_message()) {
@@ -64,7 +64,7 @@ std::optional<Action> Progress::awaited_by(int rank) const {
           need.begun ? table_.position(need.action) <= next_[rank_of_stage_[need.action.stage]] : done(need.action);
       if (!is_met) return need.action;
     }
-  // The receives of a lowered row stand before the action on the same rank, which the order check has shown.
+  // The receives of a lowered row precede the action on the same rank; the check of the order has verified that.
   if (lowered_) return std::nullopt;
   for (int i = 0; i < width_at(row(rank), next_[rank]); ++i)
     if (const auto awaited = awaited_data(row(rank)[next_[rank] + i])) return awaited;
@@ -82,11 +82,11 @@ std::optional<Action> Progress::awaited_data(const Action& action) const {
   return done(needed) ? std::nullopt : std::optional(needed);
 }
 
-// Runs the current action and notes the ranks that may have waited for it.
+// Executes the current action and records the ranks that may have waited for it.
 void Progress::step(int rank, std::vector<int>& to_try) {
   const Action action = current(rank);
   if (vocabulary_) {
-    ++next_[rank];  // nothing overlaps; any rank may have waited
+    ++next_[rank];  // only with overlapped pairs several ranks may have waited
     for (int other = 0; other < schedule_.ranks(); ++other)
       if (other != rank) to_try.push_back(other);
     return;
@@ -107,8 +107,8 @@ void Progress::step(int rank, std::vector<int>& to_try) {
   next_[rank] += width;
 }
 
-// A rank that is blocked waits for an action that another rank has not reached, so that one is blocked too: following
-// them must come round.
+// A blocked rank waits for an action that another rank has not reached, so that rank is blocked too. Following these
+// ranks therefore leads to a cycle.
 void Progress::refuse_cycle(int blocked_rank) const {
   std::vector<int> chain;
   int rank = blocked_rank;
@@ -122,13 +122,13 @@ void Progress::refuse_cycle(int blocked_rank) const {
     const Action awaited = *awaited_by(each);
     waits += (waits.empty() ? "" : ", ") + std::string("rank ") + std::to_string(each) + " at position " +
              std::to_string(next_[each]) + ", " + to_string(current(each)) + ", waits for " + to_string(awaited) +
-             " at position " + std::to_string(table_.position(awaited)) + " of rank " +
+             " at position " + std::to_string(table_.position(awaited)) + " on rank " +
              std::to_string(rank_of_stage_[awaited.stage]);
   }
   throw ConfigError(
       {"schedule " + schedule_.name, "deadlock: " + waits,
-       lowered_ ? "an order in which every send meets its receive" : "an order in which data arrives first",
-       lowered_ ? "leave the messages out, and they are placed for you" : ""});
+       lowered_ ? "an order in which every send meets its receive" : "an order in which data arrives before its use",
+       lowered_ ? "leave the messages out, and Gantry places them" : ""});
 }
 
 }  // namespace

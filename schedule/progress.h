@@ -1,4 +1,4 @@
-// The part of validate() that looks at all ranks together: can they finish?
+// The part of validate() that considers all ranks together: whether they can finish.
 #pragma once
 
 #include <vector>
@@ -8,12 +8,12 @@
 
 namespace gantry::schedule {
 
-// Steps every rank through its row until all have finished, which proves that they always do: an action only ever waits
-// for one fixed other action, so the order of the steps can't change the outcome. A message takes both ranks at once,
-// as under rendezvous. ConfigError with the cycle of who waits for whom where they can't finish. Everything else of
-// validate() must hold already.
-// `vocabulary`: what passes of the vocabulary need, null where there are none. With them a message's sender goes on: a
-// step's sends never wait for their receives, and the passes keep ranks together in other orders.
+// Executes the rows of all ranks until all have finished. This proves that they always do: an action only waits for one
+// fixed other action, so the order of execution cannot change the outcome. A message needs both ranks at once, as under
+// rendezvous. Throws ConfigError with the cycle of waiting ranks if they cannot finish. All other checks of validate()
+// must have passed. `vocabulary`: dependencies of the vocabulary passes, null without passes. With passes, the sender
+// of a message does not block: the sends of a step never wait for their receives, and the passes synchronise the ranks
+// in other orders.
 void prove_progress(const Schedule& schedule, const ActionTable& table, const std::vector<int>& rank_of_stage,
                     const VocabularyNeeds* vocabulary = nullptr);
 

@@ -47,7 +47,7 @@ Schedule first_microbatches(Schedule schedule, int microbatches) {
   if (microbatches >= schedule.microbatches) return schedule;
   schedule.microbatches = microbatches;
   for (auto& row : schedule.actions) {
-    // Partners of a pair that lose each other go on alone.
+    // If one action of a pair is removed, the other one runs alone.
     for (std::size_t i = 0; i + 1 < row.size(); ++i)
       if (row[i].overlaps_next && (row[i].microbatch >= microbatches || row[i + 1].microbatch >= microbatches))
         row[i].overlaps_next = false;

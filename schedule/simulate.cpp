@@ -22,8 +22,8 @@ std::vector<StageCosts> costs_by_stage(const Schedule& schedule, const Costs& co
                                        const std::vector<int>& rank_of_stage) {
   if (!costs.stages.empty() && costs.stages.size() != rank_of_stage.size())
     throw ConfigError({"simulation of schedule " + schedule.name,
-                       "costs of " + std::to_string(costs.stages.size()) + " stages",
-                       "of all " + std::to_string(rank_of_stage.size()), ""});
+                       "costs for " + std::to_string(costs.stages.size()) + " stages",
+                       "costs for all " + std::to_string(rank_of_stage.size()), ""});
   std::vector<StageCosts> by_stage = costs.stages;
   if (!by_stage.empty()) return by_stage;
   for (const int rank : rank_of_stage) {
@@ -83,11 +83,11 @@ class Simulator {
   std::vector<double> clock_;
   StageGrid<double> forward_end_;
   StageGrid<double> backward_end_;
-  std::map<std::pair<ActionKind, int>, int> passed_;  // ranks, by kind of pass and microbatch
-  std::vector<StageGrid<double>> pass_end_;           // of kVocabularyKinds, by the stage that they are written with
-  std::vector<double> extra_;                         // by rank: when its last extra action ends
-  std::vector<double> unsharded_;                     // by stage: when its last gather ends
-  StageGrid<double> reloaded_;                        // when activations that were in host memory are back
+  std::map<std::pair<ActionKind, int>, int> passed_;  // number of ranks, by kind of pass and microbatch
+  std::vector<StageGrid<double>> pass_end_;           // kVocabularyKinds, by the stage in their notation
+  std::vector<double> extra_;                         // by rank: end of its last extra action
+  std::vector<double> unsharded_;                     // by stage: end of its last gather
+  StageGrid<double> reloaded_;                        // time at which offloaded activations are back
   std::vector<int> to_try_;
   Simulation result_;
 };
@@ -126,11 +126,11 @@ StageGrid<double>& Simulator::ends_of(ActionKind kind) {
   return kind == ActionKind::kForward ? forward_end_ : backward_end_;
 }
 
-// The latest end of what passes make for it, 0 where they make nothing.
+// The latest end of the passes that produce its input; 0 if none do.
 double Simulator::vocabulary_ready(const Action& action) {
   double ready = 0;
   for (const Need& need : vocabulary_->of(action)) {
-    if (need.begun) continue;  // which costs no time
+    if (need.begun) continue;  // the lookup costs no time
     const double end = ends_of(need.action.kind).at(need.action.stage, need.action.microbatch);
     if (end == kNotYet) return kNotYet;
     const bool is_here = rank_of_stage_[need.action.stage] == rank_of_stage_[action.stage];
@@ -139,7 +139,7 @@ double Simulator::vocabulary_ready(const Action& action) {
   return ready;
 }
 
-// When the data of the action is on its rank; kNotYet if a neighbour has still to make it.
+// The time at which the data of the action are on its rank; kNotYet if a neighbour still has to produce them.
 double Simulator::data_ready(const Action& action) {
   const int needed = stage_needed_by(action, stages());
   if (needed < 0) return vocabulary_ ? vocabulary_ready(action) : 0;
@@ -158,7 +158,7 @@ void Simulator::finish(const Action& action, double end) {
     for (int rank = 0; rank < schedule_.ranks(); ++rank) to_try_.push_back(rank);
 }
 
-// What comes before passes, and the last of a pass over all ranks.
+// The inputs of passes, and the last part of a pass over all ranks.
 bool Simulator::is_awaited_by_all(const Action& action) {
   if (action.kind == ActionKind::kForward) return action.stage == stages() - 1;
   if (is_backward(action.kind)) return action.stage == 0;
@@ -172,7 +172,7 @@ void Simulator::wake_neighbours(const Action& action) {
 
 void Simulator::start_extra(int rank, const Action& action) {
   const double seconds = extra_cost(action, costs_[action.stage]).seconds;
-  // What takes no time, such as a release, waits for none of the others.
+  // Actions that take no time, such as a release, wait for no other action.
   const double start = seconds > 0 ? std::max(clock_[rank], extra_[rank]) : clock_[rank];
   if (seconds > 0) extra_[rank] = start + seconds;
   if (action.kind == ActionKind::kUnshard) unsharded_[action.stage] = start + seconds;
@@ -180,7 +180,8 @@ void Simulator::start_extra(int rank, const Action& action) {
   result_.extra[rank].push_back({action, start, start + seconds});
 }
 
-// Runs the rank's next action, or overlapped pair, if its data will come; false if it has to wait for another rank.
+// Executes the rank's next action or overlapped pair if its data will arrive; returns false if it has to wait for
+// another rank.
 bool Simulator::step(int rank) {
   const auto& row = schedule_.actions[rank];
   if (const Action& action = row[next_[rank]]; action.is_extra()) {
@@ -234,14 +235,14 @@ double work_of(const std::vector<TimedAction>& lane) {
   return work;
 }
 
-// Of a rank's passes of one microbatch.
+// The passes of one microbatch on a rank.
 double vocabulary_work(const Schedule& schedule, const VocabularyCosts& costs, bool trains) {
   if (!has_vocabulary(schedule)) return 0;
   if (!trains) return costs.embedding_forward + costs.head_forward;
   return costs.sum() - (algorithm_of(schedule) == 1 ? costs.head_combine : 0);
 }
 
-// What a rank computes in all.
+// The total computation time of a rank.
 double mean_work(const Simulation& simulation, const Schedule& schedule, const Costs& costs, bool trains) {
   if (costs.stages.empty())
     return schedule.microbatches * (costs.forward + (trains ? costs.input_gradient + costs.weight_gradient : 0) +

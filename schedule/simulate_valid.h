@@ -5,7 +5,7 @@
 
 namespace gantry::schedule {
 
-// As simulate(), of a schedule that validate() has let pass.
+// Like simulate(), for a schedule that validate() has accepted.
 Simulation simulate_valid(const Schedule& schedule, const Costs& costs);
 
 }  // namespace gantry::schedule

@@ -9,7 +9,7 @@
 namespace gantry::schedule {
 namespace {
 
-// Memory of one rank that is held or released, in the row's order.
+// Memory that one rank allocates or releases, in the order of the row.
 class Changes {
  public:
   Changes(bool has_backward, const std::vector<StageCosts>& costs) : has_backward_(has_backward), costs_(costs) {}
@@ -17,7 +17,7 @@ class Changes {
   void see(const TimedAction& timed) {
     const auto& [action, start, end] = timed;
     const StageCosts& of = costs_[action.stage];
-    if (action.kind == ActionKind::kOffloadState) add(0, of.state);  // the step before left it here
+    if (action.kind == ActionKind::kOffloadState) add(0, of.state);  // left here by the previous step
     if (action.is_extra()) {
       const ExtraCost cost = extra_cost(action, of);
       bytes += cost.bytes;
@@ -33,7 +33,7 @@ class Changes {
       add(end, -of.activation);
   }
 
-  // What is held after each change. Changes at one time keep the row's order.
+  // The memory that is held after each change. Simultaneous changes keep the order of the row.
   std::vector<HeldMemory> curve() {
     std::ranges::stable_sort(changes_, {}, &HeldMemory::time);
     double held = 0;
@@ -41,7 +41,7 @@ class Changes {
     return std::move(changes_);
   }
 
-  double bytes = 0;  // that extra actions move
+  double bytes = 0;  // memory that extra actions move
 
  private:
   void add(double time, double memory) {

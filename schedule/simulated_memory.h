@@ -1,4 +1,4 @@
-// The memory that ranks hold in a schedule that was simulated.
+// The memory that ranks hold in a simulated schedule.
 #pragma once
 
 #include <vector>
@@ -7,12 +7,13 @@
 
 namespace gantry::schedule {
 
-// Sets what the simulation says of memory in `costs`' units, by its timeline and what ran beside it. `has_backward`:
-// without one a forward's activations are released at its end. `costs` are by stage.
+// Sets the memory results of the simulation in units of `costs`, from its timeline and its extra actions.
+// `has_backward`: without a backward, the activations of a forward are released at its end. `costs` are by stage.
 void measure_memory(Simulation& simulation, const Schedule& schedule, bool has_backward,
                     const std::vector<StageCosts>& costs);
 
-// Chunk activations held at once. The row's order alone decides it, since a rank runs one action at a time.
+// Maximum number of chunk activations held at once. It depends only on the order of the row, because a rank runs one
+// action at a time.
 int peak_activations(const std::vector<Action>& row, bool has_backward);
 
 }  // namespace gantry::schedule

@@ -12,7 +12,7 @@
 namespace gantry::schedule {
 namespace {
 
-// The data of one proof. Each step relies on what the steps before it have shown.
+// The state of one validation. Each check relies on the checks before it.
 class Validator {
  public:
   explicit Validator(const Schedule& schedule) : schedule_(schedule) {}
@@ -65,18 +65,18 @@ class Validator {
   const Schedule& schedule_;
   std::vector<int> rank_of_stage_;
   std::optional<ActionTable> table_;
-  std::optional<VocabularyNeeds> vocabulary_;  // absent: it has no such passes
+  std::optional<VocabularyNeeds> vocabulary_;  // absent: the schedule has no such passes
   bool lowered_ = false;
   bool has_backward_ = false;
 };
 
 void Validator::check_shape() const {
-  if (schedule_.ranks() < 1) refuse("it has no rank", "a row of actions for each rank");
+  if (schedule_.ranks() < 1) refuse("the schedule has no rank", "a row of actions for each rank");
   if (schedule_.stages_of_rank.size() != schedule_.actions.size())
-    refuse("it places stages on " + std::to_string(schedule_.stages_of_rank.size()) + " ranks and has rows for " +
-           std::to_string(schedule_.actions.size()));
+    refuse("the schedule places stages on " + std::to_string(schedule_.stages_of_rank.size()) +
+           " ranks and has rows for " + std::to_string(schedule_.actions.size()));
   if (schedule_.microbatches < 1)
-    refuse("it has " + std::to_string(schedule_.microbatches) + " microbatches", "at least 1");
+    refuse("the schedule has " + std::to_string(schedule_.microbatches) + " microbatches", "at least 1");
 }
 
 void Validator::check_placement() {
@@ -111,7 +111,8 @@ void Validator::check_row(int rank) const {
                 "stage " + std::to_string(stage) + " is held by rank " + std::to_string(rank_of_stage_[stage]));
     if (!has_microbatch(row[position].kind)) {
       if (microbatch != kNoMicrobatch)
-        refuse_at(rank, position, "it has the microbatch " + std::to_string(microbatch), "none: it is of the stage");
+        refuse_at(rank, position, "the action has the microbatch " + std::to_string(microbatch),
+                  "no microbatch, because the action is for the full stage");
     } else if (microbatch < 0 || microbatch >= schedule_.microbatches)
       refuse_at(rank, position, "there is no microbatch " + std::to_string(microbatch),
                 "0 to " + std::to_string(schedule_.microbatches - 1));
@@ -123,13 +124,13 @@ void Validator::check_row(int rank) const {
 void Validator::check_pair(int rank, int position) const {
   const auto& row = schedule_.actions[rank];
   if (position + 1 == static_cast<int>(row.size()))
-    refuse_at(rank, position, "it overlaps the next action, but the row ends");
+    refuse_at(rank, position, "the action overlaps the next one, but the row ends");
   const Action& partner = row[position + 1];
   if (row[position].kind != ActionKind::kForward || !is_backward(partner.kind) || partner.overlaps_next)
-    refuse_at(rank, position, "it overlaps " + to_string(partner), "a forward overlapped with one backward");
+    refuse_at(rank, position, "the action overlaps " + to_string(partner), "a forward overlapped with one backward");
 }
 
-// A message must have a neighbouring stage on another rank to go to or come from.
+// A message needs a neighbouring stage on another rank.
 void Validator::check_message(int rank, int position) const {
   const Action& message = action_at(rank, position);
   const Action other = matching_message(message);
@@ -137,11 +138,11 @@ void Validator::check_message(int rank, int position) const {
     refuse_at(rank, position, "stage " + std::to_string(message.stage) + " is at the end of the pipeline",
               "no message there");
   if (rank_of_stage_[other.stage] == rank)
-    refuse_at(rank, position, "stage " + std::to_string(other.stage) + " is on this rank too",
+    refuse_at(rank, position, "stage " + std::to_string(other.stage) + " is also on this rank",
               "no message between stages of one rank");
 }
 
-// Before any table is made: with this shown, its size is bounded by the number of actions.
+// Runs before any table is allocated: it ensures that the size of the tables is bounded by the number of actions.
 void Validator::check_forward_count() const {
   const auto key = [&](const Action& action) {
     return std::int64_t{action.stage} * schedule_.microbatches + action.microbatch;
@@ -169,7 +170,8 @@ void Validator::build_table() {
       if (action.is_extra()) continue;
       int& entry = table_->position(action.kind, action.stage, action.microbatch);
       if (entry >= 0)
-        refuse_at(rank, position, "it stands at position " + std::to_string(entry) + " already", "it once");
+        refuse_at(rank, position, "the same action is already at position " + std::to_string(entry),
+                  "each action once");
       entry = position;
       lowered_ = lowered_ || action.is_message();
       has_backward_ = has_backward_ ||
@@ -184,7 +186,7 @@ Action Validator::backward_of(int stage, int microbatch) const {
   return table_->has(full) ? full : Action{ActionKind::kInputGradient, stage, microbatch};
 }
 
-// F once, and, if there is any backward at all, either B or both of I and W; with their messages in a lowered schedule.
+// Exactly one F and, if there is any backward, either B or both I and W; in a lowered schedule also their messages.
 void Validator::check_computations(int stage, int microbatch) const {
   const Action forward{ActionKind::kForward, stage, microbatch};
   const Action full{ActionKind::kBackward, stage, microbatch};
@@ -194,8 +196,8 @@ void Validator::check_computations(int stage, int microbatch) const {
   if (has_backward_) {
     for (const auto& part : {input, weight})
       if (table_->has(full) && table_->has(part))
-        refuse_at(rank_of_stage_[stage], table_->position(part), to_string(full) + " is the whole backward already",
-                  "B, or I and W");
+        refuse_at(rank_of_stage_[stage], table_->position(part),
+                  to_string(full) + " already computes the full backward", "B, or I and W");
     if (table_->has(input) && !table_->has(weight)) refuse_missing(weight, "a weight gradient for " + to_string(input));
     if (table_->has(weight) && !table_->has(input)) refuse_missing(input, "an input gradient for " + to_string(weight));
     if (!table_->has(full) && !table_->has(input))
@@ -205,22 +207,22 @@ void Validator::check_computations(int stage, int microbatch) const {
   for (const auto& action : {forward, backward_of(stage, microbatch)}) {
     if (action.kind != ActionKind::kForward && !has_backward_) continue;
     if (const auto send = send_after(action, rank_of_stage_); send && !table_->has(*send))
-      refuse_missing(*send, "a send for " + to_string(matching_message(*send)) + " of rank " +
+      refuse_missing(*send, "a send for " + to_string(matching_message(*send)) + " on rank " +
                                 std::to_string(rank_of_stage_[matching_message(*send).stage]));
     if (const auto receive = receive_before(action, rank_of_stage_); receive && !table_->has(*receive))
-      refuse_missing(*receive, "a receive for " + to_string(matching_message(*receive)) + " of rank " +
+      refuse_missing(*receive, "a receive for " + to_string(matching_message(*receive)) + " on rank " +
                                    std::to_string(rank_of_stage_[matching_message(*receive).stage]));
   }
 }
 
-// What one row alone can break: an action before the one on the same rank that makes its data.
+// Checks within one row: an action must not precede the action on the same rank that produces its data.
 void Validator::check_order(int rank) const {
   const auto& row = schedule_.actions[rank];
   for (int start = 0; start < static_cast<int>(row.size()); start += width_at(row, start))
     for (int position = start; position < start + width_at(row, start); ++position) check_data(rank, start, position);
 }
 
-// `start` is where the action, or the pair that it is part of, starts.
+// `start` is the position of the action, or of the pair that contains it.
 void Validator::check_data(int rank, int start, int position) const {
   const Action action = action_at(rank, position);
   const auto [stage, microbatch] = std::pair(action.stage, action.microbatch);
@@ -230,11 +232,11 @@ void Validator::check_data(int rank, int start, int position) const {
   if (action.kind == ActionKind::kSendForward) check_before(rank, start, position, forward, "the data to send");
   if (action.kind == ActionKind::kSendBackward) {
     if (!has_backward_)
-      refuse_at(rank, position, "no backward makes its data", "no gradient message without backwards");
+      refuse_at(rank, position, "no backward produces its data", "no gradient message without backwards");
     check_before(rank, start, position, backward_of(stage, microbatch), "the gradient to send");
   }
   if (action.kind == ActionKind::kRecvBackward && !has_backward_)
-    refuse_at(rank, position, "no backward needs it", "no gradient message without backwards");
+    refuse_at(rank, position, "no backward needs this message", "no gradient message without backwards");
   if (is_backward(action.kind)) check_before(rank, start, position, forward, "its forward");
   if (const auto receive = receive_before(action, rank_of_stage_); receive && lowered_)
     check_before(rank, start, position, *receive, "its data");
@@ -253,12 +255,12 @@ void Validator::check_data(int rank, int start, int position) const {
 void Validator::check_before(int rank, int start, int position, const Action& needed, const std::string& why) const {
   const int found = table_->position(needed);
   if (found < start) return;
-  refuse_at(
-      rank, position,
-      found < start + width_at(schedule_.actions[rank], start)
-          ? "it overlaps " + to_string(needed) + ", which makes " + why
-          : "it stands before " + to_string(needed) + " (position " + std::to_string(found) + "), which makes " + why,
-      "it after that");
+  refuse_at(rank, position,
+            found < start + width_at(schedule_.actions[rank], start)
+                ? "the action overlaps " + to_string(needed) + ", which produces " + why
+                : "the action precedes " + to_string(needed) + " (position " + std::to_string(found) +
+                      "), which produces " + why,
+            "a position after that action");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// That replicas with rows of their own meet in their collectives.
+// Checks that replicas with different rows reach their collectives in the same order.
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace gantry::schedule {
 namespace {
 
-// All replicas of all ranks, each row up to where it can come.
+// Executes all replicas of all ranks as far as possible.
 class Replicas {
  public:
   explicit Replicas(const std::vector<Schedule>& replicas) {
@@ -25,8 +25,9 @@ class Replicas {
     if (lowered_.empty()) return;
     for (const auto& replica : lowered_)
       if (replica.stages_of_rank != lowered_.front().stages_of_rank)
-        throw ConfigError({"schedule " + replica.name, "places stages otherwise than the first replica",
-                           "one placement", "give all replicas one schedule"});
+        throw ConfigError({"schedule " + replica.name,
+                           "the placement of the stages differs from that of the first replica", "the same placement",
+                           "use one schedule for all replicas"});
     for (bool moved = true; moved;) {
       moved = false;
       for (int rank = 0; rank < lowered_.front().ranks(); ++rank)
@@ -54,7 +55,7 @@ class Replicas {
     const Action& action = current(replica, rank);
     if (action.is_message()) return pass_message(replica, rank, action);
     if (is_collective(action)) return meet(rank, action);
-    ++next_[replica][rank];  // its data is there: messages of a lowered row stand before
+    ++next_[replica][rank];  // its data are available: the messages of a lowered row precede it
     return true;
   }
 
@@ -77,11 +78,11 @@ class Replicas {
   std::string place(int replica, int rank) const {
     return "replica " + std::to_string(replica) +
            (finished(replica, rank)
-                ? " has ended"
+                ? " has finished"
                 : " is at position " + std::to_string(next_[replica][rank]) + ", " + to_string(current(replica, rank)));
   }
 
-  // The first that waits in a collective says most; else a message waits for a rank that does.
+  // The first rank that waits in a collective is the most informative; otherwise a message waits for such a rank.
   [[noreturn]] void refuse(int replica, int rank) const {
     for (int each = 0; each < lowered_.front().ranks(); ++each)
       for (int waiting = 0; waiting < count(); ++waiting) {
@@ -90,8 +91,8 @@ class Replicas {
           if (finished(other, each) || current(other, each) != current(waiting, each))
             throw ConfigError({"schedule " + lowered_[waiting].name + ", rank " + std::to_string(each),
                                "deadlock: " + place(waiting, each) + ", while " + place(other, each),
-                               "the same gathers and sums in the same order on all replicas",
-                               "give all replicas equally many microbatches"});
+                               "the same gathers and reductions in the same order on all replicas",
+                               "use the same number of microbatches for all replicas"});
       }
     throw ConfigError({"schedule " + lowered_[replica].name + ", rank " + std::to_string(rank),
                        "deadlock: " + place(replica, rank), "", ""});
@@ -99,7 +100,7 @@ class Replicas {
 
   std::vector<Schedule> lowered_;
   std::vector<std::vector<int>> ranks_of_stages_;
-  std::vector<std::vector<int>> next_;  // by replica and rank, the position it has reached
+  std::vector<std::vector<int>> next_;  // by replica and rank, the current position
 };
 
 }  // namespace

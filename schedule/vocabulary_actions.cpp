@@ -12,7 +12,7 @@ namespace {
   throw ConfigError({"schedule " + schedule.name + ", rank " + std::to_string(rank), what, expected, ""});
 }
 
-// The microbatches of a row's actions of that kind, in their order.
+// The microbatches of the actions of one kind in a row, in their order.
 std::vector<int> order_of(const std::vector<Action>& row, ActionKind kind, int stage) {
   std::vector<int> order;
   for (const Action& action : row)
@@ -54,7 +54,8 @@ VocabularyNeeds::VocabularyNeeds(const Schedule& schedule)
   first_splits_.assign(schedule.microbatches, false);
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     if (schedule.stages_of_rank[rank].empty())
-      refuse(schedule, rank, "it holds no stage, and has passes of the vocabulary", "a stage on every rank");
+      refuse(schedule, rank, "the rank holds no stage, but the schedule has vocabulary passes",
+             "a stage on every rank");
     stage_of_rank_.push_back(vocabulary_stage(schedule, rank));
     for (const Action& action : schedule.actions[rank]) {
       trains_ = trains_ || is_backward(action.kind);
@@ -65,7 +66,7 @@ VocabularyNeeds::VocabularyNeeds(const Schedule& schedule)
   check_orders(schedule);
 }
 
-// Each pass once a rank and microbatch.
+// Each pass must exist once per rank and microbatch.
 void VocabularyNeeds::check_counts(const Schedule& schedule) const {
   for (int rank = 0; rank < schedule.ranks(); ++rank)
     for (const ActionKind kind : kVocabularyKinds) {
@@ -78,38 +79,39 @@ void VocabularyNeeds::check_counts(const Schedule& schedule) const {
         if (action.kind != kind) continue;
         if (action.stage != stage_of_rank_[rank])
           refuse(schedule, rank, to_string(action) + " is written with stage " + std::to_string(action.stage),
-                 "the rank's lowest one, " + std::to_string(stage_of_rank_[rank]));
+                 "the lowest stage of the rank, " + std::to_string(stage_of_rank_[rank]));
         count += seen[action.microbatch] == 0;
         seen[action.microbatch] = 1;
       }
       if (count != expected)
         refuse(schedule, rank,
-               "it has " + std::to_string(count) + " of " + to_string(kind) + ", for " +
+               "the rank has " + std::to_string(count) + " actions of kind " + to_string(kind) + ", for " +
                    std::to_string(schedule.microbatches) + " microbatches",
                std::to_string(expected));
     }
 }
 
-// Messages of a kind have one order on all ranks.
+// Messages of a kind must have the same order on all ranks.
 void VocabularyNeeds::check_orders(const Schedule& schedule) {
   for (const ActionKind kind : kVocabularyKinds) {
     const auto first = order_of(schedule.actions[0], kind, stage_of_rank_[0]);
     for (int rank = 1; rank < schedule.ranks(); ++rank)
       if (order_of(schedule.actions[rank], kind, stage_of_rank_[rank]) != first)
-        refuse(schedule, rank, "its " + to_string(kind) + " have another order than those of rank 0",
+        refuse(schedule, rank, "the actions " + to_string(kind) + " have a different order from those of rank 0",
                "one order of microbatches on all ranks");
     if (kind == ActionKind::kHeadForward) before_[0] = before_each(first, schedule.microbatches);
     if (kind == ActionKind::kEmbeddingBackward) before_[1] = before_each(first, schedule.microbatches);
   }
-  // What one rank sends to all goes out in the order in which it is made.
+  // Messages from one rank to all others are sent in the order in which they are produced.
   const auto made_in_order = [&](int stage, ActionKind made, ActionKind split, ActionKind pass) {
     const int rank = schedule.rank_of(stage);
     std::vector<int> order;
     for (const Action& action : schedule.actions[rank])
       if ((action.kind == made || action.kind == split) && action.stage == stage) order.push_back(action.microbatch);
     if (order != order_of(schedule.actions[rank], pass, stage_of_rank_[rank]))
-      refuse(schedule, rank, "its " + to_string(pass) + " have another order than what they need",
-             "that of " + to_string(made) + " of stage " + std::to_string(stage));
+      refuse(schedule, rank,
+             "the actions " + to_string(pass) + " have a different order from the actions that they need",
+             "the order of " + to_string(made) + " in stage " + std::to_string(stage));
   };
   made_in_order(last_stage_, ActionKind::kForward, ActionKind::kForward, ActionKind::kHeadForward);
   if (trains_) made_in_order(0, ActionKind::kBackward, ActionKind::kInputGradient, ActionKind::kEmbeddingBackward);

@@ -11,7 +11,8 @@ Batch make_batch(TensorDict tensors) {
   std::string first;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined() || tensor.dim() == 0)
-      throw InputError({"batch entry '" + name + "'", "is " + describe(tensor), "a tensor whose dim 0 is samples", ""});
+      throw InputError({"batch entry '" + name + "'", "the entry is " + describe(tensor),
+                        "a tensor with the samples along dim 0", ""});
     if (first.empty()) {
       first = name;
       batch.samples = tensor.size(0);
@@ -19,7 +20,7 @@ Batch make_batch(TensorDict tensors) {
       throw InputError({"batch",
                         "entries '" + first + "' and '" + name + "' have " + std::to_string(batch.samples) + " and " +
                             std::to_string(tensor.size(0)) + " samples along dim 0",
-                        "the same number", "check how the batch was put together"});
+                        "the same number", "check the code that builds the batch"});
     }
   }
   batch.tensors = std::move(tensors);

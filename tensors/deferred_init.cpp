@@ -57,7 +57,7 @@ bool is_view(const c10::OperatorHandle& op) {
 }
 
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& why) {
-  throw UsageError({"deferred initialisation", op.schema().name() + " " + why,
+  throw UsageError({"deferred initialisation", "the operator " + op.schema().name() + " is not supported: " + why,
                     "in-place initialisation such as uniform_, normal_, fill_",
                     "make the tensor with empty and fill it in place, or build the model without DeferredInit"});
 }
@@ -74,7 +74,7 @@ std::vector<Argument> recorded_arguments(const c10::OperatorHandle& op, const to
     } else if (value.toTensor().has_storage() && value.toTensor().is_alias_of(written)) {
       arguments.emplace_back(deferred::geometry_of(value.toTensor()));
     } else if (deferred::has_steps(value.toTensor())) {
-      refuse(op, "reads another tensor whose values are deferred");
+      refuse(op, "another tensor that it reads has no values yet");
     } else {
       arguments.emplace_back(c10::IValue(value.toTensor().detach().clone()));
     }
@@ -121,7 +121,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     return;
   }
   const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
-  if (draws_random_numbers(op)) refuse(op, "draws from the shared generator");
+  if (draws_random_numbers(op)) refuse(op, "it takes random numbers from the shared generator");
 
   const torch::Tensor written = written_tensor(op, *stack);
   if (written.defined() && written.has_storage() && !reads_no_values(op)) {
@@ -134,7 +134,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     if (random && !deferred::is_recorded(written)) deferred::start_record(written, written.detach().clone());
     if (deferred::is_recorded(written)) return record_write(op, stack, written);
   } else if (reads_deferred(op, *stack) && !is_view(op) && !reads_no_values(op) && !makes_untouched_memory(name)) {
-    refuse(op, "reads a tensor whose values are deferred");
+    refuse(op, "a tensor that it reads has no values yet");
   }
   op.callBoxed(stack);
   if (makes_untouched_memory(name) && stack->back().toTensor().is_floating_point())
@@ -142,9 +142,9 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 }
 
 void require_size(const torch::Tensor& tensor, const ShardSpec& cut, std::int64_t expected) {
-  throw ConfigError({"",
-                     fmt::format("{} has {} elements along dim {}", describe(tensor), tensor.size(cut.dim), cut.dim),
-                     fmt::format("{}", expected), "the module's parameters don't have the sizes of its options"});
+  throw ConfigError(
+      {"", fmt::format("{} has {} elements along dim {}", describe(tensor), tensor.size(cut.dim), cut.dim),
+       fmt::format("{}", expected), "create the module's parameters with the sizes that its options state"});
 }
 
 // What the cut leaves to the rank of a tensor of that shape.

@@ -22,7 +22,7 @@ std::unique_ptr<DeviceGraph> make_device_graph(c10::DeviceType type) {
   const auto found = makers().find(type);
   if (found == makers().end())
     throw InternalError(
-        {"device graphs", "there are none for " + c10::DeviceTypeName(type, /*lower_case=*/true), "", ""});
+        {"device graphs", "this build has none for " + c10::DeviceTypeName(type, /*lower_case=*/true), "", ""});
   return found->second();
 }
 

@@ -35,7 +35,7 @@ Failure describe_exception(std::exception_ptr exception) {
   } catch (const std::exception& error) {
     return {InternalError::kExitCode, first_line(error.what())};
   } catch (...) {
-    return {InternalError::kExitCode, "an exception that is no std::exception"};
+    return {InternalError::kExitCode, "an exception that is not a std::exception"};
   }
 }
 

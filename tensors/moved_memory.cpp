@@ -160,7 +160,7 @@ void MovedMemory::release(const Part& part) const {
   storage->set_data_ptr_noswap(c10::DataPtr(nullptr, storage->device()));
   storage->set_nbytes(0);
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
-      "a tensor is used while its memory waits on the host (train.offload)");
+      "a tensor is used while its memory is offloaded to the host (train.offload)");
 }
 
 void MovedMemory::allocate(const Part& part) const {

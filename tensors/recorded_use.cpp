@@ -43,7 +43,8 @@ RecordedUse::RecordedUse(torch::Device device) : device_(device) {
   {
     const std::lock_guard lock(recorded().mutex);
     if (!recorded().by_device.emplace(device, this).second)
-      throw UsageError({"device graphs", "two threads record on " + device.str() + " at once", "a device each", ""});
+      throw UsageError({"device graphs", "two threads capture graphs on " + device.str() + " at the same time",
+                        "one device per thread", ""});
   }
   callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&RecordedUse::begin, &RecordedUse::end)
                                              .needsInputs(true)

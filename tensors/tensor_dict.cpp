@@ -34,7 +34,7 @@ bool TensorDict::contains(const std::string& name) const { return find_entry(ent
 const torch::Tensor& TensorDict::at(const std::string& name) const {
   if (const auto found = find_entry(entries_, name); found != entries_.end()) return found->second;
   throw InputError(
-      {"tensors", "there is no entry '" + name + "' in " + describe(*this), "", "give it, or check its name"});
+      {"tensors", "there is no entry '" + name + "' in " + describe(*this), "", "add the entry, or check its name"});
 }
 
 torch::Tensor TensorDict::get(const std::string& name) const {
@@ -78,7 +78,7 @@ std::string dtype_name(torch::ScalarType type) {
 torch::ScalarType dtype_of(const std::string& name) {
   for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16})
     if (dtype_name(type) == name) return type;
-  throw ConfigError({"precision", "'" + name + "'", "float64, float32, bfloat16 or float16", ""});
+  throw ConfigError({"precision", "the value is '" + name + "'", "float64, float32, bfloat16 or float16", ""});
 }
 
 std::string describe(const torch::Tensor& tensor) {

@@ -35,13 +35,14 @@ std::unique_ptr<ChoiceScorer> ChoiceScorer::of(const Config& config) {
   if (path.empty()) return nullptr;
   if (config.train.label_smoothing > 0)
     throw ConfigError({"evaluation.choices",
-                       fmt::format("are there beside train.label_smoothing {}", config.train.label_smoothing),
-                       "a loss that is a likelihood", "take one out"});
+                       fmt::format("the scores of choices are likelihoods, but train.label_smoothing is {}",
+                                   config.train.label_smoothing),
+                       "train.label_smoothing 0", "remove one of the two keys"});
   const auto& families = models::families();
   const auto* family = families.contains(config.model.policy) ? &families.at(config.model.policy) : nullptr;
   if (!family || family->task)
-    throw ConfigError({"evaluation.choices", "with a model that is no decoder of one of Gantry's families",
-                       "a decoder, which reads any text", "take it out"});
+    throw ConfigError({"evaluation.choices", "the model is not a decoder of one of Gantry's families",
+                       "a decoder, which reads any text", "remove evaluation.choices"});
   const auto vocabulary = family->vocabulary_size(nlohmann::json::parse(config.model.config_json));
   return std::unique_ptr<ChoiceScorer>(new ChoiceScorer(std::make_shared<const ChoiceSamples>(
       path, choose_text_tokenizer(config.data.tokenizer, config.model.path, vocabulary), config.data.sequence_length,

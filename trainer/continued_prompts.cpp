@@ -16,8 +16,8 @@ std::unique_ptr<ContinuedPrompts> ContinuedPrompts::of(const Config& config) {
   if (config.evaluation.prompts.empty()) return nullptr;
   const auto& families = models::families();
   if (!families.contains(config.model.policy) || families.at(config.model.policy).task)
-    throw ConfigError({"evaluation.prompts", "with a model that is no decoder of one of Gantry's families",
-                       "a decoder, which continues text", "take it out"});
+    throw ConfigError({"evaluation.prompts", "the model is not a decoder of one of Gantry's families",
+                       "a decoder, which continues text", "remove evaluation.prompts"});
   const auto& family = families.at(config.model.policy);
   const auto keys = nlohmann::json::parse(config.model.config_json);
   const std::string tokenizer =
@@ -28,10 +28,10 @@ std::unique_ptr<ContinuedPrompts> ContinuedPrompts::of(const Config& config) {
         most = family.context_length(keys);
         tokens == 0 || tokens + made->new_tokens_ > most)
       throw ConfigError({"evaluation.prompts",
-                         fmt::format("'{}' has {} tokens, and {} more are {}", prompt, tokens, made->new_tokens_,
-                                     tokens + made->new_tokens_),
-                         fmt::format("from 1 token, and at most the model's {} positions in all", most),
-                         "shorten it, or lower evaluation.prompt_tokens"});
+                         fmt::format("'{}' has {} tokens, which with {} new ones are {}", prompt, tokens,
+                                     made->new_tokens_, tokens + made->new_tokens_),
+                         fmt::format("at least 1 token, and at most the model's {} positions in total", most),
+                         "shorten it, or reduce evaluation.prompt_tokens"});
   return made;
 }
 

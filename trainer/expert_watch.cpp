@@ -42,9 +42,9 @@ std::string ExpertWatch::judged(std::int64_t step) {
   }
   starving_ = std::move(starving);
   if (first.empty()) return "";
-  if (further > 0) first += fmt::format(", and {} more starve", further);
-  return first +
-         fmt::format(": less than a {}th of the mean; experts.balance or experts.bias_update even them out", kShare);
+  if (further > 0) first += fmt::format(", and {} more experts are starved", further);
+  return first + fmt::format(": less than a {}th of the mean; balance them with experts.balance or experts.bias_update",
+                             kShare);
 }
 
 void ExpertTraffic::set(StepMetrics& metrics) {

@@ -31,7 +31,7 @@ StatusReply LiveStatus::reply(const std::string& path) {
     return {.content_type = "application/json",
             .body = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
   } catch (const Error&) {  // its text may name paths
-    return {.status = 500, .body = "the run's files can't be read\n"};
+    return {.status = 500, .body = "the run's files cannot be read\n"};
   }
 }
 

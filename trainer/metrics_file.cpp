@@ -26,8 +26,7 @@ nlohmann::ordered_json experts_json(const StepMetrics& metrics) {
 
 MetricsFile::MetricsFile(const std::string& output)
     : path_(output + "/metrics.jsonl"), file_(std::fopen(path_.c_str(), "a")) {
-  if (!file_)
-    throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
+  if (!file_) throw ResourceError({path_, std::strerror(errno), "a writable file", "choose another `output`"});
 }
 
 MetricsFile::~MetricsFile() { std::fclose(file_); }
@@ -67,7 +66,7 @@ void MetricsFile::write(const EvaluationMetrics& metrics) {
 void MetricsFile::write_line(const std::string& line) {
   const std::string text = line + "\n";
   if (std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0)
-    throw ResourceError({path_, std::strerror(errno), "room for one more line", "free some space"});
+    throw ResourceError({path_, std::strerror(errno), "disk space for another line", "free some space"});
 }
 
 }  // namespace gantry

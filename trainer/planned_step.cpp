@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "gantry/planner/configured.h"
-#include "gantry/planner/step_comparison.h"
+#include "gantry/planner/calibration.h"
+#include "gantry/planner/config.h"
 
 namespace gantry {
 namespace {

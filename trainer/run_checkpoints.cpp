@@ -50,8 +50,8 @@ Config resume_after_restart(Config config) {
   if (count_of("GANTRY_RESTART") == 0) return config;
   auto& settings = config.checkpoint;
   if (settings.path.empty())
-    throw ConfigError({"checkpoint.path", "is missing in a run that was started again", "where it has saved",
-                       "set it, or start without --restarts"});
+    throw ConfigError({"checkpoint.path", "the key is missing, but this run was restarted",
+                       "the directory of its checkpoints", "set it, or start without --restarts"});
   if (settings.resume == "none" || find_newest_checkpoint(settings.path).folder) settings.resume = "auto";
   return config;
 }
@@ -131,7 +131,7 @@ void RunCheckpoints::seek_data(const CheckpointInfo& info, DataLoader& loader) c
   const nlohmann::json data = info.progress.value("data", nlohmann::json::object());
   if (!data.is_object() || !data.contains("samples")) return loader.seek(info.step * loader.global_batch());
   const auto samples = count_in(data["samples"]);
-  if (!samples) throw CheckpointError({info.path, "has a data cursor that is no count", "", "use another"});
+  if (!samples) throw CheckpointError({info.path, "its data cursor is not a count", "", "use another checkpoint"});
   loader.seek(*samples);
 }
 
@@ -140,7 +140,7 @@ void RunCheckpoints::look_for_foreign_ones() const {
   const auto& settings = config_.checkpoint;
   if (count_of("GANTRY_RESTARTS") > 0) refuse_foreign_checkpoint(settings.path, settings.resume);
   if (const auto foreign = find_unrelated_checkpoint(settings.path, settings.resume))
-    warn(*foreign + " is of an earlier run; resume: auto would take it until this run saves a later step");
+    warn(*foreign + " is from an earlier run; resume: auto would load it until this run saves a later step");
 }
 
 // An imported model has no run behind it, and a program of one's own may save without a configuration.
@@ -156,22 +156,21 @@ void RunCheckpoints::compare_with(const CheckpointInfo& info, const DataLoader& 
     if (change.moves_samples && !config_.checkpoint.allow_changes)
       moving.push_back(change);
     else if (change.effect.empty() && world_.is_main())
-      fmt::print("the checkpoint {}\n", describe({change}));
+      fmt::print("{}\n", describe({change}));
     else
-      warn(fmt::format("the checkpoint {}: {}", describe({change}), change.effect));
+      warn(fmt::format("{}: {}", describe({change}), change.effect));
   }
   if (!moving.empty())
     throw CheckpointError({info.path, describe(moving) + ": samples would be skipped or repeated",
-                           "the data and the order that it was made with",
-                           "go on with those, or set checkpoint.allow_changes: true"});
+                           "the data and the order that the checkpoint was made with",
+                           "restore these keys, or set checkpoint.allow_changes: true"});
 }
 
 void RunCheckpoints::warn_of_threads(const CheckpointInfo& info) const {
   if (info.step > 0 && info.threads_per_rank != at::get_num_threads())
-    warn(
-        fmt::format("the checkpoint was made with {} threads a rank, this run has {}: numbers may differ in their "
-                    "last bits",
-                    info.threads_per_rank, at::get_num_threads()));
+    warn(fmt::format(
+        "the checkpoint was made with {} threads per rank, but this run has {}: results may differ in their last bits",
+        info.threads_per_rank, at::get_num_threads()));
 }
 
 bool RunCheckpoints::saves_at(std::int64_t step) const {

@@ -40,7 +40,8 @@ void make_ready(torch::nn::Module& model, const TrainerParts& given, Config& con
 
 RunParts assemble_parts(const TrainerParts& given, Config& config, const World& world, const ProcessGroupMesh& mesh) {
   if (given.optimizer && !given.model)
-    throw UsageError({"Trainer", "was given an optimizer without its model", "both, or neither", "give it the model"});
+    throw UsageError(
+        {"Trainer", "its parts have an optimizer without its model", "both, or neither", "pass the model too"});
   if (!given.loader) config.require_training();
   if (given.evaluation_loader) config.evaluation.every = given.evaluate_every;
   if (given.model) make_ready(*given.model, given, config);

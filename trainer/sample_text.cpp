@@ -22,7 +22,7 @@ std::string tokenizer_of(const Config& config) {
     return choose_text_tokenizer(config.data.tokenizer, config.model.path,
                                  family_of(config).vocabulary_size(keys_of(config)));
   } catch (const ConfigError& error) {
-    throw UsageError({"--sample", error.what(), "", "or leave --sample out: gantry generate has --tokenizer"});
+    throw UsageError({"--sample", error.what(), "", "or remove --sample, and pass --tokenizer to gantry generate"});
   }
 }
 

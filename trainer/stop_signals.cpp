@@ -18,7 +18,8 @@ void on_signal(int signal) {
     return;
   }
   const int error = errno;
-  constexpr std::string_view kNote = "\nstopping after this microbatch, with a checkpoint; once more to end at once\n";
+  constexpr std::string_view kNote =
+      "\nstopping after this microbatch, with a checkpoint; send the signal again to end at once\n";
   (void)!::write(STDERR_FILENO, kNote.data(), kNote.size());
   errno = error;
 }

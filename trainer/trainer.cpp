@@ -57,7 +57,8 @@ class Trainer::Run {
 
   RunEnd run() {
     if (std::exchange(has_run_, true))
-      throw UsageError({"Trainer::run", "is called a second time", "one run of one Trainer", "make another Trainer"});
+      throw UsageError(
+          {"Trainer::run", "this Trainer has already run", "one run per Trainer", "create another Trainer"});
     boost();
     done_ = last_step_ = checkpoints_.resume(boosted_);
     const bool owes_evaluation = open_output(config_, done_, mesh_);
@@ -165,7 +166,7 @@ class Trainer::Run {
     if (last_step_ > done_)
       save();
     else if (world_.is_main())
-      fmt::print("stopped before this run's first step was done: there is nothing new to save\n");
+      fmt::print("stopped before the first step of this run was complete, so there is nothing new to save\n");
   }
 
   // False, and nothing is written, where the run was asked to stop meanwhile. `loss_alone`: it is not written either.
@@ -198,7 +199,7 @@ class Trainer::Run {
     if (!pictures || !world_.is_main()) return;
     write_pictures(*pictures, config_.output);
     if (mesh_.size(axis::kPipeline) == 1) return;
-    fmt::print("bubble of the last step: {:.1f}%, by the times of its actions {:.1f}%: {}/timeline.svg\n",
+    fmt::print("bubble of the last step: {:.1f}%, simulated with its action times {:.1f}%: {}/timeline.svg\n",
                100 * pictures->measured.bubble_rate, 100 * pictures->simulated.bubble_rate, config_.output);
   }
 

@@ -71,10 +71,10 @@ void TrainingSteps::give_up(std::int64_t first_sample, Boosted& boosted) {
 void TrainingSteps::require_finite(std::int64_t step, double loss, double norm, const Boosted& boosted) const {
   if ((std::isfinite(loss) && std::isfinite(norm)) || boosted.optimizer->skips_non_finite()) return;
   const std::string where = first_non_finite(boosted.optimizer->gradients(), booster_.mesh());
-  throw NumericalError(
-      {fmt::format("step {}", step),
-       fmt::format("loss {}, gradient norm {}{}", loss, norm, where.empty() ? "" : ", first in " + where),
-       "finite numbers", "lower the learning rate, or clip with optimizer.clip_grad_norm"});
+  throw NumericalError({fmt::format("step {}", step),
+                        fmt::format("the loss is {} and the gradient norm is {}{}", loss, norm,
+                                    where.empty() ? "" : ", first in " + where),
+                        "finite numbers", "lower the learning rate, or clip with optimizer.clip_grad_norm"});
 }
 
 void TrainingSteps::warn_of_skipped(std::int64_t step, double norm, const Boosted& boosted) const {

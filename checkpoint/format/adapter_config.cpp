@@ -41,8 +41,8 @@ class AdapterKeys {
     require("bias", "none");
     for (const char* key : kOtherKinds)
       if (keys_.contains(key) && !says_nothing(keys_[key]))
-        throw InputError({path_, fmt::format("{} is {}, which is not in this version", key, keys_[key].dump()),
-                          "an adapter of plain LoRA", "merge it into its base with PEFT"});
+        throw InputError({path_, fmt::format("{} is {}, which this version does not support", key, keys_[key].dump()),
+                          "a plain LoRA adapter", "merge it into its base model with PEFT"});
   }
   template <class Number>
   Number number(const char* key, Number initial, double least, double most) const {
@@ -67,7 +67,7 @@ class AdapterKeys {
     if (!keys_.contains(key) || keys_[key].is_null()) return {};
     const json& value = keys_[key];
     if (word && value == word) return {word};
-    if (value.is_string()) fail(key, value, "a list of names; an expression is not in this version");
+    if (value.is_string()) fail(key, value, "a list of names, because this version does not support expressions");
     std::vector<std::string> names;
     if (!value.is_array()) fail(key, value, "a list of names");
     for (const auto& each : value) {
@@ -101,8 +101,8 @@ class AdapterKeys {
 template <class Value>
 void take_stated(const char* key, const Value& stated, bool is_stated, const Value& read, const std::string& path) {
   if (is_stated && stated != read)
-    throw ConfigError({std::string("lora.") + key, "is not what " + path + "/" + kAdapterConfig + " says",
-                       "the adapter's own", "leave it out beside lora.path"});
+    throw ConfigError({std::string("lora.") + key, "the value differs from the one in " + path + "/" + kAdapterConfig,
+                       "the adapter's value", "remove the key, because lora.path sets it"});
 }
 
 }  // namespace
@@ -119,7 +119,7 @@ LoraConfig read_adapter_config(const std::string& directory) {
   lora.target_modules = keys.names("target_modules", kAllLinear);
   const bool all_linear = lora.target_modules == std::vector<std::string>{kAllLinear};
   for (const auto& parameter : keys.names("target_parameters", nullptr)) {
-    if (all_linear) keys.fail("target_parameters", parameter, "none beside all-linear");
+    if (all_linear) keys.fail("target_parameters", parameter, "no entries in addition to all-linear");
     lora.target_modules.push_back(parameter);
   }
   if (lora.target_modules.empty()) keys.fail("target_modules", nullptr, "a list of names");

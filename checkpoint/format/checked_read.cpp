@@ -20,7 +20,7 @@ constexpr std::uint64_t kHashedAtOnce = std::uint64_t{1} << 20;  // hashed while
 class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (file_ < 0) throw CheckpointError({path_, std::strerror(errno), "a file that can be read", kDamaged});
+    if (file_ < 0) throw CheckpointError({path_, std::strerror(errno), "a readable file", kDamaged});
     // The kernel's largest windows; asking for parts of the file ahead was slower.
     ::posix_fadvise(file_, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
@@ -38,7 +38,8 @@ class Reader {
     for (std::uint64_t got = 0; got < bytes;) {
       const ssize_t read = ::read(file_, target + got, bytes - got);
       if (read < 0 && errno == EINTR) continue;
-      if (read <= 0) throw CheckpointError({path_, read < 0 ? std::strerror(errno) : "ends early", "", kDamaged});
+      if (read <= 0)
+        throw CheckpointError({path_, read < 0 ? std::strerror(errno) : "the file ends early", "", kDamaged});
       got += static_cast<std::uint64_t>(read);
     }
     hasher_.update(target, bytes);
@@ -59,7 +60,7 @@ void read_checked(const std::string& folder, const std::string& name, const Mani
   Reader reader(path);
   if (const auto size = reader.size(); size != expected.size)
     throw CheckpointError(
-        {path, fmt::format("has {} bytes", size), fmt::format("{}", expected.size), damage_remedy(path)});
+        {path, fmt::format("the file has {} bytes", size), fmt::format("{}", expected.size), damage_remedy(path)});
   std::sort(wanted.begin(), wanted.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   wanted.push_back({expected.size, 0, nullptr});
   std::vector<unsigned char> passed_over(std::min(kHashedAtOnce, expected.size));
@@ -76,7 +77,7 @@ void read_checked(const std::string& folder, const std::string& name, const Mani
     at += part.bytes;
   }
   if (const std::string digits = reader.digits(); digits != expected.hash)
-    throw CheckpointError({path, "has the hash " + digits, expected.hash, damage_remedy(path)});
+    throw CheckpointError({path, "the hash of the file is " + digits, expected.hash, damage_remedy(path)});
 }
 
 }  // namespace gantry

@@ -94,21 +94,21 @@ void CheckpointFolder::take_lock() {
   const std::string path = directory_ + "/.lock";
   lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0)
-    throw ResourceError({path, std::string("can't be written: ") + std::strerror(errno), "a folder that can be written",
-                         "choose another checkpoint.path"});
+    throw ResourceError({path, std::string("the file cannot be written: ") + std::strerror(errno),
+                         "a writable directory", "choose another checkpoint.path"});
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
     if (error != EWOULDBLOCK) {
       ::close(std::exchange(lock_, -1));
-      throw ResourceError({path, std::string("can't be locked: ") + std::strerror(error), "a file system with locks",
-                           "choose another checkpoint.path"});
+      throw ResourceError({path, std::string("the file cannot be locked: ") + std::strerror(error),
+                           "a file system with locks", "choose another checkpoint.path"});
     }
     char owner[512] = "";
     const ssize_t bytes = ::pread(lock_, owner, sizeof(owner) - 1, 0);
     ::close(std::exchange(lock_, -1));
     const std::string who = bytes > 0 ? std::string(owner, static_cast<std::size_t>(bytes)) : "another job";
-    throw CheckpointError({directory_, who + " writes its checkpoints there", "one job a folder",
-                           "end it, or choose another checkpoint.path"});
+    throw CheckpointError({directory_, who + " writes its checkpoints to this directory", "one job per directory",
+                           "end that job, or choose another checkpoint.path"});
   }
   // For the message of whoever comes second; the lock itself is the kernel's and ends with the process.
   const std::string owner = this_job();
@@ -142,7 +142,7 @@ void CheckpointFolder::begin(std::int64_t step, std::uint64_t bytes) {
   if (path_exists(folder)) remove_tree(folder, files_);
   const std::uint64_t left = files_.free_bytes(directory_), needed = bytes + kSpareBytes;
   if (left < needed)
-    throw ResourceError({directory_, fmt::format("has {} bytes left, and this checkpoint takes {}", left, needed), "",
+    throw ResourceError({directory_, fmt::format("{} bytes are left, but this checkpoint needs {}", left, needed), "",
                          "free some space, choose another checkpoint.path, or lower checkpoint.keep"});
   make_folders(folder, files_);
 }
@@ -171,7 +171,7 @@ bool CheckpointFolder::wait_for_parts(std::int64_t step, int ranks, const std::a
       throw PeerError({folder,
                        fmt::format("rank {} has not written its part, and no rank has written anything for {} s", next,
                                    patience.count()),
-                       "every rank's part", "see that rank's own error, and whether its disk answers"});
+                       "the parts of all ranks", "look at that rank's own error and check its disk"});
     std::this_thread::sleep_for(kLook);
   }
 }
@@ -196,7 +196,8 @@ std::string CheckpointFolder::commit(Manifest header, int ranks, const KeptSteps
   const std::string folder = partial(step);
   for (int rank = 0; rank < ranks; ++rank)
     if (files_.unlink(part_path(folder, rank)) != 0)
-      throw ResourceError({part_path(folder, rank), std::strerror(errno), "a file that can be removed", ""});
+      throw ResourceError({part_path(folder, rank), std::string("the file cannot be removed: ") + std::strerror(errno),
+                           "", "check the permissions of the directory"});
   const std::string text = manifest_text(header);
   OutputFile manifest(files_, folder + "/" + kManifestName);
   manifest.write(text.data(), text.size());
@@ -266,7 +267,7 @@ void CheckpointFolder::remove_or_warn(const std::string& folder) {
 void CheckpointFolder::warn(const std::string& folder, const Error& error) {
   if (warned_.insert(folder).second)
     warnings_.push_back(
-        fmt::format("{}; the next save tries it again, and until then it takes its space", error.what()));
+        fmt::format("{}; the next save tries to remove it again, and until then it occupies disk space", error.what()));
 }
 
 }  // namespace gantry

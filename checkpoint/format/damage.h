@@ -5,7 +5,7 @@
 
 namespace gantry {
 
-inline constexpr const char* kDamaged = "the checkpoint is damaged; use another";
+inline constexpr const char* kDamaged = "use another checkpoint, because this one is damaged";
 
 // "it looks like a Git LFS pointer; ..." by the file's first bytes; "" where they tell nothing.
 std::string file_likeness(const std::string& path);

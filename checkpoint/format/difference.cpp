@@ -97,7 +97,7 @@ void compare_values(const StoredType& a, const std::vector<unsigned char>& a_byt
     const auto x = stored_values<Number>(a, std::span(a_bytes).subspan(begin * a_size, count * a_size));
     const auto y = stored_values<Number>(b, std::span(b_bytes).subspan(begin * b_size, count * b_size));
     if (!x || !y) {
-      result.fault = fmt::format("is {} and {}, which are not compared by value", a.readable, b.readable);
+      result.fault = fmt::format("the types {} and {} are not compared by value", a.readable, b.readable);
       return;
     }
     for (std::uint64_t i = 0; i < count; ++i) {
@@ -119,7 +119,7 @@ TensorDifference compare_one(TensorCatalog& a, const ComparedTensor& in_a, Tenso
   const auto shape = shape_of(a, in_a), other = shape_of(b, in_b);
   TensorDifference result;
   if (shape != other) {
-    result.fault = fmt::format("is [{}] and [{}]", fmt::join(shape, ", "), fmt::join(other, ", "));
+    result.fault = fmt::format("the shapes are [{}] and [{}]", fmt::join(shape, ", "), fmt::join(other, ", "));
     return result;
   }
   result.elements = static_cast<std::uint64_t>(elements_of(shape));
@@ -156,9 +156,9 @@ std::vector<TensorDifference> compare_tensors(TensorCatalog& a, const ComparedNa
     const auto in_a = a_names.find(name), in_b = b_names.find(name);
     TensorDifference difference;
     if (in_a == a_names.end())
-      difference.fault = "is missing in " + a.path();
+      difference.fault = "it is missing in " + a.path();
     else if (in_b == b_names.end())
-      difference.fault = "is missing in " + b.path();
+      difference.fault = "it is missing in " + b.path();
     else
       difference = compare_one(a, in_a->second, b, in_b->second);
     difference.name = name;

@@ -13,7 +13,7 @@ namespace gantry {
 
 struct TensorDifference {
   std::string name;
-  std::string fault;  // what keeps the two from being compared ("is missing in B", other shapes); then the rest is 0
+  std::string fault;  // reason why the two cannot be compared ("it is missing in B", other shapes); then the rest is 0
   std::uint64_t elements = 0;
   std::uint64_t different = 0;     // elements whose values are not equal; NaN equals NaN
   double largest = 0;              // absolute difference; infinity where one is NaN and the other is not

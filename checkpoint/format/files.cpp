@@ -50,9 +50,10 @@ void HashedFile::write(const void* data, std::size_t bytes) {
 
 std::string read_text(const std::string& path, std::uint64_t most_bytes) {
   const MappedFile file(path);
-  if (file.size() == 0) throw InputError({path, "is empty", "", "fetch or write it again"});
+  if (file.size() == 0) throw InputError({path, "the file is empty", "", "download or write it again"});
   if (file.size() > most_bytes)
-    throw InputError({path, fmt::format("has {} bytes", file.size()), fmt::format("at most {}", most_bytes), ""});
+    throw InputError(
+        {path, fmt::format("the file has {} bytes", file.size()), fmt::format("at most {}", most_bytes), ""});
   return std::string(file.text());
 }
 

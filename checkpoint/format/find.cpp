@@ -41,7 +41,7 @@ std::string fault_of_step(const std::string& folder, std::string& text) {
     text = read_manifest_text(folder);
     const Manifest manifest = parse_manifest(text, path);
     const auto named = step_of_folder_name(fs::path(folder).filename());
-    if (named && *named != manifest.step) return fmt::format("{} holds step {}", folder, manifest.step);
+    if (named && *named != manifest.step) return fmt::format("{} contains step {}", folder, manifest.step);
     for (const auto& [name, file] : manifest.files) {
       const std::string file_path = folder + "/" + name;
       std::error_code failure;
@@ -105,19 +105,19 @@ CompleteCheckpoint require_complete_checkpoint(const std::string& path,
   CompleteCheckpoint complete{path, ""};
   if (is_itself(path)) {
     if (const std::string fault = fault_of_step(path, complete.manifest); !fault.empty())
-      throw CheckpointError({path, "is no complete checkpoint: " + fault, "", "use another"});
+      throw CheckpointError({path, "the checkpoint is not complete: " + fault, "", "use another checkpoint"});
     return complete;
   }
   if (!path_exists(path))
-    throw CheckpointError(
-        {path, "does not exist, so there is no complete checkpoint", "a step folder or its parent", "check the path"});
+    throw CheckpointError({path, "there is no complete checkpoint, because this directory does not exist",
+                           "a step directory or its parent", "check the path"});
   FoundCheckpoint found = find_newest_checkpoint(path);
   if (found.folder && passed_over)
     for (const auto& folder : found.passed_over) passed_over(folder.fault);
   if (found.folder) return {*found.folder, std::move(found.manifest)};
   throw CheckpointError(
-      {path, "has no complete checkpoint" + (found.passed_over.empty() ? "" : ": " + describe(found.passed_over)),
-       "a step folder or its parent", ""});
+      {path, "there is no complete checkpoint" + (found.passed_over.empty() ? "" : ": " + describe(found.passed_over)),
+       "a step directory or its parent", ""});
 }
 
 std::string require_checkpoint(const std::string& path, const std::function<void(const std::string&)>& passed_over) {

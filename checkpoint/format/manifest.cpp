@@ -26,43 +26,43 @@ constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
 }
 
 const json& member(const json& object, const char* key) {
-  if (!object.is_object() || !object.contains(key)) refuse("manifest", fmt::format("has no '{}'", key));
+  if (!object.is_object() || !object.contains(key)) refuse("manifest", fmt::format("the key '{}' is missing", key));
   return object[key];
 }
 
 std::string text_in(const json& object, const char* key) {
   const json& value = member(object, key);
-  if (!value.is_string()) refuse("manifest", fmt::format("'{}' is no text", key));
+  if (!value.is_string()) refuse("manifest", fmt::format("'{}' is not a string", key));
   return value.get<std::string>();
 }
 
 std::int64_t number_in(const json& object, const char* key) {
   const auto count = count_in(member(object, key));
-  if (!count) refuse("manifest", fmt::format("'{}' is no count", key));
+  if (!count) refuse("manifest", fmt::format("'{}' is not a count", key));
   return *count;
 }
 
 const json& list_in(const json& object, const char* key) {
   const json& value = member(object, key);
-  if (!value.is_array()) refuse("manifest", fmt::format("'{}' is no list", key));
+  if (!value.is_array()) refuse("manifest", fmt::format("'{}' is not a list", key));
   return value;
 }
 
 const json& object_in(const json& object, const char* key) {
   const json& value = member(object, key);
-  if (!value.is_object()) refuse("manifest", fmt::format("'{}' is no object", key));
+  if (!value.is_object()) refuse("manifest", fmt::format("'{}' is not an object", key));
   return value;
 }
 
 std::string safe_file_name(const std::string& name) {
-  if (!is_plain_file_name(name)) refuse("manifest", "names the file '" + name + "'", "a file of its folder");
+  if (!is_plain_file_name(name)) refuse("manifest", "it lists the file '" + name + "'", "a file of its directory");
   return name;
 }
 
 Range range_from_json(const json& value, const std::string& key) {
   const bool pair = value.is_array() && value.size() == 2;
   const auto begin = pair ? count_in(value[0]) : std::nullopt, end = pair ? count_in(value[1]) : std::nullopt;
-  if (!begin || !end) refuse(key, "has the range " + value.dump(), "two counts");
+  if (!begin || !end) refuse(key, "a range is " + value.dump(), "two counts");
   return {*begin, *end};
 }
 
@@ -70,11 +70,12 @@ AppliedShard cut_from_json(const json& value, const std::string& key) {
   AppliedShard cut;
   const auto dim = count_in(member(value, "dim"));
   if (!dim || *dim > std::numeric_limits<int>::max())
-    refuse(key, "has a slice along dim " + value["dim"].dump(), "a dim of the tensor");
+    refuse(key, "a slice is along dim " + value["dim"].dump(), "a dimension of the tensor");
   cut.dim = static_cast<int>(*dim);
   if (value.contains("row")) {
     const auto row = count_in(value["row"]);
-    if (!row || *row < 1 || cut.dim != 0) refuse(key, "has rows of " + value["row"].dump(), "a count from 1, of dim 0");
+    if (!row || *row < 1 || cut.dim != 0)
+      refuse(key, "a slice is in rows of " + value["row"].dump(), "a count from 1, along dim 0");
     cut.row = *row;
   }
   for (const auto& range : list_in(value, "ranges")) cut.ranges.push_back(range_from_json(range, key));
@@ -101,17 +102,17 @@ void check_hash(std::string_view text, const std::string& path) {
   const std::size_t start = kHashKey.size() + kHashDigits + 2;
   if (!text.starts_with(kHashKey) || text.size() < start || text.substr(start - 2, 2) != "\",") {
     const std::string like = likeness(text.substr(0, 64));
-    throw CheckpointError({path, "does not begin with its hash", "a manifest of format version 2",
+    throw CheckpointError({path, "the file does not begin with its hash", "a manifest of format version 2",
                            like.empty() ? kDamaged : "it looks like " + like});
   }
   if (hash_of(text.substr(start)) != text.substr(kHashKey.size(), kHashDigits))
-    refuse(path, "does not have the hash that its first line states");
+    refuse(path, "the hash of the file is not the one in its first line");
 }
 
 void read_files(const json& files, Manifest& manifest) {
   for (const auto& [name, value] : files.items()) {
     ManifestFile file{text_in(value, "hash"), static_cast<std::uint64_t>(number_in(value, "size"))};
-    if (file.hash.size() != kHashDigits) refuse("manifest", "has a hash of another length for " + name);
+    if (file.hash.size() != kHashDigits) refuse("manifest", "the hash of " + name + " has the wrong length");
     manifest.files.emplace(safe_file_name(name), std::move(file));
   }
 }
@@ -120,9 +121,9 @@ void read_files(const json& files, Manifest& manifest) {
 Manifest head_from_json(const json& all, const std::string& path) {
   const json& version = member(all, "format_version");
   if (const auto number = count_in(version); !number || *number < kOldestManifestVersion || *number > kManifestVersion)
-    throw CheckpointError({path, "has the format version " + version.dump(),
+    throw CheckpointError({path, "the file has the format version " + version.dump(),
                            fmt::format("{} to {}", kOldestManifestVersion, kManifestVersion),
-                           "read it with the Gantry that wrote it"});
+                           "read it with the version of Gantry that wrote it"});
   Manifest manifest{
       .step = number_in(all, "step"),
       .policy = text_in(all, "policy"),
@@ -168,7 +169,7 @@ class TensorList {
       ManifestTensor tensor = tensor_from_json(value);
       check_tiling(tensor);
       const std::string key = tensor.key();
-      if (!tensors_.emplace(key, std::move(tensor)).second) refuse(key, "is there twice");
+      if (!tensors_.emplace(key, std::move(tensor)).second) refuse(key, "the tensor is listed twice");
     } catch (...) {
       fault_ = std::current_exception();
     }
@@ -182,7 +183,8 @@ class TensorList {
 void check_files_are_listed(const Manifest& manifest) {
   for (const auto& [key, tensor] : manifest.tensors)
     for (const auto& slice : tensor.slices)
-      if (!manifest.files.contains(slice.file)) refuse(key, "lies in '" + slice.file + "', which has no hash");
+      if (!manifest.files.contains(slice.file))
+        refuse(key, "the tensor is stored in '" + slice.file + "', which has no hash");
 }
 
 }  // namespace
@@ -211,13 +213,13 @@ json to_json(const ManifestTensor& tensor) {
 ManifestTensor tensor_from_json(const json& value) {
   const std::string dtype = text_in(value, "dtype");
   ManifestTensor tensor{text_in(value, "kind"), text_in(value, "name"), find_readable_type(dtype), {}, {}};
-  if (!tensor.type) refuse(tensor.key(), "has the unknown dtype '" + dtype + "'");
+  if (!tensor.type) refuse(tensor.key(), "the tensor has the unknown dtype '" + dtype + "'");
   for (const auto& extent : list_in(value, "shape")) {
     const auto count = count_in(extent);
-    if (!count) refuse(tensor.key(), "has the shape " + value["shape"].dump(), "counts");
+    if (!count) refuse(tensor.key(), "the tensor has the shape " + value["shape"].dump(), "a list of counts");
     tensor.shape.push_back(*count);
   }
-  if (!stored_bytes(*tensor.type, tensor.shape)) refuse(tensor.key(), "has a shape whose size overflows");
+  if (!stored_bytes(*tensor.type, tensor.shape)) refuse(tensor.key(), "the tensor has a shape whose size overflows");
   for (const auto& slice : list_in(value, "slices")) tensor.slices.push_back(slice_from_json(slice, tensor));
   return tensor;
 }

@@ -1,4 +1,4 @@
-// The manifest of a checkpoint, as data and as text. docs/checkpoints.md has the format.
+// The manifest of a checkpoint, as data and as text. docs/design.md has the format.
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,8 @@ json parse_json_object(std::string_view text, const std::string& path) {
   const json parsed = fault.empty() ? json::parse(text) : json();
   if (parsed.is_object()) return parsed;
   const std::string like = likeness(text.substr(0, 64));
-  throw InputError({path, fault.empty() ? "is no JSON object" : fault, "a JSON object",
-                    like.empty() ? "fetch it again" : "it looks like " + like});
+  throw InputError({path, fault.empty() ? "the file is not a JSON object" : fault, "a JSON object",
+                    like.empty() ? "download it again" : "it looks like " + like});
 }
 
 // Each shard that the index names must be there.
@@ -39,8 +39,8 @@ ModelFiles existing_shards(const std::string& directory) {
   if (!missing.empty())
     throw InputError(
         {directory,
-         fmt::format("lacks {} of {} shards: {}", missing.size(), files.paths.size(), fmt::join(missing, ", ")),
-         "every file that its index names", "fetch them"});
+         fmt::format("{} of {} shards are missing: {}", missing.size(), files.paths.size(), fmt::join(missing, ", ")),
+         "every file that its index lists", "download the missing files"});
   return files;
 }
 
@@ -49,12 +49,13 @@ ModelFiles existing_shards(const std::string& directory) {
 ModelFiles parse_model_index(std::string_view text, const std::string& path) {
   const json index = parse_json_object(text, path);
   if (!index.contains("weight_map") || !index["weight_map"].is_object())
-    throw InputError({path, "has no weight_map", "an object of tensor names and files", "fetch it again"});
+    throw InputError(
+        {path, "the index has no weight_map", "an object that maps tensor names to files", "download it again"});
   ModelFiles files;
   std::set<std::string> names;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     if (!file.is_string() || !is_plain_file_name(file.get<std::string>()))
-      throw InputError({path, "names the file " + file.dump(), "a file of the directory", ""});
+      throw InputError({path, "it lists the file " + file.dump(), "a file of the directory", ""});
     names.insert(file.get<std::string>());
     files.file_of_name[tensor] = file.get<std::string>();
   }
@@ -82,15 +83,16 @@ std::string find_pickle(const std::string& directory) {
 
 ModelFiles find_model_files(const std::string& directory) {
   if (!is_folder(directory))
-    throw InputError({directory, "is no directory", "a Hugging Face model directory", "check the path"});
+    throw InputError({directory, "the path is not a directory", "a Hugging Face model directory", "check the path"});
   if (path_exists(directory + "/" + kModelFile)) return {{directory + "/" + kModelFile}, {}};
   if (path_exists(directory + "/" + kModelIndex)) return existing_shards(directory);
   const std::string pickle = find_pickle(directory);
-  throw InputError({directory,
-                    fmt::format("has neither {} nor {}{}", kModelFile, kModelIndex, unfinished_placing(directory)),
-                    "a Hugging Face model directory",
-                    pickle.empty() ? "convert its weights to safetensors"
-                                   : "its " + pickle + " is a pickle; convert it to safetensors"});
+  throw InputError(
+      {directory,
+       fmt::format("the directory has neither {} nor {}{}", kModelFile, kModelIndex, unfinished_placing(directory)),
+       "a Hugging Face model directory",
+       pickle.empty() ? "convert its weights to safetensors"
+                      : "its " + pickle + " is a pickle; convert it to safetensors"});
 }
 
 }  // namespace gantry

@@ -64,22 +64,22 @@ std::string first_part(const std::string& directory) {
 json metadata_in(const StoredFile& file) {
   const auto& metadata = file.header().metadata;
   const auto found = metadata.find(kKey);
-  if (found == metadata.end()) refuse_files(file.path(), fmt::format("has no '{}' in its metadata", kKey));
+  if (found == metadata.end()) refuse_files(file.path(), fmt::format("there is no '{}' in its metadata", kKey));
   if (const std::string fault = json_fault(found->second); !fault.empty())
-    refuse_files(file.path(), std::string(kKey) + " " + fault);
+    refuse_files(file.path(), std::string(kKey) + ": " + fault);
   return json::parse(found->second);
 }
 
 int size_in(const json& all, const char* key, const std::string& path) {
   const auto size = all.is_object() && all.contains(key) ? count_in(all[key]) : std::nullopt;
-  if (!size || *size < 1 || *size > kMostRanks) refuse_files(path, fmt::format("'{}' is no number of ranks", key));
+  if (!size || *size < 1 || *size > kMostRanks) refuse_files(path, fmt::format("'{}' is not a number of ranks", key));
   return static_cast<int>(*size);
 }
 
 ParallelizedSizes sizes_in(const json& all, const std::string& path) {
   const ParallelizedSizes sizes{size_in(all, "tensor", path), size_in(all, "pipeline", path)};
   if (std::int64_t{sizes.tensor} * sizes.pipeline > kMostRanks)
-    refuse_files(path, fmt::format("says that there are {} x {} files", sizes.tensor, sizes.pipeline));
+    refuse_files(path, fmt::format("its metadata states {} x {} files", sizes.tensor, sizes.pipeline));
   return sizes;
 }
 
@@ -88,20 +88,22 @@ void check_stored(const StoredFile& file, const ManifestTensor& tensor) {
   const auto found = file.header().tensors.find(tensor.name);
   const auto shape = tensor.slice_of(tensor.slices.front()).shape;
   if (found == file.header().tensors.end() || found->second.type != tensor.type || found->second.shape != shape)
-    refuse_files(file.path(), "does not hold '" + tensor.name + "' as its metadata says");
+    refuse_files(file.path(), "the tensor '" + tensor.name + "' does not match the metadata");
 }
 
 RankFile read_part(const std::string& directory, const std::string& name) {
   const StoredFile file(directory + "/" + name);
   const json all = metadata_in(file);
   RankFile part{sizes_in(all, file.path()), "", {}};
-  if (!all.contains("save") || !all["save"].is_string()) refuse_files(file.path(), "does not name its save");
+  if (!all.contains("save") || !all["save"].is_string())
+    refuse_files(file.path(), "the metadata does not identify the save");
   part.save = all["save"].get<std::string>();
-  if (!all.contains("tensors") || !all["tensors"].is_array()) refuse_files(file.path(), "has no list of tensors");
+  if (!all.contains("tensors") || !all["tensors"].is_array())
+    refuse_files(file.path(), "the metadata has no list of tensors");
   try {
     for (const auto& value : all["tensors"]) {
       ManifestTensor tensor = tensor_from_json(value);
-      if (tensor.slices.size() != 1) refuse_files(file.path(), "'" + tensor.name + "' has not one slice");
+      if (tensor.slices.size() != 1) refuse_files(file.path(), "'" + tensor.name + "' does not have exactly one slice");
       tensor.slices.front().file = name;
       check_stored(file, tensor);
       part.tensors.push_back(std::move(tensor));
@@ -110,7 +112,7 @@ RankFile read_part(const std::string& directory, const std::string& name) {
     refuse_files(file.path(), error.what());
   }
   if (part.tensors.size() != file.header().tensors.size())
-    refuse_files(file.path(), "holds more than its metadata says");
+    refuse_files(file.path(), "the file has more tensors than its metadata lists");
   return part;
 }
 
@@ -126,7 +128,7 @@ void add(ParallelizedModel& model, const ManifestTensor& tensor, const std::stri
   if (fresh) return;
   ManifestTensor& known = found->second;
   if (known.shape != tensor.shape || known.type != tensor.type || dims_of(known) != dims_of(tensor))
-    refuse_files(path, "'" + tensor.name + "' is not as in the other files");
+    refuse_files(path, "'" + tensor.name + "' differs from the other files");
   // A whole tensor is needed once; replicas of a slice (a parameter that stages share) do no harm.
   if (!tensor.slices.front().cuts.empty()) known.slices.push_back(tensor.slices.front());
 }
@@ -134,8 +136,7 @@ void add(ParallelizedModel& model, const ManifestTensor& tensor, const std::stri
 // Slices may overlap: ranks share key heads.
 void check_covered(const ManifestTensor& tensor, const std::string& directory) {
   const Covering covering = covering_of(tensor);
-  if (!covering.is_known || covering.has_hole)
-    refuse_files(directory, fmt::format("'{}' is not there as a whole", tensor.name));
+  if (!covering.is_known || covering.has_hole) refuse_files(directory, fmt::format("'{}' is incomplete", tensor.name));
 }
 
 }  // namespace
@@ -156,15 +157,16 @@ std::map<std::string, std::string> parallelized_metadata(const ParallelizedSizes
 
 ParallelizedModel read_parallelized(const std::string& directory) {
   if (!is_folder(directory))
-    throw InputError({directory, "is no directory", "one that save_parallelized wrote", "check the path"});
+    throw InputError(
+        {directory, "the path is not a directory", "a directory that save_parallelized wrote", "check the path"});
   const std::string first = first_part(directory);
   if (first.empty())
-    throw InputError({directory, "has no " + parallelized_file_name(0, 0),
+    throw InputError({directory, "the directory has no " + parallelized_file_name(0, 0),
                       "a file for every tensor- and pipeline-parallel rank", "check the path"});
   for (const char* whole : {kModelFile, kModelIndex})
     if (path_exists(directory + "/" + whole))
-      throw InputError(
-          {directory, fmt::format("has both {} and {}", first, whole), "one model", "remove the older one"});
+      throw InputError({directory, fmt::format("the directory has both {} and {}", first, whole), "one model",
+                        "remove the older one"});
   ParallelizedModel model;
   const RankFile start = read_part(directory, first);
   model.sizes = start.sizes;
@@ -176,14 +178,14 @@ ParallelizedModel read_parallelized(const std::string& directory) {
       if (names.back().empty()) missing.push_back(expected.back());
     }
   if (!missing.empty())
-    throw InputError({directory, fmt::format("lacks {}", fmt::join(missing, ", ")),
+    throw InputError({directory, fmt::format("the directory lacks {}", fmt::join(missing, ", ")),
                       fmt::format("all of {}", fmt::join(expected, ", ")), "copy the missing files, or save it again"});
   for (const auto& name : names) {
     const RankFile part = name == first ? start : read_part(directory, name);
     const std::string path = directory + "/" + name;
     if (part.save != start.save || part.sizes.tensor != model.sizes.tensor ||
         part.sizes.pipeline != model.sizes.pipeline)
-      refuse_files(path, "is of another save than " + first);
+      refuse_files(path, "the file is from another save than " + first);
     for (const auto& tensor : part.tensors) add(model, tensor, path);
   }
   for (const auto& [name, tensor] : model.tensors) check_covered(tensor, directory);

@@ -51,23 +51,24 @@ std::vector<RunChange> changes_between(const Config& before, const Config& now, 
     list.compare("data.shuffle", was.shuffle ? "true" : "false", is.shuffle ? "true" : "false", true);
     // Other sequence lengths have other counts, and are named above.
     if (place.samples_before && place.samples_now > 0 && was.sequence_length == is.sequence_length)
-      list.compare("data of so many samples:", std::to_string(*place.samples_before), std::to_string(place.samples_now),
-                   moves_samples(is, place),
-                   moves_samples(is, place) ? "samples are skipped or repeated from here on" : "the new ones follow");
+      list.compare(
+          "number of samples", std::to_string(*place.samples_before), std::to_string(place.samples_now),
+          moves_samples(is, place),
+          moves_samples(is, place) ? "samples are skipped or repeated from here on" : "the new samples follow");
   }
   const bool drawn = has_data && is.shuffle;
   list.compare("train.seed", std::to_string(before.train.seed), std::to_string(now.train.seed), drawn,
-               drawn ? "the order of the data and dropout are others from here on" : "dropout is another from here on");
+               drawn ? "the order of the data and dropout change from here on" : "dropout changes from here on");
   if (before.train.steps > 0)
     list.compare("train.steps", std::to_string(before.train.steps), std::to_string(now.train.steps), false,
                  now.lr_schedule.name == "constant"
                      ? ""
-                     : fmt::format("the learning rate of lr_schedule {} goes by them", now.lr_schedule.name));
+                     : fmt::format("the learning rate of lr_schedule {} depends on it", now.lr_schedule.name));
   return list.take();
 }
 
 std::string describe(const std::vector<RunChange>& changes) {
-  std::string text = "was made with ";
+  std::string text = "the checkpoint was made with ";
   for (const auto& change : changes)
     text += fmt::format("{}{} {}, and this run has {}", &change == &changes.front() ? "" : "; with ", change.key,
                         change.before, change.now);

@@ -27,7 +27,7 @@ struct DataPlace {
 // In the order of the configuration's keys. A configuration without a data section compares no data.
 std::vector<RunChange> changes_between(const Config& before, const Config& now, const DataPlace& place);
 
-// "was made with data.path a, this run has b; ...".
+// "the checkpoint was made with data.path a, and this run has b; ...".
 std::string describe(const std::vector<RunChange>& changes);
 
 }  // namespace gantry

@@ -25,7 +25,7 @@ class HeaderParser {
   SafetensorsHeader parse() {
     const std::string_view text = header_text();
     if (text.empty() || text[0] != '{') refuse("its header does not begin with '{'");
-    if (const std::string fault = json_fault(text); !fault.empty()) refuse("its header " + fault);
+    if (const std::string fault = json_fault(text); !fault.empty()) refuse("its header cannot be parsed: " + fault);
     SafetensorsHeader header;
     header.data_start = kLengthBytes + text.size();
     data_bytes_ = file_.size() - header.data_start;
@@ -43,26 +43,26 @@ class HeaderParser {
  private:
   [[noreturn]] void refuse(const std::string& what) const {
     const std::string like = likeness(file_.substr(0, 64));
-    throw InputError(
-        {path_, what, "a sound safetensors file", like.empty() ? "fetch or write it again" : "it looks like " + like});
+    throw InputError({path_, what, "a valid safetensors file",
+                      like.empty() ? "download or write it again" : "it looks like " + like});
   }
 
   std::string_view header_text() const {
-    if (file_.empty()) refuse("is empty");
+    if (file_.empty()) refuse("the file is empty");
     if (file_.size() < kLengthBytes)
-      refuse(fmt::format("has {} bytes, less than the 8 of a header's length", file_.size()));
+      refuse(fmt::format("the file has {} bytes, fewer than the 8 bytes of the header's length", file_.size()));
     std::uint64_t length = 0;
     std::memcpy(&length, file_.data(), kLengthBytes);
     if (length > kMostHeaderBytes || length > file_.size() - kLengthBytes)
-      refuse(fmt::format("says its header has {} bytes, and the file has {}", length, file_.size()));
+      refuse(fmt::format("its header has a stated length of {} bytes, but the file has {}", length, file_.size()));
     return file_.substr(kLengthBytes, length);
   }
 
   std::map<std::string, std::string> metadata(const json& value) const {
-    if (!value.is_object()) refuse("__metadata__ is no object");
+    if (!value.is_object()) refuse("__metadata__ is not an object");
     std::map<std::string, std::string> texts;
     for (const auto& [key, text] : value.items()) {
-      if (!text.is_string()) refuse("__metadata__ has a value that is no string: " + key);
+      if (!text.is_string()) refuse("__metadata__ has a value that is not a string: " + key);
       texts[key] = text.get<std::string>();
     }
     return texts;
@@ -71,22 +71,22 @@ class HeaderParser {
   StoredTensor tensor(const std::string& name, const json& value) const {
     if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
         !value.contains("data_offsets"))
-      refuse("tensor '" + name + "' does not have dtype, shape and data_offsets alone");
+      refuse("tensor '" + name + "' does not have exactly dtype, shape and data_offsets");
     StoredTensor made;
     const json& dtype = value["dtype"];
     made.type = dtype.is_string() ? find_stored_type(dtype.get<std::string>()) : nullptr;
     if (!made.type) refuse("tensor '" + name + "' has the unknown dtype " + dtype.dump().substr(0, 100));
     place(name, value["data_offsets"], made);
-    if (!value["shape"].is_array()) refuse("tensor '" + name + "' has a shape that is no list");
+    if (!value["shape"].is_array()) refuse("tensor '" + name + "' has a shape that is not a list");
     for (const auto& extent : value["shape"]) {
       const auto count = count_in(extent);
-      if (!count) refuse("tensor '" + name + "' has a shape with an entry that is no count, or overflows");
+      if (!count) refuse("tensor '" + name + "' has a shape with an entry that is not a count, or overflows");
       made.shape.push_back(*count);
     }
     const auto needed = stored_bytes(*made.type, made.shape);
     if (!needed) refuse("tensor '" + name + "' has a shape whose size overflows, or does not fill whole bytes");
     if (*needed != made.end - made.begin)
-      refuse(fmt::format("tensor '{}' needs {} bytes for [{}] and has {}", name, *needed, fmt::join(made.shape, ", "),
+      refuse(fmt::format("tensor '{}' needs {} bytes for [{}], but has {}", name, *needed, fmt::join(made.shape, ", "),
                          made.end - made.begin));
     return made;
   }
@@ -98,7 +98,7 @@ class HeaderParser {
     made.begin = static_cast<std::uint64_t>(*begin);
     made.end = static_cast<std::uint64_t>(*end);
     if (made.begin > made.end || made.end > data_bytes_)
-      refuse(fmt::format("tensor '{}' lies at {} to {} of {} bytes", name, made.begin, made.end, data_bytes_));
+      refuse(fmt::format("tensor '{}' has the bytes {} to {} of {}", name, made.begin, made.end, data_bytes_));
   }
 
   // Every byte belongs to exactly one tensor.

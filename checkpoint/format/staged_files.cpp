@@ -26,15 +26,15 @@ int lock_of(const std::string& folder, const std::string& directory) {
   const int lock = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock < 0 || ::flock(lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
   ::close(lock);
-  throw UsageError({directory, "another job writes a model there", "one job a directory",
-                    "wait for its end, or choose another directory"});
+  throw UsageError({directory, "another job is writing a model to this directory", "one job per directory",
+                    "wait until it ends, or choose another directory"});
 }
 
 }  // namespace
 
 StagedFiles::StagedFiles(const std::string& directory, FileSystem& files) : directory_(directory), files_(files) {
   if (path_exists(directory_) && !is_folder(directory_))
-    throw UsageError({directory_, "is a file", "a directory to write into", "choose another"});
+    throw UsageError({directory_, "the path is a file", "a directory to write to", "choose another path"});
   make_folders(directory_, files_);
   if (const std::string placing = placing_folder(directory_); path_exists(placing)) {
     lock_ = lock_of(placing, directory_);
@@ -42,8 +42,8 @@ StagedFiles::StagedFiles(const std::string& directory, FileSystem& files) : dire
     if (lock_ >= 0) ::close(std::exchange(lock_, -1));
   }
   if (files_.make_folder(folder(directory_)) != 0 && errno != EEXIST)
-    throw ResourceError({folder(directory_), std::string("can't be made: ") + std::strerror(errno),
-                         "a folder that can be written", "choose another"});
+    throw ResourceError({folder(directory_), std::string("the directory cannot be created: ") + std::strerror(errno),
+                         "a writable directory", "choose another path"});
   lock_ = lock_of(folder(directory_), directory_);
   for (const auto& left : entries_of(folder(directory_))) remove_tree(left.string(), files_);
 }
@@ -81,9 +81,9 @@ void StagedFiles::finish() {
 }
 
 std::string unfinished_placing(const std::string& directory) {
-  return path_exists(placing_folder(directory)) ? "; a save into it was ended before its files had their places, and "
-                                                  "the next save there finishes it"
-                                                : "";
+  return path_exists(placing_folder(directory))
+             ? "; a save to it ended before its files were in place, and the next save to it completes it"
+             : "";
 }
 
 }  // namespace gantry

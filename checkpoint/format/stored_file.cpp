@@ -6,7 +6,7 @@ namespace gantry {
 
 const StoredTensor& StoredFile::at(const std::string& name) const {
   if (const auto found = header_.tensors.find(name); found != header_.tensors.end()) return found->second;
-  throw InputError({path_, "has no tensor '" + name + "'", "", ""});
+  throw InputError({path_, "the file has no tensor '" + name + "'", "", "check that the file belongs to this model"});
 }
 
 }  // namespace gantry

@@ -31,12 +31,12 @@ void check_tiling_along(const ManifestTensor& tensor, int dim) {
   std::int64_t covered = 0;
   for (const Range& range : ranges) {
     if (range.begin != covered)
-      refuse_tiling(tensor, fmt::format("has slices that {} at {} along dim {}",
+      refuse_tiling(tensor, fmt::format("its slices {} at {} along dim {}",
                                         range.begin > covered ? "leave a hole" : "overlap", covered, dim));
     covered = range.end;
   }
   if (covered != tensor.shape[dim])
-    refuse_tiling(tensor, fmt::format("has slices that cover {} of {} along dim {}", covered, tensor.shape[dim], dim));
+    refuse_tiling(tensor, fmt::format("its slices cover {} of {} along dim {}", covered, tensor.shape[dim], dim));
 }
 
 }  // namespace
@@ -48,14 +48,14 @@ Covering covering_of(const ManifestTensor& tensor) {
 }
 
 void check_tiling(const ManifestTensor& tensor) {
-  if (tensor.slices.empty()) refuse_tiling(tensor, "has no slice");
+  if (tensor.slices.empty()) refuse_tiling(tensor, "it has no slices");
   if (tensor.slices.size() == 1 && tensor.slices.front().cuts.empty()) return;
   if (!tensor.slices.front().cuts.empty() && are_along_one_dim(tensor))
     return check_tiling_along(tensor, tensor.slices.front().cuts.front().dim);
   const Covering covering = covering_of(tensor);
-  if (!covering.is_known) refuse_tiling(tensor, "has too many slices to tell whether they tile it", "fewer");
-  if (covering.has_overlap) refuse_tiling(tensor, "has slices that overlap", "slices that tile it");
-  if (covering.has_hole) refuse_tiling(tensor, "has slices that leave a hole", "slices that tile it");
+  if (!covering.is_known) refuse_tiling(tensor, "it has too many slices to check whether they tile it", "fewer slices");
+  if (covering.has_overlap) refuse_tiling(tensor, "its slices overlap", "slices that tile the tensor");
+  if (covering.has_hole) refuse_tiling(tensor, "its slices leave a hole", "slices that tile the tensor");
 }
 
 }  // namespace gantry

@@ -39,11 +39,11 @@ void refuse_foreign_checkpoint(const std::string& directory, const std::string& 
   const auto foreign = find_unrelated_checkpoint(directory, resume);
   if (!foreign) return;
   const std::string where = "checkpoint.path: " + *foreign,
-                    what = "is of an earlier run; a restart would take it for its own";
+                    what = "the checkpoint is from an earlier run, but a restart would resume from it";
   if (resume == "none")
-    throw CheckpointError(
-        {where, what, "a folder without checkpoints, or checkpoint.resume: auto", "move it away, or resume from it"});
-  throw CheckpointError({where, what, "no newer one there than " + resume + ", from which this run begins",
+    throw CheckpointError({where, what, "a directory without checkpoints, or checkpoint.resume: auto",
+                           "move it away, or resume from it"});
+  throw CheckpointError({where, what, "no newer checkpoint than " + resume + ", from which this run starts",
                          "move it away, set another checkpoint.path, or resume from it"});
 }
 

@@ -28,8 +28,8 @@ void check_file_hash(const std::string& folder, const std::string& name, const M
   try {
     const MappedFile file(path);
     if (file.size() != expected.size)
-      throw CheckpointError(
-          {path, fmt::format("has {} bytes", file.size()), fmt::format("{}", expected.size), damage_remedy(path)});
+      throw CheckpointError({path, fmt::format("the file has {} bytes", file.size()), fmt::format("{}", expected.size),
+                             damage_remedy(path)});
     Hasher hasher;
     for (std::uint64_t at = 0; at < file.size(); at += kReadAtOnce) {
       const std::uint64_t bytes = std::min(kReadAtOnce, file.size() - at);
@@ -37,7 +37,7 @@ void check_file_hash(const std::string& folder, const std::string& name, const M
       if (hashed) hashed(bytes);
     }
     if (hasher.digits() != expected.hash)
-      throw CheckpointError({path, "has the hash " + hasher.digits(), expected.hash, damage_remedy(path)});
+      throw CheckpointError({path, "the hash of the file is " + hasher.digits(), expected.hash, damage_remedy(path)});
   } catch (const InputError& error) {
     throw CheckpointError(std::string(error.what()) + "; " + kDamaged);
   }
@@ -51,17 +51,18 @@ void check_file_slices(const Manifest& manifest, const std::string& name, const 
       ++expected;
       const auto found = file.header().tensors.find(key);
       if (found == file.header().tensors.end())
-        throw CheckpointError({file.path(), "has no tensor '" + key + "'", "what the manifest says", kDamaged});
+        throw CheckpointError(
+            {file.path(), "the file has no tensor '" + key + "'", "the tensors that the manifest lists", kDamaged});
       const auto shape = tensor.slice_of(slice).shape;
       if (found->second.type != tensor.type || found->second.shape != shape)
         throw CheckpointError(
             {file.path() + " '" + key + "'",
-             fmt::format("is {} [{}]", found->second.type->readable, fmt::join(found->second.shape, ", ")),
+             fmt::format("the tensor is {} [{}]", found->second.type->readable, fmt::join(found->second.shape, ", ")),
              fmt::format("{} [{}]", tensor.type->readable, fmt::join(shape, ", ")), kDamaged});
     }
   if (expected != file.header().tensors.size())
-    throw CheckpointError({file.path(), fmt::format("has {} tensors", file.header().tensors.size()),
-                           fmt::format("{}, as the manifest says", expected), kDamaged});
+    throw CheckpointError({file.path(), fmt::format("the file has {} tensors", file.header().tensors.size()),
+                           fmt::format("{}, as in the manifest", expected), kDamaged});
 }
 
 VerifyReport verify_checkpoint(const std::string& folder, const ByteProgress& progress) {

@@ -4,8 +4,8 @@
 #include "gantry/cli/engine/commands.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/torchrun.h"
-#include "gantry/planner/configured.h"
-#include "gantry/planner/planned_config.h"
+#include "gantry/planner/config.h"
+#include "gantry/planner/plan.h"
 #include "gantry/trainer/sample_text.h"
 
 namespace gantry::cli {

@@ -38,7 +38,7 @@ asio::awaitable<Frame> Connection::read() {
 
 asio::awaitable<Hello> Connection::read_hello() {
   const FrameHead head = co_await read_head();
-  if (head.kind != FrameKind::hello) throw FrameError("its first frame is no hello");
+  if (head.kind != FrameKind::hello) throw FrameError("the first frame is not a hello frame");
   co_return decode_hello(co_await read_payload(head.payload_bytes));
 }
 

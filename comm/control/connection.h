@@ -14,9 +14,10 @@ namespace gantry::control {
 
 // How an end of a connection is told that should have stayed, and how bytes that are no frame.
 inline constexpr const char* kClosedText =
-    "its connection closed before its work was done; expected it to stay; its process has ended or was killed";
+    "its connection closed before its work was done, because its process has ended or was killed; expected an open "
+    "connection until the rank's work is done; look for the reason in its own output";
 inline std::string unreadable_text(const FrameError& error) {
-  return std::string("sent what is no frame of the control plane: ") + error.what();
+  return std::string("it sent an invalid control-plane frame: ") + error.what();
 }
 
 class Connection : public std::enable_shared_from_this<Connection> {

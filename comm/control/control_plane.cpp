@@ -88,7 +88,7 @@ Rendezvous ControlPlane::Impl::open_hub(const std::string& address) {
     hub->start();
     return meeting;
   } catch (const boost::system::system_error& error) {
-    throw ResourceError({"control plane", "can't listen on " + address + ": " + error.code().message(),
+    throw ResourceError({"control plane", "listening on " + address + " failed: " + error.code().message(),
                          "an address of this host", "set comm.interface"});
   }
 }
@@ -143,7 +143,7 @@ void ControlPlane::rendezvous() {
   throw PeerError({"control plane",
                    fmt::format("{} waited {:g} s for {} at {}", options.describe_rank(options.rank), impl_->patience(),
                                whom, control::endpoint_text(meeting_.address, meeting_.port)),
-                   "all ranks to connect", "set comm.interface to the network that joins the hosts"});
+                   "all ranks to connect", "set comm.interface to the network that connects the hosts"});
 }
 
 void ControlPlane::tell(int exit_code, const std::string& cause) {
@@ -162,7 +162,7 @@ void ControlPlane::leave() {
   throw PeerError(
       {"control plane",
        fmt::format("{} waited {:g} s for {} to end", options.describe_rank(options.rank), impl_->patience(), whom),
-       "all ranks to end together", "see what the slowest one does"});
+       "all ranks to end at about the same time", "check what the slowest rank is doing"});
 }
 
 }  // namespace gantry

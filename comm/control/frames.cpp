@@ -110,35 +110,35 @@ std::string encode_command(const std::vector<std::string>& words) {
   std::string payload;
   for (const auto& word : words) payload += word + '\0';
   if (payload.size() > kMostCommand)
-    throw UsageError({"gantry launch", fmt::format("a program with arguments of {} bytes", payload.size()),
-                      fmt::format("at most {}", kMostCommand), "give it a file to read"});
+    throw UsageError({"gantry launch", fmt::format("the program and its arguments have {} bytes", payload.size()),
+                      fmt::format("at most {} bytes", kMostCommand), "pass the arguments in a file"});
   return encode_frame(FrameKind::command, payload);
 }
 
 FrameHead decode_head(std::span<const char, kFrameHeadBytes> head) {
   const std::string_view bytes(head.data(), head.size());
-  if (!bytes.starts_with(kMagic)) throw FrameError("it begins with other bytes than a frame of a control plane");
+  if (!bytes.starts_with(kMagic)) throw FrameError("it does not begin with the magic bytes of a control-plane frame");
   const auto kind = static_cast<unsigned char>(bytes[4]);
-  if (kind == 0 || kind > kLengths.size()) throw FrameError("kind " + std::to_string(kind) + " is unknown");
-  if (bytes.substr(5, 3) != std::string_view("\0\0\0", 3)) throw FrameError("bytes that must be zero are not");
+  if (kind == 0 || kind > kLengths.size()) throw FrameError("frame kind " + std::to_string(kind) + " is unknown");
+  if (bytes.substr(5, 3) != std::string_view("\0\0\0", 3)) throw FrameError("the reserved bytes are not zero");
   const FrameHead decoded{static_cast<FrameKind>(kind), get_number(bytes, 8)};
   if (!length_fits(decoded.kind, decoded.payload_bytes))
-    throw FrameError("a payload of " + std::to_string(decoded.payload_bytes) + " bytes does not go with kind " +
+    throw FrameError("a payload of " + std::to_string(decoded.payload_bytes) + " bytes does not fit frame kind " +
                      std::to_string(kind));
   return decoded;
 }
 
 Hello decode_hello(std::string_view payload) {
-  if (payload.size() < kHelloNumbers) throw FrameError("a hello of " + std::to_string(payload.size()) + " bytes");
+  if (payload.size() < kHelloNumbers) throw FrameError("a hello frame of " + std::to_string(payload.size()) + " bytes");
   Hello hello;
   std::memcpy(hello.token.data(), payload.data(), hello.token.size());
   std::array<std::uint32_t, 4> numbers{};
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = get_number(payload, sizeof(JobToken) + i * kNumber);
   const auto [peer, rank, ranks, process] = numbers;
   if (peer != static_cast<std::uint32_t>(Peer::rank) && peer != static_cast<std::uint32_t>(Peer::shim))
-    throw FrameError("a hello of neither a rank nor a shim");
-  if (ranks > INT32_MAX || rank >= ranks) throw FrameError("a hello of a rank outside its job");
-  if (process > INT32_MAX) throw FrameError("a hello of no process");
+    throw FrameError("a hello frame from neither a rank nor a shim");
+  if (ranks > INT32_MAX || rank >= ranks) throw FrameError("a hello frame with a rank outside its job");
+  if (process > INT32_MAX) throw FrameError("a hello frame with an invalid process id");
   hello.peer = static_cast<Peer>(peer);
   hello.rank = static_cast<int>(rank);
   hello.ranks = static_cast<int>(ranks);
@@ -148,22 +148,24 @@ Hello decode_hello(std::string_view payload) {
 }
 
 JobFailure decode_failure(std::string_view payload, int ranks) {
-  if (payload.size() < kFailureNumbers) throw FrameError("a failure of " + std::to_string(payload.size()) + " bytes");
+  if (payload.size() < kFailureNumbers)
+    throw FrameError("a failure frame of " + std::to_string(payload.size()) + " bytes");
   const std::uint32_t rank = get_number(payload, 0), code = get_number(payload, kNumber);
-  if (rank >= static_cast<std::uint32_t>(ranks) || code > 255) throw FrameError("a failure of no rank or exit code");
+  if (rank >= static_cast<std::uint32_t>(ranks) || code > 255)
+    throw FrameError("a failure frame with an invalid rank or exit code");
   return {static_cast<int>(rank), static_cast<int>(code), line_of(payload.substr(kFailureNumbers))};
 }
 
 int decode_number(std::string_view payload) {
   if (payload.size() != kNumber) throw FrameError("a number of " + std::to_string(payload.size()) + " bytes");
   const std::uint32_t number = get_number(payload, 0);
-  if (number > INT32_MAX) throw FrameError("a number beyond all bounds");
+  if (number > INT32_MAX) throw FrameError("a number that is too large");
   return static_cast<int>(number);
 }
 
 std::set<int> decode_ranks(std::string_view payload, int ranks) {
   if (!length_fits(FrameKind::late, payload.size()))
-    throw FrameError("ranks in " + std::to_string(payload.size()) + " bytes");
+    throw FrameError("a list of ranks of " + std::to_string(payload.size()) + " bytes");
   std::set<int> decoded;
   for (std::size_t at = 0; at < payload.size(); at += kNumber) {
     const std::uint32_t rank = get_number(payload, at);
@@ -177,7 +179,7 @@ std::vector<std::string> decode_command(std::string_view payload) {
   std::vector<std::string> words;
   for (std::size_t begin = 0, end; (end = payload.find('\0', begin)) != std::string_view::npos; begin = end + 1)
     words.emplace_back(payload.substr(begin, end - begin));
-  if (words.empty()) throw FrameError("a command without a word");
+  if (words.empty()) throw FrameError("an empty command");
   return words;
 }
 

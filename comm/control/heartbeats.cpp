@@ -45,8 +45,8 @@ void SilenceWatch::plan(double now, bool late) {
 
 std::string silence_text(double seconds, double lost_after) {
   return fmt::format(
-      "no sign of life for {:.1f} s; expected one at least every {} s (comm.lost_after_seconds); see whether it is "
-      "stopped or its host is unreachable",
+      "no heartbeat for {:.1f} s; expected at least one every {} s (comm.lost_after_seconds); check whether its "
+      "process is suspended or its host is unreachable",
       seconds, lost_after);
 }
 

@@ -32,7 +32,7 @@ void Hub::start_again() {
 }
 
 std::string Hub::refusal(const Hello& hello) const {
-  return peers_.contains(hello.rank) ? fmt::format("rank {} is here already", hello.rank) : "";
+  return peers_.contains(hello.rank) ? fmt::format("rank {} is already connected", hello.rank) : "";
 }
 
 void Hub::welcome(int rank, const std::shared_ptr<Connection>& connection) {
@@ -80,7 +80,7 @@ void Hub::take(int rank, const Frame& frame) {
     case FrameKind::stop:
       return tell_stop();
     default:
-      throw FrameError(fmt::format("kind {} from a rank", static_cast<int>(frame.kind)));
+      throw FrameError(fmt::format("frame kind {} from a rank", static_cast<int>(frame.kind)));
   }
 }
 

@@ -47,7 +47,7 @@ asio::awaitable<void> Member::connect(tcp::endpoint hub) {
                          .host = host_name()}));
       pulse_.heard(0);
       if (!co_await converse(connection_)) break;
-      trouble = "it closes connections unheard";
+      trouble = "it closes connections without an answer";
     }
     milestones_.update([&](Progress& progress) { progress.trouble = trouble; });
     asio::steady_timer timer(context_, seconds(kRetrySeconds));
@@ -98,7 +98,7 @@ void Member::take(const Frame& frame) {
       if (!std::exchange(stops_, true)) events_.on_stop();
       return;
     default:
-      throw FrameError(fmt::format("kind {} from the hub", static_cast<int>(frame.kind)));
+      throw FrameError(fmt::format("frame kind {} from the hub", static_cast<int>(frame.kind)));
   }
 }
 

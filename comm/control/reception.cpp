@@ -57,7 +57,7 @@ asio::awaitable<void> Reception::greet(std::shared_ptr<Connection> connection) {
   } catch (const FrameError& error) {
     why = error.what();
   } catch (const boost::system::system_error&) {
-    why = fmt::format("it said not who it is within {} s", rules_.handshake_seconds);
+    why = fmt::format("the process did not identify itself within {} s", rules_.handshake_seconds);
   }
   deadline.cancel();
   const auto place = std::find(pending_.begin(), pending_.end(), connection);
@@ -69,13 +69,13 @@ asio::awaitable<void> Reception::greet(std::shared_ptr<Connection> connection) {
   } else {
     connection->close();
     warn(fmt::format("{}dropped a connection from {}: {}", rules_.prefix, connection->peer(),
-                     had_room ? why : "too many others came after it"));
+                     had_room ? why : "too many connections arrived after it"));
   }
 }
 
 std::string Reception::refusal(const Hello& hello) const {
   // The token first: who does not know it learns nothing else.
-  if (!same_job_token(hello.token, token_)) return "its token is not this job's";
+  if (!same_job_token(hello.token, token_)) return "its token belongs to another job";
   if (hello.ranks != rules_.ranks) return fmt::format("its job has {} ranks, not {}", hello.ranks, rules_.ranks);
   return rules_.refusal(hello);
 }

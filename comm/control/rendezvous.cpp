@@ -18,7 +18,8 @@ JobToken random_job_token() {
     const ssize_t got = ::getrandom(token.data() + filled, token.size() - filled, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0)
-      throw ResourceError({"control plane", std::string("no random bits: ") + std::strerror(errno), "", ""});
+      throw ResourceError({"control plane", std::string("reading random bits failed: ") + std::strerror(errno),
+                           "a system call getrandom that works", ""});
     filled += static_cast<std::size_t>(got);
   }
   return token;

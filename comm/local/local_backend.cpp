@@ -60,8 +60,9 @@ class LocalRecv final : public Work::State {
     if (!tensor_.defined() || (tensor_.sizes().equals(shape_) && tensor_.scalar_type() == dtype_)) return;
     const PeerError error(
         {group_->describe_member(rank_),
-         fmt::format("received {} from {} as {}", describe(tag_), group_->describe_member(from_), describe(tensor_)),
-         fmt::format("{} [{}]", dtype_name(dtype_), fmt::join(shape_, ", ")), "make both sides agree on the shape"});
+         fmt::format("{} from {} arrived as {}", describe(tag_), group_->describe_member(from_), describe(tensor_)),
+         fmt::format("{} [{}]", dtype_name(dtype_), fmt::join(shape_, ", ")),
+         "use the same shape and type on both sides"});
     group_->job().fail(PeerError::kExitCode, error.what());  // whether or not anybody catches it
     throw error;
   }

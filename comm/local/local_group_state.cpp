@@ -210,8 +210,8 @@ std::vector<int> LocalGroupState::missing(const Slot& place) const {
 std::string LocalGroupState::describe_pending(const Slot& place, int rank) const {
   std::string names;
   for (const int member : missing(place)) names += (names.empty() ? "" : ", ") + describe_member(member);
-  return fmt::format("{}, number {} of group '{}', which {} has not joined", describe_call(place.entries[rank]),
-                     place.sequence, label_, names.empty() ? "nobody" : names);
+  return fmt::format("{}, number {} of group '{}', which {}", describe_call(place.entries[rank]), place.sequence,
+                     label_, names.empty() ? "all members have joined" : names + " has not joined");
 }
 
 int LocalGroupState::find_ended(const std::vector<int>& awaited) const {

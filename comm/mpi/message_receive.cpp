@@ -21,8 +21,8 @@ std::vector<int> MessageReceive::awaited_ranks(const std::vector<int>& /*missing
 }
 
 std::string MessageReceive::describe_mismatch(int /*peer*/, std::int64_t expected, std::int64_t received) {
-  return fmt::format("received {} bytes of {} from {}; {} bytes, as its head said", received, describe(tag_),
-                     channel_->describe_member(from_), expected);
+  return fmt::format("{} from {} arrived with {} bytes; expected {} bytes, the size that its header announced",
+                     describe(tag_), channel_->describe_member(from_), received, expected);
 }
 
 }  // namespace gantry

@@ -82,16 +82,17 @@ void MpiCollective::begin(const Collective& call, std::uint64_t number) {
 }
 
 std::string MpiCollective::describe_awaited(const std::vector<int>& absent, bool passed_on) const {
-  return fmt::format(
-      "{}, number {} of group '{}', which {}{}", call_.describe(), call_.sequence, channel_->label(),
-      absent.empty() ? "others have not taken their parts of" : channel_->describe_members(absent) + " has not joined",
-      passed_on && !absent.empty() ? ", or waits in for others" : "");
+  return fmt::format("{}, number {} of group '{}', which {}{}", call_.describe(), call_.sequence, channel_->label(),
+                     absent.empty() ? "other members have not received their parts of"
+                                    : channel_->describe_members(absent) + " has not joined",
+                     passed_on && !absent.empty() ? ", or waits in for other members" : "");
 }
 
 std::string MpiCollective::describe_mismatch(int peer, std::int64_t expected, std::int64_t received) {
   const std::string sent = received < 0 ? fmt::format("more than {}", expected) : std::to_string(received);
   return fmt::format(
-      "group '{}': {} called {} and got {} bytes from {} where {} belong; all members must make the same calls in the "
+      "group '{}': {} called {} and received {} bytes from {} instead of {}; all members must make the same calls in "
+      "the "
       "same order",
       channel_->label(), channel_->describe_member(channel_->rank()), call_.describe(), sent,
       channel_->describe_member(peer), expected);

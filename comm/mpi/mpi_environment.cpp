@@ -54,7 +54,7 @@ void initialise() {
     std::atexit(mpi_finalize);  // who initialises finalises
   }
   if (provided < MPI_THREAD_MULTIPLE)
-    throw ResourceError({"mpi", fmt::format("thread level {} is provided", provided), "MPI_THREAD_MULTIPLE",
+    throw ResourceError({"mpi", fmt::format("this MPI provides thread level {}", provided), "MPI_THREAD_MULTIPLE",
                          "use an MPI built with thread support"});
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   look_at_host();
@@ -160,7 +160,7 @@ void mpi_finalize() {
   if (!mpi_is_running()) return;
   if (const std::string line = current_early_end_line(); !line.empty()) end_by_line(line);
   const Watchdog watchdog(finalize_seconds, fmt::format("mpi: MPI_Finalize waited {} s for other ranks; expected all "
-                                                        "ranks to end; see what the slowest one does",
+                                                        "ranks to end; check what the slowest rank is doing",
                                                         finalize_seconds));
   MPI_Finalize();
 }

@@ -58,8 +58,8 @@ class MpiSend final : public MpiOperation {
     Head head;
     if (tensor.defined()) {
       if (tensor.dim() > kMostDims)
-        throw UsageError(
-            {"send", fmt::format("a tensor of {} dims", tensor.dim()), fmt::format("at most {}", kMostDims), ""});
+        throw UsageError({"send", fmt::format("the tensor has {} dimensions", tensor.dim()),
+                          fmt::format("at most {}", kMostDims), ""});
       const torch::NoGradGuard no_grad;
       const torch::Tensor packed = tensor.contiguous();
       storage_ = packed.storage();  // not the tensor: its owner may give it other data
@@ -147,10 +147,10 @@ class MpiReceive final : public MessageReceive {
                       std::equal(shape_.begin(), shape_.end(), head.shape);
     if (!same) {
       throw PeerError({channel_->describe_member(channel_->rank()),
-                       fmt::format("received {} from {} as {}", describe(tag_), channel_->describe_member(from_),
+                       fmt::format("{} from {} arrived as {}", describe(tag_), channel_->describe_member(from_),
                                    describe_head(head)),
                        fmt::format("{} [{}]", dtype_name(dtype_), fmt::join(shape_, ", ")),
-                       "make both sides agree on the shape"});
+                       "use the same shape and type on both sides"});
     }
     tensor_ = BufferPool::instance().tensor(shape_, dtype_);
     const std::int64_t bytes = payload_bytes(tensor_);

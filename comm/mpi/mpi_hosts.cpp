@@ -33,8 +33,7 @@ void warn_unshared(const std::string& name, const std::string& trouble) {
   if (is_said.exchange(true)) return;
   std::fprintf(
       stderr,
-      "warning: %s: the ranks of this host share no memory (%s); their collectives go by messages, which takes "
-      "longer\n",
+      "warning: %s: the ranks of this host cannot share memory (%s); their collectives use messages, which is slower\n",
       name.c_str(), trouble.c_str());
 }
 

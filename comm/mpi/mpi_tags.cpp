@@ -34,7 +34,7 @@ int bits_of(int largest_tag) {
 int field(const Tag& tag, const char* name, int value, int bits) {
   if (value >= 0 && value < (1 << bits)) return value;
   throw UsageError(
-      {"tag", fmt::format("{}: {} {} does not fit the {} bits it has in an MPI tag", describe(tag), name, value, bits),
+      {"tag", fmt::format("{}: {} {} does not fit into its {} bits of an MPI tag", describe(tag), name, value, bits),
        fmt::format("0 to {}", (1 << bits) - 1), "use fewer microbatches, stages or entries"});
 }
 
@@ -51,7 +51,7 @@ TagLayout tag_layout(int largest_tag) {
   const int bits = bits_of(largest_tag);
   if (bits >= kWideBits) return {10, 13, kWideBits - kKindBits - 23};
   if (bits >= kNarrowBits) return {7, 10, kNarrowBits - kKindBits - 17};
-  throw ResourceError({"mpi", fmt::format("this MPI's largest tag is {}, which is {} bits", largest_tag, bits),
+  throw ResourceError({"mpi", fmt::format("this MPI's largest tag is {}, which has {} bits", largest_tag, bits),
                        fmt::format("at least {} bits", kNarrowBits),
                        "choose another transport (mpirun --mca pml ob1)"});
 }

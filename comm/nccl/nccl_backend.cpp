@@ -204,9 +204,9 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
     const char* name = name_of(call.kind);
     const bool device = job_->device().holds(*call.target, name);
     if (call.in && job_->device().holds(*call.in, name) != device)
-      throw UsageError({name,
-                        fmt::format("of tensors on {} and {}", call.target->device().str(), call.in->device().str()),
-                        "both on one device", "move one"});
+      throw UsageError(
+          {name, fmt::format("the tensors are on {} and {}", call.target->device().str(), call.in->device().str()),
+           "tensors on the same device", "move one of them"});
     return device;
   }
 

@@ -23,8 +23,8 @@ std::shared_ptr<NcclOperation> take_last_preceding() { return std::exchange(last
 ncclUniqueId new_unique_id() {
   ncclUniqueId id;
   if (const ncclResult_t code = ncclGetUniqueId(&id); code != ncclSuccess)
-    throw ResourceError(
-        {"nccl", fmt::format("ncclGetUniqueId failed: {}", ncclGetErrorString(code)), "", "NCCL_DEBUG=INFO says more"});
+    throw ResourceError({"nccl", fmt::format("ncclGetUniqueId failed: {}", ncclGetErrorString(code)), "",
+                         "set NCCL_DEBUG=INFO to see the details"});
   return id;
 }
 
@@ -125,7 +125,8 @@ void* NcclCommunicator::register_memory(void* begin, std::size_t bytes) {
   const c10::DeviceGuard on_device(job_->device().device());
   std::unique_lock lock(mutex_);
   job_->throw_if_failed();
-  if (!communicator_) throw PeerError({members_.name, "was aborted", "", ""});
+  if (!communicator_)
+    throw PeerError({members_.name, "its communicator was aborted", "", "look at the first error of the job"});
   void* handle = nullptr;
   await_call(lock, ncclCommRegister(communicator_, begin, bytes, &handle),
              [this] { return members_.name + " to register memory"; });
@@ -214,7 +215,8 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
   }
   std::unique_lock lock(mutex_);
   job_->throw_if_failed();
-  if (!communicator_) throw PeerError({members_.name, "was aborted", "", ""});
+  if (!communicator_)
+    throw PeerError({members_.name, "its communicator was aborted", "", "look at the first error of the job"});
   ncclResult_t code = ncclGroupStart();
   if (code == ncclSuccess) {
     code = calls(communicator_, static_cast<cudaStream_t>(device.handle(stream())));
@@ -284,8 +286,8 @@ std::string NcclCommunicator::find_trouble() {
 
 std::string NcclCommunicator::describe_error(ncclResult_t code) const {
   const char* last = communicator_ ? ncclGetLastError(communicator_) : nullptr;
-  return fmt::format("{}: nccl: {} failed: {}{}{}; NCCL_DEBUG=INFO says more", job_->describe_self(), members_.name,
-                     ncclGetErrorString(code), last && *last ? ": " : "", last ? last : "");
+  return fmt::format("{}: nccl: {} failed: {}{}{}; set NCCL_DEBUG=INFO to see the details", job_->describe_self(),
+                     members_.name, ncclGetErrorString(code), last && *last ? ": " : "", last ? last : "");
 }
 
 }  // namespace gantry

@@ -112,9 +112,9 @@ c10::Stream borrow(const NcclDevice& device) {
                                        [&](const StreamKey& one) { return one.first == device.device().index(); });
   throw ResourceError(
       {"nccl",
-       fmt::format("{} communicators of this process have all of {}'s streams", of_device, device.device().str()),
-       "a stream of its own for each, so that none waits behind another",
-       "drop groups and plugins that are no longer used before more are made"});
+       fmt::format("{} communicators of this process already use all streams of {}", of_device, device.device().str()),
+       "one stream for each communicator, so that none waits for another",
+       "destroy unused groups and plugins before you create new ones"});
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ bool NcclDevice::holds(const torch::Tensor& tensor, const char* call) const {
   const torch::Device at = tensor.device();
   if (at.type() != device_.type()) return false;
   if (at.has_index() && device_.has_index() && at.index() != device_.index())
-    throw UsageError({call, "of a tensor on " + at.str(), "one on " + device_.str() + ", this rank's device",
+    throw UsageError({call, "the tensor is on " + at.str(), "a tensor on " + device_.str() + ", this rank's device",
                       "move it there, or to the CPU"});
   return true;
 }
@@ -144,8 +144,8 @@ int choose_device_index(const DeviceQuestion& question) {
   const Devices& mine = question.visible[question.rank];
   if (mine.empty())
     throw ResourceError(
-        {"comm.backend", "nccl, and this process sees no CUDA device", "one a rank",
-         "look at CUDA_VISIBLE_DEVICES and the LibTorch that Gantry was built with, or use mpi or local"});
+        {"comm.backend", "nccl cannot be used, because this process sees no CUDA device", "one device per rank",
+         "check CUDA_VISIBLE_DEVICES and whether Gantry was built with a LibTorch for CUDA, or use mpi or local"});
   const std::vector<int> sharers = find_sharers(question);
   Division division(question.visible);
   std::set<std::string> devices;
@@ -156,18 +156,18 @@ int choose_device_index(const DeviceQuestion& question) {
   }
   if (all_placed)
     return static_cast<int>(std::find(mine.begin(), mine.end(), *division.device_of(question.rank)) - mine.begin());
-  const std::string what = fmt::format("nccl, {} ranks on this host and {} CUDA device{}", sharers.size(),
+  const std::string what = fmt::format("nccl has {} ranks on this host, but {} CUDA device{}", sharers.size(),
                                        devices.size(), devices.size() == 1 ? "" : "s");
   if (question.threads)
-    throw ResourceError({"comm.backend", what, "a device a rank where ranks are threads",
-                         fmt::format("use at most {} of them, or start them by mpirun", devices.size())});
+    throw ResourceError({"comm.backend", what, "one device per rank if ranks are threads",
+                         fmt::format("use at most {} ranks, or start them with mpirun", devices.size())});
   if (question.nccl_version < kFirstVersionThatShares || !question.sharing_asked)
     throw ResourceError(
         {"comm.backend",
-         fmt::format("{}, NCCL {}.{}, {} {}", what, question.nccl_version / 10000, question.nccl_version / 100 % 100,
-                     kSharingVariable, question.sharing_asked ? "1" : "not 1"),
-         fmt::format("a device a rank, or NCCL 2.30 or newer and {}=1", kSharingVariable),
-         fmt::format("use at most {} of them, each with one of its own, or comm.backend: ipc", devices.size())});
+         fmt::format("{} (NCCL {}.{}, {} is {})", what, question.nccl_version / 10000,
+                     question.nccl_version / 100 % 100, kSharingVariable, question.sharing_asked ? "1" : "not 1"),
+         fmt::format("one device per rank, or NCCL 2.30 or newer and {}=1", kSharingVariable),
+         fmt::format("use at most {} ranks, each with its own device, or comm.backend: ipc", devices.size())});
   const auto place = std::find(sharers.begin(), sharers.end(), question.rank) - sharers.begin();
   return static_cast<int>(place % static_cast<std::ptrdiff_t>(mine.size()));
 }

@@ -19,7 +19,7 @@ class NcclMemory {
       throw ResourceError({"comm.registered_buffers",
                            fmt::format("ncclMemAlloc of {} bytes on {} failed: {}", bytes, device_.device().str(),
                                        ncclGetErrorString(code)),
-                           "memory of NCCL's for the gradients", "set it to false, or use more ranks"});
+                           "memory from NCCL for the gradients", "set it to false, or use more ranks"});
   }
   ~NcclMemory() {
     const c10::DeviceGuard on_device(device_.device());

@@ -36,7 +36,7 @@ torch::Tensor make_head(int path, const Tag& tag, const torch::Tensor& tensor) {
   const std::int64_t dims = tensor.defined() ? tensor.dim() : 0;
   if (dims > kMostMessageDims)
     throw UsageError(
-        {"send", fmt::format("a tensor of {} dims", dims), fmt::format("at most {}", kMostMessageDims), ""});
+        {"send", fmt::format("the tensor has {} dimensions", dims), fmt::format("at most {}", kMostMessageDims), ""});
   const std::int64_t first[] = {path,      static_cast<std::int64_t>(tag.kind),
                                 tag.stage, tag.microbatch,
                                 tag.entry, tensor.defined() ? static_cast<std::int64_t>(tensor.scalar_type()) : 0,
@@ -132,10 +132,10 @@ class ReceiveState final : public Work::State {
     const TensorSpec& spec = call_->spec;
     if (tensor.sizes().vec() == spec.shape && tensor.scalar_type() == spec.dtype) return;
     throw PeerError({messages_->describe_member(messages_->rank()),
-                     fmt::format("received {} from {} as {}", describe(call_->tag), messages_->describe_member(from_),
+                     fmt::format("{} from {} arrived as {}", describe(call_->tag), messages_->describe_member(from_),
                                  describe(tensor)),
                      fmt::format("{} [{}]", dtype_name(spec.dtype), fmt::join(spec.shape, ", ")),
-                     "make both sides agree on the shape"});
+                     "use the same shape and type on both sides"});
   }
 
   const std::shared_ptr<NcclMessages> messages_;

@@ -22,7 +22,7 @@ struct CudaHandle {
 class CudaIpcDriver {
  public:
   CudaIpcDriver() : library_(::dlopen("libcuda.so.1", RTLD_LAZY)) {
-    if (!library_) refuse("there is no CUDA driver (libcuda.so.1)");
+    if (!library_) refuse("the CUDA driver (libcuda.so.1) was not found");
     load(error_string, "cuGetErrorString");
     load(device_of, "cuDeviceGet");
     load(uuid_of, "cuDeviceGetUuid_v2");
@@ -41,7 +41,7 @@ class CudaIpcDriver {
   }
 
   void check(CudaResult result, const char* call,
-             const char* remedy = "see docs/gpu.md for what ranks that share a device need") const {
+             const char* remedy = "see docs/gpu.md for the requirements of ranks that share a device") const {
     if (result == kCudaSuccess) return;
     const char* words = nullptr;
     error_string(result, &words);
@@ -71,7 +71,7 @@ class CudaIpcDriver {
 
  private:
   [[noreturn]] static void refuse(const std::string& what) {
-    throw ResourceError({"comm.backend", "ipc, and " + what, "a CUDA device that ranks can share",
+    throw ResourceError({"comm.backend", "ipc cannot be used, because " + what, "a CUDA device that ranks can share",
                          "use mpi, which keeps tensors on the CPU, or update the NVIDIA driver"});
   }
   template <class Call>
@@ -144,8 +144,8 @@ class CudaSharing final : public DeviceSharing {
     driver_.check(driver_.range_of(&begin, &bytes, address), "cuMemGetAddressRange");
     CudaHandle handle = {};
     driver_.check(driver_.memory_handle(&handle, begin), "cuIpcGetMemHandle",
-                  "memory of LibTorch's plain allocator can be shared: leave expandable_segments and "
-                  "backend:cudaMallocAsync out of PYTORCH_CUDA_ALLOC_CONF");
+                  "remove expandable_segments and backend:cudaMallocAsync from PYTORCH_CUDA_ALLOC_CONF, because only "
+                  "memory from LibTorch's default allocator can be shared");
     return {handle.bytes, begin, static_cast<std::int64_t>(address - begin)};
   }
   char* open_memory(const SharedHandle& allocation) override {
@@ -176,8 +176,9 @@ std::unique_ptr<DeviceSharing> share_cuda_device() {
   const bool there =
       c10::impl::hasDeviceGuardImpl(torch::kCUDA) && c10::impl::getDeviceGuardImpl(torch::kCUDA)->deviceCount() > 0;
   if (!there)
-    throw ResourceError({"comm.backend", "ipc, and this process sees no CUDA device", "one that all ranks see",
-                         "look at CUDA_VISIBLE_DEVICES and the LibTorch that Gantry was built with, or use mpi"});
+    throw ResourceError(
+        {"comm.backend", "ipc cannot be used, because this process sees no CUDA device", "a device that all ranks see",
+         "check CUDA_VISIBLE_DEVICES and whether Gantry was built with a LibTorch for CUDA, or use mpi"});
   return std::make_unique<CudaSharing>();
 }
 

@@ -153,10 +153,10 @@ class DeviceReceive final : public MessageReceive {
     const auto dtype = static_cast<torch::ScalarType>(head_.dtype);
     if (dtype != spec_.dtype || head_.sizes() != spec_.shape)
       throw PeerError({channel_->describe_member(channel_->rank()),
-                       fmt::format("received {} from {} as {} [{}]", describe(tag_), channel_->describe_member(from_),
+                       fmt::format("{} from {} arrived as {} [{}]", describe(tag_), channel_->describe_member(from_),
                                    dtype_name(dtype), fmt::join(head_.sizes(), ", ")),
                        fmt::format("{} [{}]", dtype_name(spec_.dtype), fmt::join(spec_.shape, ", ")),
-                       "make both sides agree on the shape"});
+                       "use the same shape and type on both sides"});
     if (head_.carried == Carried::kDevice) {
       copy_on_device();
       return false;
@@ -198,8 +198,8 @@ void DeviceMessages::send(const torch::Tensor& tensor, int to, const Tag& tag, b
   torch::Tensor packed = tensor;
   if (tensor.defined()) {
     if (tensor.dim() > kMostDeviceDims)
-      throw UsageError(
-          {"send", fmt::format("a tensor of {} dims", tensor.dim()), fmt::format("at most {}", kMostDeviceDims), ""});
+      throw UsageError({"send", fmt::format("the tensor has {} dimensions", tensor.dim()),
+                        fmt::format("at most {}", kMostDeviceDims), ""});
     job_->holds(tensor.device(), "send");
     packed = tensor.detach().contiguous();
     if (!owned_by_receiver && packed.is_alias_of(tensor)) packed = packed.clone();

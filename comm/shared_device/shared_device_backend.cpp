@@ -67,9 +67,9 @@ class SharedDeviceGroup final : public ProcessGroup {
     const char* name = name_of(call.kind);
     const bool device = job_->holds(call.target->device(), name);
     if (call.in && job_->holds(call.in->device(), name) != device)
-      throw UsageError({name,
-                        fmt::format("of tensors on {} and {}", call.target->device().str(), call.in->device().str()),
-                        "both on one device", "move one"});
+      throw UsageError(
+          {name, fmt::format("the tensors are on {} and {}", call.target->device().str(), call.in->device().str()),
+           "tensors on the same device", "move one of them"});
     return device;
   }
 
@@ -86,10 +86,11 @@ constexpr std::int64_t kUuidRoom = 64;
 void check_one_host(MpiEngine& engine) {
   for (int rank = 1; rank < engine.size(); ++rank)
     if (engine.hosts().host_of(rank) != engine.hosts().host_of(0))
-      throw ResourceError(
-          {"comm.backend",
-           fmt::format("ipc, and {} is on another host than {}", engine.describe_rank(rank), engine.describe_rank(0)),
-           "all ranks on one host, whose device they share", "start them on one, or use nccl with a device a rank"});
+      throw ResourceError({"comm.backend",
+                           fmt::format("ipc cannot be used, because {} is on another host than {}",
+                                       engine.describe_rank(rank), engine.describe_rank(0)),
+                           "all ranks on one host, because they share its device",
+                           "start them on one host, or use nccl with one device per rank"});
 }
 
 void check_one_device(const MpiEngine& engine, ProcessGroup& everyone, const std::string& uuid) {
@@ -104,10 +105,10 @@ void check_one_device(const MpiEngine& engine, ProcessGroup& everyone, const std
   for (int rank = 1; rank < everyone.size(); ++rank)
     if (uuid_of(rank) != uuid_of(0))
       throw ResourceError({"comm.backend",
-                           fmt::format("ipc, and {} has the device {} where {} has {}", engine.describe_rank(rank),
-                                       uuid_of(rank), engine.describe_rank(0), uuid_of(0)),
+                           fmt::format("ipc cannot be used, because {} has the device {}, but {} has {}",
+                                       engine.describe_rank(rank), uuid_of(rank), engine.describe_rank(0), uuid_of(0)),
                            "one device for all ranks",
-                           "let CUDA_VISIBLE_DEVICES name the same one first for each, or use nccl"});
+                           "set CUDA_VISIBLE_DEVICES so that every rank sees the same device first, or use nccl"});
 }
 
 }  // namespace
@@ -143,7 +144,7 @@ void SharedDeviceBackend::close() {
 
 void run_on_shared_device(World& host, DeviceSharing& sharing, const std::function<void(World&)>& body) {
   auto* base = dynamic_cast<MpiBackend*>(&host.backend());
-  if (!base) throw InternalError({"launch", "ranks that share a device are started by mpi", "", ""});
+  if (!base) throw InternalError({"launch", "ranks that share a device were not started with MPI", "", ""});
   const c10::DeviceGuard on_device(sharing.device());
   SharedDeviceBackend backend(*base, sharing);
   World world(backend, host.config(), host.mesh());

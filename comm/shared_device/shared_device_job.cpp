@@ -43,7 +43,7 @@ void SharedDeviceJob::let_go() {
 bool SharedDeviceJob::holds(const torch::Device& device, const char* call) const {
   if (device.is_cpu()) return false;
   if (device.type() != device_.type() || (device.has_index() && device.index() != device_.index()))
-    throw UsageError({call, "of a tensor on " + device.str(), "one on " + device_.str() + ", this rank's device",
+    throw UsageError({call, "the tensor is on " + device.str(), "a tensor on " + device_.str() + ", this rank's device",
                       "move it there, or to the CPU"});
   return true;
 }
@@ -68,8 +68,8 @@ char* SharedDeviceJob::reach(int rank, const SharedPlace& place) {
       found = opened_.emplace(where, Opened{place.allocation, sharing_.open_memory(place.allocation)}).first;
     } catch (const ResourceError& error) {
       throw ResourceError({engine_->describe_rank(engine_->rank()),
-                           fmt::format("can't open memory of {}: {}", engine_->describe_rank(rank), error.what()),
-                           "ranks that share a device in one IPC and one process namespace",
+                           fmt::format("memory of {} cannot be opened: {}", engine_->describe_rank(rank), error.what()),
+                           "ranks in one IPC namespace and one process namespace",
                            "start all ranks in one container, or each with --ipc=host --pid=host"});
     }
   }

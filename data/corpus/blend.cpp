@@ -19,14 +19,15 @@ Blend::Blend(const std::vector<double>& weights) : sources_(static_cast<int>(wei
   double most = 0;
   for (std::size_t source = 0; source < weights.size(); ++source) {
     if (!std::isfinite(weights[source]) || weights[source] < 0)
-      throw ConfigError({fmt::format("weight {} of the sources", source), fmt::format("is {}", weights[source]),
-                         "a number from 0", ""});
+      throw ConfigError({fmt::format("weight {} of the sources", source),
+                         fmt::format("the weight is {}", weights[source]), "a number from 0", ""});
     most = std::max(most, weights[source]);
   }
   for (int source = 0; source < sources_; ++source)  // by the largest, so that their sum is finite
     if (weights[source] / most > 0) nodes_.push_back({.weight = weights[source] / most, .source = source});
   if (nodes_.empty())
-    throw ConfigError({"weights of the sources", fmt::format("none of the {} is above 0", weights.size()), "one", ""});
+    throw ConfigError({"weights of the sources", fmt::format("none of the {} weights is above 0", weights.size()),
+                       "at least one positive weight", ""});
   // Of equal weights the earlier node is taken first, so that the tree depends on the weights alone.
   const auto later = [&](int a, int b) {
     return nodes_[a].weight != nodes_[b].weight ? nodes_[a].weight > nodes_[b].weight : a > b;

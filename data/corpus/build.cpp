@@ -77,7 +77,7 @@ void make_folder_of(const std::string& prefix) {
   const fs::path folder = fs::path(prefix).parent_path();
   std::error_code failure;
   if (!folder.empty()) fs::create_directories(folder, failure);
-  if (failure) throw ResourceError({folder.string(), failure.message(), "a folder that can be made", ""});
+  if (failure) throw ResourceError({folder.string(), failure.message(), "a directory that can be created", ""});
 }
 
 }  // namespace
@@ -85,8 +85,8 @@ void make_folder_of(const std::string& prefix) {
 CorpusSummary build_corpus(const Tokenizer& tokenizer, const CorpusOptions& options) {
   const auto end = options.append_end ? tokenizer.special().end : std::nullopt;
   if (options.append_end && !end)
-    throw UsageError({"--append-eos", fmt::format("the {} tokenizer names no end token", tokenizer.kind()),
-                      "eos_token in the tokenizer_config.json beside it", "leave --append-eos out"});
+    throw UsageError({"--append-eos", fmt::format("the {} tokenizer has no end-of-sequence token", tokenizer.kind()),
+                      "eos_token in the tokenizer_config.json next to it", "remove --append-eos"});
   const auto started = std::chrono::steady_clock::now();
   DocumentReader reader(options.files, options.documents);
   make_folder_of(options.output);
@@ -101,8 +101,8 @@ CorpusSummary build_corpus(const Tokenizer& tokenizer, const CorpusOptions& opti
     if (options.progress) options.progress(summary);
   }
   if (summary.tokens == 0)
-    throw InputError({options.files.front(), fmt::format("the {} files have no token", options.files.size()), "text",
-                      "check the files"});
+    throw InputError({options.files.front(), fmt::format("the {} files contain no tokens", options.files.size()),
+                      "text", "check the files"});
   writer.finish();
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return summary;

@@ -35,7 +35,7 @@ class MemberFinder final : public json::json_sax_t {
   bool end_array() override { return --depth_ >= 0; }
   bool key(string_t& name) override {
     is_wanted_ = depth_ == 1 && name == key_;
-    if (is_wanted_ && text) return refuse(fmt::format("has '{}' twice", key_));
+    if (is_wanted_ && text) return refuse(fmt::format("the key '{}' occurs twice", key_));
     return true;
   }
   bool string(string_t& content) override {
@@ -45,7 +45,7 @@ class MemberFinder final : public json::json_sax_t {
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    return refuse(fmt::format("is no JSON: {}", error.what()));
+    return refuse(fmt::format("the line is not JSON: {}", error.what()));
   }
 
  private:
@@ -53,7 +53,7 @@ class MemberFinder final : public json::json_sax_t {
     fault = what;
     return false;
   }
-  bool value() { return is_wanted_ ? refuse(fmt::format("'{}' is no string", key_)) : true; }
+  bool value() { return is_wanted_ ? refuse(fmt::format("'{}' is not a string", key_)) : true; }
 
   const std::string& key_;
   int depth_ = 0;
@@ -68,7 +68,8 @@ DocumentReader::DocumentReader(std::vector<std::string> files, const DocumentOpt
     std::error_code failure;
     const auto size = fs::is_regular_file(file, failure) ? fs::file_size(file, failure) : 0;
     if (failure || !is_file(file))
-      throw InputError({file, failure ? failure.message() : "is no regular file", "a file of text", "check the path"});
+      throw InputError(
+          {file, failure ? failure.message() : "the path is not a regular file", "a text file", "check the path"});
     bytes_ += static_cast<std::int64_t>(size);
   }
 }
@@ -83,7 +84,7 @@ bool DocumentReader::next(std::string& document) {
 void DocumentReader::open_next() {
   stream_ = std::ifstream(files_[opened_++], std::ios::binary);
   line_ = 0;
-  if (!stream_) throw InputError({file(), std::strerror(errno), "a file that can be read", ""});
+  if (!stream_) throw InputError({file(), std::strerror(errno), "a readable file", ""});
 }
 
 bool DocumentReader::next_here(std::string& document) {
@@ -104,7 +105,7 @@ bool DocumentReader::next_here(std::string& document) {
 
 bool DocumentReader::next_line(std::string& line) {
   if (!std::getline(stream_, line)) {
-    if (stream_.bad()) throw InputError({file(), std::strerror(errno), "a file that can be read", ""});
+    if (stream_.bad()) throw InputError({file(), std::strerror(errno), "a readable file", ""});
     return false;
   }
   ++line_;
@@ -115,7 +116,7 @@ bool DocumentReader::next_line(std::string& line) {
 
 void DocumentReader::read_rest(std::string& document) {
   document.assign(std::istreambuf_iterator<char>(stream_), std::istreambuf_iterator<char>());
-  if (stream_.bad()) throw InputError({file(), std::strerror(errno), "a file that can be read", ""});
+  if (stream_.bad()) throw InputError({file(), std::strerror(errno), "a readable file", ""});
   read_ += static_cast<std::int64_t>(document.size());
 }
 
@@ -127,7 +128,7 @@ void DocumentReader::extract(std::string& line) const {
     return;
   }
   throw InputError({fmt::format("{}:{}", file(), line_),
-                    is_full ? fmt::format("has no '{}'", options_.jsonl_key) : finder.fault,
+                    is_full ? fmt::format("the object has no '{}'", options_.jsonl_key) : finder.fault,
                     fmt::format("an object with a string '{}'", options_.jsonl_key), ""});
 }
 

@@ -52,7 +52,8 @@ void copy_whole_numbers(const MappedFile& data, std::size_t at, std::int64_t cou
     const std::size_t place = at + static_cast<std::size_t>(i) * sizeof(T);
     const double value = value_at<T>(data.bytes(), place);
     if (!(std::abs(value) <= kMost) || value != std::floor(value))
-      throw InputError({data.path().string(), fmt::format("has {} at byte {}", value, place), "a token's id", ""});
+      throw InputError(
+          {data.path().string(), fmt::format("the value is {} at byte {}", value, place), "a token id", ""});
     tokens[i] = static_cast<std::int64_t>(value);
   }
 }
@@ -77,13 +78,13 @@ void MegatronIndex::check_header() {
   const auto& bytes = bytes_;
   const auto& path = path_;
   if (bytes.size() < kHeader || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0)
-    throw InputError({path, fmt::format("has {} bytes and does not begin with MMIDIDX", bytes.size()),
-                      "Megatron's index", "make it by gantry data build or Megatron's preprocess_data.py"});
+    throw InputError({path, fmt::format("the file has {} bytes and does not begin with MMIDIDX", bytes.size()),
+                      "an index of Megatron", "create it with gantry data build or Megatron's preprocess_data.py"});
   if (const auto version = value_at<std::uint64_t>(bytes, kVersionAt); version != kVersion)
-    throw InputError({path, fmt::format("is of version {}", version), "1", ""});
+    throw InputError({path, fmt::format("the file has version {}", version), "1", ""});
   const auto type = value_at<std::uint8_t>(bytes, kTypeAt);
   if (type < 1 || type > std::size(kTypes))
-    throw InputError({path, fmt::format("has type {}", type), fmt::format("1 to {}", std::size(kTypes)), ""});
+    throw InputError({path, fmt::format("the token type is {}", type), fmt::format("1 to {}", std::size(kTypes)), ""});
   type_ = static_cast<TokenType>(type);
   const auto sequences = value_at<std::uint64_t>(bytes, kSequencesAt);
   const auto documents = value_at<std::uint64_t>(bytes, kDocumentsAt);
@@ -94,9 +95,10 @@ void MegatronIndex::check_header() {
   if (!fits || (room != plain && room != plain + sequences))
     throw InputError(
         {path,
-         fmt::format("has {} bytes and says {} sequences and {} document indices", bytes.size(), sequences, documents),
+         fmt::format("the file has {} bytes, but states {} sequences and {} document indices", bytes.size(), sequences,
+                     documents),
          fmt::format("{} + 12 per sequence + 8 per document index, and 1 per sequence with modes", kHeader),
-         "make it again"});
+         "create it again"});
   has_modes_ = room != plain;
   lengths_at_ = kHeader;
   places_at_ = lengths_at_ + sequences * kLengthBytes;
@@ -115,11 +117,12 @@ void MegatronIndex::check_sequences(std::int64_t data_bytes, const std::string& 
     const std::int64_t at = place(s), size = length * token_type_bytes(type_);
     if (length < 0 || at < 0 || at > data_bytes || size > data_bytes - at)
       throw InputError({path_,
-                        fmt::format("sequence {} has {} tokens of {} at byte {}, and {} has {} bytes", s, length,
+                        fmt::format("sequence {} has {} tokens of {} at byte {}, but {} has {} bytes", s, length,
                                     token_type_name(type_), at, data_name, data_bytes),
-                        "a place within it", "the files don't belong together or were cut; make them again"});
+                        "a position within the file",
+                        "create both files again, because they do not belong together or are truncated"});
     if (__builtin_add_overflow(boundaries_[s], length, &boundaries_[s + 1]))
-      throw InputError({path_, fmt::format("has 2^63 tokens or more at sequence {}", s), "fewer", ""});
+      throw InputError({path_, fmt::format("there are 2^63 tokens or more at sequence {}", s), "fewer tokens", ""});
   }
 }
 
@@ -139,7 +142,8 @@ std::int64_t MegatronIndex::document_of(std::int64_t sequence) const {
 
 void MegatronIndex::check_documents() const {
   const auto& path = path_;
-  if (documents_ < 0) throw InputError({path, "has no document indices", "at least one, 0", ""});
+  if (documents_ < 0)
+    throw InputError({path, "the index has no document indices", "at least one document index, 0", ""});
   std::int64_t before = 0;
   for (std::int64_t d = 0; d <= documents_; ++d) {
     const std::int64_t begin = document_begin(d);
@@ -162,9 +166,9 @@ MegatronFiles::MegatronFiles(const std::string& prefix)
 void MegatronFiles::read(std::int64_t sequence, std::int64_t offset, std::int64_t count, std::int64_t* tokens) const {
   const bool is_sequence = sequence >= 0 && sequence < sequences();
   if (!is_sequence || offset < 0 || count < 0 || offset > length(sequence) || count > length(sequence) - offset)
-    throw UsageError({data_.path().string(),
-                      fmt::format("{} tokens from {} of sequence {} are not there", count, offset, sequence),
-                      is_sequence ? fmt::format("within its {}", length(sequence)) : "a sequence of the files", ""});
+    throw UsageError(
+        {data_.path().string(), fmt::format("{} tokens from {} of sequence {} do not exist", count, offset, sequence),
+         is_sequence ? fmt::format("tokens within its {}", length(sequence)) : "a sequence of the files", ""});
   const auto at = static_cast<std::size_t>(index_.place(sequence) + offset * token_type_bytes(type()));
   switch (type()) {
     case TokenType::kUint8:

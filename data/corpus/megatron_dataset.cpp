@@ -38,8 +38,8 @@ class MegatronDataset final : public PackedDataset {
  private:
   [[noreturn]] void refuse(const TokenRun& run, std::int64_t i, std::int64_t token) const {
     throw InputError({prefix_,
-                      fmt::format("token {} at place {} of sequence {} is outside the model's vocabulary of {}", token,
-                                  run.offset + i, run.document, vocabulary_),
+                      fmt::format("token {} at position {} of sequence {} is outside the model's vocabulary of {}",
+                                  token, run.offset + i, run.document, vocabulary_),
                       fmt::format("0 to {}", vocabulary_ - 1),
                       "check that the data and the model use the same tokenizer"});
   }

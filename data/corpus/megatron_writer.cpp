@@ -29,12 +29,12 @@ class WriteLock {
     while (true) {
       file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
       if (file_ < 0)
-        throw ResourceError({path, std::string("can't be written: ") + std::strerror(errno), "",
-                             "free some space, or choose another folder"});
+        throw ResourceError({path, std::string("the file cannot be written: ") + std::strerror(errno), "",
+                             "free some space, or choose another directory"});
       if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         ::close(file_);
-        throw UsageError({path, "is being written by another `gantry data build`", "one at a time",
-                          "wait for its end, or choose another output"});
+        throw UsageError({path, "another `gantry data build` is writing this file", "one writer at a time",
+                          "wait until it ends, or choose another output"});
       }
       struct stat opened {
       }, there{};
@@ -90,7 +90,8 @@ void put_all(std::span<const std::int64_t> tokens, Output& output) {
   for (const std::int64_t token : tokens) {
     const auto value = static_cast<T>(token);
     if (static_cast<std::int64_t>(value) != token)
-      throw InputError({fmt::format("token {}", token), "does not fit into the file's type", "a larger type", ""});
+      throw InputError(
+          {fmt::format("token {}", token), "the token does not fit into the file's type", "a larger type", ""});
     output.put(value);
   }
 }
@@ -107,8 +108,8 @@ MegatronWriter::~MegatronWriter() = default;
 
 void MegatronWriter::append_sequence(std::span<const std::int64_t> tokens) {
   if (tokens.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
-    throw InputError({"document", fmt::format("has {} tokens", tokens.size()), "at most 2^31 - 1 in a sequence",
-                      "give it in several files"});
+    throw InputError({"document", fmt::format("the document has {} tokens", tokens.size()),
+                      "at most 2^31 - 1 tokens in a sequence", "split it into several files"});
   switch (type_) {
     case TokenType::kUint8:
       put_all<std::uint8_t>(tokens, *data_);

@@ -10,16 +10,18 @@ namespace gantry {
 PackedSequences::PackedSequences(std::span<const std::int64_t> boundaries, std::int64_t sequence_length)
     : boundaries_(boundaries), length_(sequence_length), size_(0) {
   if (boundaries.empty() || sequence_length < 1)
-    throw UsageError({"PackedSequences",
-                      fmt::format("{} boundaries, sequence length {}", boundaries.size(), sequence_length),
-                      "at least 1 of each", ""});
+    throw UsageError(
+        {"PackedSequences",
+         fmt::format("there are {} boundaries and the sequence length is {}", boundaries.size(), sequence_length),
+         "at least 1 of each", ""});
   const std::int64_t tokens = boundaries.back() - boundaries.front();
   size_ = tokens > 0 ? (tokens - 1) / length_ : 0;
 }
 
 std::vector<TokenRun> PackedSequences::runs(std::int64_t sample) const {
   if (sample < 0 || sample >= size_)
-    throw UsageError({"PackedSequences", fmt::format("sample {}", sample), fmt::format("0 to {}", size_ - 1), ""});
+    throw UsageError(
+        {"PackedSequences", fmt::format("sample {} does not exist", sample), fmt::format("0 to {}", size_ - 1), ""});
   std::int64_t at = boundaries_.front() + sample * length_, left = length_ + 1;
   // The last document that begins at or before the token; empty ones before it begin there too.
   auto next = std::upper_bound(boundaries_.begin(), boundaries_.end(), at);
@@ -37,9 +39,9 @@ std::vector<TokenRun> PackedSequences::runs(std::int64_t sample) const {
 
 void require_one_sample(std::int64_t tokens, std::int64_t sequence_length, const std::string& place) {
   if (tokens > sequence_length) return;
-  throw InputError({place, fmt::format("has {} tokens", tokens),
+  throw InputError({place, fmt::format("there are {} tokens", tokens),
                     fmt::format("at least sequence_length {} + 1 = {}", sequence_length, sequence_length + 1),
-                    "give more text or a shorter data.sequence_length"});
+                    "provide more text, or reduce data.sequence_length"});
 }
 
 }  // namespace gantry

@@ -19,12 +19,12 @@ Image decode_image(std::span<const std::byte> bytes, const std::string& name, st
   Image image;
   const bool jpeg = is_jpeg(bytes);
   if (!jpeg && !is_png(bytes))
-    throw InputError({name, "is no JPEG or PNG picture by its first bytes", "one of these",
-                      "convert the file, or take it out of the folder"});
+    throw InputError({name, "the first bytes are not those of a JPEG or PNG image", "a JPEG or PNG file",
+                      "convert the file, or remove it from the directory"});
   const std::string fault = jpeg ? decode_jpeg(bytes, most_pixels, image) : decode_png(bytes, most_pixels, image);
   if (!fault.empty())
-    throw InputError({name, fmt::format("is no {} that can be read: {}", jpeg ? "JPEG" : "PNG", fault),
-                      "a whole picture", "replace the file, or take it out of the folder"});
+    throw InputError({name, fmt::format("the {} image cannot be decoded: {}", jpeg ? "JPEG" : "PNG", fault),
+                      "a complete image", "replace the file, or remove it from the directory"});
   return image;
 }
 

@@ -28,7 +28,7 @@ class ImageFolder final : public DrawnDataset {
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
   std::int64_t sequence_length() const override { return 0; }
   std::string summary() const override {
-    return fmt::format("{}: {} pictures of {} classes", folder_.string(), files_.size(), classes_);
+    return fmt::format("{}: {} images of {} classes", folder_.string(), files_.size(), classes_);
   }
   std::vector<SampleEntry> entries() const override { return image_entries(options_.settings); }
   void read_at(std::int64_t index, std::int64_t place, const NumberRow& row) const override {
@@ -49,7 +49,7 @@ class ImageFolder final : public DrawnDataset {
   void require_resizable(const Image& image, const std::string& file) const {
     if (const std::string fault = resize_fault(image, options_.settings); !fault.empty())
       throw InputError({(folder_ / file).string(), fault, fmt::format("at most {}", kMostPixels),
-                        "crop it, take it out of the folder, or set data.resize: 0"});
+                        "crop it, remove it from the directory, or set data.resize: 0"});
   }
 
   fs::path folder_;
@@ -77,13 +77,13 @@ void append_class(const fs::path& folder, const fs::path& name, std::int32_t lab
   for (const fs::path& file : files_below(name)) {
     const std::string ending = ending_of(file);
     if (is_one_of(ending, kOthers))
-      throw InputError({file.string(), "is no JPEG or PNG by its ending", ".jpg, .jpeg or .png",
-                        "convert it, or take it out of the folder"});
+      throw InputError({file.string(), "the file name does not have the extension of a JPEG or PNG image",
+                        ".jpg, .jpeg or .png", "convert it, or remove it from the directory"});
     if (is_one_of(ending, kRead)) files.push_back({file.lexically_relative(folder).string(), label});
   }
   if (files.size() == before)
-    throw InputError({name.string(), "has no pictures", "at least one .jpg, .jpeg or .png of each class",
-                      "take the folder out, or fill it"});
+    throw InputError({name.string(), "the directory has no images", "at least one .jpg, .jpeg or .png for each class",
+                      "add images, or remove the directory"});
 }
 
 }  // namespace
@@ -100,18 +100,19 @@ std::vector<SampleEntry> image_entries(const ImageSettings& settings) {
 std::unique_ptr<Dataset> open_image_folder(const std::string& path, const ImageFolderOptions& options,
                                            const std::string& where) {
   if (!is_folder(path))
-    throw InputError({where, "'" + path + "' is no folder", "a folder with a folder of pictures for each class",
+    throw InputError({where, "'" + path + "' is not a directory",
+                      "a directory with a subdirectory of images for each class",
                       "check the path; it is relative to the working directory"});
   std::vector<LabelledFile> files;
   std::int64_t classes = 0;
   for (const fs::path& entry : entries_of(path))
     if (is_folder(entry)) append_class(path, entry, static_cast<std::int32_t>(classes++), files);
   if (classes == 0)
-    throw InputError({where, "'" + path + "' has no folders", "a folder of pictures for each class",
-                      "put the pictures of each class into a folder of its name"});
+    throw InputError({where, "'" + path + "' has no subdirectories", "a subdirectory of images for each class",
+                      "put the images of each class into a subdirectory with its name"});
   if (classes > options.labels)
     throw InputError({where,
-                      fmt::format("'{}' has {} classes, and the model tells {} apart", path, classes, options.labels),
+                      fmt::format("'{}' has {} classes, but the model distinguishes {}", path, classes, options.labels),
                       fmt::format("at most {}", options.labels), "set model.config.num_labels"});
   return std::make_unique<ImageFolder>(path, std::move(files), classes, options);
 }

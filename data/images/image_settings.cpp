@@ -21,13 +21,13 @@ class ProcessorKeys {
   ProcessorKeys(std::string_view text, const std::string& path) : path_(path) {
     std::string fault = json_fault(text);
     if (fault.empty()) keys_ = json::parse(text);
-    if (fault.empty() && !keys_.is_object()) fault = "is no object";
-    if (!fault.empty()) throw InputError({path, fault, "what an image processor writes", "copy it again"});
+    if (fault.empty() && !keys_.is_object()) fault = "the file is not a JSON object";
+    if (!fault.empty()) throw InputError({path, fault, "the configuration of an image processor", "copy it again"});
   }
 
   [[noreturn]] void refuse(const std::string& key, const std::string& expected) const {
     throw InputError({path_, fmt::format("'{}' is {}", key, keys_.contains(key) ? keys_[key].dump() : "missing"),
-                      expected, "change it, or prepare the pictures yourself: docs/data.md, \"Tensors\""});
+                      expected, "change it, or prepare the images yourself: docs/data_labelled.md, \"Tensors\""});
   }
 
   bool flag(const std::string& key, bool initial) const {
@@ -84,7 +84,7 @@ ImageFilter filter_of(const ProcessorKeys& keys) {
 }
 
 void read_sizes(const ProcessorKeys& keys, ImageSettings& settings) {
-  if (!keys.flag("do_resize", true)) keys.refuse("do_resize", "true: the model reads pictures of one size");
+  if (!keys.flag("do_resize", true)) keys.refuse("do_resize", "true, because the model needs images of one size");
   const int resized = keys.side("size"), crop = keys.flag("do_center_crop", false) ? keys.side("crop_size") : 0;
   if (resized == 0) keys.refuse("size", "a number, {height, width} that are equal, or {shortest_edge}");
   if (crop < 0) keys.refuse("crop_size", "a number, or {height, width} that are equal");
@@ -99,8 +99,9 @@ void check_picture_size(const ImageSettings& settings, const ImageConfig& asked,
   if (settings.size == size) return;
   throw ConfigError(
       {asked.image_size ? "data.image_size" : "data.format",
-       fmt::format("{0}{1} x {1} pixels{2}, and the model reads {3} x {3}", asked.image_size ? "" : "images of ",
-                   settings.size, asked.image_size ? "" : " by preprocessor_config.json", size),
+       fmt::format("{0}{1} x {1} pixels{2} do not fit the model, which reads {3} x {3}",
+                   asked.image_size ? "" : "images of ", settings.size,
+                   asked.image_size ? "" : " from preprocessor_config.json", size),
        fmt::format("{}", size),
        asked.image_size ? "change it, or model.config.image_size" : "set data.image_size, or model.config.image_size"});
 }
@@ -121,10 +122,10 @@ ImageSettings image_settings_of(const DataConfig& data, const std::string& model
   settings.shorter_side = asked.resize.value_or(settings.shorter_side);
   if (settings.shorter_side > 0 && settings.shorter_side < size)
     throw ConfigError({"data.resize",
-                       fmt::format("{} pixels on the shorter side{}, from which {} are cut out", settings.shorter_side,
-                                   asked.resize ? "" : " by preprocessor_config.json", size),
-                       fmt::format("at least {}, or 0 to resize all of a picture", size),
-                       asked.resize ? "raise it" : "set it"});
+                       fmt::format("{} pixels on the shorter side{} are too few to crop {}", settings.shorter_side,
+                                   asked.resize ? "" : " from preprocessor_config.json", size),
+                       fmt::format("at least {}, or 0 to resize the full image", size),
+                       asked.resize ? "increase data.resize" : "set data.resize"});
   if (!asked.interpolation.empty())
     settings.filter = asked.interpolation == "bicubic" ? ImageFilter::kBicubic : ImageFilter::kBilinear;
   take_colours(asked.mean, settings.mean);

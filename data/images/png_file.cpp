@@ -28,7 +28,7 @@ void pass_over(png_structp, png_const_charp) {}
 
 void take_bytes(png_structp png, png_bytep to, std::size_t count) {
   auto* reading = static_cast<PngReading*>(png_get_io_ptr(png));
-  if (reading->left.size() < count) png_error(png, "it ends before its picture does");
+  if (reading->left.size() < count) png_error(png, "the file is truncated");
   std::memcpy(to, reading->left.data(), count);
   reading->left = reading->left.subspan(count);
 }
@@ -73,7 +73,7 @@ std::string decode_png(std::span<const std::byte> bytes, std::uint64_t most_pixe
       png_set_read_fn(reading.png, &reading, take_bytes);
       fault = read_png(reading, most_pixels, image);
     } else {
-      fault = "libpng can't begin";
+      fault = "libpng cannot be initialised";
     }
   } else {
     fault = reading.text;

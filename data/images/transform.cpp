@@ -73,7 +73,7 @@ Image training_view(const Image& image, const ImageSettings& settings, std::uint
 std::string resize_fault(const Image& image, const ImageSettings& settings) {
   const std::int64_t side = settings.shorter_side, longer = longer_side(image, settings.shorter_side);
   if (static_cast<std::uint64_t>(side * longer) <= kMostPixels) return "";
-  return fmt::format("{} x {} pixels become {} x {} = {} where the shorter side is resized", image.width, image.height,
+  return fmt::format("{} x {} pixels become {} x {} = {} when the shorter side is resized", image.width, image.height,
                      std::max(side, longer), side, side * longer);
 }
 

@@ -55,8 +55,8 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, std::shared_ptr<
   for (AddedToken token : tokens) {
     if (token.is_normalized && normalizer_) token.content = normalizer_->apply(token.content);
     if (token.content.empty())
-      throw InputError({fmt::format("added token {}", token.id), "has no character", "a text that stands for it",
-                        "take it out of the tokenizer's files"});
+      throw InputError({fmt::format("added token {}", token.id), "the token has no characters", "the text of the token",
+                        "remove it from the tokenizer's files"});
     passes_[token.is_normalized ? 1 : 0][static_cast<unsigned char>(token.content[0])].push_back(token);
   }
   for (auto& pass : passes_)

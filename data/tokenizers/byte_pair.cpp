@@ -111,7 +111,8 @@ std::vector<std::int32_t> BytePair::merged(std::string_view piece) const {
   for (const char c : piece) {
     const auto byte = static_cast<unsigned char>(c);
     if (bytes_[byte] == kNone)
-      throw InputError({"tokenizer", fmt::format("has no token for the byte 0x{:02x}, which is in the text", byte),
+      throw InputError({"tokenizer",
+                        fmt::format("the vocabulary has no token for the byte 0x{:02x}, which is in the text", byte),
                         "a vocabulary with all 256 bytes", ""});
     symbols.push_back(bytes_[byte]);
   }

@@ -22,8 +22,8 @@ constexpr const char* kGpt2Special = "<|endoftext|>";  // GPT-2's only special t
 // "\p{N}" and its like of a Split step; the other ways to split are not of the byte-level kind.
 SplitStep read_split(const JsonView& step) {
   const auto behavior = step.at("behavior");
-  if (behavior.text() != "Isolated") behavior.refuse("\"Isolated\"", "the other ones are not supported");
-  if (step.flag_or("invert", false)) step.at("invert").refuse("false", "the other way is not supported");
+  if (behavior.text() != "Isolated") behavior.refuse("\"Isolated\"", "use a tokenizer with this value");
+  if (step.flag_or("invert", false)) step.at("invert").refuse("false", "use a tokenizer with this value");
   return {step.at("pattern").at("Regex").text()};
 }
 
@@ -33,7 +33,7 @@ SplitStep read_step(const JsonView& step) {
   if (type.text() == "Digits") return {step.flag_or("individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"};
   if (type.text() == "ByteLevel")
     return {step.flag_or("use_regex", true) ? kGpt2Pattern : "", step.flag_or("add_prefix_space", true)};
-  type.refuse("Split, Digits or ByteLevel", "the other ones are not supported in a byte-level tokenizer");
+  type.refuse("Split, Digits or ByteLevel", "use a byte-level tokenizer with one of these");
 }
 
 bool is_byte_level(const JsonView& file, const JsonView& model) {
@@ -49,18 +49,18 @@ bool is_byte_level(const JsonView& file, const JsonView& model) {
 void require_bytes_last(const std::vector<JsonView>& steps) {
   for (std::size_t i = 0; i + 1 < steps.size(); ++i)
     if (steps[i].at("type").text() == "ByteLevel")
-      steps[i].at("type").refuse("ByteLevel as the last step", "the other orders are not supported");
+      steps[i].at("type").refuse("ByteLevel as the last step", "use a tokenizer with this order");
 }
 
 void refuse_unsupported(const JsonView& file, const JsonView& model) {
   if (const auto decoder = file.find("decoder"))
     if (const auto type = decoder->at("type"); type.text() != "ByteLevel")
-      type.refuse("ByteLevel", "the other ones are not supported in a byte-level tokenizer");
+      type.refuse("ByteLevel", "use a byte-level tokenizer with one of these");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (const auto value = model.find(key); value && !value->text().empty())
-      value->refuse("null", "not supported in a byte-level tokenizer");
+      value->refuse("null", "use a byte-level tokenizer without it");
   if (const auto dropout = model.find("dropout"); dropout && dropout->json() != 0.0)
-    dropout->refuse("null", "ids would be random");
+    dropout->refuse("null", "set it to null, because ids would be random");
 }
 
 }  // namespace

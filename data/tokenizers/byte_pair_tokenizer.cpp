@@ -84,7 +84,7 @@ std::string BytePairTokenizer::decode(std::span<const std::int64_t> ids) const {
   for (const std::int64_t id : ids) {
     if (id < 0 || id >= size())
       throw InputError(
-          {fmt::format("token {}", id), "is not of the vocabulary", fmt::format("0 to {}", size() - 1), ""});
+          {fmt::format("token {}", id), "the token is not in the vocabulary", fmt::format("0 to {}", size() - 1), ""});
     text += bytes_[static_cast<std::size_t>(id)];
   }
   return text;

@@ -30,20 +30,21 @@ std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_by
   const bool is_file = std::filesystem::is_regular_file(path, failure);
   const auto size = is_file ? std::filesystem::file_size(path, failure) : 0;
   if (!is_file || failure)
-    throw InputError(
-        {path.string(), failure ? failure.message() : "is no regular file", "a file of a tokenizer", "check the path"});
+    throw InputError({path.string(), failure ? failure.message() : "the path is not a regular file", "a tokenizer file",
+                      "check the path"});
   if (size == 0 || size > most_bytes)
-    throw InputError({path.string(), fmt::format("has {} bytes", size), fmt::format("1 to {}", most_bytes), ""});
+    throw InputError(
+        {path.string(), fmt::format("the file has {} bytes", size), fmt::format("1 to {}", most_bytes), ""});
   std::ifstream file(path, std::ios::binary);
   std::string bytes(size, '\0');
   if (!file.read(bytes.data(), static_cast<std::streamsize>(size)))
-    throw InputError({path.string(), std::strerror(errno), "a file that can be read", ""});
+    throw InputError({path.string(), std::strerror(errno), "a readable file", ""});
   return bytes;
 }
 
 json parse_json_text(std::string_view text, const std::filesystem::path& path) {
   if (const std::string fault = json_fault(text); !fault.empty())
-    throw InputError({path.string(), fault, "a JSON file", "fetch it again"});
+    throw InputError({path.string(), fault, "a JSON file", "download it again"});
   return json::parse(text);
 }
 
@@ -52,12 +53,12 @@ json read_json_file(const std::filesystem::path& path, std::uintmax_t most_bytes
 }
 
 void JsonView::refuse(const std::string& expected, const std::string& remedy) const {
-  throw InputError({place_, "is " + shown(*value_), expected, remedy});
+  throw InputError({place_, "the value is " + shown(*value_), expected, remedy});
 }
 
 JsonView JsonView::at(const std::string& key) const {
   const auto found = object().find(key);
-  if (found == value_->end()) throw InputError({place_, fmt::format("has no '{}'", key), "it", ""});
+  if (found == value_->end()) throw InputError({place_, fmt::format("the key '{}' is missing", key), "", "add it"});
   return {*found, fmt::format("{}.{}", place_, key)};
 }
 

@@ -125,7 +125,7 @@ std::shared_ptr<const Normalizer> read_replace(const JsonView& view) {
 }
 
 std::shared_ptr<const Normalizer> read_bert(const JsonView& view) {
-  if (!view.flag_or("clean_text", true)) view.at("clean_text").refuse("true, the only one that is supported");
+  if (!view.flag_or("clean_text", true)) view.at("clean_text").refuse("true, the only supported value");
   BertTextOptions options;
   options.lower_case = view.flag_or("lowercase", true);
   options.strip_accents = view.flag_or("strip_accents", options.lower_case);
@@ -142,8 +142,8 @@ std::shared_ptr<const Normalizer> read_sequence(const JsonView& view) {
     for (const auto& step : steps) {
       made = step->apply(made);
       if (made.size() > kMostGrowth * (text.size() + kMostGrowth))  // a hostile file's steps would fill the memory
-        throw InputError({"tokenizer's normalizer", fmt::format("makes {} bytes of {}", made.size(), text.size()),
-                          fmt::format("at most {} times as many", kMostGrowth), "fetch the file again"});
+        throw InputError({"tokenizer's normalizer", fmt::format("it expands {} bytes to {}", text.size(), made.size()),
+                          fmt::format("at most {} times as many", kMostGrowth), "download the file again"});
     }
     return made;
   });
@@ -176,7 +176,7 @@ std::shared_ptr<const Normalizer> read_normalizer(const JsonView& view) {
   type_view.refuse(
       "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, Precompiled or "
       "BertNormalizer",
-      "the other ones are not supported");
+      "use a tokenizer with one of these");
 }
 
 }  // namespace gantry

@@ -128,9 +128,9 @@ class WordPieces final : public PieceModel {
 LoadedPieceModel read_pairs(const JsonView& view, std::size_t more) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (const auto value = view.find(key); value && !value->text().empty())
-      value->refuse("null", "the other ones are not supported");
+      value->refuse("null", "use a tokenizer without it");
   if (const auto dropout = view.find("dropout"); dropout && dropout->json() != 0.0)
-    dropout->refuse("null", "ids would be random");
+    dropout->refuse("null", "set it to null, because ids would be random");
   LoadedPieceModel loaded{.vocabulary = read_vocabulary(view.at("vocab"), more), .model = {}};
   CharacterPairs::Options options{.unknown = unknown_of(view, loaded.vocabulary),
                                   .fuses_unknown = view.flag_or("fuse_unk", false),
@@ -179,7 +179,7 @@ LoadedPieceModel read_piece_model(const JsonView& view, std::size_t more) {
   if (type == "BPE") return read_pairs(view, more);
   if (type == "Unigram") return read_unigram(view);
   if (type == "WordPiece") return read_word_pieces(view, more);
-  (type_view ? *type_view : view).refuse("BPE, Unigram or WordPiece", "the other ones are not supported");
+  (type_view ? *type_view : view).refuse("BPE, Unigram or WordPiece", "use a tokenizer with one of these");
 }
 
 }  // namespace gantry

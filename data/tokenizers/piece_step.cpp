@@ -118,7 +118,7 @@ std::unique_ptr<PieceStep> read_split_step(const JsonView& view) {
   const JsonView behavior = view.at("behavior"), pattern = view.at("pattern");
   const bool is_removed = behavior.text() == "Removed";
   if (!is_removed && behavior.text() != "Isolated")
-    behavior.refuse("Isolated or Removed", "the other ones are not supported");
+    behavior.refuse("Isolated or Removed", "use a tokenizer with one of these");
   const bool is_inverted = view.flag_or("invert", false);
   const auto plain = pattern.find("String");
   const std::string text = plain ? escaped(plain->text()) : pattern.at("Regex").text();
@@ -140,7 +140,7 @@ std::unique_ptr<PieceStep> read_piece_step(const JsonView& view) {
                                           Kept::kBoth);
   if (type == "Split") return read_split_step(view);
   type_view.refuse("Metaspace, WhitespaceSplit, Whitespace, BertPreTokenizer, Digits or Split",
-                   "the other ones are not supported");
+                   "use a tokenizer with one of these");
 }
 
 }  // namespace

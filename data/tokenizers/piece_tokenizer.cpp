@@ -58,7 +58,7 @@ std::string PieceTokenizer::decode(std::span<const std::int64_t> ids) const {
   for (const std::int64_t id : ids) {
     if (id < 0 || id >= size())
       throw InputError(
-          {fmt::format("token {}", id), "is not of the vocabulary", fmt::format("0 to {}", size() - 1), ""});
+          {fmt::format("token {}", id), "the token is not in the vocabulary", fmt::format("0 to {}", size() - 1), ""});
     tokens.push_back(tokens_[static_cast<std::size_t>(id)]);
   }
   std::string text;

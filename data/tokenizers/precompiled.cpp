@@ -26,8 +26,8 @@ class Precompiled final : public Normalizer {
   Precompiled(const std::string& bytes, const std::string& place) {
     const std::size_t size = bytes.size() < 4 ? 0 : little_endian(bytes, 0);
     if (size == 0 || size % 4 != 0 || size > bytes.size() - 4)
-      throw InputError({place, fmt::format("has {} bytes and a trie of {}", bytes.size(), size),
-                        "SentencePiece's table: a size, a trie and texts", ""});
+      throw InputError({place, fmt::format("the table has {} bytes and a trie of {}", bytes.size(), size),
+                        "SentencePiece's table: a size, a trie and strings", ""});
     for (std::size_t at = 4; at < 4 + size; at += 4) units_.push_back(little_endian(bytes, at));
     texts_ = bytes.substr(4 + size);
   }
@@ -104,7 +104,7 @@ class Precompiled final : public Normalizer {
 
 std::shared_ptr<const Normalizer> read_precompiled(const std::string& base64, const std::string& place) {
   const auto bytes = decode_base64(base64);
-  if (!bytes) throw InputError({place, "is no base64", "SentencePiece's table", ""});
+  if (!bytes) throw InputError({place, "the value is not base64", "SentencePiece's table", ""});
   return std::make_shared<Precompiled>(*bytes, place);
 }
 

@@ -16,8 +16,8 @@ class SentencePiece final : public Tokenizer {
   explicit SentencePiece(const std::filesystem::path& path) {
     const auto status = processor_.LoadFromSerializedProto(read_bytes(path, kMostModelBytes));
     if (!status.ok())
-      throw InputError(
-          {path.string(), fmt::format("is no SentencePiece model: {}", status.message()), "", "fetch it again"});
+      throw InputError({path.string(), fmt::format("the file is not a SentencePiece model: {}", status.message()), "",
+                        "download it again"});
     const auto known = [](int id) { return id < 0 ? std::nullopt : std::optional<std::int64_t>(id); };
     special_ = {known(processor_.bos_id()), known(processor_.eos_id()), known(processor_.pad_id()),
                 known(processor_.unk_id())};
@@ -39,8 +39,8 @@ class SentencePiece final : public Tokenizer {
     std::vector<int> pieces;
     for (const std::int64_t id : ids) {
       if (id < 0 || id >= size())
-        throw InputError(
-            {fmt::format("token {}", id), "is not of the vocabulary", fmt::format("0 to {}", size() - 1), ""});
+        throw InputError({fmt::format("token {}", id), "the token is not in the vocabulary",
+                          fmt::format("0 to {}", size() - 1), ""});
       pieces.push_back(static_cast<int>(id));
     }
     std::string text;

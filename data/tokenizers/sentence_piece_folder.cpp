@@ -71,7 +71,7 @@ class ProtoReader {
     return taken;
   }
   [[noreturn]] void refuse() const {
-    throw InputError({place_, "is cut or damaged", "a SentencePiece model", "fetch it again"});
+    throw InputError({place_, "the file is truncated or damaged", "a SentencePiece model", "download it again"});
   }
 
   std::string_view left_;
@@ -208,8 +208,8 @@ std::unique_ptr<Tokenizer> load_sentence_piece_folder(const fs::path& path) {
   const json config = path_exists(config_path) ? read_json_file(config_path, kMostTokenizerBytes) : json::object();
   const JsonView settings(config, config_path.string());
   if (model.kind != SentenceModel::kBpe && model.kind != SentenceModel::kUnigram)
-    throw InputError({place, fmt::format("is of SentencePiece's kind {}", model.kind), "1 (Unigram) or 2 (BPE)",
-                      "the other ones are not supported in a model's folder"});
+    throw InputError({place, fmt::format("the model type is {}", model.kind), "1 (Unigram) or 2 (BPE)",
+                      "use a model of one of these types"});
   const bool has_prefix = model.has_prefix && settings.flag_or("add_prefix_space", true);
   const std::string prefix = !has_prefix ? "never" : settings.flag_or("legacy", false) ? "always" : "first";
   json made = model.kind == SentenceModel::kBpe ? bpe_of(model, prefix) : unigram_of(model);

@@ -31,8 +31,8 @@ SpecialTokenIds read_special_tokens(const std::filesystem::path& folder,
       if (!value || *id) continue;
       *id = id_of(token_content(*value));
       if (!*id)
-        throw InputError({value->place(), fmt::format("'{}' is no token of the vocabulary", token_content(*value)),
-                          "one of its tokens", ""});
+        throw InputError({value->place(), fmt::format("'{}' is not in the vocabulary", token_content(*value)),
+                          "a token of the vocabulary", ""});
     }
   }
   return special;

@@ -83,7 +83,7 @@ class TextSplit::Scratch {
         context_(pcre2_match_context_create(nullptr)),
         match_(pcre2_match_data_create(1, nullptr)) {
     if (!stack_ || !context_ || !match_)
-      throw ResourceError({"tokenizer", "no memory for a regular expression", "", ""});
+      throw ResourceError({"tokenizer", "there is no memory for a regular expression", "", "free some memory"});
     pcre2_jit_stack_assign(context_, nullptr, stack_);
     pcre2_set_match_limit(context_, kMostSteps);
   }
@@ -130,7 +130,7 @@ TextSplit::TextSplit(const std::string& pattern) : pattern_(pattern) {
   if (!code_)
     throw InputError({"tokenizer's pattern " + pattern,
                       fmt::format("{} after '{}'", message_of(error), spelled.substr(0, place)),
-                      "a regular expression that PCRE2 takes", ""});
+                      "a regular expression that PCRE2 accepts", ""});
   pcre2_jit_compile(static_cast<pcre2_code*>(code_.get()), PCRE2_JIT_COMPLETE);  // where it can't, the interpreter runs
 }
 

@@ -105,7 +105,7 @@ std::unique_ptr<TokenDecoder> read_strip(const JsonView& view) {
 
 std::unique_ptr<TokenDecoder> read_replace_decoder(const JsonView& view) {
   if (const auto pattern = view.at("pattern"); pattern.find("Regex"))  // what is decoded may be no UTF-8
-    pattern.refuse("a String", "regular expressions are not supported in a decoder");
+    pattern.refuse("a String", "use a decoder without regular expressions");
   const auto replace = read_normalizer(view);  // the same keys
   return decoder_of([replace](Texts tokens) {
     for (auto& token : tokens) token = replace->apply(token);
@@ -136,7 +136,7 @@ std::unique_ptr<TokenDecoder> read_decoder(const JsonView& view) {
   if (type == "Fuse") return decoder_of(fuse);
   if (type == "Strip") return read_strip(view);
   type_view.refuse("Sequence, Metaspace, WordPiece, Replace, ByteFallback, Fuse or Strip",
-                   "the other ones are not supported");
+                   "use a tokenizer with one of these");
 }
 
 }  // namespace gantry

@@ -28,7 +28,8 @@ class ByteTokenizer final : public Tokenizer {
   std::string decode(std::span<const std::int64_t> ids) const override {
     std::string text;
     for (const std::int64_t id : ids) {
-      if (id < 0 || id >= kBytes) throw InputError({fmt::format("token {}", id), "is no byte", "0 to 255", ""});
+      if (id < 0 || id >= kBytes)
+        throw InputError({fmt::format("token {}", id), "the token is not a byte", "0 to 255", ""});
       text += static_cast<char>(id);
     }
     return text;
@@ -50,7 +51,7 @@ std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
     return std::make_unique<BytePairTokenizer>(read_vocab_json(path.parent_path() / "vocab.json"));
   if (name.ends_with(".model")) return load_sentence_piece(path);
   if (name.ends_with(".txt")) return load_word_piece(path);
-  if (!name.ends_with(".json")) throw InputError({path.string(), "is no file of a tokenizer", kKnown, ""});
+  if (!name.ends_with(".json")) throw InputError({path.string(), "the file is not a tokenizer file", kKnown, ""});
   return load_tokenizer_json(path);
 }
 
@@ -68,7 +69,7 @@ std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
   if (path_exists(folder / "vocab.json") && path_exists(folder / "merges.txt")) return load_file(folder / "vocab.json");
   if (const fs::path model = model_in(folder); !model.empty()) return load_sentence_piece_folder(model);
   if (path_exists(folder / "vocab.txt")) return load_file(folder / "vocab.txt");
-  throw InputError({folder.string(), "has no tokenizer", kKnown, ""});
+  throw InputError({folder.string(), "the directory has no tokenizer", kKnown, ""});
 }
 
 }  // namespace
@@ -88,7 +89,7 @@ bool has_tokenizer(const std::string& folder) {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   if (is_byte_tokenizer(path)) return std::make_unique<ByteTokenizer>();
   if (!path_exists(path))
-    throw InputError({path, "does not exist", fmt::format("'bytes', or a file or folder: {}", kKnown), ""});
+    throw InputError({path, "the path does not exist", fmt::format("'bytes', or a file or directory: {}", kKnown), ""});
   return is_folder(path) ? load_folder(path) : load_file(path);
 }
 

@@ -77,7 +77,8 @@ class Unigram final : public PieceModel {
       if (has_character) continue;
       if (!options_.unknown)
         throw InputError({"tokenizer",
-                          fmt::format("has no token for '{}', which is in the text", piece.substr(begin, next - begin)),
+                          fmt::format("the vocabulary has no token for '{}', which is in the text",
+                                      piece.substr(begin, next - begin)),
                           "a vocabulary with unk_id", ""});
       consider(next, *options_.unknown, unknown_score_);
     }

@@ -21,8 +21,8 @@ Merge make_merge(const Vocabulary& vocabulary, std::string_view left, std::strin
   const auto id = [&](std::string_view token) {
     const auto found = vocabulary.id_of(token);
     if (!found)
-      throw InputError(
-          {place, fmt::format("'{}' is no token of the vocabulary", token), "two tokens whose union is one too", ""});
+      throw InputError({place, fmt::format("'{}' is not in the vocabulary", token),
+                        "two tokens whose concatenation is also a token", ""});
     return static_cast<std::int32_t>(*found);
   };
   return {id(left), id(right), id(result)};
@@ -77,8 +77,8 @@ Vocabulary read_vocabulary(const JsonView& view, std::size_t more) {
     if (index >= vocabulary.tokens.size()) vocabulary.tokens.resize(index + 1);
     if (!vocabulary.tokens[index].empty())
       throw InputError({view.place(),
-                        fmt::format("gives id {} to '{}' and to '{}'", index, vocabulary.tokens[index], token),
-                        "an id of its own for each", ""});
+                        fmt::format("the id {} belongs to '{}' and to '{}'", index, vocabulary.tokens[index], token),
+                        "a unique id for each token", ""});
     vocabulary.tokens[index] = token;
     vocabulary.ids.emplace(token, static_cast<std::int32_t>(index));
   }
@@ -89,7 +89,7 @@ Merge parse_merge(const Vocabulary& vocabulary, std::string_view line, const std
   const std::size_t space = line.find(' ');
   if (space == 0 || space == std::string_view::npos || space + 1 == line.size() ||
       line.find(' ', space + 1) != std::string_view::npos)
-    throw InputError({place, fmt::format("is '{}'", line), "two tokens with a space between them", ""});
+    throw InputError({place, fmt::format("the line is '{}'", line), "two tokens with a space between them", ""});
   return make_merge(vocabulary, line.substr(0, space), line.substr(space + 1), place);
 }
 
@@ -133,7 +133,7 @@ void read_added_decoder(const JsonView& config, const Vocabulary& vocabulary, st
     const JsonView token(value, fmt::format("{}.{}", decoder->place(), key));
     const bool is_number = !key.empty() && key.size() < 9 && key.find_first_not_of("0123456789") == std::string::npos;
     if (!is_number || std::stoll(key) >= limit)
-      throw InputError({token.place(), "is no id", fmt::format("0 to {}", limit - 1), ""});
+      throw InputError({token.place(), "the key is not an id", fmt::format("0 to {}", limit - 1), ""});
     put_added(added, read_added(token, std::stoll(key)), vocabulary, token.place());
   }
 }

@@ -30,8 +30,8 @@ class WordPieceTokenizer final : public Tokenizer {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const std::int64_t id = ids[i];
       if (id < 0 || id >= size())
-        throw InputError(
-            {fmt::format("token {}", id), "is not of the vocabulary", fmt::format("0 to {}", size() - 1), ""});
+        throw InputError({fmt::format("token {}", id), "the token is not in the vocabulary",
+                          fmt::format("0 to {}", size() - 1), ""});
       const std::string& token = word_piece_.token_of(id);
       const bool goes_on = i > 0 && token.starts_with("##");
       if (i > 0 && !goes_on && stands_apart(token)) text += ' ';

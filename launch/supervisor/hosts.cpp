@@ -38,7 +38,7 @@ Host host_of_line(const std::string& line, const std::string& where) {
   Host host;
   words >> host.name;
   if (!is_host_name(host.name))
-    throw InputError({where, fmt::format("'{}' is no host name", host.name), "NAME [slots=N]", ""});
+    throw InputError({where, fmt::format("'{}' is not a host name", host.name), "NAME [slots=N]", ""});
   for (std::string word; words >> word;) {
     const auto equals = word.find('=');
     const std::string key = word.substr(0, equals);
@@ -60,10 +60,11 @@ std::vector<Host> parse_hosts(const std::string& text) {
     const auto slots = colon == std::string::npos ? std::optional(1) : slots_in(entry.substr(colon + 1));
     const Host host{entry.substr(0, colon), slots.value_or(0)};
     if (!is_host_name(host.name) || !slots)
-      throw UsageError({"--hosts " + text, fmt::format("'{}' is no host", entry),
-                        fmt::format("NAME:RANKS with 1 to {} ranks", kMostSlots), "such as --hosts a:2,b:2"});
+      throw UsageError({"--hosts " + text, fmt::format("'{}' is not a host with a number of ranks", entry),
+                        fmt::format("NAME:RANKS with 1 to {} ranks", kMostSlots), "write it like --hosts a:2,b:2"});
     if (has_host(hosts, host.name))
-      throw UsageError({"--hosts " + text, fmt::format("'{}' is named twice", host.name), "", "add up its ranks"});
+      throw UsageError(
+          {"--hosts " + text, fmt::format("host '{}' is listed twice", host.name), "", "add up its ranks"});
     hosts.push_back(host);
   }
   return hosts;
@@ -71,7 +72,8 @@ std::vector<Host> parse_hosts(const std::string& text) {
 
 std::vector<Host> read_hostfile(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw InputError({path, "can't be read", "a file with a host a line", "check the path"});
+  if (!file)
+    throw InputError({path, "the host file cannot be read", "a file with one host per line", "check the path"});
   std::vector<Host> hosts;
   int number = 0;
   for (std::string line; std::getline(file, line);) {
@@ -81,10 +83,10 @@ std::vector<Host> read_hostfile(const std::string& path) {
     const std::string where = fmt::format("{}:{}", path, number);
     const Host host = host_of_line(line, where);
     if (has_host(hosts, host.name))
-      throw InputError({where, fmt::format("'{}' is named twice", host.name), "", "add up its slots"});
+      throw InputError({where, fmt::format("host '{}' is listed twice", host.name), "", "add up its slots"});
     hosts.push_back(host);
   }
-  if (hosts.empty()) throw InputError({path, "names no host", "a host a line", ""});
+  if (hosts.empty()) throw InputError({path, "the file lists no hosts", "one host per line", ""});
   return hosts;
 }
 

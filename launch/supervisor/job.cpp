@@ -59,8 +59,9 @@ void Job::open() {
   try {
     meeting_ = reception_.open(address, options_.port);
   } catch (const boost::system::system_error& error) {
-    throw ResourceError({"launch", fmt::format("can't listen on port {}: {}", options_.port, error.code().message()),
-                         "", options_.port == 0 ? "" : "choose another --port"});
+    throw ResourceError({"launch",
+                         fmt::format("listening on port {} failed: {}", options_.port, error.code().message()), "",
+                         options_.port == 0 ? "" : "choose another --port"});
   }
 }
 
@@ -106,7 +107,7 @@ void Job::take_signal(int number) {
     send_to_all(encode_number(FrameKind::signal, SIGUSR2));
   } else if (end_.asked_by == 0) {
     end_.asked_by = number;
-    output_.note(fmt::format("{}: asking the ranks to stop; once more to end at once", signal_name(number)));
+    output_.note(fmt::format("{}: asking the ranks to stop; send it again to end them at once", signal_name(number)));
     send_to_all(encode_number(FrameKind::signal, SIGUSR1));
   } else {
     end_.forced = true;
@@ -142,7 +143,7 @@ asio::awaitable<void> Job::watch_start() {
     if (!seats_[i]->shim) missing.push_back(i);
   if (missing.empty()) co_return;
   output_.note(
-      fmt::format("after {} s these ranks have not begun: {}", options_.start_seconds, fmt::join(missing, ", ")));
+      fmt::format("after {} s these ranks have not started: {}", options_.start_seconds, fmt::join(missing, ", ")));
   escalation_.skip_wait();
 }
 

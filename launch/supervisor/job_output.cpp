@@ -42,7 +42,7 @@ JobOutput::JobOutput(std::string folder) : folder_(std::move(folder)) {
   std::filesystem::create_directories(folder_, failure);
   launch_log_.open(folder_ + "/launch.log", std::ios::app);
   if (failure || !launch_log_)
-    throw ResourceError({folder_, "can't be written", "a folder for the logs", "choose another --log-dir"});
+    throw ResourceError({folder_, "the logs cannot be written", "a writable directory", "choose another --log-dir"});
 }
 
 std::string JobOutput::start_folder() const { return fmt::format("{}/start-{}", folder_, start_); }

@@ -15,7 +15,8 @@ using namespace control;
 
 std::string Job::refusal(const Hello& hello) const {
   if (hello.peer == Peer::rank) return hub_.refusal(hello);
-  return seats_[static_cast<std::size_t>(hello.rank)]->shim ? fmt::format("rank {} is here already", hello.rank) : "";
+  return seats_[static_cast<std::size_t>(hello.rank)]->shim ? fmt::format("rank {} is already connected", hello.rank)
+                                                            : "";
 }
 
 void Job::welcome(const Hello& hello, const ShimConnection& connection) {
@@ -64,11 +65,11 @@ void Job::take(int rank, const Frame& frame) {
       return take_stop(rank, decode_number(frame.payload));
     case FrameKind::report: {
       const auto end = decode_end(frame.payload);
-      if (!end) throw FrameError("a report of no end");
+      if (!end) throw FrameError("an invalid exit report");
       return end_rank(rank, *end);
     }
     default:
-      throw FrameError(fmt::format("kind {} from a shim", static_cast<int>(frame.kind)));
+      throw FrameError(fmt::format("frame kind {} from a shim", static_cast<int>(frame.kind)));
   }
 }
 

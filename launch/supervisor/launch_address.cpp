@@ -13,12 +13,13 @@ std::string launch_address(bool several_hosts, const std::string& name) {
   for (const auto& one : all)
     if (one.name == name || one.address == name) return one.address;
   if (!name.empty())
-    throw UsageError({"--interface " + name, "has no IPv4 address on this host, or is down",
-                      "one of " + list_interfaces(all), "name another one"});
+    throw UsageError({"--interface " + name, "the interface has no IPv4 address on this host, or is down",
+                      "one of " + list_interfaces(all), "choose another interface"});
   std::erase_if(all, [](const NetworkInterface& one) { return one.loopback; });
-  throw UsageError({"gantry launch", "several hosts, and --interface is not given: it would listen on every network",
-                    all.empty() ? "a network that joins them" : "one of " + list_interfaces(all),
-                    "add --interface NAME"});
+  throw UsageError(
+      {"gantry launch",
+       "the job has several hosts, but --interface is not set, so the launch would listen on every network",
+       all.empty() ? "a network that connects the hosts" : "one of " + list_interfaces(all), "add --interface NAME"});
 }
 
 }  // namespace gantry::launcher

@@ -40,7 +40,7 @@ namespace {
   for (const auto& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   ::execv(arguments[0], arguments.data());
-  std::fprintf(stderr, "%s: can't be run: %s\n", arguments[0], std::strerror(errno));
+  std::fprintf(stderr, "%s: the program cannot be run: %s\n", arguments[0], std::strerror(errno));
   ::_exit(127);
 }
 
@@ -63,8 +63,8 @@ std::string find_mpirun() {
     std::string candidate = folder + "/mpirun";
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  throw UsageError({"gantry launch", "there is no mpirun on PATH", "Open MPI's",
-                    "install openmpi-bin, or run ranks as threads of one process by `gantry train`"});
+  throw UsageError({"gantry launch", "there is no mpirun on PATH", "the mpirun of Open MPI",
+                    "install openmpi-bin, or run the ranks as threads of one process with `gantry train`"});
 }
 
 bool has_batch_system() {
@@ -112,13 +112,16 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options, const std:
 Mpirun::Mpirun(const std::vector<std::string>& command, const std::map<std::string, std::string>& variables) {
   std::array<int, 2> ends{-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw ResourceError({"launch", std::string("no pipe: ").append(std::strerror(errno)), "", ""});
+    throw ResourceError({"launch", std::string("creating a pipe failed: ").append(std::strerror(errno)), "",
+                         "raise the limit of open files (ulimit -n)"});
   const Descriptor write(ends[1]);
   output_ = Descriptor(ends[0]);
   const pid_t launch = ::getpid();
   process_ = ::fork();
   if (process_ == 0) become(command, variables, write.get(), launch);
-  if (process_ < 0) throw ResourceError({"launch", std::string("no process: ").append(std::strerror(errno)), "", ""});
+  if (process_ < 0)
+    throw ResourceError({"launch", std::string("starting a process failed: ").append(std::strerror(errno)), "",
+                         "raise the limit of processes (ulimit -u)"});
   ::setpgid(process_, process_);
   ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
 }

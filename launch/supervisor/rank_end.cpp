@@ -32,7 +32,8 @@ const RankEnd* first_failure(const std::vector<RankEnd>& ranks) {
 Verdict of_rank(const RankEnd& end) {
   std::string line = describe_end(end);
   if (is_bare_peer_loss(end))
-    return {end.number, line + ", for want of another one: its error says which", "a rank was lost", false};
+    return {end.number, line + ", because another rank failed or did not answer; its own error message names that rank",
+            "a rank was lost", false};
   return {end.exit_code(), line, line, false};
 }
 
@@ -52,7 +53,7 @@ Verdict when_asked(const JobEnd& end) {
   if (!end.forced && std::any_of(ranks.begin(), ranks.end(), stopped)) return {kStoppedOnRequest, "", "", false};
   return {kSignalled + end.asked_by,
           fmt::format("ended by {}{}", signal_name(end.asked_by),
-                      end.forced ? " at once" : "; the program saves nothing when it is asked to stop (SIGUSR1)"),
+                      end.forced ? " at once" : "; the program does not handle the request to save and stop (SIGUSR1)"),
           "", false};
 }
 
@@ -62,7 +63,7 @@ Verdict mpirun_killed(const JobEnd& end) {
 
 Verdict never_began(const JobEnd& end) {
   return {PeerError::kExitCode,
-          fmt::format("{} began; mpirun ended with exit code {}; see what it said",
+          fmt::format("{} began; mpirun ended with exit code {}; see its own messages",
                       end.ranks.size() == 1 ? "the rank never" : "not all ranks", end.mpirun_code),
           "not all ranks began", /*mpirun_knows=*/true};
 }
@@ -98,11 +99,11 @@ std::string describe_end(const RankEnd& end) {
     case Kind::kSignal:
       return fmt::format("{} was killed by {}", who, signal_name(end.number));
     case Kind::kStopped:
-      return fmt::format("{} was stopped by {} and did not go on", who, signal_name(end.number));
+      return fmt::format("{} was suspended by {} and did not continue", who, signal_name(end.number));
     case Kind::kSilent:
-      return fmt::format("{} gives no sign of life: its supervisor (gantry launch-rank) was stopped", who);
+      return fmt::format("{} sends no heartbeats, because its supervisor (gantry launch-rank) was suspended", who);
     case Kind::kLost:
-      return fmt::format("{} is out of reach", who);
+      return fmt::format("{} is unreachable", who);
     case Kind::kLeft:
       return fmt::format("{} has left the job before its work was done", who);
     case Kind::kNever:

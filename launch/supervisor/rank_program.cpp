@@ -25,7 +25,8 @@ struct Pipe {
 Pipe make_pipe() {
   std::array<int, 2> ends{-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw ResourceError({"launch", std::string("no pipe: ").append(std::strerror(errno)), "", ""});
+    throw ResourceError({"launch", std::string("creating a pipe failed: ").append(std::strerror(errno)), "",
+                         "raise the limit of open files (ulimit -n)"});
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
@@ -52,8 +53,8 @@ RankProgram::RankProgram(const std::vector<std::string>& words) {
   process_ = ::fork();
   if (process_ == 0) {
     become(words, out.write.get(), err.write.get(), shim);
-    ::dprintf(STDERR_FILENO, "error: %s: can't be run: %s; expected a program\n", words[0].c_str(),
-              std::strerror(errno));
+    ::dprintf(STDERR_FILENO, "error: %s: the program cannot be run: %s; expected an executable file\n",
+              words[0].c_str(), std::strerror(errno));
     ::_exit(UsageError::kExitCode);
   }
   streams_[0] = std::move(out.read);

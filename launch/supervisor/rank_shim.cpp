@@ -223,8 +223,9 @@ asio::awaitable<std::optional<Begun>> ask_for_command(asio::io_context& context,
   deadline.cancel();
   if (error)
     throw PeerError({fmt::format("rank {} on {}", hello.rank, hello.host),
-                     fmt::format("can't reach the launch at {} on port {}", meeting.address, meeting.port),
-                     "a way through between the hosts", "choose its network by --interface, its port by --port"});
+                     fmt::format("the launch cannot be reached at {} on port {}", meeting.address, meeting.port),
+                     "a network connection between the hosts",
+                     "choose its network with --interface and its port with --port"});
   const auto launch = std::make_shared<Connection>(std::move(socket));
   if (!meeting.address.starts_with("127.")) launch->watch_network();  // else there is no network that could be cut
   launch->send(encode_hello(hello));
@@ -249,7 +250,8 @@ asio::awaitable<RankEnd> live(asio::io_context& context, Rendezvous meeting, Hel
   for (const double end = steady_seconds() + kCommandSeconds; !begun;) {
     begun = co_await ask_for_command(context, meeting, hello);
     if (begun) break;
-    if (steady_seconds() > end) throw PeerError({"launch", "gives this rank no program", "", ""});
+    if (steady_seconds() > end)
+      throw PeerError({"launch", "it did not send this rank a program", "", "look at the messages of gantry launch"});
     asio::steady_timer pause(context, seconds(kRetrySeconds));
     co_await pause.async_wait(asio::use_awaitable);
   }
@@ -269,7 +271,8 @@ int run_rank_shim() {
   const auto meeting = variable ? decode_meeting(variable) : std::nullopt;
   const int rank = number_of("OMPI_COMM_WORLD_RANK"), ranks = number_of("OMPI_COMM_WORLD_SIZE");
   if (!meeting || rank < 0)
-    throw UsageError({"gantry launch-rank", "is run by `gantry launch` only", "", "see gantry launch --help"});
+    throw UsageError(
+        {"gantry launch-rank", "this command is only for `gantry launch`", "", "see gantry launch --help"});
   const sigset_t set = watched_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);

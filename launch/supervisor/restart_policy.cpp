@@ -17,7 +17,7 @@ bool may_pass(int exit_code) {
 }
 
 std::string at_step(const JobFailure& failure) {
-  return failure.step ? fmt::format("after step {}", *failure.step) : "at a step that nothing says";
+  return failure.step ? fmt::format("after step {}", *failure.step) : "at an unknown step";
 }
 
 bool is_same(const JobFailure& a, const JobFailure& b) {
@@ -30,14 +30,14 @@ RestartDecision decide_restart(int restarts, int starts, const std::string& chec
                                const std::optional<JobFailure>& before) {
   if (restarts == 0) return {};
   const int code = failure.verdict.exit_code;
-  if (!may_pass(code)) return {.line = fmt::format("no restart: exit code {} would come again", code)};
+  if (!may_pass(code)) return {.line = fmt::format("no restart: the same failure would follow (exit code {})", code)};
   if (checkpoints.empty())
     return {.line =
-                "no restart: without checkpoints training would begin anew; set checkpoint.path (or, of a program "
-                "of your own, --checkpoints)"};
+                "no restart: without checkpoints training would start from scratch; set checkpoint.path (or, for your "
+                "own program, --checkpoints)"};
   if (before && is_same(*before, failure))
     return {.line = fmt::format("no restart: the same failure twice {}", at_step(failure))};
-  if (starts > restarts) return {.line = fmt::format("no restart: all {} are used up", restarts)};
+  if (starts > restarts) return {.line = fmt::format("no restart: all {} restarts are used up", restarts)};
   const double seconds = std::min(kLongestWait, static_cast<double>(1LL << std::min(starts - 1, 20)));
   return {true, seconds,
           fmt::format("failed {}; starting again in {} s ({} of {})", at_step(failure), seconds, starts, restarts)};

@@ -89,7 +89,7 @@ void read_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t window,
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
     const bool sliding = types.empty() ? slides(index) : types[index] == "sliding_attention";
     if (sliding && window == 0)
-      refuse_key("sliding_window", nullptr, "a number of tokens, since layer_types has sliding_attention");
+      refuse_key("sliding_window", nullptr, "a number of tokens, because layer_types contains sliding_attention");
     spec.layers[index].attention.window = sliding ? window : 0;
     windows.push_back(sliding ? window : 0);
   }

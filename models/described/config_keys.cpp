@@ -79,12 +79,13 @@ const std::vector<std::string>& common_keys() {
 }
 
 void refuse_key(const std::string& key, const json& value, const std::string& expected) {
-  throw ConfigError({"model.config." + key, "is " + value.dump(), expected, "see the model's config.json"});
+  throw ConfigError({"model.config." + key, "the value is " + value.dump(), expected, "check the model's config.json"});
 }
 
 void require_object(const json& config, const std::string& family) {
   if (!config.is_object())
-    throw ConfigError({"model.config", "is " + config.dump(), "a mapping of Hugging Face's " + family + " keys", ""});
+    throw ConfigError(
+        {"model.config", "the value is " + config.dump(), "a mapping with Hugging Face's keys for " + family, ""});
 }
 
 bool has_key(const json& config, const std::string& key) { return config.contains(key) && !config[key].is_null(); }

@@ -110,9 +110,9 @@ void ConfigReader::refuse_others(const std::string& model_type) const {
   for (const auto& [key, value] : keys_.items()) {
     if (value.is_null() || std::find(known.begin(), known.end(), key) != known.end()) continue;
     const std::string near = nearest_name(key, known);
-    throw ConfigError({"model.config." + key, "is no key of " + model_type,
+    throw ConfigError({"model.config." + key, "unknown key of " + model_type,
                        "a key of Hugging Face's config.json for " + model_type,
-                       near.empty() ? "take it out" : "did you mean '" + near + "'?"});
+                       near.empty() ? "remove it" : "did you mean '" + near + "'?"});
   }
 }
 

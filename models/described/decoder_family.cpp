@@ -34,7 +34,7 @@ DecoderSpec decoder_spec(const std::string& family, const json& keys) {
     if (known.model_type == family) return decoder_spec(known, keys);
     names.push_back(known.model_type);
   }
-  throw ConfigError({"model family", "'" + family + "' is no described decoder",
+  throw ConfigError({"model family", "'" + family + "' is not a described decoder",
                      fmt::format("one of {}", fmt::join(names, ", ")), ""});
 }
 

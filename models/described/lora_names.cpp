@@ -16,11 +16,12 @@ const Number* find_pattern(const char* key, const std::map<std::string, Number>&
     try {
       if (!std::regex_match(path, std::regex("(.*\\.)?(" + each.first + ")"))) continue;
     } catch (const std::regex_error&) {
-      throw ConfigError({key, "'" + each.first + "' is no regular expression", "the end of a layer's path", ""});
+      throw ConfigError(
+          {key, "'" + each.first + "' is not a regular expression", "an expression for the end of a layer's path", ""});
     }
     if (found)
       throw ConfigError({key, fmt::format("'{}' and '{}' both match {}", found->first, each.first, path),
-                         "one pattern for a layer", "make them narrower"});
+                         "one pattern for each layer", "make the patterns narrower"});
     found = &each;
   }
   return found ? &found->second : nullptr;

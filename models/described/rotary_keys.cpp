@@ -35,7 +35,7 @@ json scaling_keys(ConfigReader& reader, const std::string& layers) {
   if (!newer.is_object()) refuse_key("rope_parameters." + layers, newer, "a mapping");
   for (const auto& [key, value] : newer.items()) {
     if (has_key(scaling, key) && scaling[key] != value)
-      refuse_key("rope_parameters." + key, value, "what rope_scaling says too, " + scaling[key].dump());
+      refuse_key("rope_parameters." + key, value, "the value in rope_scaling, " + scaling[key].dump());
     scaling[key] = value;
   }
   for (const auto& [key, value] : scaling.items())
@@ -63,9 +63,10 @@ std::vector<double> factors(const json& scaling, const std::string& key, std::in
 std::int64_t rotated_features(double fraction, std::int64_t head_size) {
   const auto rotated = static_cast<std::int64_t>(static_cast<double>(head_size) * fraction);
   if (rotated == head_size && rotated % 2 != 0)
-    refuse_key("head_dim", head_size, "an even number, whose halves turn together");
+    refuse_key("head_dim", head_size, "an even number, because rotary positions rotate pairs of features");
   if (rotated < 2)
-    refuse_key("partial_rotary_factor", fraction, fmt::format("2 features of {} that turn, or more", head_size));
+    refuse_key("partial_rotary_factor", fraction,
+               fmt::format("a fraction for at least 2 of {} rotary features", head_size));
   return rotated;
 }
 
@@ -131,7 +132,7 @@ nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, s
   if (options.type == "llama3") read_llama3(scaling, options);
   if (options.type == "yarn") read_yarn(scaling, options);
   if (options.type == "dynamic" && options.rotated <= 2)
-    refuse_key("rope_parameters.rope_type", "dynamic", "more than 2 features that turn");
+    refuse_key("rope_parameters.rope_type", "dynamic", "more than 2 rotary features");
   if (options.type == "longrope") {
     options.short_factors = factors(scaling, "short_factor", (options.rotated + 1) / 2);
     options.long_factors = factors(scaling, "long_factor", (options.rotated + 1) / 2);

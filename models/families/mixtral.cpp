@@ -34,13 +34,14 @@ double read_router_loss(ConfigReader& reader) {
 
 void check_experts(const ExpertsSpec& experts) {
   if (experts.count % experts.groups != 0 || (experts.groups > 1 && experts.count < 2 * experts.groups))
-    refuse_key("n_group", experts.groups, fmt::format("{} experts in groups of one size, of 2 or more", experts.count));
+    refuse_key("n_group", experts.groups,
+               fmt::format("a divisor of the {} experts, with at least 2 experts per group", experts.count));
   if (experts.used_groups > experts.groups)
     refuse_key("topk_group", experts.used_groups, fmt::format("at most n_group {}", experts.groups));
   const std::int64_t choice = experts.count / experts.groups * experts.used_groups;
   if (experts.used > choice)
     refuse_key("num_experts_per_tok", experts.used,
-               fmt::format("from 1 to the {} experts that a token chooses from", choice));
+               fmt::format("a number from 1 to the {} experts that a token can choose", choice));
 }
 
 nlohmann::json small_keys_with(nlohmann::json more) {

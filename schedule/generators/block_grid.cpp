@@ -43,7 +43,7 @@ void BlockGrid::remove_weights() {
   }
 }
 
-// The slot after everything that the lane's next action of this leg needs.
+// The first slot after all dependencies of the lane's next action of this leg.
 int BlockGrid::earliest(int rank, int leg, const Progress& progress) const {
   if (leg == kWeightSlot) return std::max(progress.last_weight, progress.backwards[progress.weights]) + 1;
   const int microbatch = progress.next[leg];
@@ -56,7 +56,7 @@ int BlockGrid::earliest(int rank, int leg, const Progress& progress) const {
   return last + 1;
 }
 
-// A forward that moves up is held in all slots between.
+// The activations of a forward that is moved to an earlier slot are held in all slots between.
 int BlockGrid::find_slot_for_forward(Lane& lane, int from, int slot, int peak) const {
   int first = slot;
   while (first > from && lane.after[first - 1].held + 1 <= peak) --first;
@@ -64,7 +64,7 @@ int BlockGrid::find_slot_for_forward(Lane& lane, int from, int slot, int peak) c
   return first;
 }
 
-// A move changes which slots are idle, and with them when weight gradients run.
+// Moves change the set of idle slots, and therefore the times of weight gradients.
 int BlockGrid::find_slot_without_weights(Lane& lane, int from, int slot, int peak) const {
   const int leg = lane.slots[slot];
   for (int tried = from; tried < slot; ++tried) {
@@ -87,8 +87,8 @@ int BlockGrid::find_slot(Lane& lane, int from, int slot, int peak, bool with_wei
   return from;
 }
 
-// In the order of the slots. The ramp up ends with the first microbatch, the ramp down begins after the last forward
-// of the first stage.
+// In the order of the slots. The ramp up ends with the first microbatch; the ramp down starts after the last forward of
+// the first stage.
 void BlockGrid::move_up(bool with_weights) {
   int peak = 0;
   for (Lane& lane : lanes_) peak = std::max(peak, lane.measure(0, with_weights));

@@ -1,4 +1,4 @@
-// A V schedule on a grid of unit slots: building blocks are put there, repeated and squeezed.
+// A V schedule on a grid of unit slots: building blocks are placed there, repeated and squeezed.
 #pragma once
 
 #include <algorithm>
@@ -9,35 +9,35 @@
 
 namespace gantry::schedule {
 
-// What a slot of a rank holds: a leg (v_placement.h), or one of these.
+// The content of a rank's slot: a leg (v_placement.h), or one of these.
 constexpr int kWeightSlot = kVLegs, kIdleSlot = kVLegs + 1;
 
 constexpr bool is_backward_leg(int leg) { return leg == kBackwardDown || leg == kBackwardUp; }
 
-// A microbatch's units on a rank, one after the other: two chunks, each with F, I and W.
+// The units of a microbatch on a rank, in order: two chunks, each with F, I and W.
 constexpr int kBlockPeriod = 6;
 
-// When each rank starts the four legs of a block.
+// The slots at which each rank starts the four legs of a block.
 using BlockStarts = std::vector<std::array<int, kVLegs>>;
 
 class BlockGrid {
  public:
   BlockGrid(const BlockStarts& starts, int microbatches);
 
-  // Weight gradients go to idle slots, or each right after its backward.
+  // Weight gradients go to idle slots, or directly after their backward.
   void place_weights();
   void join_weights();
-  // Moves actions of the ramp down, and with weight gradients in place of the ramp up too, to earlier slots where that
-  // does not raise the peak; then runs every action as early as the order of the slots allows.
+  // Moves actions of the ramp down (with fixed weight gradients also of the ramp up) to earlier slots if that does not
+  // raise the peak of activations. Then runs every action as early as the order of the slots allows.
   void squeeze(bool with_weights);
-  // Moves every action; backwards take their weight gradients along.
+  // Moves every action; weight gradients move with their backwards.
   void squeeze_joined();
   const std::vector<int>& slots(int rank) const { return lanes_[rank].slots; }
 
  private:
   struct Memory {
     int held = 0;     // activations
-    int waiting = 0;  // weight gradients that no slot is given to
+    int waiting = 0;  // weight gradients without a slot
   };
 
   // One rank's actions on a grid of unit slots.
@@ -50,7 +50,7 @@ class BlockGrid {
     int at(int slot) const { return slot < length() ? slots[slot] : kIdleSlot; }
     Memory before(int slot) const { return slot > 0 ? after[slot - 1] : Memory{}; }
 
-    // Where weight gradients have no slots, idle ones are taken to be theirs.
+    // If weight gradients have no slots, idle slots are assumed to be theirs.
     Memory step(Memory memory, int leg, bool with_weights) const {
       if (is_forward_leg(leg)) ++memory.held;
       if (leg == kWeightSlot) --memory.held;
@@ -59,7 +59,7 @@ class BlockGrid {
       return memory;
     }
 
-    // From `first` on; the highest number of activations held.
+    // The highest number of activations held from `first` on.
     int measure(int first, bool with_weights) {
       after.resize(slots.size());
       int peak = 0;

@@ -1,5 +1,5 @@
-// Breadth-first (Lamy-Poirier, arXiv 2211.05953; PyTorch's LoopedBFS): every microbatch through a rank's first chunk,
-// then through the next; backwards the other way round, the last microbatch first.
+// Breadth-first (Lamy-Poirier, arXiv 2211.05953; PyTorch's LoopedBFS): all microbatches pass through a rank's first
+// chunk, then through the next one. Backwards run in reverse order, the last microbatch first.
 #include "gantry/schedule/generators/generator.h"
 
 namespace gantry::schedule {

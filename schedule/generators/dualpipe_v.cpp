@@ -1,5 +1,5 @@
-// DualPipe-V (DeepSeek-AI, the "cut in half" form of DualPipe, arXiv 2412.19437): chunks go forth and back, and in the
-// steady state a forward of one chunk is overlapped with the backward of the other.
+// DualPipe-V (DeepSeek-AI, the "cut-in-half" form of DualPipe, arXiv 2412.19437): chunks pass through the ranks in both
+// directions, and in the steady state a forward of one chunk overlaps with the backward of the other.
 #include <algorithm>
 #include <deque>
 
@@ -9,7 +9,7 @@
 namespace gantry::schedule {
 namespace {
 
-// One rank's row, step by step; each chunk's forwards and backwards are taken in the order of the microbatches.
+// One rank's row, step by step. The forwards and backwards of each chunk are in the order of the microbatches.
 class Row {
  public:
   Row(int rank, int ranks) : stages_{rank, 2 * ranks - 1 - rank} {}
@@ -49,7 +49,7 @@ std::vector<Action> make_row(int rank, int ranks, int microbatches) {
   for (int i = 0; i < behind; ++i) row.backward(1, true), row.weight(), row.forward(1);
   for (int i = 0; i < microbatches - 2 * ranks + rank + 1; ++i) {
     if (i == 0 && behind == 0)
-      row.forward(0), row.backward(1);  // the last rank's first pair would only wait
+      row.forward(0), row.backward(1);  // the first pair of the last rank would only wait
     else
       row.overlapped(0, 1);
     row.overlapped(1, 0);
@@ -73,7 +73,7 @@ Schedule make_dualpipe_v(const PipelineSizes& sizes, const GeneratorOptions&) {
   schedule.microbatches = std::max(sizes.microbatches, 2 * sizes.ranks);
   for (int rank = 0; rank < sizes.ranks; ++rank)
     schedule.actions[rank] = make_row(rank, sizes.ranks, schedule.microbatches);
-  // Fewer microbatches than the steps are made for: the last ones are left out, which leaves the order valid.
+  // With fewer microbatches than the steps need, the last ones are removed, which leaves the order valid.
   return first_microbatches(std::move(schedule), sizes.microbatches);
 }
 

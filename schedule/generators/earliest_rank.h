@@ -1,4 +1,5 @@
-// Which rank is to act next: a tournament over the ranks' times, so that a change costs the logarithm of their number.
+// Selects the rank that acts next: a tournament over the ranks' times, so that a change takes time logarithmic in the
+// number of ranks.
 #pragma once
 
 #include <limits>
@@ -26,7 +27,7 @@ class EarliestRank {
     }
   }
 
-  // The lowest of the earliest ranks; -1 where none will ever act.
+  // The lowest of the earliest ranks; -1 if no rank will act again.
   int rank() const {
     const int winner = leaves_ == 1 ? 0 : winners_[1];
     return times_[winner] < kNever ? winner : -1;
@@ -35,7 +36,7 @@ class EarliestRank {
  private:
   int leaves_ = 1;
   std::vector<double> times_;
-  std::vector<int> winners_;  // of a subtree; the root is 1
+  std::vector<int> winners_;  // earliest rank of each subtree; the root is 1
 };
 
 }  // namespace gantry::schedule

@@ -7,9 +7,10 @@
 namespace gantry::schedule {
 namespace {
 
-// Actions that a search may run in all.
+// Total number of actions that a search may execute.
 constexpr std::size_t kMostSteps = 1'500'000;
-// Of the search by swaps: its length, and how much longer, in forwards, a step may make the schedule at first.
+// Limits of the search by swaps: the number of swaps, and how much longer, in forwards, a step may make the schedule at
+// first.
 constexpr std::size_t kTriesPerAction = 20;
 constexpr double kMostWorse = 0.05;
 
@@ -25,7 +26,7 @@ constexpr std::array<FillRule, 12> kRules = {{{.early_forwards = false},
                                               {.least_gap = 1, .final_gap = 1},
                                               {.least_gap = 2, .final_gap = 2},
                                               {.least_gap = 1e9, .final_gap = 1e9}}};
-constexpr std::size_t kRulesWithoutGap = 4;  // the first of them
+constexpr std::size_t kRulesWithoutGap = 4;  // index of the first of both actions
 
 }  // namespace
 
@@ -51,11 +52,12 @@ bool FillSearch::try_order(const Schedule& order) {
   // Without weight gradients there is nothing to fill in.
   const std::size_t rules = options_.split_backward ? kRules.size() : kRulesWithoutGap;
   for (std::size_t i = 0; i < rules; ++i)
-    if (try_rule(order, kRules[i]) == EarliestRank::kNever && !kRules[i].early_forwards) break;  // nor by any other
+    if (try_rule(order, kRules[i]) == EarliestRank::kNever && !kRules[i].early_forwards)
+      break;  // nor by any other rule
   return shortest_ < before;
 }
 
-// The longest rank; kNever where the order finds no room.
+// The time of the longest rank; kNever if the order exceeds the memory limit.
 double FillSearch::try_rule(const Schedule& order, const FillRule& rule) {
   auto filled = fill_weights(order, options_, rule);
   for (const auto& row : order.actions) steps_ += row.size();
@@ -76,7 +78,7 @@ void FillSearch::improve_by_swaps() {
   std::size_t actions = 0;
   for (const auto& row : order.actions) actions += row.size();
   const std::size_t tries = kTriesPerAction * actions;
-  std::minstd_rand random(1);  // the same schedule every time
+  std::minstd_rand random(1);  // fixed seed: the same schedule every time
   for (std::size_t tried = 0; tried < tries && !exhausted(); ++tried) {
     auto& row = order.actions[random() % order.actions.size()];
     if (row.size() < 2) continue;

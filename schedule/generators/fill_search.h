@@ -1,4 +1,4 @@
-// The search for the best of several orders, each with its weight gradients filled in by several rules.
+// Searches the best of several orders; the weight gradients of each are filled in by several rules.
 #pragma once
 
 #include <functional>
@@ -9,28 +9,28 @@
 
 namespace gantry::schedule {
 
-// Runs a bounded number of actions: large pipelines try fewer orders.
+// Executes a bounded number of actions: large pipelines try fewer orders.
 class FillSearch {
  public:
   explicit FillSearch(const OrderOptions& options) : options_(options) {}
 
-  // From here on nothing is kept that is longer than this schedule, by the longest rank or as a whole, or holds more
-  // activations. The schedule itself is the first that is found.
+  // Discards, from now on, schedules that are longer than this one (by the longest rank or in total) or that hold more
+  // activations. The schedule itself is the first result.
   void begin_with(Schedule schedule);
 
-  // Keeps the order's best filling if it is better than what was found; true if so. A finished schedule is compared as
-  // it is.
+  // Keeps the best filling of the order if it is better than the result so far, and returns true then. A complete
+  // schedule is compared as it is.
   bool try_order(const Schedule& order);
   void try_finished(Schedule schedule);
   void try_orders(const std::vector<std::function<Schedule()>>& orders);
 
-  // Swaps neighbouring actions of the best order; at first also where it makes the schedule a little longer, which
-  // finds ways that no single swap would.
+  // Swaps adjacent actions of the best order. At first it also accepts swaps that make the schedule slightly longer,
+  // which finds orders that no single improving swap reaches.
   void improve_by_swaps();
 
-  void allow(const OrderOptions& options) { options_ = options; }  // from here on
-  bool exhausted() const;                                          // of its steps
-  std::size_t steps() const { return steps_; }                     // actions run so far
+  void allow(const OrderOptions& options) { options_ = options; }  // limit from now on
+  bool exhausted() const;                                          // maximum number of its steps
+  std::size_t steps() const { return steps_; }                     // actions executed so far
   const Schedule& best() const { return best_; }
 
  private:
@@ -45,7 +45,7 @@ class FillSearch {
   std::size_t steps_ = 0;
 };
 
-// The same order without its W actions.
+// The order without its W actions.
 Schedule without_weights(Schedule schedule);
 
 }  // namespace gantry::schedule

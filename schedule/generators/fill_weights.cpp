@@ -10,22 +10,22 @@ namespace {
 
 constexpr double kNever = EarliestRank::kNever;
 constexpr double kRounding = 1e-6;
-constexpr std::size_t kFarthest = 128;  // that an early forward comes from
+constexpr std::size_t kFarthest = 128;  // position that an early forward is taken from
 constexpr std::size_t kWeight = static_cast<std::size_t>(-1);
 
 struct Choice {
   double start = kNever;
-  std::size_t position = kWeight;  // in the order's row
+  std::size_t position = kWeight;  // position in the order's row
 };
 
-// Where a rank stands in its row.
+// The state of a rank in its row.
 struct Progress {
   std::size_t next = 0;
   double clock = 0;
   double first_start = kNever;
-  double held = 0;              // as options.limit counts
+  double held = 0;              // counted as for options.limit
   int held_whole = 0;           // from F to B or W
-  int peak = 0;                 // of held_whole
+  int peak = 0;                 // maximum of held_whole
   std::vector<Action> waiting;  // input gradients whose weight gradient is still to run, from `first_waiting` on
   std::size_t first_waiting = 0;
   Choice choice;
@@ -54,7 +54,7 @@ class Filling {
     for (int rank = 0; rank < order.ranks(); ++rank) reconsider(rank);
   }
 
-  // A commit changes what its own rank can do, and the rank that it hands its result to.
+  // A commit changes the choices of its own rank and of the rank that receives its result.
   std::optional<FilledSchedule> run() {
     for (int rank = earliest_.rank(); rank >= 0; rank = earliest_.rank()) {
       const int receiver = commit(rank);
@@ -126,7 +126,8 @@ Choice Filling::next_of(int rank) const {
   return rule_.early_forwards && idles ? early_forward(rank, in_order) : in_order;
 }
 
-// A forward from further on in the row that can start before what is next, if there is room for it until its turn.
+// A forward from a later position in the row that can start before the next action, if the memory limit allows it until
+// its turn.
 Choice Filling::early_forward(int rank, const Choice& in_order) const {
   const Progress& at = progress_[rank];
   const auto& row = order_.actions[rank];
@@ -177,7 +178,7 @@ void Filling::run_computation(int rank, const Action& action) {
     --at.held_whole;
 }
 
-// Runs the rank's choice; the rank that gets its result, or -1.
+// Executes the rank's choice. Returns the rank that receives its result, or -1.
 int Filling::commit(int rank) {
   Progress& at = progress_[rank];
   at.first_start = std::min(at.first_start, at.choice.start);

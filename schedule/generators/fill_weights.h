@@ -1,4 +1,4 @@
-// Weight gradients put into an order of forwards and input gradients, where they cost least.
+// Inserts weight gradients into an order of forwards and input gradients, at the positions where they cost least.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,10 @@
 namespace gantry::schedule {
 
 struct FillRule {
-  double least_gap = 0;         // of a weight gradient's time that must be idle before one fills it
-  double final_gap = 0;         // the same before a row's last action, which others often wait for
-  bool early_forwards = false;  // forwards move up into time that would be idle, where they don't raise the peak
-  int spared = 0;               // activations of room that forwards of a rank's first stage leave when they do
+  double least_gap = 0;         // share of a weight gradient's time that must be idle before it is inserted
+  double final_gap = 0;         // the same before the last action of a row, which other ranks often wait for
+  bool early_forwards = false;  // forwards move into idle time if that does not raise the peak
+  int spared = 0;               // free activations that forwards of a rank's first stage leave when they move
 };
 
 struct FilledSchedule {
@@ -19,9 +19,9 @@ struct FilledSchedule {
   Length length;
 };
 
-// `order` has F and I actions alone (or F and B, which are left as they are). Runs it in simulated time: a W goes where
-// its rank would be idle, as the rule says, and where a forward needs its room. Nothing where a forward finds no room
-// within options.limit, or the order does not end.
+// `order` contains only F and I actions (or F and B, which remain unchanged). Executes it in simulated time: a W is
+// inserted if its rank would be idle, by the rule, and if a forward needs its memory. Returns nothing if a forward
+// exceeds options.limit, or if the order cannot finish.
 std::optional<FilledSchedule> fill_weights(const Schedule& order, const OrderOptions& options, const FillRule& rule);
 
 }  // namespace gantry::schedule

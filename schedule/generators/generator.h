@@ -1,4 +1,4 @@
-// What a file of this folder provides: a schedule of the field as a pure function, with its name and its bounds.
+// The interface of a file in this directory: a published schedule as a pure function, with its name and its bounds.
 #pragma once
 
 #include <functional>
@@ -25,10 +25,10 @@ struct Generator {
   std::function<Schedule(const PipelineSizes&, const GeneratorOptions&)> make;
 };
 
-// All of them, in the order of registry.cpp.
+// All generators, in the order of registry.cpp.
 const std::vector<Generator>& generators();
 
-// Stages in turn over the ranks: chunk c of rank r is stage c * ranks + r. Rows are empty.
+// Assigns stages to ranks in turn: chunk c of rank r is stage c * ranks + r. Rows are empty.
 Schedule empty_schedule(const std::string& name, const PipelineSizes& sizes);
 
 }  // namespace gantry::schedule

@@ -1,6 +1,6 @@
-// Interleaved 1F1B (Narayanan et al., arXiv 2104.04473; Megatron-LM's order): a rank's chunks take turns in groups of
-// microbatches (Megatron's microbatch_group_size_per_vp_stage), so that the bubble shrinks by the number of chunks. The
-// last group may be smaller: the order has no need of divisibility.
+// Interleaved 1F1B (Narayanan et al., arXiv 2104.04473; Megatron-LM's order): the chunks of a rank take turns in groups
+// of microbatches (Megatron's microbatch_group_size_per_vp_stage), which divides the bubble by the number of chunks.
+// The last group may be smaller: the sizes need not divide evenly.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ struct Turn {
   int microbatch = 0;
 };
 
-// The forwards of every rank, in their order: groups of microbatches, each through all chunks.
+// The forwards of every rank in order: groups of microbatches, each through all chunks.
 std::vector<Turn> forward_turns(const PipelineSizes& sizes, int group) {
   std::vector<Turn> turns;
   for (int start = 0; start < sizes.microbatches; start += group)
@@ -60,7 +60,7 @@ bool is_valid(const Schedule& schedule) {
   }
 }
 
-// Megatron-LM's order, where it allows the sizes, always runs.
+// Whether the sizes allow Megatron-LM's order; it is then always valid.
 bool is_megatrons(const PipelineSizes& sizes, int group) {
   const int last = sizes.microbatches % group;
   return sizes.chunks == 1 || last == 0 || last >= sizes.ranks;
@@ -69,16 +69,18 @@ bool is_megatrons(const PipelineSizes& sizes, int group) {
 int group_of(const PipelineSizes& sizes, const GeneratorOptions& options) {
   if (options.group_size == 0) return sizes.ranks;
   if (options.group_size < sizes.ranks)
-    throw ConfigError({"schedule interleaved_1f1b", fmt::format("groups of {} microbatches", options.group_size),
-                       fmt::format("at least as many as the {} ranks", sizes.ranks),
-                       "a chunk's turn would end before its first microbatch has come round"});
+    throw ConfigError({"schedule interleaved_1f1b", fmt::format("a group size of {} microbatches", options.group_size),
+                       fmt::format("at least the {} ranks", sizes.ranks),
+                       "use a larger group: with a smaller one, a chunk's turn would end before its first microbatch "
+                       "has passed through all ranks"});
   return options.group_size;
 }
 
 Schedule make_interleaved(const PipelineSizes& sizes, const GeneratorOptions& options) {
   const int group = group_of(sizes, options);
   const auto turns = forward_turns(sizes, group);
-  // A last group that is smaller than the ranks may need more forwards ahead; all of them always do.
+  // A last group that is smaller than the number of ranks may need more forwards ahead; running all of them ahead is
+  // always valid.
   for (int more = 0;; ++more) {
     Schedule schedule = with_warmup(sizes, group, turns, more);
     if (is_megatrons(sizes, group) || more >= static_cast<int>(turns.size()) || is_valid(schedule)) return schedule;

@@ -1,6 +1,6 @@
-// 1F1B, PipeDream-flush (Narayanan et al., arXiv 2006.09503; Megatron-LM, arXiv 2104.04473): a rank runs as many
-// forwards ahead as there are ranks behind it, then one forward and one backward in turn, so that it holds at most p -
-// rank activations.
+// 1F1B, PipeDream-flush (Narayanan et al., arXiv 2006.09503; Megatron-LM, arXiv 2104.04473): a rank first runs one
+// forward for each rank after it, then alternates one forward and one backward, so that it holds at most p - rank
+// activations.
 #include <algorithm>
 
 #include "gantry/schedule/generators/generator.h"

@@ -12,7 +12,7 @@ OrderOptions whole_times(OrderOptions options) {
   double largest = 0;
   for (const double* time : times) largest = std::max(largest, *time);
   if (!(largest > 0) || !std::isfinite(largest)) return options;
-  // A power of ten: times are mostly stated in decimals.
+  // A power of ten, because times are mostly given in decimals.
   const double scale = std::pow(10.0, 9 - std::ceil(std::log10(largest)));
   for (double* time : times) *time = std::round(*time * scale);
   return options;

@@ -1,4 +1,4 @@
-// A rank's time in heuristics that compare how long ranks were idle.
+// The time of a rank, for heuristics that compare the idle times of ranks.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,10 @@ namespace gantry::schedule {
 
 struct RankClock {
   double now = 0;
-  double idle = 0;  // since the first action
+  double idle = 0;  // idle time since the first action
   bool started = false;
 
-  // Runs an action as soon as its data is there; when it ends.
+  // Executes an action as soon as its data are available, and returns its end.
   double run(double ready, double cost) {
     const double start = std::max(now, ready);
     if (started) idle += start - now;

@@ -5,7 +5,8 @@
 #include "gantry/core/error.h"
 #include "gantry/schedule/generators/generator.h"
 
-// Every schedule that Gantry makes: a line here and a file beside this one, which defines the function.
+// Every schedule that Gantry generates. To add one, add a line here and a file in this directory that defines the
+// function.
 #define GANTRY_FOR_EACH_GENERATOR(apply)                                                                        \
   apply(gpipe) apply(one_f_one_b) apply(interleaved_one_f_one_b) apply(breadth_first) apply(zb_h1) apply(zb_h2) \
       apply(zb_auto) apply(zb_v) apply(v_half) apply(v_min) apply(v_one_f_one_b) apply(dualpipe_v)
@@ -18,7 +19,7 @@ GANTRY_FOR_EACH_GENERATOR(GANTRY_DECLARE)
 
 namespace {
 
-// A schedule of more actions than this is a mistake in a size, not a pipeline.
+// A schedule with more actions than this comes from a wrong size.
 constexpr std::int64_t kMaxForwards = 10'000'000;
 
 const Generator& find_generator(const std::string& name) {
@@ -27,7 +28,7 @@ const Generator& find_generator(const std::string& name) {
   std::string known;
   for (const auto& each : generator_names()) known += (known.empty() ? "" : ", ") + each;
   const std::string near = nearest_name(name, generator_names());
-  throw ConfigError({"schedule", "'" + name + "' is not known", "one of " + known + ", or a .csv file",
+  throw ConfigError({"schedule", "'" + name + "' is not a known schedule", "one of " + known + ", or a .csv file",
                      near.empty() ? "" : "did you mean '" + near + "'?"});
 }
 
@@ -51,11 +52,11 @@ void check_sizes(const Generator& generator, const PipelineSizes& sizes) {
   if (sizes.chunks > generator.max_chunks) {
     const std::string others = schedules_with_chunks(sizes.chunks);
     throw ConfigError({"schedule " + generator.name,
-                       std::to_string(sizes.chunks) + " chunks per rank are not defined for it",
+                       std::to_string(sizes.chunks) + " chunks per rank are not supported",
                        "at most " + std::to_string(generator.max_chunks),
                        others.empty() ? "use chunks " + std::to_string(generator.max_chunks) : "use " + others});
   }
-  // Checked factor by factor: the product of three ints may not fit in 64 bits.
+  // Checked factor by factor: the product of three ints may not fit into 64 bits.
   const std::int64_t stages = std::int64_t{sizes.ranks} * sizes.chunks;
   if (stages > kMaxForwards || stages * sizes.microbatches > kMaxForwards)
     throw ConfigError({"schedule " + generator.name,
@@ -66,13 +67,13 @@ void check_sizes(const Generator& generator, const PipelineSizes& sizes) {
 void check_options(const Generator& generator, const GeneratorOptions& options) {
   const std::string where = "schedule " + generator.name;
   if (options.memory_limit != 0 && !generator.takes_memory_limit)
-    throw ConfigError({where, "it has no memory limit to set", "", "leave the memory limit out"});
+    throw ConfigError({where, "the schedule has no memory limit", "", "leave the memory limit out"});
   if (options.group_size != 0 && !generator.takes_group_size)
-    throw ConfigError({where, "it has no group size to set", "", "leave the group size out"});
+    throw ConfigError({where, "the schedule has no group size", "", "leave the group size out"});
   if (!(options.memory_limit >= 0))
-    throw ConfigError({where, fmt::format("a memory limit of {} activations", options.memory_limit), "above 0", ""});
+    throw ConfigError({where, fmt::format("the memory limit is {} activations", options.memory_limit), "above 0", ""});
   if (options.group_size < 0)
-    throw ConfigError({where, fmt::format("groups of {} microbatches", options.group_size), "at least 1", ""});
+    throw ConfigError({where, fmt::format("the group size is {} microbatches", options.group_size), "at least 1", ""});
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 std::vector<Action> row_of(const std::vector<int>& slots, int near, int far) {
   std::vector<Action> row;
   std::array<int, kVLegs> next{};
-  std::array<int, 2> waiting{}, weights{};  // of the far chunk, of the near one
+  std::array<int, 2> waiting{}, weights{};  // weight gradients of the far chunk, of the near one
   auto add_weight = [&] {
     const int chunk = waiting[0] > 0 ? 0 : 1;
     if (waiting[chunk] == 0) return false;
@@ -44,7 +44,7 @@ std::vector<Action> row_of_whole_backwards(const std::vector<int>& slots, int ne
   return row;
 }
 
-// Without the waits two actions of a rank would fall on one unit of the period.
+// Without these waits two actions of a rank would fall into one unit of the period.
 BlockStarts v_min_block(int ranks) {
   const int wait = ranks % 3 == 0 ? 2 : 0;
   BlockStarts starts;
@@ -61,7 +61,8 @@ BlockStarts v_half_block(int ranks) {
   return starts;
 }
 
-// A whole backward takes two units, so after each three of them the way falls on forwards, and waits for three units.
+// A full backward takes two units. After each three backwards the next slot would fall on a forward, so they wait for
+// three units.
 BlockStarts v_one_f_one_b_block(int ranks) {
   BlockStarts starts(ranks);
   for (int rank = 0; rank < ranks; ++rank) starts[rank] = {rank, 2 * ranks - 1 - rank};

@@ -16,28 +16,28 @@ constexpr unsigned kWholePeriod = (1u << kPeriod) - 1;
 constexpr int kSteps = 3;  // distances that are tried for each leg
 constexpr std::size_t kMostBlocks = 400;
 
-// When each rank starts its four actions of microbatch 0: the forward of its near and its far chunk, the backward of
-// the far and the near one.
+// The times at which each rank starts its four actions of microbatch 0: the forward of its near and its far chunk, the
+// backward of the far and the near one.
 struct Block {
   std::vector<std::array<int, 4>> starts;
-  int backward = 1;  // units that a backward takes: 2 where it is whole
+  int backward = 1;  // units of a backward: 2 if it is not split
 
   int length() const { return starts[0][3] + backward; }
 };
 
-// The legs of a microbatch's way: forward down and up the ranks, backward down and up.
+// The legs of a microbatch's path: forward down and up the ranks, backward down and up.
 struct Distances {
-  std::array<int, 4> step;  // at least so much between neighbouring ranks
-  std::array<int, 2> turn;  // waits before the forward comes back, and before the backward
+  std::array<int, 4> step;  // minimum distance between neighbouring ranks
+  std::array<int, 2> turn;  // waits before the forward returns, and before the backward
 };
 
-// The units of the period that an action takes, as bits.
+// The units of the period that an action occupies, as bits.
 unsigned slots_of(int time, int units) {
   const unsigned bits = ((1u << units) - 1) << time % kPeriod;
   return (bits | bits >> kPeriod) & kWholePeriod;
 }
 
-// Each action goes where its rank is free in every period, as early as the distances allow.
+// Places each action at the earliest unit that the distances allow and that is free on its rank in every period.
 std::optional<Block> place(const Distances& distances, int ranks, int backward) {
   Block block{std::vector<std::array<int, 4>>(ranks), backward};
   std::vector<unsigned> taken(ranks, 0);
@@ -57,7 +57,8 @@ std::optional<Block> place(const Distances& distances, int ranks, int backward) 
   return block;
 }
 
-// The most chunk activations that a rank holds when the block is repeated for ever. It rises where a forward starts.
+// The maximum number of chunk activations that a rank holds when the block is repeated forever. It increases when a
+// forward starts.
 int peak_of(const Block& block) {
   int peak = 0;
   for (const auto& times : block.starts) {
@@ -73,10 +74,10 @@ int peak_of(const Block& block) {
   return peak;
 }
 
-// The row of one rank: its four actions, each repeated every period, by time.
+// The row of one rank: its four actions, each repeated every period, sorted by time.
 void repeat(const std::array<int, 4>& times, const std::array<Action, 4>& actions, int microbatches,
             std::vector<Action>& row) {
-  std::array<int, 4> next{};  // microbatch of each
+  std::array<int, 4> next{};  // microbatch of each action
   const std::size_t total = 4 * static_cast<std::size_t>(microbatches);
   row.reserve(total);
   while (row.size() < total) {
@@ -103,7 +104,7 @@ Schedule repeat(const Block& block, const Schedule& placed) {
   return order;
 }
 
-// Different blocks, the best first.
+// Different blocks, the best one first.
 std::vector<Block> blocks(int ranks, int limit, int backward) {
   using Figures = std::tuple<bool, int, std::vector<std::array<int, 4>>>;
   std::map<Figures, Block> ranked;

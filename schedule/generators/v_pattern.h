@@ -8,10 +8,10 @@
 
 namespace gantry::schedule {
 
-// Building blocks: one microbatch's forwards and backwards at fixed distances, repeated every period without two
-// actions of a rank at one time. Short distances hold few activations. Those that keep the limit when they are repeated
-// for ever come first, and among them the shortest; without split_backward the backwards are whole and take twice the
-// time. Each order is made when it is asked for. `placed` must outlive them.
+// Building blocks: the forwards and backwards of one microbatch at fixed distances, repeated every period without
+// conflicts on a rank. Short distances hold few activations. Blocks that keep the memory limit when they are repeated
+// forever come first, and of these the shortest. Without split_backward, backwards are not split and take twice the
+// time. Orders are generated on demand. `placed` must outlive them.
 std::vector<std::function<Schedule()>> v_pattern_orders(const Schedule& placed, int limit, bool split_backward);
 
 }  // namespace gantry::schedule

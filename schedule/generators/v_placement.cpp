@@ -9,7 +9,8 @@ namespace gantry::schedule {
 Schedule empty_v_schedule(const std::string& name, const PipelineSizes& sizes) {
   if (sizes.chunks != 2)
     throw ConfigError({"schedule " + name, fmt::format("{} chunks per rank", sizes.chunks),
-                       "2, which go forth and back", "leave the number of chunks out"});
+                       "2 chunks, because the stages pass through the ranks in both directions",
+                       "remove the number of chunks"});
   Schedule schedule;
   schedule.name = name;
   schedule.microbatches = sizes.microbatches;

@@ -1,9 +1,9 @@
-// The schedules with V placement of "Pipeline Parallelism with Controllable Memory" (Qi et al., arXiv 2405.15362): the
-// first and the last stage are on one rank, so that activations live shortly where many are held. They differ in how
-// many chunk activations each rank may hold: zb_v as many as 1F1B (2 p chunks, where need be with waiting weight
-// gradients counted half), v_half about half, v_min about a third; v_1f1b is v_half without splitting the backward.
-// Each is the best of several orders, of which the authors' own is the first; none is kept that is longer or holds
-// more.
+// The schedules with V placement of "Pipeline Parallelism with Controllable Memory" (Qi et al., arXiv 2405.15362). The
+// first and the last stage are on one rank, so that activations have short lifetimes on the rank that holds many. The
+// schedules differ in the number of chunk activations that each rank may hold. ZB-V may hold as many as 1F1B, 2 p
+// chunks; if necessary, waiting weight gradients count half. V-Half may hold about half of that, and V-Min about a
+// third. V-1F1B is V-Half without split backwards. Each schedule is the best of several orders, of which the first is
+// the authors' own. Orders that are longer or hold more activations are discarded.
 #include <algorithm>
 
 #include "gantry/schedule/generators/fill_search.h"
@@ -29,8 +29,8 @@ Schedule v_one_f_one_b_order(const Schedule& placed, const OrderOptions&) { retu
 
 int largest_peak(const Schedule& schedule) { return std::ranges::max(simulate(schedule).peak_activations); }
 
-// The authors count a weight gradient that waits as half of an activation. Where that holds more than 2 p of them, it
-// counts whole, unless that is longer.
+// The authors count a waiting weight gradient as half of an activation. If the schedule then holds more than 2 p
+// activations, it counts as a full one, unless that makes the schedule longer.
 Schedule zb_v_order(const Schedule& placed, const OrderOptions& times) {
   OrderOptions options = times;
   options.limit = 2 * placed.ranks();

@@ -1,5 +1,5 @@
-// The zero-bubble heuristic (Qi et al., arXiv 2401.10241) and what a search from there finds: for given times and a
-// limit of activations, which is 1F1B's p where nobody says otherwise.
+// The zero-bubble heuristic (Qi et al., arXiv 2401.10241) followed by a local search, for given times and a limit of
+// activations. The default limit is that of 1F1B, p.
 #include <algorithm>
 
 #include "gantry/schedule/generators/fill_search.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kWaitingShare = 0.5;
 
-// Runs ahead[rank] forwards, then a backward and a forward in turn.
+// Runs ahead[rank] forwards, then alternates a backward and a forward.
 Schedule order_of(const PipelineSizes& sizes, const std::vector<int>& ahead) {
   Schedule order = empty_schedule("zb_auto", sizes);
   for (int rank = 0; rank < sizes.ranks; ++rank) {
@@ -26,7 +26,7 @@ Schedule order_of(const PipelineSizes& sizes, const std::vector<int>& ahead) {
   return order;
 }
 
-// `quarters / 4 * (p - rank)` forwards ahead, within the limit: 1 gives ZB-H1's order, 2 about ZB-H2's.
+// `quarters / 4 * (p - rank)` forwards ahead, within the limit: 1 gives the order of ZB-H1, 2 about that of ZB-H2.
 std::vector<int> lead(const PipelineSizes& sizes, int quarters, int less, int limit) {
   std::vector<int> ahead;
   for (int rank = 0; rank < sizes.ranks; ++rank)
@@ -34,7 +34,7 @@ std::vector<int> lead(const PipelineSizes& sizes, int quarters, int less, int li
   return ahead;
 }
 
-// The lead that is best, or the first.
+// The best lead; of equally good ones the first.
 std::vector<int> try_leads(FillSearch& search, const PipelineSizes& sizes, int limit) {
   std::vector<int> best = lead(sizes, 4, 0, limit);
   for (int quarters = 4; quarters <= 12; ++quarters)
@@ -46,7 +46,7 @@ std::vector<int> try_leads(FillSearch& search, const PipelineSizes& sizes, int l
   return best;
 }
 
-// One forward more or less ahead, on one rank or on all up to it, as long as that helps.
+// Changes the number of forwards ahead by one, on one rank or on all ranks up to it, as long as that helps.
 void improve_lead(FillSearch& search, const PipelineSizes& sizes, int limit, std::vector<int> ahead) {
   for (bool helped = true; helped;) {
     helped = false;

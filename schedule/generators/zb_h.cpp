@@ -1,6 +1,6 @@
-// ZB-H1 and ZB-H2, the zero-bubble schedules made by hand (Qi et al., arXiv 2401.10241): the backward is split, and the
-// weight gradients, which nobody waits for, fill what would be the bubble. H1 keeps the memory of 1F1B; H2 runs about
-// twice as many forwards ahead and leaves no bubble within a rank.
+// ZB-H1 and ZB-H2, the handcrafted zero-bubble schedules (Qi et al., arXiv 2401.10241): the backward is split, and
+// weight gradients, which no rank waits for, fill the bubble. H1 has the memory of 1F1B; H2 runs about twice as many
+// forwards ahead and leaves no bubble within a rank.
 #include <algorithm>
 
 #include "gantry/schedule/generators/generator.h"
@@ -8,7 +8,8 @@
 namespace gantry::schedule {
 namespace {
 
-// `ahead` forwards, then in turn: an input gradient, the weight gradient of `delay` microbatches before, a forward.
+// `ahead` forwards, then in turn: an input gradient, the weight gradient of the microbatch `delay` positions before, a
+// forward.
 std::vector<Action> make_row(int rank, int microbatches, int ahead, int delay) {
   std::vector<Action> row;
   int forward = 0, weight = 0;

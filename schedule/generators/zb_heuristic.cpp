@@ -9,8 +9,8 @@ namespace {
 
 struct ZbRule {
   bool short_lead;        // the forwards ahead of the first backward end before it can start
-  bool forwards_wait;     // where one would delay a backward of the next rank
-  bool fills_small_gaps;  // also on ranks that may be idle for so long without becoming the longest
+  bool forwards_wait;     // also if one would delay a backward of the next rank
+  bool fills_small_gaps;  // also on ranks whose idle time stays below that of the longest
 };
 
 class ZbAttempt {
@@ -18,7 +18,7 @@ class ZbAttempt {
   ZbAttempt(const Schedule& placed, const OrderOptions& options, const ZbRule& rule)
       : options_(options), rule_(rule), result_(placed), ranks_(placed.ranks()) {}
 
-  // Nothing where it finds no room.
+  // Returns nothing if the memory limit is too small.
   std::optional<Schedule> run() {
     run_lead();
     for (int round = 1; round < result_.microbatches; ++round)
@@ -48,7 +48,7 @@ class ZbAttempt {
   double backward_ready(int rank) const {
     return rank + 1 == count() ? 0 : ranks_[rank + 1].backward_ends[ranks_[rank].backwards()] + options_.hop;
   }
-  // How long the rank may be idle until it has been for as long as any.
+  // The remaining idle time of the rank until it reaches the maximum of all ranks.
   double slack(int rank) const {
     double most = 0;
     for (const Rank& each : ranks_) most = std::max(most, each.clock.idle);
@@ -101,7 +101,7 @@ bool ZbAttempt::make_room(int rank, double needed) {
   return true;
 }
 
-// Weight gradients until the data is there. The last one may take longer than that.
+// Runs weight gradients until the data are available. The last one may take longer than that.
 void ZbAttempt::fill(int rank, double ready) {
   Rank& at = ranks_[rank];
   while (at.has_weight() && at.clock.now + options_.weight_gradient <= ready) run_weight(rank);
@@ -109,8 +109,8 @@ void ZbAttempt::fill(int rank, double ready) {
   if (at.has_weight() && gap > 0 && (rule_.fills_small_gaps || gap > slack(rank))) run_weight(rank);
 }
 
-// Forwards ahead of a rank's first backward: as many as there are room and time for. `gradient` is when the next rank's
-// first backward ends, and then this rank's.
+// Forwards ahead of a rank's first backward: as many as memory and time allow. `gradient` is the end of the first
+// backward of the next rank on entry, and of this rank on return.
 int ZbAttempt::lead_of(int rank, double& gradient) const {
   const Rank& at = ranks_[rank];
   int lead = 0;
@@ -130,7 +130,7 @@ void ZbAttempt::run_lead() {
   std::vector<int> lead(count(), 0);
   double gradient = ranks_.back().clock.now + options_.input_gradient;
   for (int rank = count() - 2; rank >= 0; --rank) lead[rank] = lead_of(rank, gradient);
-  // A rank has fewer than the one before, or it would wait for their data.
+  // A rank has fewer forwards ahead than the previous one, because it would wait for their data otherwise.
   for (int rank = 1; rank < count(); ++rank)
     while (lead[rank] > 0 && lead[rank] >= lead[rank - 1] && 1 + lead[rank] < result_.microbatches) --lead[rank];
   for (int rank = 0; rank < count(); ++rank)
@@ -153,7 +153,7 @@ bool ZbAttempt::forward_waits(int rank) const {
 bool ZbAttempt::run_forwards() {
   std::vector<bool> runs(count());
   for (int rank = 0; rank < count(); ++rank) runs[rank] = has_forward(rank) && !forward_waits(rank);
-  // Where the next rank takes no forward, this one needs none either.
+  // If the next rank runs no forward, this one does not need one either.
   for (int rank = count() - 2; rank >= 0; --rank) runs[rank] = runs[rank] && runs[rank + 1];
   for (int rank = 0; rank < count(); ++rank) {
     if (!runs[rank]) continue;
@@ -168,7 +168,7 @@ bool ZbAttempt::run_backwards() {
   for (int rank = count() - 1; rank >= 0; --rank) {
     if (!make_room(rank, options_.waiting_share - 1)) return false;
     if (rank + 1 < count()) fill(rank, backward_ready(rank));
-    // The first rank ends with its backwards: everyone waits for the last of them.
+    // The first rank ends with its backwards, because all others wait for the last of them.
     if (rank == 0 && !has_forward(0))
       while (ranks_[0].has_weight()) run_weight(0);
     run_backward(rank);

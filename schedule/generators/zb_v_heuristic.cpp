@@ -11,7 +11,7 @@ namespace gantry::schedule {
 namespace {
 
 // Whether weight gradients fill gaps that are shorter than themselves, before forwards and before backwards of the near
-// chunk. Before those of the far chunk they always do.
+// chunk. Before backwards of the far chunk they always do.
 struct ZbVRule {
   bool before_forwards;
   bool before_backwards;
@@ -19,8 +19,8 @@ struct ZbVRule {
 
 class ZbVAttempt {
  public:
-  // `allowed` is how long each rank was idle in an attempt before: the one that was idle the longest sets how long
-  // others may be. Empty at first.
+  // `allowed` is the idle time of each rank in the previous attempt; the largest one limits the idle time of the
+  // others. Empty at first.
   ZbVAttempt(const Schedule& placed, const OrderOptions& options, const ZbVRule& rule, std::vector<double> allowed)
       : options_(options), rule_(rule), allowed_(std::move(allowed)), result_(placed), ranks_(placed.ranks()) {}
 
@@ -33,7 +33,7 @@ class ZbVAttempt {
     RankClock clock;
     double held = 0;
     std::array<std::vector<double>, kVLegs> ends;  // by microbatch
-    std::vector<Action> weights;                   // of all backwards; from `next_weight` on they wait
+    std::vector<Action> weights;                   // weight gradients of all backwards; from `next_weight` on they wait
     std::size_t next_weight = 0;
 
     int ran(int leg) const { return static_cast<int>(ends[leg].size()); }
@@ -83,7 +83,7 @@ double ZbVAttempt::ready(int leg, int rank) const {
   return ranks_[sender_on(leg, rank)].ends[leg][ranks_[rank].ran(leg)] + options_.hop;
 }
 
-// How long the rank may be idle until it has been for as long as another.
+// The remaining idle time of the rank until it reaches that of another rank.
 double ZbVAttempt::slack(int rank) const {
   double most = allowed_.empty() ? 0 : std::ranges::max(allowed_) - allowed_[rank];
   for (const Rank& each : ranks_) most = std::max(most, each.clock.idle);
@@ -120,8 +120,8 @@ void ZbVAttempt::fill(int leg, int rank, bool small_gaps) {
   if (small_gaps && at.has_weight() && until - at.clock.now > slack(rank)) run_weight(rank);
 }
 
-// The first microbatch's way there and back. While a rank waits for it, it and those before it take forwards, as long
-// as there is room for one more of each chunk on every rank up to it.
+// The path of the first microbatch in both directions. While a rank waits for it, this rank and the ranks before it run
+// forwards, as long as every rank up to it has memory for one more of each chunk.
 void ZbVAttempt::run_first_forwards() {
   for (int rank = 0; rank < count(); ++rank) run_leg(kForwardDown, rank);
   for (int rank = count() - 1; rank >= 0; --rank) {
@@ -134,7 +134,8 @@ void ZbVAttempt::run_first_forwards() {
   }
 }
 
-// Forwards of both chunks in turn, on this rank and those after it, until it has run as many as the one before.
+// Alternates forwards of both chunks on this rank and the ranks after it, until it has run as many as the previous
+// rank.
 void ZbVAttempt::catch_up(int rank, int& leg) {
   const Rank &at = ranks_[rank], &before = ranks_[rank - 1];
   while (at.forwards() < before.forwards() ||
@@ -145,7 +146,7 @@ void ZbVAttempt::catch_up(int rank, int& leg) {
   }
 }
 
-// Chosen by what was sent before any of them runs.
+// Chosen by the messages that were sent before any of them runs.
 void ZbVAttempt::run_backwards() {
   std::vector<int> near, far;
   for (int rank = 0; rank < count(); ++rank) {
@@ -200,10 +201,10 @@ void ZbVAttempt::run() {
 
 struct ZbVFound {
   Schedule schedule;
-  double idle = 0;  // of the rank that is idle the longest
+  double idle = 0;  // idle time of the rank that is idle the longest
 };
 
-// Again with what it learned, as long as that helps.
+// Repeats with the result of the previous attempt, as long as that helps.
 ZbVFound try_rule(const Schedule& placed, const OrderOptions& options, const ZbVRule& rule) {
   std::optional<ZbVFound> best;
   for (std::vector<double> allowed;;) {

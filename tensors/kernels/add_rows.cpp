@@ -40,8 +40,9 @@ void check_places(const at::Tensor& table, const at::Tensor& index) {
   const auto* to = index.const_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < index.numel(); ++i)
     if (to[i] < 0 || to[i] >= table.size(0))
-      throw InternalError(
-          {"rows of a table", "row " + std::to_string(to[i]) + " of " + describe(table), "an index within it", ""});
+      throw InternalError({"rows of a table",
+                           "row " + std::to_string(to[i]) + " is outside the table " + describe(table),
+                           "an index of one of its rows", ""});
 }
 
 at::Tensor& add_rows_on_cpu(at::Tensor& table, const at::Tensor& index, const at::Tensor& rows) {
@@ -91,8 +92,10 @@ void add_rows(torch::Tensor& table, const torch::Tensor& index, const torch::Ten
       c10::Dispatcher::singleton().findSchemaOrThrow("gantry::add_rows_", "").typed<decltype(add_rows_on_cpu)>();
   if (table.dim() != 2 || rows.dim() != 2 || rows.size(1) != table.size(1) || index.dim() != 1 ||
       index.size(0) != rows.size(0) || !has_close_columns(table))
-    throw InternalError({"rows of a table", describe(rows) + " by " + describe(index) + " to " + describe(table),
-                         "rows of its width, and an index of each", ""});
+    throw InternalError(
+        {"rows of a table",
+         "rows " + describe(rows) + " with the index " + describe(index) + " do not fit the table " + describe(table),
+         "rows as wide as the table, and one index for each", ""});
   if (rows.numel() == 0) return;
   const torch::NoGradGuard no_grad;
   const at::Tensor added = as_added(rows, table.scalar_type());

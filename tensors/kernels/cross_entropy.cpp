@@ -6,6 +6,8 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include "gantry/tensors/aligned_rows.h"
+
 namespace gantry::kernels {
 namespace {
 
@@ -115,7 +117,7 @@ torch::Tensor row_sums(const torch::Tensor& logits, std::int64_t width, const to
 
 torch::Tensor loss_gradient(const torch::Tensor& logits, const LossGradient& terms) {
   static const auto kOperator = find_operator<decltype(loss_gradient_on_cpu)>("gantry::loss_gradient_");
-  torch::Tensor out = torch::empty(logits.sizes(), logits.options().requires_grad(false));
+  torch::Tensor out = empty_aligned_rows(logits.size(0), logits.size(1), logits.options().requires_grad(false));
   const at::AutoDispatchBelowADInplaceOrView no_graph;
   const auto weight = terms.weight.defined() ? std::optional(terms.weight) : std::nullopt;
   if (out.numel() > 0)

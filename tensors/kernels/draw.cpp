@@ -96,9 +96,9 @@ Box box_of(const torch::Tensor& out, std::int64_t first, at::IntArrayRef in_whol
       continue;
     }
     if (box.dims == Box::kMaxDims)
-      throw UsageError({"random numbers", "for " + describe(out) + ", cut along many dims",
-                        "at most " + std::to_string(Box::kMaxDims) + " dims that don't lie together",
-                        "draw the whole tensor, or flatten dims"});
+      throw UsageError({"random numbers", "the tensor " + describe(out) + " is sharded along too many dimensions",
+                        "at most " + std::to_string(Box::kMaxDims) + " dimensions that are not contiguous",
+                        "fill the full tensor, or flatten dimensions"});
     box.size[box.dims] = size;
     box.in_memory[box.dims] = memory;
     box.in_whole[box.dims++] = whole;

@@ -286,7 +286,7 @@ TEST(CompareLayouts, ALayoutThatFailsDoesNotKeepTheOthersBack) {
 
 TEST(CompareLayouts, AStepThatFailsKeepsWhatWasComparedUntilThen) {
   const auto comparison = compare_gated("gated_throws", "parallel.tensor=2,parallel.pipeline=2");
-  EXPECT_THAT(comparison.error, HasSubstr("forward of stage 1 (blocks.2), microbatch 0: threw"));
+  EXPECT_THAT(comparison.error, HasSubstr("forward of stage 1 (blocks.2), microbatch 0: it threw"));
   ASSERT_TRUE(comparison.first_output);
   EXPECT_EQ(comparison.first_output->name, "blocks.0.down");
   EXPECT_THAT(describe(comparison), HasSubstr("\n  first module: blocks.0.down by "));

@@ -128,7 +128,7 @@ TEST(InitializeEncoders, RefuseAPipelineByName) {
         initialize(*built_encoder(what), path);
         ADD_FAILURE() << what.family;
       } catch (const ConfigError& error) {
-        EXPECT_THAT(error.what(), ::testing::HasSubstr("pipeline 2; expected 1 for initialize; boost the model by"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("parallel.pipeline is 2; expected 1 for initialize; use"));
       }
     });
 }

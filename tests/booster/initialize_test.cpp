@@ -112,9 +112,9 @@ TEST(Acceptance, C2WrongSizesAreRefused) {
   for (const auto& [text, said] : std::vector<std::pair<std::string, std::string>>{
            {"{\"model_parallelism\": {\"tensor_parallel_size\": 0}}", "is 0; expected a positive whole number"},
            {"{\"model_parallelism\": {\"tensor_parallel_size\": \"2\"}}", "a positive whole number"},
-           {"{\"model_parallelism\": {\"tensor_parallel_sise\": 2}}", "is unknown; expected tensor_parallel_size"},
-           {"{\"model_parallelism\": {}}", "nothing in it"},
-           {"{\"model_parallelism\": {\"tensor_parallel_size\": 4}}", "tensor 4, but the job's mesh is"},
+           {"{\"model_parallelism\": {\"tensor_parallel_sise\": 2}}", "unknown key; expected tensor_parallel_size"},
+           {"{\"model_parallelism\": {}}", "this section is empty"},
+           {"{\"model_parallelism\": {\"tensor_parallel_size\": 4}}", "parallel.tensor is 4, but the job's mesh is"},
            {"{\"model_parallelism\": {\"tensor_parallel_size\": 2, \"pipeline_parallel_size\": 2}}",
             "1 for initialize"},
            {"parallel: {tensor: 2, tensr: 1}\n", "did you mean 'tensor'?"}}) {
@@ -263,10 +263,11 @@ TEST(OwnLoopOptimizer, MistakesAreNamed) {
     };
     EXPECT_THAT(said([&] { boosted.optimizer->step(); }), HasSubstr("sync_gradients(boosted) after the backward"));
     booster.sync_gradients(boosted);
-    EXPECT_THAT(said([&] { booster.sync_gradients(boosted); }), HasSubstr("summed over the ranks already"));
+    EXPECT_THAT(said([&] { booster.sync_gradients(boosted); }), HasSubstr("already reduced over the ranks"));
     auto other = llama();
     const std::string two = scratch.write("two.yaml", "parallel: {data: 2, zero: 2}\n");
-    EXPECT_THAT(said([&] { initialize(*other, two); }), HasSubstr("0 or 1 for a model whose own forward is called"));
+    EXPECT_THAT(said([&] { initialize(*other, two); }),
+                HasSubstr("is not supported if the program calls the model's forward itself; expected 0 or 1"));
   });
   run_ranks(Layout{.pipeline = 2}, [&](World&, ProcessGroupMesh&) {
     auto model = llama();

@@ -33,10 +33,10 @@ TEST(RunMain, PrintsWhatIsThrownOutsideOfLaunch) {
 
   const MainOutcome none = call_main({"bin/mine"}, nothing);
   EXPECT_EQ(none.code, 2);
-  EXPECT_EQ(none.err, "error: mine: no configuration is named; expected mine CONFIG.yaml [KEY=VALUE...]; name one\n");
+  EXPECT_EQ(none.err, "error: mine: no configuration was passed; expected mine CONFIG.yaml [KEY=VALUE...]; pass one\n");
   const MainOutcome wrong = call_main({"mine", bad}, nothing);
   EXPECT_EQ(wrong.code, 3);
-  EXPECT_EQ(wrong.err.find("error: " + bad + ":2:1: paralel: is no key"), 0u) << wrong.err;
+  EXPECT_EQ(wrong.err.find("error: " + bad + ":2:1: paralel: unknown key"), 0u) << wrong.err;
   EXPECT_EQ(call_main({"mine", scratch / "absent.yaml"}, nothing).code, 3);
   EXPECT_EQ(call_main({"mine", good, "parallel.tensr=2"}, nothing).code, 3);
   EXPECT_EQ(call_main({"mine", good, "parallel.tensor"}, nothing).code, 2);

@@ -90,7 +90,8 @@ TEST(DiskWork, ADiskThatDoesNotAnswerEndsTheJobByName) {
         if (world.rank() == 1) notified.wait(false);
       });
     } catch (const PeerError& error) {
-      named += std::string(error.what()).find("rank 1 of the job is not done, and no rank has moved a byte for 0 s") !=
+      named += std::string(error.what())
+                   .find("rank 1 of the job has not finished, and no rank has transferred a byte for 0 s") !=
                std::string::npos;
     }
     notified = true;
@@ -151,7 +152,7 @@ TEST(Agreement, ARankThatFindsAnotherManifestThereIsNamed) {
       });
     } catch (const CheckpointError& error) {
       const std::string line = error.what();
-      named += line.find("finds a manifest of the hash") != line.npos && line.find("one file system") != line.npos;
+      named += line.find("finds a manifest with the hash") != line.npos && line.find("one file system") != line.npos;
       throw;
     }
   });

@@ -39,13 +39,13 @@ TEST(RunChanges, SourcesAndTheirWeightsDo) {
 }
 
 TEST(RunChanges, ADroppedOrGrownFileIsSeenByItsSamples) {
-  EXPECT_EQ(changed({}, {40, 100, 101}), "data of so many samples:!");
+  EXPECT_EQ(changed({}, {40, 100, 101}), "number of samples!");
   EXPECT_EQ(changed({}, {40, std::nullopt, 101}), "") << "a checkpoint that does not say";
   EXPECT_EQ(changed({}, {40, 100, 0}), "") << "a loader that does not know";
   const std::vector<std::string> in_order{"data.shuffle=false"};
-  EXPECT_EQ(changed(in_order, {40, 100, 101}, in_order), "data of so many samples:") << "the new ones follow";
-  EXPECT_EQ(changed(in_order, {40, 100, 99}, in_order), "data of so many samples:!");
-  EXPECT_EQ(changed(in_order, {140, 100, 101}, in_order), "data of so many samples:!") << "in the second epoch";
+  EXPECT_EQ(changed(in_order, {40, 100, 101}, in_order), "number of samples") << "the new samples follow";
+  EXPECT_EQ(changed(in_order, {40, 100, 99}, in_order), "number of samples!");
+  EXPECT_EQ(changed(in_order, {140, 100, 101}, in_order), "number of samples!") << "in the second epoch";
 }
 
 TEST(RunChanges, StepsAreNamedWithWhatTheyChange) {
@@ -55,8 +55,8 @@ TEST(RunChanges, StepsAreNamedWithWhatTheyChange) {
   };
   ASSERT_EQ(of("cosine").size(), 1u);
   EXPECT_FALSE(of("cosine")[0].moves_samples);
-  EXPECT_EQ(of("cosine")[0].effect, "the learning rate of lr_schedule cosine goes by them");
-  EXPECT_EQ(describe(of("cosine")), "was made with train.steps 10, and this run has 20");
+  EXPECT_EQ(of("cosine")[0].effect, "the learning rate of lr_schedule cosine depends on it");
+  EXPECT_EQ(describe(of("cosine")), "the checkpoint was made with train.steps 10, and this run has 20");
   EXPECT_EQ(of("constant")[0].effect, "");
 }
 

@@ -192,7 +192,7 @@ TEST(Commit, AnOlderStepThatCannotBeRemovedIsWarnedOfAndTriedAgain) {
   EXPECT_EQ(save_next(4), scratch / "c/step-000004");
   const auto warnings = folder.take_warnings();
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find("can't be removed: Device or resource busy; "), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("cannot be removed: Device or resource busy; "), std::string::npos) << warnings[0];
   save_next(6);
   EXPECT_TRUE(folder.take_warnings().empty()) << "once a folder";
   EXPECT_EQ(names_in(scratch / "c"),
@@ -229,7 +229,7 @@ TEST(Commit, TooLittleSpaceIsSaidBeforeAnythingIsWritten) {
     save(scratch / "c", 4, files);
     FAIL();
   } catch (const ResourceError& error) {
-    EXPECT_NE(std::string(error.what()).find("has 1000 bytes left"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("1000 bytes are left"), std::string::npos) << error.what();
   }
   EXPECT_EQ(names_in(scratch / "c"), (std::vector<std::string>{".lock", "latest", "step-000002"}));
 }
@@ -265,7 +265,7 @@ TEST(Commit, AFolderThatCannotBeLockedIsAResourceError) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 125) GTEST_SKIP() << "needs seccomp, which this kernel lacks";
   EXPECT_EQ(status, 0);
-  EXPECT_NE(read_file(scratch / "said").find(std::string("can't be locked: ") + std::strerror(ENOLCK)),
+  EXPECT_NE(read_file(scratch / "said").find(std::string("the file cannot be locked: ") + std::strerror(ENOLCK)),
             std::string::npos)
       << read_file(scratch / "said");
 }

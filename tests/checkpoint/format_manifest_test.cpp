@@ -117,12 +117,12 @@ TEST(FormatManifest, HostileOnesAreRefused) {
       {"/format_version", "1", "format version 1"},
       {"/format_version", "4", "format version 4"},
       {"/format_version", "\"3\"", "format version"},
-      {"/step", "-1", "'step' is no count"},
-      {"/step", "1.5", "'step' is no count"},
-      {"/policy", "7", "'policy' is no text"},
-      {"/files", "[]", "'files' is no object"},
-      {"/files/a.safetensors/size", "-1", "'size' is no count"},
-      {"/files/a.safetensors/hash", "\"00\"", "another length"},
+      {"/step", "-1", "'step' is not a count"},
+      {"/step", "1.5", "'step' is not a count"},
+      {"/policy", "7", "'policy' is not a string"},
+      {"/files", "[]", "'files' is not an object"},
+      {"/files/a.safetensors/size", "-1", "'size' is not a count"},
+      {"/files/a.safetensors/hash", "\"00\"", "the wrong length"},
       {"/files", "{}", "which has no hash"},
       {"/tensors/0/dtype", "\"float31\"", "unknown dtype 'float31'"},
       {"/tensors/0/shape", "[4, -2]", "has the shape"},
@@ -132,18 +132,18 @@ TEST(FormatManifest, HostileOnesAreRefused) {
       {"/tensors/0/slices/0/cuts/0/dim", "2", "along dim 2"},
       {"/tensors/0/slices/0/cuts/0/dim", "-2", "along dim -2"},
       {"/tensors/0/slices/0/cuts/0/row", "3", "in rows of 3"},
-      {"/tensors/0/slices/0/cuts/0/row", "0", "has rows of 0"},
-      {"/tensors/0/slices/0/cuts/0", "null", "has no 'dim'"},
-      {"/tensors/0/slices/0/cuts", "{}", "'cuts' is no list"},
+      {"/tensors/0/slices/0/cuts/0/row", "0", "in rows of 0"},
+      {"/tensors/0/slices/0/cuts/0", "null", "'dim' is missing"},
+      {"/tensors/0/slices/0/cuts", "{}", "'cuts' is not a list"},
       {"/tensors/0/slices/0/cuts/0/ranges", "[[0, 5]]", "within 0 to 4"},
       {"/tensors/0/slices/0/cuts/0/ranges", "[[3, 1]]", "within 0 to 4"},
-      {"/tensors/0/slices/0/cuts/0/ranges", "[[0]]", "has the range [0]"},
-      {"/tensors/0/slices/0/cuts/0/ranges", "[[-4, 4]]", "has the range [-4,4]"},
-      {"/tensors/0/slices/0/file", "\"../a.safetensors\"", "a file of its folder"},
-      {"/tensors/0/slices/0/file", "\"/etc/passwd\"", "a file of its folder"},
-      {"/tensors/0/slices/0/file", "\".hidden\"", "a file of its folder"},
-      {"/tensors/0/slices/0/file", "3", "'file' is no text"},
-      {"/tensors/0", "null", "has no 'dtype'"},
+      {"/tensors/0/slices/0/cuts/0/ranges", "[[0]]", "a range is [0]"},
+      {"/tensors/0/slices/0/cuts/0/ranges", "[[-4, 4]]", "a range is [-4,4]"},
+      {"/tensors/0/slices/0/file", "\"../a.safetensors\"", "a file of its directory"},
+      {"/tensors/0/slices/0/file", "\"/etc/passwd\"", "a file of its directory"},
+      {"/tensors/0/slices/0/file", "\".hidden\"", "a file of its directory"},
+      {"/tensors/0/slices/0/file", "3", "'file' is not a string"},
+      {"/tensors/0", "null", "'dtype' is missing"},
   };
   for (const auto& [place, value, said] : changes) {
     json all = sound_manifest();
@@ -153,11 +153,11 @@ TEST(FormatManifest, HostileOnesAreRefused) {
   }
   json twice = sound_manifest();
   twice["tensors"].push_back(twice["tensors"][0]);
-  EXPECT_NE(thrown_by<CheckpointError>([&] { parse_manifest(sealed(twice), "m"); }).find("is there twice"),
+  EXPECT_NE(thrown_by<CheckpointError>([&] { parse_manifest(sealed(twice), "m"); }).find("is listed twice"),
             std::string::npos);
   json without = sound_manifest();
   without.erase("numbers");
-  EXPECT_NE(thrown_by<CheckpointError>([&] { parse_manifest(sealed(without), "m"); }).find("has no 'numbers'"),
+  EXPECT_NE(thrown_by<CheckpointError>([&] { parse_manifest(sealed(without), "m"); }).find("'numbers' is missing"),
             std::string::npos);
 }
 
@@ -317,20 +317,21 @@ TEST(FormatModelFiles, TheTypeOfTheWeightsHasOneKey) {
 TEST(FormatModelFiles, IndexesAreReadStrictly) {
   EXPECT_EQ(index_fault(R"({"weight_map": {"a": "one.safetensors", "b": "one.safetensors"}})"), "no error");
   EXPECT_NE(index_fault(R"({"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "3.safetensors"}})")
-                .find("lacks 2 of 3 shards: 3.safetensors, two.safetensors"),
+                .find("2 of 3 shards are missing: 3.safetensors, two.safetensors"),
             std::string::npos);
   for (const char* hostile : {R"("../one.safetensors")", R"("/one.safetensors")", R"("a/../../one.safetensors")",
                               R"("..")", R"("")", R"("a\\b")", "3", "null", R"(["one.safetensors"])"})
-    EXPECT_NE(index_fault(std::string(R"({"weight_map": {"a": )") + hostile + "}}").find("names the file"),
+    EXPECT_NE(index_fault(std::string(R"({"weight_map": {"a": )") + hostile + "}}").find("it lists the file"),
               std::string::npos)
         << hostile;
   EXPECT_NE(index_fault("{}").find("no weight_map"), std::string::npos);
   EXPECT_NE(index_fault(R"({"weight_map": []})").find("no weight_map"), std::string::npos);
-  EXPECT_NE(index_fault("[]").find("no JSON object"), std::string::npos);
+  EXPECT_NE(index_fault("[]").find("not a JSON object"), std::string::npos);
   EXPECT_NE(index_fault(std::string("{\"weight_map\": {}}\0more", 23)).find("no JSON at byte 19"), std::string::npos);
   EXPECT_NE(index_fault("version https://git-lfs.github.com/spec/v1").find("Git LFS pointer"), std::string::npos);
-  EXPECT_NE(index_fault(R"({"weight_map": {"a": "one.safetensors", "a": "one.safetensors"}})").find("'a' twice"),
-            std::string::npos);
+  EXPECT_NE(
+      index_fault(R"({"weight_map": {"a": "one.safetensors", "a": "one.safetensors"}})").find("'a' appears twice"),
+      std::string::npos);
 }
 
 TEST(FormatModelFiles, DirectoriesWithoutSafetensorsSayWhatToDo) {
@@ -338,7 +339,8 @@ TEST(FormatModelFiles, DirectoriesWithoutSafetensorsSayWhatToDo) {
   EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch.path()); }).find("has neither"), std::string::npos);
   scratch.write("pytorch_model.bin", "x");
   EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch.path()); }).find("is a pickle"), std::string::npos);
-  EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch / "none"); }).find("no directory"), std::string::npos);
+  EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch / "none"); }).find("not a directory"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -126,7 +126,8 @@ TEST(Staged, OneJobADirectory) {
     const StagedFiles second(scratch / "m");
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("another job writes a model there"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("another job is writing a model to this directory"), std::string::npos)
+        << error.what();
   }
   EXPECT_TRUE(fs::exists(StagedFiles::folder(scratch / "m"))) << "the first one's";
 }

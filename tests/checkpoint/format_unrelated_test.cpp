@@ -46,12 +46,12 @@ TEST(Foreign, IsRefusedWithWhatToDo) {
   const ScratchFolder scratch;
   const std::string first = save_tiny(scratch / "c", 2), second = save_tiny(scratch / "c", 4);
   const std::string what =
-      "checkpoint.path: " + second + ": is of an earlier run; a restart would take it for its own; ";
+      "checkpoint.path: " + second + ": the checkpoint is from an earlier run, but a restart would resume from it; ";
   EXPECT_EQ(refusal(scratch / "c", "none"), what +
-                                                "expected a folder without checkpoints, or checkpoint.resume: auto; "
+                                                "expected a directory without checkpoints, or checkpoint.resume: auto; "
                                                 "move it away, or resume from it");
-  EXPECT_EQ(refusal(scratch / "c", first), what + "expected no newer one there than " + first +
-                                               ", from which this run begins; move it away, set another "
+  EXPECT_EQ(refusal(scratch / "c", first), what + "expected no newer checkpoint than " + first +
+                                               ", from which this run starts; move it away, set another "
                                                "checkpoint.path, or resume from it");
   EXPECT_EQ(refusal(scratch / "c", second), "");
 }

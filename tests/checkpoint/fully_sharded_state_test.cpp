@@ -190,14 +190,14 @@ TEST(FullyShardedState, WhatItCantIsRefusedByName) {
     torch::optim::SGD plain(run.sharded().parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
     FullyShardedState uncounted(run.sharded(), mesh, {.optimizer = &plain});
     EXPECT_EQ(thrown_by<UsageError>([&] { uncounted.state_numbers(); }),
-              "FullyShardedState: the optimizer does not count its steps; expected their number; set "
+              "FullyShardedState: the optimizer does not count its steps; expected the number of steps; set "
               "FullyShardedStateOptions::steps");
     const FullyShardedState counted(run.sharded(), mesh, {.optimizer = &plain, .steps = 4});
     EXPECT_EQ(counted.state_numbers().at("optimizer_steps_taken"), 4);
     const ProcessGroupMesh another(world);
     EXPECT_EQ(thrown_by<UsageError>([&] { run.sharded().placements(another); }),
-              "fully_shard: the group that its parameters are cut over is none of this mesh's dense axes; pass one of "
-              "the mesh's own, as mesh[\"dp\"], to fully_shard, and that mesh here");
+              "fully_shard: the group of its parameters does not belong to a dense axis of this mesh; pass a group of "
+              "the mesh, such as mesh[\"dp\"], to fully_shard, and that mesh to this call");
   });
 }
 

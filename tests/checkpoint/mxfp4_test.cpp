@@ -133,9 +133,10 @@ TEST(Mxfp4, RefusesOtherShapesAndKinds) {
   EXPECT_TRUE(torch::equal(held[0].tensor, forms.plain.at("model." + weight)));
   const torch::Tensor whole = forms.packed.at(blocks);
   forms.packed.set(blocks, whole.narrow(1, 0, 5).contiguous());
-  EXPECT_THAT(refusal([&] { load("shape"); }), HasSubstr(blocks + ": has the shape [3, 5, 1, 16]; expected [3, 64, 1"));
+  EXPECT_THAT(refusal([&] { load("shape"); }),
+              HasSubstr(blocks + ": the tensor has the shape [3, 5, 1, 16]; expected [3, 64, 1"));
   forms.packed.set(blocks, whole.to(torch::kInt8));
-  EXPECT_THAT(refusal([&] { load("type"); }), HasSubstr(blocks + ": is int8; expected uint8"));
+  EXPECT_THAT(refusal([&] { load("type"); }), HasSubstr(blocks + ": the tensor is int8; expected uint8"));
   keys["quantization_config"] = {{"quant_method", "fp8"}};
   EXPECT_THAT(refusal([&] { family.check(keys); }), HasSubstr("quantization_config"));
 }

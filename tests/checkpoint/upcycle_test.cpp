@@ -84,13 +84,14 @@ TEST(Upcycle, RefusesWhatIsNoWholeCopy) {
     return "";
   };
   EXPECT_THAT(refusal("mistral", {.experts = 8, .used = 3, .granularity = 2}),
-              HasSubstr("--top-k: is 3 with granularity 2"));
+              HasSubstr("--top-k: the value is 3 with granularity 2"));
   EXPECT_THAT(refusal("mistral", {.experts = 7, .used = 2, .granularity = 2}),
-              HasSubstr("--experts: is 7 with granularity 2"));
-  EXPECT_THAT(refusal("mistral", {.experts = 4, .used = 5}), HasSubstr("--top-k: is 5 of 4 experts"));
+              HasSubstr("--experts: the value is 7 with granularity 2"));
+  EXPECT_THAT(refusal("mistral", {.experts = 4, .used = 5}),
+              HasSubstr("--top-k: the value is 5, but there are 4 experts"));
   EXPECT_THAT(refusal("mistral", {.experts = 10, .used = 5, .granularity = 5}),
-              HasSubstr("--granularity: is 5, and intermediate_size 36"));
-  EXPECT_THAT(refusal("gemma", {.experts = 4, .used = 2}), HasSubstr("the model is of gemma"));
+              HasSubstr("--granularity: the value is 5, which does not divide intermediate_size 36"));
+  EXPECT_THAT(refusal("gemma", {.experts = 4, .used = 2}), HasSubstr("the model family is gemma"));
   EXPECT_FALSE(std::filesystem::exists(scratch / "x"));
 }
 

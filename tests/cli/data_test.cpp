@@ -130,7 +130,7 @@ TEST(TrainingData, FaultsAreOneLineWithTheirPlaceAndExitCode) {
   };
   const Fault faults[] = {
       {source("text", scratch / "none"), "", 4, "data.sources[1].path: '"},
-      {source("text", short_text), "", 4, "short.txt: has 3 tokens; expected at least sequence_length 8 + 1 = 9"},
+      {source("text", short_text), "", 4, "short.txt: there are 3 tokens; expected at least sequence_length 8 + 1 = 9"},
       {source("megatron", scratch / "none"), "", 4, "none.idx"},
       {source("megatron", scratch / "corpus"), "--set model.config.vocab_size=110", 4,
        "is outside the model's vocabulary of 110"},
@@ -138,7 +138,7 @@ TEST(TrainingData, FaultsAreOneLineWithTheirPlaceAndExitCode) {
        "is outside the model's vocabulary of 110"},
       {source("megatron", scratch / "corpus"), "--set evaluation.path=" + (scratch / "gone"), 4, "gone.idx"},
       {"format: squad, path: \"" + squad + "\", sequence_length: 16", "", 3,
-       "squad with a model that is trained on tokens"},
+       "squad does not fit a model that is trained on tokens"},
   };
   for (const auto& [data, sets, exit_code, said] : faults) {
     const std::string config = scratch.write("bad.yaml", config_of(data));
@@ -273,7 +273,7 @@ TEST(TrainingData, SquadNeedsATokenizerAndASpanHead) {
   EXPECT_NE(fault("BertForQuestionAnswering", "format: squad, path: \"" + squad + "\"").find("data.tokenizer"),
             std::string::npos);
   EXPECT_NE(fault("BertForQuestionAnswering", "format: text, path: \"" + squad + "\"")
-                .find("text with a model that is trained on spans; expected squad"),
+                .find("text does not fit a model that is trained on spans; expected squad"),
             std::string::npos);
 }
 

@@ -84,7 +84,7 @@ TEST(ConfigJson, AScheduleFileSaysItsOwnStagesAndMicrobatches) {
   EXPECT_NEAR(last["work"].get<double>(), (1 + head) / (5 + head), 1e-12);
   last.erase("work");
   EXPECT_EQ(last, (Json{{"stage", 3}, {"pipeline_rank", 0}, {"first_layer", 4}, {"layers", 1}}));
-  EXPECT_NE(show(text, "--set parallel.pipeline=4").err.find("is for 2 ranks"), std::string::npos);
+  EXPECT_NE(show(text, "--set parallel.pipeline=4").err.find("the schedule has 2 ranks"), std::string::npos);
 }
 
 TEST(ConfigText, SaysWhatIsRecomputedForALimit) {
@@ -99,7 +99,7 @@ TEST(ConfigText, SaysWhatIsRecomputedForALimit) {
   EXPECT_NE(show(kConfig, limited + "1 GiB'").out.find("recomputed: nothing"), std::string::npos);
   const Outcome refused = show(kConfig, limited + "1 kB'");
   EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_NE(refused.err.find("schedule.memory_limit: 1000 B, and rank"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("schedule.memory_limit: 1000 B is too small: rank"), std::string::npos) << refused.err;
 }
 
 TEST(ConfigText, HasTheSame) {
@@ -153,7 +153,7 @@ TEST(ConfigText, ShowsContextAndExpertsToo) {
   const auto refusal = [&](const std::string& more) { return show(kConfig, plain + more).err; };
   const std::string in_shards = " --set parallel.sequence_parallel=true --set parallel.expert=";
   EXPECT_NE(refusal(in_shards + "3").find("3 over the 4 ranks that share a stage"), std::string::npos);
-  EXPECT_NE(refusal(" --set parallel.expert=2").find("set parallel.sequence_parallel to true, or tensor to 1"),
+  EXPECT_NE(refusal(" --set parallel.expert=2").find("set parallel.sequence_parallel to true, or parallel.tensor to 1"),
             std::string::npos);
   EXPECT_NE(refusal(in_shards + "2 --set model.config.num_local_experts=1 --set model.config.num_experts_per_tok=1")
                 .find("2 ranks for 1 experts"),
@@ -169,7 +169,7 @@ TEST(ConfigText, ShowsWhoHasWhichTokens) {
   const Outcome run = show(shared);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   for (const char* part :
-       {"sequences of 16 tokens over 2 ranks, by all_gather (2 ranks do not divide the 8 heads and 1 key heads of a "
+       {"sequences of 16 tokens over 2 ranks, by all_gather (2 ranks do not divide the 8 heads and 1 KV heads of a "
         "rank, and 16 tokens over 2 ranks are fewer than 256 each), contiguous:",
         "cp 0: tokens 0 to 7 (8)", "cp 1: tokens 8 to 15 (8)",
         "bytes that a rank sends in the forward of one layer for one sample: all_gather 512, ring 512, ulysses 2304",
@@ -177,7 +177,7 @@ TEST(ConfigText, ShowsWhoHasWhichTokens) {
     EXPECT_NE(run.out.find(part), std::string::npos) << part << "\nis not in\n" << run.out;
   const Outcome longer =
       show(shared, "--set data.sequence_length=1024 --set model.config.max_position_embeddings=1024");
-  for (const char* part : {"by ring (2 ranks do not divide the 8 heads and 1 key heads of a rank), zigzag:",
+  for (const char* part : {"by ring (2 ranks do not divide the 8 heads and 1 KV heads of a rank), zigzag:",
                            "cp 0: tokens 0 to 255, 768 to 1023 (512)", "cp 1: tokens 256 to 767 (512)"})
     EXPECT_NE(longer.out.find(part), std::string::npos) << part << "\nis not in\n" << longer.out;
   const Json kept = Json::parse(show(shared, "--json").out).at("context").at("kept_bytes_of_layer");
@@ -187,8 +187,9 @@ TEST(ConfigText, ShowsWhoHasWhichTokens) {
   EXPECT_EQ(context["layout"], "contiguous");
   EXPECT_EQ(context["runs"], (Json{{{0, 8}}, {{8, 16}}}));
   EXPECT_EQ(context["bytes_of_layer"]["ulysses"], 2304);
-  EXPECT_NE(show(shared, "--set parallel.context=16 --set parallel.context_method=ulysses").err.find("8 heads a rank"),
-            std::string::npos);
+  EXPECT_NE(
+      show(shared, "--set parallel.context=16 --set parallel.context_method=ulysses").err.find("8 heads per rank"),
+      std::string::npos);
 }
 
 // The front program has no policies, so it can't ask one that a library registers.
@@ -210,7 +211,7 @@ TEST(ConfigErrors, ComeBeforeAnyOutput) {
       {of_two_layers + "schedule: {layers: [3]}\n", "1 stages with 3 layers in all"},
       {std::string(kConfig) + "precision: float12\n", "c.yaml:6:1: precision"},
       {std::string(kConfig) + "schedule: {layers: \"Et*3|t*2|t*2\"}\n",
-       "c.yaml:6:12: schedule.layers: 'Et*3|t*2|t*2' at position 13: there is no loss"},
+       "c.yaml:6:12: schedule.layers: 'Et*3|t*2|t*2' at position 13: the loss 'L' is missing"},
   };
   for (const auto& [text, said] : wrong)
     for (const char* flags : {"", "--json"}) {

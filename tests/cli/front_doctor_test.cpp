@@ -72,7 +72,7 @@ TEST(Doctor, DamagedFilesAreExitCode4) {
   const Outcome run = doctor(scratch.path());
   EXPECT_EQ(run.exit_code, 4);
   EXPECT_EQ(run.out, "");
-  EXPECT_THAT(run.err, HasSubstr("rank-00001.json: is no JSON"));
+  EXPECT_THAT(run.err, HasSubstr("rank-00001.json: the text is not JSON"));
   EXPECT_EQ(doctor(scratch / "nothing").exit_code, 4);
 }
 

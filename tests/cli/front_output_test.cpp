@@ -27,7 +27,8 @@ TEST(Output, AFullDeviceIsOneErrorLine) {
     const Outcome run = run_program(fmt::format("{} {} >/dev/full", gantry_program(), arguments));
     EXPECT_EQ(run.exit_code, 6) << arguments;
     EXPECT_EQ(run.err,
-              "error: stdout: can't be written: No space left on device; free space there, or write elsewhere\n")
+              "error: stdout: the output cannot be written: No space left on device; free some space there, or write "
+              "to another place\n")
         << arguments;
   }
 }

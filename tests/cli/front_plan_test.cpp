@@ -95,7 +95,7 @@ TEST(PlanCommand, ConfigShowsWhatIsChosenForACluster) {
   };
   const Outcome alone = show("--set parallel=auto");
   EXPECT_EQ(alone.exit_code, 2);
-  EXPECT_THAT(alone.err, HasSubstr("parallel.zero say auto, and no --cluster is named"));
+  EXPECT_THAT(alone.err, HasSubstr("parallel.zero), but there is no --cluster to plan for"));
   const Outcome chosen = show("--set parallel=auto --cluster h100_80g --json");
   ASSERT_EQ(chosen.exit_code, 0) << chosen.err;
   const Json all = Json::parse(chosen.out);
@@ -121,15 +121,15 @@ TEST(PlanCommand, RefusesInOneLine) {
   refused("estimate {} --cluster h100_80g --hosts 2 --set parallel.tensor=4 --set parallel.data=3", 3, "= 12 ranks");
   refused("estimate {} --cluster h100_80g --ranks 8 --set parallel.tensor=2 --set parallel.data=2", 3, "= 4 ranks");
   refused("estimate {} --cluster h100_80g --set parallel.order=[tp,dp,pp]", 3, "parallel.order");
-  refused("estimate {} --cluster h100_80g", 3, "is no described decoder",
+  refused("estimate {} --cluster h100_80g", 3, "is not a described decoder",
           "model: {policy: bert}\ndata: {format: text, path: x}\n");
-  refused("estimate {} --cluster h100_80g", 3, "data: is missing", "model: {policy: llama}\n");
+  refused("estimate {} --cluster h100_80g", 3, "data: the section is missing", "model: {policy: llama}\n");
   refused("{}", 2, "--cluster is missing");
-  refused("{} --cluster h100_80g --ranks 12", 3, "12 ranks are no whole hosts of 8 devices");
+  refused("{} --cluster h100_80g --ranks 12", 3, "12 ranks do not fill hosts of 8 devices");
   refused("{} --cluster h100_80g --ranks 1 --set schedule.microbatch_size=64", 3,
           "no layout fits: the nearest, tensor 1");
   refused("{} --cluster h100_80g --ranks 8 --set parallel.tensor=3", 3,
-          "tensor 3 does not divide 8 ranks; expected sizes that fit each other; with parallel.tensor open, tensor ");
+          "tensor 3 does not divide 8 ranks; expected sizes that are compatible; with parallel.tensor open, tensor ");
   refused("{} --cluster h100_80g --ranks 8 --set parallel.tensor=4 --set parallel.pipeline=4", 3,
           "pipeline 4 does not divide the 2 ranks that tensor 4 leaves");
   refused("{} --cluster h100_80g --ranks 8 --set parallel.tensor=1 --set parallel.pipeline=1 --set data.batch_size=7",

@@ -86,7 +86,7 @@ TEST(GenerateCommand, SoundBecomesText) {
       {model + " --tokens 1", "a whisper model reads speech; expected --features FILE"},
       {"--model " + golden_model("families/t5") + " --features " + folder + "/inputs.safetensors",
        "a t5 model does not read speech; expected a whisper model"},
-      {asked + " --tokens 2 --tokens 2", "beside 2 prompts; expected a row for each prompt"}};
+      {asked + " --tokens 2 --tokens 2", "but the number of prompts is 2; expected a row for each prompt"}};
   for (const auto& [arguments, said] : faults) {
     const Outcome run = run_generate(arguments);
     EXPECT_NE(run.exit_code, 0);
@@ -279,14 +279,15 @@ TEST(TrainCommand, TextWithoutATokenizerIsRefused) {
   };
   const Outcome refused = train("format: text, path: \"" + text + "\"");
   EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_NE(refused.err.find("data.tokenizer: is missing, and the model's vocabulary of 1000 is not the 256 bytes"),
-            std::string::npos)
+  EXPECT_NE(
+      refused.err.find("data.tokenizer: no tokenizer is set, but the model's vocabulary of 1000 is not the 256 bytes"),
+      std::string::npos)
       << refused.err;
   EXPECT_EQ(train("format: text, tokenizer: bytes, path: \"" + text + "\"").exit_code, 0);
   // A missing tokenizer for --sample is reported before the run.
   const Outcome sample = train("format: tokens, path: \"" + text + "\"", " --sample a");
   EXPECT_EQ(sample.exit_code, 2);
-  EXPECT_NE(sample.err.find("--sample: data.tokenizer: is missing"), std::string::npos) << sample.err;
+  EXPECT_NE(sample.err.find("--sample: data.tokenizer: no tokenizer is set"), std::string::npos) << sample.err;
 }
 
 TEST(GenerateCommand, ADirectoryMaySampleByDefault) {
@@ -330,18 +331,18 @@ TEST(GenerateCommand, SaysWhatIsWrong) {
       {gpt2, 2, "there is no prompt"},
       {"--tokens 1", 2, "--model is required"},
       {gpt2 + " --prompt a", 4, "has no tokenizer"},
-      {gpt2 + " --tokens 1,x", 2, "'1,x' is no list of tokens"},
-      {gpt2 + " --tokens ''", 2, "is no list of tokens"},
+      {gpt2 + " --tokens 1,x", 2, "'1,x' is not a list of tokens"},
+      {gpt2 + " --tokens ''", 2, "is not a list of tokens"},
       {gpt2 + " --tokens 1 --temperature 2", 2, "--temperature: the flag has no effect without --sample"},
-      {gpt2 + " --tokens 1 --sample --temperature 0", 2, "temperature: is 0"},
+      {gpt2 + " --tokens 1 --sample --temperature 0", 2, "temperature: the value is 0"},
       {gpt2 + " --tokens 1 --length-penalty 2", 2, "--length-penalty: the flag has no effect without --num-beams"},
-      {gpt2 + " --tokens 1 --num-beams 2 --num-return-sequences 3", 2, "3 of 2 beams"},
-      {gpt2 + " --tokens 211", 4, "211 at [0, 0] is outside the vocabulary of 211"},
+      {gpt2 + " --tokens 1 --num-beams 2 --num-return-sequences 3", 2, "the value is 3, but there are 2 beams"},
+      {gpt2 + " --tokens 211", 4, "token 211 at [0, 0] is outside the vocabulary of 211"},
       {gpt2 + " --tokens 1 --max-new-tokens 64", 4, "make 65 tokens; expected at most the model's 64 positions"},
       {gpt2 + " --tokens 1 --sample --seed -1", 2, "--seed"},
       {gpt2 + " --tokens 1 --stop 9999999", 2, "token 9999999 is outside the vocabulary"},
       {gpt2 + " --tokens 1 --stop end", 2, "the model has no tokenizer"},
-      {"--model " + golden_model("bert") + " --tokens 1", 3, "can't continue text"},
+      {"--model " + golden_model("bert") + " --tokens 1", 3, "its model cannot generate text"},
       {"--model " + golden_model("schedules") + " --tokens 1", 5, ""},
   };
   for (const auto& [arguments, code, part] : wrong) {

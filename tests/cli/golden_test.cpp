@@ -248,7 +248,7 @@ TEST(FamilyFiles, WrongOnesAreRefusedInOneLine) {
       [](auto& keys) {
         keys["rope_scaling"] = {{"rope_type", "default"}, {"rope_theta", 7.0}};
       },
-      3, "what rope_scaling says too");
+      3, "the value in rope_scaling");
   refused([](auto& keys) { keys["hidden_size"] = -1; }, 3, "hidden_size");
   refused([](auto& keys) { keys["rms_norm_eps"] = "small"; }, 3, "rms_norm_eps");
 }

@@ -66,7 +66,7 @@ TEST(Libraries, WrongOnesAreRefusedForWhatTheyAre) {
   for (const auto& [library, said] : std::vector<std::pair<std::string, std::string>>{
            {scratch / "missing.so", "cannot open shared object file"},
            {text, "file too short"},
-           {"libc.so.6", "exports no gantry_plugin_library"},
+           {"libc.so.6", "the library does not export gantry_plugin_library"},
            {build + "/tests/libold_plugin.so",
             "was built for Gantry 0.0.9, LibTorch 2.5.0, C++ ABI 1014; expected Gantry"}}) {
     const Outcome run = run_program(gantry_program() + " train " + config + " --set libraries=[" + library + "]");

@@ -31,7 +31,7 @@ TEST(PlannedTraining, MeasuresPlansTrainsAndCalibrates) {
                             scratch.path()));
   const Outcome alone = run_program(gantry_program() + " train " + config);
   EXPECT_EQ(alone.exit_code, 2);
-  EXPECT_THAT(alone.err, HasSubstr("parallel.zero say auto, and no --cluster is named"));
+  EXPECT_THAT(alone.err, HasSubstr("parallel.zero), but there is no --cluster to plan for"));
   const Outcome run = run_program(fmt::format("{} train {} --cluster {}", gantry_program(), config, cluster));
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("plan for 2 ranks of "));

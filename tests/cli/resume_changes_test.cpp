@@ -12,15 +12,16 @@ TEST(ResumeChanges, AnotherModelOfTheSameShapesIsRefused) {
   };
   const Outcome other = resume("--set model.config.n_head=4");
   EXPECT_EQ(other.exit_code, 5) << other.err;
-  EXPECT_EQ(other.err,
-            fmt::format("error: {}: is of a model with n_head 2; expected n_head 4, this run's; go on with its "
-                        "model; layout, schedule, batch size, learning rate and steps may change\n",
-                        scratch / "run/c/step-000004"));
+  EXPECT_EQ(other.err, fmt::format("error: {}: the checkpoint is from a model with n_head 2; expected n_head 4, as in "
+                                   "this run; use the checkpoint's "
+                                   "model; layout, schedule, batch size, learning rate and steps may change\n",
+                                   scratch / "run/c/step-000004"));
   const Outcome family = resume(
       "--set model.policy=bert --set 'model.config={hidden_size: 16, num_attention_heads: 2, num_hidden_layers: 1, "
       "intermediate_size: 16, vocab_size: 256, max_position_embeddings: 32}'");
   EXPECT_EQ(family.exit_code, 5) << family.err;
-  EXPECT_NE(family.err.find("is of a model of the policy 'gpt2'; expected 'bert', this run's"), std::string::npos)
+  EXPECT_NE(family.err.find("the checkpoint is from a model with the policy 'gpt2'; expected 'bert', as in this run"),
+            std::string::npos)
       << family.err;
   // Allowed changes of the model: another dropout, an explicit default.
   const Outcome same = resume("--set model.config.resid_pdrop=0.2 --set model.config.layer_norm_epsilon=1.0e-5");
@@ -41,9 +42,9 @@ TEST(ResumeChanges, ChangedDataOrOrderIsRefusedUnlessItIsAllowed) {
     SCOPED_TRACE(sets);
     const Outcome refused = resume(sets);
     EXPECT_EQ(refused.exit_code, 5) << refused.err;
-    EXPECT_EQ(refused.err, "error: " + step + ": was made with " + what +
-                               ": samples would be skipped or repeated; expected the data and the order that it was "
-                               "made with; go on with those, or set checkpoint.allow_changes: true\n");
+    EXPECT_EQ(refused.err, "error: " + step + ": the checkpoint was made with " + what +
+                               ": samples would be skipped or repeated; expected the data and the order that the "
+                               "checkpoint was made with; restore these keys, or set checkpoint.allow_changes: true\n");
     const Outcome allowed = resume(sets + " --set checkpoint.allow_changes=true");
     EXPECT_EQ(allowed.exit_code, 0) << allowed.err;
     EXPECT_NE(allowed.err.find("warning: the checkpoint was made with "), std::string::npos) << allowed.err;
@@ -51,15 +52,14 @@ TEST(ResumeChanges, ChangedDataOrOrderIsRefusedUnlessItIsAllowed) {
   expect_refused("--set train.seed=7", "train.seed 1, and this run has 7");
   expect_refused("--set data.shuffle=false", "data.shuffle true, and this run has false");
   expect_refused("--set data.sequence_length=16", "data.sequence_length 32, and this run has 16");
-  expect_refused(
-      "--set data.path=" + other,
-      fmt::format("data.path {}, and this run has {}; with data of so many samples: 93, and this run has 124",
-                  scratch / "text.txt", other));
+  expect_refused("--set data.path=" + other,
+                 fmt::format("data.path {}, and this run has {}; with number of samples 93, and this run has 124",
+                             scratch / "text.txt", other));
   const Outcome same = resume("--set data.batch_size=8 --set data.prefetch=0");
   EXPECT_EQ(same.exit_code, 0) << same.err;
   EXPECT_EQ(same.err, "");
   run_program("echo more of the same text, so that there are more samples >> " + (scratch / "text.txt"));
-  expect_refused("", "data of so many samples: 93, and this run has 95");
+  expect_refused("", "number of samples 93, and this run has 95");
 }
 
 TEST(ResumeChanges, AnotherNumberOfStepsIsNamed) {
@@ -73,7 +73,7 @@ TEST(ResumeChanges, AnotherNumberOfStepsIsNamed) {
   EXPECT_NE(resume("--set train.steps=5").out.find("train.steps 4, and this run has 5\n"), std::string::npos);
   EXPECT_EQ(resume("--set train.steps=6 --set lr_schedule.name=cosine").err,
             "warning: the checkpoint was made with train.steps 5, and this run has 6: the learning rate of lr_schedule "
-            "cosine goes by them\n");
+            "cosine depends on it\n");
 }
 
 TEST(ResumeChanges, AFreshRunKeepsWhatAnEarlierOneHasLeft) {
@@ -107,16 +107,18 @@ TEST(ResumeChanges, AnEarlierRunsCheckpointsAreNotTakenByARestart) {
     SCOPED_TRACE(resume);
     const Outcome refused = train("GANTRY_RESTART=0 GANTRY_RESTARTS=3 ", resume);
     EXPECT_EQ(refused.exit_code, 5) << refused.err;
-    EXPECT_NE(refused.err.find("checkpoint.path: " + folder +
-                               "/step-000004: is of an earlier run; a restart would take it for its own"),
-              std::string::npos)
+    EXPECT_NE(
+        refused.err.find("checkpoint.path: " + folder +
+                         "/step-000004: the checkpoint is from an earlier run, but a restart would resume from it"),
+        std::string::npos)
         << refused.err;
     EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
     EXPECT_EQ(lines_of(scratch, "run"), 4);
   }
   const Outcome warned = train("", folder + "/step-000002");
   EXPECT_EQ(warned.exit_code, 0) << warned.err;
-  EXPECT_EQ(warned.err, "warning: " + folder + "/step-000004 is of an earlier run; resume: auto would take it until " +
+  EXPECT_EQ(warned.err, "warning: " + folder +
+                            "/step-000004 is from an earlier run; resume: auto would load it until " +
                             "this run saves a later step\n");
   // The directory has no checkpoints of another run, or the run is to resume from them.
   for (const std::string& resume : {std::string("auto"), folder, folder + "/step-000004/"}) {

@@ -79,7 +79,7 @@ TEST(Resume, DamagedOnesArePassedOverAndNamed) {
   run_program("rm " + (scratch / "run/c") + "/step-00000[24]/manifest.json");
   const Outcome none = run_program(train_line(scratch, config, "run", "--set checkpoint.resume=auto"));
   EXPECT_EQ(none.exit_code, 5) << none.err;
-  EXPECT_NE(none.err.find("has no complete checkpoint"), std::string::npos) << none.err;
+  EXPECT_NE(none.err.find("there is no complete checkpoint"), std::string::npos) << none.err;
 }
 
 TEST(Resume, TheLastSaveComesBeforeTheLastEvaluation) {

@@ -117,7 +117,8 @@ TEST(Stop, InTheFirstStepThereIsNothingToSave) {
   const std::string line = train_line(scratch, config, "run", "--set checkpoint.resume=auto");
   const Outcome stopped = run_program(stop_at(scratch, 0, 3) + line);
   EXPECT_EQ(stopped.exit_code, 75) << stopped.err;
-  EXPECT_NE(stopped.out.find("stopped before this run's first step was done"), std::string::npos) << stopped.out;
+  EXPECT_NE(stopped.out.find("stopped before the first step of this run was complete"), std::string::npos)
+      << stopped.out;
   EXPECT_EQ(stopped.out.find("checkpoint: "), std::string::npos) << stopped.out;
   const Outcome again = run_program(line);
   EXPECT_EQ(again.exit_code, 0) << again.err;
@@ -147,7 +148,8 @@ TEST(Stop, ASecondSignalEndsAtOnce) {
   const std::string config = stopping_config(scratch, "pipeline: 2");
   // `env` is needed because the shell of Background executes its argument, and a variable is not a program.
   Background run("env GANTRY_TEST_HOLD='1 20' " + stop_at(scratch, 1, 20) + train_line(scratch, config, "run"));
-  ASSERT_TRUE(run.wait_until([&] { return run.err().find("once more to end at once") != std::string::npos; }));
+  ASSERT_TRUE(
+      run.wait_until([&] { return run.err().find("send the signal again to end at once") != std::string::npos; }));
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait(20).exit_code, 128 + SIGTERM) << run.err();
 }

@@ -107,7 +107,8 @@ TEST_F(TrainsOnTensors, PicturesInFolders) {
                        3);
   const Outcome wrong = train(kVit, path, data + ", image_size: 16", "");
   EXPECT_EQ(wrong.exit_code, 3);
-  EXPECT_NE(wrong.err.find("data.image_size: 16 x 16 pixels, and the model reads 8 x 8"), std::string::npos)
+  EXPECT_NE(wrong.err.find("data.image_size: 16 x 16 pixels do not fit the model, which reads 8 x 8"),
+            std::string::npos)
       << wrong.err;
   const std::string steps = " --set train.steps=6 --set checkpoint.path=" + (scratch_ / "saved");
   const auto whole = numbers(kVit, path, data, "--set train.steps=6");
@@ -121,11 +122,11 @@ TEST_F(TrainsOnTensors, PicturesInFolders) {
   scratch_.write("set/class1/damaged.png", "\x89PNG\r\n\x1a\nand no more");
   const Outcome run = train(kVit, path, data + ", prefetch: 0", "");
   EXPECT_EQ(run.exit_code, 4);
-  EXPECT_NE(run.err.find("set/class1/damaged.png: is no PNG that can be read"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("set/class1/damaged.png: the PNG image cannot be decoded"), std::string::npos) << run.err;
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
   const Outcome other = train(kBert, path, data, "");
   EXPECT_EQ(other.exit_code, 3);
-  EXPECT_NE(other.err.find("images with a model that is trained on classes"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("images do not fit a model that is trained on classes"), std::string::npos) << other.err;
 }
 
 TEST_F(TrainsOnTensors, PairsOfTextsOfTwoLengths) {
@@ -182,9 +183,9 @@ TEST_F(TrainsOnTensors, FaultsAreOneLine) {
   };
   const torch::Tensor ids = drawn_ids(7, 39, 7);
   const Fault faults[] = {
-      {{{"input_ids", ids}, {"labels", ids}}, "", 3, "128, and samples have 7 tokens; expected 7"},
-      {{{"input_ids", ids}, {"targets", ids}}, ", sequence_length: 7", 4, "has input_ids, targets and no 'labels'"},
-      {{{"pixel_values", ids.to(torch::kFloat32)}, {"labels", ids}}, "", 4, "and no 'input_ids'"},
+      {{{"input_ids", ids}, {"labels", ids}}, "", 3, "the value is 128, but the samples have 7 tokens; expected 7"},
+      {{{"input_ids", ids}, {"targets", ids}}, ", sequence_length: 7", 4, "it has input_ids, targets, but no 'labels'"},
+      {{{"pixel_values", ids.to(torch::kFloat32)}, {"labels", ids}}, "", 4, "but no 'input_ids'"},
       {{{"input_ids", ids}, {"labels", ids.narrow(0, 0, 9)}}, ", sequence_length: 7", 4, "'labels' is int64 [9, 7]"},
       {{{"input_ids", ids}, {"labels", ids}}, ", sequence_length: 7, tokenizer: x", 3, "data.tokenizer"},
   };
@@ -197,7 +198,8 @@ TEST_F(TrainsOnTensors, FaultsAreOneLine) {
   const std::string line = scratch_.write("line.jsonl", R"({"prompt": "a", "completion": "b"})");
   const Outcome other = train(kBert, line, "format: jsonl, target_length: 4, sequence_length: 8", "");
   EXPECT_EQ(other.exit_code, 3);
-  EXPECT_NE(other.err.find("jsonl with a model that is trained on classes; expected tensors"), std::string::npos)
+  EXPECT_NE(other.err.find("jsonl does not fit a model that is trained on classes; expected tensors"),
+            std::string::npos)
       << other.err;
 }
 

@@ -71,8 +71,8 @@ TEST(LocalBackend, ADeadlineNamesWhoHasNotJoinedACollective) {
 // With a deadline that this test would not live to see.
 TEST(LocalBackend, AWaitForARankThatHasEndedEndsAtOnce) {
   const std::string after =
-      "; rank 1 (pp 0, dp 0, tp 1) has ended its work; expected all ranks to make the same calls; "
-      "see why its body returned before the others'\n";
+      ", but rank 1 (pp 0, dp 0, tp 1) has ended its work; expected all ranks to make the same calls; "
+      "find out why its body returned before the others'\n";
   const auto collective = outcome(3, 3600, [](World& world, ProcessGroup& group) {
     torch::Tensor tensor = torch::ones({4});
     group.all_reduce(tensor).wait();

@@ -47,7 +47,7 @@ void stop_for_good(int victim) {
 
 void expect_lost(const JobOutcome& outcome, const std::string& rank) {
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
-  EXPECT_EQ(outcome.count("error: " + rank + ": no sign of life for 3."), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("error: " + rank + ": no heartbeat for 3."), 1) << outcome.output;
   EXPECT_EQ(outcome.count("error: "), 1) << outcome.output;
 }
 
@@ -137,7 +137,7 @@ TEST(Job, DISABLED_ExitsInItsBody) {
 TEST(EarlyEnd, ByExitIsFoundToo) {
   const JobOutcome outcome = run_job(3, "ExitsInItsBody");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
-  EXPECT_EQ(outcome.count("error: rank 2 (pp 0, dp 0, tp 2): the program ended within its rank's work"), 1)
+  EXPECT_EQ(outcome.count("error: rank 2 (pp 0, dp 0, tp 2): the program ended during the rank's work"), 1)
       << outcome.output;
   EXPECT_EQ(outcome.count("error: "), 1) << outcome.output;
 }

@@ -21,10 +21,10 @@ std::string line_of(const std::function<void()>& check) {
 }
 
 TEST(DeviceFitness, AnOldDriverIsSaidWithBothVersions) {
-  EXPECT_EQ(
-      line_of([] { check_driver("nccl", {.version = 12080}, kBuild); }),
-      "comm.backend: nccl, and the driver is one for CUDA 12.8; expected a driver for CUDA 13 or newer, as LibTorch "
-      "was built for; update the NVIDIA driver, or build with a LibTorch for the driver's CUDA");
+  EXPECT_EQ(line_of([] { check_driver("nccl", {.version = 12080}, kBuild); }),
+            "comm.backend: nccl cannot be used, because the NVIDIA driver only supports CUDA 12.8; expected a driver "
+            "for CUDA 13 or newer, like this build's LibTorch; update the NVIDIA driver, or build with a LibTorch for "
+            "the driver's CUDA");
   // A newer minor version of LibTorch's does with an older driver's.
   EXPECT_EQ(line_of([] { check_driver("nccl", {.version = 13000}, {.cuda = 13020}); }), "");
   EXPECT_EQ(line_of([] { check_driver("nccl", {.version = 13010}, kBuild); }), "");
@@ -32,8 +32,8 @@ TEST(DeviceFitness, AnOldDriverIsSaidWithBothVersions) {
 
 TEST(DeviceFitness, ADriverThatFailedIsQuoted) {
   EXPECT_EQ(line_of([] { check_driver("nccl", {.version = 13000, .error = "unknown error"}, kBuild); }),
-            "comm.backend: nccl, and the NVIDIA driver says: unknown error; expected a driver that works; see whether "
-            "nvidia-smi runs, and whether this process may open /dev/nvidia*");
+            "comm.backend: nccl cannot be used, because the NVIDIA driver reports: unknown error; expected a working "
+            "driver; check whether nvidia-smi runs and whether this process may open /dev/nvidia*");
 }
 
 // What is missing altogether is said by who divides the devices.
@@ -45,8 +45,8 @@ TEST(DeviceFitness, NoDriverOrABuildForTheCpuIsLeftToOthers) {
 TEST(DeviceFitness, ADeviceOlderThanTheKernelsIsNamed) {
   EXPECT_EQ(
       line_of([] { check_device("nccl", {.ordinal = 1, .name = "Tesla V100", .capability = 70}, kBuild); }),
-      "comm.backend: nccl, and CUDA device 1 (Tesla V100) has compute capability 7.0; expected 8.0 or newer, as this "
-      "build's kernels; build with -DGANTRY_CUDA_ARCHITECTURES=70, or use comm.backend local");
+      "comm.backend: nccl cannot be used, because CUDA device 1 (Tesla V100) has compute capability 7.0; expected 8.0 "
+      "or newer, like this build's kernels; build with -DGANTRY_CUDA_ARCHITECTURES=70, or use comm.backend local");
   for (const int capability : {80, 86, 90, 120})
     EXPECT_EQ(line_of([=] { check_device("nccl", {.name = "a", .capability = capability}, kBuild); }), "");
   EXPECT_EQ(line_of([] { check_device("nccl", {.name = "a", .capability = 70}, {.cuda = 13000}); }), "");
@@ -55,11 +55,11 @@ TEST(DeviceFitness, ADeviceOlderThanTheKernelsIsNamed) {
 TEST(DeviceFitness, ABusyDeviceSaysWhoMayUseIt) {
   CudaDevice device{.ordinal = 0, .name = "NVIDIA H200", .capability = 90, .exclusive = true};
   device.refused = "CUDA error: CUDA-capable device(s) is/are busy or unavailable";
-  EXPECT_EQ(
-      line_of([&] { check_device("ipc", device, kBuild); }),
-      "comm.backend: ipc, and CUDA device 0 (NVIDIA H200) can't be used: CUDA error: CUDA-capable device(s) is/are "
-      "busy or unavailable; expected a device that this process may use; end the process that has it (nvidia-smi "
-      "lists them), or let several use it: nvidia-smi -c DEFAULT");
+  EXPECT_EQ(line_of([&] { check_device("ipc", device, kBuild); }),
+            "comm.backend: ipc cannot be used, because CUDA device 0 (NVIDIA H200) is unavailable: CUDA error: "
+            "CUDA-capable device(s) is/are "
+            "busy or unavailable; expected a device that this process may use; end the process that uses it "
+            "(nvidia-smi lists them), or allow several processes: nvidia-smi -c DEFAULT");
   device.exclusive = false;
   EXPECT_THAT(line_of([&] { check_device("ipc", device, kBuild); }), ::testing::HasSubstr("CUDA_VISIBLE_DEVICES"));
 }

@@ -140,10 +140,9 @@ TEST(Job, DISABLED_OneRankEndsBeforeAGroup) {
 TEST(Failures, AGroupWithoutARankThatHasEndedIsNotWaitedFor) {
   const JobOutcome outcome = run_job(3, "OneRankEndsBeforeAGroup");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
-  EXPECT_EQ(
-      outcome.count("make the group 'late', which rank 0 (pp 0, dp 0, tp 0) has not joined; rank 0 (pp 0, dp 0, tp 0) "
-                    "has ended its work"),
-      1)
+  EXPECT_EQ(outcome.count("make the group 'late', which rank 0 (pp 0, dp 0, tp 0) has not joined, but rank 0 (pp 0, dp "
+                          "0, tp 0) has ended its work"),
+            1)
       << outcome.output;
 }
 

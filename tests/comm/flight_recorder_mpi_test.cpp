@@ -56,7 +56,7 @@ TEST(Job, DISABLED_TheRecorderNamesALateRank) {
 TEST_F(FlightRecorderOverMpi, ALateRankIsNamedWithWhatItDidLast) {
   const JobOutcome outcome = run_job(3, "TheRecorderNamesALateRank");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
-  EXPECT_EQ(outcome.count("flight recorder: `gantry doctor gantry-recorder` says who waited for whom"), 1)
+  EXPECT_EQ(outcome.count("flight recorder: `gantry doctor gantry-recorder` shows who waited for whom"), 1)
       << outcome.output;
   const std::string said = doctor();
   EXPECT_THAT(said,
@@ -77,7 +77,7 @@ TEST_F(FlightRecorderOverMpi, AStoppedRankIsReported) {
   const JobOutcome outcome = run_job(3, "TheRecorderNamesAStoppedRank");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
   EXPECT_THAT(doctor(), ContainsRegex("for rank 0 (.pp 0, dp 0, tp 0. )?to join all_reduce 1 of group 'pp.dp.tp' "
-                                      ".float32 .4.., which (left no file: it was killed|was stopped)"));
+                                      ".float32 .4.., which (left no file: it was killed|was suspended)"));
 }
 
 TEST(Job, DISABLED_RanksWaitForEachOther) {

@@ -80,7 +80,7 @@ TEST_F(FlightRecorder, ARankThatDoesNotComeToTheOperation) {
          "communication; its last call, all_reduce 0 of group 'tp' (float32 [4]), was done");
   EXPECT_TRUE(job_.records.at(0).failure);
   EXPECT_THAT(job_.records.at(0).reason, HasSubstr("waited 0.3 s for all_reduce"));
-  EXPECT_THAT(printed_, HasSubstr("\nflight recorder: `gantry doctor " + scratch_.path() + "/recorder` says who"));
+  EXPECT_THAT(printed_, HasSubstr("\nflight recorder: `gantry doctor " + scratch_.path() + "/recorder` shows who"));
   EXPECT_EQ(std::count(printed_.begin(), printed_.end(), '\n'), 2) << printed_;
 }
 
@@ -285,7 +285,7 @@ TEST_F(FlightRecorder, AFolderThatCantBeWrittenIsSaid) {
   });
   const std::string printed = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(code, PeerError::kExitCode);
-  EXPECT_THAT(printed, HasSubstr("\nflight recorder: its files can't be written: "));
+  EXPECT_THAT(printed, HasSubstr("\nflight recorder: its files cannot be written: "));
 }
 
 }  // namespace

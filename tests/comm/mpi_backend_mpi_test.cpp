@@ -186,7 +186,8 @@ TEST(MpiBackend, AHostWhoseRanksShareNoMemorySaysSo) {
   EXPECT_EQ(sum[99'999].item<float>(), kRanks);
   const std::string said = ::testing::internal::GetCapturedStderr();
   if (job->rank() == 0) {
-    EXPECT_TRUE(said.starts_with("warning: rank 0: the ranks of this host share no memory (memfd_create of ")) << said;
+    EXPECT_TRUE(said.starts_with("warning: rank 0: the ranks of this host cannot share memory (memfd_create of "))
+        << said;
     EXPECT_NE(said.find("File too large"), std::string::npos) << said;
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   } else {

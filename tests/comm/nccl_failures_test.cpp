@@ -54,7 +54,7 @@ TEST_F(NcclFailures, AnErrorThatNcclReportsNamesTheRankItsGroupAndTheCause) {
   EXPECT_EQ(code, 7);
   EXPECT_EQ(printed,
             "error: rank 1 (pp 0, dp 0, tp 1): nccl: group 'tp' with rank 0 (pp 0, dp 0, tp 0), rank 2 (pp 0, dp 0, "
-            "tp 2) failed: a fake remote error: the cable is cut; NCCL_DEBUG=INFO says more\n");
+            "tp 2) failed: a fake remote error: the cable is cut; set NCCL_DEBUG=INFO to see the details\n");
   EXPECT_GT(fake_counts().aborted, 0);
   EXPECT_EQ(fake_counts().destroyed, 0);
 }
@@ -121,7 +121,8 @@ TEST_F(NcclFailures, ALateRankIsNamedBeforeTheDeadlineAndTheJobGoesOn) {
     EXPECT_NE(printed.find(message ? "from rank 1 (pp 0, dp 0, tp 1)" : "for all_reduce of float32 [5]"),
               std::string::npos)
         << printed;
-    EXPECT_NE(printed.find("; the job ends after 30 s of it (comm.timeout_seconds)\n"), std::string::npos) << printed;
+    EXPECT_NE(printed.find("; the job ends when the wait reaches 30 s (comm.timeout_seconds)\n"), std::string::npos)
+        << printed;
   }
 }
 
@@ -157,10 +158,11 @@ TEST_F(NcclFailures, AWaitForARankThatHasEndedEndsSoon) {
     };
     const int code = launch_on_devices(config, run, {.carries_messages = [](const std::string&) { return true; }});
     EXPECT_EQ(code, 7);
-    EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-              std::string("error: rank 0 (pp 0, dp 0, tp 0) waits for ") + what +
-                  "; rank 1 (pp 0, dp 0, tp 1) has ended its work; expected all ranks to make the same calls; see why "
-                  "its body returned before the others'\n");
+    EXPECT_EQ(
+        ::testing::internal::GetCapturedStderr(),
+        std::string("error: rank 0 (pp 0, dp 0, tp 0) waits for ") + what +
+            ", but rank 1 (pp 0, dp 0, tp 1) has ended its work; expected all ranks to make the same calls; find out "
+            "why its body returned before the others'\n");
   }
 }
 
@@ -218,7 +220,9 @@ TEST_F(NcclFailures, CommunicatorsThatWouldShareAStreamAreRefused) {
   });
   set_stream_pool(32);
   EXPECT_EQ(code, 6);
-  EXPECT_NE(printed.find("nccl: 6 communicators of this process have all of pretend:"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("nccl: 6 communicators of this process already use all streams of pretend:"),
+            std::string::npos)
+      << printed;
 }
 
 // Waited for on one stream, then on another: both come after it.
@@ -301,8 +305,8 @@ TEST(NcclChoice, ABuildWithoutItSaysHowToGetIt) {
     said = error.what();
   }
   EXPECT_EQ(said, built ? ""
-                        : "comm.backend: 'nccl' is not in this build; expected one of those that `gantry doctor` "
-                          "lists; run ./dev setup "
+                        : "comm.backend: backend 'nccl' is not part of this build; expected a backend that `gantry "
+                          "doctor` lists; run ./dev setup "
                           "--nccl and build again, or use auto");
 }
 
@@ -339,14 +343,14 @@ TEST(NcclDevices, SharingIsRefusedWhereItCantWork) {
   EXPECT_NE(refusal({.visible = {{}}}).find("sees no CUDA device"), std::string::npos);
   // One device under two names: before devices were told apart by UUID, both ranks took it.
   const Visible one(2, {"a"});
-  EXPECT_NE(refusal({.rank = 1, .visible = one, .threads = true}).find("start them by mpirun"), std::string::npos);
+  EXPECT_NE(refusal({.rank = 1, .visible = one, .threads = true}).find("start them with mpirun"), std::string::npos);
   const DeviceQuestion old{.rank = 1, .visible = one, .nccl_version = 22907, .sharing_asked = true};
   EXPECT_NE(refusal(old).find("NCCL 2.29"), std::string::npos) << refusal(old);
   const DeviceQuestion unasked{.rank = 1, .visible = one, .nccl_version = 23203};
   EXPECT_EQ(refusal(unasked),
-            "comm.backend: nccl, 2 ranks on this host and 1 CUDA device, NCCL 2.32, NCCL_MULTI_RANK_GPU_ENABLE not 1; "
-            "expected a device a rank, or NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1; use at most 1 of them, "
-            "each with one of its own, or comm.backend: ipc");
+            "comm.backend: nccl has 2 ranks on this host, but 1 CUDA device (NCCL 2.32, NCCL_MULTI_RANK_GPU_ENABLE is "
+            "not 1); expected one device per rank, or NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1; use at most "
+            "1 ranks, each with its own device, or comm.backend: ipc");
   EXPECT_EQ(indices(Visible(5, {"a", "b"})), (std::vector<int>{0, 1, 0, 1, 0}));
 }
 

@@ -43,7 +43,7 @@ TEST(SharedDeviceFailures, ABuildOrAMachineWithoutCudaSaysSo) {
   if (has_backend("ipc"))
     EXPECT_EQ(choose_base_backend(choose_backend("ipc")), "mpi");
   else
-    EXPECT_NE(thrown_by<ConfigError>([] { choose_backend("ipc"); }).find("'ipc' is not in this build"),
+    EXPECT_NE(thrown_by<ConfigError>([] { choose_backend("ipc"); }).find("'ipc' is not part of this build"),
               std::string::npos);
   if (!torch::cuda::is_available())
     EXPECT_NE(thrown_by<ResourceError>([] { share_cuda_device(); }).find("this process sees no CUDA device"),
@@ -55,10 +55,9 @@ TEST(SharedDeviceFailures, DevicesThatDifferAreNamed) {
   const JobOutcome outcome = run_job(2, "OtherDevice");
   EXPECT_EQ(outcome.exit_code, ResourceError::kExitCode) << outcome.output;
   EXPECT_EQ(outcome.count("error: "), 1) << outcome.output;
-  EXPECT_EQ(
-      outcome.count("comm.backend: ipc, and rank 1 (pp 0, dp 0, tp 1) has the device GPU-2 where rank 0 (pp 0, dp "
-                    "0, tp 0) has GPU-1; expected one device for all ranks"),
-      1)
+  EXPECT_EQ(outcome.count("comm.backend: ipc cannot be used, because rank 1 (pp 0, dp 0, tp 1) has the device GPU-2, "
+                          "but rank 0 (pp 0, dp 0, tp 0) has GPU-1; expected one device for all ranks"),
+            1)
       << outcome.output;
 }
 
@@ -69,7 +68,9 @@ TEST(Job, DISABLED_OtherHost) {
 TEST(SharedDeviceFailures, RanksOnSeveralHostsAreRefused) {
   const JobOutcome outcome = run_job(2, "OtherHost");
   EXPECT_EQ(outcome.exit_code, ResourceError::kExitCode) << outcome.output;
-  EXPECT_EQ(outcome.count("comm.backend: ipc, and rank 1 (pp 0, dp 0, tp 1) is on another host than rank 0"), 1)
+  EXPECT_EQ(outcome.count(
+                "comm.backend: ipc cannot be used, because rank 1 (pp 0, dp 0, tp 1) is on another host than rank 0"),
+            1)
       << outcome.output;
 }
 
@@ -80,10 +81,9 @@ TEST(Job, DISABLED_OtherContainer) {
 TEST(SharedDeviceFailures, MemoryThatCantBeOpenedIsSaidBeforeTheBody) {
   const JobOutcome outcome = run_job(2, "OtherContainer");
   EXPECT_EQ(outcome.exit_code, ResourceError::kExitCode) << outcome.output;
-  EXPECT_EQ(
-      outcome.count("rank 1 (pp 0, dp 0, tp 1): can't open memory of rank 0 (pp 0, dp 0, tp 0): pretended device: "
-                    "invalid context"),
-      1)
+  EXPECT_EQ(outcome.count("rank 1 (pp 0, dp 0, tp 1): memory of rank 0 (pp 0, dp 0, tp 0) cannot be opened: pretended "
+                          "device: invalid context"),
+            1)
       << outcome.output;
   EXPECT_EQ(outcome.count("--ipc=host"), 1) << outcome.output;
 }

@@ -87,7 +87,7 @@ TEST(Connection, OtherFirstFramesThanAHelloAreRefusedByTheirHeads) {
     std::string why;
     asio::co_spawn(line.context, read_first(line.connection, why), asio::detached);
     line.context.run();
-    EXPECT_EQ(why, "its first frame is no hello");
+    EXPECT_EQ(why, "the first frame is not a hello frame");
   }
 }
 

@@ -113,7 +113,7 @@ TEST(ControlPlane, ASilentRankIsLostAndReportedWithItsSilence) {
   const auto lost = hub_reports.lost();
   ASSERT_TRUE(lost);
   EXPECT_EQ(lost->rank, 2);
-  EXPECT_TRUE(lost->cause.starts_with("rank 2 (tp 2): no sign of life for 1.")) << lost->cause;
+  EXPECT_TRUE(lost->cause.starts_with("rank 2 (tp 2): no heartbeat for 1.")) << lost->cause;
   const auto notified = member_reports.notified();
   ASSERT_TRUE(notified);
   EXPECT_EQ(notified->cause, lost->cause);
@@ -131,7 +131,7 @@ TEST(ControlPlane, ASilentRank0IsLostToo) {
   member->rendezvous();
   const auto lost = reports.lost();
   ASSERT_TRUE(lost);
-  EXPECT_TRUE(lost->cause.starts_with("rank 0 (tp 0): no sign of life for 1.")) << lost->cause;
+  EXPECT_TRUE(lost->cause.starts_with("rank 0 (tp 0): no heartbeat for 1.")) << lost->cause;
 }
 
 TEST(ControlPlane, RendezvousNamesWhoHasNotCome) {
@@ -252,7 +252,7 @@ TEST(ControlPlane, ARankThatSendsNoFramesIsLost) {
   rank.send("what is this?");
   const auto lost = reports.lost();
   ASSERT_TRUE(lost);
-  EXPECT_NE(lost->cause.find("rank 1 (tp 1): sent what is no frame of the control plane"), std::string::npos);
+  EXPECT_NE(lost->cause.find("rank 1 (tp 1): it sent an invalid control-plane frame"), std::string::npos);
 }
 
 }  // namespace

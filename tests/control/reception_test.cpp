@@ -25,14 +25,14 @@ TEST(Reception, OtherConnectionsAreDroppedAndHarmNothing) {
   std::string oversized = encode_frame(FrameKind::failure);
   oversized.replace(8, 4, "\xff\xff\xff\x7f");
   const std::vector<std::pair<std::string, std::string>> others = {
-      {garbage, "it begins with other bytes"},
-      {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "it begins with other bytes"},
+      {garbage, "it does not begin with the magic bytes"},
+      {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "it does not begin with the magic bytes"},
       {oversized, "a payload of 2147483647 bytes"},
-      {hello_of(token, 1, 2).substr(0, 30), "it said not who it is within 0.5 s"},
-      {"", "it said not who it is within 0.5 s"},
-      {hello_of(wrong, 1, 2), "its token is not this job's"},
-      {encode_failure({1, 1, "a lie"}), "its first frame is no hello"},
-      {hello_of(token, 0, 2), "rank 0 is here already"},
+      {hello_of(token, 1, 2).substr(0, 30), "the process did not identify itself within 0.5 s"},
+      {"", "the process did not identify itself within 0.5 s"},
+      {hello_of(wrong, 1, 2), "its token belongs to another job"},
+      {encode_failure({1, 1, "a lie"}), "the first frame is not a hello frame"},
+      {hello_of(token, 0, 2), "rank 0 is already connected"},
       {hello_of(token, 1, 3), "its job has 3 ranks, not 2"},
   };
   std::size_t warned = 0;
@@ -85,7 +85,7 @@ TEST(Reception, ASecondHelloOfARankIsRefused) {
   const RawSocket second = RawSocket::connect(hub->meeting().port);
   second.send(hello);
   EXPECT_TRUE(second.closes());
-  EXPECT_NE(reports.warnings(1).at(0).find("rank 1 is here already"), std::string::npos);
+  EXPECT_NE(reports.warnings(1).at(0).find("rank 1 is already connected"), std::string::npos);
 }
 
 TEST(Reception, AnAddressThatIsNotThisHostsIsRefused) {

@@ -57,16 +57,17 @@ TEST_F(MeasuredWork, DecidesTheStages) {
     layers_per_stage(schedule, five, {0, 1});
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("has measured 4 layers, and the model has 5"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("has measured 4 layers, but the model has 5"), std::string::npos);
   }
 }
 
 TEST_F(MeasuredWork, RefusesWhatIsNone) {
-  EXPECT_NE(refused("{}").find("has no layer_times"), std::string::npos);
-  EXPECT_NE(refused("[1").find("is no JSON object"), std::string::npos);
-  EXPECT_NE(refused(R"({"layer_times": {"layers": 3}})").find("has no layer_times"), std::string::npos);
-  EXPECT_NE(refused(R"({"layer_times": {"layers": [1, -1]}})").find("layer_times of -1"), std::string::npos);
-  EXPECT_NE(refused(R"({"layer_times": {"layers": [1], "last": "x"}})").find("layer_times of \"x\""),
+  EXPECT_NE(refused("{}").find("the report has no entry layer_times"), std::string::npos);
+  EXPECT_NE(refused("[1").find("the file is not a JSON object"), std::string::npos);
+  EXPECT_NE(refused(R"({"layer_times": {"layers": 3}})").find("the report has no entry layer_times"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"layer_times": {"layers": [1, -1]}})").find("layer_times has the value -1"), std::string::npos);
+  EXPECT_NE(refused(R"({"layer_times": {"layers": [1], "last": "x"}})").find("layer_times has the value \"x\""),
             std::string::npos);
   EXPECT_THROW(read_measured_work(folder_ + "/nowhere"), ConfigError);
 }

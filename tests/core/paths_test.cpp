@@ -50,7 +50,7 @@ TEST(Paths, AFolderThatMayNotBeListedIsAnInputError) {
     for (const auto list : {entries_of, files_below}) try {
         list(scratch.path());
       } catch (const InputError& error) {
-        refused += std::string(error.what()).find("can't be read: Permission denied") != std::string::npos;
+        refused += std::string(error.what()).find("cannot be read: Permission denied") != std::string::npos;
       }
     ::_exit(refused);
   }

@@ -203,7 +203,7 @@ TEST(ContextChoice, UlyssesOverMoreRanksThanHeadsIsRefused) {
     FAIL() << "it was not refused";
   } catch (const ConfigError& error) {
     const std::string line = error.what();
-    EXPECT_NE(line.find("6 heads over tensor 2 = 3 heads a rank"), std::string::npos) << line;
+    EXPECT_NE(line.find("6 heads over tensor 2 leave 3 heads per rank"), std::string::npos) << line;
     EXPECT_NE(line.find("use ring or all_gather"), std::string::npos) << line;
   }
 }
@@ -243,8 +243,8 @@ TEST(ContextChoice, WhatCannotExchangeHeadsIsRefused) {
     }
     return std::string("nothing");
   };
-  EXPECT_NE(refusal(8, 3, {6, 6}).find("3 ranks that exchange heads, of 8 that share sequences"), std::string::npos);
-  EXPECT_NE(refusal(8, 4, {3, 1}).find("3 heads over tensor 1 = 3 heads a rank"), std::string::npos);
+  EXPECT_NE(refusal(8, 3, {6, 6}).find("3 ranks exchange heads, of 8 that share sequences"), std::string::npos);
+  EXPECT_NE(refusal(8, 4, {3, 1}).find("3 heads over tensor 1 leave 3 heads per rank"), std::string::npos);
 }
 
 TEST(ContextChoice, ElementsALayer) {

@@ -19,18 +19,18 @@ TEST(StrictJson, FaultsAreNamed) {
       {" 1 ", ""},
       {R"({"a": {"a": 1}, "b": [{"a": 1}, {"a": 1}]})", ""},
       {deepest, ""},
-      {"", "is no JSON at byte 1"},
-      {"{", "is no JSON at byte 2"},
-      {"{} x", "is no JSON at byte 4"},
-      {std::string("{}\0", 3), "is no JSON at byte 3"},
-      {"[1e999]", "is no JSON at byte"},
-      {"[\"\xff\"]", "is no JSON at byte 3"},
+      {"", "the text is not JSON at byte 1"},
+      {"{", "the text is not JSON at byte 2"},
+      {"{} x", "the text is not JSON at byte 4"},
+      {std::string("{}\0", 3), "the text is not JSON at byte 3"},
+      {"[1e999]", "the text is not JSON at byte"},
+      {"[\"\xff\"]", "the text is not JSON at byte 3"},
       {"[" + deepest + "]", "is nested deeper than 64"},
-      {R"({"x":)" + std::string(100'000, '{'), "is no JSON at byte"},
+      {R"({"x":)" + std::string(100'000, '{'), "the text is not JSON at byte"},
       {std::string(100'000, '['), "is nested deeper than 64"},
-      {R"({"a": 1, "a": 2})", "has the key 'a' twice"},
-      {R"([{"b": {"c": 1, "\u0063": 2}}])", "has the key 'c' twice"},
-      {"{\"" + long_key + "\": 1, \"" + long_key + "\": 2}", "has the key '" + long_key.substr(0, 100) + "' twice"},
+      {R"({"a": 1, "a": 2})", "the key 'a' appears twice"},
+      {R"([{"b": {"c": 1, "\u0063": 2}}])", "the key 'c' appears twice"},
+      {"{\"" + long_key + "\": 1, \"" + long_key + "\": 2}", "the key '" + long_key.substr(0, 100) + "' appears twice"},
   };
   for (const auto& [text, fault] : cases) {
     const std::string found = json_fault(text);
@@ -54,7 +54,7 @@ TEST(StrictJson, WhoReadsPieceByPieceHasTheSameRules) {
   EXPECT_EQ(nesting.key("a"), "");
   EXPECT_EQ(nesting.depth(), 2u);
   nesting.close();
-  EXPECT_EQ(nesting.key("a"), "has the key 'a' twice");
+  EXPECT_EQ(nesting.key("a"), "the key 'a' appears twice");
   while (nesting.depth() < 64) EXPECT_EQ(nesting.open(), "");
   EXPECT_EQ(nesting.open(), "is nested deeper than 64");
 }

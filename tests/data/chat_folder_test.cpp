@@ -77,34 +77,35 @@ TEST(FolderChat, CallsOfToolsAreSaid) {
 TEST(FolderChat, IndistinguishablePartsAreNamed) {
   const FolderChat last = chat_by(golden_jinja("mistral_last"));
   EXPECT_THAT(written(last, two_turns("Be")).fault,
-              HasSubstr("messages[2] whose beginning can't be told: the chat template writes the messages before it "
-                        "otherwise when they stand alone (data.loss_on: all needs no beginnings)"));
+              HasSubstr("the beginning of messages[2] cannot be located, because the chat template renders the "
+                        "preceding messages differently without it (data.loss_on: all does not need it)"));
   EXPECT_EQ(written(last, two_turns("Be"), /*tells_said=*/false).fault, "");
   json thinks = two_turns();
   thinks[1]["content"] = "<think>\nhm\n</think>\n\nYes";
   EXPECT_THAT(written(chat_by(golden_jinja("qwen3")), thinks).fault,
-              HasSubstr("messages[1] whose end can't be told: the chat template writes it otherwise once more follow"));
+              HasSubstr("the end of messages[1] cannot be located, because the chat template renders it differently "
+                        "when more messages follow"));
 }
 
 TEST(FolderChat, MessagesThatAreNoneAreNamed) {
   const FolderChat chat = chat_by(golden_jinja("mistral"));
   const auto fault = [&](const json& messages) { return written(chat, messages).fault; };
-  EXPECT_EQ(fault(json::object()), "messages that are no list, or an empty one");
-  EXPECT_EQ(fault(json::array({said_by("user", "x")})), "no message of the assistant");
-  EXPECT_EQ(fault({said_by("user", "x"), {{"content", "y"}}}), "messages[1] without a role");
+  EXPECT_EQ(fault(json::object()), "'messages' is not a list, or is empty");
+  EXPECT_EQ(fault(json::array({said_by("user", "x")})), "there is no assistant message");
+  EXPECT_EQ(fault({said_by("user", "x"), {{"content", "y"}}}), "messages[1] has no role");
   EXPECT_EQ(fault(json::array({said_by("user", nullptr)})),
-            "messages[0] whose content is neither text nor a list of texts (\"\" where a tool is called)");
+            "messages[0] has content that is neither a string nor a list of texts (write \"\" for a tool call)");
   EXPECT_EQ(fault(json::array({said_by("user", json::array({{{"type", "image"}}}))})),
             fault(json::array({said_by("user", nullptr)})));
-  EXPECT_EQ(fault({said_by("user", "x"), said_by("assistant", "")}), "an assistant that says nothing at messages[1]");
+  EXPECT_EQ(fault({said_by("user", "x"), said_by("assistant", "")}), "the assistant message messages[1] is empty");
   EXPECT_EQ(fault({said_by("user", "x"), said_by("user", "y"), said_by("assistant", "z")}),
-            "messages that the chat template refuses (After the optional system message, conversation roles must "
+            "the chat template rejects the messages (After the optional system message, conversation roles must "
             "alternate user/assistant/user/assistant/...)");
   EXPECT_EQ(chat.write(nlohmann::ordered_json::parse(
                            R"({"messages": [{"role": "assistant", "content": "x"}], "tools": "rain"})"),
                        true)
                 .fault,
-            "tools that are no list");
+            "'tools' is not a list");
 }
 
 TEST(FolderChat, ATemplateThatCantBeReadIsNamedWhenItIsNeeded) {
@@ -113,8 +114,9 @@ TEST(FolderChat, ATemplateThatCantBeReadIsNamedWhenItIsNeeded) {
     written(chat, two_turns());
     FAIL() << "no error";
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("chat.jinja: has a chat template that can't be read: "));
-    EXPECT_THAT(error.what(), HasSubstr("; expected one in Jinja; set data.chat_template to one by name"));
+    EXPECT_THAT(error.what(), HasSubstr("chat.jinja: the chat template cannot be read: "));
+    EXPECT_THAT(error.what(),
+                HasSubstr("; expected a Jinja template; set data.chat_template to the name of a built-in template"));
   }
 }
 

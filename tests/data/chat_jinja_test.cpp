@@ -34,7 +34,7 @@ std::string written_by(const JinjaTemplate& jinja, const OrderedJson& expected) 
 
 std::string expected_text(const OrderedJson& expected) {
   if (expected.contains("text")) return expected["text"];
-  return "has messages that the chat template refuses (" + expected["refusal"].get<std::string>() + ")";
+  return "the chat template rejects the messages (" + expected["refusal"].get<std::string>() + ")";
 }
 
 TEST(ChatJinja, WritesWhatJinja2Writes) {
@@ -76,9 +76,9 @@ TEST(ChatJinja, TokensThatAreMissingAreEmpty) {
 }
 
 TEST(ChatJinja, WhatFailsIsSaidInOneLine) {
-  EXPECT_EQ(one_text("a\n{{ raise_exception('no\\nchat') }}"), "has messages that the chat template refuses (no chat)");
+  EXPECT_EQ(one_text("a\n{{ raise_exception('no\\nchat') }}"), "the chat template rejects the messages (no chat)");
   EXPECT_THAT(one_text("a\n{{ messages[0].nothing.at }}\nb"),
-              HasSubstr("has messages that the chat template fails on (Trying to access property"));
+              HasSubstr("the chat template fails on the messages (Trying to access property"));
   EXPECT_THAT(one_text("{{ messages | nosuchfilter }}"), HasSubstr("fails on ("));
   const std::string comment = "{#" + std::string(1 << 20, 'x') + "#}";
   const std::vector<std::string> sources = {comment, "{% if x %}", "{{ 'a }}", "{% nosuch %}", "{{ 1 + }}"};

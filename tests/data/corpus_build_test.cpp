@@ -118,10 +118,10 @@ TEST(DataBuild, FaultsAreOneLineAndLeaveNothing) {
   };
   const Case cases[] = {
       {"--tokenizer byte " + (scratch / "none.txt"), "none.txt: No such file or directory", 4},
-      {"--tokenizer byte " + scratch.path(), "is no regular file", 4},
-      {"--tokenizer byte " + empty, "empty.txt: the 1 files have no token", 4},
-      {"--tokenizer byte --append-eos " + text, "--append-eos: the byte tokenizer names no end token", 2},
-      {"--tokenizer " + (scratch / "none") + " " + text, "none: does not exist; expected 'bytes'", 4},
+      {"--tokenizer byte " + scratch.path(), "is not a regular file", 4},
+      {"--tokenizer byte " + empty, "empty.txt: the 1 files contain no tokens", 4},
+      {"--tokenizer byte --append-eos " + text, "--append-eos: the byte tokenizer has no end-of-sequence token", 2},
+      {"--tokenizer " + (scratch / "none") + " " + text, "none: the path does not exist; expected 'bytes'", 4},
       {"--tokenizer byte --threads 0 " + text, "gantry data build: --threads: Value 0 not in range", 2},
   };
   for (const auto& [line, said, exit_code] : cases) {
@@ -132,13 +132,14 @@ TEST(DataBuild, FaultsAreOneLineAndLeaveNothing) {
     EXPECT_EQ(run.out, "");
   }
   const std::pair<const char*, const char*> broken[] = {
-      {"{\"text\": \"a\"}\n{\"txt\": \"a\"}\n", "x.jsonl:2: has no 'text'; expected an object with a string 'text'"},
-      {"{\"text\": 3}\n", "x.jsonl:1: 'text' is no string"},
-      {"{\"text\": [\"a\"]}\n", "x.jsonl:1: 'text' is no string"},
-      {"{\"text\": \"a\", \"text\": \"b\"}\n", "x.jsonl:1: has 'text' twice"},
-      {"{\"text\": \"a\"} {}\n", "x.jsonl:1: is no JSON"},
-      {"\"text\"\n", "x.jsonl:1: has no 'text'"},
-      {"{\"text\": \"\\ud800\"}\n", "x.jsonl:1: is no JSON"},
+      {"{\"text\": \"a\"}\n{\"txt\": \"a\"}\n",
+       "x.jsonl:2: the object has no 'text'; expected an object with a string 'text'"},
+      {"{\"text\": 3}\n", "x.jsonl:1: 'text' is not a string"},
+      {"{\"text\": [\"a\"]}\n", "x.jsonl:1: 'text' is not a string"},
+      {"{\"text\": \"a\", \"text\": \"b\"}\n", "x.jsonl:1: the key 'text' occurs twice"},
+      {"{\"text\": \"a\"} {}\n", "x.jsonl:1: the line is not JSON"},
+      {"\"text\"\n", "x.jsonl:1: the object has no 'text'"},
+      {"{\"text\": \"\\ud800\"}\n", "x.jsonl:1: the line is not JSON"},
   };
   for (const auto& [content, said] : broken) {
     const Outcome run = build(lines(content) + " --output " + (scratch / "out"));

@@ -134,9 +134,9 @@ TEST(Megatron, FilesThatLieAreRefused) {
   EXPECT_EQ(fault_of(good + std::string(5, '\1')), "no error");  // modes
   EXPECT_THAT(fault_of(""), HasSubstr("has 0 bytes and does not begin with MMIDIDX"));
   EXPECT_THAT(fault_of(with(good, 0, 'X')), HasSubstr("does not begin with MMIDIDX"));
-  EXPECT_THAT(fault_of(with(good, 9, std::uint64_t{2})), HasSubstr("is of version 2; expected 1"));
-  EXPECT_THAT(fault_of(with(good, 17, '\0')), HasSubstr("has type 0; expected 1 to 8"));
-  EXPECT_THAT(fault_of(with(good, 17, '\x9')), HasSubstr("has type 9"));
+  EXPECT_THAT(fault_of(with(good, 9, std::uint64_t{2})), HasSubstr("the file has version 2; expected 1"));
+  EXPECT_THAT(fault_of(with(good, 17, '\0')), HasSubstr("the token type is 0; expected 1 to 8"));
+  EXPECT_THAT(fault_of(with(good, 17, '\x9')), HasSubstr("the token type is 9"));
   for (const std::uint64_t count :
        {std::uint64_t{6}, std::uint64_t{1} << 60, ~std::uint64_t{0}, ~std::uint64_t{0} / 12 + 1}) {
     EXPECT_THAT(fault_of(with(good, 18, count)), HasSubstr("sequences and"));
@@ -158,11 +158,11 @@ TEST(Megatron, FilesThatLieAreRefused) {
   scratch.write("x.idx", good);
   scratch.write("x.bin", read_file(scratch / "x.bin").substr(0, 18));
   EXPECT_THAT(megatron_fault(scratch / "x"),
-              HasSubstr("sequence 4 has 2 tokens of uint16 at byte 16, and x.bin has 18 bytes"));
+              HasSubstr("sequence 4 has 2 tokens of uint16 at byte 16, but x.bin has 18 bytes"));
   fs::remove(scratch / "x.bin");
   EXPECT_THAT(megatron_fault(scratch / "x"), HasSubstr("x.bin: No such file or directory"));
   fs::create_directory(scratch / "x.bin");
-  EXPECT_THAT(megatron_fault(scratch / "x"), HasSubstr("x.bin: is no regular file"));
+  EXPECT_THAT(megatron_fault(scratch / "x"), HasSubstr("x.bin: the path is not a regular file"));
 }
 
 TEST(Megatron, FloatsMustBeWholeNumbers) {
@@ -183,7 +183,7 @@ TEST(MegatronWriter, ASecondOneOfThePrefixIsRefused) {
     MegatronWriter(scratch / "x", TokenType::kUint16);
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("is being written by another `gantry data build`"));
+    EXPECT_THAT(error.what(), HasSubstr("another `gantry data build` is writing this file"));
   }
   first.end_document();
   first.finish();
@@ -236,7 +236,8 @@ TEST(MegatronDataset, SamplesArePackedOverDocuments) {
     open_megatron_dataset(scratch / "x", 4, 127)->read(1, tokens.data());
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("token 127 at place 2 of sequence 3 is outside the model's vocabulary of 127"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("token 127 at position 2 of sequence 3 is outside the model's vocabulary of 127"));
   }
 }
 

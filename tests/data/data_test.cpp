@@ -98,10 +98,10 @@ TEST_F(Files, BadDataIsRefusedWithTheArithmetic) {
                     text = write("text.txt", "abc");
   EXPECT_NE(fault_of({.format = "tokens", .path = odd}, 256).find("has 3 bytes"), std::string::npos);
   EXPECT_NE(fault_of({.format = "tokens", .path = tokens, .sequence_length = 1}, 256)
-                .find("token 307 at place 1 is outside the model's vocabulary of 256"),
+                .find("token 307 at position 1 is outside the model's vocabulary of 256"),
             std::string::npos);
   EXPECT_NE(fault_of({.format = "text", .path = text, .sequence_length = 8}, 256)
-                .find("has 3 tokens; expected at least sequence_length 8 + 1 = 9"),
+                .find("there are 3 tokens; expected at least sequence_length 8 + 1 = 9"),
             std::string::npos);
   EXPECT_NE(fault_of({.format = "text", .path = text, .sequence_length = 2}, 100).find("vocabulary is 100"),
             std::string::npos);
@@ -184,8 +184,9 @@ TEST_F(Files, BadSourcesAreNamed) {
         [&] { DataLoader(sample_source(config, vocabulary), {.global_batch = 4}).next(); });
   };
   EXPECT_NE(fault("text", (folder_ / "none").string(), 256).find("data.sources[1].path: '"), std::string::npos);
-  EXPECT_NE(fault("text", write("short", "abc"), 256).find("short: has 3 tokens; expected at least sequence_length 3"),
-            std::string::npos);
+  EXPECT_NE(
+      fault("text", write("short", "abc"), 256).find("short: there are 3 tokens; expected at least sequence_length 3"),
+      std::string::npos);
   MegatronWriter writer((folder_ / "m").string(), TokenType::kUint16);
   writer.append_sequence(std::vector<std::int64_t>{1, 2, 300, 4, 5, 6, 7});
   writer.end_document();
@@ -198,12 +199,13 @@ TEST_F(Files, BadSourcesAreNamed) {
       loader.next();
       ADD_FAILURE();
     } catch (const InputError& error) {
-      EXPECT_NE(std::string(error.what()).find("token 300 at place 2 of sequence 0 is outside"), std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("token 300 at position 2 of sequence 0 is outside"), std::string::npos)
           << error.what();
     }
   }
   config.sequence_length = 7;
-  EXPECT_NE(fault_of(config, 400).find("has 7 tokens; expected at least sequence_length 7 + 1 = 8"), std::string::npos);
+  EXPECT_NE(fault_of(config, 400).find("there are 7 tokens; expected at least sequence_length 7 + 1 = 8"),
+            std::string::npos);
   config.path = (folder_ / "nothing").string();
   EXPECT_NE(fault_of(config, 400).find("nothing.idx"), std::string::npos);
 }

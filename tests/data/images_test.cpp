@@ -190,7 +190,7 @@ TEST_F(ImageFolders, LabelsAreTheNamesInOrder) {
   fill();
   const Loader loader(source(false), {.shuffle = false});
   ASSERT_EQ(loader.samples(), 5);
-  EXPECT_THAT(loader.summaries(), ::testing::ElementsAre(HasSubstr("5 pictures of 2 classes")));
+  EXPECT_THAT(loader.summaries(), ::testing::ElementsAre(HasSubstr("5 images of 2 classes")));
   const Batch batch = loader.batch(0, 5);
   EXPECT_TRUE(torch::equal(batch.tensors.at("labels"), torch::tensor({0, 0, 1, 1, 1})));
   const torch::Tensor& pixels = batch.tensors.at("pixel_values");
@@ -227,17 +227,18 @@ TEST_F(ImageFolders, BatchesAreTheSameInEveryLayoutAndAfterAStop) {
 }
 
 TEST_F(ImageFolders, FaultsAreOneLineWithTheFile) {
-  EXPECT_THAT(refusal(), HasSubstr("is no folder; expected a folder with a folder of pictures for each class"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("is not a directory; expected a directory with a subdirectory of images for each class"));
   fs::create_directories(scratch_ / "set");
-  EXPECT_THAT(refusal(), HasSubstr("has no folders"));
+  EXPECT_THAT(refusal(), HasSubstr("has no subdirectories"));
   fs::create_directories(scratch_ / "set/empty");
-  EXPECT_THAT(refusal(), HasSubstr("set/empty: has no pictures"));
+  EXPECT_THAT(refusal(), HasSubstr("set/empty: the directory has no images"));
   fs::remove(scratch_ / "set/empty");
   fill();
   EXPECT_EQ(refusal(), "none");
   EXPECT_THROW(source(true, 1).open(), InputError);
   scratch_.write("set/ant/c.webp", "x");
-  EXPECT_THAT(refusal(), HasSubstr("set/ant/c.webp: is no JPEG or PNG by its ending"));
+  EXPECT_THAT(refusal(), HasSubstr("set/ant/c.webp: the file name does not have the extension of a JPEG or PNG image"));
 }
 
 // Of a file that is cut anywhere, or damaged: a picture or one line, and nothing else.
@@ -264,7 +265,7 @@ TEST_F(ImageFolders, BrokenFilesAreOneLine) {
       outcome(damaged);
     }
   }
-  EXPECT_THAT(outcome("these are no pixels"), HasSubstr("is no JPEG or PNG picture by its first bytes"));
+  EXPECT_THAT(outcome("these are no pixels"), HasSubstr("the first bytes are not those of a JPEG or PNG image"));
   std::string huge = read_file(kPictures + "/rgb.jpg");
   const std::size_t size = huge.find("\xFF\xC0") + 5;
   huge.replace(size, 4, "\xFF\xDC\xFF\xDC");
@@ -275,7 +276,7 @@ TEST_F(ImageFolders, BrokenFilesAreOneLine) {
 TEST(Images, LinesAreNotMadePictures) {
   const Image line(65536, 1);
   EXPECT_EQ(resize_fault(line, {.size = 224, .shorter_side = 224}),
-            "65536 x 1 pixels become 14680064 x 224 = 3288334336 where the shorter side is resized");
+            "65536 x 1 pixels become 14680064 x 224 = 3288334336 when the shorter side is resized");
   EXPECT_EQ(resize_fault(line, {.size = 224, .shorter_side = 0}), "");
   EXPECT_EQ(resize_fault(Image(500, 300), {.size = 224, .shorter_side = 256}), "");
   EXPECT_EQ(size_fault(65537, 1), "a side of 65537 pixels is longer than 65536");
@@ -305,12 +306,13 @@ TEST_F(ImageFolders, KeysTakeThePlaceOfTheProcessors) {
   got = asked("crop_scale: [0.5, 1], crop_ratio: [1, 1]");
   EXPECT_EQ(std::pair(got.crop_scale[0], got.crop_ratio[1]), std::pair(0.5, 1.0));
   const std::tuple<const char*, int, const char*> faults[] = {
-      {"image_size: 384", 224, "data.image_size: 384 x 384 pixels, and the model reads 224 x 224; expected 224"},
-      {"prefetch: 2", 384, "data.format: images of 224 x 224 pixels by preprocessor_config.json, and the model reads"},
+      {"image_size: 384", 224,
+       "data.image_size: 384 x 384 pixels do not fit the model, which reads 224 x 224; expected 224"},
+      {"prefetch: 2", 384,
+       "data.format: images of 224 x 224 pixels from preprocessor_config.json do not fit the model, which reads"},
       {"image_size: 384", 384,
-       "data.resize: 256 pixels on the shorter side by preprocessor_config.json, from which 384"},
-      {"resize: 200", 224,
-       "data.resize: 200 pixels on the shorter side, from which 224 are cut out; expected at least"}};
+       "data.resize: 256 pixels on the shorter side from preprocessor_config.json are too few to crop 384"},
+      {"resize: 200", 224, "data.resize: 200 pixels on the shorter side are too few to crop 224; expected at least"}};
   for (const auto& [keys, size, said] : faults) {
     try {
       asked(keys, size);
@@ -347,7 +349,7 @@ TEST_F(ImageFolders, SettingsAreThoseOfTheProcessor) {
       {R"({"size": 8, "do_pad": true})", "'do_pad' is true"},
       {R"({"size": 8, "do_resize": 3})", "expected true or false"},
       {R"({"size": 8, "do_center_crop": true, "crop_size": 9})", "expected at most the size 8"},
-      {"[]", "is no object"}};
+      {"[]", "is not a JSON object"}};
   for (const auto& [text, said] : faults) {
     try {
       read(text);

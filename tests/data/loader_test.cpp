@@ -296,11 +296,13 @@ TEST(TensorDataset, RefusesByName) {
     }
     return "";
   };
-  EXPECT_THAT(said({{"x", torch::ones({2}, torch::kComplexFloat)}}),
-              HasSubstr("data set entry 'x': is ComplexFloat [2]; expected one of bool, uint8, int8, int16, int32"));
-  EXPECT_THAT(said({{"x", torch::ones({2})}, {"y", torch::ones({3})}}), HasSubstr("'y': is float32 [3] on cpu"));
+  EXPECT_THAT(
+      said({{"x", torch::ones({2}, torch::kComplexFloat)}}),
+      HasSubstr("data set entry 'x': the entry is ComplexFloat [2]; expected one of bool, uint8, int8, int16, int32"));
+  EXPECT_THAT(said({{"x", torch::ones({2})}, {"y", torch::ones({3})}}),
+              HasSubstr("'y': the entry is float32 [3] on cpu"));
   EXPECT_THAT(said({{"x", torch::ones({0, 3})}}), HasSubstr("at least one sample"));
-  EXPECT_THAT(said({}), HasSubstr("has no tensors"));
+  EXPECT_THAT(said({}), HasSubstr("there are no tensors"));
   double number = 0;
   EXPECT_THROW(NumberRow(NumberType::kInt64, &number).as<double>(), UsageError);
   EXPECT_THROW(NumberRow(NumberType::kBool, &number).as<std::uint8_t>(), UsageError);

@@ -60,7 +60,7 @@ TEST(SquadDataset, EntriesLieBehindEachOther) {
 TEST(SquadDataset, WhatItCanNotTrainOnIsRefused) {
   const testing::ScratchFolder scratch;
   EXPECT_THAT(fault_of(scratch / "none.json", 48, 1000000), HasSubstr("none.json"));
-  EXPECT_THAT(fault_of(kSquad, 48, 100), HasSubstr("and the model's vocabulary is 100"));
+  EXPECT_THAT(fault_of(kSquad, 48, 100), HasSubstr("but the model's vocabulary is 100"));
   EXPECT_THAT(fault_of(kSquad, 8, 1000000), HasSubstr("question q0"));
   const std::string unanswered = scratch.write(
       "u.json",

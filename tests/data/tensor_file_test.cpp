@@ -60,7 +60,7 @@ TEST_F(TensorFiles, SourcesMustBeIdentical) {
 
 TEST_F(TensorFiles, FaultsNameTheTensor) {
   EXPECT_THAT(refusal({{"labels", torch::ones({2})}, {"pixel_values", torch::ones({3, 2})}}),
-              HasSubstr("'pixel_values' is float32 [3, 2]; expected 2 samples along dim 0, as 'labels' has"));
+              HasSubstr("'pixel_values' is float32 [3, 2]; expected 2 samples along dim 0, like 'labels'"));
   EXPECT_THAT(refusal({{"labels", torch::ones({})}}), HasSubstr("'labels' is float32 []"));
   EXPECT_THAT(refusal({{"labels", torch::ones({2}, torch::kComplexFloat)}}), HasSubstr("[2]; expected one of bool"));
   EXPECT_THAT(refusal({}), HasSubstr("has no tensors"));

@@ -40,33 +40,33 @@ TEST(LoadTokenizer, WhatIsWrongIsNamed) {
     const char* said;
   };
   const Case cases[] = {
-      {"/model/vocab", 3, "model.vocab: is 3; expected an object"},
-      {"/model/vocab/!", -1, "model.vocab: '!': is -1; expected an id from 0 to"},
-      {"/model/vocab/!", 4'000'000'000u, "model.vocab: '!': is 4000000000"},
-      {"/model/vocab/!", 7.5, "model.vocab: '!': is 7.5"},
-      {"/model/vocab/!", 1, "gives id 1 to '!' and to '\"'"},
-      {"/model/merges", "x", "model.merges: is \"x\"; expected a list"},
-      {"/model/merges/0", "abc", "model.merges[0]: is 'abc'; expected two tokens"},
-      {"/model/merges/0", "a b c", "model.merges[0]: is 'a b c'"},
-      {"/model/merges/0", json::array({"a"}), "model.merges[0]: is array; expected two tokens"},
-      {"/model/merges/0", json::array({"a", 7}), "model.merges[0][1]: is 7; expected a string"},
-      {"/model/merges/0", json::array({"!", "!"}), "'!!' is no token of the vocabulary"},
-      {"/model/ignore_merges", "yes", "model.ignore_merges: is \"yes\""},
-      {"/model/dropout", 0.1, "model.dropout: is 0.1; expected null"},
+      {"/model/vocab", 3, "model.vocab: the value is 3; expected an object"},
+      {"/model/vocab/!", -1, "model.vocab: '!': the value is -1; expected an id from 0 to"},
+      {"/model/vocab/!", 4'000'000'000u, "model.vocab: '!': the value is 4000000000"},
+      {"/model/vocab/!", 7.5, "model.vocab: '!': the value is 7.5"},
+      {"/model/vocab/!", 1, "the id 1 belongs to '!' and to '\"'"},
+      {"/model/merges", "x", "model.merges: the value is \"x\"; expected a list"},
+      {"/model/merges/0", "abc", "model.merges[0]: the line is 'abc'; expected two tokens"},
+      {"/model/merges/0", "a b c", "model.merges[0]: the line is 'a b c'"},
+      {"/model/merges/0", json::array({"a"}), "model.merges[0]: the value is array; expected two tokens"},
+      {"/model/merges/0", json::array({"a", 7}), "model.merges[0][1]: the value is 7; expected a string"},
+      {"/model/merges/0", json::array({"!", "!"}), "'!!' is not in the vocabulary"},
+      {"/model/ignore_merges", "yes", "model.ignore_merges: the value is \"yes\""},
+      {"/model/dropout", 0.1, "model.dropout: the value is 0.1; expected null"},
       {"/model/continuing_subword_prefix", "##", "continuing_subword_prefix"},
-      {"/normalizer", {{"type", "Nmt"}}, "normalizer.type: is \"Nmt\"; expected Sequence, NFC"},
-      {"/decoder", {{"type", "CTC"}}, "decoder.type: is \"CTC\"; expected ByteLevel"},
-      {"/pre_tokenizer/pretokenizers/0/invert", true, "invert: is true; expected false"},
+      {"/normalizer", {{"type", "Nmt"}}, "normalizer.type: the value is \"Nmt\"; expected Sequence, NFC"},
+      {"/decoder", {{"type", "CTC"}}, "decoder.type: the value is \"CTC\"; expected ByteLevel"},
+      {"/pre_tokenizer/pretokenizers/0/invert", true, "invert: the value is true; expected false"},
       {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a", "tokenizer's pattern (a: missing closing parenthesis"},
-      {"/pre_tokenizer/pretokenizers/0/behavior", "Removed", "behavior: is \"Removed\""},
-      {"/pre_tokenizer/pretokenizers/0/type", "Metaspace", "type: is \"Metaspace\""},
-      {"/added_tokens/0/id", 1 << 30, "added_tokens[0].id: is 1073741824"},
+      {"/pre_tokenizer/pretokenizers/0/behavior", "Removed", "behavior: the value is \"Removed\""},
+      {"/pre_tokenizer/pretokenizers/0/type", "Metaspace", "type: the value is \"Metaspace\""},
+      {"/added_tokens/0/id", 1 << 30, "added_tokens[0].id: the value is 1073741824"},
       {"/added_tokens/0/id", 0, "added_tokens[0]: 0 is '<|begin|>' here and '!' in the vocabulary"},
-      {"/added_tokens/0/content", "", "added_tokens[0].content: is \"\"; expected a token"},
+      {"/added_tokens/0/content", "", "added_tokens[0].content: the value is \"\"; expected a token"},
       {"/added_tokens/0/content", "!", "'!' is"},
-      {"/added_tokens/0/lstrip", 1, "lstrip: is 1"},
-      {"/model/type", "WordLevel", "model.type: is \"WordLevel\"; expected BPE, Unigram or WordPiece"},
-      {"/model", nullptr, "model: is null; expected an object"},
+      {"/added_tokens/0/lstrip", 1, "lstrip: the value is 1"},
+      {"/model/type", "WordLevel", "model.type: the value is \"WordLevel\"; expected BPE, Unigram or WordPiece"},
+      {"/model", nullptr, "model: the value is null; expected an object"},
   };
   for (const auto& [pointer, value, said] : cases) EXPECT_THAT(fault_with(pointer, value), HasSubstr(said)) << pointer;
   EXPECT_EQ(fault_with("/model/dropout", 0.0), "no error");
@@ -74,19 +74,23 @@ TEST(LoadTokenizer, WhatIsWrongIsNamed) {
 
 TEST(LoadTokenizer, FilesThatAreNoTokenizersAreNamed) {
   const ScratchFolder scratch;
-  EXPECT_THAT(fault(scratch / "none"), HasSubstr("none: does not exist; expected 'bytes', or a file or folder"));
+  EXPECT_THAT(fault(scratch / "none"),
+              HasSubstr("none: the path does not exist; expected 'bytes', or a file or folder"));
   EXPECT_THAT(fault(scratch.path()), HasSubstr("has no tokenizer; expected tokenizer.json"));
-  EXPECT_THAT(fault(scratch.write("data.bin", "x")), HasSubstr("is no file of a tokenizer"));
-  EXPECT_THAT(fault(scratch.write("a.model", "not a model")), HasSubstr("a.model: is no SentencePiece model"));
-  EXPECT_THAT(fault(scratch.write("b.model", "")), HasSubstr("b.model: has 0 bytes"));
-  EXPECT_THAT(fault(scratch.write("tokenizer.json", "{")), HasSubstr("tokenizer.json: is no JSON"));
-  EXPECT_THAT(fault(scratch.write("tokenizer.json", "[]")), HasSubstr("tokenizer.json: is array; expected an object"));
-  EXPECT_THAT(fault(scratch.write("tokenizer.json", R"({"model": {}, "model": {}})")), HasSubstr("'model' twice"));
+  EXPECT_THAT(fault(scratch.write("data.bin", "x")), HasSubstr("the file is not a tokenizer file"));
+  EXPECT_THAT(fault(scratch.write("a.model", "not a model")),
+              HasSubstr("a.model: the file is not a SentencePiece model"));
+  EXPECT_THAT(fault(scratch.write("b.model", "")), HasSubstr("b.model: the file has 0 bytes"));
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", "{")), HasSubstr("tokenizer.json: the text is not JSON"));
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", "[]")),
+              HasSubstr("tokenizer.json: the value is array; expected an object"));
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", R"({"model": {}, "model": {}})")),
+              HasSubstr("'model' appears twice"));
   const std::string deep(100'000, '[');
   EXPECT_THAT(fault(scratch.write("tokenizer.json", deep)), HasSubstr("is nested deeper than 64"));
   EXPECT_THAT(fault(scratch.write("vocab.json", R"({"a": 0})")), HasSubstr("merges.txt: "));
   scratch.write("merges.txt", "#version: 0.2\na b\n");
-  EXPECT_THAT(fault(scratch / "vocab.json"), HasSubstr("merges.txt:2: 'b' is no token of the vocabulary"));
+  EXPECT_THAT(fault(scratch / "vocab.json"), HasSubstr("merges.txt:2: 'b' is not in the vocabulary"));
 }
 
 TEST(LoadTokenizer, AFolderIsReadByWhatItHas) {
@@ -104,7 +108,7 @@ TEST(LoadTokenizer, AFolderIsReadByWhatItHas) {
   EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "byte-level BPE");
   EXPECT_FALSE(load_tokenizer(scratch.path())->special().end);  // no tokenizer_config.json names one
   scratch.write("tokenizer_config.json", R"({"eos_token": "<|nothing|>"})");
-  EXPECT_THAT(fault(scratch.path()), HasSubstr("eos_token: '<|nothing|>' is no token of the vocabulary"));
+  EXPECT_THAT(fault(scratch.path()), HasSubstr("eos_token: '<|nothing|>' is not in the vocabulary"));
 }
 
 TEST(LoadTokenizer, Gpt2FilesTakeTheirConfigsTokens) {
@@ -139,19 +143,22 @@ TEST(LoadTokenizer, WhatPiecesCantDoIsNamed) {
     const char* said;
   };
   const Case cases[] = {
-      {"llama2", "/model/dropout", 0.1, "model.dropout: is 0.1; expected null"},
-      {"llama2", "/model/end_of_word_suffix", "</w>", "end_of_word_suffix: is \"</w>\""},
-      {"llama2", "/model/unk_token", "<none>", "model.unk_token: is \"<none>\"; expected a token of the vocabulary"},
-      {"llama2", "/normalizer/normalizers/0/type", "Nmt", "normalizers[0].type: is \"Nmt\""},
+      {"llama2", "/model/dropout", 0.1, "model.dropout: the value is 0.1; expected null"},
+      {"llama2", "/model/end_of_word_suffix", "</w>", "end_of_word_suffix: the value is \"</w>\""},
+      {"llama2", "/model/unk_token", "<none>",
+       "model.unk_token: the value is \"<none>\"; expected a token of the vocabulary"},
+      {"llama2", "/normalizer/normalizers/0/type", "Nmt", "normalizers[0].type: the value is \"Nmt\""},
       {"llama2", "/normalizer/normalizers/1/pattern/String", "", "expected a text to replace"},
-      {"llama2", "/decoder/decoders/1/type", "CTC", "decoders[1].type: is \"CTC\""},
-      {"mistral", "/pre_tokenizer/prepend_scheme", "last", "prepend_scheme: is \"last\"; expected always, first or"},
-      {"mistral", "/pre_tokenizer/type", "Punctuation", "pre_tokenizer.type: is \"Punctuation\""},
-      {"t5", "/normalizer/normalizers/0/precompiled_charsmap", "AA*", "is no base64"},
+      {"llama2", "/decoder/decoders/1/type", "CTC", "decoders[1].type: the value is \"CTC\""},
+      {"mistral", "/pre_tokenizer/prepend_scheme", "last",
+       "prepend_scheme: the value is \"last\"; expected always, first or"},
+      {"mistral", "/pre_tokenizer/type", "Punctuation", "pre_tokenizer.type: the value is \"Punctuation\""},
+      {"t5", "/normalizer/normalizers/0/precompiled_charsmap", "AA*", "the value is not base64"},
       {"t5", "/normalizer/normalizers/0/precompiled_charsmap", "/////w==", "and a trie of"},
-      {"t5", "/model/unk_id", 100000, "model.unk_id: is 100000"},
-      {"t5", "/model/vocab/0", json::array({"a"}), "model.vocab[0]: is array; expected a token and its score"},
-      {"bert", "/normalizer/clean_text", false, "clean_text: is false; expected true"},
+      {"t5", "/model/unk_id", 100000, "model.unk_id: the value is 100000"},
+      {"t5", "/model/vocab/0", json::array({"a"}),
+       "model.vocab[0]: the value is array; expected a token and its score"},
+      {"bert", "/normalizer/clean_text", false, "clean_text: the value is false; expected true"},
       {"bert", "/model/unk_token", nullptr, "expected a model with unk_token"},
   };
   for (const auto& [kind, pointer, value, said] : cases)

@@ -115,7 +115,7 @@ TEST(WordPiece, RefusesWhatItCannotRead) {
     tokenizer.tokenize("[SEP]ab\xe4\xb8");
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("byte 7 of the text: is no UTF-8"));
+    EXPECT_THAT(error.what(), HasSubstr("byte 7 of the text: the byte is not valid UTF-8"));
   }
 }
 
@@ -154,29 +154,32 @@ TEST_F(Folder, LinesMayEndInCarriageReturnAndTheLastOfEqualOnesCounts) {
 TEST_F(Folder, BadFilesAreNamed) {
   EXPECT_THAT(fault(), HasSubstr("vocab.txt: No such file or directory"));
   write("vocab.txt", "");
-  EXPECT_THAT(fault(), HasSubstr("vocab.txt: is empty"));
+  EXPECT_THAT(fault(), HasSubstr("vocab.txt: the file is empty"));
   write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[MASK]\n");
-  EXPECT_THAT(fault(), HasSubstr("has no special token '[SEP]' among its 4"));
+  EXPECT_THAT(fault(), HasSubstr("there is no special token '[SEP]' among the 4"));
   write("vocab.txt", std::string(kSpecial) + "\xff\n");
-  EXPECT_THAT(fault(), HasSubstr("vocab.txt:6: is no UTF-8"));
+  EXPECT_THAT(fault(), HasSubstr("vocab.txt:6: the token is not valid UTF-8"));
   write("vocab.txt", kSpecial);
   write("tokenizer_config.json", "[");
-  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json: is no JSON at byte"));
+  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json: the text is not JSON at byte"));
   write("tokenizer_config.json", R"({"do_lower_case": "yes"})");
-  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json.do_lower_case: is \"yes\"; expected true or false"));
+  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json.do_lower_case: the value is \"yes\"; expected true or false"));
   write("tokenizer_config.json", R"({"cls_token": 3})");
-  EXPECT_THAT(fault(), HasSubstr("cls_token: is 3"));
+  EXPECT_THAT(fault(), HasSubstr("cls_token: the value is 3"));
   write("tokenizer_config.json", R"({"additional_special_tokens": [3]})");
-  EXPECT_THAT(fault(), HasSubstr("additional_special_tokens: is 3"));
+  EXPECT_THAT(fault(), HasSubstr("additional_special_tokens: the value is 3"));
   write("tokenizer_config.json", R"({"extra_special_tokens": ["<none>"]})");
-  EXPECT_THAT(fault(), HasSubstr("has no special token '<none>'"));
+  EXPECT_THAT(fault(), HasSubstr("there is no special token '<none>'"));
   const std::pair<const char*, const char*> added[] = {
-      {R"({"9": {"content": "<e1>"}})", "added_tokens_decoder.9.content: is \"<e1>\"; expected a token of vocab.txt"},
-      {R"({"x": {"content": "[CLS]"}})", "added_tokens_decoder.x.content: is \"[CLS]\"; expected a token of vocab.txt"},
-      {R"({"2": "[CLS]"})", "added_tokens_decoder.2: is \"[CLS]\"; expected an object"},
-      {R"({"2": {"content": "[CLS]", "lstrip": true}})", "added_tokens_decoder.2.lstrip: is true; expected false"},
-      {R"([])", "added_tokens_decoder: is array; expected an object"},
-      {R"({}, "added_tokens_decoder": {})", "has the key 'added_tokens_decoder' twice"},
+      {R"({"9": {"content": "<e1>"}})",
+       "added_tokens_decoder.9.content: the value is \"<e1>\"; expected a token of vocab.txt"},
+      {R"({"x": {"content": "[CLS]"}})",
+       "added_tokens_decoder.x.content: the value is \"[CLS]\"; expected a token of vocab.txt"},
+      {R"({"2": "[CLS]"})", "added_tokens_decoder.2: the value is \"[CLS]\"; expected an object"},
+      {R"({"2": {"content": "[CLS]", "lstrip": true}})",
+       "added_tokens_decoder.2.lstrip: the value is true; expected false"},
+      {R"([])", "added_tokens_decoder: the value is array; expected an object"},
+      {R"({}, "added_tokens_decoder": {})", "the key 'added_tokens_decoder' appears twice"},
   };
   for (const auto& [value, said] : added) {
     write("tokenizer_config.json", std::string(R"({"added_tokens_decoder": )") + value + "}");

@@ -301,23 +301,24 @@ TEST(DeviceGraphs, WhatCannotBeRecordedIsRefused) {
   const GraphCase one{.policy = "gpt2", .run = {.precision = "float32"}};
   Config config = graph_config(one, true);
   config.model.config_json.replace(config.model.config_json.find("resid_pdrop\": 0"), 15, "resid_pdrop\": 0.5");
-  EXPECT_THAT(refusal_of(config), HasSubstr("drops 0.5, by other masks each step, and a recording repeats its own"));
+  EXPECT_THAT(refusal_of(config),
+              HasSubstr("has dropout 0.5, but a captured CUDA graph would repeat the same mask in every step"));
   config = graph_config(one, true);
   config.parallel.tensor = 2;
-  EXPECT_THAT(refusal_of(config), HasSubstr("parallel.tensor: is 2, whose messages lie within a stage's work"));
+  EXPECT_THAT(refusal_of(config), HasSubstr("parallel.tensor: the value 2 needs communication within a stage"));
   config = graph_config({.policy = "mixtral", .run = {.experts = 4}}, true);
-  EXPECT_THAT(refusal_of(config), HasSubstr("the host reads how many tokens each expert gets"));
+  EXPECT_THAT(refusal_of(config), HasSubstr("the host reads the number of tokens per expert"));
   config = graph_config(one, true);
   EXPECT_THAT(
       refusal_of(config, mean_over_labels([](const TensorDict& outputs, const TensorDict&) -> Loss {
                    return Loss(outputs.at("logits").to(torch::kFloat32).mean());
                  })),
-      HasSubstr("the forward of stage 0 can't be recorded: \"operation not permitted when stream is capturing"));
+      HasSubstr("the forward of stage 0 cannot be captured: \"operation not permitted when stream is capturing"));
   EXPECT_THAT(refusal_of(config, Criterion([](const TensorDict& outputs, const TensorDict&) -> Loss {
                            return Loss(torch::dropout(outputs.at("logits"), 0.5, /*train=*/true).sum(),
                                        torch::tensor(1));
                          })),
-              HasSubstr("the forward of stage 0 draws random numbers, which a replay would not draw anew"));
+              HasSubstr("the forward of stage 0 uses random numbers, which a captured CUDA graph would repeat"));
 }
 
 class RecordedStream : public ::testing::TestWithParam<KernelTiming> {
@@ -394,7 +395,7 @@ TEST(DeviceGraphs, RanksOnTheCpuAreRefused) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(launch(config, [&](World& world) { SmallRun(world, config).step(0); }), ConfigError::kExitCode);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("train.device_graphs: is there, and the ranks compute on cpu"));
+              HasSubstr("train.device_graphs: graphs are not supported on cpu, where the ranks compute"));
 }
 
 }  // namespace

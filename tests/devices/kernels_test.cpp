@@ -99,6 +99,30 @@ TEST_P(KernelsOnDevice, CrossEntropyIsTheCpus) {
   }
 }
 
+// A vocabulary of 7 words: a contiguous row of logits has 14 or 28 bytes.
+TEST_P(KernelsOnDevice, RowsOfLogitsAndOfTheirGradientsBeginAtMultiplesOf16Bytes) {
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+    torch::manual_seed(5);
+    const torch::Tensor input = torch::randn({2, 3, 4}, type), weight = torch::randn({7, 4}, type);
+    const torch::Tensor labels = torch::arange(6).view({2, 3});
+    std::vector<torch::Tensor> gradients, outputs;
+    for (const torch::Device device : {torch::Device(torch::kCPU), device_}) {
+      const torch::Tensor rows = input.to(device), matrix = weight.to(device).detach().requires_grad_();
+      torch::Tensor logits = nn::linear(rows, {{matrix, {}}}, {}).front();
+      logits.register_hook([&](const torch::Tensor& gradient) { gradients.push_back(gradient); });
+      nn::cross_entropy(logits, labels.to(device)).sum.backward();
+      outputs.push_back(logits.detach());
+      outputs.push_back(matrix.grad());
+    }
+    const std::int64_t row = 16 / static_cast<std::int64_t>(input.element_size()) * (type == torch::kFloat32 ? 2 : 1);
+    EXPECT_EQ(outputs[0].stride(-2), 7);
+    EXPECT_EQ(outputs[2].stride(-2), row);
+    EXPECT_EQ(gradients[1].stride(-2), row);
+    EXPECT_TRUE(torch::allclose(outputs[2].cpu(), outputs[0]));
+    EXPECT_TRUE(torch::allclose(outputs[3].cpu(), outputs[1]));
+  }
+}
+
 TEST_P(KernelsOnDevice, RowsAreAddedThereInTheirOrder) {
   const torch::Tensor index = (torch::arange(64, torch::kInt64) * 37) % 7;
   for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16}) {

@@ -143,13 +143,13 @@ TEST(DeviceMemory, AFailedAllocationSaysWhatTheMemoryHolds) {
     trained = held();
   });
   ASSERT_GT(trained, boosted);
-  EXPECT_THAT(line_with_memory(boosted / 2), HasSubstr("memory: an allocation on pretend:0 failed, which holds "
-                                                       "parameters "));
+  EXPECT_THAT(line_with_memory(boosted / 2),
+              HasSubstr("memory: an allocation on pretend:0 failed, which contains parameters "));
   EXPECT_THAT(line_with_memory(boosted + 64), HasSubstr("memory: the optimizer's first step needs "));
   // Room for the states, and hardly any for activations.
   EXPECT_THAT(line_with_memory(trained + 64),
               AllOf(HasSubstr("an allocation on pretend:0 failed"), HasSubstr(", activations and messages "),
-                    HasSubstr("; expected room for a step; use ")));
+                    HasSubstr("; expected memory for a step; use ")));
 }
 
 // What a rank's host waits for in ten more new tokens of each of two prompts. Each group of prompts that is in flight

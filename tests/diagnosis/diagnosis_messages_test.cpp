@@ -36,7 +36,7 @@ TEST(DiagnosedMessages, AReceiveWithoutASend) {
   EXPECT_EQ(diagnosis.finding, Finding::kNoSend);
   EXPECT_THAT(diagnosis.sentence,
               HasSubstr("; it sent forward of stage 0, microbatch 2, entry 0 (float32 [4]) instead, "
-                        "which nobody has asked for"));
+                        "which no rank has requested"));
 }
 
 TEST(DiagnosedMessages, MessagesOfOneTagAreMatchedByTheirNumber) {
@@ -52,8 +52,10 @@ TEST(DiagnosedMessages, ASendThatNobodyReceivesIsANote) {
   made.message(0, Kind::kSend, 1, forward(1, 0));
   auto diagnosis = diagnose(made);
   EXPECT_EQ(diagnosis.finding, Finding::kNothing);
-  EXPECT_THAT(diagnosis.notes, ElementsAre("rank 0 sent forward of stage 1, microbatch 0, entry 0 (float32 [4]), which "
-                                           "rank 1 has not asked for"));
+  EXPECT_THAT(
+      diagnosis.notes,
+      ElementsAre(
+          "rank 0 sent forward of stage 1, microbatch 0, entry 0 (float32 [4]), which rank 1 has not requested"));
   EXPECT_TRUE(recorder::diagnose(made.job, 95).notes.empty()) << "a job that goes on may yet ask for it";
   // The receiver's ring is younger: it may well have received it.
   made.rank(1).forgotten = 10;
@@ -97,7 +99,7 @@ TEST(DiagnosedMessages, AChainIsFollowedToItsEnd) {
       "rank 0 has waited 90.0 s for rank 1 to send forward of stage 0, microbatch 0, entry 0 (float32 [4]) in group "
       "'all', which waits for rank 2 to send forward of stage 1, microbatch 0, entry 0 (float32 [4]) in group "
       "'all', which waits for rank 3 to send forward of stage 2, microbatch 0, entry 0 (float32 [4]) in group "
-      "'all', which left no file: it was killed or stopped, or wrote elsewhere");
+      "'all', which left no file: it was killed or suspended, or wrote to another directory");
 }
 
 TEST(DiagnosedMessages, ManyRanksInARowAreShortened) {

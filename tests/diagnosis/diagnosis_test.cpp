@@ -116,7 +116,7 @@ TEST(Diagnosis, ARankThatFailedIsReportedWithItsError) {
   made.rank(0).operations.clear();
   made.rank(0).groups[0].collectives = 0;
   diagnosis = diagnose(made);
-  EXPECT_EQ(diagnosis.sentence, "rank 1 failed, and nobody waited for it: model: broken");
+  EXPECT_EQ(diagnosis.sentence, "rank 1 failed, but no rank waited for it: model: broken");
 }
 
 TEST(Diagnosis, ARankThatWasStoppedIsReportedThoughItWentOnLater) {
@@ -127,7 +127,7 @@ TEST(Diagnosis, ARankThatWasStoppedIsReportedThoughItWentOnLater) {
   made.rank(1).stopped_until_ns = 92 * HandMadeJob::kSecond;
   const auto diagnosis = diagnose(made);
   EXPECT_EQ(diagnosis.finding, Finding::kStopped);
-  EXPECT_THAT(diagnosis.sentence, HasSubstr("which was stopped: its process did not run for 72.0 s"));
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("which was suspended: its process did not run for 72.0 s"));
   made.rank(1).stopped_until_ns = 30 * HandMadeJob::kSecond;
   EXPECT_EQ(diagnose(made).finding, Finding::kNotReached) << "it ran again long before";
 }
@@ -140,9 +140,8 @@ TEST(Diagnosis, ARankWithoutAFileWasKilledOrStopped) {
   made.call(3, Kind::kAllReduce, State::kWaiting);
   const auto diagnosis = diagnose(made);
   EXPECT_EQ(diagnosis.finding, Finding::kNoFile);
-  EXPECT_THAT(diagnosis.sentence,
-              HasSubstr("for rank 2 to join all_reduce 0 of group 'all' (float32 [4]), which left no "
-                        "file: it was killed or stopped"));
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("for rank 2 to join all_reduce 0 of group 'all' (float32 [4]), which left "
+                                            "no file: it was killed or suspended"));
   EXPECT_THAT(diagnosis.notes, ElementsAre("1 of 4 ranks left no file: 2"));
 }
 
@@ -233,7 +232,7 @@ TEST(Diagnosis, ACollectiveThatAMemberHasCalledAndDoesNotWaitFor) {
   made.call(1, Kind::kAllReduce, State::kPosted);
   const auto diagnosis = diagnose(made);
   EXPECT_EQ(diagnosis.finding, Finding::kNotFinished);
-  EXPECT_THAT(diagnosis.sentence, HasSubstr("which has called it and is in no wait that would move it on"));
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("which has called it, but is not in a wait that would complete it"));
 }
 
 // As where a device hangs: all hosts have done their part.
@@ -245,9 +244,9 @@ TEST(Diagnosis, ACollectiveThatAllAreInAndThatDoesNotEnd) {
   EXPECT_EQ(diagnosis.finding, Finding::kNotFinished);
   EXPECT_EQ(diagnosis.sentence,
             "rank 0 has waited 90.0 s for all_reduce 0 of group 'all' (float32 [4]) with rank 1, which is in it too: "
-            "all its members have called it, and it does not come to its end");
+            "all its members have called it, but it does not complete");
   made.rank(1).operations.front().state = State::kPosted;
-  EXPECT_THAT(diagnose(made).sentence, HasSubstr("is in no wait that would move it on"));
+  EXPECT_THAT(diagnose(made).sentence, HasSubstr("is not in a wait that would complete it"));
   made.rank(1).identity.backend = "nccl";
   EXPECT_THAT(diagnose(made).sentence, HasSubstr("which is in it too")) << "a device needs no wait of its host";
 }

@@ -85,32 +85,32 @@ struct Damage {
 TEST(RecordFile, WhatCantBeIsRefusedByName) {
   const Json sound = Json::parse(to_text(sample()));
   const Damage damages[] = {
-      {"/format", "something", "is no record of a rank"},
-      {"/version", 2, "has version 2; this program reads 1"},
-      {"/rank", 3, "is of rank 3 of 3 ranks"},
-      {"/rank", -1, "'rank' that is no whole number"},
-      {"/ranks", 1u << 30, "'ranks' that is no whole number from 0 to 1048576"},
-      {"/name", 7, "'name' that is no text"},
-      {"/state", "asleep", "'state' that is no known one"},
+      {"/format", "something", "the file is not a record of a rank"},
+      {"/version", 2, "the file has version 2, but this program reads 1"},
+      {"/rank", 3, "the file is from rank 3 of 3 ranks"},
+      {"/rank", -1, "'rank' is not a whole number"},
+      {"/ranks", 1u << 30, "'ranks' is not a whole number from 0 to 1048576"},
+      {"/name", 7, "'name' is not a string"},
+      {"/state", "asleep", "'state' has an unknown value"},
       {"/failure", 1, "neither true nor false"},
       {"/timeout_seconds", -1, "'timeout_seconds'"},
-      {"/written_ns", 1.5, "'written_ns' that is no whole number"},
-      {"/forgotten", 41, "has operation 40 where 41 belongs"},
-      {"/groups", Json::object(), "'groups' that are no list"},
-      {"/groups/0/ranks", {0, 0, 1}, "ranks are not ascending"},
-      {"/groups/0/ranks", {0, 1, 3}, "ascending ones from 0 to 2"},
-      {"/groups/0/ranks", {0, 2}, "a group that rank 1 is not in"},
+      {"/written_ns", 1.5, "'written_ns' is not a whole number"},
+      {"/forgotten", 41, "operation 40 is at the place of operation 41"},
+      {"/groups", Json::object(), "'groups' is not a list"},
+      {"/groups/0/ranks", {0, 0, 1}, "the ranks of a group are not ascending"},
+      {"/groups/0/ranks", {0, 1, 3}, "ascending numbers from 0 to 2"},
+      {"/groups/0/ranks", {0, 2}, "a group without rank 1"},
       {"/operations/0/group", 1, "a group that is not listed"},
-      {"/operations/0/kind", "all_reduce_twice", "'kind' that is no known one"},
-      {"/operations/0/number", 39, "has operation 39 where 40 belongs"},
-      {"/operations/0/finished_ns", 1, "times that its state can't have"},
-      {"/operations/1/finished_ns", 99 * HandMadeJob::kSecond, "times that its state can't have"},
-      {"/operations/0/posted_ns", HandMadeJob::kWritten + 1, "'posted_ns' that is no whole number from 0 to"},
-      {"/operations/0/shape", {-1}, "a shape that is none"},
-      {"/operations/0/shape", 4, "'shape' that are no list"},
+      {"/operations/0/kind", "all_reduce_twice", "'kind' has an unknown value"},
+      {"/operations/0/number", 39, "operation 39 is at the place of operation 40"},
+      {"/operations/0/finished_ns", 1, "times that do not fit its state"},
+      {"/operations/1/finished_ns", 99 * HandMadeJob::kSecond, "times that do not fit its state"},
+      {"/operations/0/posted_ns", HandMadeJob::kWritten + 1, "'posted_ns' is not a whole number from 0 to"},
+      {"/operations/0/shape", {-1}, "an invalid shape"},
+      {"/operations/0/shape", 4, "'shape' is not a list"},
       {"/operations/2/peer", 5, "a peer that is not in its group"},
-      {"/operations/2/tag", 5, "no 'kind'"},
-      {"/operations/2/tag/stage", 1ull << 40, "no number of 32 bits"},
+      {"/operations/2/tag", 5, "the key 'kind' is missing"},
+      {"/operations/2/tag/stage", 1ull << 40, "not a number of 32 bits"},
   };
   for (const auto& [where, value, said] : damages) {
     Json damaged = sound;
@@ -162,15 +162,15 @@ std::string folder_refusal(const ScratchFolder& scratch) {
 TEST(RecordFolder, RefusesWhatIsNone) {
   {
     const ScratchFolder scratch;
-    EXPECT_THAT(folder_refusal(scratch), HasSubstr("has no file rank-*.json"));
+    EXPECT_THAT(folder_refusal(scratch), HasSubstr("there is no file rank-*.json"));
     scratch.write("rank-00000.json", "");
-    EXPECT_THAT(folder_refusal(scratch), HasSubstr("rank-00000.json: is no JSON"));
+    EXPECT_THAT(folder_refusal(scratch), HasSubstr("rank-00000.json: the text is not JSON"));
   }
   {
     const ScratchFolder scratch;
     HandMadeJob made(2);
     scratch.write(file_name(0), to_text(made.rank(1)));
-    EXPECT_THAT(folder_refusal(scratch), HasSubstr("is of rank 1; expected the name rank-00001.json"));
+    EXPECT_THAT(folder_refusal(scratch), HasSubstr("the file is from rank 1; expected the name rank-00001.json"));
   }
   {
     const ScratchFolder scratch;
@@ -178,7 +178,7 @@ TEST(RecordFolder, RefusesWhatIsNone) {
     scratch.write(file_name(0), to_text(made.rank(0)));
     made.rank(1).identity.ranks = 5;
     scratch.write(file_name(1), to_text(made.rank(1)));
-    EXPECT_THAT(folder_refusal(scratch), HasSubstr("is of a job of "));
+    EXPECT_THAT(folder_refusal(scratch), HasSubstr("the file is from a job of "));
   }
 }
 

@@ -1,4 +1,4 @@
-// docs/api.md and docs/api/: what a program may include, declaration by declaration, made of the headers.
+// docs/api.md and docs/api/: the declarations of the public headers with their comments, generated from the headers.
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,29 +14,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct OffloadBuffer {
+struct ApiFolder {
   const char* folder;
   const char* about;
 };
 
-constexpr OffloadBuffer kRooms[] = {{"trainer", "The training run"},
-                                    {"booster", "What a training program includes"},
-                                    {"generation", "Continuing texts"},
-                                    {"plugins", "Boosting and the step"},
-                                    {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
-                                    {"policies", "Policies and splitting"},
-                                    {"schedule", "Schedules, without LibTorch"},
-                                    {"planner", "Estimates of layouts, without LibTorch"},
-                                    {"checkpoint", "Checkpoints"},
-                                    {"data", "Data"},
-                                    {"models", "Models"},
-                                    {"nn", "Layers that can be split"},
-                                    {"launch", "Starting the ranks of a job"},
-                                    {"profiling", "Where time and memory go"},
-                                    {"diagnosis", "What the ranks of a job did last"},
-                                    {"comm", "Ranks and their communication"},
-                                    {"tensors", "Tensors and randomness"},
-                                    {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
+constexpr ApiFolder kApiFolders[] = {
+    {"trainer", "The training run"},
+    {"booster", "Booster, recipes and layout comparison: the entry point of a training program"},
+    {"generation", "Text generation"},
+    {"plugins", "Parallelization of a model, and its training step"},
+    {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
+    {"policies", "Policies: how a model is sharded and partitioned into stages"},
+    {"schedule", "Schedules, without LibTorch"},
+    {"planner", "Estimates of the time and memory of a layout, without LibTorch"},
+    {"checkpoint", "Checkpoints"},
+    {"data", "Data sets, loaders and tokenizers"},
+    {"models", "Models"},
+    {"nn", "Layers that support sharding"},
+    {"launch", "Starting the ranks of a job"},
+    {"profiling", "Measurement of time and memory"},
+    {"diagnosis", "Records of the last operations of each rank"},
+    {"comm", "Groups of ranks and their communication"},
+    {"tensors", "Tensors and randomness"},
+    {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
 
 const fs::path kPublic = kRoot / "include/gantry";
 
@@ -58,8 +59,8 @@ std::set<std::string> public_headers() {
   return names;
 }
 
-// What users are shown: the one header that they include, those that pages, their code, examples and templates name,
-// and what these include.
+// The headers that users meet: gantry.h, the headers that pages, their code, examples and templates name, and all
+// headers that these include.
 std::set<std::string> shown_headers() {
   std::vector<std::string> open{"booster/gantry.h"};
   const auto add = [&](const std::string& text) {
@@ -75,13 +76,13 @@ std::set<std::string> shown_headers() {
     const std::string name = open.back();
     open.pop_back();
     if (!seen.insert(name).second) continue;
-    EXPECT_TRUE(fs::exists(kPublic / name)) << name << " is shown to users, and is no public header";
+    EXPECT_TRUE(fs::exists(kPublic / name)) << name << " is shown to users, but is not a public header";
     if (fs::exists(kPublic / name)) add(text_of(name));
   }
   return seen;
 }
 
-// Of a comment: code is what stands indented behind an empty line. In prose nothing but `code` is markup.
+// Converts a comment. Indented lines after an empty line are code. In prose, only `code` is markup.
 std::string as_markdown(const std::string& comment) {
   std::string text;
   bool is_code = false, is_block = false, after_empty = true;
@@ -115,19 +116,20 @@ std::string section_of(const std::string& name) {
 
 TEST(ApiReference, HasEveryDeclarationOfThePublicHeaders) {
   std::string index =
-      "# C++ API\n\n`#include \"gantry/booster/gantry.h\"` has what a training program needs. A page for each folder "
-      "has the\ndeclarations of the headers that a program may include, each with its contract: shapes, units,\n"
-      "ownership, errors, and over which axis a call is collective. These pages are made of the headers by\n"
-      "`./dev pages`.\n";
+      "# C++ API\n\nThis reference is for authors of training programs. `#include \"gantry/booster/gantry.h\"` "
+      "declares "
+      "all that a\nusual program needs. Each folder of public headers has a page with its declarations and their "
+      "contracts:\nshapes, units, ownership, errors, and the ranks over which a call is collective. `./dev pages` "
+      "generates these\npages from the headers.\n";
   const auto headers = public_headers();
-  std::size_t in_rooms = 0;
-  for (const auto& [folder, about] : kRooms) {
-    std::string page =
-        fmt::format("# {}/\n\n{}. Made of the headers by `./dev pages`; [all folders](../api.md).\n", folder, about);
+  std::size_t in_folders = 0;
+  for (const auto& [folder, about] : kApiFolders) {
+    std::string page = fmt::format(
+        "# {}/\n\n{}. `./dev pages` generates this page from the headers; [all folders](../api.md).\n", folder, about);
     index += fmt::format("\n## [{0}](api/{0}.md)\n\n{1}.\n\n| header | declares |\n|---|---|\n", folder, about);
     for (const auto& name : headers) {
       if (!name.starts_with(std::string(folder) + "/")) continue;
-      ++in_rooms;
+      ++in_folders;
       page += section_of(name);
       std::vector<std::string> names;
       for (const auto& declaration : declarations_in(text_of(name)))
@@ -140,10 +142,10 @@ TEST(ApiReference, HasEveryDeclarationOfThePublicHeaders) {
     expect_page(fmt::format("api/{}.md", folder), page);
   }
   expect_page("api.md", index);
-  EXPECT_EQ(in_rooms, headers.size()) << "a room of include/gantry is not among kRooms";
+  EXPECT_EQ(in_folders, headers.size()) << "a directory of include/gantry is not among kApiFolders";
 }
 
-// A header that only the project's own sources include stands beside them.
+// A header that only the project's sources include is next to them, not public.
 TEST(ApiReference, PublicHeadersAreThoseThatUsersAreShown) {
   const auto there = public_headers(), shown = shown_headers();
   std::vector<std::string> private_ones;

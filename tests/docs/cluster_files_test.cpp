@@ -1,4 +1,4 @@
-// The ready files of examples/cluster: they parse, and say to Gantry what it understands.
+// The files of examples/cluster parse, and use existing commands and flags of Gantry.
 #include <csignal>
 #include <filesystem>
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ std::string executable(const ScratchFolder& scratch, const std::string& name, co
   return path;
 }
 
-// slurm.sh beside a `gantry` and an `scontrol` that only note what they are asked.
+// Runs slurm.sh with a `gantry` and an `scontrol` that only record their arguments.
 std::string slurm_line(const ScratchFolder& scratch, const std::string& gantry_script,
                        const std::string& arguments = "c.yaml ib0", int nodes = 2) {
   executable(scratch, "scontrol", "echo scontrol $* >>" + (scratch / "asked"));
@@ -60,7 +60,7 @@ TEST(ClusterFiles, TheSlurmScriptAsksForTheNetworkOfSeveralNodes) {
 
 TEST(ClusterFiles, TheSlurmScriptHandsTheSignalOnAndQueuesTheJobAgain) {
   const ScratchFolder scratch;
-  // The launch waits at a pipe that nobody writes to.
+  // The launch waits at a pipe that has no writer.
   Background run(slurm_line(scratch, fmt::format("mkfifo {0}/pipe; cat <>{0}/pipe & trap \"kill $!; exit 75\" USR1; "
                                                  "touch {0}/ready; wait",
                                                  scratch.path())));

@@ -1,6 +1,6 @@
-// Every command of the pages is run as it stands there: each sh block in a folder of its own with small models, texts
-// and runs under the names that the pages use. Scripts run two pages from end to end; what is not run is listed here,
-// with the reason.
+// Runs every command of the pages verbatim: the sh blocks of a page in a directory with small models, texts and runs
+// under the names that the pages use. Scripts run two pages from start to end. Commands that are not run are listed
+// here, with the reasons.
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Pages whose commands belong together, from the first to the last.
+// Pages that a script runs from start to end.
 constexpr std::pair<const char*, const char*> kScripted[] = {
     {"docs/quick_start.md", "tests/consumer/quick_start.sh"},
     {"docs/install.md", "tests/consumer/install_page.sh"},
@@ -75,7 +75,8 @@ Outcome shell(const std::string& folder, const ScratchFolder& scratch, const std
       fmt::format("cd '{}' && HOME={} PATH={}:$PATH bash -euo pipefail {}", folder, scratch.path(), bin, script), 400);
 }
 
-// What the pages take for given. The models are small, and runs short, but their names, files and kinds are the pages'.
+// The files that the pages expect. The models are small, and runs short, but their names, files and kinds are the
+// pages'.
 constexpr const char* kPreparation = R"(
 golden=$source/tests/golden
 mkdir -p build models corpus
@@ -210,7 +211,7 @@ TEST(CommandLists, HaveNothingThatThePagesLack) {
     EXPECT_NE(read_file((kRoot / script).string()).find(page), std::string::npos) << script;
 }
 
-// A command in a block that is no sh block would be run by nobody.
+// A command in a block of another kind would not be run.
 TEST(CommandLists, CommandsAreInShBlocks) {
   const std::set<std::string> programs = {"gantry", "./dev",  "mpirun", "srun",   "sbatch",  "cmake", "c++",
                                           "g++",    "export", "cd",     "python", "python3", "pip",   "apt"};

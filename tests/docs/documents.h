@@ -55,9 +55,8 @@ inline Document read_document(const std::filesystem::path& path) {
 inline std::vector<Document> documents() {
   std::vector<Document> all;
   const std::filesystem::path root(GANTRY_SOURCE_DIR);
-  for (const auto& folder :
-       {root, root / "docs", root / "docs" / "tutorials", root / "docs" / "design", root / "bench",
-        root / "tests" / "golden"})
+  for (const auto& folder : {root, root / "docs", root / "docs" / "tutorials", root / "docs" / "design", root / "bench",
+                             root / "tests" / "golden"})
     for (const auto& entry : std::filesystem::directory_iterator(folder))
       if (entry.path().extension() == ".md") all.push_back(read_document(entry.path()));
   return all;

@@ -1,4 +1,5 @@
-// The documents say what is: their links lead somewhere, their configurations load, their command lines exist.
+// The links of the documents lead to existing pages and headings, their configurations load, and their command lines
+// exist.
 #include "documents.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As renderers make it: lower case, blanks to '-', punctuation gone.
+// The anchor that renderers generate: lower case, '-' for blanks, no punctuation.
 std::string anchor_of(const std::string& heading) {
   std::string anchor;
   for (const unsigned char c : heading)
@@ -60,7 +61,7 @@ TEST(Documents, ConfigurationsLoad) {
     for (const auto& block : document.blocks) {
       if (block.language != "yaml") continue;
       ++configurations;
-      // A part of a file is read beside a model.
+      // A part of a file is completed by a model.
       const bool whole = block.text.starts_with("model:") || block.text.find("\nmodel:") != std::string::npos;
       const std::string text = (whole ? "" : "model: {policy: gpt2}\n") + block.text;
       const ScratchFolder scratch;
@@ -68,6 +69,16 @@ TEST(Documents, ConfigurationsLoad) {
       EXPECT_EQ(run.exit_code, 0) << place(document, block.line) << "\n" << run.err;
     }
   EXPECT_GT(configurations, 5);
+}
+
+// One page for each task of a reader: a new page replaces or extends another one. docs/api is not counted.
+TEST(Documents, AreAtMostThirtyFivePages) {
+  int pages = 0;
+  for (const auto& document : documents()) {
+    const std::string path = fs::relative(document.path, kRoot).string();
+    pages += path.starts_with("docs/") && path != "docs/api.md" ? 1 : 0;
+  }
+  EXPECT_LE(pages, 35);
 }
 
 std::vector<std::string> words_of(const std::string& line) {
@@ -80,7 +91,7 @@ bool is_name(const std::string& word) {
          word.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_") == std::string::npos;
 }
 
-// The words after `gantry`: commands, as deep as there are any, and flags that the help of the last one lists.
+// The words after `gantry`: nested commands, and flags that the help of the innermost command lists.
 void expect_gantry_line(const std::vector<std::string>& words, const std::string& where) {
   std::string path;
   std::string help = run_program(gantry_program() + " --help").out;
@@ -92,7 +103,7 @@ void expect_gantry_line(const std::vector<std::string>& words, const std::string
     help = deeper.out;
   }
   for (; next < words.size(); ++next) {
-    if (words[next] == "--") {  // what a launcher runs
+    if (words[next] == "--") {  // the command that a launcher runs
       if (next + 1 < words.size() && words[next + 1] == "gantry")
         expect_gantry_line({words.begin() + static_cast<std::ptrdiff_t>(next) + 2, words.end()}, where);
       return;
@@ -100,7 +111,7 @@ void expect_gantry_line(const std::vector<std::string>& words, const std::string
     const std::string flag = words[next].substr(0, words[next].find('='));
     if (flag.size() < 2 || flag[0] != '-' || flag.find_first_not_of("-0123456789.") == std::string::npos) continue;
     EXPECT_TRUE(std::regex_search(help, std::regex("[ ,]" + flag + "\\b")))
-        << where << ": " << flag << " is no flag of gantry" << path;
+        << where << ": " << flag << " is not a flag of gantry" << path;
   }
 }
 
@@ -108,7 +119,7 @@ void expect_dev_line(const std::vector<std::string>& words, const std::string& w
   const std::string help = run_program("cd " GANTRY_SOURCE_DIR " && ./dev help").out;
   if (words.empty() || !is_name(words[0])) return;
   EXPECT_TRUE(std::regex_search(help, std::regex("\\b" + words[0] + "\\b")) || words[0] == "help")
-      << where << ": " << words[0] << " is no command of ./dev\n"
+      << where << ": " << words[0] << " is not a command of ./dev\n"
       << help;
 }
 

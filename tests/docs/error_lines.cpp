@@ -70,7 +70,7 @@ std::vector<std::string> parts_of(const std::string& text, std::size_t begin, ch
   return parts;
 }
 
-// What the literals that a text consists of say; nothing where it is more than literals.
+// The value of a text that consists of literals only. Returns false for any other text.
 bool spelled(const std::string& text, std::string& value) {
   value.clear();
   for (std::size_t i = 0; i < text.size();) {
@@ -125,7 +125,7 @@ std::string without_repeats(std::string text) {
   return text;
 }
 
-// What a call's arguments are, in the place of its parameters.
+// Replaces the parameters in an expression by the arguments of a call.
 std::string substituted(std::string expression, const std::vector<std::string>& parameters,
                         const std::vector<std::string>& arguments, const std::vector<std::string>& defaults) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -161,7 +161,7 @@ struct Thrown {
 
 std::vector<Thrown> throws_in(const std::string& text) {
   static const std::regex error("\\b([A-Z][a-z]+Error)\\(");
-  static const std::regex fault("\\b(fault|faults_?\\.add)\\(");  // of a configuration's key
+  static const std::regex fault("\\b(fault|faults_?\\.add)\\(");  // for a key of the configuration
   std::vector<Thrown> all;
   for (std::sregex_iterator match(text.begin(), text.end(), fault), end; match != end; ++match) {
     const auto at = static_cast<std::size_t>(match->position());

@@ -1,6 +1,6 @@
-// The errors that the sources throw, as text: each with its exit code, what it says, what it expected and the remedy.
-// Values of a run are "..."; of a choice between texts both are there. A function that does nothing but throw
-// (refuse(path, what)) is followed to its calls in the same file.
+// The errors that the sources throw, as text: the exit code, the failure, the expectation and the remedy. Values of a
+// run are "...". If an expression chooses between texts, both are listed. For a function that only throws, such as
+// refuse(path, what), the calls in the same file are listed.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ struct ErrorLine {
   std::string what, expected, remedy;
 };
 
-// Of one source, in the order of its lines.
+// The errors of one source file, in the order of its lines.
 std::vector<ErrorLine> error_lines(const std::string& file, const std::string& source);
 
-// A C++ expression that gives a text: fmt::format("{} ranks", n) + " of " + name is "... ranks of ...".
+// The text of a C++ expression: fmt::format("{} ranks", n) + " of " + name is "... ranks of ...".
 std::string rendered(const std::string& expression);
 
 }  // namespace gantry::testing

@@ -1,4 +1,5 @@
-// docs/errors.md is made of the errors that the sources throw, and troubleshooting.md explains what a line leaves open.
+// tests/docs/errors.txt lists the errors that the sources throw, so that a review shows changes of a text. Further,
+// docs/troubleshooting.md explains the errors that state neither an expectation nor a remedy.
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -19,7 +20,7 @@ constexpr const char* kThrowingFolders[] = {"include", "trainer",    "booster", 
                                             "launch",  "profiling",  "diagnosis", "comm",       "tensors", "schedule",
                                             "core",    "cli",        "planner"};
 
-// By exit code, then by file.
+// Ordered by exit code, then by file.
 std::map<int, std::vector<ErrorLine>> all_errors() {
   std::vector<fs::path> paths;
   for (const char* folder : kThrowingFolders)
@@ -37,55 +38,52 @@ bool has_words(const std::string& text) {
   return std::any_of(text.begin(), text.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
 }
 
-// What passes on a line that is made elsewhere.
+// True if the text only passes on the line of another error.
 bool is_passed_on(const ErrorLine& line) { return !has_words(line.what + line.expected + line.remedy); }
 
-// As code in a table's cell.
-std::string cell(const std::string& text) {
-  if (text.empty()) return "";
-  std::string escaped;
-  for (const char c : text) escaped += c == '|' ? "\\|" : std::string(1, c);
-  return text.find('`') == std::string::npos ? "`" + escaped + "`" : "`` " + escaped + " ``";
+// The class of each exit code, from the tree of errors.
+std::map<int, std::string> error_classes() {
+  const std::string tree = read_file((kRoot / "include/gantry/core/error.h").string());
+  const std::regex declared("struct ([A-Za-z]+) : detail::ErrorOf<([0-9]+)>");
+  std::map<int, std::string> classes;
+  for (std::sregex_iterator match(tree.begin(), tree.end(), declared), end; match != end; ++match)
+    classes[std::stoi((*match)[2])] = (*match)[1];
+  return classes;
 }
 
-std::map<int, std::string> headings() {
-  std::map<int, std::string> found;
-  const std::regex heading("^## ([0-9]+): .*");
-  for (const auto& line : read_document(kRoot / "docs/troubleshooting.md").prose)
-    if (std::smatch match; std::regex_match(line, match, heading)) found[std::stoi(match[1])] = line;
-  return found;
+// The text in the form in which a program prints it, with the source in place of the first part.
+std::string listing_of(const ErrorLine& line) {
+  std::string text = line.file + ": " + (has_words(line.what) ? line.what : "...");
+  if (!line.expected.empty()) text += "; expected " + line.expected;
+  if (!line.remedy.empty()) text += "; " + line.remedy;
+  return text + "\n";
 }
 
-TEST(Errors, ThePageHasEveryOneOfTheSources) {
-  std::string page =
-      "# Every error\n\nAn error is one line, `error: where: what; expected; remedy`, and its exit code says of which "
-      "kind it is. Here is what each of them\nsays, expects and advises, by exit code and source; `...` is a value of "
-      "the run, or what the system or a library said, and ` / ` stands\nbetween two forms. An error that passes on "
-      "another's line is not listed twice. [Troubleshooting](troubleshooting.md) has causes and remedies\nof "
-      "those that users meet, what ranks say of each other (7), and every error that states neither. This page is made "
-      "of the sources by\n`./dev pages`.\n";
-  const auto titles = headings();
+TEST(Errors, TheListHasEveryErrorOfTheSources) {
+  std::string list =
+      "# Every error text of the sources, by exit code and file, in the form \"FILE: what; expected; remedy\". \"...\" "
+      "is "
+      "a value, and \" / \" separates\n# alternatives. Texts that only pass on another error are not listed. "
+      "tests/docs/errors_test.cpp compares this list with the sources, and\n# ./dev pages writes it.\n";
+  const auto classes = error_classes();
   std::size_t count = 0;
   for (const auto& [code, lines] : all_errors()) {
-    page += "\n" + titles.at(code) + "\n\n| says | expects | advises | source |\n|---|---|---|---|\n";
+    list += fmt::format("\n== exit code {}: {}\n", code, classes.at(code));
     std::set<std::string> seen;
     for (const auto& line : lines) {
-      const std::string row =
-          fmt::format("| {} | {} | {} | [{}](../{}) |\n", has_words(line.what) ? cell(line.what) : "a value or reason",
-                      cell(line.expected), cell(line.remedy), line.file, line.file);
-      if (is_passed_on(line) || !seen.insert(row).second) continue;
-      page += row;
+      if (is_passed_on(line) || !seen.insert(listing_of(line)).second) continue;
+      list += listing_of(line);
       ++count;
     }
   }
   EXPECT_GT(count, 400u);
-  expect_page("errors.md", page);
+  expect_file("tests/docs/errors.txt", list);
 }
 
-// The messages of troubleshooting.md's first columns, by exit code.
+// The messages in the first columns of the tables of troubleshooting.md, by exit code.
 std::map<int, std::vector<std::string>> explained() {
   std::map<int, std::vector<std::string>> messages;
-  const std::regex heading("^## ([0-9]+): .*"), quoted("`([^`]+)`");
+  const std::regex heading("^## (?:Exit code )?([0-9]+): .*"), quoted("`([^`]+)`");
   int code = 0;
   for (const auto& line : read_document(kRoot / "docs/troubleshooting.md").prose) {
     std::smatch match;
@@ -98,10 +96,10 @@ std::map<int, std::vector<std::string>> explained() {
   return messages;
 }
 
-TEST(Errors, WhatStatesNeitherWhatWasExpectedNorARemedyIsExplained) {
+TEST(Errors, TroubleshootingExplainsThoseWithoutExpectationAndRemedy) {
   const auto messages = explained();
   for (const auto& [code, lines] : all_errors()) {
-    if (code == 1) continue;  // a fault of Gantry's: one row for all of them
+    if (code == 1) continue;  // bugs in Gantry share one row
     for (const auto& line : lines) {
       if (is_passed_on(line) || !line.expected.empty() || !line.remedy.empty()) continue;
       const auto& known = messages.at(code);

@@ -26,8 +26,8 @@ std::size_t indent_of(const std::string& line) { return std::min(line.find_first
 
 bool is_comment(const std::string& line) { return line.compare(indent_of(line), 2, "//") == 0; }
 
-// Calls visit(place, character, depth of parentheses, depth of braces) for what is neither a comment nor a string.
-// Depths are those before the character.
+// Calls visit(position, character, depth of parentheses, depth of braces) for characters outside of comments and
+// strings. The depths are those before the character.
 template <class Visit>
 void scan(const std::string& text, const Visit& visit) {
   int parentheses = 0, braces = 0;
@@ -57,8 +57,8 @@ std::size_t last_line_of(const std::string& text) {
   return end == std::string::npos ? 0 : end + 1;
 }
 
-// It ends with a semicolon or a body, and is more than what a template demands.
-bool is_full(const std::string& text) {
+// True if the text ends with a semicolon or a body, and is more than a template's parameters and requirements.
+bool is_complete(const std::string& text) {
   int depth = 0;
   char last = ' ';
   scan(text, [&](std::size_t, char c, int parentheses, int braces) {
@@ -121,7 +121,7 @@ Lines public_members(const Lines& body, bool is_class) {
       continue;
     }
     Lines member{line};
-    while (!is_full(joined(member)) && i + 1 < body.size()) member.push_back(body[++i]);
+    while (!is_complete(joined(member)) && i + 1 < body.size()) member.push_back(body[++i]);
     if (is_public && !word.starts_with("friend ")) {
       kept.insert(kept.end(), comment.begin(), comment.end());
       const Lines shown = split_lines(interface_of(joined(member)));
@@ -222,7 +222,7 @@ std::vector<HeaderDeclaration> declarations_in(const std::string& header) {
     if (is_macro)
       while (code.back().ends_with("\\") && i + 1 < lines.size()) code.push_back(lines[++i]);
     else
-      while (!is_full(joined(code)) && i + 1 < lines.size()) code.push_back(lines[++i]);
+      while (!is_complete(joined(code)) && i + 1 < lines.size()) code.push_back(lines[++i]);
     const std::string text = is_macro ? macro_of(line) : interface_of(joined(code)), name = name_of(text);
     const bool is_known = std::any_of(found.begin(), found.end(), [&](const HeaderDeclaration& each) {
       return each.code.find(text) != std::string::npos;

@@ -1,5 +1,5 @@
-// What a header of the project's own declares, for the pages that are made of it: each declaration with its comment.
-// Reads what clang-format leaves, which is all that there is.
+// The declarations of a header of the project with their comments, for the generated API pages. The header must be
+// formatted by clang-format.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace gantry::testing {
 struct HeaderDeclaration {
   std::vector<std::string> names;  // "attention", "class ProcessGroup"
   std::string contract;            // the comment above it, without slashes; may be empty
-  std::string code;                // as it stands there, but for bodies and what is private
+  std::string code;                // verbatim, without bodies and private members
 };
 
 // The comment at the head of a file.

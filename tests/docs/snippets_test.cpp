@@ -1,6 +1,6 @@
-// Code in the documents is code that is compiled: every C++ block is text of an example, of the template of `gantry
-// init`, of tests/booster/snippets_test.cpp or of tests/plugins/layer_lists_test.cpp, all of which are built and run.
-// What a console block shows of schedules and configurations is what the program prints.
+// Every C++ block of the documents is text of a file that is compiled and run: an example, the template of `gantry
+// init`, tests/booster/snippets_test.cpp or tests/plugins/layer_lists_test.cpp. The output of schedules and
+// configurations in console blocks is compared with the program.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -82,7 +82,7 @@ TEST(Snippets, ElisionsKeepTheOrder) {
   EXPECT_FALSE(has_in_order("inta;", {"intb;"}));
 }
 
-// "$ gantry ..." and what follows it up to the next "$" or the end; a line "..." stands for any lines.
+// "$ gantry ..." and the lines after it, up to the next "$" or the end. A line "..." matches any lines.
 struct Session {
   std::string command;
   std::vector<std::string> printed;
@@ -123,7 +123,7 @@ TEST(Snippets, WhatConsoleBlocksShowIsPrinted) {
     for (const auto& block : document.blocks) {
       if (block.language != "console") continue;
       for (const auto& [command, expected] : sessions_of(block)) {
-        // What others print depends on a run.
+        // The output of other commands depends on a run.
         const bool is_repeatable = command.starts_with("gantry schedule ") || command.starts_with("gantry config ");
         if (!is_repeatable || expected.empty()) continue;
         ++sessions;

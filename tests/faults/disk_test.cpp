@@ -74,7 +74,7 @@ void fill_disk(const std::string& said, int failing_call) {
 
 TEST(Disk, TooLittleSpaceIsSaidBeforeItIsFull) {
   if (!has_namespaces()) GTEST_SKIP() << kNeedsNamespaces;
-  fill_disk("bytes left, and this checkpoint takes", 0);
+  fill_disk("bytes are left, but this checkpoint needs", 0);
 }
 
 // Where the free space can't be told, the writing itself finds the disk full.
@@ -99,8 +99,8 @@ TEST(Disk, AReadOnlyOneIsSaidAndItsCheckpointsStand) {
                   training(scratch, disk + "/c", 2), disk, onto("/c"), onto("/new"), gantry_program(), disk)));
   const std::regex whole("written 0\nread-only 6\nnew 6\n[^\n]*/step-000002: sound[^\n]*\nverified 0\n");
   EXPECT_TRUE(std::regex_match(run.out, whole)) << run.exit_code << run.out << run.err;
-  expect_one_line(read_file(scratch / "c"), disk + "/c/.lock: can't be written: Read-only file system");
-  expect_one_line(read_file(scratch / "new"), disk + "/new: can't be made: Read-only file system");
+  expect_one_line(read_file(scratch / "c"), disk + "/c/.lock: the file cannot be written: Read-only file system");
+  expect_one_line(read_file(scratch / "new"), disk + "/new: the directory cannot be created: Read-only file system");
 }
 
 TEST(Disk, ASyncThatFailsIsSaid) {
@@ -111,7 +111,7 @@ TEST(Disk, ASyncThatFailsIsSaid) {
         SYS_fsync, EIO, training(scratch, scratch / "c", 4, fmt::format("--set checkpoint.async={}", async)));
     if (run.exit_code == 125) GTEST_SKIP() << "needs seccomp, which this kernel lacks";
     EXPECT_EQ(run.exit_code, 6) << run.err;
-    expect_one_line(run.err, "can't be synced: Input/output error");
+    expect_one_line(run.err, "the file cannot be synced: Input/output error");
     const Outcome stands = run_program(gantry_program() + " checkpoint verify " + (scratch / "c"));
     EXPECT_EQ(stands.exit_code, 0) << stands.err;
     EXPECT_THAT(stands.out, HasSubstr("step-000002: sound"));

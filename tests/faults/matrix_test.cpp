@@ -188,9 +188,7 @@ TEST(Faults, AfterARestartNothingDiffersToTheBit) {
     const std::string folder = scratch / moment;
     const Outcome run = run_program(job_line(one, folder, "--restarts 2 --checkpoints " + folder));
     EXPECT_EQ(run.exit_code, 0) << run.err;
-    const char* after = moment == "start" ? "at a step that nothing says"
-                        : moment == "end" ? "after step 4"
-                                          : "after step 2";
+    const char* after = moment == "start" ? "at an unknown step" : moment == "end" ? "after step 4" : "after step 2";
     EXPECT_NE(run.err.find(std::string(after) + "; starting again"), std::string::npos) << run.err;
     // Killed at its end the job has nothing left to do when it starts again, and no loss of its own to tell.
     if (moment != "end") EXPECT_EQ(loss_in(run.out), loss_in(whole.out));

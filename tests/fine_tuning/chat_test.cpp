@@ -88,19 +88,19 @@ TEST(ChatTemplate, TheAssistantsPartEndsWithItsMark) {
 }
 
 TEST(ChatTemplate, WhatCantBeWrittenIsSaid) {
-  EXPECT_EQ(written("gemma", chat_of("Be")), "has a system message at messages[0], where gemma has none");
-  EXPECT_EQ(written("mistral", chat_of("Be")), "has a system message at messages[0], where mistral has none");
+  EXPECT_EQ(written("gemma", chat_of("Be")), "messages[0] is a system message, which gemma does not support");
+  EXPECT_EQ(written("mistral", chat_of("Be")), "messages[0] is a system message, which mistral does not support");
   EXPECT_EQ(written("llama2", json::array({message("assistant", "x")})),
-            "has 'assistant' at messages[0], where llama2 asks for user");
-  EXPECT_EQ(written("chatml", json::array({message("tool", "x")})), "has the role 'tool' at messages[0]");
-  EXPECT_EQ(written("chatml", json::array({message("user", "x")})), "has no message of the assistant");
+            "messages[0] has the role 'assistant', but llama2 requires user");
+  EXPECT_EQ(written("chatml", json::array({message("tool", "x")})), "messages[0] has the unknown role 'tool'");
+  EXPECT_EQ(written("chatml", json::array({message("user", "x")})), "there is no assistant message");
   EXPECT_EQ(written("chatml", json::array({message("user", "x"), message("assistant", "")})),
-            "has an assistant that says nothing at messages[1]");
+            "the assistant message messages[1] is empty");
   EXPECT_EQ(written("chatml", json::array({{{"role", "user"}, {"content", json::array()}}})),
-            "has messages[0] whose content is no string");
+            "messages[0] has content that is not a string");
   EXPECT_EQ(written("chatml", json::array({{{"role", "assistant"}, {"content", "x"}, {"tool_calls", json::array()}}})),
-            "has messages[0] with tool_calls, which templates by name do not write");
-  EXPECT_EQ(written("chatml", json::object()), "has messages that are no list, or an empty one");
+            "messages[0] has tool_calls, which the built-in templates do not support");
+  EXPECT_EQ(written("chatml", json::object()), "'messages' is not a list, or is empty");
 }
 
 // --- Tokens ---
@@ -154,13 +154,13 @@ std::string refusal_of_chat(const std::string& name, const std::string& tokenize
 }
 
 TEST(Chats, RefusalsNameTheLineAndTheTemplates) {
-  EXPECT_EQ(
-      refusal_of_chat("gemma", "bytes", chat_of("Be")),
-      "f.jsonl:3: has a system message at messages[0], where gemma has none; expected messages that the chat template "
-      "gemma can write; change them, or data.chat_template");
-  EXPECT_THAT(refusal_of_chat("", "bytes", chat_of()),
-              HasSubstr("f.jsonl:3: has messages, and neither the tokenizer's folder nor data.chat_template has a "
-                        "template; expected one of chatml, gemma, gemma3, llama2, llama3, mistral, phi3, zephyr"));
+  EXPECT_EQ(refusal_of_chat("gemma", "bytes", chat_of("Be")),
+            "f.jsonl:3: messages[0] is a system message, which gemma does not support; expected messages that the chat "
+            "template gemma can render; change them, or data.chat_template");
+  EXPECT_THAT(
+      refusal_of_chat("", "bytes", chat_of()),
+      HasSubstr("f.jsonl:3: there is no template for its messages in the tokenizer's directory or in "
+                "data.chat_template; expected one of chatml, gemma, gemma3, llama2, llama3, mistral, phi3, zephyr"));
 }
 
 // --- The folder's own template ---
@@ -200,9 +200,9 @@ TEST(Chats, WhatTheFoldersTemplateRefusesNamesTheLine) {
   make_folder(scratch, kTurnsAlternate);
   const json messages = json::array({message("user", "x"), message("user", "y"), message("assistant", "z")});
   EXPECT_EQ(refusal_of_chat("", scratch.path(), messages),
-            "f.jsonl:3: has messages that the chat template refuses (Roles must alternate); expected messages that the "
+            "f.jsonl:3: the chat template rejects the messages (Roles must alternate); expected messages that the "
             "chat template " +
-                (scratch / "chat_template.jinja") + " can write; change them, or write prompt and completion");
+                (scratch / "chat_template.jinja") + " can render; change them, or write prompt and completion");
 }
 
 TEST(Chats, ARunEndsWithFourAtABadChatAndSaysWhatItSkips) {
@@ -223,10 +223,10 @@ train: {{steps: 1}}
   const std::string command = "OMP_NUM_THREADS=1 " + gantry_program() + " train " + yaml;
   const Outcome bad = run_program(command), skipping = run_program(command + " --set data.bad_lines=skip");
   EXPECT_EQ(bad.exit_code, 4) << bad.err;
-  EXPECT_THAT(bad.err, HasSubstr("chats.jsonl:2: has messages that the chat template refuses (Roles must alternate)"));
+  EXPECT_THAT(bad.err, HasSubstr("chats.jsonl:2: the chat template rejects the messages (Roles must alternate)"));
   EXPECT_EQ(skipping.exit_code, 0) << skipping.err;
   EXPECT_THAT(skipping.out, HasSubstr("1 skipped, the first: "));
-  EXPECT_THAT(skipping.out, HasSubstr("; 1 chats by " + (scratch / "chat_template.jinja") + "\n"));
+  EXPECT_THAT(skipping.out, HasSubstr("; 1 chats with the template " + (scratch / "chat_template.jinja") + "\n"));
 }
 
 // A name that contradicts the folder's template is refused, and what fits it is said.
@@ -238,10 +238,10 @@ TEST(Chats, ANameThatTheFolderContradictsIsRefused) {
   EXPECT_EQ(refusal_of_chat("chatml", scratch.path(), chat_of()), "no error");
   EXPECT_THAT(refusal_of_chat("llama3", scratch.path(), chat_of()),
               HasSubstr("data.chat_template: llama3, but " + file +
-                        " has no '<|start_header_id|>' and no '<|eot_id|>'; expected chatml; leave it out, and that "
-                        "file's template is used"));
+                        " has no '<|start_header_id|>' and no '<|eot_id|>'; expected chatml; remove data.chat_template "
+                        "to use that file's template"));
   make_folder(scratch, "<|turn|>{{ messages }}");
-  EXPECT_THAT(refusal_of_chat("chatml", scratch.path(), chat_of()), HasSubstr("which is not among those by name"));
+  EXPECT_THAT(refusal_of_chat("chatml", scratch.path(), chat_of()), HasSubstr("which is not built in"));
 }
 
 }  // namespace

@@ -57,19 +57,21 @@ std::string refusal_of_lines(const std::string& lines, int length = 6, std::int6
 }
 
 TEST(JsonLines, BadLinesAreNamed) {
-  EXPECT_THAT(refusal_of_lines("{\"text\": \"abc\"}\n{\"text\": 1}"), HasSubstr("lines.jsonl:2: 'text' is no string"));
+  EXPECT_THAT(refusal_of_lines("{\"text\": \"abc\"}\n{\"text\": 1}"),
+              HasSubstr("lines.jsonl:2: 'text' is not a string"));
   EXPECT_THAT(refusal_of_lines("{\"text\": \"abc\"\n"), HasSubstr("lines.jsonl:1: "));
-  EXPECT_THAT(refusal_of_lines("\n\n[1]"), HasSubstr("lines.jsonl:3: is no object"));
-  EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\"}"), HasSubstr("has none of them; expected an object with text"));
-  EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"\"}"), HasSubstr("has an empty completion"));
+  EXPECT_THAT(refusal_of_lines("\n\n[1]"), HasSubstr("lines.jsonl:3: the line is not a JSON object"));
+  EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\"}"),
+              HasSubstr("the object has none of the three forms; expected an object with text"));
+  EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"\"}"), HasSubstr("the completion is empty"));
   EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"b\", \"text\": \"c\"}"),
-              HasSubstr("has more than one of them"));
-  EXPECT_THAT(refusal_of_lines("{\"messages\": []}"), HasSubstr("has messages, and neither the tokenizer's folder"));
+              HasSubstr("the object has more than one of the three forms"));
+  EXPECT_THAT(refusal_of_lines("{\"messages\": []}"), HasSubstr("there is no template for its messages"));
   EXPECT_THAT(refusal_of_lines("{\"text\": \"abcdefgh\"}"),
               HasSubstr("has 8 tokens, more than data.sequence_length 6 + 1 = 7"));
-  EXPECT_THAT(refusal_of_lines("{\"text\": \"a\"}"), HasSubstr("of which none is trained on"));
-  EXPECT_THAT(refusal_of_lines("{\"text\": \"az\"}", 6, 120), HasSubstr("has token 122"));
-  EXPECT_THAT(refusal_of_lines(" \n"), HasSubstr("has no line that is not empty"));
+  EXPECT_THAT(refusal_of_lines("{\"text\": \"a\"}"), HasSubstr("the loss covers none of them"));
+  EXPECT_THAT(refusal_of_lines("{\"text\": \"az\"}", 6, 120), HasSubstr("token 122 of the tokenizer"));
+  EXPECT_THAT(refusal_of_lines(" \n"), HasSubstr("there are no lines that are not empty"));
 }
 
 // --- Pairs ---
@@ -88,14 +90,14 @@ TEST(JsonLines, PairsAreSamplesOfTheirOwn) {
   dataset->read(1, numbers.data());
   EXPECT_EQ(numbers, (Numbers{'x', 'y', 'z', 'w', 1, 1, 1, 1, 'q', -100, -100}));
   EXPECT_EQ(dataset->summary(),
-            "2 lines of 10 tokens (a line 5.0, the longest 5), 4 of them trained on; 2 samples, 71.4% full");
+            "2 lines with 10 tokens (5.0 per line, at most 5), 4 of them in the loss; 2 samples, 71.4% full");
   config.target_length = 2;
   config.bad_lines = "cut";
   const auto cut = open_dataset(config, 256);
   Numbers shorter(10);
   cut->read(0, shorter.data());
   EXPECT_EQ(shorter, (Numbers{'a', 'b', 0, 0, 1, 1, 0, 0, 'c', 'd'}));
-  EXPECT_THAT(cut->summary(), HasSubstr("; 1 cut to 4 and 2 tokens"));
+  EXPECT_THAT(cut->summary(), HasSubstr("; 1 truncated to 4 and 2 tokens"));
 }
 
 TEST(JsonLines, BadPairsAreNamed) {
@@ -105,13 +107,13 @@ TEST(JsonLines, BadPairsAreNamed) {
     config.target_length = 3;
     return thrown_by<InputError>([&] { open_dataset(config, 256); });
   };
-  EXPECT_THAT(refusal(R"({"text": "ab"})"), HasSubstr(":1: is no pair"));
-  EXPECT_THAT(refusal(R"({"prompt": "", "completion": "a"})"), HasSubstr("has an empty prompt"));
-  EXPECT_THAT(refusal(R"({"prompt": "a", "completion": ""})"), HasSubstr("has an empty completion"));
+  EXPECT_THAT(refusal(R"({"text": "ab"})"), HasSubstr(":1: the object has no prompt"));
+  EXPECT_THAT(refusal(R"({"prompt": "", "completion": "a"})"), HasSubstr("the prompt is empty"));
+  EXPECT_THAT(refusal(R"({"prompt": "a", "completion": ""})"), HasSubstr("the completion is empty"));
   EXPECT_THAT(refusal(R"({"prompt": "abcde", "completion": "a"})"),
-              HasSubstr("has a prompt of 5 tokens, more than data.sequence_length 4"));
+              HasSubstr("the prompt has 5 tokens, more than data.sequence_length 4"));
   EXPECT_THAT(refusal(R"({"prompt": "a", "completion": "abcd"})"),
-              HasSubstr("has a completion of 4 tokens, more than data.target_length 3"));
+              HasSubstr("the completion has 4 tokens, more than data.target_length 3"));
 }
 
 // --- Lines that can't be trained on ---
@@ -131,23 +133,24 @@ TEST(JsonLines, BadLinesAreSkippedAndCountedByChoice) {
   EXPECT_EQ(read_sample(*skipped, 0),
             (Numbers{'a', 'x', 'y', 0, 0, 0, 'b', 'y', 'z', -100, -100, -100, 0, 1, 1, 2, 2, 2}));
   EXPECT_EQ(skipped->summary(),
-            "2 lines of 5 tokens (a line 2.5, the longest 3), 3 of them trained on; 1 samples, 50.0% "
+            "2 lines with 5 tokens (2.5 per line, at most 3), 3 of them in the loss; 1 samples, 50.0% "
             "full; 4 skipped, the first: " +
-                (scratch / "lines.jsonl") + ":2: 'text' is no string; expected a string");
+                (scratch / "lines.jsonl") + ":2: 'text' is not a string; expected a string");
   // What is too long is cut, unless nothing is left to train on.
   config.bad_lines = "cut";
   const auto cut = open_dataset(config, 256);
   ASSERT_EQ(cut->size(), 3);
   EXPECT_EQ(read_sample(*cut, 1),
             (Numbers{'a', 'b', 'c', 'd', 'e', 'f', 'b', 'c', 'd', 'e', 'f', 'g', 0, 0, 0, 0, 0, 0}));
-  EXPECT_THAT(cut->summary(), HasSubstr("; 1 cut to 7 tokens; 3 skipped"));
+  EXPECT_THAT(cut->summary(), HasSubstr("; 1 truncated to 7 tokens; 3 skipped"));
   config.path = scratch.write("bad.jsonl", "{\"prompt\": \"abcdefgh\", \"completion\": \"i\"}\n[]\n");
   try {
     open_dataset(config, 256);
     FAIL() << "no error";
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("has 2 lines, all of them skipped, the first: "));
-    EXPECT_THAT(error.what(), HasSubstr("bad.jsonl:1: has 9 tokens, and none of the first 7 is trained on"));
+    EXPECT_THAT(error.what(), HasSubstr("all 2 lines were skipped, the first: "));
+    EXPECT_THAT(error.what(),
+                HasSubstr("bad.jsonl:1: the document has 9 tokens, but the loss covers none of the first 7"));
   }
 }
 

@@ -153,16 +153,16 @@ TEST(LoraRefusals, NamesThatMatchNothing) {
                 "mean 'q_proj'?"));
   EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"query_key_value"}}), HasSubstr("it has"));
   EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"norm"}}),
-              HasSubstr("'norm' names model.norm, which is no gantry::nn::Linear"));
+              HasSubstr("'norm' matches model.norm, which is not a gantry::nn::Linear"));
   EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .modules_to_save = {"lm_haed"}}),
               HasSubstr("did you mean 'lm_head'?"));
   EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .modules_to_save = {"q_proj"}}),
-              HasSubstr("is among lora.modules_to_save too"));
+              HasSubstr("is also in lora.modules_to_save"));
   EXPECT_THAT(
       refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .rank_pattern = {{"q_proj", 3}, {".*", 2}}}),
       HasSubstr("both match"));
   EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .alpha_pattern = {{"(", 3}}}),
-              HasSubstr("is no regular expression"));
+              HasSubstr("is not a regular expression"));
 }
 
 TEST(LoraRefusals, ATiedHead) {
@@ -186,15 +186,15 @@ TEST(LoraRefusals, AnAdapterOfAnotherBase) {
   };
   Config config = case_config(kCases + "/all", {});
   config.lora.path = kCases + "/qv/adapter";
-  EXPECT_THAT(load(config), HasSubstr("is an adapter of another base: missing"));
+  EXPECT_THAT(load(config), HasSubstr("the adapter belongs to another base model: missing"));
   config = case_config(kCases + "/all", {});
   config.lora = resolve_lora({.path = kCases + "/qv/adapter"});
-  EXPECT_THAT(load(config), HasSubstr("of the shape"));
+  EXPECT_THAT(load(config), HasSubstr("has the shape"));
   const ScratchFolder scratch;
   EXPECT_THAT(thrown_by([&] { merge_adapter(kCases + "/all/adapter", kCases + "/qv", scratch / "out"); }),
-              HasSubstr("of another base"));
+              HasSubstr("another base model"));
   EXPECT_THAT(thrown_by([&] { merge_adapter(kCases + "/all/adapter", "", scratch / "out"); }),
-              HasSubstr("names no base model"));
+              HasSubstr("does not state its base model"));
 }
 
 TEST(LoraRefusals, KindsOfAdaptersThatAreNotThere) {
@@ -211,15 +211,15 @@ TEST(LoraRefusals, KindsOfAdaptersThatAreNotThere) {
     return keys;
   };
   EXPECT_EQ(read(plain), "no error");
-  EXPECT_THAT(read(with("use_dora", true)), HasSubstr("use_dora is true, which is not in this version"));
+  EXPECT_THAT(read(with("use_dora", true)), HasSubstr("use_dora is true, which this version does not support"));
   EXPECT_EQ(read(with("target_parameters", {"mlp.experts.gate_up_proj"})), "no error");
   EXPECT_THAT(read(with("target_parameters", 3)), HasSubstr("target_parameters is 3"));
   EXPECT_THAT(read(with("bias", "all")), HasSubstr("bias is \"all\"; expected none"));
   EXPECT_THAT(read(with("peft_type", "IA3")), HasSubstr("LORA"));
-  EXPECT_THAT(read(with("target_modules", ".*_proj")), HasSubstr("an expression is not in this version"));
+  EXPECT_THAT(read(with("target_modules", ".*_proj")), HasSubstr("this version does not support expressions"));
   EXPECT_THAT(read(with("r", 0)), HasSubstr("a whole number from 1"));
   EXPECT_THAT(thrown_by([&] { resolve_lora({.r = 2, .path = kCases + "/qv/adapter"}); }),
-              HasSubstr("lora.r: is not what"));
+              HasSubstr("lora.r: the value differs from the one in"));
 }
 
 TEST(LoraKeys, AreReadWrittenAndRefused) {
@@ -256,7 +256,7 @@ TEST(FreezeKeys, PatternsFreeze) {
   config.train.freeze = {"embd*"};
   EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("train.freeze: 'embd*' matches no parameter"));
   config.train.freeze = {"*"};
-  EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("freezes every parameter"));
+  EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("the patterns freeze every parameter"));
 }
 
 }  // namespace

@@ -73,7 +73,8 @@ TEST(LoraOwnModel, AllLinearAsksForAPolicy) {
     add_lora(*build_stack(config), config);
     FAIL() << "no error";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("is all-linear, and there is no model.policy"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("the value is all-linear, but the output layer is unknown without model.policy"));
   }
 }
 

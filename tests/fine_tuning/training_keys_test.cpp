@@ -42,7 +42,8 @@ TEST(LabelSmoothing, IsTheCriterions) {
     build_criterion(config);
     FAIL() << "no error";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("train.label_smoothing: is there for a model that is trained on spans"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("train.label_smoothing: the key has no effect for a model that is trained on spans"));
   }
 }
 
@@ -71,7 +72,7 @@ checkpoint: {{path: {1}, resume: auto}}
   EXPECT_THAT(rest.out, HasSubstr("resuming from"));
   const Outcome other = gantry("train " + yaml + " --set train.steps=4 --set lora.alpha=5");
   EXPECT_EQ(other.exit_code, 5) << other.err;
-  EXPECT_THAT(other.err, HasSubstr("has adapters of r 2, alpha 6; expected r 2, alpha 5"));
+  EXPECT_THAT(other.err, HasSubstr("the checkpoint has adapters of r 2, alpha 6; expected r 2, alpha 5"));
 
   const std::string checkpoints = scratch / "checkpoints", tokens = " --tokens 40,7,101 --max-new-tokens 6";
   ASSERT_EQ(gantry("checkpoint export " + checkpoints + " " + (scratch / "adapter")).exit_code, 0);

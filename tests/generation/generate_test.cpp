@@ -301,25 +301,34 @@ TEST(Generate, RefusesWhatCannotBe) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const Refused all[] = {
       {{}, {}, 2, "there is no prompt"},
-      {{}, {{1}, {}}, 4, "prompt 2: is empty"},
+      {{}, {{1}, {}}, 4, "prompt 2: the prompt is empty"},
       {{}, {TokenIds(16, 1)}, 4, "has 16 tokens; expected fewer than the model's 16 positions"},
-      {{.max_new_tokens = 15}, fine, 4, "15 after a prompt of 2 make 17 tokens; expected at most the model's 16"},
-      {{.max_new_tokens = 0}, fine, 2, "max_new_tokens: is 0"},
-      {{.max_length = 2}, fine, 2, "max_length: is 2, and the longest prompt has 2 tokens"},
-      {{}, {{1, 20}}, 4, "20 at [0, 1] is outside the vocabulary of 20"},
-      {{.sample = true, .temperature = 0}, fine, 2, "temperature: is 0"},
-      {{.sample = true, .temperature = 1e-320}, fine, 2, "temperature: is 1e-320"},
-      {{.sample = true, .temperature = kInfinite}, fine, 2, "temperature: is inf"},
-      {{.repetition_penalty = kInfinite}, fine, 2, "repetition_penalty: is inf"},
-      {{.num_beams = 2, .length_penalty = std::nan("")}, fine, 2, "length_penalty: is nan"},
-      {{.max_new_tokens = std::numeric_limits<std::int64_t>::max()}, fine, 2, "max_new_tokens: is 9223372036854775807"},
-      {{.sample = true, .top_p = 0}, fine, 2, "top_p: is 0"},
-      {{.sample = true, .top_k = -1}, fine, 2, "top_k: is -1"},
-      {{.repetition_penalty = 0}, fine, 2, "repetition_penalty: is 0"},
-      {{.num_beams = 0}, fine, 2, "num_beams: is 0"},
-      {{.num_beams = 2, .num_return_sequences = 3}, fine, 2, "num_return_sequences: is 3 of 2 beams"},
-      {{.num_return_sequences = 2}, fine, 2, "num_return_sequences: is 2 of 1 beams"},
-      {{.sample = true, .num_beams = 2}, fine, 2, "num_beams: is 2 with sample"},
+      {{.max_new_tokens = 15},
+       fine,
+       4,
+       "15 tokens after a prompt of 2 make 17 tokens; expected at most the model's 16"},
+      {{.max_new_tokens = 0}, fine, 2, "max_new_tokens: the value is 0"},
+      {{.max_length = 2}, fine, 2, "max_length: the value is 2, but the longest prompt has 2 tokens"},
+      {{}, {{1, 20}}, 4, "20 at [0, 1] is outside the vocabulary of 20 tokens"},
+      {{.sample = true, .temperature = 0}, fine, 2, "temperature: the value is 0"},
+      {{.sample = true, .temperature = 1e-320}, fine, 2, "temperature: the value is 1e-320"},
+      {{.sample = true, .temperature = kInfinite}, fine, 2, "temperature: the value is inf"},
+      {{.repetition_penalty = kInfinite}, fine, 2, "repetition_penalty: the value is inf"},
+      {{.num_beams = 2, .length_penalty = std::nan("")}, fine, 2, "length_penalty: the value is nan"},
+      {{.max_new_tokens = std::numeric_limits<std::int64_t>::max()},
+       fine,
+       2,
+       "max_new_tokens: the value is 9223372036854775807"},
+      {{.sample = true, .top_p = 0}, fine, 2, "top_p: the value is 0"},
+      {{.sample = true, .top_k = -1}, fine, 2, "top_k: the value is -1"},
+      {{.repetition_penalty = 0}, fine, 2, "repetition_penalty: the value is 0"},
+      {{.num_beams = 0}, fine, 2, "num_beams: the value is 0"},
+      {{.num_beams = 2, .num_return_sequences = 3},
+       fine,
+       2,
+       "num_return_sequences: the value is 3, but there are 2 beams"},
+      {{.num_return_sequences = 2}, fine, 2, "num_return_sequences: the value is 2, but there are 1 beams"},
+      {{.sample = true, .num_beams = 2}, fine, 2, "num_beams: the value is 2 with sample"},
   };
   for (const auto& [options, prompts, code, part] : all) {
     try {
@@ -378,7 +387,7 @@ TEST(Generate, DefaultsOfADirectory) {
     ADD_FAILURE();
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what())
-                  .find("asks for forced_bos_token_id: 0, no_repeat_ngram_size: 3, which Gantry does not do"),
+                  .find("the file sets forced_bos_token_id: 0, no_repeat_ngram_size: 3, which Gantry does not support"),
               std::string::npos)
         << error.what();
   }

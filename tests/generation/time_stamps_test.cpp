@@ -66,7 +66,7 @@ TEST(TimeStamps, RowsKeepToTheirOwnTexts) {
     generation::keep_time_stamps(short_rows, kStamps, {{}});
     ADD_FAILURE();
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("time_stamps: begin at token 8 of 8"));
+    EXPECT_THAT(error.what(), HasSubstr("time_stamps: the first one is token 8 of 8"));
   }
 }
 

@@ -16,17 +16,18 @@ NAMES = {"gpt2": "GPT-2 124M", "llama": "Llama 1B", "llama_long": "Llama 1B at 8
 
 
 def parts_of(rehearse):
-    def part(what, model, about, seconds, layout=None):
+    def part(what, model, about, seconds, layout=None, graphs=False):
         backend = ["--small", "--backend", "local"] if rehearse else ["--backend", "ipc"] if layout else []
-        more = [*backend, *(["--layout", layout] if layout else [])]
-        return Part(f"{model} {layout or what}", f"{NAMES[model]}, {about}",
+        more = [*backend, *(["--layout", layout] if layout else []), *(["--graphs"] if graphs else [])]
+        return Part(f"{model} {layout or ('graphs' if graphs else what)}", f"{NAMES[model]}, {about}",
                     [sys.executable, HERE / "speed.py", what, "--model", model, *more], seconds, needs_device=not rehearse,
                     gives_figures=True, shares_device="ipc" if layout else "")
 
     def training(what, about, seconds):
         return [part(what, model, about, seconds) for model in NAMES]
 
-    measured = [*training("gantry", "trained by Gantry", 120), part("profile", "gpt2", "ten steps profiled", 90),
+    graphs = [] if rehearse else [part("gantry", "gpt2", "trained by Gantry with train.device_graphs", 90, graphs=True)]
+    measured = [*training("gantry", "trained by Gantry", 120), *graphs, part("profile", "gpt2", "ten steps profiled", 90),
                 part("profile", "llama", "ten steps profiled", 90), part("generate", "gpt2", "new tokens by Gantry", 60),
                 part("gantry", "gpt2", "two stages as processes on one device", 90, "pp2"),
                 part("gantry", "gpt2", "two tensor-parallel ranks as processes on one device", 90, "tp2"),
@@ -50,6 +51,7 @@ def lines_of(parts):
             lines += beside(f"{name}, tokens per second, Gantry / PyTorch {peer}", f"{model} gantry", f"{model} {peer}")
         if share := rate(f"{model} gantry", "share_of_peak"):
             lines.append(f"{name}, Gantry's share of the device's dense peak: {share:.1%}")
+    lines += beside("GPT-2 124M, tokens per second, Gantry with train.device_graphs / PyTorch compiled", "gpt2 graphs", "gpt2 compiled")
     lines += beside("GPT-2 124M, new tokens per second, Gantry / transformers", "gpt2 generate", "gpt2 transformers",
                     "new_tokens_per_second")
     for layout in ("pp2", "tp2"):

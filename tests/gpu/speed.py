@@ -4,7 +4,8 @@ profiled steps of Gantry the share of the time that its kernels leave the device
 and new tokens per second of generation, by Gantry or transformers.
 
 usage: speed.py gantry | profile | eager | compiled | generate | transformers --model NAME [--small] [--backend B]
-       [--layout pp2 | tp2]    (--small: a rehearsal on the CPU; --layout: two ranks, as processes on one device)
+       [--layout pp2 | tp2] [--graphs]
+--small: a rehearsal on the CPU; --layout: two ranks as processes on one device; --graphs: train.device_graphs
 """
 import argparse, json, pathlib, statistics, struct, subprocess, sys, tempfile, time
 
@@ -80,7 +81,7 @@ def train(args, size, folder, steps, **more):
         "data": {"format": "tokens", "path": str(tokens), "sequence_length": size["sequence"], "batch_size": size["batch"],
                  "shuffle": False},
         "optimizer": {"name": "adamw", "lr": 0.0001, "clip_grad_norm": 1.0},
-        "train": {"steps": steps}, "comm": {"backend": args.backend}, "output": str(folder / "out"), **more}))
+        "train": {"steps": steps, **({"device_graphs": True} if args.graphs else {})}, "comm": {"backend": args.backend}, "output": str(folder / "out"), **more}))
     gantry("train", config, ranks=2 if args.layout and not args.small else 1)
     return [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
 
@@ -219,6 +220,7 @@ def main():
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--backend", default="nccl")
     parser.add_argument("--layout", choices=["pp2", "tp2"])
+    parser.add_argument("--graphs", action="store_true", help="train.device_graphs")
     args = parser.parse_args()
     size = (SMALL if args.small else SIZES)[args.model]
     few, many = (2, 10) if args.small else (8, 264)

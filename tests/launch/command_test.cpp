@@ -92,8 +92,8 @@ TEST(Launch, TheFirstFailingRankSaysHowItEnds) {
       {"[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 4; trap \"exit 5\" TERM; sleep 60 & wait", 4,
        "rank 1 ended with exit code 4"},
       {"exit 75", 75, ""},
-      {"kill -STOP $$", 7, "was stopped by SIGSTOP and did not go on"},
-      {"[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -STOP $PPID; sleep 60", 7, "launch: rank 1 gives no sign of life"},
+      {"kill -STOP $$", 7, "was suspended by SIGSTOP and did not continue"},
+      {"[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -STOP $PPID; sleep 60", 7, "launch: rank 1 sends no heartbeats"},
       // Wait until all ranks have started, because mpirun reports a failure during the start itself.
       {"touch $TMPDIR/is_here.$OMPI_COMM_WORLD_RANK; [ $OMPI_COMM_WORLD_RANK = 1 ] && "
        "until [ -e $TMPDIR/is_here.0 ] && [ -e $TMPDIR/is_here.2 ]; do sleep 0.05; done && "
@@ -144,7 +144,8 @@ TEST(Launch, NothingOutlivesItWhateverEndsIt) {
     ASSERT_TRUE(run.wait_until([&] { return processes_with(mark) == 7; })) << run.err();
     run.signal(number);
     if (number == SIGTERM) {
-      ASSERT_TRUE(run.wait_until([&] { return run.err().find("once more to end at once") != std::string::npos; }));
+      ASSERT_TRUE(
+          run.wait_until([&] { return run.err().find("send it again to end them at once") != std::string::npos; }));
       run.signal(number);
     }
     EXPECT_EQ(run.wait(30).exit_code, 128 + number) << run.err();
@@ -188,7 +189,7 @@ TEST(Launch, StartsAgainUntilItIsDone) {
   EXPECT_NE(same.err.find("the same failure twice"), std::string::npos) << same.err;
   const Outcome usage = run_program(launch("-n 1 --restarts 3 " + own, "exit 3"));
   EXPECT_EQ(usage.exit_code, 3) << usage.err;
-  EXPECT_NE(usage.err.find("no restart: exit code 3"), std::string::npos) << usage.err;
+  EXPECT_NE(usage.err.find("no restart: the same failure would follow (exit code 3)"), std::string::npos) << usage.err;
   const Outcome blind = run_program(launch("-n 1 --restarts 3", "exit 7"));
   EXPECT_EQ(blind.exit_code, 7) << blind.err;
   EXPECT_NE(blind.err.find("no restart: without checkpoints"), std::string::npos) << blind.err;
@@ -207,19 +208,19 @@ TEST(Launch, WhatItCannotDoIsOneLine) {
       {gantry + " launch -n 0 -- true", 2, "gantry launch"},
       {gantry + " launch -n 2", 2, "program is required"},
       {gantry + " launch -n 5 --hosts a:2,b:2 -- true", 2, "5 ranks, but the hosts have slots for 4"},
-      {gantry + " launch --hosts a:2,a -- true", 2, "named twice"},
+      {gantry + " launch --hosts a:2,a -- true", 2, "listed twice"},
       {gantry + " launch --hosts a --hostfile b -- true", 2, "excludes"},
-      {gantry + " launch --hostfile " + (scratch / "none") + " -- true", 4, "can't be read"},
+      {gantry + " launch --hostfile " + (scratch / "none") + " -- true", 4, "the host file cannot be read"},
       {gantry + " launch -n 1 --interface nope0 -- true", 2, "--interface nope0"},
       {gantry + " launch -n 1 --log-dir /proc/none -- true", 6, "--log-dir"},
       {gantry + " launch --nnodes 2 --nproc_per_node 4 -- true", 2, "gantry launch --hosts HOST_A:4,HOST_B:4 -- true"},
       {"OMPI_COMM_WORLD_RANK=0 " + gantry + " launch -n 2 -- true", 2, "this process is already a rank"},
       {"PATH=/none " + gantry + " launch -n 2 -- true", 2, "there is no mpirun on PATH"},
-      {gantry + " launch-rank", 2, "is run by `gantry launch` only"},
+      {gantry + " launch-rank", 2, "this command is only for `gantry launch`"},
       {gantry + " launch -n 2 -- /none/such", 2, "launch: rank"},
       {gantry + " launch --hosts no-host.invalid:2 --interface lo -- true", 7, "launch: not all ranks began"},
-      {gantry + " launch --hosts no-host.invalid:2 -- true", 2, "--interface is not given"},
-      {"SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 " + gantry + " launch -n 2 -- true", 2, "--interface is not given"},
+      {gantry + " launch --hosts no-host.invalid:2 -- true", 2, "--interface is not set"},
+      {"SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 " + gantry + " launch -n 2 -- true", 2, "--interface is not set"},
   };
   for (const auto& [command, exit_code, said] : all) {
     const Outcome run = run_program(command, 60);

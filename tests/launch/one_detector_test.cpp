@@ -123,7 +123,7 @@ TEST(OneDetector, ARankThatStandsStillIsFoundByItsShim) {
   ::kill(shells.process_of(0), SIGSTOP);
   const auto failure = heard[1].wait();
   ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->cause, "rank 0 was stopped by SIGSTOP and did not go on");
+  EXPECT_EQ(failure->cause, "rank 0 was suspended by SIGSTOP and did not continue");
   EXPECT_EQ(shells.end().exit_code, PeerError::kExitCode);
 }
 

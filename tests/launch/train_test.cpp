@@ -83,14 +83,14 @@ TEST(LaunchTrain, KilledRanksAndRestartsLeaveNoTraceInTheBits) {
   const Outcome again =
       run_program(fmt::format("{} launch -n 2 --restarts 1 -- {}", gantry_program(), train(scratch, config, "killed")));
   EXPECT_EQ(again.exit_code, 5) << again.err;
-  EXPECT_NE(again.err.find("step-000240: is of an earlier run"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("step-000240: the checkpoint is from an earlier run"), std::string::npos) << again.err;
   // So is what lies beyond the step that a run goes back to, whoever starts `gantry train`.
   for (const char* wrapper : {"", "env "}) {
     const Outcome back = run_program(
         fmt::format("{} launch -n 2 --restarts 1 -- {}{}", gantry_program(), wrapper,
                     train(scratch, config, "killed", "--set checkpoint.resume=" + (scratch / "killed/c/step-000200"))));
     EXPECT_EQ(back.exit_code, 5) << back.err;
-    EXPECT_NE(back.err.find("step-000240: is of an earlier run"), std::string::npos) << back.err;
+    EXPECT_NE(back.err.find("step-000240: the checkpoint is from an earlier run"), std::string::npos) << back.err;
   }
 }
 
@@ -116,7 +116,7 @@ TEST(LaunchTrain, ARestartNeedsACheckpointPath) {
   EXPECT_NE(run.err.find("no restart: without checkpoints"), std::string::npos) << run.err;
   const Outcome restarted = run_program("GANTRY_RESTART=1 " + bare);
   EXPECT_EQ(restarted.exit_code, 3) << restarted.err;
-  EXPECT_NE(restarted.err.find("checkpoint.path: is missing in a run that was started again"), std::string::npos)
+  EXPECT_NE(restarted.err.find("checkpoint.path: the key is missing, but this run was restarted"), std::string::npos)
       << restarted.err;
 }
 

@@ -245,7 +245,7 @@ std::string refusal_of(const std::string& family, const json& keys) {
 }
 
 TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
-  EXPECT_THAT(refusal_of("roberta", {{"pad_token_id", nullptr}}), HasSubstr("positions count from the row behind"));
+  EXPECT_THAT(refusal_of("roberta", {{"pad_token_id", nullptr}}), HasSubstr("positions are counted from the next row"));
   EXPECT_THAT(refusal_of("roberta", {{"architectures", {"RobertaForCausalLM"}}}), HasSubstr("[RobertaForMaskedLM]"));
   EXPECT_THAT(refusal_of("roberta", {{"architectures", {"BertForMaskedLM"}}}), HasSubstr("[RobertaModel]"));
   EXPECT_THAT(refusal_of("vit", {{"architectures", {"ViTModel"}}}), HasSubstr("ViTForImageClassification"));

@@ -89,59 +89,68 @@ void expect_all_refused(const std::vector<WrongModel>& models) {
 TEST(HostileFolders, OfEncodersAndDecoders) {
   expect_all_refused(
       {{"t5", shorter("encoder.block.1.layer.0.SelfAttention.q.weight"), kOfFiles,
-        "encoder.block.1.layer.0.SelfAttention.q.weight: has the shape [23, 20]; expected [24, 20]"},
+        "encoder.block.1.layer.0.SelfAttention.q.weight: the tensor has the shape [23, 20]; expected [24, 20]"},
        {"t5", shorter("decoder.block.0.layer.1.EncDecAttention.k.weight"), kOfFiles,
-        "EncDecAttention.k.weight: has the"},
+        "EncDecAttention.k.weight: the tensor has the"},
        {"t5", renamed("encoder.block.2.layer.1.DenseReluDense.wi.weight", "encoder.block.2.layer.1.wi"), kOfFiles,
         "1 tensors are missing (encoder.block.2.layer.1.DenseReluDense.wi.weight) and 1 unexpected"},
-       {"t5", whole_numbers("shared.weight"), kOfFiles, "shared.weight: is int32; expected real numbers"},
+       {"t5", whole_numbers("shared.weight"), kOfFiles, "shared.weight: the tensor is int32; expected real numbers"},
        {"t5", with("num_layers", 4), kOfFiles, "(encoder.block.3."},
        {"t5", with("num_heads", 5), kOfFiles, "has the shape"},
        {"t5", with("relative_attention_num_buckets", 6), kOfFiles,
-        "relative_attention_bias.weight: has the shape [8, 4]"},
+        "relative_attention_bias.weight: the tensor has the shape [8, 4]"},
        {"t5", with("tie_word_embeddings", false), kOfFiles, "1 tensors are missing (lm_head.weight)"},
-       {"t5", with("is_encoder_decoder", false), kOfConfig, "model.config.is_encoder_decoder: is false"},
-       {"t5", with("feed_forward_proj", "gated-gelu"), kOfConfig, "model.config.is_gated_act: is false; expected true"},
-       {"t5", with("dense_act_fn", "silu"), kOfConfig, "model.config.dense_act_fn: is \"silu\"; expected \"relu\""},
+       {"t5", with("is_encoder_decoder", false), kOfConfig, "model.config.is_encoder_decoder: the value is false"},
+       {"t5", with("feed_forward_proj", "gated-gelu"), kOfConfig,
+        "model.config.is_gated_act: the value is false; expected true"},
+       {"t5", with("dense_act_fn", "silu"), kOfConfig,
+        "model.config.dense_act_fn: the value is \"silu\"; expected \"relu\""},
        {"t5", with("decoder_start_token_id", 61), kOfConfig, "below vocab_size 61"},
        {"t5", with("model_type", "t55"), kOfFiles, "did you mean 't5'?"},
-       {"t5", with("model_type", 5), kOfFiles, "model_type '5' is not one that Gantry has"},
-       {"whisper", shorter("model.encoder.conv2.weight"), kOfFiles, "model.encoder.conv2.weight: has the shape"},
-       {"whisper", with("max_source_positions", 11), kOfFiles, "encoder.embed_positions.weight: has the shape"},
+       {"t5", with("model_type", 5), kOfFiles, "model_type '5' is not supported by Gantry"},
+       {"whisper", shorter("model.encoder.conv2.weight"), kOfFiles,
+        "model.encoder.conv2.weight: the tensor has the shape"},
+       {"whisper", with("max_source_positions", 11), kOfFiles,
+        "encoder.embed_positions.weight: the tensor has the shape"},
        {"whisper", with("decoder_layers", 9), kOfFiles, "model.decoder.layers.8."},
-       {"whisper", with("num_hidden_layers", 7), kOfConfig, "model.config.num_hidden_layers: is 7; expected 2"},
+       {"whisper", with("num_hidden_layers", 7), kOfConfig,
+        "model.config.num_hidden_layers: the value is 7; expected 2"},
        {"whisper", with("encoder_attention_heads", 7), kOfConfig, "a multiple of encoder_attention_heads 7"},
        {"vit", shorter("vit.encoder.layer.1.attention.attention.key.weight"), kOfFiles,
-        "attention.key.weight: has the"},
+        "attention.key.weight: the tensor has the"},
        {"vit", with("patch_size", 2), kOfFiles, "has the shape"},
        {"vit", with("qkv_bias", false), kOfFiles, "0 tensors are missing"},
-       {"vit", with("num_labels", 7), kOfConfig, "model.config.num_labels: is 7; expected the 5 labels of id2label"},
+       {"vit", with("num_labels", 7), kOfConfig,
+        "model.config.num_labels: the value is 7; expected the 5 labels of id2label"},
        {"roberta", with("id2label", json::array({"no"})), kOfConfig,
-        "model.config.id2label: is [\"no\"]; expected a mapping"}});
+        "model.config.id2label: the value is [\"no\"]; expected a mapping"}});
 }
 
 TEST(HostileFolders, OfExperts) {
   expect_all_refused(
       {{"mixtral", shorter("model.layers.0.block_sparse_moe.experts.1.w2.weight"), kOfFiles,
-        "experts.1.w2.weight: has the shape"},
-       {"mixtral", shorter("model.layers.1.block_sparse_moe.gate.weight"), kOfFiles, "gate.weight: has the shape"},
+        "experts.1.w2.weight: the tensor has the shape"},
+       {"mixtral", shorter("model.layers.1.block_sparse_moe.gate.weight"), kOfFiles,
+        "gate.weight: the tensor has the shape"},
        {"mixtral", whole_numbers("model.layers.0.block_sparse_moe.experts.1.w2.weight"), kOfFiles, "is int32"},
        {"mixtral", with("num_local_experts", 9), kOfFiles, "block_sparse_moe.experts.8.w1.weight"},
-       {"mixtral", with("num_experts_per_tok", 99), kOfConfig, "model.config.num_experts_per_tok: is 99"},
-       {"mixtral", with("num_experts", 3), kOfConfig, "model.config.num_experts: is no key of mixtral"},
+       {"mixtral", with("num_experts_per_tok", 99), kOfConfig, "model.config.num_experts_per_tok: the value is 99"},
+       {"mixtral", with("num_experts", 3), kOfConfig, "model.config.num_experts: unknown key of mixtral"},
        {"qwen2_moe", with("mlp_only_layers", {99}), kOfConfig,
-        "model.config.mlp_only_layers: is [99]; expected a list"},
+        "model.config.mlp_only_layers: the value is [99]; expected a list"},
        {"qwen2_moe", with("shared_expert_intermediate_size", 5), kOfFiles, "has the shape"},
-       {"qwen3_moe", with("num_experts", 99), kOfConfig, "model.config.num_local_experts: is 6; expected 99"},
+       {"qwen3_moe", with("num_experts", 99), kOfConfig, "model.config.num_local_experts: the value is 6; expected 99"},
        {"qwen3_moe", with("mlp_only_layers", json::array()), kOfFiles, "tensors are missing"},
-       {"gpt_oss", with("experts_per_token", 1), kOfConfig, "model.config.experts_per_token: is 1; expected 2"},
-       {"gpt_oss", shorter("model.layers.0.mlp.experts.gate_up_proj"), kOfFiles, "gate_up_proj: has the shape"},
+       {"gpt_oss", with("experts_per_token", 1), kOfConfig,
+        "model.config.experts_per_token: the value is 1; expected 2"},
+       {"gpt_oss", shorter("model.layers.0.mlp.experts.gate_up_proj"), kOfFiles,
+        "gate_up_proj: the tensor has the shape"},
        {"gpt_oss", with("quantization_config", {{"quant_method", "fp8"}}), kOfConfig, "quant_method: mxfp4"},
-       {"deepseek_v3", with("n_group", 3), kOfConfig, "model.config.n_group: is 3"},
-       {"deepseek_v3", with("num_key_value_heads", 1), kOfConfig, "model.config.num_key_value_heads: is 1"},
+       {"deepseek_v3", with("n_group", 3), kOfConfig, "model.config.n_group: the value is 3"},
+       {"deepseek_v3", with("num_key_value_heads", 1), kOfConfig, "model.config.num_key_value_heads: the value is 1"},
        {"deepseek_v3", with("first_k_dense_replace", 0), kOfFiles, "tensors are missing"},
        {"deepseek_v3", shorter("model.layers.1.mlp.gate.e_score_correction_bias"), kOfFiles,
-        "e_score_correction_bias: has the shape"}});
+        "e_score_correction_bias: the tensor has the shape"}});
 }
 
 // T5 in shards, whose second one and whose index are changed.
@@ -173,7 +182,7 @@ TEST(HostileFolders, OfShardsAndTheirIndex) {
         for (auto& [name, file] : index["weight_map"].items())
           if (file != shard) return void(file = shard);
       },
-      "which the index says is there");
+      "which the index lists");
   refused(
       [](const auto& scratch, json& index, const std::string& shard) {
         TensorDict more = read_safetensors(scratch / "m/" + shard);
@@ -181,7 +190,7 @@ TEST(HostileFolders, OfShardsAndTheirIndex) {
           if (file != shard) more.set(name, torch::zeros({1}));
         write_safetensors(scratch / "m/" + shard, more);
       },
-      "which is there a second time; expected each tensor once");
+      "is stored twice; expected each tensor once");
   refused(
       [](const auto& scratch, json& index, const std::string&) {
         std::string text = index.dump();
@@ -189,13 +198,13 @@ TEST(HostileFolders, OfShardsAndTheirIndex) {
         scratch.write(std::string("m/") + kIndexOfShards, text);
         index = nullptr;
       },
-      "'shared.weight' twice");
+      "'shared.weight' appears twice");
   refused(
       [](const auto& scratch, json&, const std::string& shard) {
         const std::string bytes = read_file(scratch / "m/" + shard);
         scratch.write("m/" + shard, bytes.substr(0, bytes.size() - 1));
       },
-      "a sound safetensors file");
+      "a valid safetensors file");
 }
 
 }  // namespace

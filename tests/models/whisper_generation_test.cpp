@@ -132,9 +132,10 @@ TEST(WhisperGeneration, WrongCallsAreOneLine) {
   GenerationOptions unknown = rows, text;
   unknown.begin_tokens = {-1};
   EXPECT_THAT(refusal_of_texts(unknown, {}),
-              HasSubstr("leave the language open, and there are no languages to detect"));
-  EXPECT_THAT(refusal_of_texts(rows, {{2}}), HasSubstr("beside 1 prompts; expected a row for each prompt"));
-  EXPECT_THAT(refusal_of_texts(text, {{2}}), HasSubstr("Whisper's encoder reads sound"));
+              HasSubstr("the language is not set, and there are no languages for its detection"));
+  EXPECT_THAT(refusal_of_texts(rows, {{2}}),
+              HasSubstr("but the number of prompts is 1; expected a row for each prompt"));
+  EXPECT_THAT(refusal_of_texts(text, {{2}}), HasSubstr("Whisper's encoder reads audio features"));
   EXPECT_THAT(refusal_of_texts(rows, {{2}}, GANTRY_SOURCE_DIR "/tests/golden/families/mistral"),
               HasSubstr("expected a model with an encoder and a decoder"));
 }

@@ -115,22 +115,25 @@ TEST(WhisperSpeech, WhatTheFileDoesNotHaveIsOneLine) {
     }
     return "none";
   };
-  EXPECT_THAT(refusal("{}", {.language = "en"}), HasSubstr("has no lang_to_id, by which '<|en|>' would be found"));
+  EXPECT_THAT(refusal("{}", {.language = "en"}),
+              HasSubstr("the file has no lang_to_id, which is needed to find '<|en|>'"));
   EXPECT_THAT(refusal(keys_with_tables(), {.language = "ed"}), HasSubstr("did you mean '<|e"));
   EXPECT_THAT(refusal(keys_with_tables(), {.task = "sing"}), HasSubstr("'sing' is not in task_to_id"));
   EXPECT_THAT(refusal(keys_with_tables(R"("is_multilingual": false)"), {.language = "en"}),
-              HasSubstr("is_multilingual: is false, and there is a language or a task"));
-  EXPECT_THAT(refusal("{}", {.time_stamps = true}), HasSubstr("has no no_timestamps_token_id"));
+              HasSubstr("is_multilingual: the value is false, but a language or a task is set"));
+  EXPECT_THAT(refusal("{}", {.time_stamps = true}), HasSubstr("time stamps need no_timestamps_token_id"));
   EXPECT_THAT(refusal(R"({"no_timestamps_token_id": 30})", {.time_stamps = true}),
-              HasSubstr("has 0 stop tokens, and time stamps; expected one eos_token_id"));
-  EXPECT_THAT(refusal(R"({"return_token_timestamps": true, "no_speech_threshold": 0})", {}),
-              HasSubstr("asks for no_speech_threshold: 0, return_token_timestamps: true, which Gantry does not do"));
+              HasSubstr("time stamps need one stop token, but there are 0; expected one eos_token_id"));
+  EXPECT_THAT(
+      refusal(R"({"return_token_timestamps": true, "no_speech_threshold": 0})", {}),
+      HasSubstr("the file sets no_speech_threshold: 0, return_token_timestamps: true, which Gantry does not support"));
   const ScratchFolder scratch;
   try {
     generation_defaults(scratch.path(), {.task = "translate"});
     ADD_FAILURE();
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("has no generation_config.json, which says the tokens of languages"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("the directory has no generation_config.json, which lists the tokens of languages"));
   }
 }
 

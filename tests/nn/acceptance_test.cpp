@@ -147,7 +147,7 @@ TEST(Embedding, ATokenOutsideTheVocabularyIsNamed) {
     embedding(torch::tensor({{1, 2}, {3, 307}}));
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("tokens: 307 at [1, 1] is outside the vocabulary of 256"),
+    EXPECT_NE(std::string(error.what()).find("tokens: token 307 at [1, 1] is outside the vocabulary of 256"),
               std::string::npos)
         << error.what();
   }

@@ -54,7 +54,8 @@ TEST(AddLoss, IsTakenByWhoeverRunsTheForward) {
   }
   EXPECT_TRUE(torch::allclose(losses.at("a"), 3 * x.sum()));
   EXPECT_EQ(losses.size(), 2u);
-  EXPECT_THAT(refusal_of([&] { add_loss("a", x.sum()); }), HasSubstr("nobody takes the loss 'a' of a forward that is"));
+  EXPECT_THAT(refusal_of([&] { add_loss("a", x.sum()); }),
+              HasSubstr("the loss 'a' would be lost in a forward with gradients"));
   const torch::NoGradGuard no_grad;  // an evaluation that looks at outputs alone
   add_loss("a", x.sum());
 }
@@ -164,7 +165,7 @@ TEST(StageContext, KnowsItsLayersOfEachList) {
   EXPECT_TRUE(stage.ends(1));
   EXPECT_TRUE(stage.begins(2));
   EXPECT_FALSE(stage.ends(2));
-  EXPECT_THAT(refusal_of([&] { stage.begins(3); }), HasSubstr("list 3 of 3"));
+  EXPECT_THAT(refusal_of([&] { stage.begins(3); }), HasSubstr("list 3 does not exist, because there are 3"));
 }
 
 TEST(RunLayers, ReportsTheLayerAndThePartThatRun) {

@@ -27,9 +27,10 @@ TEST(HostChecks, ATokenOfAMicrobatchOnADeviceIsNamed) {
   const torch::Tensor tokens = torch::tensor({{1, 2}, {3, 4}, {5, 307}});
   const torch::Tensor there = to_device(tokens, torch::kMeta);
   const HostCopy known(there, tokens);
-  EXPECT_NE(
-      refused([&] { embedding(there.narrow(0, 1, 2)); }).find("tokens: 307 at [1, 1] is outside the vocabulary of 256"),
-      std::string::npos);
+  EXPECT_NE(refused([&] {
+              embedding(there.narrow(0, 1, 2));
+            }).find("tokens: token 307 at [1, 1] is outside the vocabulary of 256"),
+            std::string::npos);
 }
 
 TEST(HostChecks, LabelsOnADeviceAreCheckedAndCountedOnTheHost) {
@@ -40,7 +41,7 @@ TEST(HostChecks, LabelsOnADeviceAreCheckedAndCountedOnTheHost) {
   EXPECT_EQ(number_of(nn::cross_entropy(logits, there).count), 4);
   EXPECT_NE(refused([&] {
               nn::cross_entropy(logits, wrong_there);
-            }).find("labels: -99 at place 1 is outside the vocabulary of 7"),
+            }).find("labels: label -99 at index 1 is outside the vocabulary of 7"),
             std::string::npos);
 }
 

@@ -201,7 +201,8 @@ TEST(Muon, RefusesWhatItCantStep) {
     build_optimizer(config, *torch::nn::Linear(3, 4));
     ADD_FAILURE();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("muon, but no matrix of the model is of a repeated layer"));
+    EXPECT_THAT(error.what(),
+                ::testing::HasSubstr("the value is muon, but the model has no matrix in a repeated layer"));
   }
 }
 

@@ -203,8 +203,9 @@ TEST(Executor, AStageThatWritesIntoItsInputIsNamed) {
       executor.run(runtime);
       ADD_FAILURE() << "was not found";
     } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find("stage 1: wrote into its input ('x', 'note') of microbatch 0"),
-                std::string::npos)
+      EXPECT_NE(
+          std::string(error.what()).find("stage 1: the stage changed its input ('x', 'note') of microbatch 0 in place"),
+          std::string::npos)
           << error.what();
     }
   });

@@ -34,7 +34,7 @@ TEST(Clusters, BuiltInOnesAreFilesToo) {
   EXPECT_EQ(load_cluster("h200").device.memory_bytes, 141.0 * 1024 * 1024 * 1024);
 }
 
-// What is left out has the memory's own efficiency, and what is stated its own.
+// Operations without an efficiency of their own use that of the memory.
 TEST(Clusters, OperationsMayHaveRatesOfTheirOwn) {
   const std::string stated = std::string(kSmall) + "meeting_slowdown: 1.2\n";
   Cluster cluster = parse_cluster(stated, "c.yaml");
@@ -49,15 +49,15 @@ TEST(Clusters, OperationsMayHaveRatesOfTheirOwn) {
   cluster.device.operation_efficiency = {{"rms_morn", 0.125}};
   EXPECT_THAT(refusal_of(to_yaml(cluster)), HasSubstr("rms_morn"));
   cluster.device.operation_efficiency = {{"loss", 1.5}};
-  EXPECT_THAT(refusal_of(to_yaml(cluster)), HasSubstr("is 1.5; expected a share of the peak"));
+  EXPECT_THAT(refusal_of(to_yaml(cluster)), HasSubstr("1.5 is above the peak; expected a fraction of the peak"));
 }
 
 TEST(Clusters, FaultsAreNamedAllAtOnce) {
-  EXPECT_THAT(refusal_of("{}"), HasSubstr("device.memory_gib: is missing"));
-  EXPECT_THAT(refusal_of("{}"), HasSubstr("within.gb_per_second: is missing"));
-  EXPECT_THAT(refusal_of(std::string(kSmall) + "step_s: 1\n"), HasSubstr("c.yaml:6:1: step_s: is no key"));
+  EXPECT_THAT(refusal_of("{}"), HasSubstr("device.memory_gib: the key is missing"));
+  EXPECT_THAT(refusal_of("{}"), HasSubstr("within.gb_per_second: the key is missing"));
+  EXPECT_THAT(refusal_of(std::string(kSmall) + "step_s: 1\n"), HasSubstr("c.yaml:6:1: step_s: unknown key"));
   EXPECT_THAT(refusal_of("device: {memory_efficiency: 1.2}"),
-              HasSubstr("is 1.2; expected a share of the peak, at most 1"));
+              HasSubstr("1.2 is above the peak; expected a fraction of the peak, at most 1"));
   EXPECT_THROW(load_cluster("a100_80"), ConfigError);
   EXPECT_THROW(load_cluster("no/such.yaml"), ConfigError);
 }
@@ -74,7 +74,7 @@ TEST(Collectives, ARingsStepsAndBytes) {
   EXPECT_EQ(all_reduce({1, 1}, 1e9, cluster), 0);
   EXPECT_DOUBLE_EQ(all_reduce({4, 1}, 1e9, cluster), 10e-6 + 6 * (2e-6 + 1e9 / 4 / 100e9));
   EXPECT_DOUBLE_EQ(half_reduce({4, 1}, 1e9, cluster), 10e-6 + 3 * (2e-6 + 1e9 / 4 / 100e9));
-  // Over both hosts one ring has the network of all four devices; of four rings each has its own.
+  // A single ring over both hosts uses the network of all four devices; with four rings, each uses that of one device.
   EXPECT_DOUBLE_EQ(all_reduce({8, 1}, 1e9, cluster), 14 * (5e-6 + 1e9 / 8 / 40e9));
   EXPECT_DOUBLE_EQ(all_reduce({2, 4}, 1e9, cluster), 2 * (5e-6 + 1e9 / 2 / 10e9));
 }
@@ -84,7 +84,8 @@ TEST(Collectives, MessagesAndExchanges) {
   EXPECT_DOUBLE_EQ(message({4, 1}, 1e9, cluster), 10e-6 + 2e-6 + 0.01);
   EXPECT_DOUBLE_EQ(message({2, 4}, 1e9, cluster), 5e-6 + 0.1);
   EXPECT_DOUBLE_EQ(exchange({4, 1}, 1e9, cluster), 10e-6 + 3 * 2e-6 + 0.75 * 0.01);
-  EXPECT_DOUBLE_EQ(exchange({8, 1}, 1e9, cluster), 7 * 5e-6 + 0.5 * 0.1);  // half of it leaves the host
+  EXPECT_DOUBLE_EQ(exchange({8, 1}, 1e9, cluster),
+                   7 * 5e-6 + 0.5 * 0.1);  // half of the bytes are sent to the other host
 }
 
 }  // namespace

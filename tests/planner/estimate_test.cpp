@@ -1,4 +1,4 @@
-// Estimates: what they add up to, and how they follow the layout.
+// Estimates: the sums of their parts, and their dependence on the layout.
 #include "gantry/planner/estimate.h"
 
 #include <gmock/gmock.h>
@@ -50,9 +50,9 @@ TEST(Estimates, PartsAddUpToTheStep) {
   }
 }
 
-// docs/data_parallelism.md's formulas of P parameters.
+// The memory of P parameters, by the ZeRO formulas.
 TEST(Estimates, StatesByZero) {
-  const double parameters = models::parameter_count(small_llama().model);  // which no axis cuts
+  const double parameters = models::parameter_count(small_llama().model);  // on every rank
   const double expected[] = {18, 6 + 12.0 / 4, 2 + 16.0 / 4, 16.0 / 4};
   for (int zero = 0; zero < 4; ++zero) {
     const Memory memory = estimated(small_llama(), {.data = 4, .zero = zero}).memory.front();
@@ -60,7 +60,8 @@ TEST(Estimates, StatesByZero) {
   }
 }
 
-// Whole at once are a layer and the table, values and gradients; a tied table's gradient stands while two layers' do.
+// Values and gradients of a layer and the table are unsharded at the same time. The gradient of a tied table exists
+// together with those of two layers.
 TEST(Estimates, ATiedTablesGradientStandsUnderZero3) {
   const double layer = 4 * 2048.0 * 2048 + 3 * 2048.0 * 5632 + 2 * 2048;
   Workload workload = small_llama(4);
@@ -81,7 +82,7 @@ TEST(Estimates, RecomputationTakesTimeAndGivesMemory) {
   }
 }
 
-// The last stage has the head, the first one the embedding, and a tied table lies on both.
+// The last stage has the head, the first stage the embedding, and both have a tied table.
 TEST(Estimates, StagesHoldWhatIsTheirs) {
   Workload workload = small_llama();
   const auto untied = estimated(workload, {.pipeline = 4}).memory;
@@ -91,7 +92,7 @@ TEST(Estimates, StagesHoldWhatIsTheirs) {
   workload.model.tied = true;
   EXPECT_EQ(estimated(workload, {.pipeline = 4}).memory[3].parameters, untied[3].parameters);
   EXPECT_NEAR(estimated(workload, {}).memory[0].parameters, 2 * models::parameter_count(workload.model),
-              1);  // where it is held once
+              1);  // held once
 }
 
 TEST(Estimates, UnevenSizesAreCounted) {
@@ -111,13 +112,13 @@ TEST(Estimates, WhatDoesNotFitIsSaidWithItsArithmetic) {
   EXPECT_THAT(objection_of({.tensor = 32}, 32), HasSubstr("tensor 32 is above the 16 heads"));
   EXPECT_THAT(objection_of({.pipeline = 32}, 32), HasSubstr("16 layers"));
   EXPECT_THAT(objection_of({.data = 128}, 128), HasSubstr("64 samples over data 128"));
-  EXPECT_THAT(objection_of({.data = 32, .microbatch = 4}, 32), HasSubstr("above the 2 of a replica"));
+  EXPECT_THAT(objection_of({.data = 32, .microbatch = 4}, 32), HasSubstr("above the 2 samples of a replica"));
   EXPECT_THAT(objection_of({.data = 2, .expert = 2}, 2), HasSubstr("has no experts"));
   EXPECT_THAT(objection_of({.pipeline = 2, .schedule = "zb_v", .chunks = 3}, 2), HasSubstr("chunks"));
   EXPECT_THROW(estimated(small_llama(), {.tensor = 32}), ConfigError);
 }
 
-// Experts over their own ranks: fewer of them each, and tokens travel.
+// With expert ranks, each rank has fewer experts, and tokens are exchanged.
 TEST(Estimates, ExpertsAreSharedByRanks) {
   Workload workload = small_llama();
   workload.model = models::decoder_spec("mixtral", {{"hidden_size", 1024},
@@ -131,12 +132,12 @@ TEST(Estimates, ExpertsAreSharedByRanks) {
   EXPECT_EQ(whole.seconds.expert, 0);
   EXPECT_GT(shared.seconds.expert, 0);
   EXPECT_NEAR(shared.seconds.compute / whole.seconds.compute, 1, 1e-9);
-  const Estimate cut = estimated(workload, {.tensor = 4, .data = 2});  // along their width
+  const Estimate cut = estimated(workload, {.tensor = 4, .data = 2});  // sharded along their width
   EXPECT_GT(cut.seconds.tensor, 0);
   EXPECT_NEAR(whole.memory[0].parameters / cut.memory[0].parameters, 4, 0.1);
 }
 
-// What passes keys and values round is hidden while the core takes longer.
+// The ring of keys and values is hidden as long as the core takes longer.
 TEST(Estimates, ContextSharesASequence) {
   Workload workload = small_llama(8);
   workload.sequence = 32768;
@@ -145,7 +146,7 @@ TEST(Estimates, ContextSharesASequence) {
   EXPECT_LT(four.step_seconds, 0.4 * one.step_seconds);
 }
 
-// Each is counted where it is, and nowhere else.
+// Each efficiency affects only its own operation.
 TEST(Estimates, OperationsTakeTheirOwnRates) {
   const auto seconds = [](const char* family, const Layout& layout, const auto& change) {
     const Workload workload{.model = models::decoder_spec(family, nlohmann::json::object()),
@@ -179,7 +180,7 @@ TEST(Estimates, OperationsTakeTheirOwnRates) {
   EXPECT_EQ(seconds("gpt2", {.data = 2}, meets).sum(), seconds("gpt2", {.data = 2}, [](Cluster&) {}).sum());
 }
 
-// By the method that is stated; auto exchanges heads where the ranks divide them.
+// The context method is the one that is set; auto exchanges heads if the ranks divide them.
 TEST(Estimates, ContextCostsWhatItsMethodSends) {
   const Workload workload{.model = models::decoder_spec("llama", nlohmann::json::object()),
                           .sequence = 32768,
@@ -191,7 +192,7 @@ TEST(Estimates, ContextCostsWhatItsMethodSends) {
     return estimate(workload, {.context = 2, .context_method = method}, cluster).seconds;
   };
   EXPECT_EQ(by("auto").sum(), by("ulysses").sum());
-  EXPECT_GT(by("all_gather").compute, 1.1 * by("ulysses").compute);  // the core leaves nothing out
+  EXPECT_GT(by("all_gather").compute, 1.1 * by("ulysses").compute);  // the core computes the masked half as well
   EXPECT_NE(by("ring").context, by("ulysses").context);
   EXPECT_THROW(estimate(workload, {.context = 64, .context_method = "ulysses"},
                         with_ranks(load_cluster("a100_80g"), 64, /*grows=*/true)),

@@ -1,9 +1,8 @@
-// Rates that are fitted to times: found again where times follow from them, and never below 0.
-#include "gantry/planner/fitted_rates.h"
-
+// Fitted rates reproduce the rates from which times were computed, and are never negative.
 #include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
+#include "gantry/planner/calibration.h"
 
 namespace gantry::planner {
 namespace {
@@ -38,7 +37,7 @@ TEST(FittedRates, CollectivesGiveTheirLink) {
   EXPECT_NEAR(fitted.call_seconds / link.call_seconds, 1, 1e-6);
 }
 
-// Small calls that are quicker than large ones would say: the plain optimum has a negative start.
+// Small calls that are faster than large calls suggest: the unconstrained optimum has a negative call time.
 TEST(FittedRates, NothingIsBelowZero) {
   const Link fitted = fit_link({{2, 2, 1e3, 1e-7}, {2, 2, 1e6, 1e-3}, {2, 2, 2e6, 2.5e-3}});
   EXPECT_EQ(fitted.call_seconds, 0);

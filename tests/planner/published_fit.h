@@ -1,5 +1,4 @@
-// Fits a cluster's constants to published steps, so that what a fit says of other rows can be checked by taking the
-// rows in turn.
+// Fits the constants of a cluster to published steps, for cross-validation of the fit over the rows.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +9,14 @@
 
 namespace gantry::planner::published {
 
-// One number of a cluster, and what it may physically be.
+// A constant of a cluster, and its physical limits.
 struct Constant {
   const char* name;
   double& (*of)(Cluster&);
   double least, most;
 };
 
-// Those of vtrain_a100 that are fitted; the rest is as its maker or a table of collectives states it.
+// The fitted constants of vtrain_a100. The others are the vendor's, or those of a table of collectives.
 inline const std::vector<Constant>& vtrain_constants() {
   static const std::vector<Constant> all = {
       {"matrix_efficiency", [](Cluster& of) -> double& { return of.device.matrix_efficiency; }, 0.3, 0.95},
@@ -38,7 +37,7 @@ inline double mean_error(const std::vector<Row>& rows, const Cluster& cluster) {
   return sum / static_cast<double>(rows.size());
 }
 
-// Rows of one kind, which count as much as those of another, however many they are.
+// Rows of one kind. All kinds have the same weight, independent of their number of rows.
 using Kinds = std::vector<std::vector<Row>>;
 
 inline double mean_error(const Kinds& kinds, const Cluster& cluster) {
@@ -47,7 +46,7 @@ inline double mean_error(const Kinds& kinds, const Cluster& cluster) {
   return sum / static_cast<double>(kinds.size());
 }
 
-// The constants that make the mean error least, one after the other up and down by a factor that shrinks to 1%.
+// Minimises the mean error by coordinate descent: multiplies or divides each constant by a factor that shrinks to 1%.
 inline Cluster fitted(Cluster cluster, const std::vector<Constant>& constants, const Kinds& kinds) {
   double least = mean_error(kinds, cluster);
   for (double factor = 1.3; factor > 1.01;) {
@@ -67,8 +66,8 @@ inline Cluster fitted(Cluster cluster, const std::vector<Constant>& constants, c
   return cluster;
 }
 
-// Of the rows' sensitivities to a constant, the largest one's share: above a half, one row alone determines it, since
-// the mean error is least where one side of the rows weighs as much as the other.
+// The share of the most sensitive row in the sensitivities of all rows to a constant. Above a half, this row alone
+// determines the constant: the mean error is minimal if the rows on both sides have equal weight.
 inline double largest_share(const Constant& constant, const Cluster& cluster, const Kinds& kinds) {
   constexpr double kStep = 1.05;
   Cluster more = cluster;
@@ -83,7 +82,7 @@ inline double largest_share(const Constant& constant, const Cluster& cluster, co
   return sum > 0 ? most / sum : 1;
 }
 
-// Of vTrain's rows, those in one of four random quarters, or all others.
+// vTrain's rows in one of four random quarters, or all others.
 inline Kinds vtrain_quarter(std::uint32_t quarter, bool within) {
   Kinds kinds;
   for (const char* name : {"clusters", "one_node"}) {

@@ -1,5 +1,5 @@
-// Plans of published models on every built-in cluster: within what is physically possible, accepted by the
-// configuration, and no slower with more of anything.
+// Plans of published models on every built-in cluster are physically possible, are accepted by the configuration, and
+// are not slower with more resources.
 #include <fmt/format.h>
 #include <functional>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ constexpr PublishedModel kModels[] = {
      512, 8192, 2048},
     {"Mixtral 8x7B", "mixtral, config: {num_key_value_heads: 8}", 128, 4096, 1024}};
 
-// Contexts and experts over ranks are open too.
+// With open context and expert parallelism.
 PlanRequest request_for(const PublishedModel& of, const std::string& path) {
   return read_plan_request(
       path, {fmt::format("data.sequence_length={}", of.sequence), fmt::format("data.batch_size={}", of.batch)},
@@ -55,14 +55,14 @@ TEST(PlansOfPublishedModels, AreWithinWhatDevicesCanDo) {
         EXPECT_GT(estimate.mfu, 0.15) << describe(layout);
         EXPECT_LT(estimate.mfu, cluster.device.matrix_efficiency) << describe(layout);
         EXPECT_LE(estimate.most_memory(), cluster.device.memory_bytes) << describe(layout);
-        // All parameters are somewhere: under zero 3 in masters, which take 12 bytes with their moments.
+        // All parameters are in memory: with zero 3 in master weights, which take 12 bytes including their moments.
         const int shards = layout.shard > 0 ? layout.shard : layout.data * layout.context;
         double held = 0;
         for (const Memory& rank : estimate.memory) held += layout.zero == 3 ? rank.optimizer / 6 : rank.parameters;
         held *= static_cast<double>(layout.tensor) * layout.expert * (layout.zero == 3 ? shards : 1);
         EXPECT_GE(held, 2 * models::parameter_count(request.workload.model)) << describe(layout);
       }
-      // What the planner proposes the configuration accepts, and says the same of.
+      // The configuration accepts the proposed layout, and its estimate is the same.
       const PlannedLayout& best = found.best.front();
       const std::string planned =
           configured(path,

@@ -1,4 +1,4 @@
-// Published steps as what the planner is asked, beside what was measured.
+// Published steps: the workload and layout of each, and the measured time.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ inline std::string golden_file(const std::string& name) {
 
 inline nlohmann::json tables() { return nlohmann::json::parse(std::ifstream(golden_file("published.json"))); }
 
-// Megatron-LM as those papers ran it: scores are written, masks are bytes, messages between stages are waited for, and
-// nothing of the reduction over replicas is hidden.
+// Megatron-LM in these papers: scores are stored, masks are bytes, messages between stages are blocking, and the
+// reduction over replicas is not overlapped.
 inline Program megatron_program(double gradient_bytes, bool scatters_messages) {
   return {.fused_attention = false,
           .halves_causal = false,
@@ -88,7 +88,7 @@ inline Row selective_model(const nlohmann::json& row) {
           .cluster = part_of(load_cluster("selene_a100"), gpus)};
 }
 
-// The five ways of its Table 4 and Figure 7.
+// The five variants of Table 4 and Figure 7 of that paper.
 struct Way {
   const char* name;
   Recompute recompute;
@@ -107,7 +107,7 @@ inline Row in_way(Row row, const Way& way) {
   return row;
 }
 
-// Its Table 5, eight steps, and the one over eight replicas; none for calibration.
+// Table 5 of that paper: eight steps, and the step over eight replicas. None is for calibration.
 inline std::vector<Row> selective_rows() {
   const nlohmann::json all = tables()["seqsel_2205.05198"];
   std::vector<Row> rows;
@@ -129,11 +129,11 @@ inline std::vector<Row> selective_rows() {
   return rows;
 }
 
-// One of four, by a hash of the row's number. The cluster's constants are fitted to the first.
+// One of four groups, by a hash of the row's number. The constants of the cluster are fitted to the first group.
 inline std::uint32_t quarter_of(std::uint32_t row) { return (row * 2654435761U) >> 30U; }
 inline constexpr std::uint32_t kCalibrationQuarter = 0;
 
-// vTrain's rows: with full recomputation, 1F1B and Megatron-DeepSpeed.
+// vTrain's rows: full recomputation, 1F1B and Megatron-DeepSpeed.
 inline std::vector<Row> vtrain_rows(const std::string& name) {
   std::ifstream file(golden_file("vtrain_a100_" + name + ".csv"));
   std::vector<Row> rows;

@@ -1,4 +1,4 @@
-// The planner beside published measurements: what it was fitted to, and what it was not.
+// The planner compared with published measurements, including those to which no constant was fitted.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -40,7 +40,7 @@ Errors errors_of(const std::vector<Row>& rows, const std::function<bool(const Ro
   return errors;
 }
 
-// Of 1F1B over `chunks` virtual stages a rank.
+// For 1F1B with `chunks` virtual stages per rank.
 double interleaved_bubble(double ranks, double microbatches, double chunks, const schedule::Costs& costs) {
   const double one = costs.forward + costs.input_gradient + costs.weight_gradient;
   const double waiting = (ranks - 1) * one / chunks + (2 * ranks * chunks - 2 - ranks) * costs.hop;
@@ -101,7 +101,7 @@ TEST(PublishedSteps, VTrainsNode) {
   EXPECT_LE(errors.mean, 0.08);
 }
 
-// No constant is determined by one row alone, or physically impossible.
+// No constant is determined by a single row, or physically impossible.
 TEST(PublishedSteps, EachConstantOfVTrainsIsOfManyRows) {
   Cluster cluster = load_cluster("vtrain_a100");
   const auto rows = published::vtrain_quarter(published::kCalibrationQuarter, /*within=*/true);
@@ -117,8 +117,8 @@ double estimated_per_sample(const Row& row) {
   return estimate(row.workload, row.layout, row.cluster).step_seconds / static_cast<double>(row.workload.batch);
 }
 
-// Of measured steps of one model on as many devices, the planner's best per sample is measured within 5% of the best in
-// nine groups of ten.
+// Groups of measured steps of one model on the same number of devices: in nine of ten groups, the planner's choice is
+// measured within 5% of the best time per sample.
 TEST(PublishedSteps, TheBestOfEachGroupIsNearTheBestMeasured) {
   std::map<std::tuple<std::string, std::int64_t, std::size_t, int>, std::vector<Row>> groups;
   for (const char* name : {"clusters", "one_node"})
@@ -136,7 +136,7 @@ TEST(PublishedSteps, TheBestOfEachGroupIsNearTheBestMeasured) {
   EXPECT_GE(near, 26);
 }
 
-// Bytes of a layer beside arXiv 2205.05198's formulas, in units of s b h, for the ways of its Table 2.
+// Bytes of a layer, compared with the formulas of arXiv 2205.05198 in units of s b h, for the variants of its Table 2.
 TEST(PublishedMemory, ActivationsOfALayerAreTheFormulas) {
   for (const auto& model : published::tables()["seqsel_2205.05198"]["table3"]["rows"]) {
     const Row base = published::selective_model(model);
@@ -152,7 +152,7 @@ TEST(PublishedMemory, ActivationsOfALayerAreTheFormulas) {
   }
 }
 
-// Figures 1 and 7: the first stage's activations of layers, of 1F1B with virtual stages.
+// Figures 1 and 7: activations of the layers of the first stage, for 1F1B with virtual stages.
 TEST(PublishedMemory, ActivationsOfFigures1And7) {
   const auto all = published::tables()["seqsel_2205.05198"];
   for (std::size_t model = 0; model < 4; ++model) {
@@ -180,7 +180,7 @@ TEST(PublishedMemory, ActivationsOfFigures1And7) {
   }
 }
 
-// Figure 1's parameters and optimizer state are those of the layers alone, 18 bytes each.
+// The parameters and the optimizer state in Figure 1 are those of the layers only, with 18 bytes per parameter.
 TEST(PublishedMemory, StatesOfFigure1) {
   const auto all = published::tables()["seqsel_2205.05198"];
   for (std::size_t model = 0; model < 4; ++model) {
@@ -194,10 +194,10 @@ TEST(PublishedMemory, StatesOfFigure1) {
   }
 }
 
-// The paper states its steps' utilisation.
+// The paper states the utilisation of its steps.
 TEST(PublishedFlops, UtilisationOfTable5) {
   const auto all = published::tables()["seqsel_2205.05198"];
-  for (std::size_t model = 1; model < 4; ++model) {  // the first one's seconds are rounded to three digits
+  for (std::size_t model = 1; model < 4; ++model) {  // the seconds of the first model are rounded to three digits
     const Row row = published::selective_model(all["table3"]["rows"][model]);
     const auto& published_row = all["table5_iter_s"]["rows"][model];
     const double flops = models::model_flops(row.workload.model, row.workload.batch, 2048);
@@ -207,8 +207,8 @@ TEST(PublishedFlops, UtilisationOfTable5) {
   }
 }
 
-// Table 5 of the zero-bubble paper from the times of its Table 9, to its four digits. Its ranks wait for the messages
-// between virtual stages, which the closed form has; our searched schedules are no longer than the authors' found.
+// Table 5 of the zero-bubble paper from the times of its Table 9, to four digits. Its ranks wait for messages between
+// virtual stages, which the closed form includes. Gantry's searched schedules are not longer than those of the authors.
 TEST(PublishedBubbles, Table5OfZeroBubble) {
   const auto tables = published::tables()["zero_bubble"];
   const std::map<std::string, int> chunks = {{"1.5B", 3}, {"6.2B", 4}, {"14.6B", 3}, {"28.3B", 2}};

@@ -1,4 +1,4 @@
-// The search for layouts: that pruning loses none, and what it respects.
+// The search for layouts: pruning loses none of the best, and the limits of the cluster are kept.
 #include "gantry/planner/search.h"
 
 #include <fmt/format.h>
@@ -42,12 +42,12 @@ std::vector<double> seconds_of(const SearchResult& found) {
   return seconds;
 }
 
-// All layouts estimated, beside those that the bounds leave: with room for all, with little, and with uneven sizes.
+// Compares an estimate of all layouts with the pruned search: with enough memory, with little, and with uneven sizes.
 TEST(Search, PruningLosesNoneOfTheBest) {
   for (const auto& [ranks, gibibytes] : {std::pair(4, 80.0), {8, 12.0}, {16, 6.0}, {24, 80.0}}) {
     for (const char* set :
          {"train.steps=1", "schedule.layers=auto", "schedule.microbatches=6", "parallel.vocabulary=auto"}) {
-      if (ranks > 8 && std::string(set).starts_with("parallel.vocabulary")) continue;  // which takes long unpruned
+      if (ranks > 8 && std::string(set).starts_with("parallel.vocabulary")) continue;  // slow without pruning
       const PlanRequest request = request_of(kLlama, {set});
       const auto all = search(request, devices(ranks, gibibytes), {.top = 5, .prunes = false});
       const auto pruned = search(request, devices(ranks, gibibytes), {.top = 5});
@@ -60,8 +60,8 @@ TEST(Search, PruningLosesNoneOfTheBest) {
   }
 }
 
-// Likewise with context, experts, vocabulary and layers open, and with so little memory that whole sizes are passed
-// over.
+// The same with open context, experts, vocabulary and layers, and with so little memory that all layouts of some sizes
+// are skipped.
 TEST(Search, PruningLosesNoneWhereEveryKeyIsOpen) {
   const std::string mixtral =
       "model: {policy: mixtral, config: {hidden_size: 1024, intermediate_size: 3584, num_hidden_layers: 6, "
@@ -94,7 +94,7 @@ TEST(Search, BoundsAreBelowEstimates) {
                           .microbatch = microbatch,
                           .shares_vocabulary = shares};
       const Cluster cluster = devices(8);
-      if (objection(request.workload, layout, cluster)) continue;  // dualpipe_v wants more microbatches
+      if (objection(request.workload, layout, cluster)) continue;  // dualpipe_v needs more microbatches
       EXPECT_LE(least_seconds(request.workload, layout, cluster),
                 estimate(request.workload, layout, cluster).step_seconds * (1 + 1e-9))
           << schedule << " " << microbatch << " " << shares;
@@ -124,7 +124,7 @@ TEST(Search, ContextAndExpertsAreOpenOnlyWhereTheFileSaysAuto) {
   EXPECT_THAT(sizes, Contains(4));
 }
 
-// Whole parameters take memory, and gathering them again takes time: with little room the plan gathers more often.
+// Gathered parameters take memory, and gathering them again takes time: with little memory the plan gathers more often.
 TEST(Search, WhenParametersAreGatheredIsOpen) {
   const auto gathers = [](double gibibytes, const std::string& set) {
     std::vector<std::string> found;
@@ -143,7 +143,7 @@ TEST(Search, WhenParametersAreGatheredIsOpen) {
   EXPECT_THAT(gathers(80, "parallel.gather=window"), ::testing::Each("window"));
 }
 
-// A head that is as much work as several layers is better shared; a small one is not worth its messages.
+// Sharing a head with the work of several layers saves time; for a small head, the messages cost more.
 TEST(Search, TheVocabularyIsOpenWhereTheFileSaysAuto) {
   const auto best = [](int words, const std::string& set) {
     const PlanRequest request = request_of(llama_of(words), {"parallel.pipeline=4", "parallel.tensor=1", set});
@@ -157,7 +157,7 @@ TEST(Search, TheVocabularyIsOpenWhereTheFileSaysAuto) {
   EXPECT_LE(stated.zero, 1);
 }
 
-// Of what all ranks of a pipeline share each holds as much, and no rank waits for the one with the head.
+// All ranks of a pipeline hold equal parts of a shared vocabulary, and no rank waits for a rank with the head.
 TEST(Search, ASharedVocabularyIsEvenlyHeld) {
   const PlanRequest request = request_of(llama_of(128000));
   Layout layout{.pipeline = 4, .data = 2};
@@ -171,7 +171,7 @@ TEST(Search, ASharedVocabularyIsEvenlyHeld) {
   EXPECT_LT(shared.step_seconds, stages.step_seconds);
   EXPECT_LT(shared.bubble, stages.bubble);
   layout.zero = 2;
-  EXPECT_THAT(objection(request.workload, layout, devices(8)).value_or(""), HasSubstr("with zero 2, above 1"));
+  EXPECT_THAT(objection(request.workload, layout, devices(8)).value_or(""), HasSubstr("does not support zero 2"));
 }
 
 TEST(Search, WhereNothingFitsItSaysTheNearest) {
@@ -183,7 +183,7 @@ TEST(Search, WhereNothingFitsItSaysTheNearest) {
   EXPECT_TRUE(search(request_of(kLlama, {"parallel.tensor=3"}), devices(8)).best.empty());
 }
 
-// The file that a plan writes says what the plan estimated.
+// The file that a plan writes has the estimate of the plan.
 TEST(Search, TheConfigurationOfALayoutSaysTheSame) {
   const ScratchFolder scratch;
   const std::string path =
@@ -197,8 +197,8 @@ TEST(Search, TheConfigurationOfALayoutSaysTheSame) {
   }
 }
 
-// Every key open, but of one the vocabulary, whose schedules take seconds to make. Most layouts are passed over by the
-// bounds of their sizes, so that neither time nor memory grows with their number: planner_bench prints both.
+// All keys are open, except the vocabulary in one case, because its schedules take seconds to make. The bounds of the
+// sizes skip most layouts, so that neither time nor memory grows with their number; planner_bench prints both.
 TEST(Search, OfMillionsOfLayoutsFewAreLookedAt) {
   for (const auto& [model, vocabulary] :
        {std::pair("{policy: gpt2, config: {n_embd: 12288, n_layer: 96, n_head: 96, n_positions: 4096}}", "stages"),
@@ -218,7 +218,7 @@ TEST(Search, OfMillionsOfLayoutsFewAreLookedAt) {
   }
 }
 
-// The same with little memory, where the search goes on until it has seen that nothing fits.
+// The same with little memory: the search continues until it is certain that nothing fits.
 TEST(Search, ManyRanksOfTooLittleMemoryAreSeenSoon) {
   const PlanRequest request = request_of(
       std::string(kLlama) + "parallel: {context: auto, expert: auto, vocabulary: auto}\nschedule: {layers: auto}\n");

@@ -169,7 +169,7 @@ TEST(Booster, AnOptimizerThatHasSteppedIsRefused) {
                             booster.boost(build_model(config), optimizer);
                           }),
             2);
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("has state of 2 parameters already"), std::string::npos);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("already has state for 2 parameters"), std::string::npos);
 }
 
 }  // namespace

@@ -180,8 +180,9 @@ std::string failure_of(const ToyCase& toy) {
 }
 
 TEST(AddedLossInAnyPart, IsRefusedWhereTheStepsTokensAreNotKnown) {
-  EXPECT_THAT(failure_of(routed()), HasSubstr("is added in one of several calls of a step; expected the step's count"));
-  EXPECT_THAT(failure_of(routed(1, 20)), HasSubstr("step_tokens: 20, and the step's calls counted 19"));
+  EXPECT_THAT(failure_of(routed()),
+              HasSubstr("is added, but the step has several calls; expected the number of tokens"));
+  EXPECT_THAT(failure_of(routed(1, 20)), HasSubstr("step_tokens: the value is 20, but the step's calls counted 19"));
 }
 
 }  // namespace

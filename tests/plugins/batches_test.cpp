@@ -133,7 +133,7 @@ TEST(MeanCriterion, WithIgnoredLabelsOfSeveralMicrobatchesIsRefused) {
     });
     EXPECT_EQ(code, 2);
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-                HasSubstr("returned a mean, and 'labels' has ignored labels (-100)"));
+                HasSubstr("it returned a mean, but 'labels' contains ignored labels (-100)"));
   }
 }
 

@@ -122,16 +122,16 @@ TEST(Context, WhatNeedsWholeSequencesIsRefused) {
     Booster booster(std::make_unique<HybridParallelPlugin>(world, stack));
     booster.boost(build_stack(stack));
   };
-  expect_refused(outcome_of(stack, boost), 3, "StackPolicy computes whole sequences");
+  expect_refused(outcome_of(stack, boost), 3, "StackPolicy only supports full sequences");
   const Criterion own([](const TensorDict& outputs, const TensorDict&) { return Loss(outputs.at("logits").mean()); });
   expect_refused(outcome_of(llama, [&](World& world) { Rig rig(world, llama, own); }), 3,
-                 "the criterion may look at whole sequences");
+                 "the criterion may need full sequences");
   expect_refused(outcome_of(llama,
                             [&](World& world) {
                               Rig rig(world, llama);
                               rig.booster.execute_pipeline(rig.batch(shared_batch(1)), rig.boosted, {});
                             }),
-                 4, "1 tokens per sample over 2 ranks");
+                 4, "1 tokens per sample for 2 ranks");
 }
 
 TEST(Context, RanksThatAreGivenOtherBatchesAreNamed) {

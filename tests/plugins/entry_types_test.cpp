@@ -124,7 +124,8 @@ TEST(EntryTypes, WhatABatchCantHaveIsRefusedByName) {
     return "";
   };
   EXPECT_EQ(said(torch::ones({2, 3}, torch::kBool)), "");
-  EXPECT_THAT(said(torch::ones({2, 3}, torch::kComplexFloat)), HasSubstr("batch entry 'x': is ComplexFloat [2, 3]"));
+  EXPECT_THAT(said(torch::ones({2, 3}, torch::kComplexFloat)),
+              HasSubstr("batch entry 'x': the tensor is ComplexFloat [2, 3]"));
   EXPECT_THAT(said(torch::ones({2, 3}).to(torch::kFloat8_e5m2)), HasSubstr("expected one of bool, uint8, int8"));
 }
 

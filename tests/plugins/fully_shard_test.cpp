@@ -384,16 +384,17 @@ TEST(FullyShard, WhatItCantIsRefusedByName) {
   run_ranks({.data = 2}, [](World& world, ProcessGroupMesh& mesh) {
     auto model = plain_model();
     EXPECT_EQ(shard_refusal([&] { fully_shard(*model, mesh["dp"], {.units = {"layer"}}); }),
-              "fully_shard: no module is 'layer'; expected paths of modules, * for one part of one; did you mean "
+              "fully_shard: no module matches 'layer'; expected paths of modules, with * for any one part of a path; "
+              "did you mean "
               "'layers'?");
     auto sharded = fully_shard(*model, mesh["dp"], {.units = {"layers.*"}, .device = world.device()});
-    EXPECT_THAT(shard_refusal([&] { fully_shard(*model, mesh["dp"]); }), HasSubstr("is sharded already"));
+    EXPECT_THAT(shard_refusal([&] { fully_shard(*model, mesh["dp"]); }), HasSubstr("is already sharded"));
     loss_of(*model, ids_of(0, 2)).backward();
     torch::optim::SGD wrong(model->parameters(), 0.1);
-    EXPECT_THAT(shard_refusal([&] { wrong.step(); }), HasSubstr("this rank's rows"));
+    EXPECT_THAT(shard_refusal([&] { wrong.step(); }), HasSubstr("this rank's shards"));
     EXPECT_EQ(shard_refusal([&] { torch::nn::utils::clip_grad_norm_(sharded.parameters(), 1.0); }),
-              "fully_shard: the norm of a gradient would be that of one rank's rows; expected the norm of all ranks' "
-              "rows; call clip_grad_norm() of what fully_shard() gave, or take square().sum() of rows");
+              "fully_shard: the norm of a gradient would cover only one rank's shard; expected the norm of all ranks' "
+              "shards; call clip_grad_norm() of the result of fully_shard(), or use square().sum() of the local shard");
   });
 }
 

@@ -295,7 +295,7 @@ TEST(FullySharded, RowsThatAreAwayAreReadWithAnError) {
       return error.what();
     }
   });
-  EXPECT_NE(said.find("ask boosted.model->stage_module() for them"), std::string::npos) << said;
+  EXPECT_NE(said.find("call boosted.model->stage_module()"), std::string::npos) << said;
 }
 
 // --- What is not there yet ---
@@ -322,7 +322,8 @@ TEST(FullySharded, WhatItCantIsRefusedByName) {
   config.parallel.zero = 3;
   config.parallel.shard = 3;
   EXPECT_EQ(refusal_of(config),
-            "parallel.shard: 3 does not divide the 2 ranks of data * context; expected a divisor of them; use auto for "
+            "parallel.shard: 3 does not divide the 2 ranks of data * context; expected a divisor of that number; use "
+            "auto for "
             "all of them");
 }
 

@@ -3,8 +3,8 @@
 
 #include "gantry/booster/gantry.h"
 #include "gantry/core/error.h"
-#include "gantry/planner/configured.h"
-#include "gantry/planner/recompute_choice.h"
+#include "gantry/planner/config.h"
+#include "gantry/planner/recompute.h"
 #include "gantry/schedule/generators/generator.h"
 #include "model_case.h"
 

@@ -87,11 +87,11 @@ TEST(UserChecks, AnotherOptimizerWhereItTrainsNothing) {
   config.parallel.zero = 1;
   RanksOutcome said = outcome_of(config, body);
   EXPECT_EQ(said.code, 2);
-  EXPECT_THAT(said.text, HasSubstr("another optimizer has removed gradients that were not stepped"));
+  EXPECT_THAT(said.text, HasSubstr("another optimizer has removed gradients that were not applied"));
   config.parallel.zero = 2;  // there are no gradients to remove
   said = outcome_of(config, body);
   EXPECT_EQ(said.code, 0);
-  EXPECT_THAT(said.text, HasSubstr("warning: execute_pipeline adds to gradients that were neither stepped nor zeroed"));
+  EXPECT_THAT(said.text, HasSubstr("warning: execute_pipeline adds to gradients that were neither applied nor zeroed"));
   EXPECT_EQ(said.text.find("warning:"), said.text.rfind("warning:"));
 }
 
@@ -145,7 +145,7 @@ TEST(UserChecks, BoostingTwiceIsSaidIdenticallyByAllRanks) {
         rig.booster.boost(rig.model, build_optimizer(config, *rig.model), cross_entropy());
         ADD_FAILURE();
       } catch (const ConfigError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("was split already"));
+        EXPECT_THAT(error.what(), HasSubstr("the model has already been sharded"));
         throw;
       }
     });
@@ -179,16 +179,16 @@ TEST(UserChecks, ALoopOfThePolicysOwnRecomputesNothing) {
     config.schedule.recompute = recompute;
     const RanksOutcome said = outcome_of(config, body);
     EXPECT_EQ(said.code, 3);
-    EXPECT_THAT(said.text, HasSubstr("schedule.recompute: StackPolicy::forward runs its layers in a loop of its own; "
-                                     "expected layers that run by stage.run_layers; call stage.run_layers in it, or "
-                                     "take schedule.recompute out"));
+    EXPECT_THAT(said.text, HasSubstr("schedule.recompute: StackPolicy::forward runs its layers without "
+                                     "stage.run_layers, so they cannot be recomputed; expected a forward that calls "
+                                     "stage.run_layers; call stage.run_layers in it, or remove schedule.recompute"));
   }
 }
 
 TEST(UserChecks, WhatThrowsInAPartOfALayerIsNamed) {
   const Config config = stack_config({.pipeline = 2}, "stack_throws_in_a_part");
   const RanksOutcome said = outcome_of(config, [&](World& world) { StackRig(world, config).run(); });
-  EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2 (block)), microbatch 0: threw"));
+  EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2 (block)), microbatch 0: it threw"));
 }
 
 TEST(UserChecks, ParametersThatAreReachedAreNot) {
@@ -217,7 +217,7 @@ TEST(UserChecks, StepsWithoutALabelThatCounts) {
     rig.run();
   });
   EXPECT_EQ(said.code, 4);
-  EXPECT_THAT(said.text, HasSubstr("none of the first step's labels is counted"));
+  EXPECT_THAT(said.text, HasSubstr("all labels of the first step are ignored"));
   said = outcome_of(config, [&](World& world) {
     StackRig rig(world, config);
     rig.run();
@@ -227,7 +227,7 @@ TEST(UserChecks, StepsWithoutALabelThatCounts) {
     EXPECT_EQ(rig.run().tokens, 0);
   });
   EXPECT_EQ(said.code, 0);
-  EXPECT_THAT(said.text, HasSubstr("warning: none of the labels of step 2 is counted"));
+  EXPECT_THAT(said.text, HasSubstr("warning: all labels of step 2 are ignored"));
 }
 
 TEST(UserChecks, NumbersThatAreNotFiniteWithoutClipping) {
@@ -262,10 +262,10 @@ TEST(UserChecks, KeysOfTheModelThatNoFamilyHas) {
     }
   };
   EXPECT_EQ(resolved("gpt2, config: {n_embdd: 8}"),
-            "model.config.n_embdd: is no key of gpt2; expected a key of Hugging Face's config.json for gpt2; did you "
+            "model.config.n_embdd: unknown key of gpt2; expected a key of Hugging Face's config.json for gpt2; did you "
             "mean 'n_embd'?");
-  EXPECT_THAT(resolved("llama, config: {hidden: 8}"), HasSubstr("model.config.hidden: is no key of llama"));
-  EXPECT_THAT(resolved("bert, config: {zzzzzzzzzzzzzzzzzz: 8}"), HasSubstr("; take it out"));
+  EXPECT_THAT(resolved("llama, config: {hidden: 8}"), HasSubstr("model.config.hidden: unknown key of llama"));
+  EXPECT_THAT(resolved("bert, config: {zzzzzzzzzzzzzzzzzz: 8}"), HasSubstr("; remove it"));
   EXPECT_EQ(resolved("gpt2, config: {n_embd: 24, n_ctx: 5, use_cache: true, bos_token_id: 0}"), "");
 }
 
@@ -276,7 +276,7 @@ TEST(UserChecks, AnExceptionInAForwardSaysWhere) {
     rig.run();
   });
   EXPECT_EQ(said.code, 9);
-  EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2), microbatch 0: threw \""));
+  EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2), microbatch 0: it threw \""));
   EXPECT_THAT(said.text, HasSubstr("on {hidden: float64 [4, 8]}"));
 }
 
@@ -297,12 +297,14 @@ TEST(UserChecks, AnExceptionInACriterionOrABackwardSaysWhere) {
   RanksOutcome said =
       with(Criterion([](const TensorDict&, const TensorDict&) -> Loss { throw std::runtime_error("mine"); }));
   EXPECT_EQ(said.code, 9);
-  EXPECT_THAT(said.text, HasSubstr("criterion of stage 1 (blocks 2 to 3), microbatch 0: threw \"mine\" on {logits: "));
+  EXPECT_THAT(said.text,
+              HasSubstr("criterion of stage 1 (blocks 2 to 3), microbatch 0: it threw \"mine\" on {logits: "));
   said = with(Criterion([](const TensorDict& outputs, const TensorDict& batch) {
     return nn::cross_entropy(Throws::apply(outputs.at("logits")), batch.at("labels"));
   }));
   EXPECT_EQ(said.code, 9);
-  EXPECT_THAT(said.text, HasSubstr("backward of stage 1 (blocks 2 to 3), microbatch 0: threw \"a backward of mine\""));
+  EXPECT_THAT(said.text,
+              HasSubstr("backward of stage 1 (blocks 2 to 3), microbatch 0: it threw \"a backward of mine\""));
 }
 
 TEST(UserChecks, AnExceptionOfTheLoopHasACodeOfItsOwn) {

@@ -165,7 +165,7 @@ TEST(Vocabulary, RefusesWhatItDoesNotCarry) {
   zero.parallel.zero = 2;
   EXPECT_NE(refused(zero).find("parallel.zero is 2"), std::string::npos);
   const Criterion own([](const TensorDict& outputs, const TensorDict&) { return outputs.at("logits").mean(); });
-  EXPECT_NE(refused(config, own).find("the criterion looks at whole outputs"), std::string::npos);
+  EXPECT_NE(refused(config, own).find("the criterion needs full outputs"), std::string::npos);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ BytesOfSteps train_alone(int zero, int replicas, const std::string& precision) {
 constexpr double kWidth = kBytesWidth,
                  kParameters = 10 * (12 * kWidth * kWidth + 13 * kWidth) + (64 + 64 + 8 + 2) * kWidth;
 
-// The formula of docs/data_parallelism.md.
+// The formula of docs/layouts.md.
 double formula(int zero, int replicas, const std::string& precision) {
   const bool low = precision == "bfloat16";
   const double values = low ? 2 : 4, gradients = 4, state = 8 + (low ? 4 : 0);

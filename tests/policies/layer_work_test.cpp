@@ -95,7 +95,8 @@ TEST(LayerWorkOfPolicies, APolicyStatesAHeavyLayer) {
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "HeavyLayerPolicy::layer_work: states 5 layers, and 'h' has 6; expected the work of each layer");
+                 "HeavyLayerPolicy::layer_work: it returns the work of 5 layers, but 'h' has 6; expected the work of "
+                 "every layer");
   }
 }
 

@@ -206,8 +206,8 @@ TEST(Acceptance, B3WrongPlansNameTheNearest) {
       }
     };
     refuse(*built<Toy>(), {{"in_prj", Column{}}}, "did you mean 'in_proj'?");
-    refuse(*built<Toy>(), {{"in_proj", Column{}}, {"*", Row{}}}, "is named by two rules");
-    refuse(*built<Toy>(), {{"in_proj", Vocab{}}}, "a Linear can't be split as Vocab{}; expected Column{} or Row{}");
+    refuse(*built<Toy>(), {{"in_proj", Column{}}, {"*", Row{}}}, "two rules match it");
+    refuse(*built<Toy>(), {{"in_proj", Vocab{}}}, "a Linear cannot be sharded as Vocab{}; expected Column{} or Row{}");
     Plain plain;
     refuse(plain, {{"wq", Column{}}}, "use gantry::nn::Linear");
   });

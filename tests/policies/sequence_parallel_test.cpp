@@ -208,7 +208,7 @@ TEST(SequenceParallelPlan, WhatNoRuleSpeaksForIsRefusedWithTheRuleToWrite) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(vision_curve<UnstatedVision>("unstated_vision", "{tensor: 2, sequence_parallel: true}").code, 3);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("no rule says what these see of the sequence: class_token, positions, patch, first_norm, "
+              HasSubstr("no rule covers these modules and parameters: class_token, positions, patch, first_norm, "
                         "blocks.*.norm, last_norm and 2 more; expected SequenceParallel{} for"));
 }
 
@@ -265,12 +265,12 @@ TEST(SequenceParallelPlan, ParallelizeModuleSumsAPlainNormWhereItIsStated) {
       }
     };
     auto untouched = deferred<PlainNormed>();
-    refused(*untouched, split, "no rule says what these see of the sequence: norm, drop; expected SequenceParallel{}");
+    refused(*untouched, split, "no rule covers these modules and parameters: norm, drop; expected SequenceParallel{}");
     EXPECT_EQ(untouched->up->weight.size(0), 10) << "refused before anything is split";
     ShardPlan plan = split;
     plan.push_back({"drop", SequenceParallel{.dim = 0}});
     plan.push_back({"norm.weight", Column{}});
-    refused(*untouched, plan, "norm.weight: is a parameter, which can't be split as Column");
+    refused(*untouched, plan, "norm.weight: a parameter cannot be sharded as Column");
     plan.back() = {"up.bias", Whole{}};
     refused(*untouched, plan, "name 'up' instead");
     plan.back() = {"norm", SequenceParallel{.dim = 0}};
@@ -291,7 +291,7 @@ TEST(SequenceParallelPlan, ParallelizeModuleSumsAPlainNormWhereItIsStated) {
       const torch::Tensor difference = model->named_parameters()[name].grad() - dense->named_parameters()[name].grad();
       EXPECT_LE(difference.abs().max().item<double>(), 1e-10) << name;
     }
-    refused(*model, {{"norm", SequenceParallel{.dim = 0}}}, "its gradient is summed already");
+    refused(*model, {{"norm", SequenceParallel{.dim = 0}}}, "its gradient is already reduced by another plan");
   });
 }
 
@@ -375,7 +375,7 @@ TEST(AddedLoss, OnSequenceShardsItIsSaidWhatItGoesOver) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(penalised_curve("unstated_penalty", "{tensor: 2, sequence_parallel: true}", "{}").code, 2);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("add_loss: activations are sequence shards, and it is not said what the loss goes over"));
+              HasSubstr("add_loss: the activations are sequence shards, but the layout of the loss was not passed"));
 }
 
 }  // namespace

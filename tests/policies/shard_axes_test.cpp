@@ -121,8 +121,8 @@ TEST(ShardAxes, ACutThatSaysNoAxesIsRefused) {
       parallelize_module(*axes_model(/*forgets=*/true), mesh[axis::kTensor], kAxesPlan);
       ADD_FAILURE() << "no error";
     } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("factors.factors: is cut over the axes []; expected over [tp], which shard() "
-                                          "was given; return axes.over(cut) from shard()"));
+      EXPECT_THAT(error.what(), HasSubstr("factors.factors: it is sharded over the axes []; expected the axes [tp] "
+                                          "that were passed to shard(); return axes.over(cut) from shard()"));
     }
   });
 }

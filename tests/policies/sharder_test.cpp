@@ -79,7 +79,7 @@ TEST(Acceptance, D6APolicyOnANestedModuleIsRefused) {
   const auto model = build();
   EXPECT_NE(thrown_by<ConfigError>([&] {
               shard_model(model->named_modules()["h.0"], std::make_shared<DecoderPolicy>(), {});
-            }).find("DecoderPolicy: is not a policy for a model of class"),
+            }).find("DecoderPolicy: the policy does not support models of class"),
             std::string::npos);
 }
 
@@ -130,25 +130,25 @@ TEST(Sharder, RefusesWhatDoesNotFitByPathAndNumbers) {
         [](auto& p) {
           p.plan = {{"wte", Column{}}, {"lm_head", Column{}}};
         },
-        "an Embedding can't be split as Column");
-    refuse([](auto& p) { p.plan = {{"h.*.attn.qkv", Vocab{}}}; }, "a Linear can't be split as Vocab");
+        "an Embedding cannot be sharded as Column");
+    refuse([](auto& p) { p.plan = {{"h.*.attn.qkv", Vocab{}}}; }, "a Linear cannot be sharded as Vocab");
     refuse(
         [](auto& p) {
           p.plan = {{"h.*.attn.qkv", Column{.segments = 3, .unit = 24}}};
         },
         "1 units (of 24 elements) over 2 ranks");
     refuse([](auto& p) { p.plan = {{"h.*.attn.qkv", Column{.segments = 5}}}; }, "72 elements are not 5 equal segments");
-    refuse([](auto& p) { p.plan = {{"h.*.mlp.up", Column{}}, {"h.0.mlp.up", Column{}}}; }, "is named by two rules");
-    refuse([](auto& p) { p.plan = {{"wte", Vocab{}}}; }, "only one of its modules is split");
+    refuse([](auto& p) { p.plan = {{"h.*.mlp.up", Column{}}, {"h.0.mlp.up", Column{}}}; }, "two rules match it");
+    refuse([](auto& p) { p.plan = {{"wte", Vocab{}}}; }, "only one of its modules is sharded");
     refuse([](auto& p) { p.layout.repeated = "g"; }, "the model has no module 'g'");
     refuse(
         [](auto& p) {
           p.layout.last = {"ln_f"};
           p.layout.first = {"wte", "drop"};
         },
-        "wpe.weight: no stage holds it");
-    refuse([](auto& p) { p.layout.first = {"wte", "wpo"}; }, "stage 0 holds 'wpo', which the model does not have");
-    refuse([](auto& p) { p.shared = {{"wte.weight", "wpe.weight"}}; }, "are 2 tensors");
+        "wpe.weight: no stage has this parameter");
+    refuse([](auto& p) { p.layout.first = {"wte", "wpo"}; }, "stage 0 has 'wpo', which the model does not have");
+    refuse([](auto& p) { p.shared = {{"wte.weight", "wpe.weight"}}; }, "are 2 different tensors");
     refuse([](auto& p) { p.shared = {{"wte.weight", "lm_head.wight"}}; }, "the model has no parameter 'lm_head.wight'");
   });
   const PipelineStageManager two(0, 2), many(0, 6);
@@ -156,7 +156,7 @@ TEST(Sharder, RefusesWhatDoesNotFitByPathAndNumbers) {
   policy->shared = {};
   EXPECT_NE(thrown_by<ConfigError>([&] {
               shard_model(build(), policy, {.stages = &two});
-            }).find("wte.weight: stages 0 and 1 hold it without sharing it"),
+            }).find("wte.weight: stages 0 and 1 have this parameter, but it is not declared as shared"),
             std::string::npos);
   EXPECT_NE(thrown_by<ConfigError>([&] {
               shard_model(build(), std::make_shared<DecoderPolicy>(), {.stages = &many});
@@ -166,7 +166,7 @@ TEST(Sharder, RefusesWhatDoesNotFitByPathAndNumbers) {
   shard_model(model, std::make_shared<DecoderPolicy>(), {});
   EXPECT_NE(thrown_by<ConfigError>([&] {
               shard_model(model, std::make_shared<DecoderPolicy>(), {});
-            }).find("was split already"),
+            }).find("the model has already been sharded"),
             std::string::npos);
   EXPECT_NE(thrown_by<ConfigError>([] { policies().at("gpt3"); }).find("did you mean 'gpt2'?"), std::string::npos);
 }
@@ -206,7 +206,7 @@ TEST(PolicyFor, AValidatorsRefusalIsSaidAndAnUntypedPolicyIsForNoClass) {
   EXPECT_EQ(policy_for(*build())->name(), "DecoderPolicy");
   const torch::nn::LinearImpl linear(2, 2);
   EXPECT_NE(
-      thrown_by<ConfigError>([&] { policy_for(linear); }).find("no registered policy is for a model of this class"),
+      thrown_by<ConfigError>([&] { policy_for(linear); }).find("there is no registered policy for this class of model"),
       std::string::npos);
   policies().add<RefusingPolicy>("refusing");
   const OddHeads odd;
@@ -221,7 +221,7 @@ TEST(PolicyFor, TheNearestClassIsMeantAndTwoAreRefused) {
   policies().add<NamedPolicy<Painted>>("painted_too");
   EXPECT_NE(thrown_by<ConfigError>([] {
               policy_for(Painted());
-            }).find("2 registered policies are for a model of this class: painted, painted_too"),
+            }).find("2 registered policies match this class of model: painted, painted_too"),
             std::string::npos);
 }
 

@@ -90,7 +90,7 @@ TEST(Action, ErrorsSayWhatWouldHaveBeenRight) {
       cell_error("2f0"),
       "file.csv: line 2, cell 5: '2f0' is not an action; expected stage, F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, "
       "OFFLOAD or RELOAD, microbatch, as in 2F0; or stage, UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD or RELOAD; "
-      "write it in capitals");
+      "write it in capital letters");
   EXPECT_THAT(cell_error("2BW0"), HasSubstr("write B and I"));
   EXPECT_THAT(cell_error("0REDUCE_GRAD1"), HasSubstr("write it without a microbatch"));
   EXPECT_THAT(cell_error("2F1000000"), HasSubstr("at most 999999"));

@@ -116,7 +116,7 @@ TEST(ScheduleCommand, AConfigurationSaysAllOfIt) {
   for (const double bytes : json["recompute"]["memory_bytes"]) EXPECT_LE(bytes, 12 << 20);
   EXPECT_EQ(run("show " + path + " -p 2").exit_code, 2);
   std::ofstream(path) << model << "schedule: {name: gpipe, recompute: auto, memory_limit: 1 MiB}\n";
-  EXPECT_THAT(run("show " + path).error, HasSubstr("whatever it computes again"));
+  EXPECT_THAT(run("show " + path).error, HasSubstr("with any recomputation"));
   std::remove(path.c_str());
 }
 

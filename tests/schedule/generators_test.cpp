@@ -227,7 +227,7 @@ TEST(Generators, NamesAreListed) {
 TEST(Generators, UnknownNamesAreRefusedWithTheNearest) {
   EXPECT_THAT(error_of("1f1p", 2, 2, 1), HasSubstr("did you mean '1f1b'?"));
   EXPECT_THAT(error_of("nothing_like_it", 2, 2, 1), HasSubstr("gpipe"));
-  EXPECT_THAT(error_of("", 2, 2, 1), HasSubstr("'' is not known"));
+  EXPECT_THAT(error_of("", 2, 2, 1), HasSubstr("'' is not a known schedule"));
 }
 
 TEST(Generators, SizesOutOfBoundsAreRefused) {
@@ -235,8 +235,7 @@ TEST(Generators, SizesOutOfBoundsAreRefused) {
     EXPECT_THAT(error_of(name, 0, 2, 1), HasSubstr("the number of ranks is 0"));
     EXPECT_THAT(error_of(name, 2, 0, 1), HasSubstr("the number of microbatches is 0"));
     EXPECT_THAT(error_of(name, 2, 2, -1), HasSubstr("the number of chunks is -1"));
-    EXPECT_THAT(error_of(name, 2, 2, 2),
-                HasSubstr("2 chunks per rank are not defined for it; expected at most 1; use"));
+    EXPECT_THAT(error_of(name, 2, 2, 2), HasSubstr("2 chunks per rank are not supported; expected at most 1; use"));
     EXPECT_THAT(error_of(name, 2'000'000'000, 2'000'000'000, 1), HasSubstr("expected at most 10000000 forwards"));
     EXPECT_THAT(error_of(name, 2, 2, 1, 3.0), HasSubstr("no memory limit"));
     EXPECT_EQ(error_of(name, 2, 2, 0), "accepted");

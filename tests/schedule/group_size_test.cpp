@@ -69,9 +69,9 @@ TEST(GroupSize, EverySizeIsValidAndGroupsStayTogether) {
 
 TEST(GroupSize, WhereItMakesNoSenseItIsRefused) {
   EXPECT_THAT(group_size_error("interleaved_1f1b", 4, 8, 2, 3),
-              HasSubstr("groups of 3 microbatches; expected at least as many as the 4 ranks"));
+              HasSubstr("a group size of 3 microbatches; expected at least the 4 ranks"));
   EXPECT_THAT(group_size_error("interleaved_1f1b", 4, 8, 2, -4), HasSubstr("at least 1"));
-  EXPECT_THAT(group_size_error("1f1b", 4, 8, 1, 4), HasSubstr("it has no group size to set"));
+  EXPECT_THAT(group_size_error("1f1b", 4, 8, 1, 4), HasSubstr("the schedule has no group size"));
   EXPECT_EQ(group_size_error("interleaved_1f1b", 4, 3, 2, 1000), "accepted");
 }
 

@@ -87,21 +87,21 @@ TEST(Offload, GoesWithPassesOfTheVocabulary) {
 
 TEST(Offload, TheProofRefuses) {
   EXPECT_EQ(offload_refusal(offload_row("good", {"0F0", "0OFFLOAD0", "0RELOAD0", "0B0"})), "");
-  EXPECT_THAT(
-      offload_refusal(offload_row("late", {"0F0", "0OFFLOAD0", "0B0", "0RELOAD0"})),
-      HasSubstr("position 2, 0B0: what its forward kept is in host memory since position 1; expected 0RELOAD0"));
+  EXPECT_THAT(offload_refusal(offload_row("late", {"0F0", "0OFFLOAD0", "0B0", "0RELOAD0"})),
+              HasSubstr("position 2, 0B0: the activations of the forward have been in host memory since position 1; "
+                        "expected 0RELOAD0"));
   EXPECT_THAT(offload_refusal(offload_row("twice", {"0F0", "0OFFLOAD0", "0RELOAD0", "0OFFLOAD0", "0RELOAD0", "0B0"})),
-              HasSubstr("position 3, 0OFFLOAD0: the same was moved out before"));
+              HasSubstr("position 3, 0OFFLOAD0: the same data was offloaded before"));
   EXPECT_THAT(offload_refusal(offload_row("early", {"0OFFLOAD0", "0F0", "0RELOAD0", "0B0"})),
-              HasSubstr("position 0, 0OFFLOAD0: nothing is kept of its microbatch here"));
+              HasSubstr("position 0, 0OFFLOAD0: no activations of its microbatch are on the device here"));
   EXPECT_THAT(offload_refusal(offload_row("behind", {"0F0", "0B0", "0OFFLOAD0", "0RELOAD0"})),
-              HasSubstr("nothing is kept"));
+              HasSubstr("no activations of its microbatch"));
   EXPECT_THAT(offload_refusal(offload_row("alone", {"0F0", "0RELOAD0", "0B0"})),
-              HasSubstr("position 1, 0RELOAD0: nothing of it is in host memory"));
+              HasSubstr("position 1, 0RELOAD0: no such data is in host memory"));
   EXPECT_THAT(offload_refusal(offload_row("split", {"0F0", "0OFFLOAD0", "0I0", "0RELOAD0", "0W0"})),
-              HasSubstr("0I0: what its"));
+              HasSubstr("0I0: the activations of the forward"));
   EXPECT_THAT(offload_refusal(offload_row("state", {"0OFFLOAD", "0F0", "0B0"})),
-              HasSubstr("position 0, 0OFFLOAD: what it moves is never brought back; expected 0RELOAD behind it"));
+              HasSubstr("position 0, 0OFFLOAD: the offloaded data is never reloaded; expected 0RELOAD after it"));
 }
 
 TEST(Offload, MovesTakeTimeWithTheComputations) {

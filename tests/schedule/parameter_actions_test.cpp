@@ -129,28 +129,28 @@ TEST(ParameterActions, AreProvedUnderEverySchedule) {
 TEST(ParameterActions, WhatIsBrokenIsRefusedByName) {
   const auto error_of = [](const std::string& csv) { return refusal_of(from_csv(csv, "mine")); };
   EXPECT_EQ(error_of("0UNSHARD,0F0,0RESHARD,0B0,0REDUCE_GRAD\n"),
-            "schedule mine, rank 0, position 3, 0B0: the parameters of stage 0 are not whole; expected 0UNSHARD before "
-            "it, and no RESHARD in between");
+            "schedule mine, rank 0, position 3, 0B0: the parameters of stage 0 are not gathered; expected 0UNSHARD "
+            "before it, without a RESHARD in between");
   EXPECT_THAT(error_of("0F0,0UNSHARD,0B0,0RESHARD,0REDUCE_GRAD\n"), HasSubstr("position 0, 0F0: the parameters of"));
   EXPECT_EQ(error_of("0UNSHARD,0F0,0UNSHARD,0B0,0RESHARD,0REDUCE_GRAD\n"),
-            "schedule mine, rank 0, position 2, 0UNSHARD: the stage is whole since position 0; expected it once");
+            "schedule mine, rank 0, position 2, 0UNSHARD: the stage has been gathered since position 0; expected one "
+            "UNSHARD");
   EXPECT_EQ(
       error_of("0UNSHARD,0F0,0B0,0REDUCE_GRAD\n"),
-      "schedule mine, rank 0, position 0, 0UNSHARD: stage 0 is never released after it; expected a RESHARD behind "
-      "it");
+      "schedule mine, rank 0, position 0, 0UNSHARD: stage 0 is never released after it; expected a RESHARD after it");
   EXPECT_THAT(error_of("0RESHARD,0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD\n"),
-              HasSubstr("position 0, 0RESHARD: the stage is not whole"));
+              HasSubstr("position 0, 0RESHARD: the stage is not gathered"));
   EXPECT_EQ(error_of("0UNSHARD,0F0,0B0,0RESHARD\n"),
-            "schedule mine, rank 0: 0REDUCE_GRAD is missing; expected it once, after 0B0");
+            "schedule mine, rank 0: 0REDUCE_GRAD is missing; expected one such action, after 0B0");
   EXPECT_EQ(error_of("0UNSHARD,0F0,0I0,0RESHARD,0REDUCE_GRAD,0W0\n"),
-            "schedule mine, rank 0, position 4, 0REDUCE_GRAD: it stands before 0W0 (position 5), which adds to the "
-            "gradients; expected it after that");
+            "schedule mine, rank 0, position 4, 0REDUCE_GRAD: the action precedes 0W0 (position 5), which adds to the "
+            "gradients; expected a position after that action");
   EXPECT_THAT(error_of("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD,0REDUCE_GRAD\n"),
-              HasSubstr("position 5, 0REDUCE_GRAD: the gradients are summed at position 4 already"));
+              HasSubstr("position 5, 0REDUCE_GRAD: the gradients have been reduced at position 4 already"));
   EXPECT_THAT(error_of("0UNSHARD,0F0,0RESHARD,0REDUCE_GRAD\n"), HasSubstr("0REDUCE_GRAD: the stage has no gradients"));
   EXPECT_THAT(error_of("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD,1UNSHARD\n"), HasSubstr("1F0 is missing"));
   EXPECT_THAT(error_of("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD\n1F0,1B0\n"),
-              HasSubstr("rank 1, position 0, 1F0: the parameters of stage 1 are not whole"));
+              HasSubstr("rank 1, position 0, 1F0: the parameters of stage 1 are not gathered"));
 }
 
 // --- Random schedules ---
@@ -286,12 +286,12 @@ TEST(ParameterActions, ReleasedEarlyHoldLessAndGatherMore) {
 TEST(ParameterActions, AreDrawnBelowTheirRank) {
   const Schedule schedule = with_parameter_actions(generate("1f1b", 2, 3), Gather::kMicrobatch);
   const Simulation simulation = simulate(schedule, gather_costs(2));
-  EXPECT_THAT(draw_text(simulation), HasSubstr("beside |U"));
+  EXPECT_THAT(draw_text(simulation), HasSubstr(" extra |U"));
   EXPECT_THAT(draw_text(simulation), HasSubstr("UNSHARD gather of parameters"));
   EXPECT_THAT(draw_svg(simulation, "title"), HasSubstr("rank 1: gather of parameters of stage 1, "));
-  EXPECT_THAT(draw_svg(simulation, "title"), HasSubstr("rank 0: sum of gradients of stage 0, "));
-  EXPECT_THAT(draw_chrome_trace(simulation), HasSubstr("\"rank 1, beside\""));
-  EXPECT_THAT(draw_text(simulate(generate("1f1b", 2, 3))), ::testing::Not(HasSubstr("beside")));
+  EXPECT_THAT(draw_svg(simulation, "title"), HasSubstr("rank 0: reduction of gradients of stage 0, "));
+  EXPECT_THAT(draw_chrome_trace(simulation), HasSubstr("\"rank 1, extra actions\""));
+  EXPECT_THAT(draw_text(simulate(generate("1f1b", 2, 3))), ::testing::Not(HasSubstr("extra")));
 }
 
 // --- Replicas ---
@@ -311,15 +311,15 @@ TEST(ParameterActions, OfReplicasMeetInOneOrder) {
   };
   EXPECT_EQ(refusal_of({with(3, Gather::kStep), with(3, Gather::kStep)}), "valid");
   EXPECT_THAT(refusal_of({with(3, Gather::kMicrobatch), with(2, Gather::kMicrobatch)}),
-              HasSubstr("give all replicas equally many microbatches"));
+              HasSubstr("use the same number of microbatches for all replicas"));
   // Replicas with unequal numbers of microbatches gather around them.
   EXPECT_EQ(refusal_of({with(3, Gather::kAround), with(1, Gather::kAround), with(2, Gather::kAround)}), "valid");
   const auto first = from_csv("0UNSHARD,1UNSHARD,0F0,1F0,0RESHARD,1RESHARD\n", "mine");
   const auto second = from_csv("1UNSHARD,0UNSHARD,0F0,1F0,0RESHARD,1RESHARD\n", "mine");
   EXPECT_EQ(refusal_of({first, second}),
             "schedule mine, rank 0: deadlock: replica 0 is at position 0, 0UNSHARD, while replica 1 is at position 0, "
-            "1UNSHARD; expected the same gathers and sums in the same order on all replicas; give all replicas equally "
-            "many microbatches");
+            "1UNSHARD; expected the same gathers and reductions in the same order on all replicas; use the same number "
+            "of microbatches for all replicas");
 }
 
 }  // namespace

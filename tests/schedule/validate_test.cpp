@@ -43,21 +43,22 @@ TEST(Validate, IncompleteSchedulesNameWhatIsMissing) {
 }
 
 TEST(Validate, DuplicatesAndTwoKindsOfBackwardAreRefused) {
-  EXPECT_EQ(error_of("0F0,0F0,0B0\n"),
-            "schedule mine, rank 0, position 1, 0F0: it stands at position 0 already; expected it once");
-  EXPECT_THAT(error_of("0F0,0B0,0B0\n"), HasSubstr("position 2, 0B0: it stands at position 1 already"));
-  EXPECT_THAT(error_of("0F0,0B0,0I0,0W0\n"), HasSubstr("position 2, 0I0: 0B0 is the whole backward already"));
-  EXPECT_THAT(error_of("0F0,0B0,0W0\n"), HasSubstr("position 2, 0W0: 0B0 is the whole backward already"));
+  EXPECT_EQ(
+      error_of("0F0,0F0,0B0\n"),
+      "schedule mine, rank 0, position 1, 0F0: the same action is already at position 0; expected each action once");
+  EXPECT_THAT(error_of("0F0,0B0,0B0\n"), HasSubstr("position 2, 0B0: the same action is already at position 1"));
+  EXPECT_THAT(error_of("0F0,0B0,0I0,0W0\n"), HasSubstr("position 2, 0I0: 0B0 already computes the full backward"));
+  EXPECT_THAT(error_of("0F0,0B0,0W0\n"), HasSubstr("position 2, 0W0: 0B0 already computes the full backward"));
 }
 
 TEST(Validate, OrderWithinARankIsChecked) {
   EXPECT_EQ(error_of("0B0,0F0\n"),
-            "schedule mine, rank 0, position 0, 0B0: it stands before 0F0 (position 1), which makes its forward; "
-            "expected it after that");
-  EXPECT_THAT(error_of("0F0,0W0,0I0\n"), HasSubstr("0W0: it stands before 0I0 (position 2)"));
-  EXPECT_THAT(error_of("1F0,0F0,1B0,0B0\n"), HasSubstr("1F0: it stands before 0F0"));
-  EXPECT_THAT(error_of("0F0,1F0,0B0,1B0\n"), HasSubstr("0B0: it stands before 1B0"));
-  EXPECT_THAT(error_of("0F0,1F0,0I0,1I0,0W0,1W0\n"), HasSubstr("0I0: it stands before 1I0"));
+            "schedule mine, rank 0, position 0, 0B0: the action precedes 0F0 (position 1), which produces its forward; "
+            "expected a position after that action");
+  EXPECT_THAT(error_of("0F0,0W0,0I0\n"), HasSubstr("0W0: the action precedes 0I0 (position 2)"));
+  EXPECT_THAT(error_of("1F0,0F0,1B0,0B0\n"), HasSubstr("1F0: the action precedes 0F0"));
+  EXPECT_THAT(error_of("0F0,1F0,0B0,1B0\n"), HasSubstr("0B0: the action precedes 1B0"));
+  EXPECT_THAT(error_of("0F0,1F0,0I0,1I0,0W0,1W0\n"), HasSubstr("0I0: the action precedes 1I0"));
 }
 
 TEST(Validate, PlacementMustBeWholeAndUnique) {
@@ -94,9 +95,9 @@ TEST(Validate, NumbersOutsideTheScheduleAreRefused) {
 TEST(Validate, ACircleOfDataIsADeadlockThatNamesItsRanks) {
   // Rank 0 wants its gradient of microbatch 1 before it makes microbatch 0, rank 1 the other way round.
   EXPECT_EQ(error_of("0F1,0B1,0F0,0B0\n1F0,1B0,1F1,1B1\n"),
-            "schedule mine: deadlock: rank 0 at position 1, 0B1, waits for 1B1 at position 3 of rank 1, rank 1 at "
+            "schedule mine: deadlock: rank 0 at position 1, 0B1, waits for 1B1 at position 3 on rank 1, rank 1 at "
             "position 0, "
-            "1F0, waits for 0F0 at position 2 of rank 0; expected an order in which data arrives first");
+            "1F0, waits for 0F0 at position 2 on rank 0; expected an order in which data arrives before its use");
 }
 
 TEST(Validate, OnlyTheRanksOfTheCircleAreNamed) {
@@ -108,8 +109,8 @@ TEST(Validate, OnlyTheRanksOfTheCircleAreNamed) {
 // PyTorch's loader takes this one, and then trains on exchanged microbatches.
 TEST(Validate, SwappedSendsAreADeadlockUnderRendezvous) {
   EXPECT_THAT(error_of("0F0,0F1,0SEND_F1,0SEND_F0\n1RECV_F0,1F0,1RECV_F1,1F1\n"),
-              AllOf(HasSubstr("rank 0 at position 2, 0SEND_F1, waits for 1RECV_F1 at position 2 of rank 1"),
-                    HasSubstr("rank 1 at position 0, 1RECV_F0, waits for 0SEND_F0 at position 3 of rank 0")));
+              AllOf(HasSubstr("rank 0 at position 2, 0SEND_F1, waits for 1RECV_F1 at position 2 on rank 1"),
+                    HasSubstr("rank 1 at position 0, 1RECV_F0, waits for 0SEND_F0 at position 3 on rank 0")));
 }
 
 TEST(Validate, TwoRanksThatSendBeforeTheyReceiveAreADeadlock) {
@@ -120,32 +121,34 @@ TEST(Validate, TwoRanksThatSendBeforeTheyReceiveAreADeadlock) {
 
 TEST(Validate, MessagesMustMatchAndBelong) {
   EXPECT_THAT(error_of("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"),
-              HasSubstr("rank 0: 0SEND_F0 is missing; expected a send for 1RECV_F0 of rank 1"));
+              HasSubstr("rank 0: 0SEND_F0 is missing; expected a send for 1RECV_F0 on rank 1"));
   EXPECT_THAT(error_of("0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"),
-              HasSubstr("rank 0: 0RECV_B0 is missing; expected a receive for 1SEND_B0 of rank 1"));
+              HasSubstr("rank 0: 0RECV_B0 is missing; expected a receive for 1SEND_B0 on rank 1"));
   EXPECT_THAT(error_of("0F0,0SEND_F0,0SEND_F0\n1RECV_F0,1F0\n"),
-              HasSubstr("0SEND_F0: it stands at position 1 already"));
+              HasSubstr("0SEND_F0: the same action is already at position 1"));
   EXPECT_THAT(error_of("0F0,0SEND_F0\n1RECV_F0,1F0,1SEND_F0\n"), HasSubstr("stage 1 is at the end of the pipeline"));
   EXPECT_THAT(error_of("0RECV_F0,0F0,0SEND_F0\n1RECV_F0,1F0\n"), HasSubstr("0RECV_F0: stage 0 is at the end"));
-  EXPECT_THAT(error_of("0F0,0SEND_F0,1F0\n"), HasSubstr("0SEND_F0: stage 1 is on this rank too"));
-  EXPECT_THAT(error_of("0F0,0SEND_F0,0RECV_B0\n1RECV_F0,1F0\n"), HasSubstr("0RECV_B0: no backward needs it"));
-  EXPECT_THAT(error_of("0F0,0SEND_F0\n1RECV_F0,1F0,1SEND_B0\n"), HasSubstr("1SEND_B0: no backward makes its data"));
-  EXPECT_THAT(error_of("0SEND_F0,0F0\n1RECV_F0,1F0\n"), HasSubstr("0SEND_F0: it stands before 0F0"));
-  EXPECT_THAT(error_of("0F0,0SEND_F0\n1F0,1RECV_F0\n"), HasSubstr("1F0: it stands before 1RECV_F0"));
+  EXPECT_THAT(error_of("0F0,0SEND_F0,1F0\n"), HasSubstr("0SEND_F0: stage 1 is also on this rank"));
+  EXPECT_THAT(error_of("0F0,0SEND_F0,0RECV_B0\n1RECV_F0,1F0\n"), HasSubstr("0RECV_B0: no backward needs this message"));
+  EXPECT_THAT(error_of("0F0,0SEND_F0\n1RECV_F0,1F0,1SEND_B0\n"), HasSubstr("1SEND_B0: no backward produces its data"));
+  EXPECT_THAT(error_of("0SEND_F0,0F0\n1RECV_F0,1F0\n"), HasSubstr("0SEND_F0: the action precedes 0F0"));
+  EXPECT_THAT(error_of("0F0,0SEND_F0\n1F0,1RECV_F0\n"), HasSubstr("1F0: the action precedes 1RECV_F0"));
 }
 
 TEST(Validate, PartsOfAPairMayNotNeedEachOther) {
-  EXPECT_THAT(error_of("(0F0;0B0)OVERLAP_F_B\n"), HasSubstr("0B0: it overlaps 0F0, which makes its forward"));
+  EXPECT_THAT(error_of("(0F0;0B0)OVERLAP_F_B\n"),
+              HasSubstr("0B0: the action overlaps 0F0, which produces its forward"));
   EXPECT_EQ(error_of("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n"), "valid");
   // Data for the second part arrives only after the other rank has had the first part's.
   EXPECT_THAT(error_of("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1F1,1B0,1B1\n"),
               HasSubstr("deadlock: rank 0 at position 1, 0F1"));
   Schedule schedule = from_csv("0F0,0F1,0B0,0B1\n", "mine");
   schedule.actions[0][0].overlaps_next = true;
-  EXPECT_THAT(error_of(schedule), HasSubstr("0F0: it overlaps 0F1; expected a forward overlapped with one backward"));
+  EXPECT_THAT(error_of(schedule),
+              HasSubstr("0F0: the action overlaps 0F1; expected a forward overlapped with one backward"));
   schedule.actions[0][0].overlaps_next = false;
   schedule.actions[0][3].overlaps_next = true;
-  EXPECT_THAT(error_of(schedule), HasSubstr("0B1: it overlaps the next action, but the row ends"));
+  EXPECT_THAT(error_of(schedule), HasSubstr("0B1: the action overlaps the next one, but the row ends"));
 }
 
 TEST(Validate, RandomSchedulesThatRanOnceAreValid) {
@@ -159,8 +162,9 @@ TEST(Validate, RandomSchedulesThatRanOnceAreValid) {
 
 // PyTorch 2.13's loader takes each of these without a word.
 TEST(Validate, WhatPyTorchsLoaderAcceptsIsRefusedWithTheCounterExample) {
-  EXPECT_EQ(error_of("0F0,0F0,0B0\n1F0,1B0\n"),
-            "schedule mine, rank 0, position 1, 0F0: it stands at position 0 already; expected it once");
+  EXPECT_EQ(
+      error_of("0F0,0F0,0B0\n1F0,1B0\n"),
+      "schedule mine, rank 0, position 1, 0F0: the same action is already at position 0; expected each action once");
   // Microbatches would change places between the ranks.
   const std::string receiver = "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n";
   EXPECT_EQ(error_of("0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n" + receiver), "valid");

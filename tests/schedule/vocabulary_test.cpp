@@ -131,17 +131,17 @@ TEST(VocabularyActions, WhatIsWrongIsRefused) {
   EXPECT_EQ(refused([](Schedule&) {}), "");
   EXPECT_NE(refused([](Schedule& made) {
               made.actions[1].erase(place_of(made.actions[1], kHeadBackward, 2));
-            }).find("it has 2 of T, for 3 microbatches; expected 3"),
+            }).find("the rank has 2 actions of kind T, for 3 microbatches; expected 3"),
             std::string::npos);
   EXPECT_NE(refused([](Schedule& made) {
               auto& row = made.actions[1];
               std::iter_swap(place_of(row, kEmbeddingForward, 0), place_of(row, kEmbeddingForward, 1));
-            }).find("its IF have another order than those of rank 0"),
+            }).find("the actions IF have a different order from those of rank 0"),
             std::string::npos);
   EXPECT_NE(refused([](Schedule& made) {
               auto& row = made.actions[1];  // the last stage's backward before its own T
               std::iter_swap(place_of(row, kBackward, 0), place_of(row, kHeadBackward, 0));
-            }).find("which makes its data"),
+            }).find("which produces its data"),
             std::string::npos);
   EXPECT_NE(refused([](Schedule& made) {
               auto& row = made.actions[0];  // rank 0's last T behind all backwards
@@ -153,13 +153,13 @@ TEST(VocabularyActions, WhatIsWrongIsRefused) {
             std::string::npos);
   EXPECT_NE(refused([](Schedule& made) { place_of(made.actions[1], kHeadForward, 0)->stage = 0; }), "");
   const auto without_one_c = [](Schedule& made) { made.actions[1].erase(place_of(made.actions[1], kHeadCombine, 2)); };
-  EXPECT_NE(refused(without_one_c, 2).find("it has 2 of C, for 3 microbatches; expected 3"), std::string::npos);
+  EXPECT_NE(refused(without_one_c, 2).find("the rank has 2 actions of kind C, for 3 microbatches; expected 3"), std::string::npos);
   const auto backward_before_c = [](Schedule& made) {
     auto& row = made.actions[1];
     std::iter_swap(place_of(row, kBackward, 2), place_of(row, kHeadCombine, 2));
   };
   const std::string said = refused(backward_before_c, 2);
-  EXPECT_NE(said.find("which makes its data"), std::string::npos) << said;
+  EXPECT_NE(said.find("which produces its data"), std::string::npos) << said;
   const auto last_t_at_the_end = [](Schedule& made) {
     auto& row = made.actions[0];
     const auto last = place_of(row, kHeadBackward, 2);

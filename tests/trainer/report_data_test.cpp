@@ -201,7 +201,7 @@ TEST(ReportCommand, WritesToTheGivenPath) {
   EXPECT_THAT(read_file(run / "x.html"), HasSubstr("<!doctype html>"));
   const Outcome none = run_program(gantry_program() + " report /nowhere");
   EXPECT_EQ(none.exit_code, 4);
-  EXPECT_THAT(none.err, HasSubstr("metrics.jsonl: can't be read"));
+  EXPECT_THAT(none.err, HasSubstr("metrics.jsonl: the file cannot be read"));
   const Outcome full = run_program(fmt::format("{} report {} --output /proc/none", gantry_program(), run.path()));
   EXPECT_EQ(full.exit_code, 6) << full.err;
 }

@@ -135,7 +135,7 @@ TEST(Traces, NoCycleIsLostWithoutAWord) {
   const Outcome brief = train("");
   EXPECT_EQ(brief.exit_code, 0) << brief.err;
   EXPECT_THAT(brief.err, HasSubstr("warning: profile: the run ended before its first active step: wait 1 + warmup 1 + "
-                                   "1 = 3 steps, and it had 2"));
+                                   "1 = 3 steps, but it had 2"));
   const Outcome broken_off = train(" --set train.steps=5");
   EXPECT_EQ(broken_off.err, "");
   EXPECT_THAT(broken_off.out, HasSubstr("profile-0.trace.json (1 of 2 active steps: the run is over)"));

@@ -222,7 +222,7 @@ TEST(StatusServer, APortInUseIsOneClearError) {
   } catch (const ResourceError& error) {
     EXPECT_EQ(std::string(error.what())
                   .find("status: port " + std::to_string(taken.port()) +
-                        " of 127.0.0.1: Address already in use; expected a port that is free"),
+                        " of 127.0.0.1 cannot be opened: Address already in use; expected a free port"),
               0u)
         << error.what();
   }
@@ -285,7 +285,8 @@ TEST(Addresses, AnInterfaceIsANameOrAnAddress) {
     interface_address("ib7");
     ADD_FAILURE();
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("'ib7' is no interface or address of this host"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("'ib7' is not an active interface or address of this host"),
+              std::string::npos);
     EXPECT_NE(std::string(error.what()).find("lo (127.0.0.1)"), std::string::npos) << error.what();
   }
 }

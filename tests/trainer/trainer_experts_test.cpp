@@ -85,8 +85,9 @@ TEST(TrainerExperts, AStarvingExpertIsNamedOnceUntilItRecovers) {
   EXPECT_TRUE(said(watch, 41, 10, {100, 100, 100}).empty());
   const auto again = said(watch, 51, 10, {0, 0, 300});
   ASSERT_EQ(again.size(), 1u);
-  EXPECT_THAT(again[0],
-              HasSubstr("expert 0 of layers.1.gate had 0 of 3000 choices in steps 51 to 60, and 1 more starve"));
+  EXPECT_THAT(
+      again[0],
+      HasSubstr("expert 0 of layers.1.gate had 0 of 3000 choices in steps 51 to 60, and 1 more experts are starved"));
 }
 
 TEST(TrainerExperts, FewTokensSayNothing) {

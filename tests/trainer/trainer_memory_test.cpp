@@ -8,7 +8,7 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/quiet_launch.h"
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
 #include "gantry/profiling/memory_meter.h"
 #include "program.h"

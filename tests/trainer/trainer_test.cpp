@@ -275,7 +275,7 @@ TEST(Trainer, RefusesPartsThatDoNotFitEachOtherAndKeysThatThePartsReplace) {
                         .lr_schedule = LrSchedule({}, 1e-3, 6)};
   });
   EXPECT_EQ(twice.exit_code, ConfigError::kExitCode);
-  EXPECT_THAT(twice.line, HasSubstr("data, lr_schedule: is set, and nothing in this program does what it says"));
+  EXPECT_THAT(twice.line, HasSubstr("data, lr_schedule: the configuration sets this, but the program does not use it"));
 }
 
 TEST(PlainLoop, RefusesKeysThatNothingHonoursAndTakesThoseThatItSaysItHonours) {
@@ -291,8 +291,9 @@ TEST(PlainLoop, RefusesKeysThatNothingHonoursAndTakesThoseThatItSaysItHonours) {
   };
   const Failure refused = failure_of(config, step);
   EXPECT_EQ(refused.exit_code, ConfigError::kExitCode);
-  EXPECT_THAT(refused.line, HasSubstr("lr_schedule, checkpoint.path, output: is set, and nothing in this program does "
-                                      "what it says"));
+  EXPECT_THAT(refused.line,
+              HasSubstr("lr_schedule, checkpoint.path, output: the configuration sets this, but the program "
+                        "does not use it"));
   for (const char* key : {"lr_schedule", "checkpoint.path", "output"}) config.mark_used(key);
   EXPECT_EQ(failure_of(config, step).line, "nothing failed");
 }

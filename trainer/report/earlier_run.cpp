@@ -65,7 +65,7 @@ class MetricsLines {
       use(line);
     }
     if (file.bad())
-      throw ResourceError({path_, "can't be read", "the metrics of the run that goes on", "check the disk"});
+      throw ResourceError({path_, "the file cannot be read", "the metrics of the resumed run", "check the disk"});
   }
 
  private:

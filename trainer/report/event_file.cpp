@@ -91,8 +91,7 @@ EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
   // from.
   path_ = fmt::format("{}/events.out.tfevents.{:.6f}.{}.{}", folder, wall_seconds(), host_name(), getpid());
   file_ = std::fopen(path_.c_str(), "ab");
-  if (!file_)
-    throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
+  if (!file_) throw ResourceError({path_, std::strerror(errno), "a writable file", "choose another `output`"});
   append(event_head(wall_seconds(), 0) + message(3, "brain.Event:2"));
   // A session that starts at this step: readers drop later steps of sessions before it.
   constexpr int kStart = 1;
@@ -110,7 +109,7 @@ void EventFile::write(std::int64_t step, const std::vector<std::pair<std::string
 void EventFile::append(const std::string& event) {
   const std::string record = event_record(event);
   if (std::fwrite(record.data(), 1, record.size(), file_) != record.size() || std::fflush(file_) != 0)
-    throw ResourceError({path_, std::strerror(errno), "room for one more record", "free some space"});
+    throw ResourceError({path_, std::strerror(errno), "disk space for another record", "free some space"});
 }
 
 }  // namespace gantry

@@ -5,8 +5,8 @@
 #include <functional>
 #include <utility>
 
-#include "gantry/planner/step_comparison.h"
-#include "gantry/planner/what_if.h"
+#include "gantry/planner/calibration.h"
+#include "gantry/planner/plan.h"
 #include "gantry/trainer/report/page_files.h"
 
 namespace gantry {

@@ -39,7 +39,7 @@ std::string filling(std::string_view mark, const nlohmann::json& data) {
   if (mark == "STYLE") return kPageStyle;
   if (mark == "DATA") return embedded(data);
   if (mark == "SCRIPT") return kPageScript;
-  throw InternalError({"page.html", "has the unknown mark " + std::string(mark), "", ""});
+  throw InternalError({"page.html", "the page has the unknown mark " + std::string(mark), "", ""});
 }
 
 }  // namespace

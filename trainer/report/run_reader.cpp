@@ -44,8 +44,8 @@ bool next_line(std::istream& file, MetricsLine& line) {
 std::string text_of(const std::filesystem::path& path) {
   std::error_code none;
   if (const auto bytes = std::filesystem::file_size(path, none); !none && bytes > kMostFileBytes)
-    throw InputError({path.string(), fmt::format("has {} bytes", bytes), fmt::format("at most {}", kMostFileBytes),
-                      "name the `output` folder of a run"});
+    throw InputError({path.string(), fmt::format("the file has {} bytes", bytes),
+                      fmt::format("at most {}", kMostFileBytes), "pass the `output` directory of a run"});
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
@@ -67,8 +67,8 @@ Json run_of(const std::filesystem::path& path) {
       std::ranges::all_of(std::initializer_list<const char*>{"mesh", "schedule", "stages", "environment"},
                           [&](const char* key) { return run.contains(key); });
   if (!whole)
-    throw InputError({path.string(), "is no report.json of this version", "what `gantry train` writes",
-                      "remove it to have a report of the metrics alone"});
+    throw InputError({path.string(), "the file is not a report.json of this version",
+                      "a file that `gantry train` wrote", "remove it to create a report from the metrics only"});
   return run;
 }
 
@@ -123,7 +123,8 @@ void RunReader::read_metrics(bool live) {
   std::ifstream file(path, std::ios::binary);
   if (!file && live) return;
   if (!file)
-    throw InputError({path, "can't be read", "the `output` folder of a run", "name the folder that has metrics.jsonl"});
+    throw InputError({path, "the file cannot be read", "the `output` directory of a run",
+                      "pass the directory that contains metrics.jsonl"});
   if (!continues(file)) {
     *this = RunReader(folder_);
     file.clear();

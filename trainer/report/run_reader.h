@@ -15,7 +15,7 @@ class RunReader {
  public:
   explicit RunReader(std::string folder);
 
-  // Reads what metrics.jsonl got since the last call, and the other files anew; docs/reports.md has the keys. A line
+  // Reads what metrics.jsonl got since the last call, and the other files anew; docs/monitoring.md has the keys. A line
   // that is no JSON object is passed over and counted; a value that is not finite is null. InputError for a folder
   // without metrics.jsonl, unless the run is live, and for a report.json that is none. Of a metrics.jsonl that another
   // run has begun anew, nothing that was read before stays. What a live run shows goes to whoever may ask it: its name

@@ -77,16 +77,17 @@ std::string status_address(const std::string& host) {
   for (const NetworkInterface& one : all)
     if (one.name == host || one.address == host) return one.address;
   if (is_address(host) && is_loopback(host)) return host;
-  throw UsageError({"--status", "'" + host + "' is no interface or address of this host that is up",
-                    "one of " + list_interfaces(all), "a port alone listens on loopback"});
+  throw UsageError({"--status", "'" + host + "' is not an active interface or address of this host",
+                    "one of " + list_interfaces(all), "pass only a port to listen on loopback"});
 }
 
 StatusToken status_token(const std::string& address) {
   if (const char* given = std::getenv("GANTRY_STATUS_TOKEN"); given && *given) {
     const std::string token = given;
     if (token.size() < kLeastToken)
-      throw UsageError({"GANTRY_STATUS_TOKEN", fmt::format("has {} characters", token.size()),
-                        fmt::format("at least {} that nobody guesses", kLeastToken), "openssl rand -hex 16"});
+      throw UsageError({"GANTRY_STATUS_TOKEN", fmt::format("the token has {} characters", token.size()),
+                        fmt::format("at least {} random characters", kLeastToken),
+                        "create one with openssl rand -hex 16"});
     return {token};
   }
   if (is_loopback(address)) return {};

@@ -25,18 +25,19 @@ std::string gauge(const std::string& name, const std::string& unit, const std::s
 std::string expert_metrics(const RunNumbers& numbers) {
   const auto& layers = numbers.experts.layers;
   if (layers.empty()) return "";
-  std::string text = gauge("gantry_dropped_choices", "", "Choices of its tokens that no expert has computed.",
-                           static_cast<double>(numbers.experts.dropped)) +
-                     gauge("gantry_all_to_all_bytes", "bytes", "What a rank sends to experts and back in it.",
-                           numbers.all_to_all_bytes) +
-                     gauge("gantry_all_to_all_seconds", "seconds", "How long a rank is busy with that or waits for it.",
-                           numbers.all_to_all_seconds);
+  std::string text =
+      gauge("gantry_dropped_choices", "", "Choices of experts by tokens of the last step that no expert computed.",
+            static_cast<double>(numbers.experts.dropped)) +
+      gauge("gantry_all_to_all_bytes", "bytes", "Bytes that a rank sends to experts and back in the last step.",
+            numbers.all_to_all_bytes) +
+      gauge("gantry_all_to_all_seconds", "seconds", "Time of a rank for this exchange, including waits.",
+            numbers.all_to_all_seconds);
   text += "# TYPE gantry_expert_load_ratio gauge\n# UNIT gantry_expert_load_ratio ratio\n";
-  text += "# HELP gantry_expert_load_ratio Tokens of a router's most used expert over the mean.\n";
+  text += "# HELP gantry_expert_load_ratio Tokens of a router's most used expert, divided by the mean.\n";
   for (const auto& load : layers)
     text += fmt::format("gantry_expert_load_ratio{{router=\"{}\"}} {}\n", load.router,
                         number_text(load.largest_over_mean()));
-  text += "# TYPE gantry_expert_tokens gauge\n# HELP gantry_expert_tokens Tokens that have chosen an expert.\n";
+  text += "# TYPE gantry_expert_tokens gauge\n# HELP gantry_expert_tokens Tokens routed to an expert.\n";
   for (const auto& load : layers)
     for (std::size_t expert = 0; expert < load.tokens.size(); ++expert)
       text += fmt::format("gantry_expert_tokens{{router=\"{}\",expert=\"{}\"}} {}\n", load.router, expert,
@@ -47,18 +48,19 @@ std::string expert_metrics(const RunNumbers& numbers) {
 std::string step_metrics(const RunNumbers& numbers) {
   std::string text =
       gauge("gantry_loss", "", "Mean loss of the last step.", numbers.loss) +
-      gauge("gantry_gradient_norm", "", "Norm of its gradient before clipping.", numbers.grad_norm) +
-      gauge("gantry_learning_rate", "", "Its learning rate.", numbers.lr) +
-      gauge("gantry_tokens_per_second", "", "Its tokens over its time.", numbers.tokens_per_second()) +
-      gauge("gantry_step_seconds", "seconds", "Its time.", numbers.step_seconds) +
-      gauge("gantry_bubble_ratio", "ratio", "Share of the pipeline's time that was idle in it.", numbers.bubble) +
-      gauge("gantry_predicted_bubble_ratio", "ratio", "The same as simulated.", numbers.predicted_bubble);
-  text += "# TYPE gantry_tokens counter\n# HELP gantry_tokens Tokens counted since the program began.\n";
+      gauge("gantry_gradient_norm", "", "Gradient norm of the last step before clipping.", numbers.grad_norm) +
+      gauge("gantry_learning_rate", "", "Learning rate of the last step.", numbers.lr) +
+      gauge("gantry_tokens_per_second", "", "Tokens per second in the last step.", numbers.tokens_per_second()) +
+      gauge("gantry_step_seconds", "seconds", "Duration of the last step.", numbers.step_seconds) +
+      gauge("gantry_bubble_ratio", "ratio", "Idle share of the pipeline's time in the last step.", numbers.bubble) +
+      gauge("gantry_predicted_bubble_ratio", "ratio", "Simulated idle share of the pipeline's time.",
+            numbers.predicted_bubble);
+  text += "# TYPE gantry_tokens counter\n# HELP gantry_tokens Tokens counted since the program started.\n";
   text += fmt::format("gantry_tokens_total {}\n", numbers.total_tokens);
   text += expert_metrics(numbers);
   if (numbers.peak_memory_bytes.empty()) return text;
   text += "# TYPE gantry_peak_memory_bytes gauge\n# UNIT gantry_peak_memory_bytes bytes\n";
-  text += "# HELP gantry_peak_memory_bytes Most memory of tensors so far, by rank.\n";
+  text += "# HELP gantry_peak_memory_bytes Peak memory of tensors so far, by rank.\n";
   for (std::size_t rank = 0; rank < numbers.peak_memory_bytes.size(); ++rank)
     text += fmt::format("gantry_peak_memory_bytes{{rank=\"{}\"}} {}\n", rank, numbers.peak_memory_bytes[rank]);
   return text;
@@ -102,11 +104,11 @@ a { color: #5aa9e6; }
 
 std::string open_metrics(const RunNumbers& numbers) {
   return fmt::format(
-             "# TYPE gantry_run info\n# HELP gantry_run The program that trains.\ngantry_run_info{{version=\"{}\"}} "
+             "# TYPE gantry_run info\n# HELP gantry_run The training program.\ngantry_run_info{{version=\"{}\"}} "
              "1\n",
              GANTRY_VERSION) +
-         gauge("gantry_step", "", "Training steps that are done.", static_cast<double>(numbers.step)) +
-         gauge("gantry_steps", "", "Training steps of the whole run.", static_cast<double>(numbers.steps)) +
+         gauge("gantry_step", "", "Completed training steps.", static_cast<double>(numbers.step)) +
+         gauge("gantry_steps", "", "Training steps of the full run.", static_cast<double>(numbers.steps)) +
          (numbers.step > 0 ? step_metrics(numbers) : "") + "# EOF\n";
 }
 
@@ -115,7 +117,7 @@ std::string status_page(const RunNumbers& numbers) {
       "{}<h1>Step {} of {}</h1>\n<p>{}</p>\n<progress value=\"{}\" max=\"{}\"></progress>\n<table>\n{}</table>\n"
       "<p>For monitoring: <a href=\"/metrics\">/metrics</a></p>\n</body></html>\n",
       kPageHead, numbers.step, numbers.steps, numbers.layout, numbers.step, std::max<std::int64_t>(numbers.steps, 1),
-      numbers.step > 0 ? step_rows(numbers) : row("The first step", "is under way"));
+      numbers.step > 0 ? step_rows(numbers) : row("The first step", "in progress"));
 }
 
 StatusReply status_reply(const RunStatus& status, const std::string& path) {

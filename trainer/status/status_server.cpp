@@ -35,7 +35,7 @@ StatusReply refusal(const error_code& error) {
     return plain(431, "the request is longer than 8 KiB");
   const bool malformed = error.category() == make_error_code(http::error::bad_method).category() &&
                          error != http::error::end_of_stream && error != http::error::partial_message;
-  return malformed ? plain(400, "no HTTP request") : plain(0, "");
+  return malformed ? plain(400, "the request is not valid HTTP") : plain(0, "");
 }
 
 std::string path_of(const std::string& target) { return target.substr(0, target.find_first_of("?#")); }
@@ -44,12 +44,12 @@ StatusReply answer(const Request::value_type& request, bool has_body, const std:
                    const StatusServer::Handler& handler) {
   if (request.method() != http::verb::get && request.method() != http::verb::head)
     return plain(405, "only GET and HEAD are served");
-  if (has_body) return plain(413, "a request has no body here");
+  if (has_body) return plain(413, "requests with a body are not supported");
   const std::string target(request.target());
   if (target.empty() || target.front() != '/') return plain(400, "the path does not begin with /");
   const std::string host(request[http::field::host]);
   if (!is_own_host(host))
-    return plain(403, "this server is asked by its address, localhost or its host's name, and not by another one");
+    return plain(403, "the Host header names another server; use the server's IP address, localhost, or its host name");
   if (!token.empty() && !carries_token(std::string(request[http::field::authorization]), token))
     return plain(401, "the token is missing: Authorization: Bearer TOKEN");
   try {
@@ -105,8 +105,9 @@ StatusServer::Impl::Impl(int wanted, const std::string& where, Handler pages, co
     acceptor.bind(endpoint);
     acceptor.listen();
   } catch (const boost::system::system_error& error) {
-    throw ResourceError({"status", fmt::format("port {} of {}: {}", wanted, address, error.code().message()),
-                         "a port that is free", "choose another one, or 0 for any"});
+    throw ResourceError({"status",
+                         fmt::format("port {} of {} cannot be opened: {}", wanted, address, error.code().message()),
+                         "a free port", "choose another one, or 0 for any"});
   }
   port = acceptor.local_endpoint().port();
   asio::co_spawn(thread.context(), accept_all(), asio::detached);

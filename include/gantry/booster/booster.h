@@ -1,4 +1,5 @@
-// The user's entry: boosts a model, an optimizer, a criterion and a loader by a plugin, and runs their steps.
+// The main entry point: boosts a model, an optimizer, a criterion and a loader with a plugin, and runs their training
+// steps.
 #pragma once
 
 #include <memory>
@@ -9,12 +10,14 @@
 
 namespace gantry {
 
+// Boosts models with one plugin, and runs their training steps. Not copyable; it must outlive the models that it has
+// boosted.
 class Booster {
  public:
   explicit Booster(std::unique_ptr<Plugin> plugin) : plugin_(std::move(plugin)) {}
 
-  // Splits the model as the plugin's configuration says. `model` is a shared_ptr to a module, or a module holder
-  // (TORCH_MODULE); optimizer, criterion, loader and lr_schedule may be left out. Collective over the world.
+  // Parallelizes the model according to the plugin's configuration. `model` is a shared_ptr to a module, or a module
+  // holder (TORCH_MODULE). Optimizer, criterion, loader and lr_schedule are optional. Collective over the world.
   template <class Model>
   Boosted boost(const Model& model, const std::shared_ptr<torch::optim::Optimizer>& optimizer = nullptr,
                 const Criterion& criterion = {}, const std::shared_ptr<DataLoader>& loader = nullptr,
@@ -27,13 +30,13 @@ class Booster {
   }
   Boosted boost(BoostRequest request) { return plugin_->boost(std::move(request)); }
 
-  // One forward and backward of this replica's batch through the pipeline. Collective over the world.
+  // Runs forward and backward of this replica's batch through the pipeline. Collective over the world.
   StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options = {}) {
     return plugin_->execute_pipeline(batch, boosted, options);
   }
 
-  // While the guard lives, execute_pipeline adds to unreduced gradients: of this model, or of all. The last call
-  // outside it, or sync_gradients, reduces.
+  // While this guard exists, execute_pipeline() accumulates the gradients of this model, or of all models, without
+  // reducing them. The next execute_pipeline() without a guard, or sync_gradients(), reduces them.
   class NoSync {
    public:
     explicit NoSync(Plugin& plugin, const Boosted* boosted) : plugin_(plugin), boosted_(boosted) {
@@ -49,15 +52,15 @@ class Booster {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*plugin_, nullptr); }
   [[nodiscard]] NoSync no_sync(const Boosted& boosted) { return NoSync(*plugin_, &boosted); }
-  // Also after the backwards of a loop of one's own, as plugin.h says.
+  // Call it also after backward() in your own training loop; see Plugin::sync_gradients. Collective over the world.
   void sync_gradients(Boosted& boosted) { plugin_->sync_gradients(boosted); }
 
-  // What plugin.h says of each.
+  // For these functions, see the same functions of Plugin.
   ProcessGroupMesh& mesh() { return plugin_->mesh(); }
   StateSource& state(Boosted& boosted) { return plugin_->state(boosted); }
   void distribute(DataLoader& loader, const Boosted& boosted) { plugin_->distribute(loader, boosted); }
   void audit(Boosted& boosted) { plugin_->audit(boosted); }
-  // As generation/generate.h says. Collective over the world.
+  // See gantry::generate(). Collective over the world.
   std::vector<GeneratedSequence> generate(Boosted& boosted, const std::vector<TokenIds>& prompts,
                                           const GenerationOptions& options = {}) {
     return gantry::generate(boosted, *plugin_, prompts, options);

@@ -1,4 +1,4 @@
-// The one header that a user includes.
+// Includes the public interface for programs that use Gantry.
 #pragma once
 
 #include "gantry/booster/booster.h"

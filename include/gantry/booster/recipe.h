@@ -1,4 +1,5 @@
-// From a configuration to the parts of a training program: what `gantry train` does, for a user's own main too.
+// Creates the parts of a training program from a configuration. `gantry train` uses these functions, and your own main
+// can too.
 #pragma once
 
 #include <functional>
@@ -10,53 +11,56 @@
 
 namespace gantry {
 
-// Loads the shared libraries that the configuration names (plugin_library.h). Before ranks start. ConfigError.
+// Loads the shared libraries that the configuration lists (plugin_library.h). Call it before ranks start. Throws
+// ConfigError.
 void load_libraries(const Config& config);
 
-// The configuration with what model.path says filled in: the policy and the model's own keys. ConfigError, also for a
-// key of model.config that the model's family does not know, or InputError. Keys of a policy without a family are for
-// the program that builds its model.
+// Returns the configuration with the policy and the model keys from model.path filled in. Throws ConfigError, also for
+// a key of model.config that the model family does not know, or InputError. Model keys of a policy without a family are
+// not checked; the program that builds the model interprets them.
 Config resolve_model(Config config);
 
-// A model of the policy's family in the configured precision, with deferred initial weights, and with adapters and
-// frozen parameters as `lora` and `train.freeze` say (lora.h). The configuration is resolved.
+// Returns a model of the policy's family in the configured precision, with deferred initial weights, and with adapters
+// and frozen parameters according to `lora` and `train.freeze` (lora.h). The configuration must be resolved.
 std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 
-// The configured optimizer (FusedAdamW, LibTorch's SGD, Lion or Muon) with the configured groups: parameters that
-// no_decay names have no weight decay. Muon has the matrices of repeated layers, AdamW within it all else: a matrix is
-// of a repeated layer where a part of its name is a number. ConfigError for a pattern that matches nothing, and for
-// muon where no matrix is of a repeated layer.
+// Returns the configured optimizer (FusedAdamW, LibTorch's SGD, Lion or Muon) with the configured groups. Parameters
+// that match no_decay have no weight decay. Muon updates the matrices of repeated layers, which have a number as a
+// component of their name, and AdamW within it updates all other parameters. Throws ConfigError if a pattern matches
+// nothing, or for muon if no matrix belongs to a repeated layer.
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model);
 
-// The global batches of the configured data, as one device would see them; files are opened where they are first read,
-// or when the loader is distributed (InputError). ConfigError for data that this model can't be trained on.
+// Returns a loader of the global batches of the configured data, as a single device would see them. Files are opened
+// when they are first read, or when the loader is distributed (InputError). Throws ConfigError if the model cannot be
+// trained on this data.
 std::shared_ptr<DataLoader> build_loader(const Config& config);
 
-// The held-out samples of `evaluation`, each once and in order, the last batch as short as it comes; null without one.
-// The same errors.
+// Returns a loader of the held-out samples of `evaluation`, each once and in order; the last batch may be smaller. Null
+// without evaluation.path. Throws the same errors.
 std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config);
 
+// Returns the configured learning-rate schedule, for boost() and BoostedOptimizer.
 LrSchedule build_lr_schedule(const Config& config);
 
-// What the model's head is trained with: cross entropy over tokens or samples, answer spans, or nothing for a model
+// Returns the criterion for the model's head: cross entropy over tokens or samples, or answer spans. Empty for a model
 // without a head.
 Criterion build_criterion(const Config& config);
 
-// Whether the model's head chooses one of a few classes for a sample or a token, or marks a span, so that accuracy and
-// F1 say something. The configuration is resolved.
+// True if the model's head classifies samples or tokens, or marks a span, so that accuracy and F1 are meaningful. The
+// configuration must be resolved.
 bool predicts_classes(const Config& config);
 
-// Fills the boosted model's parameters from model.path, and its adapters from lora.path, each rank reading what it
-// holds; nothing without a path.
-// Returns the parameters of a new head, which the directory lacks: they keep their initial weights. `loaded` is called
-// with the bytes that each tensor took. A disk may take its time. Collective over the world.
+// Loads the boosted model's parameters from model.path, and its adapters from lora.path. Each rank reads the parts that
+// it holds. Does nothing without a path. Returns the parameters of a new head, which the directory lacks: they keep
+// their initial weights. `loaded` is called with the number of bytes of each tensor that was read. Collective over the
+// world.
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
                                       const std::function<void(std::uint64_t)>& loaded = {});
 
-// CheckpointError, naming the key and both values, where the checkpoint is of another model than the configured one:
-// names and shapes, which load_checkpoint() compares, do not tell four heads from two. What does not change what the
-// model computes (dropout, initial weights, token ids, ...) may differ. Nothing is compared that the checkpoint does
-// not say, or of a model whose policy has no family. The configuration is resolved.
+// Throws CheckpointError (with key and values) if the checkpoint belongs to a different model than the configured one.
+// load_checkpoint() compares names and shapes, which do not reveal, for example, a different number of heads. Keys that
+// do not affect the model's computation (dropout, initial weights, token ids, ...) may differ. Keys that the checkpoint
+// lacks, and models whose policy has no family, are not compared. The configuration must be resolved.
 void require_same_model(const CheckpointInfo& info, const Config& config);
 
 }  // namespace gantry

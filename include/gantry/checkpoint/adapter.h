@@ -1,4 +1,4 @@
-// Adapters (LoRA) as PEFT stores them: a directory with adapter_config.json and adapter_model.safetensors.
+// LoRA adapters in PEFT's format: a directory with adapter_config.json and adapter_model.safetensors.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,24 @@
 
 namespace gantry {
 
-// Fills what is trained of the held tensors with this rank's part of the directory's. `trained`: the names of
-// models::trained_names, of the whole model. `coordinates`: this rank's, by axis. InputError for an adapter of another
-// base: tensors that are missing or unexpected, or of other shapes. `loaded` is called with the bytes that each took.
+// Loads this rank's part of the directory's tensors into the trained tensors among `held`. `trained`: the result of
+// models::trained_names for the full model. `coordinates`: this rank's, by axis. Throws InputError for an adapter of
+// another base model: missing or unexpected tensors, or other shapes. `loaded` is called with the number of bytes of
+// each tensor.
 void load_adapter(const std::string& directory, const std::vector<models::TensorName>& trained,
                   const std::vector<HeldTensor>& held, const Coordinates& coordinates,
                   const std::function<void(std::uint64_t)>& loaded = {});
 
-// True for a checkpoint of a run that trained adapters: it holds them, and not the base.
+// True for a checkpoint of a LoRA run, which contains the adapters and not the base model.
 bool holds_adapters(const std::string& folder);
 
-// The adapters of a checkpoint as a directory of PEFT's, hashes checked first. CheckpointError.
+// Exports the adapters of a checkpoint as a PEFT directory. Hashes are checked first. Throws CheckpointError.
 void export_adapter(const std::string& folder, const std::string& directory, const ExportOptions& options = {});
 
-// A whole model: the base, with scale * B A added to the weights of adapted layers, in float32 or wider, and with the
-// modules that were trained whole. `from`: such a checkpoint, or a directory of PEFT's. `base`: the directory of the
-// base; empty: the one that the run or the adapter names. CheckpointError, InputError; UsageError without a base.
+// Writes a full model: the base with scale * B A added to the weights of adapted layers, in at least float32, and with
+// the modules that were trained in full. `from`: a checkpoint of a LoRA run, or a PEFT directory. `base`: the directory
+// of the base model; empty: the one that the run or the adapter names. Throws CheckpointError or InputError, and
+// UsageError without a base.
 void merge_adapter(const std::string& from, const std::string& base, const std::string& directory,
                    const ExportOptions& options = {});
 

@@ -1,9 +1,9 @@
-// Checkpoints: a folder `step-000012` with one safetensors file a writing rank and a manifest.
+// Checkpoints: a directory `step-000012` with a manifest and one safetensors file per writing rank.
 //
-// Global tensors under global names: each rank writes the slices it owns, once (replicas share the work; of stages that
-// share a parameter the lowest writes it), and the manifest says where every slice lies, so any layout can read them.
-// format/checkpoint_folder.h says how a checkpoint is committed, format/find.h which are complete; docs/checkpoints.md
-// has the format.
+// A checkpoint stores global tensors under global names. Each rank writes the slices that it owns, and each slice is
+// written once: replicas share the work, and if stages share a parameter, the lowest stage writes it. The manifest has
+// the position of every slice, so a checkpoint can be loaded in any layout. For commits, see
+// format/checkpoint_folder.h; for completeness, format/find.h; for the format, docs/design.md.
 #pragma once
 
 #include <cstdint>
@@ -23,24 +23,26 @@ namespace gantry {
 
 struct Manifest;
 
+// The content of a checkpoint in addition to the state, and the checkpoints to keep.
 struct SaveRequest {
-  std::string directory;  // the parent of step folders
+  std::string directory;  // parent of the step directories
   std::int64_t step = 0;
   std::string config_text;  // the resolved configuration
   nlohmann::json model_config;
   std::string policy;
-  int keep = 0;                                      // how many of the newest to keep; 0: all
-  std::optional<std::int64_t> stays = std::nullopt;  // a step that stays beside those
+  int keep = 0;                                      // number of newest checkpoints to keep; 0: all
+  std::optional<std::int64_t> stays = std::nullopt;  // a step that is kept in addition to those
   int threads_per_rank = 1;
-  nlohmann::json progress = {};  // learning rate, data cursor, random state: an object
-  nlohmann::json user = {};      // values of the caller's own (epoch, best loss, ...): an object
+  nlohmann::json progress = {};  // a JSON object: learning rate, data cursor, random state
+  nlohmann::json user = {};      // a JSON object with values of the caller (epoch, best loss, ...)
 };
 
-// Writes the checkpoint and returns its folder. Collective over the world. ResourceError if it can't be written: then
-// the former checkpoints stand. CheckpointError where another job writes into the directory. writer.h has the parts,
-// for many saves and for saving in the background.
+// Writes a checkpoint and returns its directory. Collective over the world. Throws ResourceError if it cannot be
+// written; earlier checkpoints are then unchanged. Throws CheckpointError if another job writes to the directory. For
+// many saves, and for saving in the background, use writer.h.
 std::string save_checkpoint(const SaveRequest& request, StateSource& state, const ProcessGroupMesh& mesh);
 
+// The manifest of a checkpoint without its tensors; the fields are those of SaveRequest.
 struct CheckpointInfo {
   std::string path;
   std::int64_t step = 0;
@@ -51,35 +53,37 @@ struct CheckpointInfo {
   nlohmann::json progress, user;
 };
 
-CheckpointInfo read_checkpoint_info(const std::string& folder);  // CheckpointError
+CheckpointInfo read_checkpoint_info(const std::string& folder);  // throws CheckpointError
 
-// A checkpoint that all ranks go by: rank 0 has chosen it and read its manifest, for all of them.
+// A checkpoint that rank 0 has selected for all ranks, with its manifest as read by rank 0.
 struct AgreedCheckpoint {
   std::string folder;
   std::shared_ptr<const Manifest> manifest;
   CheckpointInfo info() const;
 };
 
-// Rank 0's choice on every rank; nothing where it chooses nothing. `choose` is called on rank 0 alone, and what it
-// throws ends the job. Hosts whose file systems show different things (caches, folders that are not shared) could
-// otherwise go on from different steps: CheckpointError on a rank that finds another manifest in that folder. A disk
-// may take its time. Collective over the world.
+// Returns rank 0's choice on every rank; empty if it chooses none. `choose` is called on rank 0 only; an exception from
+// it ends the job. Throws CheckpointError on a rank that finds another manifest in this directory, for example because
+// file systems are cached or not shared. Without this check, ranks could resume from different steps. Waits for slow
+// disks as in disk_work.h. Collective over the world.
 std::optional<AgreedCheckpoint> agree_on_checkpoint(const ProcessGroupMesh& mesh,
                                                     const std::function<std::optional<CompleteCheckpoint>()>& choose,
                                                     const DiskLimits& limits = {});
 
-// Writes every entry of the state from the checkpoint, whatever layout wrote it, and checks every file's hash (the
-// ranks share that). CheckpointError, before anything is written, for a missing or unexpected tensor or another shape;
-// for damage too, and then the state is not to be used. A checkpoint of step 0 without an optimizer's state (an
-// imported model) leaves the optimizer's as it is. Each rank reads what it needs, and calls `checked` with the bytes of
-// each piece of its share. Collective over the world.
+// Loads every entry of the state from a checkpoint that was written in any layout. Each rank reads what it needs. The
+// ranks also share the work of checking the hashes of all files, and call `checked` with the number of bytes of each
+// checked piece. A checkpoint of step 0 without optimizer state (an imported model) leaves the optimizer state
+// unchanged. Collective over the world.
+// Throws CheckpointError for missing or unexpected tensors and for other shapes, before anything is changed. Throws it
+// for damaged files too; do not use the state after that.
 void load_checkpoint(const AgreedCheckpoint& checkpoint, StateSource& state, const ProcessGroupMesh& mesh,
                      const std::function<void(std::uint64_t)>& checked = {}, const DiskLimits& limits = {});
-// The same of the step folder that rank 0 names.
+// The same for the step directory that rank 0 passes.
 void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh,
                      const std::function<void(std::uint64_t)>& checked = {}, const DiskLimits& limits = {});
 
-// Whole tensors of one kind ("model"), by global name. CheckpointError naming the kinds there are if it has none of it.
+// Returns the full tensors of one kind ("model"), by global name. Throws CheckpointError with the existing kinds if the
+// checkpoint has none of this kind.
 TensorDict read_checkpoint_tensors(const std::string& folder, const std::string& kind);
 
 }  // namespace gantry

@@ -1,8 +1,8 @@
-// Disk work that other ranks wait for: as long as it moves, it may take as long as it takes.
+// Disk work that other ranks wait for. It may take any time as long as it makes progress.
 //
-// Operations of groups have the deadline of comm.timeout_seconds, which is about ranks that compute. A slow disk, or a
-// checkpoint of a terabyte, is no fault. So while ranks read and write they tell each other, several times within that
-// deadline, how far each is.
+// Operations of groups have the deadline comm.timeout_seconds, which is meant for ranks that compute. Slow disks and
+// large checkpoints are not failures. While ranks read and write, they therefore exchange their progress several times
+// within that deadline.
 #pragma once
 
 #include <atomic>
@@ -16,15 +16,15 @@
 namespace gantry {
 
 struct DiskLimits {
-  double tell_seconds = 0.2;   // between words of how far the ranks are; several of them within comm.timeout_seconds
-  double stall_seconds = 600;  // the job ends where no rank has moved a byte for so long
-  std::function<void()> notified;  // called after each word of all ranks, from a thread of its own; for tests
+  double tell_seconds = 0.2;       // interval of progress messages, several of which must fit in comm.timeout_seconds
+  double stall_seconds = 600;      // the job ends if no rank makes progress for this long
+  std::function<void()> notified;  // called after each exchange of progress, from a separate thread; for tests
 };
 
-// The limits for a job with that comm.timeout_seconds.
+// The limits for a job with this comm.timeout_seconds.
 DiskLimits disk_limits(double timeout_seconds);
 
-// How far one rank's disk work is, in bytes, or calls where there are no bytes. Any thread may add.
+// The progress of one rank's disk work, in bytes, or in calls if there are no bytes. Thread-safe.
 class DiskProgress {
  public:
   void add(std::uint64_t amount) noexcept { amount_.fetch_add(amount, std::memory_order_relaxed); }
@@ -34,13 +34,14 @@ class DiskProgress {
   std::atomic<std::uint64_t> amount_{0};
 };
 
-// Runs `work` on this rank, and returns when that of all ranks is done. `progress` is what it adds to. PeerError naming
-// the first rank that is not done where none has moved for stall_seconds. What `work` throws is thrown at once; other
-// ranks learn of it as of any rank's failure. Collective over the group, which nothing else uses meanwhile.
+// Runs `work` on this rank, and returns when the work of all ranks is done. `work` adds its progress to `progress`.
+// Throws PeerError that names the first unfinished rank if no rank makes progress for stall_seconds. Exceptions of
+// `work` are thrown at once, and other ranks are notified as for any failure. Collective over the group, which must not
+// be used otherwise during the call.
 void work_on_disk(ProcessGroup& group, const DiskLimits& limits, const DiskProgress& progress,
                   const std::function<void()>& work);
 
-// The calls of another file system, each of which adds to a progress when it is done.
+// Forwards the calls to another file system, and adds 1 to a progress after each call.
 class WatchedFiles final : public FileSystem {
  public:
   WatchedFiles(FileSystem& files, DiskProgress& progress) : files_(files), progress_(progress) {}

@@ -1,4 +1,4 @@
-// Models as Hugging Face stores them: config.json beside model.safetensors, whole or in shards with an index.
+// Models in Hugging Face's format: config.json and model.safetensors, which may be split into shards with an index.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,23 @@ class CheckpointFiles;
 class FileSystem;
 struct ManifestTensor;
 
-// config.json. InputError if it is missing or no JSON object.
+// Reads config.json. Throws InputError if it is missing or not a JSON object.
 nlohmann::json read_model_config(const std::string& directory);
 
-// Fills every held tensor with this rank's part of the file's tensor, turned and converted as needed. `keys`: the
-// model's own config. `coordinates`: this rank's, by axis. InputError that lists missing and unexpected names, or names
-// both shapes where they differ, or whole numbers where a weight is real. Returns the names of a new head's tensors,
-// which the file lacks: they keep their values. `loaded` is called with the bytes that each tensor took.
+// Loads this rank's part of the file's tensors into every held tensor, transposed and converted as needed. `keys`: the
+// model's own configuration. `coordinates`: this rank's, by axis. Returns the names of tensors of a new head that the
+// files lack; these keep their values. `loaded` is called with the number of bytes of each tensor. Throws InputError
+// with the missing and unexpected names, with both shapes if they differ, or if a file has integers for a
+// floating-point weight.
 std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
                                            const nlohmann::json& keys, const std::vector<HeldTensor>& held,
                                            const Coordinates& coordinates,
                                            const std::function<void(std::uint64_t)>& loaded = {});
 
-// Those whole tensors that there are, under Hugging Face's names and in their orientation.
+// Converts the full tensors to Hugging Face's names and orientation. Names without a tensor are skipped.
 TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const TensorDict& tensors);
 
-// A tensor to be written, read when its turn comes.
+// A tensor to export, which is read only when it is written.
 struct ExportTensor {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -43,24 +44,26 @@ struct ExportTensor {
 };
 
 struct ExportOptions {
-  std::optional<torch::ScalarType> type;                                // of floating tensors; unset: as they are
-  std::uint64_t most_shard_bytes = 5'000'000'000;                       // a larger model is written in shards
-  std::function<void(std::uint64_t done, std::uint64_t all)> progress;  // in bytes
+  std::optional<torch::ScalarType> type;           // data type of floating-point tensors; not set: unchanged
+  std::uint64_t most_shard_bytes = 5'000'000'000;  // maximum bytes of a file; a larger model is written in shards
+  std::function<void(std::uint64_t done, std::uint64_t all)> progress;  // called with progress in bytes
   FileSystem* files = nullptr;                                          // not owned; null: the system's
 };
 
-// Writes config.json and model.safetensors, or shards and their index; makes the directory. One tensor at a time is in
-// memory. What the directory has of an earlier model stands until the new one is whole on the disk, and readers never
-// find files of both (format/staged_files.h). UsageError where the directory has a model in the other of the two
-// forms, or another job writes there; ResourceError.
+// Writes config.json and model.safetensors, or shards and their index; creates the directory. Only one tensor at a time
+// is in memory. An earlier model in the directory is kept until the new one is completely on disk, and readers never
+// find a mixture of both (format/staged_files.h). Throws UsageError if the directory has a model in the other of the
+// two forms, or if another job writes to it, and ResourceError.
 void save_hugging_face(const std::string& directory, const nlohmann::json& config,
                        const std::vector<ExportTensor>& tensors, const ExportOptions& options = {});
 
-// The tensors of those names, `find` giving where each lies in `files`, which both must outlive the result.
+// Returns export entries for the tensors with these names. `find` returns the position of each tensor in `files`. Both
+// must outlive the result.
 std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorName>& names, CheckpointFiles& files,
                                                const std::function<const ManifestTensor&(const std::string&)>& find);
 
-// The whole tensors of a checkpoint as a Hugging Face directory, hashes checked first. CheckpointError.
+// Exports the full tensors of a checkpoint as a Hugging Face directory. Hashes are checked first. Throws
+// CheckpointError.
 void export_checkpoint(const std::string& folder, const std::string& directory, const ExportOptions& options = {});
 
 }  // namespace gantry

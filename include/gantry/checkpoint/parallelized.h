@@ -1,6 +1,6 @@
-// A model as one safetensors file per tensor- and pipeline-parallel rank (format/parallelized.h), or merged into one
-// that Hugging Face's programs read: what OSLO's users call save_parallelized and from_parallelized. Weights alone; a
-// checkpoint (checkpoint.h) has the optimizer's state too.
+// Saves the weights of a model as one safetensors file per tensor- and pipeline-parallel rank (format/parallelized.h),
+// or merged into one file for other programs. OSLO has the same functions save_parallelized and from_parallelized.
+// Checkpoints (checkpoint.h) also contain the optimizer state.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,26 +15,27 @@
 namespace gantry {
 
 struct ParallelizedOptions {
-  // One model.safetensors instead of a file for each rank. A mesh of one rank along tp and pp always does that.
+  // Write one model.safetensors instead of a file per rank. This is always done if tp and pp have one rank.
   bool merge = false;
-  // A registered model family ("gpt2"): a merged model then has Hugging Face's names and orientation, else its own.
+  // A registered model family ("gpt2"): a merged model then has Hugging Face's names and orientation. Empty: Gantry's
+  // names.
   std::string family;
-  DiskLimits disk;  // how long ranks wait for each other's disks
+  DiskLimits disk;  // limits for waiting for the disks of other ranks
 };
 
-// Writes what the ranks of the first replica hold, and config.json: the family's whole config made of `config`, or
-// `config` itself. The directory is made. Merging goes through files and needs memory for one tensor. UsageError where
-// the path is a file; ResourceError. Collective over the world.
+// Writes the parts that the ranks of the first replica hold, and config.json: the family's full configuration derived
+// from `config`, or `config` itself without a family. Creates the directory. Merging uses files and needs memory for
+// one tensor. Throws UsageError if the path is a file, and ResourceError. Collective over the world.
 void save_parallelized(const std::string& directory, const nlohmann::json& config, const std::vector<HeldTensor>& held,
                        const ProcessGroupMesh& mesh, const ParallelizedOptions& options = {});
 
-// Fills what this rank holds from such a directory, whatever layout wrote it. `names`: every parameter of the model,
-// held here or not. InputError, before anything is written, for missing files (the expected ones are listed), names
-// that are missing or unexpected, or other shapes. Collective over the world.
+// Loads this rank's tensors from a directory that was written in any layout. `names`: all parameters of the model, held
+// or not. Throws InputError, before anything is changed, for missing files (with a list of the expected ones), missing
+// or unexpected names, or other shapes. Collective over the world.
 void from_parallelized(const std::string& directory, const std::vector<HeldTensor>& held,
                        const std::vector<std::string>& names, const ProcessGroupMesh& mesh);
 
-// The directory's files merged into another directory's model.safetensors (or shards), without ranks.
+// Merges the files of a directory into model.safetensors (or shards) in another directory, without ranks.
 void merge_parallelized(const std::string& directory, const std::string& output, const ExportOptions& options = {});
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// The safetensors format, read strictly: every size is checked before anything is allocated or read.
+// The safetensors format. Reading is strict: every size is checked before memory is allocated or data is read.
 #pragma once
 
 #include <map>
@@ -16,8 +16,8 @@ class HashedFile;
 class StoredFile;
 struct StoredType;
 
-// A file that is mapped into memory and read tensor by tensor. InputError for anything that is not a sound file, with
-// what it looks like (a Git LFS pointer, a pickle, a page of HTML, ...).
+// A safetensors file that is mapped into memory and read tensor by tensor. Throws InputError if the file is not valid;
+// the error says what the file seems to be (a Git LFS pointer, a pickle, an HTML page, ...).
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -26,12 +26,12 @@ class SafetensorsFile {
   std::vector<std::string> names() const;
   bool contains(const std::string& name) const;
   const std::vector<std::int64_t>& shape(const std::string& name) const;
-  // InputError for a type that the format has and LibTorch has not.
+  // Throws InputError for a type that LibTorch does not support.
   torch::ScalarType dtype(const std::string& name) const;
-  // A copy of the tensor, or of the ranges along `dim`, one after the other.
+  // Returns a copy of the tensor, or of ranges along `dim`, concatenated.
   torch::Tensor read(const std::string& name) const;
   torch::Tensor read_slice(const std::string& name, int dim, const std::vector<Range>& ranges) const;
-  // The mapped bytes themselves: not to be written, and not to be used after this object.
+  // Returns a view of the mapped bytes. Do not write to it, and do not use it after this object was destroyed.
   torch::Tensor view(const std::string& name) const;
   const std::map<std::string, std::string>& metadata() const;
   const StoredFile& stored() const { return *file_; }
@@ -40,17 +40,18 @@ class SafetensorsFile {
   std::unique_ptr<const StoredFile> file_;
 };
 
+// Reads all tensors of a file into memory. Throws InputError like SafetensorsFile.
 TensorDict read_safetensors(const std::string& path);
 
-// LibTorch's type of a stored one; InputError naming `where` for one that it has not.
+// Returns LibTorch's type for a stored type. Throws InputError with `where` for an unsupported one.
 torch::ScalarType scalar_type_of(const StoredType& type, const std::string& where);
-// UsageError for a type that the format has not.
+// Throws UsageError for a type that the format does not support.
 const StoredType& stored_type_of(torch::ScalarType type);
 
-// Writes header and tensors, in their order; `file` has the hash.
+// Writes the header and the tensors in their order to `file`, which computes the hash.
 void write_tensors(HashedFile& file, const TensorDict& tensors, const std::map<std::string, std::string>& metadata);
 
-// Written to a neighbour and renamed, synced first. ResourceError if it can't be.
+// Writes to a temporary file, syncs and renames it. Throws ResourceError if it cannot be written.
 void write_safetensors(const std::string& path, const TensorDict& tensors,
                        const std::map<std::string, std::string>& metadata = {}, FileSystem& files = system_files());
 

@@ -1,4 +1,4 @@
-// Saving, step after step, by one job: at once, or in the background while training goes on.
+// Saves the checkpoints of one job: synchronously, or in the background while training continues.
 #pragma once
 
 #include <atomic>
@@ -16,33 +16,34 @@ namespace gantry {
 class CheckpointFolder;
 
 struct WriterOptions {
-  // Saves return when the state is copied; at most one is under way. The copy's memory is kept for the next one.
+  // save() returns when the state is copied; at most one save is in progress. The memory of the copy is reused by the
+  // next save.
   bool async = false;
   FileSystem* files = nullptr;  // not owned; null: the system's
-  DiskLimits disk;              // how long ranks wait for each other's disks
-  // Called on rank 0, by the thread that calls the writer, with what could not be removed: older checkpoints that keep
-  // their space. Empty: it is printed on stderr.
+  DiskLimits disk;              // limits for waiting for the disks of other ranks
+  // Called on rank 0, on the thread that calls the writer, if an older checkpoint could not be removed and still
+  // occupies disk space. Empty: printed to stderr.
   std::function<void(const std::string& line)> warn;
 };
 
-// One rank's part in it. Every member but check() is collective over the world. A failed save throws on the rank that
-// failed: ResourceError where it can't be written; the former checkpoints stand.
+// One rank's part of the writer. All members except check() are collective over the world. A failed save throws on the
+// rank that failed: ResourceError if it cannot be written. Earlier checkpoints are then unchanged.
 class CheckpointWriter {
  public:
-  // Takes the directory's lock, for this object's life, and clears up what an earlier job left unfinished.
+  // Holds the lock of the directory during its lifetime, and removes unfinished files of an earlier job.
   CheckpointWriter(const std::string& directory, const ProcessGroupMesh& mesh, const WriterOptions& options = {});
-  // Waits for this rank's writing, and gives a commit up that waits for others.
+  // Waits until this rank has written, and aborts a commit that waits for other ranks.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Finishes the save before, then starts this one. `request.directory` is not looked at.
+  // Finishes the previous save, then starts this one. `request.directory` is ignored.
   void save(const SaveRequest& request, StateSource& state);
-  // Waits until the save under way is committed. Throws what failed.
+  // Waits until the save in progress is committed. Throws its error.
   void finish();
-  // Throws if this rank's writing has failed by now. Not collective.
+  // Throws if this rank's background save has failed. Not collective.
   void check();
-  // The folder of the last finished save, or "".
+  // The directory of the last finished save, or "".
   const std::string& last() const { return last_; }
 
  private:
@@ -59,10 +60,10 @@ class CheckpointWriter {
   std::string directory_;
   std::unique_ptr<CheckpointFolder> folder_;  // on rank 0
   std::thread thread_;
-  std::shared_ptr<Job> job_;  // under way in the background
+  std::shared_ptr<Job> job_;  // in progress in the background
   std::atomic<bool> stop_{false};
   std::string last_;
-  TensorDict buffers_;  // the copies of the save before
+  TensorDict buffers_;  // copies of the previous save
 };
 
 }  // namespace gantry

@@ -1,7 +1,7 @@
-// A pending communication. Copies share it. The destructor of the last copy finishes it as wait() does, so that no
-// result is lost and no other rank waits for this one; what goes wrong there ends the job, and later operations throw
-// it. While an exception unwinds the stack it does not wait, since the other ranks may be waiting for this one: the
-// operation is then left to its group.
+// A pending communication operation. Copies share it. The destructor of the last copy completes it like wait(), so that
+// no result is lost and no other rank has to wait for this one. If it fails there, the job ends, and later operations
+// throw the error. While an exception unwinds the stack, the destructor does not wait, because other ranks may be
+// waiting for this one; the group then keeps the operation.
 #pragma once
 
 #include <atomic>
@@ -18,21 +18,22 @@ namespace gantry {
 
 class Work {
  public:
-  // What a backend implements for one operation. It may be used again for another one once no Work has it.
+  // The implementation of an operation by a backend. It can be reused for another operation once no Work refers to it.
   class State {
    public:
     virtual ~State() = default;
     virtual bool done() = 0;  // makes progress, does not block; rethrows a failure
-    virtual void
-    wait() = 0;  // blocks until done, at most the group's deadline; PeerError that says who waited for what
+    // Blocks until the operation is done. Throws PeerError, with the rank and the operation, after the group's
+    // deadline.
+    virtual void wait() = 0;
     virtual torch::Tensor result() { return {}; }
-    // The last Work that had it is gone, and nobody has seen it done.
+    // Called when the last Work handle is destroyed before the operation was seen to complete.
     virtual void dropped() { wait(); }
 
    private:
     friend class Work;
     std::atomic<int> works_{0};
-    std::atomic<bool> seen_{false};  // somebody has waited, or was told that it is done
+    std::atomic<bool> seen_{false};  // a caller has waited for it, or done() has returned true
   };
 
   Work() = default;  // done
@@ -62,12 +63,12 @@ class Work {
   }
   void wait() {
     if (!state_) return;
-    RECORD_FUNCTION("gantry::wait", std::vector<c10::IValue>{});  // seen by profilers
+    RECORD_FUNCTION("gantry::wait", std::vector<c10::IValue>{});  // for profilers
     state_->seen_.store(true, std::memory_order_relaxed);
     state_->wait();
   }
-  // Waits; of a recv the tensor received (read-only: its storage may be the sender's; undefined if an absent one was
-  // sent).
+  // Waits and returns the received tensor of a recv(). Do not modify it: its storage may be shared with the sender.
+  // Undefined if an absent tensor was sent.
   torch::Tensor result() {
     wait();
     return state_ ? state_->result() : torch::Tensor();
@@ -79,7 +80,7 @@ class Work {
     try {
       state_->dropped();
     } catch (...) {
-      // The job has failed: the group's next operation says why.
+      // The job has failed: the next operation of the group throws the reason.
     }
   }
 

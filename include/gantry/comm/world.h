@@ -1,4 +1,4 @@
-// One rank's view of the job: who it is, the mesh, and the backend that makes process groups.
+// One rank's view of the job: its rank, the mesh, and the backend that creates process groups.
 #pragma once
 
 #include <functional>
@@ -12,37 +12,37 @@
 
 namespace gantry {
 
-// How an operation ends on a device, where a Work's wait() has only put streams in order. Holds no tensors.
+// The end of an operation on a device, for which wait() of a Work has only ordered streams. Holds no tensors.
 class DeviceEnd {
  public:
   virtual ~DeviceEnd() = default;
-  // Calls `then` once, on any thread and maybe before this returns: with true when the device has done the operation,
-  // with false when it was aborted. `then` must return soon.
+  // Calls `then` once, on any thread, possibly before this function returns. The argument is true if the device has
+  // completed the operation, and false if it was aborted. `then` must return soon.
   virtual void when_ended(std::function<void(bool done)> then) = 0;
 };
 
-// One rank's endpoint of a backend (local, mpi, nccl, ipc). A folder each under comm/.
+// One rank's endpoint of a backend (local, mpi, nccl, ipc). comm/ has one directory per backend.
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Collective over `ranks` (ascending world ranks, this one among them); every member makes its groups in the same
-  // order. `label` names the group in messages ("tp").
+  // Creates the group of `ranks` (ascending world ranks, including this one). Collective over `ranks`. Every member
+  // must create its groups in the same order. `label`: the name of the group in messages ("tp").
   virtual std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) = 0;
-  // Spreads a failure to all ranks of the job. Never blocks.
+  // Notifies all ranks of the job of a failure. Never blocks.
   virtual void abort(const std::string& reason) = 0;
-  // True once it is known that the rank's work has ended and what it sent has come: a wait for it is in vain. Called
-  // from any thread.
+  // True if the rank is known to have ended and its messages have arrived, so that waiting for it is useless. May be
+  // called from any thread.
   virtual bool has_ended(int rank) const = 0;
-  // Where its ranks keep their models and compute: a device of their own, or the CPU.
+  // The device of this rank's model and computation: a GPU of its own, or the CPU.
   virtual torch::Device device() const { return torch::kCPU; }
-  // What this thread's last wait() for one of the backend's operations has left to the device; null where the host
-  // itself has waited. Given once.
+  // Returns, once, the end of the operation that this thread last waited for. Null if the host itself has waited.
   virtual std::shared_ptr<DeviceEnd> take_end() const { return nullptr; }
 };
 
+// The job as one rank sees it; the argument of the body of launch(). The backend is not owned.
 class World {
  public:
   World(Backend& backend, Config config, Mesh mesh)

@@ -1,7 +1,7 @@
-// The names of the mesh's axes, their roles, and the two views of the ranks: the one place that knows them.
+// The names of the mesh axes, their roles, and the two views of the ranks.
 //
-// The dense view (pp, dp, cp, tp) is that of all parameters but those of experts, whose view is (pp, edp, ep): the same
-// ranks, with equal pp, counted otherwise. An axis of another name belongs to the dense view and cuts layers.
+// The dense view (pp, dp, cp, tp) applies to all parameters except those of experts. The expert view (pp, edp, ep)
+// divides the same ranks of a stage differently. An axis with another name belongs to the dense view and shards layers.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 
 namespace gantry {
 
+// A mesh axis and its number of ranks.
 struct Axis {
   std::string name;
   int size = 1;
@@ -18,20 +19,21 @@ struct Axis {
 std::vector<std::string> names_of(const std::vector<Axis>& axes);
 
 namespace axis {
-inline constexpr const char* kPipeline = "pp";     // ranks hold other layers
-inline constexpr const char* kData = "dp";         // ranks take other samples
-inline constexpr const char* kContext = "cp";      // ranks take other parts of each sequence
-inline constexpr const char* kTensor = "tp";       // ranks hold parts of each layer
-inline constexpr const char* kExpertData = "edp";  // of the expert view: ranks hold the same experts
-inline constexpr const char* kExpert = "ep";       // of the expert view: ranks hold other experts
+inline constexpr const char* kPipeline = "pp";     // ranks hold different layers
+inline constexpr const char* kData = "dp";         // ranks process different samples
+inline constexpr const char* kContext = "cp";      // ranks process different parts of each sequence
+inline constexpr const char* kTensor = "tp";       // ranks hold different parts of each layer
+inline constexpr const char* kExpertData = "edp";  // expert view: ranks hold the same experts
+inline constexpr const char* kExpert = "ep";       // expert view: ranks hold different experts
 
 enum class View { kDense, kExpert };
 
-// Ranks along it hold other stages.
+// True if the ranks along this axis hold different stages.
 bool is_pipeline(const std::string& axis);
-// Ranks along it see other parts of the batch, and hold the same parameters of that view unless those are cut over it.
+// True if the ranks along this axis process different parts of the batch. They replicate the parameters of the view,
+// unless these are sharded over the axis.
 bool is_batch(const std::string& axis, View view);
-// The view counts ranks by it.
+// True if the view has this axis.
 bool is_in(const std::string& axis, View view);
 }  // namespace axis
 

@@ -1,4 +1,5 @@
-// The configuration: a YAML file, checked strictly, as plain values. docs/configuration.md describes every key.
+// The configuration as plain values, parsed from a YAML file and checked strictly. docs/configuration.md describes
+// every key.
 #pragma once
 
 #include <cstdint>
@@ -14,109 +15,129 @@
 
 namespace gantry {
 
+// The sections of the configuration, in the order of the YAML file. Section `model`.
 struct ModelConfig {
-  std::string policy;       // gpt2 | llama | bert | a registered name; empty: `path` says it, or the model's class
-  std::string path;         // a Hugging Face directory, or empty
-  std::string config_json;  // the model's own keys as a JSON object, or empty
+  std::string policy;  // gpt2 | llama | bert | a registered name; empty: from `path`, or from the class of the model
+  std::string path;    // a Hugging Face model directory; empty: none
+  std::string config_json;  // Hugging Face configuration keys as a JSON object; empty: none
 };
 
-// Adapters of low rank on linear layers, trained in place of the model: Hu et al., LoRA (arXiv 2106.09685).
+// Low-rank adapters that are trained instead of the model: Hu et al., LoRA (arXiv 2106.09685).
 struct LoraConfig {
-  int r = 0;         // the rank; 0: there are no adapters, or `path` says it
-  double alpha = 0;  // what an adapter adds is scaled by alpha / r
+  int r = 0;         // rank of the adapters; 0: no adapters, or the rank is in `path`
+  double alpha = 0;  // scale: the output of an adapter is multiplied by alpha / r
   double dropout = 0;
-  std::vector<std::string> target_modules;      // names of linear layers; or "all-linear" alone
-  std::vector<std::string> modules_to_save;     // trained whole beside the adapters
-  bool rslora = false;                          // scaled by alpha / sqrt(r)
-  std::map<std::string, int> rank_pattern;      // ranks of the layers whose paths end with an expression
-  std::map<std::string, double> alpha_pattern;  // likewise
-  std::string path;                             // a directory of PEFT's to begin with
+  std::vector<std::string> target_modules;      // module names or paths, or only "all-linear"
+  std::vector<std::string> modules_to_save;     // modules that are trained in full in addition to the adapters
+  bool rslora = false;                          // multiply by alpha / sqrt(r) instead
+  std::map<std::string, int> rank_pattern;      // regular expression at the end of a layer's path -> rank
+  std::map<std::string, double> alpha_pattern;  // regular expression at the end of a layer's path -> alpha
+  std::string path;                             // a PEFT adapter directory to start from; empty: none
 
   bool is_on() const { return r > 0 || !path.empty(); }
 };
 
+// Section `parallel`: the sizes of the mesh axes, and how the axes are used.
 struct ParallelConfig {
-  int tensor = 1;
-  int pipeline = 1;
-  int data = 0;     // 0: auto
-  int context = 1;  // ranks that share a sequence
-  // auto | all_gather | ring | ulysses | ulysses_ring: how those attend to each other's tokens
+  int tensor = 1;    // size of the tp axis
+  int pipeline = 1;  // size of the pp axis
+  int data = 0;      // 0: auto
+  int context = 1;   // number of ranks that share a sequence
+  // auto | all_gather | ring | ulysses | ulysses_ring: how these ranks exchange keys and values or heads
   std::string context_method = "auto";
-  int ulysses = 0;  // of ulysses_ring: so many of them exchange heads
-  int expert = 1;   // ranks that share the experts of a layer, among those of data, context and tensor
-  bool sequence_parallel = false;
-  int zero = 0;                 // 0 | 1 (the optimizer's state is partitioned over the batch axes) | 2 (gradients too)
-  int shard = 0;                // of zero 3: over how many of the batch ranks parameters are cut; 0: auto
-  int tensor_overlap = 1;       // pieces of rows in which layers that are split send what they gather and sum
-  std::string gather = "auto";  // of zero 3: step | window | microbatch | auto
-  std::string vocabulary = "stages";  // stages | pipeline (embedding and head are cut over pp) | auto
-  double bucket_mb = 25;              // gradients that travel together over dp, in MiB
+  // For ulysses_ring: number of ranks that exchange heads; 0: auto.
+  int ulysses = 0;
+  // Number of ranks that share the experts of a layer, out of the ranks of data, context and tensor.
+  int expert = 1;
+  bool sequence_parallel = false;  // shard activations between tensor-parallel layers along the sequence
+  // ZeRO stage over the ranks of data and context: 1 shards the optimizer state, 2 also the gradients, 3 also the
+  // parameters.
+  int zero = 0;
+  // For zero 3: number of data and context ranks over which each parameter is sharded; 0: auto.
+  int shard = 0;
+  // Number of row chunks into which tensor-parallel layers split their messages, to overlap them with computation.
+  int tensor_overlap = 1;
+  std::string gather = "auto";        // for zero 3: step | window | microbatch | auto
+  std::string vocabulary = "stages";  // stages | pipeline (embedding and head are sharded over pp) | auto
+  double bucket_mb = 25;              // maximum size of a gradient bucket in MiB
   std::vector<std::string> order = {axis::kPipeline, axis::kData, axis::kTensor};
 };
 
-// Of models with experts.
+// Options of models with experts.
 struct ExpertsConfig {
-  std::string dispatch = "all_to_all";  // all_to_all | all_gather: how tokens reach experts of other ranks
-  std::string balance = "none";         // none | sequence | microbatch | transformers: the loss that balances them
-  double aux_loss = 0;                  // that loss's coefficient
+  std::string dispatch = "all_to_all";  // all_to_all | all_gather: how tokens reach experts on other ranks
+  std::string balance = "none";         // none | sequence | microbatch | transformers: the load-balancing loss
+  double aux_loss = 0;                  // coefficient of the load-balancing loss
+  // Coefficient of the router z-loss.
   double z_loss = 0;
-  double bias_update = 0;  // DeepSeek-V3's, a step; 0: biases stay
+  double bias_update = 0;  // step size of DeepSeek-V3's expert bias update, per optimizer step; 0: no update
 };
 
+// Section `schedule`: pipeline schedule, microbatches, distribution of layers, and recomputation.
 struct ScheduleConfig {
   std::string name = "1f1b";
-  std::optional<int> microbatches;
-  std::optional<int> microbatch_size;
+  std::optional<int> microbatches;     // number per step; not set: 2 * stages, or 1 without a pipeline
+  std::optional<int> microbatch_size;  // samples of a microbatch, as an alternative to microbatches
   int chunks = 1;
-  int group_size = 0;  // of interleaved_1f1b: microbatches that a chunk takes in a row; 0: as many as ranks
-  std::variant<std::string, std::vector<int>> layers =
-      std::string("default");    // default | balanced | layout string | list
-  int vocabulary_algorithm = 2;  // of parallel.vocabulary pipeline: 1 or 2 of arXiv 2411.05288
-  std::string recompute = "none";
-  std::int64_t memory_limit = 0;      // bytes of a rank, which `recompute: auto` keeps to; 0: none stated
-  std::vector<int> recompute_layers;  // the first so many of each stage: one number, or one per stage; empty: all
+  int group_size = 0;  // for interleaved_1f1b: consecutive microbatches of one chunk; 0: the pipeline size
+  // default | balanced | layout string | list
+  std::variant<std::string, std::vector<int>> layers = std::string("default");
+  int vocabulary_algorithm = 2;    // for parallel.vocabulary pipeline: algorithm 1 or 2 of arXiv 2411.05288
+  std::string recompute = "none";  // none | selective | parts | full | auto
+  // Memory limit of a rank in bytes, for `recompute: auto`; 0: no limit.
+  std::int64_t memory_limit = 0;
+  // Number of layers to recompute, counted from the first layer of each stage: one number, or one per stage; empty:
+  // all.
+  std::vector<int> recompute_layers;
 };
 
 // One of several sources of samples.
 struct DataSourceConfig {
   std::string path;
-  double weight = 1;  // its share of the samples is this over the sum of all
+  double weight = 1;  // the source's share of the samples is weight / sum of all weights
 };
 
-// How pictures become what a model reads. What is not given is as the model's preprocessor_config.json says.
+// Image preprocessing. Values that are not set come from the model's preprocessor_config.json.
 struct ImageConfig {
-  std::optional<int> image_size;        // pixels of a side; the model's image_size
-  std::optional<int> resize;            // before its centre is cut out the shorter side has so many; 0: it is all taken
-  std::string interpolation;            // bilinear | bicubic; empty: not given
-  std::vector<double> mean, deviation;  // of each colour; empty: not given
-  std::string crop = "random";          // random | center: what is trained on; evaluations take the centre
-  std::vector<double> crop_scale{0.08, 1}, crop_ratio{3.0 / 4, 4.0 / 3};  // bounds of a drawn part: of the area, w : h
-  double flip = 0.5;                                                      // the share that is mirrored in training
+  std::optional<int> image_size;  // length of a side in pixels; not set: the model's image_size
+  // Length in pixels to which the shorter side is resized before the centre crop; 0: the full image is resized.
+  std::optional<int> resize;
+  std::string interpolation;            // bilinear | bicubic; empty: not set
+  std::vector<double> mean, deviation;  // one value per colour channel; empty: not set
+  std::string crop = "random";          // random | center: the crop in training; evaluations use the centre crop
+  // Bounds of a random crop: its share of the image's area, and its width / height.
+  std::vector<double> crop_scale{0.08, 1}, crop_ratio{3.0 / 4, 4.0 / 3};
+  double flip = 0.5;  // probability of a horizontal flip in training
 };
 
+// Section `data`.
 struct DataConfig {
-  std::string format;  // text | tokens | megatron | jsonl | squad | tensors | images; empty: there is no data section
-  std::string path;    // or, in its place,
+  std::string format;  // text | tokens | megatron | jsonl | squad | tensors | images; empty: no data section
+  std::string path;    // path of the data; empty if `sources` is set
   std::vector<DataSourceConfig> sources;
-  std::string tokenizer;                // of text and squad: a file or folder, or "bytes" for text; empty: the model's
-  std::string chat_template;            // of messages: a known template's name; empty: the tokenizer's own
-  std::string loss_on = "completions";  // completions | all: of prompts and messages
-  std::string bad_lines = "stop";       // stop | skip: lines of jsonl that hold no sample
-  bool document_mask = false;           // tokens of packed samples see their own document alone
-  int sequence_length = 128;
-  int target_length = 0;  // tokens of a completion that a decoder is trained on; 0: sequence_length
-  int batch_size = 32;    // global
+  // For text, jsonl and squad: a tokenizer file or directory, or "bytes" (text and jsonl); empty: the model's
+  // tokenizer.
+  std::string tokenizer;
+  std::string chat_template;  // for messages: the name of a known template; empty: the tokenizer's template
+  // completions | all: the tokens of prompts and messages that the loss includes.
+  std::string loss_on = "completions";
+  std::string bad_lines = "stop";  // stop | skip | cut: handling of jsonl lines that cannot be used
+  bool document_mask = false;      // packed samples: attention is restricted to the token's own document
+  int sequence_length = 128;       // tokens per sample
+  int target_length = 0;           // tokens of a completion for encoder-decoder models; 0: sequence_length
+  int batch_size = 32;             // samples per step, over all replicas
   bool shuffle = true;
-  int prefetch = 2;  // batches that a thread prepares ahead; 0: none
+  int prefetch = 2;  // number of batches that a background thread prepares in advance; 0: none
   ImageConfig pictures = {};
 };
 
-// Parameters whose names match get values of their own.
+// Values for the parameters whose names match a pattern.
 struct OptimizerGroupConfig {
-  std::vector<std::string> match;  // patterns of parameter names
+  std::vector<std::string> match;  // patterns of parameter names; `*` matches any text
   std::optional<double> lr, weight_decay;
 };
 
+// Section `optimizer`.
 struct OptimizerConfig {
   std::string name = "adamw";  // adamw | sgd | lion | muon
   double lr = 3e-4;
@@ -124,77 +145,84 @@ struct OptimizerConfig {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
-  double momentum = 0.9;  // sgd's and muon's
+  double momentum = 0.9;  // for sgd and muon
   std::optional<double> clip_grad_norm;
   std::vector<std::string> no_decay;         // patterns of parameter names
-  std::vector<OptimizerGroupConfig> groups;  // the first that matches a parameter is its group
+  std::vector<OptimizerGroupConfig> groups;  // a parameter belongs to the first group that matches
 };
 
+// Section `lr_schedule`; the peak is optimizer.lr.
 struct LrScheduleConfig {
   std::string name = "constant";  // constant | linear | cosine | wsd (warm-up, stable, decay)
   int warmup_steps = 0;
-  double warmup_ratio = 0;  // in place of warmup_steps: their share of train.steps
-  int decay_steps = 0;      // wsd's last steps, which fall to min_lr
+  double warmup_ratio = 0;  // alternative to warmup_steps: fraction of train.steps
+  int decay_steps = 0;      // wsd: number of last steps, in which the rate decreases to min_lr
   double min_lr = 0;
 };
 
-// Of precision float16: gradients are scaled so that small ones are not lost.
+// Dynamic loss scaling for precision float16, so that small gradients do not underflow.
 struct LossScaleConfig {
   double initial = 65536;
-  int growth_interval = 2000;  // steps without overflow until it is doubled
-  int hysteresis = 2;          // overflows in a row until it is halved
+  int growth_interval = 2000;  // number of steps without overflow before the scale is doubled
+  int hysteresis = 2;          // number of consecutive overflows before the scale is halved
 };
 
+// Section `evaluation`.
 struct EvaluationConfig {
-  std::string path;                  // held-out data of data.format; empty: no evaluation
-  int every = 0;                     // steps; 0: at the end only
-  int batches = 0;                   // at most so many of data.batch_size; 0: every sample once
-  std::string choices;               // a jsonl of contexts and choices to score; empty: none
-  std::vector<std::string> prompts;  // continued at each evaluation
-  int prompt_tokens = 32;            // by so many tokens
+  std::string path;                  // held-out data in data.format; empty: no evaluation
+  int every = 0;                     // steps between evaluations; 0: only at the end
+  int batches = 0;                   // maximum number of batches of data.batch_size; 0: the full evaluation set
+  std::string choices;               // a jsonl file of contexts and choices to score; empty: none
+  std::vector<std::string> prompts;  // prompts to continue at each evaluation
+  int prompt_tokens = 32;            // maximum number of new tokens for each prompt
 };
 
+// Section `train`.
 struct TrainConfig {
   int steps = 0;
-  double epochs = 0;  // in place of steps
-  std::uint64_t seed = 1;
-  int log_every = 1;
+  double epochs = 0;                // alternative to steps: passes through the data
+  std::uint64_t seed = 1;           // for initial weights, dropout and the order of samples
+  int log_every = 1;                // steps between lines of progress
   int audit_every = 0;              // steps between comparisons of replicas; 0: never
-  std::string non_finite = "stop";  // stop | skip: a step whose gradient norm is not finite
-  double label_smoothing = 0;       // of the cross entropy, over the whole vocabulary
-  double max_minutes = 0;           // after so many the run ends with its step; 0: it goes on to `steps`
+  std::string non_finite = "stop";  // stop | skip: handling of a step whose gradient norm is not finite
+  double label_smoothing = 0;       // label smoothing of the cross entropy, over the full vocabulary
+  double max_minutes = 0;           // time limit of the run in minutes; 0: none
   std::vector<std::string> freeze;  // patterns of names of parameters that are not trained
   double neftune_alpha = 0;         // noise on embeddings: Jain et al., NEFTune (arXiv 2310.05914)
-  int patience = 0;                 // evaluations without a lower held-out loss until the run ends; 0: no such end
-  std::string offload = "none";     // none | optimizer | activations | both: what waits in host memory
-  bool device_graphs = false;       // a stage's work is recorded on the device once, and replayed
+  int patience = 0;                 // evaluations without a new lowest loss before the run ends; 0: no early stopping
+  std::string offload = "none";     // none | optimizer | activations | both: data kept in host memory while not in use
+  bool device_graphs = false;       // stages are captured as CUDA graphs and replayed
 };
 
+// Section `checkpoint`.
 struct CheckpointConfig {
-  std::string path;        // empty: no checkpoints
-  int every = 500;         // steps; 0: at the end only
-  int keep = 0;            // 0: all
-  bool keep_best = false;  // the one of the lowest held-out loss stays
-  std::string load;        // a checkpoint whose weights the run begins with
-  bool async = false;
-  bool allow_changes = false;   // resume with other data, or another order of it, than the checkpoint's
-  std::string resume = "none";  // auto | none | a step folder or its parent
+  std::string path;             // directory of the run's checkpoints; empty: no checkpoints
+  int every = 500;              // steps between checkpoints; 0: only at the end
+  int keep = 0;                 // number of checkpoints to keep; 0: all
+  bool keep_best = false;       // also keep the checkpoint with the lowest held-out loss
+  std::string load;             // a checkpoint from which the run takes its initial weights; empty: none
+  bool async = false;           // write checkpoints in the background
+  bool allow_changes = false;   // allow resuming with other data, or with another order of the samples
+  std::string resume = "none";  // auto | none | a step directory or its parent
 };
 
+// Section `comm`.
 struct CommConfig {
-  std::string backend = "auto";  // auto | local | mpi | nccl | ipc
-  double timeout_seconds = 60;
+  std::string backend = "auto";     // auto | local | mpi | nccl | ipc
+  double timeout_seconds = 60;      // maximum time of a wait for other ranks
   int threads_per_rank = 0;         // 0: auto
-  bool registered_buffers = false;  // NCCL communicates gradients from memory of its own, without copies
-  bool sums_by_rank = false;        // over NCCL too, where sums else go in NCCL's order
-  double heartbeat_seconds = 1;     // between signs of life of a rank (comm/control); 0: none are sent
-  double lost_after_seconds = 15;   // a rank without a sign of life for so long ends the job
-  std::string interface;  // a network interface or address for them; empty: loopback; over hosts it must be named
-  int recorder = 1024;    // operations that each rank remembers for `gantry doctor DIR`; 0: none
+  bool registered_buffers = false;  // NCCL reduces gradients in registered memory, without copies
+  bool sums_by_rank = false;        // NCCL reductions add in rank order, with additional messages
+  double heartbeat_seconds = 1;     // interval of heartbeats in seconds; 0: no heartbeats
+  double lost_after_seconds = 15;   // seconds without a heartbeat after which a rank counts as lost and the job ends
+  // Network interface or address by which ranks reach the control plane. Empty: loopback. Several hosts need a value,
+  // unless `gantry launch` starts the ranks.
+  std::string interface;
+  int recorder = 1024;  // number of operations that each rank records for `gantry doctor DIR`; 0: none
 };
 
-// Steps that are watched in detail: `wait` steps pass, `warmup` are watched and thrown away, `active` are kept; this
-// `repeat` times, or to the end of the run for 0.
+// Profiled steps, in cycles: `wait` steps without profiling, `warmup` profiled steps that are discarded, `active`
+// profiled steps that are kept. There are `repeat` cycles; 0: until the end of the run.
 struct ProfileConfig {
   int wait = 0;
   int warmup = 0;
@@ -202,6 +230,7 @@ struct ProfileConfig {
   int repeat = 1;
 };
 
+// A full configuration. Default values are those of absent keys. load() and parse() check it.
 struct Config {
   ModelConfig model;
   LoraConfig lora;
@@ -221,35 +250,37 @@ struct Config {
   ProfileConfig profile;
   std::vector<std::string> libraries;
 
-  // Shared by all copies of this configuration.
+  // The keys that the file sets and that the program uses. Shared by all copies of this configuration.
   std::shared_ptr<UsedKeys> used_keys = std::make_shared<UsedKeys>();
-  // This program does itself what `key` says, as used_keys.cpp has it ("checkpoint.path"); "" for all keys.
+  // Records that the program itself implements the key ("checkpoint.path"), so that refuse_unused_keys() accepts it; ""
+  // for all keys.
   void mark_used(const std::string& key) const { used_keys->add(key); }
 
-  // Reads and checks a file; `overrides` are "a.b=c" as of --set. All faults are reported in one ConfigError, a line
-  // each joined by "; ", with file:line:column. A key that is there and has no effect is a fault (core/config_keys.h).
-  // InputError-free: an unreadable file is a ConfigError too.
+  // Reads and checks a file. `overrides` are "a.b=c", like the arguments of --set. Throws one ConfigError with all
+  // faults, each with file:line:column, joined by "; ". A key without effect (see core/config_keys.h) is a fault. An
+  // unreadable file is a ConfigError too, not an InputError.
   static Config load(const std::string& path, const std::vector<std::string>& overrides = {});
-  // The same from text; `name` stands for the file in messages.
+  // The same for the text of a configuration. Messages refer to it as `name`.
   static Config parse(const std::string& text, const std::string& name = "config",
                       const std::vector<std::string>& overrides = {});
 
-  // The same from text that to_yaml() wrote, perhaps of an earlier version: keys without effect are passed over, but
-  // for those that `overrides` give.
+  // The same for text that to_yaml() wrote, possibly in an earlier version. Keys without effect are ignored, except
+  // those that `overrides` set.
   static Config parse_written(const std::string& text, const std::string& name,
                               const std::vector<std::string>& overrides = {});
 
-  // What `gantry train` needs beyond a valid file: data, train.steps. ConfigError naming the missing keys.
+  // Throws ConfigError that names the missing keys, unless everything that `gantry train` needs is set: data, and
+  // train.steps or train.epochs.
   void require_training() const;
-  // The part of it that a program which brings its own data needs: train.steps.
+  // The same for a program that brings its own data: train.steps or train.epochs.
   void require_steps() const;
-  // ConfigError where the file leaves the model to the program: `model` without policy and path.
+  // Throws ConfigError if `model` has neither policy nor path, so that the program has to provide the model.
   void require_model() const;
-  // The ranks that Gantry starts itself when no launcher did: tensor * pipeline * (data or 1).
+  // Returns the number of ranks that Gantry starts if no launcher did: tensor * pipeline * context * max(data, 1).
   int ranks() const;
-  // The resolved whole as YAML that load() accepts again: every key that has an effect.
+  // Returns the resolved configuration as YAML that load() accepts: every key that has an effect.
   std::string to_yaml() const;
-  // The same as one JSON object, which load() accepts too.
+  // Returns the same as one JSON object, which load() accepts too.
   std::string to_json() const;
 };
 

@@ -1,7 +1,7 @@
-// The one tree of errors that Gantry throws, and the exit code of each kind.
+// The error classes that Gantry throws, with the exit code of each class.
 //
-// An error is one line: "where: what; expected; remedy". Empty parts are left out. Programs print it as "error:
-// <line>".
+// An error is one line: `WHERE: WHAT; expected EXPECTED; REMEDY`. Empty parts are left out. Programs print it as
+// "error: <line>".
 #pragma once
 
 #include <cstdlib>
@@ -10,16 +10,18 @@
 
 namespace gantry {
 
+// The parts of an error line.
 struct ErrorText {
-  std::string where;     // file:line:column, a key, a parameter's path, a rank
-  std::string what;      // the value and the arithmetic that failed
-  std::string expected;  // what would have been right; may be empty
-  std::string remedy;    // what to do; may be empty
+  std::string where;     // file:line:column, a key, the path of a parameter, a rank
+  std::string what;      // a clause with its own subject: the value, the failure and the reason
+  std::string expected;  // a noun phrase for the accepted values; may be empty
+  std::string remedy;    // an imperative; may be empty
 };
 
-// "where: what; expected; remedy", newlines replaced by spaces so that it is one line.
+// Joins the parts to one line. Control characters, such as newlines, are replaced by spaces.
 std::string format_error(const ErrorText& text);
 
+// The base class of all errors.
 class Error : public std::runtime_error {
  public:
   Error(int exit_code, const ErrorText& text) : std::runtime_error(format_error(text)), exit_code_(exit_code) {}
@@ -42,36 +44,37 @@ class ErrorOf : public Error {
 
 struct InternalError : detail::ErrorOf<1> {
   using ErrorOf::ErrorOf;
-};  // a bug of Gantry's
+};  // a bug in Gantry
 struct UsageError : detail::ErrorOf<2> {
   using ErrorOf::ErrorOf;
-};  // wrong command line or call
+};  // a wrong command line or call
 struct ConfigError : detail::ErrorOf<3> {
   using ErrorOf::ErrorOf;
-};  // YAML, mesh, shard plan
+};  // the YAML file, the mesh or the sharding
 struct InputError : detail::ErrorOf<4> {
   using ErrorOf::ErrorOf;
-};  // data or model file
+};  // a data or model file
 struct CheckpointError : detail::ErrorOf<5> {
   using ErrorOf::ErrorOf;
 };
 struct ResourceError : detail::ErrorOf<6> {
   using ErrorOf::ErrorOf;
-};  // memory, disk
+};  // memory or disk space
 struct PeerError : detail::ErrorOf<7> {
   using ErrorOf::ErrorOf;
-};  // a peer lost, or a wait timed out
+};  // a lost rank, or a wait that timed out
 struct NumericalError : detail::ErrorOf<8> {
   using ErrorOf::ErrorOf;
-};  // non-finite values, replicas that differ
+};  // non-finite values, or replicas that differ
 struct UserError : detail::ErrorOf<9> {
   using ErrorOf::ErrorOf;
-};  // what a user's own model, policy, criterion, data set or training loop threw that is no gantry::Error
+};  // an exception, other than gantry::Error, from the user's model, policy, criterion, data set or training loop
 struct StopRequested : detail::ErrorOf<75> {
   using ErrorOf::ErrorOf;
-};  // stopped on request, checkpoint saved
+};  // the run stopped on request, after saving a checkpoint
 
-// The name of `names` nearest to `name` by edit distance, or "" if none is near enough to be meant.
+// Returns the element of `names` with the smallest edit distance to `name`, or "" if that distance is at least a third
+// of the length of `name` plus 2.
 template <class Names>
 std::string nearest_name(const std::string& name, const Names& names);
 int edit_distance(const std::string& a, const std::string& b);

@@ -7,18 +7,18 @@
 
 namespace gantry {
 
-// Of the experts of one layer.
+// The load of the experts of one layer.
 struct ExpertLoad {
-  std::string router;                // its path in the model
-  std::vector<std::int64_t> tokens;  // that have chosen each expert: of all ranks, without padding
+  std::string router;                // path of the router in the model
+  std::vector<std::int64_t> tokens;  // number of tokens that chose each expert: over all ranks, without padding
 
-  // The tokens of the expert that has most, over the mean: 1 where all have as many; 0 where no token counted.
+  // The largest number of tokens of an expert divided by the mean: 1 if the load is even, 0 if there are no tokens.
   double largest_over_mean() const;
 };
 
 struct ExpertLoads {
-  std::vector<ExpertLoad> layers = {};  // in the model's order; none: the model has no nn::Router
-  std::int64_t dropped = 0;             // choices of tokens that no expert has computed, padding among them
+  std::vector<ExpertLoad> layers = {};  // in the order of the model; empty: the model has no nn::Router
+  std::int64_t dropped = 0;  // number of token-expert choices that no expert computed, including those of padding
 };
 
 }  // namespace gantry

@@ -1,40 +1,41 @@
-// The work of a model's layers, and how they are distributed over stages by it. Units are of no matter:
-// multiplications, or times that were measured.
+// The cost of a model's layers, and their distribution over stages. The unit is arbitrary: multiplications, or measured
+// times.
 #pragma once
 
 #include <vector>
 
 namespace gantry {
 
-// The heads of a layer's attention, of the whole model.
+// The number of attention heads of a layer, over all ranks.
 struct AttentionHeads {
   int heads = 1;
   int key_heads = 1;
   bool operator==(const AttentionHeads&) const = default;
 };
 
+// The cost of the layers and of the stages at both ends.
 struct LayerWork {
-  std::vector<double> layers;  // of each layer
-  double first = 0;            // what the first stage does besides: looking up embeddings is cheap
-  double last = 0;             // what the last stage does besides: the head may be as much as several layers
+  std::vector<double> layers;  // cost of each layer
+  double first = 0;            // additional cost of the first stage; embedding look-ups are cheap
+  double last = 0;             // additional cost of the last stage; the head can cost as much as several layers
 };
 
-// The work of each stage, and of each rank with all its stages.
+// The cost of each stage, and of each rank with all its stages.
 std::vector<double> work_of_stages(const LayerWork& work, const std::vector<int>& layers_of_stage);
 std::vector<double> work_of_ranks(const std::vector<double>& work_of_stages, const std::vector<int>& rank_of_stage);
 
-// Mean over largest: the share of the time that the mean rank works while it is not waiting for the heaviest; 1 is
-// even.
+// Mean over maximum: the fraction of the time that the average rank works if all wait for the slowest. 1: balanced.
 double evenness(const std::vector<double>& work_of_ranks);
 
-// Layers per stage by which the heaviest rank has the least work; of equally good ways one whose heaviest stage has the
-// least. What is left open is chosen in the same way by every rank and program. Every stage has a layer, but the last
-// one needs none where it has other work.
+// Returns the number of layers of each stage that minimises the cost of the most expensive rank and, among equal
+// solutions, the cost of the most expensive stage. Remaining ties are resolved in the same way by every rank and
+// program. Every stage gets at least one layer, but the last one may get none if it has other work.
 //
-// No way is better where all layers are equal, where each rank holds one stage, and where the search for unequal layers
-// ends within its steps (core/stage_search.h): for two stages per rank, looped or forth and back, it does at 128 layers
-// over 16 ranks, for four at 32 over 4. Where it does not, the result is the best that was found near the lightest
-// stages. ConfigError where there are too few layers, or a work that is negative or no number.
+// The result is optimal if all layers are equal, if each rank holds one stage, or if the search for unequal layers ends
+// within its step limit (core/stage_search.h). With two stages per rank (kLoop or kV) it does so for 128 layers over 16
+// ranks, with four stages per rank for 32 layers over 4 ranks. Otherwise the result is the best solution found near the
+// one with the cheapest stages. Throws ConfigError if there are too few layers, or if a cost is negative or not a
+// number.
 std::vector<int> distribute_by_work(const LayerWork& work, const std::vector<int>& rank_of_stage);
 
 }  // namespace gantry

@@ -1,7 +1,7 @@
-// How an activation lies over a group of ranks. nn/layout.h brings it from one layout to another.
+// The layouts of an activation over a group of ranks. nn/layout.h converts one layout to another.
 //
-// The gradient of a Replicate tensor is whole on every rank, that of a Shard is the same part, and that of a Partial is
-// whole.
+// The gradient of a Replicate tensor is the full gradient on every rank. The gradient of a Shard is the corresponding
+// part, and the gradient of a Partial is the full gradient.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Shard {  // this rank's part along dim; negative dims count from the end
   int dim = 1;
   bool operator==(const Shard&) const = default;
 };
-struct Partial {  // the sum over the ranks is the tensor
+struct Partial {  // each rank has a summand: the tensor is the sum over the ranks
   bool operator==(const Partial&) const = default;
 };
 using Layout = std::variant<Replicate, Shard, Partial>;

@@ -1,4 +1,4 @@
-// A file's bytes as read-only memory.
+// The bytes of a file as read-only memory.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace gantry {
 
-// Pages are read when they are touched. The file must not be cut while it is mapped: touching what is gone ends the
-// process (SIGBUS).
+// Maps a file. Pages are read when they are accessed. Do not truncate the file while it is mapped: an access beyond its
+// new end kills the process (SIGBUS).
 class MappedFile {
  public:
-  // InputError for what is no readable file.
+  // Throws InputError if `path` is not a readable regular file.
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;

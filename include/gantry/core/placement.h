@@ -1,39 +1,43 @@
-// How one parameter lies on the mesh. Stated once by who shards it; slices, gradient sums, the gradient norm,
-// checkpoints and initial weights are all derived from it.
+// How one parameter is placed on the mesh. The code that shards the parameter sets it once. Slices, gradient
+// reductions, the gradient norm, checkpoints and initial weights are derived from it.
 #pragma once
 
 #include "gantry/core/slice.h"
 
 namespace gantry {
 
+// The name, shape and sharding of a parameter.
 struct Placement {
   std::string name;  // global name: "h.7.mlp.up.weight"
   Shape global_shape;
-  std::vector<ShardSpec> cuts;  // in their order, each of what the one before left; over an axis that none names it is
-                                // replicated
-  std::vector<int> stages;      // the stages that hold it, ascending; several when shared
-  std::vector<std::string> aliases;            // other global names of the same shared parameter
-  std::vector<std::string> partial_axes = {};  // along which ranks have parts of its gradient: their sum is it
-  axis::View view = axis::View::kDense;        // whose axes these are
+  // The sharding steps, in order; each applies to the result of the previous one. The parameter is replicated over the
+  // axes that no step names.
+  std::vector<ShardSpec> cuts;
+  std::vector<int> stages;           // stages that hold the parameter, ascending; several if it is shared
+  std::vector<std::string> aliases;  // other global names of the same shared parameter
+  // Axes along which each rank has a summand of the gradient, so that the gradient is the sum over their ranks.
+  std::vector<std::string> partial_axes = {};
+  axis::View view = axis::View::kDense;  // the view that all axes belong to
 
-  // The cut over that axis alone or among others, or one that cuts nothing.
+  // The step that shards over this axis, alone or together with others. If there is none, a ShardSpec that is not
+  // sharded.
   const ShardSpec& along(const std::string& axis) const;
-  // Ranks share some elements that a cut gives them.
+  // True if ranks share elements in one of the steps.
   bool overlaps() const;
-  // The axes of all cuts, none twice.
+  // The axes of all steps, each once.
   std::vector<std::string> cut_axes() const;
-  // A later cut goes by the ranges that cut `i` leaves: of the same dim, or of rows.
+  // True if a later step depends on the ranges of step `i`, because it shards the same dimension, or rows.
   bool is_cut_again(std::size_t i) const;
   Shape local_shape(const Coordinates& coordinates) const;
-  // The axes over which the gradient must be summed, sorted: those of the batch in its view (the mesh's batch_axes)
-  // along which it is not cut, and those where it is a partial sum.
+  // Returns the axes over which the gradient has to be reduced, sorted: `batch_axes` (Mesh::batch_axes of the view)
+  // along which the parameter is not sharded, and `partial_axes`.
   std::vector<std::string> gradient_axes(const std::vector<std::string>& batch_axes) const;
-  // True on the one rank among replicas (pp of a shared parameter, the axes that don't cut it) that counts it: lowest
-  // stage, coordinate 0 of every axis of its view that replicates it. Such a rank counts the elements that it owns.
+  // True on the single rank of a set of replicas that counts the parameter, for example in the gradient norm. It holds
+  // the lowest stage and has coordinate 0 on every replicating axis of the view. It counts the elements that it owns.
   bool counted_by(const Coordinates& coordinates, const std::vector<int>& held_stages) const;
 };
 
-// The cuts as one rank has them: what it holds, or without what a lower rank holds too.
+// The steps as applied on one rank: with all elements that it holds, or without those that a lower rank holds too.
 std::vector<AppliedShard> held_shards(const Placement& placement, const Coordinates& coordinates);
 std::vector<AppliedShard> owned_shards(const Placement& placement, const Coordinates& coordinates);
 Slice held_slice(const Placement& placement, const Coordinates& coordinates);

@@ -1,5 +1,5 @@
-// A registry of named factories; the only kind of singleton in Gantry. Additions are expected before ranks start, or
-// from one thread at a time while libraries load; look-ups may come from any thread.
+// A registry of named factories. Registries are the only singletons in Gantry. Add entries before the ranks start, or
+// from one thread at a time while libraries are loaded. Any thread may look up entries.
 #pragma once
 
 #include <map>
@@ -17,14 +17,14 @@ class Registry {
  public:
   explicit Registry(std::string kind) : kind_(std::move(kind)) {}
 
-  // ConfigError if the name is taken.
+  // Throws ConfigError if the name is already registered.
   void add(const std::string& name, Value value) {
     const std::lock_guard lock(mutex_);
     if (!values_.emplace(name, std::move(value)).second)
-      throw ConfigError({kind_ + " '" + name + "'", "is registered twice", "", "choose another name"});
+      throw ConfigError({kind_ + " '" + name + "'", "the name is registered twice", "", "choose another name"});
   }
 
-  // ConfigError naming the known and the nearest ones.
+  // Throws ConfigError with the known names and the most similar one if the name is not registered.
   const Value& at(const std::string& name) const {
     const std::lock_guard lock(mutex_);
     if (const auto found = values_.find(name); found != values_.end()) return found->second;
@@ -52,7 +52,7 @@ class Registry {
  private:
   std::string kind_;
   mutable std::mutex mutex_;
-  std::map<std::string, Value> values_;  // node-based: references stay valid
+  std::map<std::string, Value> values_;  // node-based, so references stay valid
 };
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// One cut of a tensor over ranks: of which dim each of them has what.
+// One step of sharding a tensor over ranks: the dimension, and the part of it that each rank holds.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 namespace gantry {
 
+// A half-open range.
 struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -17,38 +18,38 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// A contiguous part of the sharded dim (query, key or value of a fused projection; the whole dim when there is one),
-// with each rank's half-open range in it, in elements of the dim. Ranges of several ranks may overlap (a key head that
-// ranks share): the lowest rank owns the common elements.
+// A contiguous part of the sharded dimension: query, key or value of a fused projection, or the full dimension. Each
+// rank holds a half-open range of it, in elements of the dimension. Ranges overlap if ranks share a KV head; the lowest
+// of these ranks owns the shared elements.
 struct Segment {
   Range extent;
   std::vector<Range> range_of_rank;
   bool operator==(const Segment&) const = default;
 };
 
-using Coordinates = std::map<std::string, int>;  // a rank's, by axis
+using Coordinates = std::map<std::string, int>;  // axis name -> index of a rank
 
-// A cut of what the cuts before it have left: sharded along `dim` by `segments`, or nothing when dim is -1. Without
-// segments the dim is partitioned as evenly as possible, whatever its extent is, and ranks may be left with nothing.
-// With `row` above 0 the tensor that is left is seen as [-1, row] and `dim` is 0 of that: 1 cuts single elements, the
-// last dim's extent cuts rows; what remains has the shape [rows, row].
+// Applies to the local tensor that the previous steps leave. `dim` is sharded by `segments` or, without segments, into
+// contiguous ranges that are as even as possible and may be empty. dim = -1: not sharded. If row > 0, the tensor is
+// viewed as [-1, row] and `dim` is 0 of this view: row = 1 shards single elements, the extent of the last dimension
+// shards rows. The local shape is then [rows, row].
 struct ShardSpec {
-  std::vector<Axis> axes;  // over whose ranks it is, outermost first; stated by who knows the mesh
+  std::vector<Axis> axes;  // mesh axes to shard over, outermost first; set by the caller that knows the mesh
   int dim = -1;
   std::int64_t row = 0;
   std::vector<Segment> segments;
-  // Of a cut without segments: so many ranks hold each part, in turn: with 4 ranks and 2, ranks 0 and 2 the first part.
-  // The lowest owns it.
+  // Number of ranks that hold each part, without segments only. With 4 ranks and repeat = 2, ranks 0 and 2 hold the
+  // first part. The lowest of them owns it.
   int repeat = 1;
 
   bool sharded() const { return dim >= 0; }
-  int ranks() const;                                  // over the axes
-  int rank_of(const Coordinates& coordinates) const;  // among those; throws where an axis has no coordinate
-  // What a rank holds of a cut by segments, one after the other; empty where nothing is cut.
+  int ranks() const;                                  // number of ranks along `axes`
+  int rank_of(const Coordinates& coordinates) const;  // index among these; InternalError if an axis is missing
+  // The ranges that a rank holds, one per segment. Empty without segments.
   std::vector<Range> ranges(int rank) const;
-  std::vector<Range> owned(int rank) const;  // `ranges` without what a lower rank has
-  std::int64_t local_size(int rank) const;   // the local extent of dim
-  // The same of any cut, where the dim (rows, where it is seen so) has `extent` left.
+  std::vector<Range> owned(int rank) const;  // `ranges` without the elements that a lower rank holds too
+  std::int64_t local_size(int rank) const;   // total size of `ranges`
+  // The same with or without segments. `extent`: size of the dimension in the local tensor (of rows, if row > 0).
   std::vector<Range> ranges(int rank, std::int64_t extent) const;
   std::vector<Range> owned(int rank, std::int64_t extent) const;
   int parts() const { return ranks() / repeat; }
@@ -56,34 +57,35 @@ struct ShardSpec {
   bool operator==(const ShardSpec&) const = default;
 };
 
+// Returns a ShardSpec that is not sharded.
 ShardSpec replicate();
 
-// Partitions `size` elements in units of `unit` over `ranks` as evenly as possible, the first ranks taking the
-// remainder: partition(32, 1, 3) -> 11, 11, 10. ConfigError (with the arithmetic) if unit does not divide size, or a
-// rank would be empty while `allow_empty` is false.
+// Partitions `size` elements into one contiguous range per rank, in multiples of `unit`, as evenly as possible. The
+// first ranks get the remainder: partition(32, 1, 3) -> 11, 11, 10. Throws ConfigError if `unit` does not divide
+// `size`, or if a rank would get nothing and `allow_empty` is false.
 std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty = false);
 
-// A cut of `dim`, which is `segments` parts of equal extent, each partitioned in units.
+// Shards `dim`, which consists of `segments` segments of equal size, each partitioned in multiples of `unit`.
 ShardSpec shard(int dim, std::int64_t size, int ranks, int segments = 1, std::int64_t unit = 1);
 
-// One part of a fused projection. `users` > 0: its units (key heads) are each used by an equal group of the `users`
-// (query heads), which are what is partitioned; every rank then holds the units that its users need, so ranks may
-// overlap.
+// One part of a fused projection. If users > 0, the part consists of units (KV heads) that are each shared by an equal
+// number of the `users` (query heads). The users are partitioned, and a rank holds all units that its users need, so
+// ranges may overlap.
 struct Part {
   std::int64_t size = 0;
   std::int64_t unit = 1;
   std::int64_t users = 0;
 };
 
-// A cut of `dim`, which is these parts one after the other, each partitioned on its own. ConfigError as of
-// partition(), and where the units do not divide the users.
+// Shards `dim`, which consists of these parts in order, each partitioned independently. Throws ConfigError like
+// partition(), or if the number of units does not divide the number of users.
 ShardSpec shard_parts(int dim, const std::vector<Part>& parts, int ranks);
 
-// A cut of `dim`, which is `groups` groups one after the other: each of its query heads, a key head and a value head,
-// of `unit` elements. Query heads are partitioned; every rank then holds the key and value heads that its own need.
+// Shards `dim`, which consists of `groups` groups in order: query heads, one key head and one value head, of `unit`
+// elements each. The query heads are partitioned, and a rank also holds the key and value heads that they need.
 ShardSpec shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int64_t unit, int ranks);
 
-// An even cut over `axes` of the rows of what is left, seen as [-1, row].
+// Shards the rows of the local tensor, viewed as [-1, row], evenly over `axes`.
 ShardSpec shard_rows(std::int64_t row, std::vector<Axis> axes);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// The elements of a global tensor that a rank has, and what two such slices have in common. Without LibTorch.
+// The elements of a global tensor that a rank holds, and the intersection of two such slices. Independent of LibTorch.
 #pragma once
 
 #include <functional>
@@ -9,18 +9,19 @@ namespace gantry {
 
 using Shape = std::vector<std::int64_t>;
 
+// Returns the number of elements of a tensor with this shape; 1 for an empty shape.
 std::int64_t elements_of(const Shape& shape);
 
-// The elements whose index lies, along each dim, in one of that dim's ranges. They lie in memory as a contiguous tensor
-// of the shape that `shape()` says, a dim's ranges one after the other.
+// The elements whose index along each dimension is in one of the ranges of that dimension. In memory they are a
+// contiguous tensor of shape shape(), with the ranges of a dimension concatenated.
 struct Box {
   std::vector<std::vector<Range>> dims;
   Shape shape() const;
   bool operator==(const Box&) const = default;
 };
 
-// A cut as one rank has it: these ranges of `dim` of what the cuts before have left; of its rows where `row` is above
-// 0. What an index of files states.
+// A sharding step as applied on one rank: `ranges` of dimension `dim` of the result of the previous steps or, if `row`
+// is above 0, of its rows. Checkpoint indices store this form.
 struct AppliedShard {
   int dim = 0;
   std::int64_t row = 0;
@@ -28,41 +29,43 @@ struct AppliedShard {
   bool operator==(const AppliedShard&) const = default;
 };
 
-// What a rank has of a global tensor, in the order of its memory.
+// The part of a global tensor that a rank holds, in memory order.
 struct Slice {
-  Shape global;            // the tensor's
-  Shape shape;             // of what is there
-  std::vector<Box> boxes;  // one after the other; one, of `shape`, where only dims were cut
+  Shape global;  // shape of the global tensor
+  Shape shape;   // shape of the local tensor
+  // Concatenated in memory. If only dimensions were sharded, there is a single box of shape `shape`.
+  std::vector<Box> boxes;
 
   std::int64_t elements() const { return elements_of(shape); }
-  // Rows were cut: the memory is the boxes', one after the other, and not one box.
+  // True if rows were sharded: the memory is the concatenation of the boxes.
   bool is_flat() const { return flat; }
   bool flat = false;
   bool operator==(const Slice&) const = default;
 };
 
+// Returns the slice with all elements.
 Slice full_slice(const Shape& global);
-// What the cuts leave of the tensor, each of what the one before left. ConfigError for ranges that are not there, in
-// words of the ranges alone.
+// Applies sharding steps, each to the result of the previous one. Throws ConfigError if a range is invalid; the error
+// names the range, and not the tensor or file.
 Slice apply_cuts(const Shape& global, const std::vector<AppliedShard>& cuts);
 
-// A block of a box: where it begins along each dim of it, and how far it reaches.
+// A block of a box: its first index and its size along each dimension.
 struct Block {
   Shape begin, size;
 };
-// Calls `take` with every block of elements that both boxes have: its place in each of them.
+// Calls `take` with every block of common elements: its position in the first and in the second box.
 void common_blocks(const Box& first, const Box& second, const std::function<void(const Block&, const Block&)>& take);
 bool have_common(const Slice& first, const Slice& second);
 
-// Calls `take` with every run of elements that lie together in the global tensor and in the slice, in the slice's
-// order: (first element in the global tensor, count).
+// Calls `take(first element in the global tensor, count)` for every run of elements that is contiguous in both the
+// global tensor and the slice, in the order of the slice.
 void visit_runs(const Slice& slice, const std::function<void(std::int64_t, std::int64_t)>& take);
 
-// How slices of one tensor cover it.
+// Whether slices of one tensor cover it.
 struct Covering {
   bool has_hole = false;
   bool has_overlap = false;
-  bool is_known = true;  // false: there are too many pieces to tell
+  bool is_known = true;  // false: there are too many pieces to compute the result
 };
 Covering covering_of(const Shape& global, const std::vector<Slice>& slices);
 

@@ -1,6 +1,6 @@
-// Which keys of a configuration's file a program honours. A program that writes its own loop may leave out what a key
-// asks for (nobody saves to checkpoint.path): the first training step refuses such keys by name. What a program sets in
-// a Config itself is its own affair.
+// Records which keys of a configuration file a program uses. A custom training loop may ignore a feature that a key
+// requests (for example, never save to checkpoint.path). The first training step rejects such keys with an error that
+// names them. Values that a program sets in a Config itself are not checked.
 #pragma once
 
 #include <mutex>
@@ -12,13 +12,13 @@ namespace gantry {
 
 struct Config;
 
-// Shared by all copies of a Config, and by rank threads: guarded by its mutex.
+// Shared by all copies of a Config and by the threads of ranks. Thread-safe.
 class UsedKeys {
  public:
-  // `key` as checked_keys() has it: "checkpoint.path", "optimizer", ...; "" for all.
+  // Records that the program uses `key`, one of checked_keys() ("checkpoint.path", "optimizer", ...); "" for all.
   void add(const std::string& key);
   bool has(const std::string& key) const;
-  // The file has this key.
+  // Records that the file sets this key.
   void give(const std::string& key);
   bool is_given(const std::string& key) const;
 
@@ -27,10 +27,11 @@ class UsedKeys {
   std::set<std::string> keys_, given_;
 };
 
-// All keys that somebody has to honour.
+// The keys that a program must use if the file sets them.
 std::vector<std::string> checked_keys();
 
-// ConfigError that names each key which is set and which nobody honours, and what would honour it.
+// Throws ConfigError that names every key that the file sets but the program does not use, and the functions that use
+// it.
 void refuse_unused_keys(const Config& config);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// The version of Gantry, which the build reads from here.
+// The version of Gantry. The build reads it from this file.
 #pragma once
 
 #define GANTRY_VERSION "0.1.0"

@@ -1,9 +1,10 @@
-// BERT's treatment of text before WordPiece: UTF-8 to characters that remember their bytes, normalisation, words.
+// BERT's text processing before WordPiece: decodes UTF-8 to characters with their byte positions, normalises them, and
+// splits them into words.
 //
-// Equal to the BertNormalizer and BertPreTokenizer of Hugging Face's tokenizers (the ones behind BertTokenizerFast),
-// whose Unicode data are older than ICU's: categories are those of Unicode 8.0 and decompositions those of 9.0.
-// Characters that came later are unassigned here too (no mark, no punctuation), since pre-trained models saw them so.
-// Case is of the ICU that this build links; a letter newer than it keeps its case.
+// The result equals that of BertNormalizer and BertPreTokenizer in Hugging Face's tokenizers (used by
+// BertTokenizerFast). Their Unicode data are older than ICU's: categories are those of Unicode 8.0, decompositions
+// those of 9.0. Later characters count as unassigned (neither mark nor punctuation), because pre-trained models have
+// seen them so. Case mapping uses the ICU of this build; letters that it does not know keep their case.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ struct ByteSpan {
   bool operator==(const ByteSpan&) const = default;
 };
 
-// A character of a text that may have been changed, and the bytes of the original that it stems from.
+// A character, possibly normalised, and the bytes of the original text that it comes from.
 struct TextCharacter {
   char32_t value = 0;
   ByteSpan source;
@@ -29,22 +30,23 @@ using TextCharacters = std::vector<TextCharacter>;
 
 struct BertTextOptions {
   bool lower_case = true;
-  bool strip_accents = true;  // canonical decomposition, then nonspacing marks removed; Hangul stays decomposed
+  bool strip_accents = true;  // canonical decomposition and removal of nonspacing marks; Hangul stays decomposed
   bool tokenize_chinese_chars = true;
 };
 
 bool is_nonspacing_mark(char32_t character);
-// Character by character, so that a final sigma is as any other; the dotted I is the one that becomes two.
+// Converts each character separately, so a final sigma is not special. The dotted capital I is the only character that
+// becomes two.
 TextCharacters to_lower(const TextCharacters& text);
 
-// The characters of UTF-8 text; `base` is added to their places. InputError names the byte that is no UTF-8.
+// Decodes UTF-8 text; `base` is added to byte positions. Throws InputError with the position of an invalid byte.
 TextCharacters characters_of(std::string_view text, std::int64_t base = 0);
 
-// In this order: control characters removed and white space made ' ', CJK ideographs set between spaces, accents
-// stripped, lower case.
+// Removes control characters, replaces white space by ' ', puts spaces around CJK ideographs, strips accents and
+// converts to lower case, in this order.
 TextCharacters bert_normalise(const TextCharacters& text, const BertTextOptions& options);
 
-// Split at white space; each punctuation character is a word of its own.
+// Splits at white space. Each punctuation character is a word.
 std::vector<TextCharacters> bert_words(const TextCharacters& normalised);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// Batches for a training loop: written as for one device, partitioned over replicas by boosting.
+// Batches for a training loop. The loader is created as for one device; boosting distributes it over the replicas.
 #pragma once
 
 #include <memory>
@@ -9,18 +9,20 @@ namespace gantry {
 
 class Prefetcher;
 
+// Options of a DataLoader.
 struct DataLoaderOptions {
   std::int64_t global_batch = 1;
   bool shuffle = true;
   std::uint64_t seed = 1;
-  std::int64_t steps = 0;  // of one iteration; 0: an epoch's
-  int prefetch = 0;        // batches that a thread prepares ahead of next()
-  // An epoch ends with a shorter batch of what is left. False: batches run on over the end, all of one size.
+  std::int64_t steps = 0;  // number of steps of an iteration; 0: one epoch
+  int prefetch = 0;        // number of batches that a thread prepares before next()
+  // True: an epoch ends with a smaller batch of the remaining samples. False: all batches have the same size, and
+  // continue in the next epoch.
   bool keep_last = false;
 };
 
-// for (Batch& batch : loader) gives this replica's batches, step after step. Iterating again goes on where it stopped.
-// The place in the data is a count of samples of the global row, so that it holds for any batch size and any layout.
+// `for (Batch& batch : loader)` returns this replica's batches, step by step. A second iteration continues after the
+// last batch. The position is a number of samples in the global order, so it is valid for every batch size and layout.
 class DataLoader {
  public:
   DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options);
@@ -29,24 +31,24 @@ class DataLoader {
   DataLoader& operator=(DataLoader&&) noexcept;
   ~DataLoader();
 
-  // From now on gives the samples of one of `replicas` replicas. All tp and pp ranks of a replica get the same, those
-  // that don't read as shapes alone; what they can't know is told them by set_samples. Opens the source if it reads.
+  // From now on, returns the samples of one of `replicas` replicas. All tp and pp ranks of a replica get the same
+  // batches. Ranks with reads = false get only shapes, and need set_samples(). Opens the source if `reads` is true.
   void distribute(int replicas, int replica, bool reads = true);
-  // With prefetch, batches that are prepared ahead travel to that device as well (Batch::ahead).
+  // With prefetch, prepared batches are also copied to this device in advance (Batch::ahead).
   void send_ahead_to(torch::Device device);
   const std::vector<SampleEntry>& entries() const { return source_.entries; }
   std::int64_t global_batch() const { return options_.global_batch; }
-  std::int64_t samples() const;                // of an epoch: the sizes of all sources
-  std::vector<std::string> summaries() const;  // of its data, in words; none where it does not read
+  std::int64_t samples() const;                // samples per epoch: the sum of the sizes of all sources
+  std::vector<std::string> summaries() const;  // descriptions of its data for users; empty if this rank does not read
   void set_samples(std::int64_t samples) { samples_ = samples; }
 
-  // The next batch, on every rank the next part of the same one. What it throws, the call after it throws again.
+  // Returns the next batch; on every rank its own part of it. If it throws, the next call throws the same error again.
   Batch next();
-  // Samples that next() has given so far; it goes on with this one.
+  // The number of samples that next() has returned so far, and where it continues.
   std::int64_t position() const { return position_; }
   void seek(std::int64_t position);
 
-  // This replica's part of the global batch of `step`, from 0. Does not move the iteration.
+  // Returns this replica's part of the global batch of `step`, counted from 0. Does not change the position.
   Batch batch(std::int64_t step) const;
   std::int64_t steps() const;
 
@@ -81,10 +83,10 @@ class DataLoader {
   DataLoaderOptions options_;
   LoaderOptions share_;
   torch::Device device_ = torch::kCPU;
-  mutable std::shared_ptr<const Loader> loader_;  // made when it is first needed
-  std::int64_t samples_ = 0;                      // where this rank does not read
+  mutable std::shared_ptr<const Loader> loader_;  // created on first use
+  std::int64_t samples_ = 0;                      // if this rank does not read
   std::int64_t position_ = 0;
-  std::unique_ptr<Prefetcher> prefetcher_;  // null until next() is called, and without prefetch
+  std::unique_ptr<Prefetcher> prefetcher_;  // null without prefetch, and before the first next()
 };
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// Samples to train on.
+// Data sets: samples to train on.
 #pragma once
 
 #include <cstdint>
@@ -13,83 +13,92 @@
 
 namespace gantry {
 
-// One entry of a batch, and where a sample's part of it lies among its numbers of that type. A batch has the entry in
-// this type; floating ones are cast to the model's precision before its forward, others arrive as they are.
+// An entry of a batch, and its position among the numbers of this type in a sample. The batch has the entry in this
+// type. Floating-point entries are converted to the model's precision before the forward.
 struct SampleEntry {
   std::string name;
   std::int64_t first = 0;
-  std::int64_t length = 0;  // numbers, [samples, length] in a batch; 0 without a shape: one number, [samples]
+  // Number of elements per sample: [samples, length] in a batch. 0 without a shape: one number, [samples].
+  std::int64_t length = 0;
   NumberType type = NumberType::kInt64;
-  std::vector<std::int64_t> shape = {};  // of `length` numbers: [samples, shape...] in a batch
+  std::vector<std::int64_t> shape = {};  // shape of the `length` numbers: [samples, shape...] in a batch
 };
 
-// input_ids and labels of sequence_length + 1 tokens: the input is the first sequence_length, the labels are the last.
+// input_ids (the first sequence_length of sequence_length + 1 tokens) and labels (the last sequence_length tokens).
 inline std::vector<SampleEntry> next_token_entries(std::int64_t sequence_length) {
   return {{"input_ids", 0, sequence_length}, {"labels", 1, sequence_length}};
 }
 
-// The label that counts in no loss.
+// The label of tokens that do not count in the loss.
 inline constexpr std::int64_t kNotCounted = -100;
 
-// input_ids, labels (aligned; kNotCounted where nothing counts) and document_ids, sequence_length of each.
+// input_ids, labels (aligned; kNotCounted if a token does not count) and document_ids, sequence_length of each.
 inline std::vector<SampleEntry> packed_entries(std::int64_t sequence_length) {
   const std::int64_t s = sequence_length;
   return {{"input_ids", 0, s}, {"labels", s, s}, {"document_ids", 2 * s, s}};
 }
 
-// Of an encoder and a decoder: input_ids and attention_mask of the prompt, and the completion's labels.
+// For encoder-decoder models: input_ids and attention_mask of the prompt, and labels of the completion.
 inline std::vector<SampleEntry> pair_entries(std::int64_t prompt, std::int64_t completion) {
   return {{"input_ids", 0, prompt}, {"attention_mask", prompt, prompt}, {"labels", 2 * prompt, completion}};
 }
 
+// Samples with a fixed set of entries. Derive your own data sets from it. Reading must be thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  virtual std::int64_t size() const = 0;  // samples, at least 1
-  // Tokens of a sample; 0 where that is not known, or means nothing.
+  virtual std::int64_t size() const = 0;  // number of samples, at least 1
+  // Returns the number of tokens per sample; 0 if it is unknown or does not apply.
   virtual std::int64_t sequence_length() const = 0;
-  // What was found when it was opened, for people, in one line; "" for nothing to say.
+  // Returns a description for users, in one line, for example problems found when the data set was opened; "" for none.
   virtual std::string summary() const { return ""; }
   virtual std::vector<SampleEntry> entries() const { return next_token_entries(sequence_length()); }
-  // Writes those numbers of a sample that are of row.type(), as many as the entries of that type reach. Called once for
-  // each type of entries(), from any thread. The default is for data sets of tokens: it calls read().
+  // Writes the numbers of a sample that have type row.type(): as many as the entries of this type span. Called once for
+  // each type in entries(), from any thread. The default is for data sets of tokens: it calls read().
   virtual void read_numbers(std::int64_t index, const NumberRow& row) const {
     if (row.type() != NumberType::kInt64)
-      throw UsageError({"data set",
-                        std::string("has entries of ") + facts_of(row.type()).name + ", and does not read them", "",
-                        "override read_numbers"});
+      throw UsageError(
+          {"data set",
+           std::string("it has entries of type ") + facts_of(row.type()).name + ", which read_numbers does not write",
+           "", "override read_numbers"});
     read(index, row.as<std::int64_t>());
   }
-  // The same of a data set whose numbers are all int64: sequence_length() + 1 tokens by default. The default is a
-  // UsageError.
+  // The same for data sets with int64 numbers only: by default sequence_length() + 1 tokens. Throws UsageError unless
+  // it is overridden.
   virtual void read(std::int64_t, std::int64_t*) const {
-    throw UsageError({"data set", "does not read its numbers", "", "override read, or read_numbers"});
+    throw UsageError({"data set", "it implements neither read nor read_numbers", "", "override one of them"});
   }
 };
 
 struct WeightedDataset {
   std::shared_ptr<const Dataset> dataset;
-  double weight = 1;  // its share of the samples is this over the sum of all
+  double weight = 1;  // the data set's share of the samples is weight / sum of all weights
 };
 
-// What a loader gives out: known before anything is read, opened by the ranks that read.
+// The source of a loader's samples. Its entries are known before it is opened; only ranks that read open it.
 struct SampleSource {
   std::vector<SampleEntry> entries;
   std::int64_t sequence_length = 0;
-  std::function<std::vector<WeightedDataset>()> open;  // all with these entries and this length
+  std::function<std::vector<WeightedDataset>()> open;  // all data sets have these entries and this length
 };
 
-// One dataset of the configured format, at config.path. text: a file, all files below a folder (sorted by path), or a
-// glob's files, one after the other, as tokens of config.tokenizer (encoded_text.h), or as bytes: tokens 0 to 255.
-// tokens: little-endian uint16. Sample i of these reads tokens [i S, i S + S]. megatron, jsonl, squad and tensors: see
-// corpus/megatron_dataset.h, json_lines.h, squad_dataset.h and tensor_file.h. InputError for what can't be read, text
-// shorter than a sequence, or a token outside the vocabulary, with its place; `key` names the path's place in the
-// configuration.
+// Opens a data set of the configured format at config.path. S is config.sequence_length.
+//
+//   text      a file, all files below a directory (sorted by path), or the files that match a glob, concatenated, as
+//             tokens of config.tokenizer (encoded_text.h), or as bytes (tokens 0 to 255)
+//   tokens    the same files with little-endian uint16 tokens; sample i of text and tokens is [i S, i S + S]
+//   megatron  see corpus/megatron_dataset.h
+//   jsonl     see json_lines.h
+//   squad     see squad_dataset.h
+//   tensors   see tensor_file.h
+//
+// Throws InputError, with the position, if the data cannot be read, is shorter than a sequence, or has a token outside
+// of the vocabulary. `key` is the configuration key of the path, for messages.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size,
                                       const std::string& key = "data.path");
 
-// The path of the configuration, or all its sources. Opens nothing yet; then the errors of open_dataset. A file of
-// tensors is opened, for its header.
+// Returns the source for the path of the configuration, or for all its sources. It is not opened yet (except a file of
+// tensors, for its header); opening throws the errors of open_dataset().
 SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_size,
                            const std::string& key = "data.path");
 

@@ -1,4 +1,4 @@
-// This replica's part of any global batch.
+// Reads a replica's part of any global batch.
 #pragma once
 
 #include <map>
@@ -16,31 +16,31 @@ struct LoaderOptions {
   int replica = 0;
   bool shuffle = true;
   std::uint64_t seed = 1;
-  bool reads = true;  // false: opens nothing, and gives batches without data
+  bool reads = true;  // false: opens nothing and returns batches without data
 };
 
 class Loader {
  public:
-  // Opens the source if it reads. UsageError for datasets whose entries are not the source's, and for an entry whose
-  // shape has another number of elements than its length.
+  // Opens the source if options.reads. Throws UsageError if a data set has other entries than the source, or if the
+  // shape of an entry does not have `length` elements.
   Loader(const SampleSource& source, const LoaderOptions& options);
 
-  std::int64_t samples() const { return samples_; }  // of all datasets; 0 where it does not read
+  std::int64_t samples() const { return samples_; }  // over all data sets; 0 if it does not read
 
-  std::vector<std::string> summaries() const;  // of the datasets that have something to say
+  std::vector<std::string> summaries() const;  // descriptions of the data sets that have one
 
-  // The entries, [samples, ...] each of its own type, of the global batch at positions first to first + count - 1 of
-  // the row of samples, which has no end. It is partitioned over the replicas as evenly as possible, in order. A loader
-  // that does not read gives tensors of those shapes on the meta device. Any thread may call it.
+  // Returns the samples at positions first to first + count - 1 of the endless global order, as entries [samples, ...]
+  // of their own types. They are partitioned over the replicas as evenly as possible, in order. A loader that does not
+  // read returns tensors of these shapes on the meta device. Thread-safe.
   Batch batch(std::int64_t first, std::int64_t count) const;
 
  private:
-  // Of one type: [samples, numbers of a sample].
+  // Reads the numbers of one type: [samples, numbers per sample].
   torch::Tensor read(std::int64_t first, std::int64_t count, NumberType type, std::int64_t width) const;
 
   std::vector<SampleEntry> entries_;
   std::int64_t sequence_length_;
-  std::map<NumberType, std::int64_t> widths_;  // how many numbers of each type a sample has
+  std::map<NumberType, std::int64_t> widths_;  // numbers per sample of each type
   LoaderOptions options_;
   std::vector<WeightedDataset> datasets_;
   std::optional<BlendedSampler> sampler_;

@@ -1,4 +1,4 @@
-// The element types of a sample's numbers, without LibTorch: those that LibTorch and the safetensors format share.
+// The element types of samples that LibTorch and the safetensors format share. Independent of LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ inline constexpr NumberTypeFacts kNumberTypes[] = {
 
 constexpr const NumberTypeFacts& facts_of(NumberType type) { return kNumberTypes[static_cast<std::size_t>(type)]; }
 
-// Where a data set writes those of a sample's numbers that are of one type.
+// The destination for the numbers of one type in a sample.
 class NumberRow {
  public:
   // `numbers` is not owned.
@@ -33,15 +33,15 @@ class NumberRow {
 
   NumberType type() const { return type_; }
   std::byte* bytes() const { return static_cast<std::byte*>(numbers_); }
-  // As the type's C++ type: bool, std::int16_t, double, ...; c10::Half, c10::BFloat16, or their bits as std::uint16_t.
-  // UsageError for another one.
+  // Returns the destination with the C++ type of `type`: bool, std::int16_t, double, ...; c10::Half, c10::BFloat16, or
+  // std::uint16_t for their bits. Throws UsageError for other types.
   template <class T>
   T* as() const {
     if (!is_written_as<T>())
-      throw UsageError(
-          {"data set",
-           std::string("writes numbers of ") + std::to_string(sizeof(T)) + " bytes as " + facts_of(type_).name,
-           "the C++ type of the entry's type", "ask row.type()"});
+      throw UsageError({"data set",
+                        std::string("it writes numbers of ") + std::to_string(sizeof(T)) +
+                            " bytes to an entry of type " + facts_of(type_).name,
+                        "the C++ type of the entry", "check row.type()"});
     return static_cast<T*>(numbers_);
   }
 

@@ -1,5 +1,5 @@
-// The order of samples: by arithmetic on the position, without a list, so that it depends on the seed alone and not on
-// the layout, and so that a run resumes anywhere.
+// The order of samples, computed from the position without a list. It depends only on the seed and not on the layout,
+// and a run can resume at any position.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace gantry {
 
-// A permutation of 0 .. size - 1: a four-round Feistel network on Philox over the next even number of bits, walked
-// until it falls inside (Black and Rogaway, Ciphers with arbitrary finite domains, CT-RSA 2002).
+// A random permutation of 0 .. size - 1: a four-round Feistel network with Philox on the next even number of bits,
+// repeated until the result is below `size` (Black and Rogaway, Ciphers with arbitrary finite domains, CT-RSA 2002).
 class Permutation {
  public:
   Permutation(std::int64_t size, std::uint64_t seed, std::uint64_t epoch);
@@ -21,8 +21,8 @@ class Permutation {
   int half_bits_;
 };
 
-// Which dataset sample stands at a global position. Without shuffling position k is sample k, starting over at the end;
-// with it each pass through the dataset is a fresh permutation.
+// Maps global positions to samples of a data set. Without shuffling, position k is sample k modulo the size. With
+// shuffling, each pass through the data set uses a new permutation.
 class Sampler {
  public:
   Sampler(std::int64_t dataset_size, bool shuffle, std::uint64_t seed)
@@ -43,12 +43,12 @@ struct SourceSample {
 };
 
 struct SampledSource {
-  std::int64_t size = 0;  // samples
+  std::int64_t size = 0;  // number of samples
   double weight = 1;
 };
 
-// Weighted sources as one endless row: which source stands at a position is Blend's to say, and each source gives its
-// samples in the order of a Sampler of its own, starting over at its end.
+// Weighted sources as one endless sequence. Blend selects the source of each position, and each source returns its
+// samples in the order of its own Sampler.
 class BlendedSampler {
  public:
   BlendedSampler(const std::vector<SampledSource>& sources, bool shuffle, std::uint64_t seed);
@@ -61,15 +61,15 @@ class BlendedSampler {
 
 struct DistributedSamplerOptions {
   std::int64_t dataset_size = 0;
-  int replicas = 1;  // the size of dp
-  int replica = 0;   // this rank's coordinate along dp: tp and pp ranks of a replica get the same
+  int replicas = 1;  // size of dp
+  int replica = 0;   // this rank's coordinate along dp: all tp and pp ranks of a replica get the same samples
   bool shuffle = true;
   std::uint64_t seed = 1;
-  bool drop_last =
-      false;  // true: drop what does not divide by the replicas; false: fill up from the start of the order
+  // True: drop the remainder that the replicas do not divide. False: fill it up from the start of the order.
+  bool drop_last = false;
 };
 
-// An epoch's indices for one replica, for users' own loops. The same count on every replica.
+// The indices of one replica in an epoch, for custom training loops. Every replica gets the same number.
 class DistributedSampler {
  public:
   explicit DistributedSampler(const DistributedSamplerOptions& options) : options_(options) {}

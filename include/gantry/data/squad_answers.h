@@ -1,4 +1,4 @@
-// From a span model's logits to answers, and the scores that SQuAD's official evaluation gives them.
+// Converts a span model's logits to answers, and scores them like SQuAD's official evaluation.
 #pragma once
 
 #include <cstdint>
@@ -13,55 +13,57 @@
 namespace gantry {
 
 struct SquadAnswerOptions {
-  std::int64_t n_best = 20;             // answers kept for each question
-  std::int64_t max_answer_length = 30;  // tokens
-  bool may_be_impossible = false;       // whether "" may be the answer; SquadData::has_impossible
-  float null_threshold = 0;             // "" wins where its score exceeds the best span's by more than this
+  std::int64_t n_best = 20;             // number of answers kept per question
+  std::int64_t max_answer_length = 30;  // in tokens
+  bool may_be_impossible = false;       // whether "" can be the answer; see SquadData::has_impossible
+  float null_threshold = 0;             // "" wins if its score exceeds the best span's by more than this
 };
 
 struct SquadSpan {
-  std::string text;        // of the context as it is written; "" for no answer
-  ByteSpan span;           // in the context
+  std::string text;        // text of the context; "" for no answer
+  ByteSpan span;           // position in the context
   float score = 0;         // start logit + end logit
-  double probability = 0;  // softmax of the scores kept
+  double probability = 0;  // softmax over the scores of the kept answers
 };
 
-// Start and end logits of one window, by token of its encoding; padding included or not.
+// Start and end logits of one window, per token of its encoding, with or without padding.
 struct SquadLogits {
   std::span<const float> start;
   std::span<const float> end;
 };
 
 struct SquadPrediction {
-  std::string text;               // the answer
-  std::vector<SquadSpan> n_best;  // best first; a span that several windows have counts once, by its best score
-  float null_score = 0;           // of [CLS], the lowest over the windows
+  std::string text;  // the answer
+  // Best first; a span that occurs in several windows is listed once, with its best score.
+  std::vector<SquadSpan> n_best;
+  float null_score = 0;  // score of [CLS]: the lowest over the windows
 };
 
-// One prediction for each question id, from the logits of all features in order. UsageError for logits that don't match
-// the features, NumericalError for logits that are not finite.
+// Returns one prediction per question id, from the logits of all features in order. Throws UsageError if the logits do
+// not match the features, and NumericalError if they are not finite.
 std::map<std::string, SquadPrediction> predict_squad(const SquadData& data, const std::vector<SquadFeature>& features,
                                                      const std::vector<SquadLogits>& logits,
                                                      const SquadAnswerOptions& options);
 
-// As the official script compares answers: lower case, without ASCII punctuation, without the words a, an and the,
-// white space single.
+// Normalises an answer as the official script does: lower case, without ASCII punctuation and the words a, an and the,
+// with single spaces.
 std::string normalise_answer(std::string_view answer);
-// 1 if the two are equal after normalise_answer, else 0.
+// Returns 1 if both are equal after normalise_answer(), otherwise 0.
 double exact_match(std::string_view prediction, std::string_view truth);
-// Harmonic mean of precision and recall over words after normalise_answer; if either has none, 1 if both have none.
+// Returns the harmonic mean of precision and recall over words after normalise_answer(). If one of them has no words,
+// returns 1 if both have none, otherwise 0.
 double f1_score(std::string_view prediction, std::string_view truth);
 
 struct SquadScore {
-  double exact = 0;  // percent of all questions
-  double f1 = 0;     // percent of all questions
+  double exact = 0;  // percentage over all questions
+  double f1 = 0;     // percentage over all questions
   std::int64_t total = 0;
-  std::int64_t missing = 0;  // questions without a prediction, which score 0
+  std::int64_t missing = 0;  // number of questions without a prediction, which score 0
 };
 
-// The best score over each question's answers, averaged over all questions. Answers of which normalise_answer leaves
-// nothing don't count, and a question without others has the answer "": so does the official script of 2.0. That of 1.1
-// gives the same but for such answers.
+// Returns the mean over all questions of the best score over each question's answers. Answers that are empty after
+// normalise_answer() are ignored, and a question without other answers has the answer "", as in the official script of
+// version 2.0. The script of version 1.1 differs only for such answers.
 SquadScore evaluate_squad(const SquadData& data, const std::map<std::string, std::string>& predictions);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// Samples that are tensors in memory: what a program has made, or a safetensors file has.
+// A data set of tensors in memory: created by a program, or read from a safetensors file.
 #pragma once
 
 #include <vector>
@@ -8,12 +8,12 @@
 
 namespace gantry {
 
-// TensorDataset(read_safetensors("images.safetensors")): an entry [samples, ...] of any shape for each tensor, in its
-// own type. The tensors are shared, and not to be changed.
+// Example: TensorDataset(read_safetensors("images.safetensors")). Each tensor is an entry [samples, ...] of any shape,
+// in its own type. The tensors are shared; do not modify them.
 class TensorDataset final : public Dataset {
  public:
-  // UsageError, naming the entry, for one that is not on the CPU, of a type that NumberType has not, or of another
-  // number of samples than the first; and without any sample.
+  // Throws UsageError that names the entry if it is not on the CPU, has a type that NumberType lacks, or has another
+  // number of samples than the first one. Throws it also if there are no samples.
   explicit TensorDataset(const TensorDict& samples, std::int64_t sequence_length = 0);
 
   std::int64_t size() const override { return size_; }

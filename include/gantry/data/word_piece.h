@@ -1,9 +1,9 @@
-// BERT's WordPiece tokenizer over a Hugging Face vocab.txt, equal to BertTokenizerFast in ids and offsets.
+// BERT's WordPiece tokenizer for a Hugging Face vocab.txt. Ids and offsets equal those of BertTokenizerFast.
 //
-// Text is normalised and split to words as bert_text.h says; each word is then the longest piece of the vocabulary that
-// begins it, the longest "##" piece that goes on, and so forth, or [UNK] as a whole where nothing fits or it has more
-// than 100 characters. Special tokens ([CLS], [SEP], [PAD], [UNK], [MASK]) that stand in the text are kept as they are.
-// Source of the algorithm: BERT (Devlin et al. 2019), greedy longest-match-first WordPiece.
+// Text is normalised and split into words as in bert_text.h. A word is split greedily into the longest vocabulary piece
+// at its start, then the longest "##" piece, and so on. It becomes [UNK] if no piece matches, or if it has more than
+// 100 characters. Special tokens in the text ([CLS], [SEP], [PAD], [UNK], [MASK]) are kept. Source of the algorithm:
+// BERT (Devlin et al. 2019), greedy longest-match-first WordPiece.
 #pragma once
 
 #include <cstdint>
@@ -21,43 +21,43 @@ namespace gantry {
 // The keys and defaults of tokenizer_config.json.
 struct WordPieceOptions {
   bool lower_case = true;             // do_lower_case
-  std::optional<bool> strip_accents;  // as lower_case where it is not said
+  std::optional<bool> strip_accents;  // not set: equal to lower_case
   bool tokenize_chinese_chars = true;
   std::string unknown = "[UNK]", classifier = "[CLS]", separator = "[SEP]", padding = "[PAD]", mask = "[MASK]";
   std::vector<std::string> more_special;  // further tokens of the vocabulary that are never split
 };
 
-// Tokens of one text. offsets[i] are the bytes of the original text that token i stems from.
+// The tokens of one text. offsets[i] are the bytes of the original text that token i comes from.
 struct Tokens {
   std::vector<std::int64_t> ids;
   std::vector<ByteSpan> offsets;
 };
 
 struct EncodeOptions {
-  std::int64_t max_length = 384;  // tokens, special ones included
-  std::int64_t stride = 128;      // tokens that consecutive windows of the second text have in common
-  bool pad = true;                // fill up to max_length with [PAD]
+  std::int64_t max_length = 384;  // maximum number of tokens, including special ones
+  std::int64_t stride = 128;      // number of tokens that consecutive windows of the second text share
+  bool pad = true;                // pad with [PAD] to max_length
 };
 
-// What a model reads: four lists of one length S, by token.
+// The inputs of a model: four lists of the same length S, by token.
 struct Encoding {
   std::vector<std::int64_t> ids;
-  std::vector<std::int64_t> token_types;     // 1 for the second text and the separator after it, else 0
-  std::vector<std::int64_t> attention_mask;  // 0 for padding, else 1
-  std::vector<ByteSpan> offsets;             // in the text that the token is of; {0, 0} for special tokens
-  std::int64_t second_begin = 0;             // tokens [second_begin, second_end) are of the second text
+  std::vector<std::int64_t> token_types;     // 1 for the second text and the separator after it, otherwise 0
+  std::vector<std::int64_t> attention_mask;  // 0 for padding, otherwise 1
+  std::vector<ByteSpan> offsets;             // in the token's text; {0, 0} for special tokens
+  std::int64_t second_begin = 0;             // tokens [second_begin, second_end) belong to the second text
   std::int64_t second_end = 0;
-  std::int64_t second_first = 0;  // the first of them is this token of the whole second text
+  std::int64_t second_first = 0;  // index of the first of these tokens in the full second text
 };
 
 class WordPiece {
  public:
-  // Line i of the vocabulary is token i; of equal lines the last counts, as in Hugging Face's reader. InputError for a
-  // special token that it lacks.
+  // Line i of the vocabulary is token i; if lines are equal, the last one counts, as in Hugging Face's reader. Throws
+  // InputError for a missing special token.
   WordPiece(const std::vector<std::string>& vocabulary, const WordPieceOptions& options);
 
-  // A vocab.txt, or a folder with one; a tokenizer_config.json beside it gives the options. InputError names the file
-  // and what is wrong with it.
+  // Loads a vocab.txt, or a directory with one; options come from a tokenizer_config.json in the same directory. Throws
+  // InputError with the file and the fault.
   static WordPiece load(const std::string& path);
 
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }  // ids are below this
@@ -69,15 +69,14 @@ class WordPiece {
   std::optional<std::int64_t> id_of(std::string_view token) const;
   const std::string& token_of(std::int64_t id) const { return tokens_[static_cast<std::size_t>(id)]; }  // id < size()
 
-  // Tokens without special ones around them. InputError for text that is no UTF-8.
+  // Returns the tokens without surrounding special tokens. Throws InputError for invalid UTF-8.
   Tokens tokenize(std::string_view text) const;
 
-  // [CLS] text [SEP], cut at max_length.
+  // Returns [CLS] text [SEP], truncated to max_length.
   Encoding encode(std::string_view text, const EncodeOptions& options) const;
 
-  // [CLS] first [SEP] part of second [SEP]: as many windows over the second text as it needs (at least one), each
-  // beginning max_length - 3 - |first| - stride tokens after the one before. InputError where the first text leaves too
-  // little room to move on.
+  // Returns [CLS] first [SEP] part of second [SEP]: one or more windows over the second text. Each one starts
+  // max_length - 3 - |first| - stride tokens after the previous one. Throws InputError if that is not positive.
   std::vector<Encoding> encode_pair(const Tokens& first, const Tokens& second, const EncodeOptions& options) const;
   std::vector<Encoding> encode_pair(std::string_view first, std::string_view second,
                                     const EncodeOptions& options) const;
@@ -95,9 +94,9 @@ class WordPiece {
 
   WordPieceOptions options_;
   std::vector<std::string> tokens_;   // by id
-  Pieces whole_;                      // every token as the vocabulary spells it
-  Pieces continuing_;                 // the "##" ones, without these
-  std::size_t longest_ = 0;           // bytes of the longest token
+  Pieces whole_;                      // all tokens as in the vocabulary
+  Pieces continuing_;                 // the "##" tokens, without the "##"
+  std::size_t longest_ = 0;           // length of the longest token in bytes
   std::vector<std::string> special_;  // longest first
   std::int64_t unknown_ = 0, classifier_ = 0, separator_ = 0, padding_ = 0, mask_ = 0;
 };

@@ -1,12 +1,12 @@
-// What a program may ask of the flight recorder of its process (docs/flight_recorder.md).
+// The interface of the process's flight recorder for programs (docs/troubleshooting.md).
 #pragma once
 
 #include <string>
 
 namespace gantry::recorder {
 
-// Writes the file of every rank of this process. False if there is nothing to write, or if it could not be written.
-// Called from any thread. In a job of several processes the others write theirs, as far as they share the folder.
+// Writes the records of every rank of this process to files. Other processes of the job write theirs too, if they share
+// the directory. Returns false if there is nothing to write, or on failure. May be called from any thread.
 bool write_flight_records(const std::string& reason);
 
 }  // namespace gantry::recorder

@@ -1,9 +1,9 @@
-// Text continued token by token: the likeliest token each time, a drawn one, or the best of several beams. Works on a
-// boosted model in any layout (pipeline stages are busy with different prompts at once), and on a plain model.
-// docs/generation.md is for users.
+// Generates sequences token by token: by greedy search, sampling or beam search. Works on a boosted model in any layout
+// (pipeline stages process different prompts concurrently), and on a plain model. For a guide, see docs/generation.md.
 //
-// Lengths, penalties, filters and beam search mean what they mean in Hugging Face's transformers 5: the same model and
-// options give the same tokens for greedy and beam search. Every layout gives the same tokens, drawn ones too.
+// Lengths, penalties, filters and beam search have the semantics of Hugging Face's transformers 5: greedy and beam
+// search give the same tokens for the same model and options. The tokens do not depend on the layout, also with
+// sampling.
 #pragma once
 
 #include <cstdint>
@@ -19,83 +19,94 @@
 
 namespace gantry {
 
-// When beam search ends for a prompt that has num_beams finished sequences.
+// When beam search ends for a prompt with num_beams finished sequences.
 enum class EarlyStopping {
-  kNo,     // when the best beam, as long as it is, can't be better than the worst of them
+  kNo,     // if the best running beam, at its current length, cannot beat the worst finished one
   kYes,    // at once
-  kNever,  // when no beam of any length can be better
+  kNever,  // if no running beam of any length can beat the worst finished one
 };
 
-// In begin_tokens: a language that is to be detected.
+// A language to detect, in begin_tokens.
 inline constexpr std::int64_t kUnknownToken = -1;
 
-// Which tokens of a Whisper are times. With them texts keep to what return_timestamps asks for in transformers.
+// The time-stamp tokens of a Whisper model. If set, generation follows the rules of return_timestamps in transformers.
 struct TimeStamps {
-  std::int64_t first = 0;     // the token of 0.00 s; all from it on are times, 0.02 s apart; the one before means none
+  // The token of 0.00 s. All tokens from it on are times, in steps of 0.02 s; the token before it disables time stamps.
+  std::int64_t first = 0;
   std::int64_t text_end = 0;  // tokens below it are text: the stop token
-  std::optional<std::int64_t> most_initial = {};  // a text's first time is at most so many behind 0.00 s
+  // A sequence's first time is at most this number of tokens after 0.00 s.
+  std::optional<std::int64_t> most_initial = {};
 };
 
+// Options of generate(), with the names of transformers.
 struct GenerationOptions {
-  // Lengths in tokens. max_length and min_length count the longest prompt of the call and the continuation.
-  std::optional<std::int64_t> max_new_tokens;  // before max_length; neither: 20, as far as the model's positions go
+  // Lengths in tokens. max_length and min_length include the longest prompt of the call.
+  // max_new_tokens takes precedence over max_length. If neither is set: 20, limited by the model's positions.
+  std::optional<std::int64_t> max_new_tokens;
   std::optional<std::int64_t> max_length;
-  std::int64_t min_new_tokens = 0, min_length = 0;  // no stop token before
-  std::vector<std::int64_t> stop_tokens;            // each ends a sequence, as its last token
-  // Scores of tokens that the text has are divided (negative ones multiplied) by it: Keskar et al., arXiv 1909.05858.
+  std::int64_t min_new_tokens = 0, min_length = 0;  // no stop token before this length
+  std::vector<std::int64_t> stop_tokens;            // each of them ends a sequence and is its last token
+  // Scores of tokens that occur in the sequence are divided (negative scores: multiplied) by this value: Keskar et al.,
+  // arXiv 1909.05858.
   double repetition_penalty = 1;
-  std::vector<std::int64_t> suppress_tokens, begin_suppress_tokens;  // never chosen; not as a text's first new token
+  // Tokens that are never chosen, and tokens that are not chosen as the first new token.
+  std::vector<std::int64_t> suppress_tokens, begin_suppress_tokens;
 
-  bool sample = false;      // draw the tokens; the rest of these is for drawn ones
+  bool sample = false;      // sample tokens; the options up to `seed` are for sampling
   double temperature = 1;   // scores are divided by it; above 0
-  std::int64_t top_k = 50;  // only the likeliest so many; 0: all
-  double top_p = 1;         // only the likeliest that make up this probability: Holtzman et al., arXiv 1904.09751
-  std::uint64_t seed = 1;   // a draw depends on it, the sequence's and the token's number
+  std::int64_t top_k = 50;  // sample from the top_k most likely tokens; 0: all
+  // Sample from the smallest set of most likely tokens with this total probability: Holtzman et al., arXiv 1904.09751.
+  double top_p = 1;
+  // Random numbers depend on the seed, the number of the sequence and the number of the token.
+  std::uint64_t seed = 1;
 
   int num_beams = 1;          // above 1: beam search
-  double length_penalty = 1;  // scores are divided by length ^ this: above 0 favours long sequences
+  double length_penalty = 1;  // scores are divided by length ^ length_penalty: above 0 favours long sequences
   EarlyStopping early_stopping = EarlyStopping::kNo;
-  int num_return_sequences = 1;  // of each prompt; for drawn ones, and at most num_beams for beams
+  int num_return_sequences = 1;  // per prompt; with sampling, or for beam search at most num_beams
 
-  // Of a model with an encoder and a decoder. `encoder`: what an encoder that reads no tokens is given (Whisper's
-  // input_features), a row for each prompt; prompts are then how the decoder's texts begin. Without prompts every text
-  // begins with the model's start token and `begin_tokens`, as it does where the prompts are the encoder's. Where these
-  // begin with kUnknownToken and an encoder is given, each text gets that of the `languages`, token by name, which is
-  // likeliest behind the start token.
+  // For encoder-decoder models. `encoder`: inputs of an encoder that does not read tokens (Whisper's input_features),
+  // one row per prompt. The prompts are then the first tokens of the decoder. If the prompts are the encoder's input,
+  // or if there are no prompts, each sequence starts with the model's start token and `begin_tokens`. If `begin_tokens`
+  // starts with kUnknownToken and `encoder` is set, each sequence gets its most likely language out of `languages`
+  // (name -> token).
   TensorDict encoder = {};
   std::vector<std::int64_t> begin_tokens;
   std::map<std::string, std::int64_t> languages = {};
   std::optional<TimeStamps> time_stamps = {};
 
-  std::int64_t vocabulary = 0;  // only tokens below it are chosen: a padded model's further columns; 0: all
-  bool use_cache = true;        // false: every token computes the whole text again
-  // Called for each token of a sequence as it is chosen, on ranks where it is set, for this replica's prompts;
-  // sequences are numbered as in the result. Not for beams.
+  std::int64_t vocabulary = 0;  // only tokens below it are chosen, for models with padded columns; 0: all
+  bool use_cache = true;        // false: recompute the full sequence for every token
+  // Called for each chosen token of this replica's prompts, on ranks where it is set. Sequences are numbered as in the
+  // result. Not supported with beam search.
   std::function<void(std::int64_t sequence, std::int64_t token)> on_token = {};
-  // Asked before each token on the ranks of the last stage that hold the text, which must all answer alike. True: every
-  // text ends with that token. Not for beams.
+  // Called before each token on the ranks of the last stage that hold the sequence; all must return the same value.
+  // True: every sequence ends with that token. Not supported with beam search.
   std::function<bool()> ends = {};
 };
 
+// A generated sequence.
 struct GeneratedSequence {
-  std::int64_t prompt = 0;           // its number
-  std::vector<std::int64_t> tokens;  // without the prompt, with the stop token
-  double score = 0;                  // of beams: sum of log probabilities / length ^ length_penalty
-  bool stopped = false;              // by a stop token
-  std::string language = {};         // that was detected, by its name in `languages`; empty: none was
+  std::int64_t prompt = 0;           // index of the prompt
+  std::vector<std::int64_t> tokens;  // without the prompt, including the stop token
+  double score = 0;                  // for beam search: sum of log probabilities / length ^ length_penalty
+  bool stopped = false;              // ended by a stop token
+  std::string language = {};         // detected language, by its name in `languages`; empty: none
 };
 
-// Every prompt's num_return_sequences sequences, in the order of the prompts, beams best first. All ranks get all of
-// them. The model runs in evaluation mode. UsageError for options that don't fit each other; InputError for an empty
-// prompt, a token outside the vocabulary, or lengths beyond the model's positions; NumericalError for logits that are
-// not finite; ConfigError for a model that can't continue text (BERT) or has no policy. A policy whose Continuation has
-// no cache computes whole texts for each token.
-
-// A boosted model; prompts are partitioned over dp. Collective over the world.
+// Returns num_return_sequences sequences per prompt, in the order of the prompts, the best beam first; all ranks get
+// all sequences. The model runs in evaluation mode. A policy whose Continuation has no cache recomputes the full
+// sequence for each token.
+// Throws UsageError for contradictory options. Throws InputError for an empty prompt, a token outside of the
+// vocabulary, or lengths beyond the model's positions. Throws NumericalError for logits that are not finite, and
+// ConfigError for a model that cannot generate (BERT) or has no policy.
+//
+// This overload is for a boosted model; prompts are distributed over dp. Collective over the world.
 std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options = {});
 
-// A plain model whose class has a registered policy. What initialize() has boosted is continued by booster.generate.
+// The same for a plain model whose class has a registered policy. For a model that initialize() has boosted, use
+// booster.generate().
 std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options = {});
 template <class Holder>
@@ -105,18 +116,18 @@ std::vector<GeneratedSequence> generate(const Holder& model, const std::vector<T
   return generate(*model.ptr(), prompts, options);
 }
 
-// How a Whisper's texts begin, where it is not as its generation_config.json says.
+// Options of a Whisper model's transcription that override its generation_config.json.
 struct SpeechChoice {
-  std::string language = {};  // "en" or "<|en|>" of its lang_to_id; empty: not chosen
-  std::string task = {};      // transcribe or translate of its task_to_id; empty: not chosen
+  std::string language = {};  // "en", or "<|en|>" of its lang_to_id; empty: not set
+  std::string task = {};      // transcribe or translate, of its task_to_id; empty: not set
   std::optional<bool> time_stamps = {};
 };
 
-// What a model's directory sets as defaults: generation_config.json, or the stop token of config.json where there is
-// none (begin_tokens: of Whisper's language, task, forced_decoder_ids and no_timestamps_token_id; languages where none
-// is named; time_stamps of return_timestamps); of a checkpoint's step folder, the stop token of its model's
-// configuration. InputError for values of wrong kinds, and for a choice of speech that the file has no tokens for;
-// CheckpointError for a damaged manifest.
+// Returns the defaults of a model directory: from generation_config.json or, if that is missing, the stop token of
+// config.json. For Whisper, begin_tokens follow from its language, task, forced_decoder_ids and no_timestamps_token_id,
+// languages from its languages if none is set, and time_stamps from return_timestamps. For the step directory of a
+// checkpoint, returns the stop token of its model configuration. Throws InputError for values of the wrong type, and
+// for a speech option that the file has no token for. Throws CheckpointError for a damaged manifest.
 GenerationOptions generation_defaults(const std::string& directory, const SpeechChoice& speech = {});
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// Prompts and continuations as text and as tokens.
+// Converts prompts and continuations between text and tokens.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@ namespace gantry {
 
 class PromptText {
  public:
-  // `path` as load_tokenizer() takes it. Texts begin with the first token that the tokenizer's files put there.
+  // `path`: see load_tokenizer(). Encoded texts start with the first token that the tokenizer's files define, if any.
   explicit PromptText(const std::string& path);
 
   TokenIds encode(const std::string& text) const;
-  std::string decode(const TokenIds& tokens) const;  // bytes; maybe half a character at the end
-  // "13", or a text that is one token. UsageError for other text.
+  std::string decode(const TokenIds& tokens) const;  // bytes; may end within a UTF-8 character
+  // Parses a token number ("13"), or a text that is a single token. Throws UsageError for other texts.
   std::int64_t token_of(const std::string& word) const;
   std::int64_t size() const { return tokenizer_->size(); }
 
@@ -25,18 +25,18 @@ class PromptText {
   TokenIds first_;
 };
 
-// "1,2,3". UsageError.
+// Parses "1,2,3". Throws UsageError for other texts.
 TokenIds parse_tokens(const std::string& text);
 
-// Prints a text while it grows, in whole characters. What is no UTF-8 becomes U+FFFD.
+// Prints a growing text in complete characters. Invalid UTF-8 is printed as U+FFFD.
 class GrowingText {
  public:
-  // `text` is all of it so far; a longer one each time.
+  // `text` is the full text so far. It must be longer in each call.
   void show(const std::string& text);
   void finish(const std::string& text);
 
  private:
-  std::size_t shown_ = 0;  // bytes
+  std::size_t shown_ = 0;  // number of bytes printed so far
 };
 
 }  // namespace gantry

@@ -1,7 +1,8 @@
-// BERT and RoBERTa for one device, on layers that a policy can shard. Parameter names are Hugging Face's without their
-// "bert." prefix: embeddings.{word_embeddings, position_embeddings, token_type_embeddings, LayerNorm}, layers.N.*,
-// pooler; and those of the head: cls.{dense, LayerNorm, decoder} (decoder's weight is tied to word_embeddings or not),
-// classifier, qa_outputs. RoBERTa's classifier has a dense layer of its own, which is registered as pooler.
+// BERT and RoBERTa for one device, built from layers that a policy can shard. Parameter names are Hugging Face's
+// without the "bert." prefix: embeddings.{word_embeddings, position_embeddings, token_type_embeddings, LayerNorm},
+// layers.N.*, pooler. The head has cls.{dense, LayerNorm, decoder} (the weight of decoder can be tied to
+// word_embeddings), classifier or qa_outputs. The additional dense layer of RoBERTa's classifier is registered as
+// pooler.
 #pragma once
 
 #include <optional>
@@ -17,17 +18,18 @@
 
 namespace gantry::models {
 
+// The head of a model, and its outputs.
 enum class BertHead {
   kNone,                    // {last_hidden_state [B, S, H], pooler_output [B, H]}
   kMaskedLm,                // {logits [B, S, V]}
   kSequenceClassification,  // {logits [B, labels]}
-  kQuestionAnswering,       // {logits [B, S, 2]}: of each token as start and as end of the answer
+  kQuestionAnswering,       // {logits [B, S, 2]}: score of each token as start and as end of the answer
   kTokenClassification,     // {logits [B, S, labels]}
-  kMultipleChoice           // {logits [B, choices]}, of inputs [B, choices, S]: each choice is a sequence of its own
+  kMultipleChoice           // {logits [B, choices]} for inputs [B, choices, S]: each choice is a separate sequence
 };
 
-struct BertConfig {             // Hugging Face's keys
-  std::string family = "bert";  // or "roberta", whose tokens count from the row behind pad_token_id's
+struct BertConfig {             // keys of Hugging Face's config.json
+  std::string family = "bert";  // or "roberta", whose positions start at row pad_token_id + 1
   std::int64_t vocab_size = 30522;
   std::int64_t hidden_size = 768;
   std::int64_t num_hidden_layers = 12;
@@ -50,7 +52,7 @@ struct BertConfig {             // Hugging Face's keys
 class BertEmbeddingsImpl : public torch::nn::Module {
  public:
   explicit BertEmbeddingsImpl(const BertConfig& config);
-  // [B, S] -> [B, S, H], at `positions` int64 [B, S] or at 0, 1, 2, ..., which are rows of the table
+  // [B, S] -> [B, S, H]. `positions`: int64 [B, S], rows of the position table; undefined: 0, 1, 2, ...
   torch::Tensor forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                         const torch::Tensor& positions);
   nn::Embedding word_embeddings{nullptr}, position_embeddings{nullptr}, token_type_embeddings{nullptr};
@@ -59,7 +61,7 @@ class BertEmbeddingsImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BertEmbeddings);
 
-// dropout(dense(x)) added to the residual, then the norm: BERT normalises after the sum.
+// norm(dropout(dense(input)) + residual): post-norm, as in BERT.
 class BertResidualImpl : public torch::nn::Module {
  public:
   BertResidualImpl(std::int64_t in_features, const BertConfig& config);
@@ -86,7 +88,7 @@ TORCH_MODULE(BertSelfAttention);
 class BertLayerImpl : public torch::nn::Module {
  public:
   explicit BertLayerImpl(const BertConfig& config);
-  // "attention" and "mlp": [B, S, H] -> [B, S, H].
+  // Returns the parts "attention" and "mlp", each [B, S, H] -> [B, S, H].
   LayerParts parts(const nn::AttentionOptions& attention);
   BertSelfAttention self{nullptr};
   BertResidual attention_output{nullptr}, output{nullptr};
@@ -114,16 +116,18 @@ class BertImpl : public torch::nn::Module {
  public:
   explicit BertImpl(const BertConfig& config);
 
-  // The whole model: {input_ids int64 [B, S]; attention_mask, token_type_ids, position_ids, document_ids [B, S] or
-  // absent} -> what BertHead says. For multiple choice all are [B, choices, S], and documents are refused.
+  // Runs the full model: {input_ids int64 [B, S]; optional: attention_mask, token_type_ids, position_ids, document_ids
+  // [B, S]} -> the outputs that BertHead lists. For multiple choice all inputs are [B, choices, S], and document_ids
+  // are rejected.
   TensorDict forward(const TensorDict& inputs);
-  // The same of one stage; stages exchange {hidden [B, S, H]}, or [B, choices, S, H]. InputError if S is too long.
+  // Runs one stage. Stages exchange {hidden [B, S, H]}, or [B, choices, S, H]. Throws InputError if S exceeds the
+  // model's positions.
   TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
   const BertConfig config;
   BertEmbeddings embeddings{nullptr};
   torch::nn::ModuleList layers;
-  BertPredictions cls{nullptr};  // those that the head does not need stay null
+  BertPredictions cls{nullptr};  // modules that the head does not need are null
   nn::PrepareInput whole_sequence{nullptr};
   nn::Linear pooler{nullptr}, classifier{nullptr}, qa_outputs{nullptr};
   nn::Dropout dropout{nullptr}, pooler_dropout{nullptr};
@@ -131,7 +135,7 @@ class BertImpl : public torch::nn::Module {
  private:
   TensorDict run_stage(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens);
   TensorDict choose(const StageContext& stage, const TensorDict& input);
-  std::int64_t longest() const;  // tokens of a sample
+  std::int64_t longest() const;  // maximum number of tokens of a sample
   torch::Tensor rows_of_positions(const TensorDict& inputs, const nn::TokenContext& tokens) const;
   torch::Tensor embed(const TensorDict& inputs, const nn::TokenContext& known);  // -> [B, S, H]
   TensorDict head(const torch::Tensor& hidden);

@@ -1,4 +1,4 @@
-// BERT and RoBERTa as Hugging Face has them: configuration keys and tensor names.
+// The model families bert and roberta: configuration keys and tensor names of Hugging Face's BERT and RoBERTa.
 #pragma once
 
 #include "gantry/models/bert.h"
@@ -6,9 +6,9 @@
 
 namespace gantry::models {
 
-// ConfigError for wrong types and values BERT here can't do; keys that do not change the mathematics are ignored. The
-// head is the one of `architectures` (BertForMaskedLM where it does not say), its labels are counted by num_labels or
-// id2label.
+// Reads a config.json. The head follows from `architectures` (BertForMaskedLM if it is missing), and the number of
+// labels from num_labels or id2label. Throws ConfigError for wrong types and for unsupported values. Keys that do not
+// affect the computation are ignored.
 BertConfig bert_config(const nlohmann::json& config);
 ModelFamily bert_family();
 ModelFamily roberta_family();

@@ -1,5 +1,5 @@
-// A decoder for one device, built from its description, on layers that a policy can shard. Its parameters have the
-// names that the description states.
+// A decoder for one device, built from a DecoderSpec and from layers that a policy can shard. Its parameters have the
+// names in the spec.
 #pragma once
 
 #include <functional>
@@ -23,14 +23,14 @@ class EmbeddingNoiseImpl;
 
 namespace gantry::models {
 
-// The path of a decoder's noise on embeddings.
+// The path of the module that adds noise to the embeddings.
 inline constexpr const char* kEmbeddingNoise = "embedding_noise";
 
-// A norm as a description states it; without one, what comes in goes out.
+// A norm according to a NormSpec; the identity if there is none.
 class DecoderNorm {
  public:
   DecoderNorm() = default;
-  // Registers it below `root` at `path`, if it exists.
+  // Registers the norm below `root` at `path`, if it exists.
   DecoderNorm(torch::nn::Module& root, const std::string& path, const NormSpec& spec, std::int64_t size);
   torch::Tensor operator()(const torch::Tensor& input);
 
@@ -42,22 +42,24 @@ class DecoderNorm {
 class ExpertsOfLayer;
 class LatentAttention;
 
-// One layer, in two parts: "attention" and "mlp". Where the graph is cut between parts (nn/layer_watch.h), experts on
-// other ranks are "dispatch", "experts" and "combine" in place of "mlp".
+// One layer with two parts, "attention" and "mlp". If the autograd graph is split between parts (nn/layer_watch.h) and
+// experts are on other ranks, "mlp" is replaced by "dispatch", "experts" and "combine".
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   DecoderLayerImpl(const DecoderSpec& spec, int index);
-  // Of a state with "hidden" [B, S, H]. `sums_routers`: experts add to the sums of models/router_loss.h.
+  // Returns the parts for a state with "hidden" [B, S, H]. `sums_routers`: experts add to the sums of
+  // models/router_loss.h.
   LayerParts parts(const nn::TokenContext& tokens, bool sums_routers = false);
 
  private:
-  struct Heads {  // [B, heads held here, S, head size]
+  struct Heads {  // each [B, local heads, S, head size]
     torch::Tensor query, key, value;
     nn::HeadRange queries, keys;
   };
   void make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout);
   void make_mlp(const DecoderNames& names, std::int64_t hidden, double output_dropout);
-  // Query, key and value as the rows of the projections give them; `heads` becomes those that are held here.
+  // Query, key and value in the order of rows of the projections. Sets the head ranges in `heads` to those that this
+  // rank holds.
   std::vector<torch::Tensor> projected(const torch::Tensor& input, Heads& heads);
   Heads project(const torch::Tensor& input);
   Heads turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens, std::int64_t cached);
@@ -80,7 +82,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   nn::Dropout attention_dropout_{nullptr}, output_dropout_{nullptr}, mlp_dropout_{nullptr};
   nn::Sinks sinks_{nullptr};
   std::shared_ptr<ExpertsOfLayer> experts_;  // null: an MLP
-  std::shared_ptr<LatentAttention> latent_;  // null: other projections
+  std::shared_ptr<LatentAttention> latent_;  // null: separate or fused projections
   nn::Linear gate_{nullptr}, up_{nullptr}, fused_gate_{nullptr}, down_{nullptr};
   std::optional<nn::Rotary> rotary_;
 };
@@ -90,13 +92,14 @@ class DecoderImpl : public torch::nn::Module {
  public:
   explicit DecoderImpl(DecoderSpec description);
 
-  // The whole model: {input_ids int64 [B, S]; attention_mask, position_ids, document_ids [B, S] or absent} -> {logits
-  // [B, S, V]}.
+  // Runs the full model: {input_ids int64 [B, S]; optional: attention_mask, position_ids, document_ids [B, S]} ->
+  // {logits [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
-  // The same of one stage; stages exchange {hidden [B, S, H]}. InputError if S is too long.
+  // Runs one stage. Stages exchange {hidden [B, S, H]}. Throws InputError if S exceeds the model's positions.
   TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
-  // From now on trains with noise on the embeddings of tokens (NEFTune, arXiv 2310.05914). Before it is boosted; once.
+  // Enables noise on the token embeddings in training (NEFTune, arXiv 2310.05914). Call it once, before the model is
+  // boosted.
   void add_embedding_noise(double alpha);
   bool has_embedding_noise() const { return noise_ != nullptr; }
 
@@ -104,8 +107,8 @@ class DecoderImpl : public torch::nn::Module {
 
  private:
   void initialise();
-  // [B, S] -> [B, S, H]. `positions`: rows of their table, undefined: 0, 1, 2, ... `rows`: of the tokens; undefined:
-  // they are looked up.
+  // [B, S] -> [B, S, H]. `positions`: rows of the position table; undefined: 0, 1, 2, ... `rows`: embeddings of the
+  // tokens; undefined: they are looked up.
   torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions,
                       const torch::Tensor& rows);
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;

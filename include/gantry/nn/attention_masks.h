@@ -1,4 +1,4 @@
-// The masks of one forward, made once for all of its layers.
+// A cache of the attention masks of one forward, which all layers share.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@ namespace gantry::nn {
 class AttentionMasks {
  public:
   enum class Kind {
-    kCounted,   // bool, of keys that count for a query
+    kCounted,   // bool, keys that a query attends to
     kAdditive,  // added to the scores
-    kSeen       // bool, of keys that a query sees by its place
+    kSeen       // bool, keys that a query attends to by position
   };
   struct Wanted {
     Kind kind;
-    torch::Tensor keep, documents;  // that it is made from; may be undefined
+    torch::Tensor keep, documents;  // inputs of the mask; may be undefined
     bool causal;
     std::int64_t window, queries, keys;
     torch::ScalarType type;
 
     bool operator==(const Wanted& other) const;
   };
-  // The mask, by `make` where it is wanted for the first time.
+  // Returns the mask, computed by `make` on first use.
   torch::Tensor get(const Wanted& wanted, const std::function<torch::Tensor()>& make);
-  // Lets go of them: a recomputation makes its own.
+  // Releases the masks. A recomputation creates its own.
   void clear() { made_.clear(); }
 
  private:

@@ -1,4 +1,4 @@
-// Cross entropy over logits that are whole or split over tp along the vocabulary, without gathering them.
+// Cross entropy of logits that are full, or sharded over tp along the vocabulary; sharded logits are not gathered.
 #pragma once
 
 #include <functional>
@@ -10,32 +10,32 @@
 
 namespace gantry {
 
-// What a criterion returns: the sum over counted tokens, and how many were counted. A plain scalar mean converts: it
-// then counts as one token per sample of the microbatch.
+// The result of a criterion: the sum over the counted tokens and their number. A scalar mean converts to it; it counts
+// as one token per sample of the microbatch.
 struct Loss {
-  torch::Tensor sum;    // [] with a graph
-  torch::Tensor count;  // [] int64, best on the CPU; undefined: `sum` is a mean over the microbatch
+  torch::Tensor sum;    // scalar with an autograd graph
+  torch::Tensor count;  // scalar int64, preferably on the CPU; undefined: `sum` is a mean over the microbatch
   Loss(torch::Tensor sum, torch::Tensor count) : sum(std::move(sum)), count(std::move(count)) {}
-  Loss(torch::Tensor mean) : sum(std::move(mean)) {}  // NOLINT: a plain scalar is a loss
+  Loss(torch::Tensor mean) : sum(std::move(mean)) {}  // NOLINT: allows a scalar as a loss
 };
 
 namespace nn {
 
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;
-  double label_smoothing = 0;   // spread over the whole vocabulary
+  double label_smoothing = 0;   // label smoothing over the full vocabulary
   double z_loss = 0;            // adds z_loss * log(sum of exponentials)^2 per token (PaLM, arXiv 2204.02311)
-  std::int64_t vocabulary = 0;  // columns from here on are padding and count nowhere; 0: there are none
+  std::int64_t vocabulary = 0;  // columns from this index on are padding and are ignored; 0: no padding
 };
 
-// logits [..., V local], labels int64 [...] -> sum and count. `vocabulary`: how the last dim lies over `group`
-// (replicate() and any group of size 1 for whole logits). InputError for a label outside the vocabulary that is not
-// ignore_index, where the host has the labels (tensors/host_copy.h); the count is then on the CPU. Collective over the
-// group, forward only.
+// logits [..., local V], labels int64 [...] -> sum and count. `vocabulary`: how the last dimension is sharded over
+// `group` (replicate() for full logits). If the labels are on the host (tensors/host_copy.h), throws InputError for a
+// label that is neither in the vocabulary nor ignore_index, and the count is on the CPU. Throws UsageError if the
+// logits have another size than this rank's part. Collective over the group, forward only.
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
                    const ShardSpec& vocabulary, const CrossEntropyOptions& options = {});
 
-// The same of whole logits, without a group.
+// The same for full logits, without a group.
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, const CrossEntropyOptions& options = {});
 
 }  // namespace nn

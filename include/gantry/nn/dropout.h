@@ -1,4 +1,4 @@
-// Dropout whose masks are the same in every layout.
+// Dropout with masks that do not depend on the parallel layout.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -7,15 +7,15 @@
 
 namespace gantry::nn {
 
-// Zeroes elements with probability p in training and scales the rest by 1 / (1 - p). The mask depends on (seed, step,
-// global name, place in the global tensor) alone. Input [samples, tokens, features...], replicated over tp, or this
-// rank's part of it along the dim of SequenceParallel.
+// Sets elements to zero with probability p in training, and scales the others by 1 / (1 - p). The mask depends only on
+// the seed, the step, the global name and the position in the global tensor. Input: [samples, tokens, features...],
+// replicated over tp, or with SequenceParallel this rank's part along its dimension.
 class DropoutImpl : public torch::nn::Module, public Shardable, public Named {
  public:
   explicit DropoutImpl(double p);
   torch::Tensor forward(const torch::Tensor& input);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
-  // The input is features `first` to `first` + its own of `whole` ones, the last dim.
+  // Declares that the input has only the features from `first` on, out of `whole` features in the last dimension.
   void hold_features(std::int64_t first, std::int64_t whole) { features_ = {first, whole}; }
   bool depends_on_sequence() const override { return true; }
   void set_global_name(const std::string& name) override { name_in_model_ = name; }
@@ -25,9 +25,9 @@ class DropoutImpl : public torch::nn::Module, public Shardable, public Named {
  private:
   double p_;
   std::string name_in_model_;
-  ProcessGroup* group_ = nullptr;  // over which dim_ is cut; null: whole
+  ProcessGroup* group_ = nullptr;  // group that shards dim_; null: the input is not sharded
   int dim_ = 1;
-  std::pair<std::int64_t, std::int64_t> features_ = {0, 0};  // first and whole; 0: all of them
+  std::pair<std::int64_t, std::int64_t> features_ = {0, 0};  // the arguments of hold_features(); {0, 0}: all features
 };
 TORCH_MODULE(Dropout);
 

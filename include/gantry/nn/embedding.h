@@ -1,5 +1,5 @@
-// Embedding, drop-in for torch::nn::Embedding, that can be split over tp by rows of its table (Vocab), or look up one
-// rank's part of a sequence (SequenceParallel).
+// An embedding with the interface of torch::nn::Embedding that can be sharded over tp by rows of its table (Vocab), or
+// look up one rank's part of a sequence (SequenceParallel).
 #pragma once
 
 #include <torch/nn/modules/embedding.h>
@@ -10,27 +10,29 @@ namespace gantry::nn {
 
 struct AdapterOptions;  // nn/linear.h
 
-// options.padding_idx: look-ups of that row give it no gradient, as in LibTorch.
-// forward: int64 [...] -> [..., dim]; InputError for an index outside the vocabulary, where the host has the indices
-// (tensors/host_copy.h). After shard(Vocab) each rank looks up its own rows and the results are summed over tp, or
-// reduce-scattered along the dim of Vocab::output. After shard(SequenceParallel) it takes whole indices and looks up
-// this rank's part of them along dim. The gradient has the same bits each time, on any device.
+// forward: int64 [...] -> [..., dim]. Look-ups of options.padding_idx do not contribute to the gradient, as in
+// LibTorch. Throws InputError for an index outside of the vocabulary if the indices are on the host
+// (tensors/host_copy.h). After shard(Vocab), each rank looks up its own rows, and the results are all-reduced over tp,
+// or reduce-scattered along the dimension of Vocab::output. After shard(SequenceParallel), it takes the full indices
+// and looks up this rank's part along the dimension. The gradient is deterministic on every device.
 class EmbeddingImpl : public torch::nn::Module, public Shardable {
  public:
   EmbeddingImpl(std::int64_t count, std::int64_t dim) : EmbeddingImpl(torch::nn::EmbeddingOptions(count, dim)) {}
   explicit EmbeddingImpl(const torch::nn::EmbeddingOptions& options);
 
   torch::Tensor forward(const torch::Tensor& indices);
-  void reset_parameters();  // as torch::nn::Embedding's
-  // Adds an adapter, once and before shard(): a looked-up row grows by scale * B A[row], without dropout. Its
-  // parameters "lora_embedding_A" [count, rank] and "lora_embedding_B" [dim, rank] get PEFT's initial values, zeros and
-  // normal ones, deferred (tensors/deferred_init.h). A tied output layer does not see it, as with PEFT. UsageError.
+  void reset_parameters();  // as in torch::nn::Embedding
+  // Adds a LoRA adapter: the output grows by scale * B A[row], without dropout. Call it at most once, before shard();
+  // otherwise it throws UsageError. Its parameters "lora_embedding_A" [count, rank] and "lora_embedding_B" [dim, rank]
+  // have PEFT's initial values, zeros and normal random numbers, which are deferred (tensors/deferred_init.h). A tied
+  // output layer does not use the adapter, as in PEFT.
   void add_adapter(const AdapterOptions& adapter);
   bool has_adapter() const { return lora_a.defined(); }
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
-  // Without a graph, of a table whose rows lie over ranks: [..., dim], zero where another rank has the row, so that the
-  // ranks' sum is the look-up; and adding such a look-up's gradient to this rank's rows.
+  // For tables with rows sharded over ranks, without autograd. The result of own_rows() is [..., dim] with zeros for
+  // rows of other ranks, so that the sum over the ranks is the look-up. The function add_to_own_rows() adds the
+  // gradient of such a look-up to this rank's rows.
   torch::Tensor own_rows(const torch::Tensor& indices) const;
   void add_to_own_rows(const torch::Tensor& indices, const torch::Tensor& gradient);
 

@@ -1,5 +1,5 @@
 // The experts of a layer (Shazeer et al., arXiv 1701.06538): many MLPs, of which each token uses a few. No token is
-// dropped, whatever the router says.
+// dropped, whatever the router chooses.
 #pragma once
 
 #include <map>
@@ -17,46 +17,50 @@ struct GroupedWeight;
 
 struct ExpertsOptions {
   ExpertShape shape;
-  std::string activation = "silu";  // nn::activation_names()
-  // Above 0 (gpt-oss): gate is cut off above it, up on both sides, and gate * sigmoid(1.702 gate) * (up + 1) takes the
-  // activation's place.
+  std::string activation = "silu";  // one of nn::activation_names()
+  // Above 0 (gpt-oss): gate is clamped from above, up from both sides, and the activation is replaced by gate *
+  // sigmoid(1.702 gate) * (up + 1).
   double limit = 0;
 };
 
-// forward: tokens [..., hidden] and what a router has decided of them -> [..., hidden], the sum of each token's experts
-// by their weights, in the order of the choice. Parameters as expert_parameters (core/shard_style.h) says.
+// forward: tokens [..., hidden] and their routing -> [..., hidden], the weighted sum of the outputs of each token's
+// experts, added in the order of the choice. Parameters: see expert_parameters (core/shard_style.h).
 //
-// After shard(Expert{}) each rank has a part of every expert's width: all ranks compute all tokens, and the results are
-// summed. Tokens and routing come in, and tokens go out, whole on all ranks or, with the border Shard{1}, as sequence
-// shards; then they are gathered first, and reduce-scattered after.
+// After shard(Expert{}), each rank has a part of the width of every expert: all ranks compute all tokens, and the
+// results are reduced. Tokens, routing and outputs are full on all ranks. With the border Shard{1} they are sequence
+// shards, which are gathered before and reduce-scattered after.
 //
-// After shard(Expert{.partitioned = true}) each rank has whole experts, as evenly as possible, and tokens of its own:
-// a token's rows travel to the ranks of its experts, and come back to be weighed and added there. Collective over the
-// group in forward and backward, also of a rank without tokens and of an expert without any.
+// After shard(Expert{.partitioned = true}), each rank has complete experts, as evenly as possible, and its own tokens.
+// Tokens are dispatched to the ranks of their experts, and the results are sent back, weighted and added there
+// (combine). Collective over the group in forward and backward, also for ranks without tokens and experts without
+// tokens.
 //
-// Rows lie in a fixed order, so the same layout gives the same bits, run after run.
+// The order of rows is fixed, so results are bitwise reproducible in the same layout.
 class ExpertsImpl : public torch::nn::Module, public Shardable {
  public:
   explicit ExpertsImpl(ExpertsOptions options);
   torch::Tensor forward(const torch::Tensor& tokens, const Routing& routing);
-  // forward() in three steps, where rows travel: they leave for the experts; are computed there and leave for home; and
-  // come home, where they are weighed by routing.weights and added. What is computed between two steps runs while rows
-  // are under way; so does its backward, while their gradients are. Each step is collective over the group.
+  // forward() in three steps, if travels() is true: depart() sends tokens to their experts, turn() computes the experts
+  // and sends the results back, and arrive() receives them, weights them by routing.weights and adds them. Computation
+  // between two steps overlaps with the messages; the same applies to its backward. Each step is collective over the
+  // group.
   bool travels() const;
   std::shared_ptr<DispatchedExperts> depart(const torch::Tensor& tokens, const Routing& routing);
   void turn(DispatchedExperts& dispatched);
   torch::Tensor arrive(DispatchedExperts& dispatched, const torch::Tensor& weights);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
-  // Adds an adapter an expert to "gate_up_proj" or "down_proj", each once and before shard(): parameters
-  // "gate_up_proj_lora_A" [experts, rank, in] and "gate_up_proj_lora_B" [experts, out, rank], with PEFT's initial
-  // values, deferred (tensors/deferred_init.h). It has no dropout, as PEFT's of a parameter. UsageError.
+  // Adds a LoRA adapter per expert to "gate_up_proj" or "down_proj". Call it at most once for each, before shard();
+  // otherwise it throws UsageError. Parameters "gate_up_proj_lora_A" [experts, rank, in] and "gate_up_proj_lora_B"
+  // [experts, out, rank] have PEFT's initial values, deferred (tensors/deferred_init.h). It has no dropout, as PEFT's
+  // adapters of parameters.
   void add_adapter(const std::string& parameter, const AdapterOptions& adapter);
-  // The choices that came into forwards here since the last call, less the rows that were computed here: summed over
-  // the group, 0 where no token was dropped.
+  // Returns the number of token-expert choices since the last call minus the number of rows that were computed here.
+  // The sum over the group is 0 if no token was dropped.
   std::int64_t take_dropped() { return std::exchange(dropped_, 0); }
 
   const ExpertsOptions options;
-  torch::Tensor gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias;  // biases undefined without
+  // Biases are undefined if options.shape.bias is false.
+  torch::Tensor gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias;
 
  private:
   struct Adapter {
@@ -65,7 +69,7 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   };
   torch::Tensor projected(const torch::Tensor& rows, const std::string& parameter, const GroupedWeight& weight,
                           const std::vector<std::int64_t>& counts) const;
-  // What these experts make of rows that are sorted by expert; `bias` is down_proj's.
+  // Computes these experts for rows that are sorted by expert. `bias` is that of down_proj.
   torch::Tensor computed(const torch::Tensor& rows, const torch::Tensor& bias, const std::vector<std::int64_t>& counts);
   torch::Tensor over_width(const torch::Tensor& tokens, const Routing& routing);
   torch::Tensor by_gathering(const torch::Tensor& tokens, const Routing& routing);
@@ -77,8 +81,8 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   ProcessGroup* group_ = nullptr;
   Expert style_;
   bool is_sharded_ = false;
-  std::map<std::string, Adapter> adapters_;  // by the parameter
-  std::vector<Range> held_;                  // experts by rank, where they are partitioned
+  std::map<std::string, Adapter> adapters_;  // by parameter name
+  std::vector<Range> held_;                  // if partitioned: the experts of each rank
   std::int64_t dropped_ = 0;
 };
 TORCH_MODULE(Experts);

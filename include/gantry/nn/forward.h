@@ -1,8 +1,8 @@
-// What one forward knows, as one value, and where modules find it: in the innermost scope of their thread.
+// The settings of one forward, which modules find in the innermost scope of their thread.
 //
-// Who runs a stage opens a scope with what it knows of the step. StageModule::forward adds the stage, and
-// StageContext::run_layers what differs from layer to layer. A module looks while its forward runs and captures what
-// its backward needs: a backward runs later, maybe on another thread, and finds nothing here.
+// The code that runs a stage opens a scope with the settings of the step. StageModule::forward adds the stage, and
+// StageContext::run_layers the values that differ between layers. A module reads them while its forward runs and
+// captures the values that its backward needs: a backward runs later, possibly on another thread, without a scope.
 #pragma once
 
 #include <functional>
@@ -28,30 +28,34 @@ class WeightGradientStore;
 struct RouterBalance;
 }  // namespace nn
 
-// What a forward tells whoever runs it, while it runs.
+// Progress of a running forward, for the code that runs it.
 struct ForwardReport {
-  int layer = -1;           // the one that runs, counted over all lists of layers; -1 between them
-  std::string part;         // and its part; empty where the layer is one
+  int layer = -1;           // the running layer, counted over all lists of layers; -1 between layers
+  std::string part;         // its running part; empty if the layer is not divided into parts
   bool ran_layers = false;  // run_layers was called
-  std::function<void(int layer, double begin, double end)> layer_ran = {};  // told of each, by core/steady_seconds.h
+  // Called after each layer with its start and end time (core/steady_seconds.h).
+  std::function<void(int layer, double begin, double end)> layer_ran = {};
 };
 
+// The settings of a forward.
 struct Forward {
-  std::shared_ptr<const StageContext> stage;            // null: a module alone, outside of any stage
-  std::optional<RandomContext> random;                  // absent: each call draws anew
-  nn::WeightGradientStore* weight_gradients = nullptr;  // null: they are computed in the backward; not owned
-  nn::OutputObserver* observer = nullptr;               // told what modules compute; not owned, may be null
-  TensorDict* losses = nullptr;                         // where add_loss adds, by name; not owned, null: nowhere
-  ForwardReport* report = nullptr;                      // not owned, may be null
-  std::shared_ptr<LayerWatch> watch = {};               // told around layers, of their backward too; may be null
-  const nn::RouterBalance* balance = nullptr;           // what routers add to the loss; not owned, null: nothing
-  std::map<const nn::RouterImpl*, torch::Tensor>* choices = nullptr;  // where routers count; not owned, null: nowhere
-  std::shared_ptr<nn::RepeatedRouting> routing = {};                  // of a part that is recomputed
-  bool recomputes_attention = false;  // attention's core alone (Korthikanti et al., arXiv 2205.05198)
-  int tensor_pieces = 1;              // of rows in which linear layers that are split send what they gather and sum
+  std::shared_ptr<const StageContext> stage;  // null: a module outside of a stage
+  std::optional<RandomContext> random;        // not set: each call uses new random numbers
+  // Null: weight gradients are computed in the backward; not owned.
+  nn::WeightGradientStore* weight_gradients = nullptr;
+  nn::OutputObserver* observer = nullptr;      // receives the outputs of modules; not owned; null: none
+  TensorDict* losses = nullptr;                // name -> sum of add_loss(); not owned; null: losses are not collected
+  ForwardReport* report = nullptr;             // not owned; null: none
+  std::shared_ptr<LayerWatch> watch = {};      // called before and after layers, also in their backward; null: none
+  const nn::RouterBalance* balance = nullptr;  // losses that routers add; not owned; null: none
+  // Counts of the routers' choices; not owned; null: not counted.
+  std::map<const nn::RouterImpl*, torch::Tensor>* choices = nullptr;
+  std::shared_ptr<nn::RepeatedRouting> routing = {};  // routing of a part that is recomputed
+  bool recomputes_attention = false;  // recompute only the attention core (Korthikanti et al., arXiv 2205.05198)
+  int tensor_pieces = 1;              // number of row chunks into which tensor-parallel layers split their messages
 };
 
-// Has the forwards of this thread find `forward` for its lifetime, and then what they found before.
+// Makes `forward` the settings of this thread during its lifetime, and then restores the previous ones.
 class ForwardScope {
  public:
   explicit ForwardScope(Forward forward);
@@ -64,24 +68,26 @@ class ForwardScope {
   Forward forward_;
 };
 
-// What the forward that runs on this thread knows. Outside of any scope: nothing.
+// The settings of the forward that runs on this thread; default settings outside of any scope.
 const Forward& forward_now();
 
-// Its random numbers; where it says none, each call gives a fresh step, so that a plain training loop draws anew.
+// Returns the random context of the forward. If it is not set, each call returns a new step, so that a plain training
+// loop gets new random numbers.
 RandomContext random_context();
-// The whole sequence's length, 0 where it is not known. Takes no fresh step.
+// Returns the length of the full sequence, or 0 if it is unknown. Does not use a new step.
 std::int64_t sequence_length();
 
-// Adds a scalar to the sum of the loss, under a name by which metrics report it; from any module of any stage, within
-// recomputed layers too, where it counts once. Like the criterion's sum it is divided by the step's counted tokens.
-// `of`: where activations are sequence shards, what the sum goes over: Shard{dim}, this rank's part of the sequence
-// alone (the parts are then summed over tp: collective over it), or Replicate{}, all of it. Elsewhere it changes
-// nothing, but where ranks share sequences (parallel.context) the sum has to be Shard{dim}: else ConfigError.
-// UsageError where activations are sequence shards and nothing is said, for Partial{}, for what is no scalar, and where
-// gradients are computed and nobody takes the loss.
+// Adds a scalar to the sum of the loss, with a name for the metrics. Any module of any stage can call it, also within
+// recomputed layers, where it counts once. Like the criterion's sum, it is divided by the number of counted tokens of
+// the step.
+// `of`: the part of the sequence that the sum covers, required with sequence parallelism. Shard{dim}: this rank's part;
+// the sums are all-reduced over tp (collective over tp). Replicate{}: the full sequence. With context parallelism
+// (parallel.context) only Shard{dim} is supported: otherwise throws ConfigError. Elsewhere `of` has no effect.
+// Throws UsageError for Partial{}, for a tensor that is not a scalar, if `of` is missing with sequence parallelism, or
+// if gradients are computed and losses are not collected.
 void add_loss(const std::string& name, const torch::Tensor& loss, const std::optional<Layout>& of = std::nullopt);
 
-// As add_loss, of a sum that is whole already.
+// Like add_loss(), for a sum that already covers the full sequence.
 void add_whole_loss(const std::string& name, const torch::Tensor& loss);
 
 }  // namespace gantry

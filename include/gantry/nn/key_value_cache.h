@@ -1,4 +1,4 @@
-// What attention keeps of tokens it has seen, so that a text can be continued without computing them again.
+// Caches keys and values of earlier tokens, so that generation does not compute them again.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace gantry::nn {
 
-// Keys and values of one layer, for the key heads that this rank holds. Not for training: nothing is differentiated
-// through it.
+// Keys and values of one layer, for the KV heads that this rank holds. For inference only: there are no gradients.
 class KeyValueCache {
  public:
-  // Memory for `expected` tokens, or for two windows where that is less, is taken with the first of them, and never
-  // again while the text is no longer. A longer one takes more in steps.
+  // The first append allocates memory for `expected` tokens, or for two windows if that is less. It does not allocate
+  // again while the sequence is not longer. For longer sequences the memory grows in steps.
   explicit KeyValueCache(std::int64_t expected = 0) : expected_(expected) {}
 
-  // Puts [samples, key heads, tokens, head size] behind what there is, and gives all that is in sight, as views that
-  // hold until the next append or select. With a window, a token sees itself and the window - 1 tokens before it: of
-  // what was there, only that many are kept, so the memory does not grow with the text.
+  // Appends [samples, KV heads, tokens, head size] and returns all keys and values that are attended to, as views that
+  // are valid until the next append() or select(). With a window, a token attends to itself and the window - 1 tokens
+  // before it; only these are kept, so the memory is bounded.
   std::pair<torch::Tensor, torch::Tensor> append(const torch::Tensor& key, const torch::Tensor& value,
                                                  std::int64_t window = 0);
-  // Sample i becomes what sample samples[i] was (int64 [any number]): beams that go on, and copies of one prompt. While
-  // the number stays, two memories take turns.
+  // Replaces sample i by sample samples[i] (int64 [any number]), for beam search and copies of a prompt. Two buffers
+  // are used in turn while the number of samples is constant.
   void select(const torch::Tensor& samples);
-  std::int64_t tokens() const { return tokens_; }  // of the whole text so far, forgotten ones too
+  // Length of the sequence so far, including tokens that are no longer kept.
+  std::int64_t tokens() const { return tokens_; }
   std::int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
  private:
@@ -34,20 +34,20 @@ class KeyValueCache {
   void select(torch::Tensor& held, torch::Tensor& spare, const torch::Tensor& samples) const;
 
   std::int64_t expected_;
-  torch::Tensor keys_, values_;              // [samples, key heads, capacity, head size]
-  torch::Tensor spare_keys_, spare_values_;  // where select() puts what goes on
-  std::int64_t first_ = 0;                   // the places of what is kept
+  torch::Tensor keys_, values_;              // [samples, KV heads, capacity, head size]
+  torch::Tensor spare_keys_, spare_values_;  // destination buffers of select()
+  std::int64_t first_ = 0;                   // range of the kept tokens: [first_, end_)
   std::int64_t end_ = 0;
   std::int64_t tokens_ = 0;
 };
 
-// Those of a stream's layers.
+// The caches of the layers for one sequence of tokens.
 class LayerCaches {
  public:
   explicit LayerCaches(std::int64_t expected = 0) : expected_(expected) {}
-  // The layer's, made by the first call.
+  // Returns the cache of a layer, which the first call creates.
   KeyValueCache& of(int layer) { return caches_.try_emplace(layer, expected_).first->second; }
-  // In every layer.
+  // Selects samples in every layer.
   void select(const torch::Tensor& samples) {
     for (auto& [layer, cache] : caches_) cache.select(samples);
   }
@@ -59,19 +59,20 @@ class LayerCaches {
 
 struct SequencePart;
 
-// What the layers of a stage know of a stream of tokens beside their features.
+// Information about tokens that a stage's layers need in addition to their features.
 struct TokenContext {
-  torch::Tensor keep;             // bool [samples, tokens], cached ones first: which count; undefined: all
+  torch::Tensor keep;             // bool [samples, tokens], including cached ones: tokens that count; undefined: all
   torch::Tensor positions;        // int64 [samples, tokens]; undefined: 0, 1, 2, ... in each sample
-  LayerCaches* caches = nullptr;  // of earlier tokens, which these ones join; not owned
-  bool only_last = false;         // the head's output is wanted for the last token alone
-  torch::Tensor documents = {};   // int [samples, tokens]: tokens see their own alone; undefined: one in each sample
-  std::int64_t length = 0;        // of the whole sequence, where these tokens are a part of it; 0: they are all
-  std::shared_ptr<const SequencePart> sequence = {};  // which part; null: all
+  LayerCaches* caches = nullptr;  // caches of earlier tokens; not owned; null: no cache
+  bool only_last = false;         // compute the head's output only for the last token
+  // Int [samples, tokens]: tokens attend only to their own document; undefined: one document per sample.
+  torch::Tensor documents = {};
+  std::int64_t length = 0;  // length of the full sequence if these tokens are a part of it; 0: they are all tokens
+  std::shared_ptr<const SequencePart> sequence = {};  // the part of the sequence that these tokens are; null: all
 
   KeyValueCache* cache(int layer) const { return caches ? &caches->of(layer) : nullptr; }
-  // The part of [samples, tokens, features] that the head is wanted for. UsageError where these are not all tokens but
-  // a sequence shard.
+  // Returns the part of [samples, tokens, features] for which the head is computed. Throws UsageError if only_last is
+  // set and `hidden` is a sequence shard.
   torch::Tensor for_head(const torch::Tensor& hidden) const;
 };
 

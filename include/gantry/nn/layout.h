@@ -1,7 +1,7 @@
-// How an activation lies over a group, and how it is brought from one layout to another.
+// Converts activations between layouts over a group (core/layout.h).
 //
-// The gradient of a Replicate tensor is whole on every rank, that of a Shard is the same part, and that of a Partial is
-// whole: so every change of layout has exactly one backward.
+// The gradient of a Replicate tensor is the full gradient on every rank. The gradient of a Shard is the corresponding
+// part, and the gradient of a Partial is the full gradient. Every conversion therefore has exactly one backward.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@
 
 namespace gantry {
 
-// Any layout to any other, with its gradient. A Shard is partitioned as evenly as possible, the first ranks taking the
-// remainder; one that comes in may be cut otherwise, also into nothing. Collective over the group.
+// Converts any layout to any other, with autograd. The output of a Shard is partitioned as evenly as possible, and the
+// first ranks get the remainder. An input Shard may have any sizes, including 0. Collective over the group.
 torch::Tensor redistribute(const torch::Tensor& tensor, ProcessGroup& group, const Layout& from, const Layout& to);
 
 namespace nn {
 
-// How `whole` elements of a sharded dim are partitioned over the group.
+// Returns the sizes of an even partition of `whole` elements over the group.
 Sizes partition_sizes(std::int64_t whole, const ProcessGroup& group);
 
-// Every rank's extent of a dim of which this rank has `local`. Where the forward knows the whole length, nothing
-// is sent, and another part than that of an even partition is an InputError; elsewhere the ranks exchange their
-// numbers.
+// Returns the size on every rank of a dimension of which this rank has `local` elements. If the forward knows the full
+// length, there is no communication, and InputError is thrown unless `local` is the size of the even partition.
+// Otherwise the ranks exchange their sizes.
 Sizes shard_sizes(std::int64_t local, ProcessGroup& group);
 
 }  // namespace nn

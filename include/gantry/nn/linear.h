@@ -1,4 +1,5 @@
-// Linear, drop-in for torch::nn::Linear (same options, same parameter names), that can be sharded over tp in place.
+// A Linear with the interface of torch::nn::Linear (same options, same parameter names) that can be sharded over tp in
+// place.
 #pragma once
 
 #include <optional>
@@ -14,18 +15,18 @@ class Linear;
 struct LinearInput;
 struct LinearWeight;
 
-// An adapter of low rank: the layer's output grows by scale * B A dropout(input), B [out, rank] and A [rank, in]. Hu et
-// al., LoRA (arXiv 2106.09685).
+// A LoRA adapter: adds scale * B A dropout(input) to the layer's output, with B [out, rank] and A [rank, in]. Hu et al.
+// (arXiv 2106.09685).
 struct AdapterOptions {
   std::int64_t rank = 8;
   double scale = 1;
-  double dropout = 0;  // of what A reads, with masks that are the same in every layout
+  double dropout = 0;  // dropout probability on the input of A; masks do not depend on the layout
 };
 
-// forward: [..., in] -> [..., out]. After shard(Column): [..., in] -> [..., out local] (or out, gathered), the input's
-// gradient is summed over tp; after shard(Row): [..., in local] -> [..., out], the output is summed over tp. Inputs and
-// outputs that are sequence shards are gathered and reduce-scattered instead. The weight gradient is added straight
-// into weight.mutable_grad(), so hooks on the weight see an undefined gradient.
+// forward: [..., in] -> [..., out]. After shard(Column): [..., in] -> [..., local out] (or gathered, out), and the
+// input gradient is all-reduced over tp. After shard(Row): [..., local in] -> [..., out], and the output is all-reduced
+// over tp. Sequence shards are gathered and reduce-scattered instead. The weight gradient is added directly to
+// weight.mutable_grad(), so hooks on the weight receive an undefined gradient.
 class LinearImpl : public torch::nn::Module, public Shardable {
  public:
   LinearImpl(std::int64_t in_features, std::int64_t out_features)
@@ -33,23 +34,24 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   explicit LinearImpl(const torch::nn::LinearOptions& options);
 
   torch::Tensor forward(const torch::Tensor& input);
-  void reset_parameters();  // as torch::nn::Linear's
+  void reset_parameters();  // as in torch::nn::Linear
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
-  // Adds an adapter, once and before shard(): its parameters "lora_A" and "lora_B" get PEFT's initial values, deferred
-  // (tensors/deferred_init.h), so that every layout has the same. What is trained beside is up to the caller. Sharded,
-  // each factor is cut so that the adapter's output lies as the layer's does (core/adapter_split.h). UsageError.
+  // Adds a LoRA adapter. Call it at most once, before shard(); otherwise it throws UsageError. Its parameters "lora_A"
+  // and "lora_B" have PEFT's initial values, which are deferred (tensors/deferred_init.h) and the same in every layout.
+  // Other parameters are not frozen. The adapter is sharded so that its output has the layout of the layer's output
+  // (core/adapter_split.h).
   void add_adapter(const AdapterOptions& adapter);
   bool has_adapter() const { return lora_a.defined(); }
-  // Makes the weight the same parameter as another module's (a tied embedding), before sharding.
+  // Shares the weight with another module (a tied embedding). Call it before sharding.
   void tie_weight(const torch::Tensor& other);
-  void set_gather_output(bool gather);  // of a column-sharded layer
+  void set_gather_output(bool gather);  // for column-sharded layers
 
-  const torch::nn::LinearOptions options;  // the global sizes
+  const torch::nn::LinearOptions options;  // global sizes
   torch::Tensor weight;                    // [out, in]
-  torch::Tensor bias;                      // [out], undefined without
+  torch::Tensor bias;                      // [out]; undefined without a bias
   torch::Tensor lora_a, lora_b;            // undefined without an adapter
 
-  // What is held along tp: replicated before shard().
+  // The sharding of the weight over tp: replicated before shard().
   const ShardSpec& weight_placement() const { return weight_placement_; }
   ProcessGroup* group() const { return group_; }  // null before shard()
 
@@ -71,12 +73,12 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   std::optional<ShardStyle> style_;
   ShardSpec weight_placement_;
   double adapter_scale_ = 1;
-  Dropout adapter_dropout_{nullptr};  // null: nothing is dropped
+  Dropout adapter_dropout_{nullptr};  // null: no dropout
 };
 TORCH_MODULE(Linear);
 
-// The outputs of up to three layers that read the same input (query, key and value; gate and up), all column-sharded
-// alike or none split: the input is gathered once and its gradient is summed once.
+// Returns the outputs of up to three layers with the same input (query, key and value; gate and up). The input is
+// gathered once, and its gradient is reduced once. All layers must be column-sharded in the same way, or unsharded.
 std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vector<Linear>& layers);
 
 }  // namespace gantry::nn

@@ -1,5 +1,5 @@
-// LayerNorm and RmsNorm over the last dim. Under SequenceParallel their input is this rank's part of the tokens, under
-// OnHeads this rank's heads, and their parameters' gradients are partial sums over tp.
+// Norms over the last dimension. With SequenceParallel their input is this rank's part of the tokens, with OnHeads this
+// rank's heads; the gradients of their parameters are then partial sums over tp.
 #pragma once
 
 #include <vector>
@@ -10,13 +10,13 @@
 
 namespace gantry::nn {
 
-// What norms share: replicated parameters on whole activations or on sequence shards.
+// Base class of norms with replicated parameters, for full activations or sequence shards.
 class NormImpl : public torch::nn::Module, public Shardable {
  public:
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
  protected:
-  // The parameter with its gradient summed over tp in the backward, where that is asked for.
+  // Returns the parameter; its gradient is reduced over tp in the backward if that is requested.
   torch::Tensor used(const torch::Tensor& parameter) const;
 
  private:
@@ -25,8 +25,8 @@ class NormImpl : public torch::nn::Module, public Shardable {
 
 enum class LayerNormParameters { kWeightAndBias, kWeight, kNone };
 
-// Drop-in for torch::nn::LayerNorm over one dim. Parameters weight [size] (ones) and bias [size] (zeros), undefined
-// where it has none.
+// A norm with the interface of torch::nn::LayerNorm over one dimension. Parameters weight [size] (initially ones) and
+// bias [size] (initially zeros); undefined if the norm lacks them.
 class LayerNormImpl : public NormImpl {
  public:
   explicit LayerNormImpl(std::int64_t size, double eps = 1e-5,
@@ -40,11 +40,11 @@ class LayerNormImpl : public NormImpl {
 };
 TORCH_MODULE(LayerNorm);
 
-// What a norm multiplies with: its weight, or 1 + weight (Gemma), computed in float32 or wider.
+// The scale of a norm: its weight, or 1 + weight (Gemma), computed in at least float32.
 enum class NormScale { kWeight, kOnePlusWeight };
 
-// x / sqrt(mean(x^2) + eps) * scale (Zhang & Sennrich, arXiv 1910.07467). Parameter weight [size], such that the scale
-// begins as ones.
+// x / sqrt(mean(x^2) + eps) * scale (Zhang & Sennrich, arXiv 1910.07467). Parameter weight [size]; the initial scale is
+// 1.
 class RmsNormImpl : public NormImpl {
  public:
   explicit RmsNormImpl(std::int64_t size, double eps = 1e-6, NormScale scale = NormScale::kWeight);
@@ -58,49 +58,51 @@ class RmsNormImpl : public NormImpl {
 };
 TORCH_MODULE(RmsNorm);
 
-// What norms of features that a column-sharded Linear gives share: parameter weight (ones), cut as that Linear's rows.
+// Base class of norms on the output of a column-sharded Linear. Its parameter weight (initially ones) is sharded like
+// the rows of this Linear.
 class ShardedNormImpl : public torch::nn::Module, public Shardable {
  public:
-  // `name`: in errors.
+  // `name`: for errors.
   ShardedNormImpl(const char* name, std::vector<std::int64_t> shape);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   torch::Tensor weight;
 
  protected:
-  // The weight, with gradients of what ranks share summed over tp in the backward, where that is asked for.
+  // Returns the weight; gradients of elements that ranks share are reduced over tp in the backward if that is
+  // requested.
   torch::Tensor used_weight() const;
   const ShardSpec& cut() const { return cut_; }
   ProcessGroup& group() const { return *group_; }  // after shard()
 
  private:
   const char* name_;
-  std::vector<std::int64_t> shape_;  // whole, also where another rank's values are to come
+  std::vector<std::int64_t> shape_;  // global shape of the weight
   ProcessGroup* group_ = nullptr;
   ShardSpec cut_;
   GradientSum gradient_sum_ = GradientSum::kInBackward;
 };
 
-// RmsNorm over features of which each rank has its part: the mean of squares goes over all, and features that ranks
-// share count once. Parameter weight [size].
+// RmsNorm over sharded features: the mean of squares is over the features of all ranks, and features that ranks share
+// count once. Parameter weight [size].
 class SplitRmsNormImpl : public ShardedNormImpl {
  public:
   explicit SplitRmsNormImpl(std::int64_t size, double eps = 1e-6);
-  torch::Tensor forward(const torch::Tensor& input);  // [..., features held] -> the same; collective over tp
+  torch::Tensor forward(const torch::Tensor& input);  // [..., local features] -> the same shape; collective over tp
 
  private:
-  torch::Tensor owned(const torch::Tensor& features) const;  // without what a lower rank has too
+  torch::Tensor owned(const torch::Tensor& features) const;  // without features that a lower rank holds too
 
   std::int64_t size_;
   double eps_;
 };
 TORCH_MODULE(SplitRmsNorm);
 
-// LayerNorm of each head with a weight of its own, computed in float32 or wider. Parameter weight [heads, size]; after
-// shard() those of the heads held here.
+// LayerNorm of each head with separate weights, computed in at least float32. Parameter weight [heads, size]; after
+// shard() the local heads.
 class HeadsLayerNormImpl : public ShardedNormImpl {
  public:
   HeadsLayerNormImpl(std::int64_t heads, std::int64_t size, double eps = 1e-5);
-  torch::Tensor forward(const torch::Tensor& input);  // [..., heads held, size] -> the same
+  torch::Tensor forward(const torch::Tensor& input);  // [..., local heads, size] -> the same shape
 
  private:
   std::int64_t size_;

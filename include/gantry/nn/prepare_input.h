@@ -1,4 +1,4 @@
-// A place in a model where an activation changes its layout over tp: C++ modules have no hooks that could do it.
+// Modules that change the layout of an activation over tp; LibTorch's C++ modules have no hooks for this.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace gantry::nn {
 
-// Identity until shard(PrepareInput{from, to}); then redistribute() over the group.
+// Identity until shard(PrepareInput{from, to}); after that, redistribute() over the group.
 class PrepareInputImpl : public torch::nn::Module, public Shardable {
  public:
   torch::Tensor forward(const torch::Tensor& input) {
@@ -29,9 +29,9 @@ class PrepareInputImpl : public torch::nn::Module, public Shardable {
 };
 TORCH_MODULE(PrepareInput);
 
-// Takes an activation that all heads share to this rank's heads (the one turning key of latent attention): identity
-// until shard(Column{}). Its gradient is then the sum over the ranks, and sequence shards are gathered, as the input of
-// a column-split Linear is.
+// Passes an activation that all heads share to this rank's heads (the shared rotary key of latent attention). Identity
+// until shard(Column{}). After that, its gradient is reduced over the ranks, and sequence shards are gathered, as for
+// the input of a column-sharded Linear.
 class EnterHeadsImpl : public torch::nn::Module, public Shardable {
  public:
   torch::Tensor forward(const torch::Tensor& input) const;
@@ -44,7 +44,7 @@ class EnterHeadsImpl : public torch::nn::Module, public Shardable {
 };
 TORCH_MODULE(EnterHeads);
 
-// What EnterHeads does: into the part of a model where the group's ranks have parts of the gradient.
+// The function of EnterHeads: enters a region of the model in which each rank has a summand of the gradient.
 torch::Tensor enter_split(const torch::Tensor& input, ProcessGroup& group, const std::optional<Layout>& layout);
 
 }  // namespace gantry::nn

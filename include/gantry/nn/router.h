@@ -1,4 +1,4 @@
-// Which experts each token goes to, and with what weights.
+// Routers: select the experts of each token and their weights.
 #pragma once
 
 #include "gantry/nn/shard_style.h"
@@ -10,55 +10,59 @@ namespace gantry::nn {
 struct AdapterOptions;  // nn/linear.h
 
 struct RouterOptions {
-  // What becomes of the logits x W^T + b, and what the experts are chosen by.
+  // How the logits x W^T + b become scores, and by which scores experts are selected.
   enum class Scores {
-    kSoftmax,        // over all experts (Mixtral, Qwen)
-    kSoftmaxOfUsed,  // over those that were chosen by their logits (gpt-oss)
-    kSigmoid,        // (DeepSeek-V3, arXiv 2412.19437)
+    kSoftmax,        // softmax over all experts (Mixtral, Qwen)
+    kSoftmaxOfUsed,  // softmax over the selected experts, which are selected by logits (gpt-oss)
+    kSigmoid,        // sigmoid (DeepSeek-V3, arXiv 2412.19437)
   };
   std::int64_t hidden = 1, experts = 1;
-  std::int64_t used = 1;  // experts of a token
+  std::int64_t used = 1;  // number of experts per token
   Scores scores = Scores::kSoftmax;
-  bool normalised = false;                   // a token's weights are divided by their sum
-  double added = 0;                          // to that sum
-  double scale = 1;                          // of the weights, after that
-  bool bias = false;                         // of the logits
-  bool correction = false;                   // a number for each expert is added to its score where experts are chosen
-  std::int64_t groups = 1, used_groups = 1;  // the experts of these groups with the largest two scores are chosen from
+  bool normalised = false;  // divide the weights of a token by their sum
+  double added = 0;         // added to this sum
+  double scale = 1;         // factor of the resulting weights
+  bool bias = false;        // the logits have a bias
+  bool correction = false;  // expert bias: added to an expert's score for the selection only
+  // Select only from the used_groups groups with the largest sum of their top two scores.
+  std::int64_t groups = 1, used_groups = 1;
 };
 
-// What a router has decided of tokens [..., hidden]. Of equal scores the expert with the lower number comes first.
+// The result of a router for tokens [..., hidden]. Among equal scores, the expert with the lower index comes first.
 struct Routing {
   torch::Tensor ids;      // int64 [..., used]
-  torch::Tensor weights;  // [..., used], float32 or wider
-  torch::Tensor logits;   // [..., experts], float32 or wider
+  torch::Tensor weights;  // [..., used], at least float32
+  torch::Tensor logits;   // [..., experts], at least float32
 };
 
-// Parameters weight [experts, hidden], with bias bias [experts], with correction e_score_correction_bias [experts],
-// which takes no gradient and is float32 or wider. It computes in float32 or wider. In a step it adds the losses, and
-// counts the choices, that experts.balance and experts.bias_update ask for. Under SequenceParallel its tokens are this
-// rank's part of the sequence, and the gradients of its parameters are partial sums; else it is whole on every rank.
+// Parameters: weight [experts, hidden]; bias [experts] if options.bias; e_score_correction_bias [experts] if
+// options.correction, which has no gradient and is at least float32. Computes in at least float32. In a training step
+// it adds the losses of experts.balance and counts the choices for experts.bias_update. With SequenceParallel, its
+// tokens are this rank's part of the sequence, and its parameter gradients are partial sums; otherwise it is
+// replicated.
 class RouterImpl : public torch::nn::Module, public Shardable, public KeepsFloat32 {
  public:
-  // ConfigError for numbers that don't fit each other.
+  // Throws ConfigError if the options are inconsistent.
   explicit RouterImpl(const RouterOptions& options);
   Routing forward(const torch::Tensor& tokens);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
   bool keeps_float32(const std::string& parameter) const override;
-  // Adds an adapter to the logits, once and before shard(): parameters "lora_A" [rank, hidden] and "lora_B" [experts,
-  // rank], as nn::Linear's. It has no dropout, as PEFT's of a parameter. UsageError.
+  // Adds a LoRA adapter to the logits. Call it at most once, before shard(); otherwise it throws UsageError. Parameters
+  // "lora_A" [rank, hidden] and "lora_B" [experts, rank], as in nn::Linear. It has no dropout, as PEFT's adapters of
+  // parameters.
   void add_adapter(const AdapterOptions& adapter);
   bool has_adapter() const { return lora_a.defined(); }
 
-  // Where the `count` largest are, the largest first, of equal ones the first: [..., count].
+  // Returns the indices of the `count` largest scores, in descending order; among equal scores the lower index first:
+  // [..., count].
   static torch::Tensor largest(const torch::Tensor& scores, std::int64_t count);
-  // What DeepSeek-V3's update adds to the correction, [experts]: `rate` for an expert with fewer tokens than the mean,
-  // -rate for one with more. `counts` [experts].
+  // Returns DeepSeek-V3's update of the expert bias, [experts]: `rate` for an expert with fewer tokens than the mean,
+  // -rate for one with more. `counts`: tokens per expert, [experts].
   torch::Tensor change_of_correction(const torch::Tensor& counts, double rate) const;
 
   const RouterOptions options;
-  torch::Tensor weight, bias, correction;  // undefined where it has none
+  torch::Tensor weight, bias, correction;  // undefined if the options disable them
   torch::Tensor lora_a, lora_b;            // undefined without an adapter
 
  private:

@@ -1,4 +1,4 @@
-// What a module is split over: axes of the mesh, and the ranks along them.
+// The mesh axes that a module is sharded over, with the group of ranks along them.
 #pragma once
 
 #include <string>
@@ -13,21 +13,22 @@ class ProcessGroupMesh;
 
 class ShardAxes {
  public:
-  // Tp alone: a mesh's group of it, `mesh["tp"]`, stands for its axis. The group outlives whoever is split over it,
-  // here and below.
+  // The tp axis: `mesh["tp"]` converts to it. The group must outlive all modules that are sharded over it; this applies
+  // to all constructors.
   ShardAxes(ProcessGroup& group);  // NOLINT(google-explicit-constructor)
-  // One axis of that name, of which `group` has the ranks.
+  // One axis with this name; `group` contains the ranks along it.
   ShardAxes(std::string axis, ProcessGroup& group);
-  // One axis of a mesh, or several that count its ranks together: in the mesh's order, whatever the order of the names.
-  // ConfigError for an unknown axis, for axes of two views, and for a set that has no group, naming those that have.
+  // One axis of a mesh, or several whose ranks are counted together, in the order of the mesh, whatever the order of
+  // the names. Throws ConfigError for an unknown axis, for axes of both views, and for a set without a process group;
+  // the error lists the sets that have one.
   ShardAxes(const ProcessGroupMesh& mesh, const std::vector<std::string>& names);
 
   const std::vector<Axis>& axes() const { return axes_; }  // outermost first
-  // The ranks along them, in the order in which the axes count them.
+  // The ranks along the axes, in the order of the axes.
   ProcessGroup& group() const { return *group_; }
   int ranks() const { return group_->size(); }
-  int rank() const { return group_->rank(); }  // this one's among them
-  // That cut over these axes: what the placements that a module gives are made of.
+  int rank() const { return group_->rank(); }  // index of this rank in the group
+  // Returns `cut` with these axes, for the placements that a module returns.
   ShardSpec over(ShardSpec cut) const;
 
  private:

@@ -1,4 +1,4 @@
-// The interface by which a module is split, by the style that a rule states (core/shard_style.h).
+// The interface for sharding a module by the style of a rule (core/shard_style.h).
 #pragma once
 
 #include <string>
@@ -12,22 +12,22 @@
 
 namespace gantry {
 
-// A module that can be split over axes of the mesh in place. Users' own modules join in by deriving from it.
+// A module that can be sharded over mesh axes in place. Derive your own modules from it to make them shardable.
 class Shardable {
  public:
   virtual ~Shardable() = default;
 
-  // Keeps this rank's part of the parameters, by shard_tensor(), and from now on communicates over axes.group(), which
-  // outlives the module. What it gives says of each parameter over which of the axes it is cut (ShardAxes::over), and
-  // along which its gradient is a partial sum. Called once. Not collective. ConfigError (with sizes, without the path:
-  // the caller adds it) if the style does not fit the module or the sizes.
+  // Keeps this rank's part of the parameters, with shard_tensor(). From then on the module communicates over
+  // axes.group(), which must outlive it. Returns for each parameter the axes that shard it (ShardAxes::over), and the
+  // axes along which its gradient is a partial sum. Called once. Not collective. Throws ConfigError (with sizes; the
+  // caller adds the path) if the style does not fit the module or the sizes.
   virtual Placements shard(const ShardStyle& style, const ShardAxes& axes) = 0;
 
-  // True: what the module does depends on the part of the sequence that it sees, also without parameters (a dropout's
-  // mask). Where activations are sequence shards a rule must then reach it, as every module with parameters.
+  // True if the module's computation depends on its part of the sequence even without parameters (the mask of a
+  // dropout). If activations are sequence shards, a rule must then cover it, as for modules with parameters.
   virtual bool depends_on_sequence() const { return false; }
 
-  // Says, once, that the module is split from now on: called by who applies a plan. ConfigError the second time.
+  // Marks the module as sharded. The code that applies a plan calls it. Throws ConfigError at the second call.
   void claim();
   bool is_claimed() const { return claimed_; }
 
@@ -35,23 +35,24 @@ class Shardable {
   bool claimed_ = false;
 };
 
-// The ConfigError of a style that does not fit: "a Linear can't be split as Vocab{}; expected Column{} or Row{}".
+// Throws the ConfigError for an unsupported style: "a Linear can't be split as Vocab{}; expected Column{} or Row{}".
 [[noreturn]] void refuse_style(const char* module, const ShardStyle& style, const char* expected);
 
-// What the style makes of each of a module's own parameters (split_of) over the axes, by their global shapes; the
-// first cut of one of them, or one that cuts nothing; and the cutting.
+// Helpers of shard(). split_parameters() returns how the style shards parameters with these global shapes, except those
+// that it does not shard. cut_of() returns the first step of a parameter, or one that is not sharded. The function
+// shard_parameters() shards the parameters.
 Placements split_parameters(const std::map<std::string, Shape>& shapes, const ShardStyle& style, const ShardAxes& axes);
 ShardSpec cut_of(const Placements& placements, const std::string& name);
 void shard_parameters(torch::nn::Module& module, const Placements& placements, const ShardAxes& axes);
 
-// A module whose random numbers depend on where it is in the model.
+// A module whose random numbers depend on its position in the model.
 class Named {
  public:
   virtual ~Named() = default;
   virtual void set_global_name(const std::string& name) = 0;
 };
 
-// Sets the global names of every Named module below `root`, by their paths.
+// Sets the global names of all Named modules below `root` to their paths.
 void set_global_names(torch::nn::Module& root);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// torch::optim::AdamW with the same options and state, stepped by LibTorch's fused kernel.
+// torch::optim::AdamW, with the same options and state, whose step uses LibTorch's fused kernel.
 #pragma once
 
 #include <torch/optim/adamw.h>
@@ -8,7 +8,7 @@ namespace gantry {
 class FusedAdamW : public torch::optim::AdamW {
  public:
   using torch::optim::AdamW::AdamW;
-  // Parameters without a gradient are skipped, as LibTorch's optimizers do.
+  // Parameters without a gradient are skipped, as in LibTorch's optimizers.
   torch::Tensor step(LossClosure closure = nullptr) override;
 };
 

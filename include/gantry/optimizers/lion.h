@@ -1,5 +1,5 @@
-// Lion (Chen et al., Symbolic discovery of optimization algorithms, arXiv 2302.06675): steps by the sign of an
-// interpolation of gradient and momentum; half of AdamW's state.
+// The Lion optimizer (Chen et al., Symbolic discovery of optimization algorithms, arXiv 2302.06675). It steps by the
+// sign of an interpolation of gradient and momentum, and has half of AdamW's state.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -13,7 +13,7 @@ struct LionOptions : public torch::optim::OptimizerCloneableOptions<LionOptions>
   TORCH_ARG(double, lr) = 1e-4;
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = std::make_tuple(0.9, 0.99);
-  TORCH_ARG(double, weight_decay) = 0;  // decoupled, as AdamW's
+  TORCH_ARG(double, weight_decay) = 0;  // decoupled, as in AdamW
 
  public:
   double get_lr() const override { return lr(); }
@@ -31,7 +31,7 @@ class Lion : public torch::optim::Optimizer, public StatefulOptimizer {
   explicit Lion(std::vector<torch::Tensor> parameters, const LionOptions& defaults = LionOptions())
       : Lion({torch::optim::OptimizerParamGroup(std::move(parameters))}, defaults) {}
 
-  // Parameters without a gradient are skipped, as LibTorch's optimizers do.
+  // Parameters without a gradient are skipped, as in LibTorch's optimizers.
   torch::Tensor step(LossClosure closure = nullptr) override;
   NamedTensors state_tensors(const torch::Tensor& parameter) override;
   void set_steps(const torch::Tensor&, std::int64_t) override {}

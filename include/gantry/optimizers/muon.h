@@ -1,12 +1,12 @@
-// Muon (Jordan et al., kellerjordan.github.io/posts/muon; step sizes of Liu et al., Muon is scalable for LLM training,
-// arXiv 2502.16982): steps a matrix by its momentum made orthogonal, with half of AdamW's state.
+// The Muon optimizer (Jordan et al., kellerjordan.github.io/posts/muon; step sizes of Liu et al., Muon is scalable for
+// LLM training, arXiv 2502.16982). It updates a matrix by its orthogonalised momentum, and has half of AdamW's state.
 //
-// A group whose options are MuonOptions is stepped so; its parameters have two dims or more, and the dims before the
-// last two count matrices. A group whose options are torch::optim::AdamWOptions is stepped by AdamW: embeddings, heads,
-// norms and biases. With step sizes as AdamW's, one learning rate serves both.
+// Muon updates the parameters of groups with MuonOptions. They have at least two dimensions; those before the last two
+// count matrices. AdamW updates the groups with torch::optim::AdamWOptions: embeddings, heads, norms and biases. The
+// step sizes match AdamW's, so one learning rate is suitable for both.
 //
-// The step needs whole matrices. Where ranks hold parts of one, one of them gets it whole (OptimizerUnit::kMatrix), so
-// that every layout takes the step of one rank.
+// The step needs full matrices. If a matrix is sharded, one rank gets the full matrix (OptimizerUnit::kMatrix), so the
+// result does not depend on the layout.
 #pragma once
 
 #include <torch/optim/adamw.h>
@@ -20,8 +20,8 @@ struct MuonOptions : public torch::optim::OptimizerCloneableOptions<MuonOptions>
   TORCH_ARG(double, lr) = 1e-3;
   TORCH_ARG(double, momentum) = 0.95;
   TORCH_ARG(bool, nesterov) = true;
-  TORCH_ARG(double, weight_decay) = 0.1;  // decoupled, as AdamW's
-  TORCH_ARG(int, iterations) = 5;         // of Newton and Schulz
+  TORCH_ARG(double, weight_decay) = 0.1;  // decoupled, as in AdamW
+  TORCH_ARG(int, iterations) = 5;         // Newton-Schulz iterations
 
  public:
   double get_lr() const override { return lr(); }
@@ -34,27 +34,28 @@ struct MuonState : public torch::optim::OptimizerCloneableParamState<MuonState> 
 
 class Muon : public torch::optim::Optimizer, public StatefulOptimizer {
  public:
-  // UsageError for options of another class, and where a group of MuonOptions has a parameter of fewer than two dims.
-  // That is looked at here: what is stepped later may be what one rank holds.
+  // Throws UsageError for options of another class, and if a group with MuonOptions has a parameter with fewer than two
+  // dimensions. Later the optimizer may receive sharded parameters, so this is checked only here.
   explicit Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                 const MuonOptions& defaults = MuonOptions());
 
-  // Parameters without a gradient are skipped, as LibTorch's optimizers do.
+  // Parameters without a gradient are skipped, as in LibTorch's optimizers.
   torch::Tensor step(LossClosure closure = nullptr) override;
   NamedTensors state_tensors(const torch::Tensor& parameter) override;
   void set_steps(const torch::Tensor& parameter, std::int64_t steps) override;
-  std::optional<std::int64_t> steps_taken(const torch::Tensor& parameter) override;  // of what AdamW steps
+  // For parameters that AdamW updates.
+  std::optional<std::int64_t> steps_taken(const torch::Tensor& parameter) override;
   OptimizerUnit unit(const torch::optim::OptimizerParamGroup& group) const override;
 
  private:
-  // Null for one that is stepped by Muon.
+  // Null for a parameter that Muon updates.
   const torch::optim::AdamWOptions* adamw_options(const torch::Tensor& parameter) const;
   torch::Tensor& momentum_of(const torch::Tensor& parameter);
 };
 
-// About the matrix that is nearest to `matrix` [..., rows, columns] among those whose singular values are all 1:
-// `iterations` of the quintic polynomial of Newton and Schulz with Jordan's coefficients, which leave them between 0.7
-// and 1.2. In the matrix's own type.
+// Returns approximately the matrix with singular values 1 that is nearest to `matrix` [..., rows, columns]:
+// `iterations` Newton-Schulz iterations with Jordan's quintic polynomial, whose results have singular values between
+// 0.7 and 1.2. Computes in the type of `matrix`.
 torch::Tensor orthogonal_factor(const torch::Tensor& matrix, int iterations = 5);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// What an optimizer keeps of one parameter, for checkpoints, and what it must see at once: whatever the optimizer.
+// The state of any optimizer per parameter, for checkpoints, and the unit that its step needs in full.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,35 @@ namespace gantry {
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
-// What a step treats as one. kElement: each element by itself, as Adam does. kRow: what lies along the last dim.
-// kMatrix: the last two dims, as Muon does; the dims before them count matrices.
+// The unit that a step processes together. kElement: single elements, as in Adam. kRow: the last dimension. kMatrix:
+// the last two dimensions, as in Muon; earlier dimensions count matrices.
 enum class OptimizerUnit { kElement, kRow, kMatrix };
 
-// An optimizer of one's own joins checkpoints by deriving from this beside torch::optim::Optimizer. LibTorch's Adam,
-// AdamW and SGD are known without it.
+// Derive your own optimizer from this class, in addition to torch::optim::Optimizer, to include it in checkpoints.
+// LibTorch's Adam, AdamW and SGD are supported without it.
 class StatefulOptimizer {
  public:
   virtual ~StatefulOptimizer() = default;
-  // Live tensors of the parameter's shape, made (zero) if there are none yet.
+  // Returns the state tensors, with the shape of the parameter. Creates them with zeros if they do not exist yet.
+  // Loading writes to them.
   virtual NamedTensors state_tensors(const torch::Tensor& parameter) = 0;
-  // The steps that were taken, where the optimizer counts them.
+  // Sets the number of steps taken, if the optimizer counts them.
   virtual void set_steps(const torch::Tensor& parameter, std::int64_t steps) = 0;
-  // That count; nothing where it does not count, or does not say.
+  // Returns that number; empty if the optimizer does not count steps.
   virtual std::optional<std::int64_t> steps_taken(const torch::Tensor& /*parameter*/) { return std::nullopt; }
-  // What a step of that group's parameters must see at once. Where ranks hold parts of it, one of them gets the
-  // whole and steps it; the others have an empty tensor then.
+  // Returns the unit of a step for this group. If ranks hold parts of a unit, one rank gets the full unit and updates
+  // it; the other ranks then have an empty tensor.
   virtual OptimizerUnit unit(const torch::optim::OptimizerParamGroup& /*group*/) const {
     return OptimizerUnit::kElement;
   }
 };
 
-// UsageError for an optimizer whose state is not known.
+// Throws UsageError for an unknown optimizer.
 NamedTensors optimizer_tensors(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
 void set_optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter, std::int64_t steps);
-// Of one parameter; nothing where the optimizer does not count them, as SGD and Lion.
+// Returns the step count of a parameter; empty if the optimizer does not count steps (SGD, Lion).
 std::optional<std::int64_t> optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
-// LibTorch's optimizers, and those of one's own that don't say, treat elements alike.
+// Returns kElement for LibTorch's optimizers, and for others that do not override unit().
 OptimizerUnit optimizer_unit(const torch::optim::Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// What is estimated: a model's training step (Workload), and how it is laid over ranks (Layout). Plain values.
+// The input of an estimate as plain values: a model's training step (Workload), and its layout over ranks (Layout).
 #pragma once
 
 #include <cstdint>
@@ -11,63 +11,67 @@
 
 namespace gantry::planner {
 
-// What a training program computes, keeps and sends, where programs differ.
+// Properties of a training program that differ between programs: computation, memory and communication.
 struct Program {
-  bool fused_attention = true;  // scores are never written; else they are, by several operations
-  bool halves_causal = true;    // the attention core leaves out what causality hides
-  // Each operation keeps what its own backward reads: heads as projected beside turned ones, heads apart beside merged
-  // ones, a gate beside its activation; and backwards make gradients of activations beside these.
+  bool fused_attention = true;  // attention scores are not stored; false: several operations store them
+  bool halves_causal = true;    // the attention core skips scores that the causal mask hides
+  // Each operation keeps the inputs of its own backward, even if another operation keeps similar values: heads before
+  // and after the rotary embedding, split and merged heads, a gate and its activation. Backwards then allocate
+  // gradients of activations in addition.
   bool keeps_results = true;
-  double mask_bytes = 2;           // that dropout keeps of an entry until the backward
-  double gradient_bytes = 4;       // of one entry, as it is kept and reduced over data parallel ranks
-  double optimizer_bytes = 12;     // of one parameter: masters and running means
-  bool overlaps_gradients = true;  // their reduction runs beside the last backward
+  double mask_bytes = 2;           // bytes per element of a dropout mask, kept until the backward
+  double gradient_bytes = 4;       // bytes per element of a gradient, as stored and reduced over data-parallel ranks
+  double optimizer_bytes = 12;     // bytes per parameter: master weights and moments
+  bool overlaps_gradients = true;  // gradient reduction overlaps with the last backward
   bool blocking_messages = false;  // a rank waits for its messages between stages
-  bool scatters_messages = false;  // tensor ranks send a part each, and gather what comes
+  bool scatters_messages = false;  // tensor-parallel ranks send a part each and gather the received parts
 };
-// Gantry itself, for a precision and an optimizer of the configuration.
+// The properties of Gantry for a precision and an optimizer of the configuration.
 Program gantry_program(const std::string& precision, const std::string& optimizer);
 
-// What of a model is trained, by registered names of its parameters: all of it, where neither is stated.
+// The trained parameters, by registered names; all of them if nothing is set.
 struct TrainedPart {
   std::set<std::string> frozen;
-  std::map<std::string, std::int64_t> adapters;  // ranks, by the weight that each is of
+  std::map<std::string, std::int64_t> adapters;  // weight -> rank of its adapter
 
   bool trains(const std::string& parameter) const { return !frozen.contains(parameter); }
   bool is_all() const { return frozen.empty() && adapters.empty(); }
 };
 
+// A training step: the model, the sizes of the batch, and the program.
 struct Workload {
   models::DecoderSpec model;
-  std::int64_t sequence = 1;  // tokens of a sample
-  std::int64_t batch = 1;     // samples of a step, over all replicas
+  std::int64_t sequence = 1;  // tokens per sample
+  std::int64_t batch = 1;     // samples per step, over all replicas
   std::string precision = "bfloat16";
   Program program;
   TrainedPart trained = {};
 };
 
-// Selective: attention's core. Parts: attention and MLP, each by itself. Full: whole layers.
+// kSelective: the attention core. kParts: attention and MLP separately. kFull: full layers.
 enum class Recompute { kNone, kSelective, kParts, kFull };
 
+// How a workload is distributed over ranks. For the fields, see the keys of parallel and schedule.
 struct Layout {
   int tensor = 1, pipeline = 1, data = 1, context = 1, expert = 1;
-  std::string context_method = "auto";  // as of parallel.context_method
-  int ulysses = 0;                      // as of parallel.ulysses
+  std::string context_method = "auto";  // see parallel.context_method
+  int ulysses = 0;                      // see parallel.ulysses
   bool sequence_parallel = false;
   int zero = 0;
-  int shard = 0;                // of zero 3: ranks that share a parameter's rows; 0: all that see other samples
-  std::string gather = "auto";  // likewise: step, window, microbatch or auto, as of parallel.gather
+  // For zero 3: number of ranks that share the rows of a parameter; 0: all ranks with different samples.
+  int shard = 0;
+  std::string gather = "auto";  // for zero 3: step, window, microbatch or auto, see parallel.gather
   std::string schedule = "1f1b";
   int chunks = 1;
-  int microbatch = 1;    // samples of the largest one
-  int microbatches = 0;  // of a replica; 0: as many as its samples make
+  int microbatch = 1;    // samples of the largest microbatch
+  int microbatches = 0;  // microbatches per replica; 0: from the number of samples
   Recompute recompute = Recompute::kNone;
-  bool shares_vocabulary = false;  // embedding and head are computed by all ranks of the pipeline
-  int vocabulary_algorithm = 2;    // as of schedule.vocabulary_algorithm
-  bool balanced = false;           // layers by work; else by count
-  std::vector<int> layers;         // of each stage, in place of that; empty: none stated
+  bool shares_vocabulary = false;  // all ranks of the pipeline compute embedding and head
+  int vocabulary_algorithm = 2;    // see schedule.vocabulary_algorithm
+  bool balanced = false;           // layers are distributed by work; otherwise by number
+  std::vector<int> layers;         // layers of each stage, which override `balanced`; empty: not set
 
-  // Of a replica's part of the batch, a last one perhaps smaller.
+  // The number of microbatches for a replica's part of the batch; the last one may be smaller.
   int microbatches_of(std::int64_t batch) const;
   int ranks() const { return tensor * pipeline * data * context; }
   bool operator==(const Layout&) const = default;

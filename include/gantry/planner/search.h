@@ -1,9 +1,9 @@
-// The best layouts of a model on a cluster, among all that a configuration leaves open.
+// Searches for the best layouts of a model on a cluster, out of all values of the open keys.
 //
-// Every layout has a time that none of its schedules can beat (least_seconds()): the longest rank's work, what it waits
-// for at its start and end, and what comes once; and layouts of the same sizes have one that none of them can. What is
-// left open is settled step by step in the order of these bounds, and layouts are estimated by their simulated
-// schedules, until the next bound is above the slowest that is kept: those left can't be better.
+// Every layout has a lower bound for the step time of all its schedules (least_seconds()): the work of the longest
+// rank, its waits at start and end, and work that is done once. Layouts with the same sizes also have a common lower
+// bound. The search is a branch and bound: it fixes open keys step by step in the order of these bounds, and simulates
+// layouts, until the next bound exceeds the slowest layout in the result. The remaining layouts cannot be better.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gantry/planner/cluster.h"
-#include "gantry/planner/configured.h"
+#include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
 
 namespace gantry::planner {
@@ -21,37 +21,47 @@ struct PlannedLayout {
   Estimate estimate;
 };
 
+// The result of search(), with statistics.
 struct SearchResult {
-  std::vector<PlannedLayout> best;       // that fit, the fastest first
-  std::optional<PlannedLayout> nearest;  // where none fits: the one that needs the least memory
-  std::string objection;                 // where there is none: what the last one tried lacks
-  long long layouts = 0;                 // that the open keys have, of sizes that fit each other
-  long long too_large = 0;               // of those, that were seen not to be in memory
-  long long bounded = 0;                 // bounds that were computed: of single layouts, and of many at once
-  long long estimated = 0;               // simulations: layouts that differ in states alone share one
+  std::vector<PlannedLayout> best;       // layouts that fit into memory, the fastest first
+  std::optional<PlannedLayout> nearest;  // if none fits: the one that needs the least memory
+  std::string objection;                 // if there is none at all: why the last tried layout is not possible
+  long long layouts = 0;                 // number of possible layouts of the open keys
+  long long too_large = 0;               // number of these that do not fit into memory
+  long long bounded = 0;                 // number of computed bounds, of single layouts and of groups
+  long long estimated = 0;               // number of simulations: layouts that differ only in memory state share one
 };
 
+// Options of search().
 struct SearchOptions {
   int top = 10;
-  bool prunes = true;  // false: every layout is estimated, to check the bounds
+  bool prunes = true;  // false: estimate every layout, to verify the bounds
 };
 
-// Sizes of open keys: tensor divides a host's devices and is at most the heads; pipeline divides the ranks and is at
-// most the layers; data takes the rest and divides the batch; context and expert divide what they are of; microbatches
-// of 1, 2, 4, ... samples; the schedules of plan_schedules(), 2 to 8 chunks where they have any number; sequence
-// parallelism wherever tensor is above 1; zero 0 to 3 where there are replicas, and shards over all of them or one
-// host's, gathered in each way; every recomputation.
+// Searches the best layouts. The values of open keys are:
+//
+//   tensor             divisors of the devices per host, at most the number of heads
+//   pipeline           divisors of the ranks, at most the number of layers
+//   data               the remaining ranks, if they divide the batch
+//   context, expert    divisors of their ranks
+//   microbatch size    1, 2, 4, ... samples
+//   schedule           those of plan_schedules(), with 2 to 8 chunks if they support any number
+//   sequence_parallel  true if tensor is above 1
+//   zero               0 to 3 if there are replicas
+//   shard, gather      with zero 3: over all replicas or within a host, and all modes of gathering
+//   recompute          all modes
 SearchResult search(const PlanRequest& request, const Cluster& cluster, const SearchOptions& options = {});
 
-// ConfigError where nothing was found: why_none(), and what would do: one stated key open, or more hosts.
+// Throws ConfigError if the search found nothing, with why_none() and a remedy: a key to leave open, or more hosts.
 void require_layouts(const SearchResult& found, const PlanRequest& request, const Cluster& cluster);
-// Of a search that found nothing: what the nearest layout lacks, or which sizes don't fit each other.
+// For a search that found nothing: returns the missing memory of the nearest layout, or the sizes that are
+// incompatible.
 std::string why_none(const SearchResult& found, const PlanRequest& request, const Cluster& cluster);
-// Of a layout that does not fit: what it needs, and how much that is too much.
+// For a layout that does not fit: returns the memory that it needs and the excess.
 std::string shortfall(const PlannedLayout& layout, const Cluster& cluster);
 
-// 1f1b, interleaved_1f1b, zb_h1, zb_h2 and dualpipe_v. Schedules that are searched for take too long to be tried by the
-// hundred: a file may name one.
+// Returns 1f1b, interleaved_1f1b, zb_h1, zb_h2 and dualpipe_v. Schedules that need a search of their own are too slow
+// to try in large numbers; set them in the file.
 const std::vector<std::string>& plan_schedules();
 
 }  // namespace gantry::planner

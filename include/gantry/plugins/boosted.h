@@ -1,4 +1,4 @@
-// What boosting makes: the model, optimizer and loader of one rank, for the user's own loop.
+// The result of Booster::boost() on one rank: model, optimizer, criterion, loader and learning-rate schedule.
 #pragma once
 
 #include <functional>
@@ -21,13 +21,15 @@ class MasterParameters;
 class ProcessGroupMesh;
 class StepLatch;
 
-// The model as this rank holds it. execute_pipeline runs it; Loop says who else may.
+// The part of the model that this rank holds. Run it with execute_pipeline() or, if it was boosted with Loop::kOwn, by
+// its own forward().
 class BoostedModel {
  public:
   explicit BoostedModel(StageModule module) : module_(std::move(module)) {}
 
-  // For who reads values: under ZeRO 3 with bfloat16 or float16, rows take memory only when they are asked for, by each
-  // call, until the next step.
+  // Access to parameter values. With ZeRO 3 in bfloat16 or float16, a step releases this rank's shard, because the
+  // float32 master weights hold the same values. This call restores it until the next step, so call it after each step
+  // and do not keep the reference.
   StageModule& stage_module() {
     materialize_shard();
     return module_;
@@ -39,13 +41,13 @@ class BoostedModel {
   void materialize_shard() const {
     if (module_.materialize_shard) module_.materialize_shard();
   }
-  // For who reads none: rows may be away, and stay so.
+  // The same without restoring the shard: parameters may have no memory. Use it for names, placements and layer ranges.
   const StageModule& stage_module_unmaterialized() const { return module_; }
   torch::nn::Module& module() { return module_.module(); }
   void train(bool on = true) { module_.module().train(on); }
   void eval() { train(false); }
 
-  // UsageError: a pipeline's model has no forward or backward of its own; execute_pipeline runs both.
+  // Throws UsageError: execute_pipeline() runs forward and backward of all stages.
   template <class... Inputs>
   TensorDict forward(Inputs&&...) const {
     refuse_call("forward");
@@ -60,17 +62,17 @@ class BoostedModel {
   StageModule module_;
 };
 
-// What a boosted optimizer does beside stepping.
+// Settings of BoostedOptimizer::step().
 struct StepRules {
-  std::optional<LrSchedule> lr_schedule;  // step() sets the rate of its step by it
+  std::optional<LrSchedule> lr_schedule;  // if given, it sets the learning rate of every step
   std::optional<double> clip_grad_norm;
-  bool skip_non_finite = false;           // steps whose norm is not finite, instead of a NumericalError
-  std::optional<LossScaleConfig> scaled;  // float16: the loss is scaled, and overflows are skipped
-  bool waits = false;                     // step() returns when this rank has the new values of all replicas
+  bool skip_non_finite = false;           // skip a step whose gradient norm is not finite; false: NumericalError
+  std::optional<LossScaleConfig> scaled;  // float16: dynamic loss scaling, which skips steps that overflow
+  bool waits = false;                     // step() returns only after the new values of all replicas have arrived
 };
 
-// The optimizer over the parameters that this rank holds. step() clips with the true global norm when asked to. step()
-// of the optimizer that was passed to boost is refused from then on; its zero_grad() is this one's.
+// The optimizer for the parameters that this rank holds. Do not use the optimizer that was passed to boost() any more:
+// its step() throws UsageError, and its zero_grad() calls this one's.
 class BoostedOptimizer {
  public:
   BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<GradientBuffers> gradients,
@@ -78,55 +80,62 @@ class BoostedOptimizer {
                    std::vector<int> held_stages, const StepRules& rules);
   ~BoostedOptimizer();
 
-  // False where the step was skipped, on all ranks alike, as StepRules says. UsageError without a backward since the
-  // last step or zero_grad, and for gradients that are not synced, naming sync_gradients. NumericalError, before
-  // anything changes, when the norm is not finite, naming the first such parameter, or when a learning rate is not.
-  // Collective over the world. Under ZeRO the new values of other replicas are there when the next execute_pipeline
-  // runs, or after wait(); in a loop of one's own (Loop::kOwn) when step() returns.
+  // Takes one optimizer step: sets the learning rate, clips the gradients by their global norm if configured, and
+  // updates the parameters. Returns false if the step was skipped (see StepRules), which is the same on all ranks.
+  // Collective over the world.
+  // Throws UsageError if there was no backward since the last step or zero_grad(), or if the gradients are not synced
+  // yet (see sync_gradients()). Throws NumericalError, before any change, if a learning rate or the gradient norm is
+  // not finite; the error names the first parameter with such a gradient.
+  // With ZeRO, the new values of other replicas have arrived when the next execute_pipeline() uses them, or after
+  // wait(). With Loop::kOwn they have arrived when step() returns.
   bool step();
+  // Waits until the new values of all replicas have arrived (see step()).
   void wait();
+  // Sets all gradients to zero and clears the cached norm. Call it after each step.
   void zero_grad();
-  // The global norm of the reduced gradients before clipping: computed when asked, or by step(). Collective over the
-  // world. Gradients may be changed in place after execute_pipeline has synced them, and the norm is theirs; but a
-  // change by way of data() is not noticed, since the parts of the norm were read with the loss.
+  // Returns the global norm of the reduced gradients before clipping. Collective over the world. The 2-norm is cached
+  // until the next sync, clip_grad_norm() or zero_grad(), so change gradients in place before the first call. Changes
+  // made through data() are not detected, because the parts of the norm were read together with the loss.
   double grad_norm(double p = 2);
-  // Scales every rank's gradients to that norm and returns what it was. Collective over the world.
+  // Scales the gradients so that their global norm is at most `max_norm`, and returns the norm before scaling.
+  // Collective over the world.
   double clip_grad_norm(double max_norm, double p = 2);
 
-  // Of parameter groups that have a learning rate of their own, in proportion to it. With an lr_schedule step() sets
-  // the rate itself.
+  // Sets the learning rate. A parameter group with its own rate keeps the ratio of that rate to the optimizer's default
+  // rate. If there is an lr_schedule, step() overwrites the value.
   void set_lr(double lr);
   torch::optim::Optimizer& inner() { return *optimizer_; }
-  MasterParameters* masters() { return masters_.get(); }  // null where the model's parameters are stepped themselves
+  MasterParameters* masters() { return masters_.get(); }  // null if the optimizer updates the model's own parameters
   double loss_scale() const;
-  LossScaler* loss_scaler() { return scaler_.get(); }  // null but for float16
-  // For a loop that looks at no gradient between execute_pipeline and step(), as the Trainer: those of float16 hold the
-  // loss scale until step(), which takes it out as it clips or steps, in no pass of its own. Norms are without it, and
-  // another optimizer than FusedAdamW steps gradients without it.
+  LossScaler* loss_scaler() { return scaler_.get(); }  // null except in float16
+  // True: in float16 the gradients keep the loss scale until step(), which removes it together with clipping and so
+  // saves a pass over the gradients. Only for programs that do not read gradients between execute_pipeline() and
+  // step(), such as the Trainer. Norms never include the scale.
   void keep_loss_scale(bool keep) { keeps_loss_scale_ = keep; }
   bool keeps_loss_scale() const { return keeps_loss_scale_; }
   bool skips_non_finite() const { return rules_.skip_non_finite || scaler_ != nullptr; }
   GradientBuffers& gradients() { return *gradients_; }
-  // Calls of step(), and those of them that were not skipped: what the optimizer itself has counted.
+  // Number of calls of step(), and number of those that were not skipped (the optimizer's own step count).
   std::int64_t steps() const { return steps_; }
   std::int64_t taken_steps() const { return taken_steps_; }
   void set_steps(std::int64_t steps, std::int64_t taken) {
     steps_ = steps;
     taken_steps_ = taken;
   }
-  // What execute_pipeline and sync_gradients have done: gradients are being added, or are summed over the ranks.
+  // Called by execute_pipeline() and sync_gradients(): false while gradients accumulate, true once they are reduced
+  // over the ranks. Clears the cached norm.
   void set_synced(bool synced) {
     added_ = synced ? Added::kSynced : Added::kUnsynced;
     norm_.reset();
     part_norms_.reset();
   }
-  // Called by step() where it was not skipped, when the optimizer has stepped.
+  // Sets a function that step() calls after the optimizer has updated the parameters.
   void set_after_step(std::function<void()> call) { after_step_ = std::move(call); }
-  // The norms of the synced gradients' parts on this rank, for somebody who reads more back with them, and as they were
-  // read: grad_norm() then reads nothing.
+  // Returns the norms of this rank's parts of the synced gradients, as a device tensor. A caller that copies it to the
+  // host together with other values passes the result to set_part_norms(), so that grad_norm() needs no further copy.
   torch::Tensor part_norms() const;
   void set_part_norms(std::vector<double> norms);
-  // Summed gradients that were neither stepped nor zeroed.
+  // True if gradients were reduced, but neither applied nor zeroed.
   bool has_unused_gradients() const { return added_ == Added::kSynced; }
 
  private:
@@ -138,16 +147,16 @@ class BoostedOptimizer {
   StepRules rules_;
   std::unique_ptr<LossScaler> scaler_;
   bool keeps_loss_scale_ = false;
-  std::vector<double> lr_shares_;  // of each parameter group
-  std::vector<bool> states_lr_;    // whether its options state a learning rate
-  std::optional<double> norm_;     // of the gradients as they stand, 2-norm
+  std::vector<double> lr_shares_;  // per parameter group: its learning rate / the default learning rate
+  std::vector<bool> states_lr_;    // per parameter group: its options have a learning rate
+  std::optional<double> norm_;     // cached 2-norm of the current gradients
   struct PartNorms {
     std::vector<double> norms;
-    std::uint64_t changes;  // of the gradients, when it was read
+    std::uint64_t changes;  // value of GradientBuffers::changes() when the norms were read
   };
   std::optional<PartNorms> part_norms_;
   std::int64_t steps_ = 0, taken_steps_ = 0;
-  enum class Added { kNothing, kUnsynced, kSynced };  // to the gradients since the last step or zero_grad
+  enum class Added { kNothing, kUnsynced, kSynced };  // state of the gradients since the last step or zero_grad()
   Added added_ = Added::kNothing;
   std::unique_ptr<StepLatch> latch_;
   std::function<void()> after_step_;
@@ -157,16 +166,16 @@ class BoostedOptimizer {
   bool is_finite_step();
 };
 
-// Who runs a boosted model.
+// The code that runs the forward and backward passes of a boosted model.
 enum class Loop {
-  kPipeline,  // execute_pipeline: the forward and backward of all stages
-  // A loop of the user's, by the model's own forward and by backward(). Outputs are whole on every rank, and gradients
-  // that are partial sums over tp are summed within the backward. Without a pipeline, and with ZeRO 0 or 1.
-  // execute_pipeline runs such a model too.
+  kPipeline,  // execute_pipeline(), for all stages
+  // The program, which calls the model's own forward() and backward(). Every rank gets the full outputs, and gradients
+  // are reduced over tp within backward(). Requires parallel.pipeline, context and expert 1, and ZeRO 0 or 1.
+  // execute_pipeline() works for such a model too.
   kOwn,
 };
 
-// What a user passes to boost; all but the model may be absent.
+// The arguments of Booster::boost(). Only the model is required.
 struct BoostRequest {
   std::shared_ptr<torch::nn::Module> model;
   std::shared_ptr<torch::optim::Optimizer> optimizer;
@@ -174,9 +183,10 @@ struct BoostRequest {
   std::shared_ptr<DataLoader> loader;
   std::optional<LrSchedule> lr_schedule;
   Loop loop = Loop::kPipeline;
-  std::shared_ptr<const Policy> policy = nullptr;  // null: model.policy's, or the registered one for the model's class
+  std::shared_ptr<const Policy> policy = nullptr;  // null: by model.policy, or by the class of the model
 };
 
+// The result of Booster::boost(). Entries that were not passed are null or empty.
 struct Boosted {
   std::shared_ptr<BoostedModel> model;
   std::shared_ptr<BoostedOptimizer> optimizer;

@@ -1,4 +1,4 @@
-// How a loss is computed from the last stage's outputs and the microbatch.
+// The criterion: computes the loss from the outputs of the last stage and the microbatch.
 #pragma once
 
 #include <functional>
@@ -11,46 +11,47 @@
 
 namespace gantry {
 
-// Outputs whose last dim is split over tp: over which group and how.
+// An output whose last dimension is sharded over tp: the group and the sharding.
 struct SplitDim {
   ProcessGroup* group = nullptr;
   ShardSpec placement;
 };
 using SplitOutputs = std::map<std::string, SplitDim>;
 
-// A cross entropy of one output, as data: what can be computed without the whole output on any rank.
+// A cross entropy of one output in declarative form, which can be computed without the full output on any rank.
 struct LabelledLoss {
   nn::CrossEntropyOptions options;
-  std::string logits, labels;                                       // of the outputs, and of the batch
-  std::function<torch::Tensor(const torch::Tensor& labels)> align;  // puts labels beside what they are compared with
+  std::string logits, labels;                                       // name of the output, and name of the batch entry
+  std::function<torch::Tensor(const torch::Tensor& labels)> align;  // aligns the labels with the logits
 };
 
+// A loss function, with the properties that are needed to compute it on sharded outputs or sequences.
 class Criterion {
  public:
   using Function = std::function<Loss(const TensorDict& outputs, const TensorDict& batch)>;
   using SplitFunction =
       std::function<Loss(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split)>;
 
-  Criterion() = default;  // none: forwards only
+  Criterion() = default;  // no criterion: forward only
 
-  // Any callable of (outputs, batch) that returns a Loss{sum, count} or a scalar mean. It sees whole outputs. A mean is
-  // taken for one over the microbatch's samples, each of which weighs the same: microbatches and replicas weigh by
-  // their samples. A mean over tokens or labels is that only where every sample has as many, so one beside ignored
-  // labels (-100) in the batch is a UsageError; see mean_over_labels.
+  // A callable of (outputs, batch) that returns a Loss{sum, count} or a scalar mean. It receives full outputs. A mean
+  // is taken as a mean over the samples of the microbatch, so microbatches and replicas are weighted by their number of
+  // samples. This is wrong for a mean over tokens or labels if samples differ in their number of labels. A mean with
+  // ignored labels (-100) in the batch therefore throws UsageError; see mean_over_labels().
   template <class F>
   requires std::is_invocable_r_v<Loss, F, const TensorDict&, const TensorDict&> Criterion(F function)
       : whole_(std::move(function)) {}  // NOLINT: a callable is a criterion
 
-  // One that can work on outputs that are split over tp.
+  // A criterion that can process outputs that are sharded over tp.
   static Criterion on_split_outputs(SplitFunction function) {
     Criterion criterion;
     criterion.split_ = std::move(function);
     return criterion;
   }
 
-  // A sum over tokens, each compared with a label of its own: right too of a part of the tokens, where ranks share
-  // sequences. `align` gives a batch of whole sequences whose labels stand beside what they are compared with, and
-  // `of_aligned` is the criterion of such a batch or of a part of its tokens. Outputs may be split over tp.
+  // A criterion that sums over tokens, each with its own label. It can be computed from parts of the sequences, so it
+  // supports context parallelism. `align` returns a batch of full sequences whose labels are aligned with the logits.
+  // `of_aligned` is the criterion for such a batch, or for a part of its tokens. Outputs may be sharded over tp.
   using Align = std::function<TensorDict(const TensorDict& batch)>;
   static Criterion over_tokens(SplitFunction function, Align align, SplitFunction of_aligned) {
     Criterion criterion = on_split_outputs(std::move(function));
@@ -62,15 +63,15 @@ class Criterion {
   TensorDict aligned(const TensorDict& batch) const { return align_(batch); }
   Criterion of_aligned() const { return on_split_outputs(of_aligned_); }
 
-  // That it is this loss.
+  // Attaches the declarative form of this criterion.
   Criterion described_by(LabelledLoss loss) && {
     labelled_ = std::move(loss);
     return std::move(*this);
   }
-  // Absent where nobody has said so.
+  // The declarative form; empty if none was attached.
   const std::optional<LabelledLoss>& labelled() const { return labelled_; }
-  // How many labels it will count in a batch of whole sequences, read on the host; absent where that is not known
-  // before it is called.
+  // Sets a function that counts the labels of a batch of full sequences on the host. counted() is empty without it:
+  // then the number is known only after the criterion has run.
   using Count = std::function<std::int64_t(const TensorDict& batch)>;
   void set_count(Count count) { count_ = std::move(count); }
   std::optional<std::int64_t> counted(const TensorDict& batch) const {
@@ -91,24 +92,24 @@ class Criterion {
   Count count_;
 };
 
-// Cross entropy of outputs[logits] [..., V] against batch[labels] [...], aligned with the logits; vocabulary-parallel
-// where the policy says that the logits come split.
+// Cross entropy of outputs[logits] [..., V] with batch[labels] [...], which are aligned with the logits.
+// Vocabulary-parallel if the policy declares the logits as sharded.
 Criterion cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::string& logits = "logits",
                         const std::string& labels = "labels");
 
-// The same for labels that are not shifted yet (labels = input_ids, -100 where nothing counts), [B, S] against logits
-// [B, S, V]: the logits of a token are compared with the label of the next one, and the last token has none. What other
-// systems' causal models do with labels that they are given.
+// Causal cross entropy: the same with labels [B, S] that are not shifted (labels = input_ids, -100 for tokens that do
+// not count) and logits [B, S, V]. The logits of a token are compared with the label of the next token, and the last
+// token has no label. This is the convention of Hugging Face's causal language models.
 Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::string& logits = "logits",
                                const std::string& labels = "labels");
 
-// Of a callable that returns the mean over the labels that are not ignore_index, as torch's cross_entropy does: told
-// how many count in batch[labels], microbatches and replicas weigh by them, and the numbers are one device's.
+// Wraps a callable that returns the mean over the labels that are not ignore_index, like torch's cross_entropy. The
+// result is weighted by the number of such labels in batch[labels], so it equals the result of a single device.
 Criterion mean_over_labels(Criterion::Function mean, const std::string& labels = "labels",
                            std::int64_t ignore_index = -100);
 
-// Where the answer to a question starts and ends: outputs[logits] [B, S, 2] against batch[start_positions] and
-// batch[end_positions] [B]. A position outside the sequence is not counted.
+// Loss of extractive question answering: outputs[logits] [B, S, 2] with batch[start_positions] and batch[end_positions]
+// [B]. A position outside of the sequence is not counted.
 Criterion answer_span_loss(const std::string& logits = "logits");
 
 }  // namespace gantry

@@ -1,5 +1,5 @@
-// Fully sharded parameters for a loop of one's own (Zhao et al., PyTorch FSDP, arXiv 2304.11277), around a module's own
-// forward and backward:
+// Fully sharded parameters for a custom training loop that calls the module's own forward and backward (Zhao et al.,
+// PyTorch FSDP, arXiv 2304.11277):
 //
 //   auto sharded = gantry::fully_shard(*model, mesh["dp"], {.units = {"layers.*"}});
 //   torch::optim::AdamW optimizer(sharded.parameters(), 1e-3);
@@ -7,10 +7,10 @@
 //   optimizer.step();
 //   optimizer.zero_grad();
 //
-// Each rank of the group holds rows of every parameter. The parameters of a unit are gathered when something is
-// computed with one of them, in the forward and in the backward, and released when another unit's are used, and after
-// the backward; the next unit travels meanwhile. backward() sums the gradients unit by unit and leaves this rank's rows
-// of the sums in the .grad of parameters(), added to what is there. The module need not know.
+// Each rank of the group holds a shard of every parameter. The parameters of a unit are gathered before the first
+// operation that uses one of them, in the forward and in the backward. They are released when another unit is used, and
+// after the backward. The next unit is prefetched meanwhile. backward() reduces the gradients unit by unit and adds
+// this rank's shard of the result to the .grad of parameters(). The module needs no changes.
 #pragma once
 
 #include <cstdint>
@@ -30,44 +30,46 @@ namespace gantry {
 class ProcessGroupMesh;
 
 struct FullyShardOptions {
-  // Paths of modules, "*" for one part of one, in the order in which the forward runs them. Parameters belong to the
-  // innermost unit that they lie in; those in none, or in several (ties), form one unit of their own, which is whole
-  // from its first use to the end of the backward.
+  // Paths of the unit modules, in forward order; "*" matches one component of a path. A parameter belongs to the
+  // innermost unit that contains it. Parameters outside of all units, and parameters of several units (ties), form an
+  // additional unit, which stays unsharded from its first use to the end of the backward.
   std::vector<std::string> units = {};
-  bool reshard_after_forward = true;  // false: units stay whole from the forward to the end of their backward
-  bool averages = true;               // gradients over the ranks; false: sums
-  // Ranks with the same rows: replicas of shards. Gradients are summed over them too, and values that are there already
-  // are those of their first rank. Not owned; null: there are none.
+  bool reshard_after_forward = true;  // false: units stay unsharded from the forward to the end of their backward
+  bool averages = true;               // true: gradients are averaged over the ranks; false: summed
+  // The group of ranks that hold the same shard (hybrid sharding). Gradients are reduced over it too, and its first
+  // rank provides the initial values. Not owned; null: no replicas.
   ProcessGroup* replicas = nullptr;
-  std::uint64_t seed = 1;  // of weights that DeferredInit has deferred
-  // Where parameters and buffers lie then, and deferred ones get their memory; absent: where they are.
+  std::uint64_t seed = 1;  // seed of the weights that DeferredInit has deferred
+  // Device to move parameters and buffers to, and to allocate deferred ones on; not set: their current device.
   std::optional<torch::Device> device = std::nullopt;
 };
 
-// The handle of a sharded module; copies are of the same. It outlives the module's uses, and the group outlives it. All
-// ranks of the group run the same forwards and backwards in the same order.
+// Handle of a sharded module; copies refer to the same module. Keep it until the module is no longer used, and keep the
+// group until after that. All ranks of the group must run the same forwards and backwards in the same order.
 class FullySharded {
  public:
-  // This rank's rows of each parameter, in the module's order: what an optimizer steps and a checkpoint has. A tensor
-  // is seen as [-1, last dim], one of a single dim by elements; rows may be none. All ranks write their rows alike. The
-  // module's own parameters have no gradients outside of a backward, and what reads these is an error: an optimizer
-  // over model->parameters().
+  // Returns this rank's shard of each parameter, in the order of the module: the tensors for the optimizer and for
+  // checkpoints. A shard consists of rows of the tensor viewed as [-1, last dim], or of elements if it has one
+  // dimension, and may be empty. All ranks must modify their shards at the same points of the program. Outside of a
+  // backward, the module's own parameters have no gradients, and reading them throws: an optimizer over
+  // model->parameters() fails. Code that reads parameters through pointers must call unshard() first.
   std::vector<torch::Tensor> parameters() const;
-  const TensorDict& named_parameters() const;  // the same, by the module's names
-  // How each of them lies on the mesh whose group was given to fully_shard(): what checkpoints go by
-  // (fully_sharded_state.h). `cut`: what parallelize_module gave. UsageError for a group of another mesh, or along axes
-  // of experts.
+  const TensorDict& named_parameters() const;  // the same, by the names of the module
+  // Returns the placement of each parameter on the mesh whose group was passed to fully_shard(), for checkpoints
+  // (fully_sharded_state.h). `cut`: the result of parallelize_module(), if it was called before. Throws UsageError if
+  // the group belongs to another mesh, or to expert axes.
   std::vector<Placement> placements(const ProcessGroupMesh& mesh, const std::vector<Placement>& cut = {}) const;
 
-  // Gives the norm of all gradients, of all ranks' rows, and scales them to `max_norm` where it is larger. LibTorch's
-  // clip_grad_norm_ would see the rows of one rank alone: it is a UsageError, but for the infinity norm, which is not
-  // noticed. Collective over the group. After parallelize_module with what that gave, and over its group too: each
-  // element counts once. UsageError where its ranks share elements.
+  // Returns the norm of all gradients over all ranks, and scales the gradients to `max_norm` if it is larger. Do not
+  // use LibTorch's clip_grad_norm_, which sees only this rank's shards: norms of their gradients throw UsageError,
+  // except for the infinity norm, which is not detected. Collective over the group. After parallelize_module(), pass
+  // its result and its group, so that each element counts once; then collective over both groups. Throws UsageError if
+  // ranks share elements.
   double clip_grad_norm(double max_norm);
   double clip_grad_norm(double max_norm, const std::vector<Placement>& cut, ProcessGroup& over);
 
-  // The module's own parameters are whole from here to reshard(), for who reads them; what is written to them is lost.
-  // Both are collective over the group.
+  // unshard() gathers the module's own parameters for reading until reshard(). Values that are written to them are
+  // lost. Both are collective over the group.
   void unshard();
   void reshard();
 
@@ -78,11 +80,11 @@ class FullySharded {
   std::shared_ptr<Units> units_;
 };
 
-// Cuts the module's parameters over the group, in place. Other axes' cuts come first (parallelize_module). Weights that
-// are deferred are never whole anywhere; others, and buffers, are those of the group's first rank. What requires a
-// gradient by now is trained, and gradients of bfloat16 and float16 are summed in float32. Collective over the group.
-// ConfigError for a unit that the module does not have; UsageError for a module that is sharded already, or lies on
-// several devices.
+// Shards the module's parameters over the group, in place. Call parallelize_module() before it to shard over other
+// axes. Deferred weights are never materialized in full; other weights and all buffers take the values of the group's
+// first rank. Parameters that require a gradient at this time are trained. Gradients of bfloat16 and float16 are
+// reduced in float32. Collective over the group. Throws ConfigError if a unit does not exist in the module, and
+// UsageError if the module is already sharded or is on several devices.
 FullySharded fully_shard(torch::nn::Module& module, ProcessGroup& group, const FullyShardOptions& options = {});
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// Tensor, context, pipeline and data parallelism together, as the configuration says.
+// The plugin that combines tensor, context, expert, pipeline and data parallelism according to the configuration.
 #pragma once
 
 #include <map>
@@ -25,9 +25,10 @@ class ActionTimes;
 class Executor;
 }  // namespace schedule
 
+// For the contracts of the functions, see Plugin.
 class HybridParallelPlugin final : public Plugin {
  public:
-  // Collective over the world: makes the process groups.
+  // Creates the process groups. Collective over the world.
   HybridParallelPlugin(World& world, Config config);
   ~HybridParallelPlugin() override;
 
@@ -78,14 +79,14 @@ class HybridParallelPlugin final : public Plugin {
   ScheduleSource schedules_;
   PipelineStageManager stages_;
   std::unique_ptr<StageLink> link_;
-  std::unique_ptr<ProcessGroup> layer_group_;  // of the ranks that compute layers together; null: those of tp
-  // By microbatches, forward_only, and when cut parameters are gathered.
+  std::unique_ptr<ProcessGroup> layer_group_;  // the ranks that compute layers together; null: those of tp
+  // Key: number of microbatches, forward_only, and when sharded parameters are gathered.
   std::map<std::tuple<int, bool, std::optional<schedule::Gather>>, std::unique_ptr<schedule::Executor>> executors_;
   std::vector<std::unique_ptr<ModelState>> models_;
   ActionObserver observer_;
-  std::unique_ptr<schedule::ActionTimes> times_;  // while there is an observer
-  schedule::ForwardTimes forward_times_;          // of the last step that trained, likewise
-  bool no_sync_ = false;                          // of all models
+  std::unique_ptr<schedule::ActionTimes> times_;  // null without an observer
+  schedule::ForwardTimes forward_times_;          // times of the last training step with an observer
+  bool no_sync_ = false;                          // for all models
 };
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// A plugin turns an ordinary model and optimizer into boosted ones and runs their steps.
+// The interface of plugins. A plugin parallelizes an ordinary model and optimizer and runs their training steps.
 #pragma once
 
 #include <functional>
@@ -21,84 +21,93 @@
 
 namespace gantry {
 
+// Options of execute_pipeline().
 struct ExecuteOptions {
+  // Return the loss on the ranks of the last stage.
   bool return_loss = true;
   bool return_outputs = false;
-  bool broadcast_loss = false;  // the loss on all ranks, not only on those of the last stage
-  // Counted tokens of all replicas in all calls until the next optimizer step, their one denominator; 0: it is found
-  // out at the sync. Calls that add to each other's gradients (no_sync) have to say it where stages add losses, each
-  // the same. UsageError at the sync where another number was counted.
+  bool broadcast_loss = false;  // return the loss on all ranks, not only on those of the last stage
+  // Number of counted tokens of all replicas in all calls until the next optimizer step: their common denominator. 0:
+  // it is determined at the sync. With no_sync, every call must pass the same number if stages add losses. The sync
+  // throws UsageError if a different number of tokens was counted.
   std::int64_t step_tokens = 0;
-  // Likewise their samples, which routers' losses a sequence are divided by.
+  // The same for samples, by which router losses of balance `sequence` are divided.
   std::int64_t step_samples = 0;
-  bool forward_only = false;  // evaluation: no gradients, no dropout; so too when nothing was boosted to optimize
-  // Asked before each forward and backward of a microbatch: does this rank want to stop? Ranks may answer differently.
-  // Given on all ranks or on none. Where one says yes, the step is given up: its pipeline and its tp ranks compute
-  // nothing more, and all others once they say yes too, or at the step's end.
+  bool forward_only = false;  // evaluation: no gradients and no dropout; implied without an optimizer
+  // Returns true if this rank wants to abort the step; called before each forward and backward of a microbatch. Set it
+  // on all ranks or on none; its results may differ. If any rank returns true, all ranks abort the step. Ranks of the
+  // same pipeline and tp group stop at once. Other replicas stop when their own callback returns true, at the latest at
+  // the end of the step.
   std::function<bool()> stops = {};
-  nn::OutputObserver* observer = nullptr;  // told what modules compute (nn/output_observer.h); not owned
+  // Receives the outputs of modules (nn/output_observer.h). Not owned; null: none.
+  nn::OutputObserver* observer = nullptr;
 };
 
+// The result of execute_pipeline().
 struct StepResult {
-  std::optional<double> loss;                  // mean over every counted token of the global batch
-  std::map<std::string, double> added_losses;  // the parts of the loss that stages added (add_loss), by their names
-  std::int64_t tokens = 0;                     // counted in the global batch; known where the loss is
-  ExpertLoads experts = {};                    // of the step whose gradients this call has synced; likewise
-  TensorDict outputs;                          // of this replica's samples, whole, on the ranks of the last stage
-  // The same on all ranks: the step was given up. There is no loss and no output, and all gradients since the last
-  // optimizer step are zero: weights, optimizer and randomness are as after that.
+  std::optional<double> loss;                  // mean over all counted tokens of the global batch
+  std::map<std::string, double> added_losses;  // name -> part of the loss that stages added with add_loss()
+  std::int64_t tokens = 0;                     // number of counted tokens of the global batch; set if `loss` is set
+  ExpertLoads experts = {};  // expert loads of the step whose gradients this call synced; set if `loss` is set
+  TensorDict outputs;        // full outputs for this replica's samples, on the ranks of the last stage
+  // True on all ranks if the step was aborted. There are no loss and no outputs, and all gradients since the last
+  // optimizer step are zero: weights, optimizer and random state are as after that step.
   bool aborted = false;
 };
 
 class SequenceParts;
 
+// A way to parallelize models. Use it through Booster. All functions that take a Boosted require one that this plugin
+// has boosted.
 class Plugin {
  public:
   virtual ~Plugin() = default;
 
-  // Splits the model, and fits the optimizer, criterion, loader and learning-rate schedule to it. Collective over the
+  // Shards the model, and adapts the optimizer, criterion, loader and learning-rate schedule to it. Collective over the
   // world.
   virtual Boosted boost(BoostRequest request) = 0;
-  // One forward and backward of a batch through the pipeline; syncs gradients unless within no_sync. Collective over
-  // the world.
+  // Runs forward and backward of a batch through the pipeline, and syncs the gradients unless set_no_sync() is on.
+  // Collective over the world.
   virtual StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) = 0;
-  // While true, execute_pipeline adds to this model's unreduced sums and leaves them; null for all models.
+  // While true, execute_pipeline() accumulates this model's gradients without reducing them. `boosted` null: for all
+  // models.
   virtual void set_no_sync(bool no_sync, const Boosted* boosted) = 0;
-  // Reduces what no_sync left, or what the backwards of a loop of one's own (Loop::kOwn) have added since zero_grad():
-  // each replica's gradients are then of the mean over its samples, and become the mean over the replicas. With float16
-  // the loss is multiplied by boosted.optimizer->loss_scale() before its backward. UsageError where the last sums were
-  // not zeroed. Collective over the world.
+  // Reduces the gradients that were accumulated without a sync, or those that the backward() calls of a custom loop
+  // (Loop::kOwn) have added since zero_grad(). In a custom loop, each replica's gradients are those of the mean over
+  // its samples; the result is the mean over the replicas. With float16, multiply the loss by
+  // boosted.optimizer->loss_scale() before backward(). Throws UsageError if the gradients of the last sync were not
+  // zeroed. Collective over the world.
   virtual void sync_gradients(Boosted& boosted) = 0;
-  // What a checkpoint has to hold.
+  // The state that a checkpoint contains.
   virtual StateSource& state(Boosted& boosted) = 0;
-  // Compares replicas of parameters and gradients, as replica_audit.h says; after a step's sync. Collective over the
-  // world.
+  // Compares the replicas of parameters and gradients (see replica_audit.h). Call it after a step's sync. Collective
+  // over the world.
   virtual void audit(Boosted& boosted) = 0;
-  // Has this rank read its replica's part of a further loader's batches, as boost does with its own: only where its
-  // stages need the data. Collective over pp.
+  // Makes this rank read its replica's part of the batches of another loader, as boost() does for its own: ranks whose
+  // stages do not need the data do not read it. Collective over pp.
   virtual void distribute(DataLoader& loader, const Boosted& boosted) = 0;
 
   virtual const Config& config() const = 0;
   virtual ProcessGroupMesh& mesh() = 0;
   virtual const PipelineStageManager& stages() const = 0;
-  // How a boosted model's outputs are split over tp.
+  // How the outputs of a boosted model are sharded over tp.
   virtual const SplitOutputs& split_outputs(const Boosted& boosted) = 0;
-  // How its ranks along cp share sequences; null: there is one.
+  // How the ranks of a boosted model share sequences along cp; null if cp is 1.
   virtual const SequenceParts* sequence_parts(const Boosted& boosted) = 0;
-  // How many microbatches a step of so many samples per replica has, and its schedule, before lowering.
+  // The number of microbatches of a step with `replica_samples` samples per replica, and its schedule before lowering.
   virtual int microbatches(std::int64_t replica_samples) const = 0;
   virtual schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const = 0;
-  // Called at the end of each training step, when its gradients are synced, for each of its actions with its times
-  // (pipeline/action_times.h), until replaced. For timelines.
+  // Sets a function that is called at the end of each training step, after the sync, for each action of this rank with
+  // its start and end time (pipeline/action_times.h). Stays until replaced. For timelines.
   using ActionObserver = std::function<void(const schedule::Action& action, double start, double end)>;
   virtual void set_observer(ActionObserver observer) = 0;
-  // Of the last training step while there was an observer, this rank's part; no layers where the host can't see what a
-  // device takes.
+  // The forward times of this rank in the last training step that had an observer. Empty if the host cannot measure the
+  // time of device work.
   virtual schedule::ForwardTimes forward_times() const { return {}; }
 };
 
 using PluginFactory = std::function<std::unique_ptr<Plugin>(World&, const Config&)>;
-// The registry; "hybrid_parallel" is in it from the start.
+// The registry of plugins. "hybrid_parallel" is always registered.
 Registry<PluginFactory>& plugins();
 
 }  // namespace gantry

@@ -1,5 +1,5 @@
-// The policy of models::Decoder: every described decoder is split by what its description says. Stages exchange
-// {hidden [B, S, H]}.
+// The policy of models::Decoder: shards every described decoder according to its description. Stages exchange {hidden
+// [B, S, H]}.
 #pragma once
 
 #include "gantry/models/decoder.h"
@@ -10,7 +10,7 @@ namespace gantry {
 
 class DecoderPolicy final : public PolicyFor<models::DecoderImpl> {
  public:
-  // For models of one family; of any where it is empty.
+  // For models of one family; empty: for all families.
   explicit DecoderPolicy(std::string family = {}) : family_(std::move(family)) {}
   std::string name() const override { return "DecoderPolicy"; }
   PolicyFit fit(const torch::nn::Module& model) const override;
@@ -32,8 +32,8 @@ class DecoderPolicy final : public PolicyFor<models::DecoderImpl> {
   std::string family_;
 };
 
-// Makes a family of described decoders known to every command and call, with its policy. Called once for each name,
-// before models of it are read. ConfigError if the name is taken.
+// Registers a family of described decoders together with its policy, for all commands and functions. Call it once for
+// each name, before models of the family are used. Throws ConfigError if the name is already registered.
 void add_decoder_family(const models::DecoderFamily& family);
 
 }  // namespace gantry

@@ -1,6 +1,6 @@
-// A policy says how one kind of model is split: what each stage holds, how modules are sharded over tp, and which
-// parameters are shared. The arithmetic is the model's own: its stage_forward. A policy declares and never
-// communicates, so it is tested without ranks. ColossalAI's contract, each part by name.
+// A policy describes how one kind of model is parallelized: the contents of each stage, how modules are sharded over
+// tp, and which parameters are shared. The computation is the model's own stage_forward. A policy only declares and
+// never communicates, so it can be tested without ranks. The interface follows ColossalAI's.
 #pragma once
 
 #include <functional>
@@ -24,26 +24,26 @@
 
 namespace gantry {
 
-// Which module (a path, Star::kOnePart of core/wildcard.h) is split how; Whole{} and SequenceParallel{} may also name a
-// parameter by its path.
+// Applies a style to all modules whose path matches (Star::kOnePart of core/wildcard.h). Whole{} and SequenceParallel{}
+// can also name a parameter by its path.
 struct ShardRule {
   std::string pattern;
   ShardStyle style;
 };
 using ShardPlan = std::vector<ShardRule>;
 
-// A list of layers, which is partitioned over stages. `with_first`: what the stage of its first layer holds beside.
+// A list of layers that is partitioned over stages. `with_first`: paths that are held by the stage of its first layer.
 struct RepeatedList {
   std::string path;
   std::vector<std::string> with_first = {};
 };
 
-// One list, "h", or several that run one after the other, each with layers and lengths of its own: an encoder's and a
-// decoder's.
+// One list of layers, "h", or several that run one after the other and have their own layers and lengths, such as those
+// of an encoder and a decoder.
 class RepeatedLists {
  public:
   RepeatedLists() = default;
-  RepeatedLists(const char* path) : RepeatedLists(std::string(path)) {}         // NOLINT: a path is a list
+  RepeatedLists(const char* path) : RepeatedLists(std::string(path)) {}         // NOLINT: allows a path as a list
   RepeatedLists(std::string path) { lists_.push_back({std::move(path), {}}); }  // NOLINT
   RepeatedLists(std::initializer_list<RepeatedList> lists) : lists_(lists) {}
 
@@ -53,26 +53,27 @@ class RepeatedLists {
   std::vector<RepeatedList> lists_;
 };
 
-// Module paths: held by the first stage, the layers, held by the last stage. Parameters and buffers of the root's own
-// are named by their paths.
+// The module paths that the first stage holds, the layers, and the module paths that the last stage holds. Parameters
+// and buffers of the root module are listed by their paths.
 struct StageLayout {
   std::vector<std::string> first;
   RepeatedLists repeated;
   std::vector<std::string> last;
 };
 
-// Sets of parameter names that are one parameter.
+// Sets of parameter names, each of which is one shared parameter.
 using SharedParameters = std::vector<std::vector<std::string>>;
 
-// An output of the last stage whose last dim is split over tp as the output of a column-sharded Linear.
+// An output of the last stage whose last dimension is sharded over tp, like the output of a column-sharded Linear.
 struct SplitOutput {
   std::string output;  // "logits"
   std::string module;  // "lm_head"
 };
 
-// The two matrices of a model that have a row a word, by the paths of their modules: an nn::Embedding, and the
-// nn::Linear that makes the output `logits` [samples, tokens, words], which become soft_cap * tanh(scale * logits /
-// soft_cap). The model's stage_forward does without both where StageContext::vocabulary_apart() says so.
+// The paths of the two modules of a model whose weights have one row per token of the vocabulary: an nn::Embedding, and
+// the nn::Linear that computes the output `logits` [samples, tokens, vocabulary]. The logits become soft_cap *
+// tanh(scale * logits / soft_cap). The model's stage_forward must skip both modules if StageContext::vocabulary_apart()
+// is true.
 struct VocabularyModules {
   std::string embedding, head;
   std::string output = "logits";
@@ -80,65 +81,78 @@ struct VocabularyModules {
   double soft_cap = 0;  // 0: none
 };
 
-// How a model's text can be continued (gantry::generate).
+// Whether and how a model can generate text (gantry::generate).
 struct Continuation {
-  bool is_possible = true;     // its "logits" [samples, tokens, vocabulary] are those of the next token
-  bool is_cached = false;      // forward() takes StageContext::tokens(): else whole texts are computed for each token
-  std::int64_t positions = 0;  // at most so many tokens a text; 0: any number
-  // Of an encoder and a decoder: prompts are what the encoder reads, input_ids and attention_mask, and a text begins
-  // with this token as decoder_input_ids. Absent: prompts are continued themselves.
+  bool is_possible = true;  // "logits" [samples, tokens, vocabulary] predict the next token
+  // True: forward() uses StageContext::tokens() and the key-value cache. False: the full sequence is recomputed for
+  // each token.
+  bool is_cached = false;
+  std::int64_t positions = 0;  // maximum number of tokens of a sequence; 0: unlimited
+  // For encoder-decoder models: the first token of decoder_input_ids. The prompts are input_ids and attention_mask of
+  // the encoder. Not set: the prompts themselves are continued.
   std::optional<std::int64_t> start_token = {};
 };
 
-// Whether a policy is for models of a class: for a base of it, or for the class itself.
+// How a policy fits the class of a model: not at all, to a base class, or exactly.
 enum class PolicyFit { kNone, kBase, kClass };
 
+// The interface of policies. Derive from PolicyFor instead, unless a policy supports several model classes.
 class Policy {
  public:
   virtual ~Policy() = default;
-  virtual std::string name() const = 0;  // of the class, for messages
+  virtual std::string name() const = 0;  // class name, for messages
 
-  // What policy_for chooses by. The default is kNone: a policy that does not say is used by its name alone.
+  // Used by policy_for() to select a policy. The default is kNone: the policy is only used if it is named.
   virtual PolicyFit fit(const torch::nn::Module& model) const;
-  // Refuses what this policy can't split, before anything changes. ConfigError.
+  // Throws ConfigError if this policy does not support the model. Called before any change.
   virtual void validate(const torch::nn::Module& model) const;
+  // Changes the model before anything is sharded. The default does nothing.
   virtual void preprocess(torch::nn::Module& model) const;
+  // Returns how modules are sharded over tp. Modules without a rule are replicated. With sequence parallelism, modules
+  // with parameters need a rule.
   virtual ShardPlan shard_plan(const torch::nn::Module& model) const = 0;
+  // Returns which modules belong to the first stage, the layers, and the last stage.
   virtual StageLayout stage_layout(const torch::nn::Module& model) const = 0;
-  // Layers per stage; the default is gantry::distribute_layers.
+  // Returns the number of layers of each stage. The default is gantry::distribute_layers().
   virtual std::vector<int> distribute_layers(int layers, int stages) const;
-  // What `schedule.layers: balanced` weighs: the forward's FLOPs per token of each layer, and of the first and the last
-  // stage beside, or any other unit that is the same for all. The default counts a multiplication for each weight of
-  // matrices, and none for embeddings, which are looked up.
+  // Returns the costs for `schedule.layers: balanced`: the forward FLOPs per token, or any other unit, of each layer,
+  // and in addition of the first and the last stage. The default counts the weights of matrices, without those of
+  // embeddings.
   virtual LayerWork layer_work(const torch::nn::Module& model) const;
-  // The paths that `stage` holds; the default follows stage_layout.
+  // Returns the paths that `stage` holds. The default follows stage_layout().
   virtual std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages,
                                                LayerRange layers) const;
+  // Returns the tied parameters. The default: none.
   virtual SharedParameters shared_parameters(const torch::nn::Module& model) const;
+  // Returns the outputs that stay sharded over tp. The default: none.
   virtual std::vector<SplitOutput> split_outputs(const torch::nn::Module& model) const;
-  // The model's forward for one stage, by stage.run_layers. `input` is the microbatch on the first stage, else what the
-  // previous stage returned: what this stage and later ones read, and no more.
+  // Runs the model's forward for one stage, with stage.run_layers(). `input` is the microbatch on the first stage, and
+  // the result of the previous stage on the others. The result must contain only the tensors that later stages need.
   virtual TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const = 0;
+  // Changes the sharded model at the end. The default does nothing.
   virtual void postprocess(torch::nn::Module& model) const;
+  // Returns whether and how the model can generate text.
   virtual Continuation continuation(const torch::nn::Module& model) const;
-  // The key that asks for a loss over all layers and samples of a step at once, such that a step has one stage, one
-  // replica and one microbatch: else a training step refuses it. Empty, the default: there is none.
+  // Returns the key that requests a loss over all layers and samples of a step together, so that a step must have one
+  // stage, one replica and one microbatch; otherwise the training step throws. Empty, the default: there is no such
+  // loss.
   virtual std::string joint_loss(const torch::nn::Module& model) const;
-  // Where forward() computes parts of sequences that ranks share (parallel.context), by StageContext::tokens() and
-  // AttentionOptions::sequence: the fewest heads of any layer. Absent, the default: it needs whole sequences.
+  // Returns the smallest number of heads of any layer if forward() supports context parallelism (parallel.context),
+  // with StageContext::tokens() and AttentionOptions::sequence. Empty, the default: it needs full sequences.
   virtual std::optional<AttentionHeads> context_heads(const torch::nn::Module& model) const;
-  // What `parallel.vocabulary: pipeline` cuts over the stages' ranks. Absent, the default: the model can't do without.
+  // Returns the modules that `parallel.vocabulary: pipeline` shards over the ranks of the stages. Empty, the default:
+  // the model does not support it.
   virtual std::optional<VocabularyModules> vocabulary(const torch::nn::Module& model) const;
-  // Tokens of each sample of a batch, 0 where the batch does not say: sequence parallelism has to know, unless
-  // Batch::tokens_per_sample does. The default: dim 1 of input_ids, or of all [samples, tokens] integers, where they
-  // agree.
+  // Returns the number of tokens per sample of a batch, or 0 if it is unknown. Sequence parallelism needs it, unless
+  // Batch::tokens_per_sample is set. The default is dimension 1 of input_ids or, without input_ids, of all [samples,
+  // tokens] integer tensors if they agree.
   virtual std::int64_t tokens_per_sample(const TensorDict& batch) const;
-  // Entries of the microbatch that forward() reads by StageContext::batch() on stages between the first and the last.
-  // Ranks that hold no other stages read their samples only for these. "*", the default: they may be any.
+  // Returns the batch entries that forward() reads through StageContext::batch() on stages between the first and the
+  // last. Ranks that hold only such stages read no other entries. "*", the default: any entry.
   virtual std::vector<std::string> entries_between() const { return {"*"}; }
 };
 
-// A policy for one model class (the Impl class of TORCH_MODULE): each part takes the model by its type.
+// A policy for one model class (the Impl class of TORCH_MODULE). Each function receives the model with this type.
 template <class Model>
 class PolicyFor : public Policy {
  public:
@@ -149,12 +163,12 @@ class PolicyFor : public Policy {
   }
   virtual SharedParameters shared_parameters(const Model&) const { return {}; }
   virtual std::vector<SplitOutput> split_outputs(const Model&) const { return {}; }
-  // The default is the model's own, Model::stage_forward(stage, input); a model without one has its policy's.
+  // The default is Model::stage_forward(stage, input). For a model without it, the policy must override this function.
   virtual TensorDict forward(Model& model, const StageContext& stage, TensorDict input) const {
     if constexpr (requires { model.stage_forward(stage, std::move(input)); }) {
       return model.stage_forward(stage, std::move(input));
     } else {
-      throw UsageError({name() + "::forward", "there is none, and the model has no stage_forward", "one of both",
+      throw UsageError({name() + "::forward", "neither the policy nor the model implements the forward of a stage", "",
                         "give the model a TensorDict stage_forward(const StageContext&, TensorDict)"});
     }
   }
@@ -200,24 +214,23 @@ class PolicyFor : public Policy {
     using Typed = std::conditional_t<std::is_const_v<M>, const Model, Model>;
     auto* found = dynamic_cast<Typed*>(&model);
     if (!found) {
-      throw ConfigError({name(), "is not a policy for a model of class " + model.name(),
-                         "the whole model, not a module inside it",
+      throw ConfigError({name(), "the policy does not support models of class " + model.name(),
+                         "the full model, not one of its modules",
                          "register a policy for this class, or pass the top-level model"});
     }
     return *found;
   }
 };
 
-// The model's lists of layers, which the policy's stage_layout names, in that order. ConfigError where the model has
-// none there.
+// The lists of layers of the model that stage_layout() names, in that order. Throws ConfigError if the model lacks one.
 struct LayerList {
   std::string path;
   std::vector<std::shared_ptr<torch::nn::Module>> layers;
 };
 std::vector<LayerList> layer_lists(const Policy& policy, const torch::nn::Module& model);
-// The layers of all lists.
+// The total number of layers in all lists.
 int layer_count(const Policy& policy, const torch::nn::Module& model);
-// "h.3": of a layer counted over all lists.
+// Returns "h.3" for a layer that is counted over all lists.
 std::string layer_path(const std::vector<LayerList>& lists, int layer);
 
 using PolicyFactory = std::function<std::shared_ptr<const Policy>()>;
@@ -231,14 +244,14 @@ class PolicyRegistry : public Registry<PolicyFactory> {
   }
 };
 
-// The registry; Gantry's own policies are in it from the start.
+// The registry of policies. Gantry's own policies are always registered.
 PolicyRegistry& policies();
 
-// The registered policy for a model's class, else for a base of it; it has validated the model. ConfigError that names
-// the class where there is none, that names the policies where there are several, and the policy's own where it refuses
-// the model.
+// Returns the registered policy for the model's class, or else for a base class, after calling its validate(). Throws
+// ConfigError that names the class if there is none, and that lists the policies if there are several. Also throws the
+// errors of validate().
 std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model);
-// Its registered name. The same errors.
+// Returns its registered name. Throws the same errors, except those of validate().
 std::string policy_name_for(const torch::nn::Module& model);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// Counts what a rank communicates: calls, bytes and time, by the axis of the group. An observer of an ObservedBackend.
+// Counts the communication of a rank: calls, bytes and time, by the axis of the group. An observer of ObservedBackend.
 #pragma once
 
 #include <array>
@@ -12,22 +12,23 @@
 
 namespace gantry {
 
-// What one rank handed in of one operation, and how long its thread was busy with it or waited for it.
+// The calls of one operation by a rank, its bytes, and the time for which its thread was busy or waited.
 struct CommunicationCount {
-  std::string axis;  // the group's label: "tp", "pp+dp"
+  std::string axis;  // label of the group: "tp", "pp+dp"
   std::string operation;
   std::int64_t calls = 0;
-  std::int64_t bytes = 0;  // of the tensor sent, received or reduced; what a rank adds to a gather
+  // Bytes of the tensor sent, received or reduced; for a gather, those that this rank contributes.
+  std::int64_t bytes = 0;
   double seconds = 0;
 };
 
-// Shared between threads, and guarded: everything by `mutex_`. Groups of one rank are left out: nothing travels there.
+// Thread-safe: `mutex_` guards all members. Groups of one rank are not counted, because they do not communicate.
 class CommunicationMeter final : public OperationObserver {
  public:
-  // Counts what is called between resume() and pause(); nothing before the first resume().
+  // Counts calls between resume() and pause(); nothing before the first resume().
   void resume();
   void pause();
-  // What was counted, by axis and operation; without those that never ran.
+  // Returns the counts by axis and operation, without operations that were never called.
   std::vector<CommunicationCount> counts() const;
 
   int begin_group(const std::string& label, const std::vector<int>& ranks, std::uint64_t& operation) override;
@@ -47,7 +48,7 @@ class CommunicationMeter final : public OperationObserver {
   mutable std::mutex mutex_;
   bool counts_ = false;
   std::map<std::string, Cells> cells_;  // by axis
-  std::vector<Cells*> groups_;          // those of each, by its number
+  std::vector<Cells*> groups_;          // cells of each group, by its number
 };
 
 }  // namespace gantry

@@ -1,4 +1,5 @@
-// `profile:` of a configuration: chosen steps of a run as traces of every rank and of all together, and as a table.
+// Profiles selected steps of a run according to the section `profile`: traces of each rank and of all ranks, and a
+// table.
 #pragma once
 
 #include <functional>
@@ -15,31 +16,32 @@ namespace gantry {
 
 class RunProfile {
  public:
-  // Watches this rank's thread, as config.profile says: not at all where `active` is 0. `before_print` is called before
-  // anything is printed.
+  // Profiles this rank's thread according to config.profile; does nothing if `active` is 0. `before_print` is called
+  // before anything is printed.
   RunProfile(const Config& config, ProcessGroupMesh& mesh, std::function<void()> before_print);
 
-  // The run goes on after others' steps: their traces stay, and cycles are numbered on. Collective over the world.
+  // For a run that resumes: keeps the traces of earlier steps, and continues the numbering of cycles. Collective over
+  // the world.
   void follow_earlier();
 
-  // For each action of a step, messages too, with its times on the steady clock.
+  // Call it for each action of a step, including messages, with its times on the steady clock.
   void saw(const schedule::Action& action, double start, double end);
 
-  // Ends a step. At the end of a cycle every rank writes OUTPUT/tensorboard/rank_R/cycle_C.pt.trace.json, and rank 0
-  // OUTPUT/profile-C.trace.json with all of them, and prints the table. Collective over the world.
+  // Ends a step. At the end of a cycle, every rank writes OUTPUT/tensorboard/rank_R/cycle_C.pt.trace.json. Rank 0 also
+  // writes OUTPUT/profile-C.trace.json with all of them, and prints the table. Collective over the world.
   void step();
 
-  // The run is over: writes a cycle that is under way, and says on stderr (rank 0) if there never was one. Collective
+  // Ends profiling: writes a cycle in progress. Rank 0 prints a message to stderr if there was no cycle. Collective
   // over the world.
   void finish();
 
-  // Rank 0's of the last cycle.
+  // The operators of the last cycle on rank 0.
   const std::vector<OperatorCost>& operators() const { return operators_; }
 
  private:
   struct SeenAction {
     schedule::Action action;
-    int step;  // of the run
+    int step;  // step of the run
     double start, end;
   };
 
@@ -51,11 +53,11 @@ class RunProfile {
   const Config& config_;
   ProcessGroupMesh& mesh_;
   std::function<void()> before_print_;
-  std::vector<SeenAction> actions_;  // since the last step that was not watched
+  std::vector<SeenAction> actions_;  // since the last step that was not profiled
   std::vector<OperatorCost> operators_;
   int step_ = 0;
   int first_cycle_ = 0, cycles_ = 0;
-  std::unique_ptr<Profiler> profiler_;  // last: it calls write()
+  std::unique_ptr<Profiler> profiler_;  // the last member, because it calls write()
 };
 
 }  // namespace gantry

@@ -1,10 +1,16 @@
-// One step of a rank's schedule, as data. The text form is that of PyTorch's pipelining: "2F0" is stage 2, forward,
-// microbatch 0; F forward, B full backward, I input gradient, W weight gradient; sends and receives are "2SEND_F0";
-// "(0F7;7B3)OVERLAP_F_B" is an overlapped pair. "2UNSHARD" gathers the parameters of stage 2 where they are cut over
-// replicas, "2RESHARD" releases them, and "2REDUCE_GRAD" sums the stage's gradients over the replicas. "2OFFLOAD0"
-// moves what the forward of microbatch 0 keeps to host memory and "2RELOAD0" brings it back; "2OFFLOAD" and "2RELOAD"
-// do so with the optimizer's state of the stage. Passes of embedding and head that all ranks share
-// (schedule/vocabulary_actions.h) are IF, IB, S, C and T: "2S0" is that of the rank whose lowest stage is 2.
+// One action of a rank's schedule, as data. The text form is that of PyTorch's pipelining:
+//
+//   "2F0"                   stage 2, forward of microbatch 0
+//   "2B0", "2I0", "2W0"     full backward, input gradient, weight gradient
+//   "2SEND_F0", "2RECV_F0"  a message between stages
+//   "(0F7;7B3)OVERLAP_F_B"  an overlapped pair
+//   "2UNSHARD", "2RESHARD"  gathers the parameters of stage 2 that are sharded over replicas, and releases them
+//   "2REDUCE_GRAD"          reduces the gradients of stage 2 over the replicas
+//   "2OFFLOAD0"             moves the activations of the forward of microbatch 0 to host memory
+//   "2RELOAD0"              moves them back
+//   "2OFFLOAD", "2RELOAD"   the same for the optimizer state of stage 2
+//   "2S0"                   a pass of the embedding and head that all ranks share, on the rank whose lowest stage is 2:
+//                           IF, IB, S, C or T (schedule/vocabulary_actions.h)
 #pragma once
 
 #include <cstddef>
@@ -38,24 +44,24 @@ enum class ActionKind {
 };
 inline constexpr std::size_t kActionKinds = 20;
 
-// An action computes a microbatch on a stage, or carries what was computed; or it is an extra one: it changes what the
-// rank holds of a stage, beside what is computed. Each kind of extra has its rule in schedule/extra_actions.h.
+// The role of an action. kCompute: computes a microbatch on a stage. kMessage: sends or receives a result. kExtra:
+// changes the memory of a stage concurrently with the computation (rules: schedule/extra_actions.h).
 enum class ActionRole { kCompute, kMessage, kExtra };
 ActionRole role_of(ActionKind kind);
 
-// IF, IB, S, C and T.
+// True for IF, IB, S, C and T.
 inline bool is_of_vocabulary(ActionKind kind) { return kind >= ActionKind::kEmbeddingForward; }
 
 inline constexpr int kNoMicrobatch = -1;
-bool has_microbatch(ActionKind kind);  // else its actions are of the stage, with kNoMicrobatch
+bool has_microbatch(ActionKind kind);  // false: the action belongs to the stage, and its microbatch is kNoMicrobatch
 
-// SEND_F of stage s is sent by s to s + 1 and RECV_F of stage s is received by s from s - 1; SEND_B of s goes to s - 1
-// and RECV_B of s comes from s + 1, as in PyTorch.
+// SEND_F of stage s is sent by s to s + 1, and RECV_F of stage s is received by s from s - 1. SEND_B of s goes to s -
+// 1, and RECV_B of s comes from s + 1. This is PyTorch's convention.
 struct Action {
   ActionKind kind = ActionKind::kForward;
   int stage = 0;
   int microbatch = 0;
-  bool overlaps_next = false;  // the first of an overlapped pair; its partner follows directly in the row
+  bool overlaps_next = false;  // first part of an overlapped pair; the second one follows directly
 
   bool operator==(const Action&) const = default;
   bool is_compute() const { return role_of(kind) == ActionRole::kCompute; }
@@ -64,9 +70,9 @@ struct Action {
 };
 
 std::string to_string(ActionKind kind);       // "F", "B", "I", "W", "SEND_F", ...
-std::string to_string(const Action& action);  // "2F0", "2UNSHARD"; a pair's parts apart
-// The actions of one CSV cell (two for an overlapped pair, none for an empty cell). ConfigError with `where` on
-// anything else.
+std::string to_string(const Action& action);  // "2F0", "2UNSHARD"; the parts of a pair have separate texts
+// Parses a CSV cell: two actions for an overlapped pair, none for an empty cell. Throws ConfigError with `where` for
+// other texts.
 std::vector<Action> parse_cell(const std::string& cell, const std::string& where);
 
 }  // namespace gantry::schedule

@@ -1,4 +1,4 @@
-// The schedules of a run, as the configuration names them: by a generator or from a file.
+// The schedules of a run according to the configuration: from a generator or from a file.
 #pragma once
 
 #include <optional>
@@ -13,28 +13,31 @@ namespace gantry {
 
 class ScheduleSource {
  public:
-  // ConfigError for a schedule that is not defined for these sizes, a file that is not for `pipeline` ranks, or one
-  // whose microbatches the configuration contradicts.
+  // Throws ConfigError if the schedule is not defined for these sizes, if a file is not for `pipeline` ranks, or if its
+  // microbatches contradict the configuration.
   ScheduleSource(const ScheduleConfig& config, int pipeline);
 
   const std::vector<std::vector<int>>& stages_of_rank() const { return stages_of_rank_; }
 
-  // How the samples of one replica become microbatches: as even as possible, each at least one sample.
+  // The number of microbatches for the samples of one replica. They are as even as possible, and each has at least one
+  // sample.
   int microbatches(int stages, std::int64_t replica_samples) const;
 
-  // The compute actions of a step of so many microbatches. A file's last microbatches are left out where a short batch
-  // has fewer.
+  // Returns the compute actions of a step with `microbatches` microbatches. If a short batch has fewer than a file, the
+  // last ones of the file are omitted.
   schedule::Schedule make(int microbatches) const;
 
-  // From now on all ranks compute embedding and head, as parallel.vocabulary: pipeline says, of a model whose layers
-  // and head weigh so. And whether a step of many microbatches with these layers a stage is then shorter.
+  // share_vocabulary(): from now on, all ranks compute embedding and head (parallel.vocabulary: pipeline), for a model
+  // with these costs. gains_by_vocabulary(): whether this makes a step of many microbatches shorter, with these layers
+  // per stage.
   void share_vocabulary(const LayerWork& work);
   bool gains_by_vocabulary(const LayerWork& work, const std::vector<int>& layers_of_stage) const;
 
  private:
   schedule::Schedule make_stages(int microbatches) const;
 
-  std::optional<schedule::VocabularyCosts> vocabulary_;  // of a rank that takes 3 for its layers; absent: stages'
+  // Costs in units in which the layers of a rank cost 3 (F + I + W); not set: stages compute embedding and head.
+  std::optional<schedule::VocabularyCosts> vocabulary_;
   ScheduleConfig config_;
   int pipeline_;
   std::optional<schedule::Schedule> file_;

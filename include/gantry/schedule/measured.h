@@ -1,4 +1,4 @@
-// A run's real timeline as a simulation, so that it is drawn the same way, and the costs that it shows.
+// Converts the measured timeline of a run to a Simulation, so that it can be drawn in the same way, and to costs.
 #pragma once
 
 #include <string>
@@ -12,26 +12,27 @@ namespace gantry::schedule {
 
 using Timeline = std::vector<std::vector<TimedAction>>;  // compute actions by rank, in the order in which they ran
 
-// The figures of a timeline of `schedule` (compute-only form): makespans and bubble from its times, where the work of a
-// rank is what it computed; peaks as simulated.
+// Returns the figures for a timeline of `schedule` (compute-only form). Makespans and bubble follow from its times; the
+// work of a rank is its computing time. Peaks are simulated.
 Simulation figures_of(const Timeline& timeline, const Schedule& schedule);
 
-// Each stage's mean times. A stage whose backwards are never split gives all of them to the input gradient. Stages that
-// ran nothing cost nothing. Messages cost nothing: their time is not in the actions'.
+// Returns the mean times of each stage. If the backwards of a stage are never split, their time counts as input
+// gradient. Stages without actions and messages cost nothing: the time of messages is not in the actions.
 Costs costs_of(const Timeline& timeline, int num_stages);
 
-// Seconds of a step's forwards, of all microbatches, as the host saw them: of each layer, and of what came before the
-// first stage's layers and after the last one's.
+// Seconds of the forwards of all microbatches of a step, as measured on the host: per layer, before the first layer of
+// the first stage, and after the last layer of the last stage.
 struct ForwardTimes {
-  std::vector<double> layers;  // zero for those of other ranks
+  std::vector<double> layers;  // zero for layers of other ranks
   double before = 0, after = 0;
 };
 
-// What each layer, the embedding and the head take of a microbatch's forward and backward, in the unit of `costs`: a
-// stage's time is shared out by its forwards'. `ranges`: the layers of each stage.
+// Returns the time per microbatch (forward and backward) of each layer, the embedding and the head, in the unit of
+// `costs`. The time of a stage is distributed in proportion to the forward times. `ranges`: the layers of each stage.
 LayerWork work_of(const Costs& costs, const std::vector<LayerRange>& ranges, const ForwardTimes& forwards);
 
-// Both drawn to one scale of time, the measured one above: one SVG file, and a Chrome trace with a process each.
+// Draw both with the same time scale, the measured one first: as one SVG file, or as a Chrome trace with one process
+// each.
 std::string draw_svg_comparison(const Simulation& measured, const Simulation& simulated, const std::string& title);
 std::string draw_chrome_trace_comparison(const Simulation& measured, const Simulation& simulated);
 

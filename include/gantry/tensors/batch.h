@@ -1,4 +1,4 @@
-// What a rank gets for one step: its replica's samples of the global batch, with the counts that every rank knows.
+// A rank's batch for one step: its replica's samples of the global batch, and counts that every rank knows.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,32 @@ namespace gantry {
 
 class SentAhead;
 
+// A batch of samples. The global counts must be equal on all ranks.
 struct Batch {
-  TensorDict tensors;                  // dim 0 is samples; [samples, ...] each
-  std::int64_t samples = 0;            // of this replica; 0 is legal (a last batch shorter than dp)
-  std::int64_t first_sample = 0;       // place of the first one in the global batch
-  std::int64_t global_samples = 0;     // of the global batch; 0: not known, execute_pipeline then asks the dp ranks
-  std::int64_t tokens_per_sample = 0;  // 0: taken from input_ids' dim 1, or 1 where there is none
-  std::shared_ptr<SentAhead> ahead{};  // copies of `tensors` on their way to a device; a loader makes them
-  TensorDict whole{};  // where `tensors` are this rank's parts of the sequences: masks and documents of all of them
+  TensorDict tensors;             // [samples, ...] each
+  std::int64_t samples = 0;       // samples of this replica; can be 0 (a last batch smaller than dp)
+  std::int64_t first_sample = 0;  // index of the first sample in the global batch
+  // Samples of the global batch; 0: unknown, then execute_pipeline() gathers it over dp.
+  std::int64_t global_samples = 0;
+  std::int64_t tokens_per_sample = 0;  // 0: from dimension 1 of input_ids, or 1 without input_ids
+  std::shared_ptr<SentAhead> ahead{};  // copies of `tensors` in flight to a device, created by a loader
+  // With context parallelism, where `tensors` are parts of the sequences: masks and documents of the full sequences.
+  TensorDict whole{};
 };
 
-// A batch of this rank's tensors alone; counts beyond its own are left for execute_pipeline to find out.
-// InputError when tensors differ in dim 0, naming them.
+// Creates a batch from this rank's tensors only; execute_pipeline() determines the global counts. Throws InputError
+// with the names of tensors that differ in dimension 0.
 Batch make_batch(TensorDict tensors);
 
-// Splits 0..samples into `parts` half-open pieces as evenly as possible, the first ones larger; never more parts than
-// samples.
+// Splits the range [0, samples) into `parts` half-open ranges as evenly as possible, the larger ones first; at most
+// `samples` ranges.
 std::vector<std::pair<std::int64_t, std::int64_t>> split_evenly(std::int64_t samples, std::int64_t parts);
 
-// The samples [begin, end) of a batch, as views; first_sample moves along.
+// Returns the samples [begin, end) of a batch as views, with an adjusted first_sample.
 Batch slice(const Batch& batch, std::int64_t begin, std::int64_t end);
 
-// One replica's part of a whole global batch, partitioned as evenly as possible and in order; it may have no sample.
+// Returns one replica's part of a global batch, which is partitioned as evenly as possible and in order. It can be
+// empty.
 Batch replica_part(const Batch& whole, int replicas, int replica);
 
 }  // namespace gantry

@@ -1,12 +1,13 @@
-// Building a model without its memory: under DeferredInit the in-place initialisation of unmodified modules (uniform_,
-// normal_, fill_, mul_, copy_, through views too) is recorded instead of run. The untouched memory of `empty` costs
-// nothing. Later each rank replays only what it holds, straight into its slice, by counter-based Philox on (seed,
-// global name, element): initial weights are the same in every layout, however a tensor is cut.
+// Creates models without allocating their memory. Under DeferredInit, the in-place initialisation of ordinary modules
+// (uniform_, normal_, fill_, mul_, copy_, also through views) is recorded instead of executed; memory from `empty` that
+// is not written costs nothing. Later, each rank replays the record only for its slice, with counter-based Philox
+// numbers that depend on the seed, the global name and the element. Initial weights are therefore the same in every
+// layout.
 //
-// How: a boxed fallback on the dispatcher's DeferredInit key. A tensor made by empty* is deferred; one made with values
-// (zeros, ones, arange, tril ...) is concrete until something random is written to it. Reading a deferred tensor (item,
-// mm,
-// ...) and random factories are recorded with their inputs, or refused by name with UsageError.
+// Implementation: a boxed fallback for the dispatcher's DeferredInit key. A tensor from empty* is deferred. A tensor
+// created with values (zeros, ones, arange, tril, ...) is concrete until random values are written to it. Operations
+// that read a deferred tensor (item, mm, ...) and random factories are recorded with their inputs, or throw UsageError
+// that names the operation.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@
 
 namespace gantry {
 
-// Records for its lifetime, on this thread. Nests.
+// Records initialisation on this thread during its lifetime. Can be nested.
 class DeferredInit {
  public:
   DeferredInit();
@@ -31,37 +32,37 @@ class DeferredInit {
   bool former_;
 };
 
-// True while `tensor` has recorded initialisation that has not been replayed.
+// True if `tensor` has recorded initialisation that was not replayed yet.
 bool is_deferred(const torch::Tensor& tensor);
 
-// Cuts a parameter or buffer to this rank's part of what earlier cuts have left of it, in place (`set_data`): identity,
-// ties and optimizer references stay. A deferred one keeps its record and touches no memory. No-op when the cut cuts
-// nothing, and for a tensor that has the local extent already (a tied parameter).
+// Shards a parameter or buffer in place (`set_data`): keeps this rank's part of the result of earlier sharding steps.
+// Identity, ties and references of optimizers are preserved. A deferred tensor keeps its record and allocates no
+// memory. Does nothing if `cut` is not sharded, or if the tensor already has the local size (a tied parameter).
 void shard_tensor(torch::Tensor& tensor, const ShardSpec& cut, int rank);
 
-// Frees the memory, in place; a record is dropped. The tensor then has no elements.
+// Frees the memory in place, and drops a record. The tensor then has no elements.
 void release_tensor(torch::Tensor& tensor);
 
-// Replays the record of a deferred tensor into its memory, or into memory of `device`, where it then lies: random
-// numbers are drawn there (tensors/kernels/draw.h). Every element equals that of an unsharded replay with the same seed
-// and global name, on any device. No-op for a concrete tensor.
+// Replays the record of a deferred tensor into its memory, or into memory on `device`, where random numbers are then
+// generated (tensors/kernels/draw.h). On any device, every element equals that of an unsharded replay with the same
+// seed and global name. Does nothing for a concrete tensor.
 void materialize(torch::Tensor& tensor, const std::string& global_name, std::uint64_t seed,
                  torch::Device device = torch::kCPU);
 
-// A module that has parameters which are not rounded to lower precisions: in those they are float32.
+// A module with parameters that stay float32 in lower precisions.
 class KeepsFloat32 {
  public:
   virtual ~KeepsFloat32() = default;
-  virtual bool keeps_float32(const std::string& parameter) const = 0;  // by its own name for it
+  virtual bool keeps_float32(const std::string& parameter) const = 0;  // by the module's own parameter name
 };
-// Those parameters of a model, by its names.
+// Returns the names of all these parameters of a model.
 std::vector<std::string> float32_parameters(const torch::nn::Module& module);
 
-// Changes the dtype of floating parameters and buffers, deferred ones without materialising: their values are then the
-// same draws, rounded to that dtype; but for what KeepsFloat32 says.
+// Converts floating-point parameters and buffers to a dtype, except those of KeepsFloat32. Deferred tensors stay
+// deferred; their values are the same random numbers, rounded to the dtype.
 void set_dtype(torch::nn::Module& module, torch::ScalarType type);
 
-// Materialises everything of an unsharded module, by its own names: for one device without a Sharder.
+// Materializes all tensors of an unsharded module by its own names, for a single device.
 void materialize(torch::nn::Module& module, std::uint64_t seed);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// What checkpoints see of one rank's state, whoever holds it.
+// The interface through which checkpoints access a rank's state.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,28 +10,29 @@
 
 namespace gantry {
 
-// A tensor that this rank holds (its slice), and how it lies on the mesh.
+// A tensor (slice) that this rank holds, and its placement on the mesh.
 struct HeldTensor {
   Placement placement;
   torch::Tensor tensor;
 };
 
-// A tensor of the job's state. `kind` is "model" or an optimizer's state name ("optimizer.exp_avg"); its placement is
-// that of the parameter it belongs to. The tensor is live: loading writes into it.
+// A tensor of the job's state. `kind`: "model", or a state of the optimizer ("optimizer.exp_avg"), which has the
+// placement of its parameter. Loading writes directly to the tensor.
 struct StateEntry {
   std::string kind;
   HeldTensor held;
-  std::string fallback;  // the kind to load where a checkpoint lacks this one (masters of a run without them), or empty
+  // The kind to load if a checkpoint lacks this one (for master weights of a run without them); empty: none.
+  std::string fallback;
 };
 
 class StateSource {
  public:
   virtual ~StateSource() = default;
-  // What was loaded into the entries counts once load_state_numbers() was called.
+  // Returns the state. Values that are loaded into the entries take effect with load_state_numbers().
   virtual std::vector<StateEntry> state_entries() = 0;
-  // The pipeline rank that writes a parameter: the one with its lowest stage.
+  // Returns the pipeline rank that writes a parameter: the one with its lowest stage.
   virtual int first_holder(const Placement& placement) const = 0;
-  // Numbers that are the same on all ranks: step counts, learning-rate state.
+  // Numbers that are equal on all ranks: step counts, learning-rate state.
   virtual nlohmann::json state_numbers() const = 0;
   virtual void load_state_numbers(const nlohmann::json& numbers) = 0;
 };

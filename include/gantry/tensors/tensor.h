@@ -1,10 +1,10 @@
-// torch::Tensor and what describes one: element types, devices, shapes. For headers that name tensors and call nothing
-// of LibTorch: <torch/torch.h> takes ten times as long to compile.
+// torch::Tensor, element types, devices and shapes, for headers that name tensors without calling LibTorch. Including
+// <torch/torch.h> takes ten times as long to compile.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-// As <torch/types.h> says it.
+// The same declaration as in <torch/types.h>.
 namespace torch {
 using namespace at;  // NOLINT(google-build-using-namespace)
 }

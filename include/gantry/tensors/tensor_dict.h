@@ -1,4 +1,4 @@
-// Named tensors in the order in which they were put in: what travels between stages, and a model's inputs and outputs.
+// Named tensors in insertion order: messages between stages, and the inputs and outputs of models.
 #pragma once
 
 #include <initializer_list>
@@ -17,14 +17,14 @@ class TensorDict {
   TensorDict() = default;
   TensorDict(std::initializer_list<Entry> entries);
 
-  // Replaces the entry of that name, or appends one. The tensor may be undefined.
+  // Replaces the entry with this name, or appends one. The tensor may be undefined.
   void set(const std::string& name, torch::Tensor tensor);
   bool contains(const std::string& name) const;
-  // InputError naming the missing entry and those that are there.
+  // Throws InputError, with the missing name and the existing ones, if there is no such entry.
   const torch::Tensor& at(const std::string& name) const;
-  // The entry, or an undefined tensor.
+  // Returns the entry, or an undefined tensor.
   torch::Tensor get(const std::string& name) const;
-  torch::Tensor take(const std::string& name);  // removes it; as at() if missing
+  torch::Tensor take(const std::string& name);  // removes and returns it; throws like at()
 
   bool empty() const { return entries_.empty(); }
   std::size_t size() const { return entries_.size(); }
@@ -39,8 +39,9 @@ class TensorDict {
 
 // "{hidden: float32 [4, 128, 256], mask: none}"
 std::string describe(const TensorDict& tensors);
-std::string describe(const torch::Tensor& tensor);    // "float32 [4, 128, 256]"
-std::string dtype_name(torch::ScalarType type);       // "float32"
-torch::ScalarType dtype_of(const std::string& name);  // float64 | float32 | bfloat16 | float16; ConfigError otherwise
+std::string describe(const torch::Tensor& tensor);  // "float32 [4, 128, 256]"
+std::string dtype_name(torch::ScalarType type);     // "float32"
+// Float64 | float32 | bfloat16 | float16; otherwise throws ConfigError.
+torch::ScalarType dtype_of(const std::string& name);
 
 }  // namespace gantry

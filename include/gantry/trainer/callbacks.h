@@ -1,4 +1,4 @@
-// What a program does beside a run's steps.
+// Callbacks of a program during a training run.
 #pragma once
 
 #include <functional>
@@ -8,26 +8,27 @@
 
 namespace gantry {
 
-// How a run has ended, the same on all ranks.
+// How a run has ended; the same on all ranks.
 struct RunEnd {
   enum class How {
     kDone,     // all of train.steps
-    kEnded,    // earlier, by Trainer::end
-    kStopped,  // by a signal; a later run goes on from the checkpoint
+    kEnded,    // earlier, by Trainer::end()
+    kStopped,  // by a signal; a later run can resume from the checkpoint
   };
   How how = How::kDone;
-  std::int64_t last_step = 0;  // that was done
-  std::string checkpoint;      // the folder of the last one; empty without
+  std::int64_t last_step = 0;  // the last completed step
+  std::string checkpoint;      // directory of the last checkpoint; empty: none
 };
 
-// Each is called on every rank with the same values, where it is set. Add them on all ranks alike. They may use
-// collectives over the world, and call Trainer::end. What one throws ends the run.
+// Each function that is set is called on every rank with the same values, so add the same ones on all ranks. They may
+// use collectives over the world, and call Trainer::end(). An exception that one throws ends the run.
 struct TrainerCallbacks {
-  std::function<void(const StepMetrics& step)> on_step = {};                    // a step is done and written
-  std::function<void(const EvaluationMetrics& evaluation)> on_evaluation = {};  // likewise
-  // A checkpoint of this step was handed to the writer, which may not have written it yet (checkpoint.async).
+  std::function<void(const StepMetrics& step)> on_step = {};  // after a step, when its metrics are written
+  // After an evaluation, when its metrics are written.
+  std::function<void(const EvaluationMetrics& evaluation)> on_evaluation = {};
+  // After a checkpoint of this step was passed to the writer. With checkpoint.async it may not be written yet.
   std::function<void(std::int64_t step)> on_save = {};
-  std::function<void(const RunEnd& end)> on_end = {};  // the last one; not after an error
+  std::function<void(const RunEnd& end)> on_end = {};  // at the end of the run; not after an error
 };
 
 }  // namespace gantry

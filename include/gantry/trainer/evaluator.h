@@ -1,4 +1,4 @@
-// The loss on held-out data in the midst of a run, and how good the predictions are.
+// Evaluates the loss and the quality of predictions on held-out data during a run.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,16 @@ namespace gantry {
 
 class Evaluator {
  public:
-  // Over the batches of `loader`, which boosting has distributed (Booster::distribute). `scores_predictions`:
-  // outputs "logits" against labels or spans are scored too, as predicts_classes() of recipe.h says of a configuration;
-  // logits are gathered whole for it.
+  // Evaluates the batches of `loader`, which must be distributed (Booster::distribute). `scores_predictions`: also
+  // score the output "logits" against labels or spans, for models for which predicts_classes() (recipe.h) is true; this
+  // gathers the full logits.
   Evaluator(Booster& booster, std::shared_ptr<DataLoader> loader, bool scores_predictions = false)
       : booster_(booster), loader_(std::move(loader)), scores_predictions_(scores_predictions) {}
 
-  // The mean over every counted token of the held-out batches, without gradients or dropout, as of `step`, and
-  // accuracy and F1 of the predictions (EvaluationMetrics). Before each
-  // batch `ends` is asked, which gives the same answer on all ranks; `stops` is as in ExecuteOptions. Nothing where one
-  // of them said yes. Collective over the world.
+  // Returns the mean loss over all counted tokens of the held-out batches, without gradients or dropout, and the
+  // accuracy and F1 of predictions. `step` is copied to the result. `ends` is called before each batch and must return
+  // the same value on all ranks. `stops` is passed on as ExecuteOptions::stops. Empty if one of them returned true.
+  // Collective over the world.
   std::optional<EvaluationMetrics> run(std::int64_t step, Boosted& boosted, const std::function<bool()>& ends = {},
                                        const std::function<bool()>& stops = {});
 

@@ -1,4 +1,4 @@
-// The numbers of a run, and who takes them.
+// The metrics of a run, and the interface of their sinks.
 #pragma once
 
 #include <cstdint>
@@ -11,50 +11,51 @@
 
 namespace gantry {
 
-// One training step, as a line of metrics.jsonl has it.
+// The metrics of one training step: a line of metrics.jsonl.
 struct StepMetrics {
-  std::int64_t step = 0;  // from 1
+  std::int64_t step = 0;  // counted from 1
   double loss = 0;
-  std::map<std::string, double> added_losses = {};  // the parts of it that stages added, by their names
+  std::map<std::string, double> added_losses = {};  // name -> part of the loss that stages added
   double grad_norm = 0;                             // before clipping
   double lr = 0;
-  std::int64_t tokens = 0;  // counted in this step
+  std::int64_t tokens = 0;  // number of counted tokens in this step
   double step_seconds = 0;
-  std::vector<std::int64_t> peak_memory_bytes;  // of tensors, by rank, since the run began
-  double bubble = 0;                            // share of the pipeline's time that was idle
-  double predicted_bubble = 0;                  // the same as simulated, with equal stages
-  ExpertLoads experts = {};                     // of models with experts
-  // Of the rows that ranks send to each other's experts and back: bytes that a rank hands in, and the time that its
-  // thread is busy with them or waits, as means over the ranks. 0 where ranks share no experts.
+  // Peak memory of tensors, per rank, since the start of the run.
+  std::vector<std::int64_t> peak_memory_bytes;
+  double bubble = 0;            // fraction of the pipeline's time that was idle
+  double predicted_bubble = 0;  // the bubble of a simulation with equal stages
+  ExpertLoads experts = {};     // empty for models without experts
+  // Dispatch and combine of tokens between expert-parallel ranks, as means over the ranks: bytes that a rank sends, and
+  // seconds in which its thread is busy with them or waits. 0 without expert parallelism.
   double all_to_all_bytes = 0, all_to_all_seconds = 0;
 };
 
-// Questions whose choices were scored by their likelihood, as lm-evaluation-harness counts them.
+// Results of multiple-choice questions that are scored by likelihood, as in lm-evaluation-harness.
 struct ChoiceScores {
   std::int64_t questions = 0;
-  double accuracy = 0;             // the likeliest choice is the answer
-  double normalised_accuracy = 0;  // the same by log-likelihood over a choice's characters
+  double accuracy = 0;             // fraction of questions whose most likely choice is the answer
+  double normalised_accuracy = 0;  // the same with the log-likelihood divided by the number of characters
 };
 
 struct ContinuedPrompt {
-  std::string prompt, text;  // and what the likeliest tokens make of it
+  std::string prompt, text;  // the prompt, and its greedy continuation
 };
 
-// One evaluation on held-out data, after so many steps.
+// The metrics of one evaluation on held-out data, after `step` steps.
 struct EvaluationMetrics {
   std::int64_t step = 0;
-  double loss = 0;          // mean over every counted token
-  std::int64_t tokens = 0;  // counted
-  // Of a model that is trained on classes: the share of counted labels whose largest logit is the label's (of equal
-  // ones the lowest counts), and the mean over the classes that are a label or a prediction of each one's F1 (macro).
-  // Of one that marks spans: the share with both ends right, and the mean F1 of the positions that two spans share.
+  double loss = 0;          // mean over all counted tokens
+  std::int64_t tokens = 0;  // number of counted tokens
+  // Quality of predictions. For classification: `accuracy` is the fraction of counted labels whose logit is the largest
+  // (the lowest class wins ties), `f1` is the macro F1 over the classes that occur as a label or a prediction. For
+  // spans: the fraction with both ends correct, and the mean F1 of the common positions.
   std::optional<double> accuracy = std::nullopt, f1 = std::nullopt;
-  std::optional<ChoiceScores> choices = std::nullopt;  // of evaluation.choices
-  std::vector<ContinuedPrompt> samples = {};           // of evaluation.prompts, in their order
+  std::optional<ChoiceScores> choices = std::nullopt;  // results of evaluation.choices
+  std::vector<ContinuedPrompt> samples = {};           // continuations of evaluation.prompts, in order
 };
 
-// Takes a run's numbers: a file, a page, a terminal. Called on rank 0 alone, in the order of the steps, an evaluation
-// after its step. What it throws ends the run.
+// Receives the metrics of a run: a file, a web page, a terminal. Called on rank 0 only, in the order of the steps; an
+// evaluation follows its step. An exception that it throws ends the run.
 class MetricSink {
  public:
   virtual ~MetricSink() = default;

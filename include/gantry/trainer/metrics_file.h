@@ -1,4 +1,4 @@
-// OUTPUT/metrics.jsonl: a line of JSON for each step and each evaluation.
+// Writes OUTPUT/metrics.jsonl: one line of JSON per step and per evaluation.
 #pragma once
 
 #include <cstdio>
@@ -10,8 +10,8 @@ namespace gantry {
 
 class MetricsFile final : public MetricSink {
  public:
-  // Adds to OUTPUT/metrics.jsonl, flushed after each line. An earlier run's lines are taken out of its way before
-  // (report/earlier_run.h). ResourceError where it can't be written, of write() too.
+  // Appends to OUTPUT/metrics.jsonl and flushes after each line. Lines of an earlier run must be moved away before
+  // (report/earlier_run.h). This constructor and write() throw ResourceError if the file cannot be written.
   explicit MetricsFile(const std::string& output);
   ~MetricsFile() override;
   MetricsFile(const MetricsFile&) = delete;

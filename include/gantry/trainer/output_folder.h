@@ -1,4 +1,4 @@
-// The folder of a run's files, made ready for this run.
+// Prepares the output directory of a run.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace gantry {
 
-// Makes config.output, if there is one, and writes config.yaml there. What an earlier run has left keeps names of its
-// own (report/earlier_run.h), which rank 0 prints; a run that goes on after `done` steps keeps the lines up to there.
-// True where the last of those steps has an evaluation to come. ResourceError. Collective over the world.
+// Creates config.output, unless it is empty, and writes config.yaml there. Files of an earlier run are renamed
+// (report/earlier_run.h), and rank 0 prints the new names. A run that resumes after `done` steps keeps their metrics.
+// Returns true if the evaluation of step `done` is still missing. Throws ResourceError. Collective over the world.
 bool open_output(const Config& config, std::int64_t done, const ProcessGroupMesh& mesh);
 
 }  // namespace gantry

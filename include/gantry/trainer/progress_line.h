@@ -1,4 +1,4 @@
-// The run's progress on the terminal: one line that renews itself there, plain lines elsewhere.
+// Shows the progress of a run: on a terminal as one line that is updated in place, elsewhere as plain lines.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,25 @@ namespace gantry {
 class ProgressLine final : public MetricSink {
  public:
   ProgressLine(std::int64_t first_step, std::int64_t steps, int log_every);
-  ~ProgressLine() override;  // leaves the line as it is, and what is printed next below it
+  ~ProgressLine() override;  // keeps the line; later output starts below it
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   void write(const StepMetrics& metrics) override;
   void write(const EvaluationMetrics& metrics) override;
 
-  // Takes away a line that the next step would renew: to be called before anything else is printed.
+  // Erases the line on a terminal. Call it before anything else is printed.
   void clear();
 
-  // The line as a terminal of so many columns has it: with memory, share of the ideal and a bar where there is room.
+  // Formats the line for a terminal with `columns` columns: with memory, share of the ideal speed and a bar if there is
+  // space.
   std::string fitted(std::string line, const StepMetrics& metrics, std::size_t columns) const;
 
  private:
   std::int64_t first_step_, steps_;
   int log_every_;
   bool terminal_;
-  bool is_open_ = false;  // the cursor stands behind a line that will be renewed
+  bool is_open_ = false;  // the cursor is at the end of a line that will be updated
   double seconds_ = 0;
 };
 

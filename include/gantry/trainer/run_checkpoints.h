@@ -1,4 +1,4 @@
-// The checkpoints of a training run: where it resumes, when it saves, and what it notes beside the state.
+// The checkpoints of a training run: where it resumes, when it saves, and the additional state that it records.
 #pragma once
 
 #include <functional>
@@ -12,38 +12,39 @@
 
 namespace gantry {
 
-// What `gantry launch` started again (GANTRY_RESTART above 0) goes on from what it has saved, whatever it began from:
-// the configuration with checkpoint.resume set to that. ConfigError without checkpoint.path.
+// Returns the configuration for a job that `gantry launch` has restarted (GANTRY_RESTART above 0): with
+// checkpoint.resume set to its own checkpoints. Throws ConfigError without checkpoint.path.
 Config resume_after_restart(Config config);
 
 class HeldOutRecord;
 
 class RunCheckpoints {
  public:
-  // Takes the lock of checkpoint.path, if there is one. `before_print` is called before anything is printed. Collective
-  // over the world, as every member but saves_at().
+  // Acquires the lock of checkpoint.path, if it is set. `before_print` is called before anything is printed. All
+  // members except saves_at() are collective over the world.
   RunCheckpoints(
       World& world, const Config& config, Plugin& plugin, std::function<void()> before_print = [] {});
   ~RunCheckpoints();
 
-  // Loads what checkpoint.resume says into `boosted`, whose loader goes on with the first sample that was not seen yet
-  // (whatever batch size and replicas there were and are), and returns the steps that were done before. Rank 0 chooses
-  // for all, and says which checkpoint, why newer ones were passed over, and what the run has changed since.
-  // CheckpointError for damage, another model, changes by which samples would be skipped or repeated (unless
-  // checkpoint.allow_changes), and checkpoints of an earlier run that a restart would take for this one's, before
-  // anything else happens. Where there is nothing to resume, the weights of checkpoint.load are loaded, if there is
-  // one, and nothing else of it: 0 steps were done.
+  // Loads the checkpoint that checkpoint.resume selects into `boosted`, and returns the number of completed steps. The
+  // loader continues with the first sample that was not used yet, for any batch size and number of replicas. Rank 0
+  // selects the checkpoint for all ranks. It prints the selection, why newer ones were skipped, and which settings have
+  // changed since.
+  // Throws CheckpointError, before anything is changed, if the checkpoint is damaged or of another model. It also
+  // throws if samples would be skipped or repeated (unless checkpoint.allow_changes is set), or if the directory
+  // contains checkpoints of an earlier run that a restart would mistake for its own. If there is nothing to resume,
+  // loads only the weights of checkpoint.load, if it is set, and returns 0.
   std::int64_t resume(Boosted& boosted);
-  // What the held-out losses were: saved with the checkpoints, and restored by resume(). With checkpoint.keep_best the
-  // checkpoint of the best step stays.
+  // The record of held-out losses. It is saved with the checkpoints and restored by resume(). With
+  // checkpoint.keep_best, the checkpoint of the best step is kept.
   HeldOutRecord& held_out() { return *held_out_; }
-  // Whether checkpoint.every says so.
+  // True if a checkpoint is due after this step, by checkpoint.every.
   bool saves_at(std::int64_t step) const;
-  // Saves, once a step, if there is a checkpoint.path. True where it did.
+  // Saves a checkpoint if checkpoint.path is set, at most once per step. Returns true if it did.
   bool save(std::int64_t step, Boosted& boosted);
-  // Reports a save in the background that has failed.
+  // Throws the error of a background save that failed.
   void check();
-  // Waits for a save under way, and gives the folder of the last one, or "".
+  // Waits for a save in progress. Returns the directory of the last checkpoint, or "" if there is none.
   std::string finish();
 
  private:

@@ -1,4 +1,4 @@
-// report.json: what a run's report shows beside its metrics. docs/reports.md has the keys.
+// Writes report.json: the content of a run's report in addition to its metrics. docs/monitoring.md lists the keys.
 #pragma once
 
 #include <future>
@@ -15,28 +15,31 @@
 
 namespace gantry {
 
+// Measurements of this rank for the report.
 struct RunFacts {
-  std::int64_t step = 0;                   // the last one that ran
-  std::optional<StepPictures> pictures;    // of that step
-  std::vector<CommunicationCount> counts;  // of this rank, over `counted_steps`
+  std::int64_t step = 0;                 // the last step that ran
+  std::optional<StepPictures> pictures;  // timelines of that step
+  // Communication of this rank over `counted_steps` steps.
+  std::vector<CommunicationCount> counts;
   std::int64_t counted_steps = 0;
-  std::vector<OperatorCost> operators;      // rank 0's, of the last profiled cycle
-  planner::Seconds parts;                   // of this rank's mean step, and
-  std::int64_t timed_steps = 0;             // of how many
-  std::vector<std::int64_t> peaks;          // bytes of tensors, by rank
-  std::optional<planner::Cluster> cluster;  // that has the job's ranks; nothing is predicted without
+  std::vector<OperatorCost> operators;  // operators of rank 0 in the last profiled cycle
+  planner::Seconds parts;               // parts of this rank's mean step time, in seconds
+  std::int64_t timed_steps = 0;         // number of steps in that mean
+  std::vector<std::int64_t> peaks;      // peak bytes of tensors, by rank
+  // The cluster for the planner's predictions, with at least as many ranks as the job. Empty: no predictions.
+  std::optional<planner::Cluster> cluster;
 };
 
-// Bytes of weights, gradients and optimizer state per parameter that a rank holds, as docs/data_parallelism.md has
-// them.
+// Returns the bytes of weights, gradients and optimizer state that a rank holds per parameter; see
+// docs/layouts.md.
 double state_bytes_per_parameter(const Config& config, int replicas);
 
-// Writes config.output/report.json. Collective over the world; rank 0 writes, and gets the part of a step that differs
-// most from what the cluster's plan says, in words; "" without a cluster, and on other ranks.
+// Writes config.output/report.json. Collective over the world. On rank 0, returns a description of the part of a step
+// that differs most from the planner's prediction; "" without a cluster, and on other ranks.
 std::string write_run_report(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts);
 
-// FOLDER/report.html of a run that fails, made of the files as they are; where that can't be done there is none. In a
-// thread of its own, so that the failure is told at once: over MPI the process ends about half a second after that.
+// Writes FOLDER/report.html for a run that fails, from the files as they are, if that is possible. It runs in a thread,
+// so that the error is reported at once: with MPI, the process ends about half a second later.
 std::future<void> write_last_report(const std::string& folder);
 
 }  // namespace gantry

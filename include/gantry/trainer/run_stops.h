@@ -1,5 +1,5 @@
-// When a run ends before its last step: by a signal (StopSignals, or another process's by the control plane), or
-// because the program says so.
+// Decides whether a run ends before its last step: because of a signal (StopSignals, or one in another process, by the
+// control plane), or on request of the program.
 #pragma once
 
 #include <functional>
@@ -9,24 +9,25 @@
 
 namespace gantry {
 
+// The stop requests of all ranks, as one rank sees them.
 class RunStops {
  public:
-  // Signals are obeyed where there is a checkpoint.path: a run that can't be gone on with is ended by them as any
-  // program is.
+  // Signals stop the run only if checkpoint.path is set. Without it, they keep their default action, because the run
+  // could not be resumed.
   RunStops(const Config& config, const ProcessGroupMesh& mesh);
 
-  // This rank wants the run to end after this step, as if that were the last.
+  // Requests from this rank that the run ends after this step, as if it were the last one.
   void end() { ends_ = true; }
 
   enum class StopRequest { kNone, kEnd, kStop };
-  // The strongest wish of any rank. Collective over the world.
+  // Returns the strongest request of any rank. Collective over the world.
   StopRequest agreed() const;
-  // Whether any rank was asked to stop by a signal. Collective over the world.
+  // True if any rank received a stop signal. Collective over the world.
   bool asked_to_stop() const;
-  // As asked_to_stop(), of this rank's tp group alone. Collective over tp.
+  // The same for the ranks of this rank's tp group. Collective over tp.
   bool stage_asked_to_stop() const;
-  // For ExecuteOptions::stops: does this rank want to stop? Empty where signals are not obeyed, and where the others
-  // could not hear of it within a step: a job of several processes without signs of life (comm.heartbeat_seconds 0).
+  // Returns a function for ExecuteOptions::stops. Empty if signals do not stop the run, or if other ranks could not be
+  // notified within a step: in MPI jobs without heartbeats (comm.heartbeat_seconds 0).
   std::function<bool()> within_step() const;
 
  private:
@@ -34,7 +35,7 @@ class RunStops {
 
   const ProcessGroupMesh& mesh_;
   bool obeys_signals_;
-  bool all_hear_;  // of a signal, within a step
+  bool all_hear_;  // all ranks are notified of a signal within a step
   bool ends_ = false;
 };
 

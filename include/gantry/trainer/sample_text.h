@@ -1,4 +1,4 @@
-// The text that a trained model makes of a prompt, for people to see what it has learnt.
+// Generates a continuation of a prompt, to show what a trained model has learnt.
 #pragma once
 
 #include <functional>
@@ -11,18 +11,19 @@ namespace gantry {
 
 class SampleText {
  public:
-  // The tokenizer is the configuration's, or the one in model.path. The configuration is resolved. UsageError where
-  // there is none, so that it is heard before a run begins.
+  // Uses the tokenizer of the configuration, or that of model.path. The configuration must be resolved. Throws
+  // UsageError if there is no tokenizer, so construct it before the run.
   SampleText(std::string prompt, const Config& config);
 
-  // What the likeliest tokens make of the prompt, as far as the model's positions go and 240 tokens at most; of a long
-  // prompt its end is taken. On rank 0, "" on others. `ends` is as in GenerationOptions. Collective over the world.
+  // Returns the prompt and its greedy continuation. Both together have at most 240 tokens, or the model's maximum
+  // length if that is smaller; of a long prompt only the end is used. Returns "" on ranks other than 0. `ends`: see
+  // GenerationOptions. Collective over the world.
   std::string make(Boosted& boosted, Plugin& plugin, const std::function<bool()>& ends = {}) const;
 
  private:
   std::string prompt_;
   PromptText text_;
-  std::int64_t positions_;  // the model's
+  std::int64_t positions_;  // maximum length of the model
 };
 
 }  // namespace gantry

@@ -1,5 +1,5 @@
-// SIGTERM, SIGINT and SIGUSR1 as a wish to stop (core/stop_request.h): the first one is remembered, the second
-// one ends the process at once.
+// Handles SIGTERM, SIGINT and SIGUSR1 as requests to stop (core/stop_request.h): the first signal is recorded, the
+// second one ends the process at once.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace gantry {
 
-// Catches the signals for its lifetime. One at a time in a process.
+// Handles the signals during its lifetime. Only one instance per process may exist at a time.
 class StopSignals {
  public:
   StopSignals();

@@ -1,4 +1,4 @@
-// The numbers of a run as TensorBoard's scalars, under OUTPUT/tensorboard.
+// Writes the metrics of a run as TensorBoard scalars to OUTPUT/tensorboard.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class EventFile;
 
 class TensorBoardFile final : public MetricSink {
  public:
-  // `done`: the steps before this run's first one. ResourceError where it can't be written.
+  // `done`: number of steps before the first step of this run. Throws ResourceError if the file cannot be written.
   TensorBoardFile(const std::string& output, std::int64_t done);
   ~TensorBoardFile() override;
 

@@ -1,4 +1,4 @@
-// When a step's actions really ran: how much of the pipeline's time was idle, and the picture of the last step beside
+// Measures when the actions of a step ran: the bubble of the pipeline, and the timeline of the last step together with
 // the simulated one.
 #pragma once
 
@@ -13,53 +13,55 @@
 
 namespace gantry {
 
-// In milliseconds.
+// All times are in milliseconds.
 struct StepPictures {
   schedule::Simulation measured, simulated;
-  LayerWork layers;  // of a microbatch's forward and backward; none where a device computed them
+  LayerWork layers;  // times of a microbatch's forward and backward; empty on GPUs
 };
 
-// Draws both in `output`: timeline.svg and trace.json.
+// Writes timeline.svg and trace.json to the directory `output`, each with both timelines.
 void write_pictures(const StepPictures& pictures, const std::string& output);
 
+// Records the actions of steps on one rank.
 class StepTimeline {
  public:
-  // Watches the plugin's actions from now on. Neither is owned; the plugin lets go of the timeline with its observer.
+  // Sets the plugin's observer, which refers to this object: keep it until the plugin runs no more steps, or until
+  // another observer is set. The plugin is not owned.
   explicit StepTimeline(Plugin& plugin);
 
-  // Around each step, of so many samples per replica; what runs outside is not looked at. A step that was given up
-  // leaves no trace: the one before stays the last one.
+  // Call begin() before each step, and end() or give_up() after it; actions outside are ignored. give_up() is for
+  // aborted steps, which are not recorded: the previous step remains the last one.
   void begin();
   void end(std::int64_t replica_samples);
   void give_up();
 
-  // Seconds of this rank's compute actions in the step that ran.
+  // Seconds of this rank's compute actions in the last step.
   double busy() const;
-  // Of the step that ran: 1 - (mean computing time of the pipeline ranks) / (longest time from a rank's first action to
-  // its last one), as the simulator counts it. 0 without a pipeline. Collective over pp.
+  // The bubble of the last step, as defined by the simulator: 1 - (mean computing time of the pipeline ranks) /
+  // (longest time from the first to the last action of a rank). 0 without a pipeline. Collective over pp.
   double bubble() const;
-  // The same from the simulator with equal stages.
+  // The same from a simulation with equal stages.
   double predicted_bubble();
 
-  // The last step measured and, with its times, simulated; nothing before the first step. Collective over pp.
-  // `ranges`: the layers of each stage.
+  // Returns the timeline of the last step, and one simulated with its times; empty before the first step. `ranges`: the
+  // layers of each stage. Collective over pp.
   std::optional<StepPictures> pictures(const std::vector<LayerRange>& ranges) const;
 
-  // Also hands each action of the steps that are watched, messages too, to `listener`.
+  // Sets a function that also receives each action of the observed steps, including messages.
   void set_listener(Plugin::ActionObserver listener) { listener_ = std::move(listener); }
 
  private:
-  // The last step's compute actions of every pipeline rank, in seconds from the first one's start. Collective over pp.
-  // Ranks on other hosts have clocks of their own, by which their rows lie.
+  // Gathers the compute actions of all pipeline ranks in the last step, in seconds from the start of the first one.
+  // Ranks on other hosts are placed by their own clocks. Collective over pp.
   schedule::Timeline gather(const schedule::Schedule& made) const;
-  // Likewise what all ranks' forwards took. Collective over pp.
+  // Gathers the forward times of all ranks. Collective over pp.
   schedule::ForwardTimes gather_forwards(int layers) const;
 
   Plugin& plugin_;
-  std::vector<schedule::TimedAction> seen_, running_;  // of the last step, and of the one under way
+  std::vector<schedule::TimedAction> seen_, running_;  // actions of the last step, and of the running one
   Plugin::ActionObserver listener_;
-  std::int64_t samples_ = 0;                  // of the last step
-  std::map<std::int64_t, double> predicted_;  // by samples: making a schedule may take a search
+  std::int64_t samples_ = 0;                  // samples per replica of the last step
+  std::map<std::int64_t, double> predicted_;  // by samples; cached, because creating a schedule may need a search
   bool watches_ = false;
 };
 

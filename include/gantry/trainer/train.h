@@ -1,4 +1,4 @@
-// A training job: its ranks, each with a Trainer, its stops and its restarts.
+// Runs a training job: its ranks, each with a Trainer, with stops and restarts.
 #pragma once
 
 #include <functional>
@@ -7,15 +7,16 @@
 
 namespace gantry {
 
-// Starts the ranks that the configuration asks for (launch.h) and runs `body` on each, which calls Trainer::run. Where
-// checkpoint.path is set, SIGTERM, SIGINT and SIGUSR1 stop the run within a microbatch, with a checkpoint. What `gantry
-// launch --restarts` has started again goes on from what it has saved. Of a run that fails the report is still written.
+// Starts the ranks of the configuration (launch.h) and calls `body` on each, which must call Trainer::run(). If
+// checkpoint.path is set, SIGTERM, SIGINT and SIGUSR1 stop the run within a microbatch, with a checkpoint. A job that
+// `gantry launch --restarts` has restarted resumes from its own checkpoints. If a run fails, its report is still
+// written.
 //
-// Returns the exit code: 0, 75 where the run was stopped by a signal before its end, or that of the first failure. A
-// configuration that can't be trained on is thrown before ranks start: ConfigError, InputError, UsageError.
+// Returns the exit code: 0, 75 if a signal stopped the run before its end, or the code of the first failure. Throws
+// ConfigError, InputError or UsageError before the ranks start if the configuration cannot be trained.
 int train(const Config& config, const std::function<void(Trainer&)>& body, const RunOptions& options = {});
 
-// With nothing of the program's own.
+// The same for a program without parts or callbacks of its own.
 int train(const Config& config, const RunOptions& options = {});
 
 }  // namespace gantry

@@ -1,14 +1,14 @@
-// A whole training run as the configuration says: what `gantry train` does, in a program of one's own.
+// A complete training run according to the configuration. `gantry train` uses it, and your own program can too:
 //
 //   gantry::train(config, [](gantry::Trainer& trainer) {
 //     trainer.add({.on_step = [](const gantry::StepMetrics& step) { ... }});
 //     trainer.run();
 //   });
 //
-// A run loads model.path, goes on from a checkpoint, trains train.steps steps, saves, evaluates, follows lr_schedule,
+// A run loads model.path, resumes from a checkpoint, trains train.steps steps, saves, evaluates, follows lr_schedule,
 // writes metrics and a report, draws the pipeline, profiles, shows its progress and serves live status. Each part is a
-// class that works alone in a loop of one's own: RunCheckpoints, RunStops, Evaluator, MetricSink and those that
-// implement it, StepTimeline, RunProfile, SampleText, open_output, write_run_report.
+// class or function that can be used alone in a custom loop: RunCheckpoints, RunStops, Evaluator, the MetricSink
+// classes, StepTimeline, RunProfile, SampleText, open_output, write_run_report.
 #pragma once
 
 #include <memory>
@@ -24,55 +24,58 @@ namespace gantry {
 
 class SampleText;
 
-// What of a run is the program's own; what is left out comes from the configuration.
+// The parts of a run that the program provides. Parts that are not set are created from the configuration.
 struct TrainerParts {
-  // Built by every rank, in any precision: it gets the configuration's. Its values are rank 0's, unless it is built
-  // under DeferredInit. Without model.policy its class says which registered policy it is split by.
+  // Created by every rank, in any precision; it is converted to the configured one. Weights are taken from rank 0,
+  // unless the model is created under DeferredInit. Without model.policy, the policy that is registered for its class
+  // is used.
   std::shared_ptr<torch::nn::Module> model = nullptr;
-  std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr;  // over that model's parameters
+  std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr;  // over the parameters of `model`
   std::optional<Criterion> criterion = std::nullopt;
-  std::shared_ptr<DataLoader> loader = nullptr;             // gives global batches; boosting distributes it
-  std::shared_ptr<DataLoader> evaluation_loader = nullptr;  // likewise, of held-out data
-  int evaluate_every = 0;                                   // steps between its evaluations; 0: at the end only
+  std::shared_ptr<DataLoader> loader = nullptr;             // returns global batches; boosting distributes it
+  std::shared_ptr<DataLoader> evaluation_loader = nullptr;  // the same for held-out data
+  int evaluate_every = 0;  // steps between evaluations with evaluation_loader; 0: only at the end
   std::optional<LrSchedule> lr_schedule = std::nullopt;
 };
 
-// What the command line of a run says beside its configuration.
+// Options of a run that the command line sets.
 struct RunOptions {
-  std::optional<StatusPlace> status = std::nullopt;    // where rank 0 serves live status
-  std::shared_ptr<const SampleText> sample = nullptr;  // what is shown at the end
-  // The report sets what the planner predicts of it beside what was measured. It has the job's ranks, or more.
+  std::optional<StatusPlace> status = std::nullopt;    // address for live status on rank 0; empty: none
+  std::shared_ptr<const SampleText> sample = nullptr;  // prompt to continue at the end; null: none
+  // For the report, which compares the planner's predictions with measurements. It has at least as many ranks as the
+  // job.
   std::optional<planner::Cluster> cluster = std::nullopt;
-  std::string plan = {};  // lines on how the layout was chosen, which are shown first
+  std::string plan = {};  // description of how the layout was chosen, which is printed first
 };
 
+// Runs one training run on one rank. gantry::train() creates it.
 class Trainer {
  public:
-  // Of one rank. Makes the process groups. Collective over the world.
+  // The trainer of one rank. Creates the process groups. Collective over the world.
   Trainer(World& world, const Config& config, const RunOptions& options = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Before run(), on all ranks alike.
+  // Call use() and add() before run(), in the same way on all ranks.
   void use(TrainerParts parts);
   void add(TrainerCallbacks callbacks);
-  // Takes the metrics too, on rank 0. Other ranks may pass one as well, which is not called.
+  // Adds a sink for metrics, which is called on rank 0. Sinks on other ranks are ignored.
   void add(std::unique_ptr<MetricSink> sink);
 
-  // Trains. Once. UsageError for an optimizer without its model; ConfigError for keys whose part the program has
-  // brought itself (data with a loader of its own); NumericalError for a loss or a gradient norm that is not finite
-  // (train.non_finite); and what its parts throw. Collective over the world.
+  // Trains; call it once. Throws UsageError for an optimizer without its model, and ConfigError for keys whose part the
+  // program provides itself (such as data with a loader). Throws NumericalError for a loss or gradient norm that is not
+  // finite (see train.non_finite), and the errors of its parts. Collective over the world.
   RunEnd run();
 
-  // From a callback, on any rank: the run ends after this step as if it were its last one.
+  // Ends the run after this step, as if it were the last one. For callbacks, on any rank.
   void end();
 
   World& world();
   Booster& booster();
-  Boosted& boosted();            // from run() on
-  const Config& config() const;  // resolved from run() on
-  // Whether the output folder has this run's files, so that a report can be made of them, also after a failure.
+  Boosted& boosted();            // available once run() was called
+  const Config& config() const;  // resolved once run() was called
+  // True if the output directory contains files of this run, so that a report can be created, even after a failure.
   bool has_begun() const;
 
  private:

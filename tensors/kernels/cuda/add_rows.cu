@@ -40,7 +40,7 @@ const char* launch_add_rows(void* table, Element type, const void* rows, Element
     return launch<float, float, c10::BFloat16>(table, rows, sorted, stream);
   if (type == Element::kFloat32 && rows_type == Element::kFloat16)
     return launch<float, float, c10::Half>(table, rows, sorted, stream);
-  if (type != rows_type) return "rows of a type that is not the table's";
+  if (type != rows_type) return "the types of the rows and of the table differ";
   switch (type) {
     case Element::kFloat32:
       return launch<float, float, float>(table, rows, sorted, stream);
@@ -51,7 +51,7 @@ const char* launch_add_rows(void* table, Element type, const void* rows, Element
     case Element::kBFloat16:
       return launch<float, c10::BFloat16, c10::BFloat16>(table, rows, sorted, stream);
   }
-  return "an element type without a kernel";
+  return "there is no kernel for this element type";
 }
 
 }  // namespace gantry::kernels

@@ -68,7 +68,7 @@ __global__ void loss_gradient_kernel(T* out, Rows rows, GradientTerms terms) {
   of_row.scale = number_of(terms.scale);
   of_row.label = terms.labels[row];
   const T* logits = row_of<T>(rows, row);
-  T* gradient = out + row * rows.columns;
+  T* gradient = out + row * terms.out_stride;
   for (std::int64_t column = threadIdx.x; column < rows.columns; column += kThreads)
     gradient[column] = column < rows.width ? static_cast<T>(gradient_of(static_cast<A>(logits[column]), column, of_row))
                                            : static_cast<T>(0.0F);

@@ -55,7 +55,7 @@ const char* launch_draw(void* out, Element type, const Box& box, std::int64_t el
     case Element::kBFloat16:
       return launch<c10::BFloat16>(out, box, elements, drawn, stream);
   }
-  return "an element type without a kernel";
+  return "there is no kernel for this element type";
 }
 
 }  // namespace gantry::kernels

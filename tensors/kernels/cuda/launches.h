@@ -32,6 +32,7 @@ struct GradientTerms {
   const void* weight = nullptr;  // null: 1
   const std::int64_t* labels = nullptr;
   double of_label = 1, of_all = 0;
+  std::int64_t out_stride = 0;  // elements from one row of the result to the next
 };
 const char* launch_loss_gradient(void* out, const Rows& rows, const GradientTerms& terms, void* stream);
 

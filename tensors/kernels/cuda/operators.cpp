@@ -26,7 +26,8 @@ Element element_of(const at::Tensor& tensor, const char* what) {
     case at::kBFloat16:
       return Element::kBFloat16;
     default:
-      throw UsageError({what, "of " + dtype_name(tensor.scalar_type()) + " tensors", "a floating type", "convert it"});
+      throw UsageError({what, "the tensors have the type " + dtype_name(tensor.scalar_type()), "a floating-point type",
+                        "convert them first"});
   }
 }
 
@@ -38,7 +39,7 @@ void* stream_of(const at::Tensor& tensor) {
 
 void check(const char* error, const char* what) {
   if (error)
-    throw ResourceError({what, std::string("CUDA says: ") + error, "a kernel for this device",
+    throw ResourceError({what, std::string("CUDA reports: ") + error, "a kernel for this device",
                          "see docs/gpu.md for the devices that Gantry is built for"});
 }
 
@@ -88,7 +89,8 @@ at::Tensor& loss_gradient_on_cuda(at::Tensor& out, const at::Tensor& logits, std
                             .weight = weight ? all[4].const_data_ptr() : nullptr,
                             .labels = all[3].const_data_ptr<std::int64_t>(),
                             .of_label = of_label,
-                            .of_all = of_all};
+                            .of_all = of_all,
+                            .out_stride = out.stride(0)};
   check(launch_loss_gradient(out.data_ptr(), rows_of(logits, width), terms, stream_of(out)), "cross entropy");
   return out;
 }
@@ -120,8 +122,8 @@ ReducedType reduced_type_of(const at::Tensor& tensor) {
     case at::kFloat:
       return ReducedType::kFloat32;
     default:
-      throw UsageError({"reduction", "of " + dtype_name(tensor.scalar_type()) + " tensors",
-                        "a floating or integer type", "convert it first"});
+      throw UsageError({"reduction", "the tensors have the type " + dtype_name(tensor.scalar_type()),
+                        "a floating or integer type", "convert them first"});
   }
 }
 

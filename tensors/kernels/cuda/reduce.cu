@@ -76,7 +76,7 @@ const char* launch_reduce(const Reduced& what, void* stream) {
     case ReducedType::kUInt8:
       return by_reduction<std::uint8_t, std::uint8_t>(what, stream);
   }
-  return "an element type without a kernel";
+  return "there is no kernel for this element type";
 }
 
 }  // namespace gantry::kernels

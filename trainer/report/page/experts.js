@@ -26,7 +26,7 @@ function experts(host, { routers, steps, loads, dropped }) {
   const svg = mark(plot, "svg", { class: "experts-plot" });
   host.replaceChildren(
     element("div", { class: "chart-head" }, element("h3", {}, "Tokens of each expert, over its layer's mean", when), element("div", { class: "tools" }, slider)), plot,
-    element("p", { class: "quiet", style: "font-size:12.5px;margin-top:8px" }, `The full colour is ${FULL} times the mean or more; a red frame is an expert with less than a twentieth. ` +
+    element("p", { class: "quiet", style: "font-size:12.5px;margin-top:8px" }, `The full colour means ${FULL} times the mean or more. A red frame marks an expert with less than a twentieth of the mean. ` +
       (dropped ? `${dropped.toLocaleString("en")} choices were dropped.` : "No token was dropped.")));
   let size = 0, place = null, at = { layer: -1, expert: 0 };
   const shown = () => loads[Number(slider.value)];

@@ -50,36 +50,36 @@ function render(data) {
     fill("training", [metrics.step.length, last(metrics.step), data.evaluation], () => trainingCharts(hosts, data));
   }
   if (data.answers) {
-    const [host] = part("answers", "Answers", `Of the evaluation after step ${data.answers.step.toLocaleString("en")}.`, "stack");
+    const [host] = part("answers", "Answers", `Results of the evaluation after step ${data.answers.step.toLocaleString("en")}.`, "stack");
     fill("answers", data.answers, () => answers(host, data.answers));
   }
   if (run && run.mesh.axes.some(axis => axis.name === "pp" && axis.size > 1) && metrics.step.length) {
     const hosts = part("pipeline", "Pipeline",
-      "When the pipeline's ranks computed in the step below, and what the same schedule would give with these mean times and free messages. Between the bars a rank waits: the bubble.", "stack", 2);
+      "Computation of the pipeline's ranks in the step below, and a simulation of the same schedule with these mean times and without the cost of messages. A rank is idle between its bars: this is the bubble.", "stack", 2);
     if (run.timeline) fill("timeline", run.timeline, () => timelineView(hosts[0], run.timeline));
     else hosts[0].hidden = true;
     if (run.timeline) hosts[0].hidden = false;
     fill("bubble", [metrics.step.length, last(metrics.step)], () => bubbleChart(hosts[1], data));
   }
   if (data.experts) {
-    const [host] = part("experts", "Experts", "How evenly routers share tokens out: a row for each layer with experts.", "stack");
+    const [host] = part("experts", "Experts", "Distribution of the tokens over the experts: one row for each layer with experts.", "stack");
     fill("experts", data.experts, () => experts(host, data.experts));
   }
   if (data.peak_memory_bytes.length) {
-    const [host] = part("memory", "Memory", "The most that each rank's tensors held at once.", "stack");
+    const [host] = part("memory", "Memory", "Peak memory of the tensors of each rank.", "stack");
     fill("memory", [data.peak_memory_bytes, run && run.memory], () => memory(host, data));
   }
   if (run && run.communication && run.communication.length) {
-    const [host] = part("communication", "Communication", "Of one step, as the mean over the ranks: what a rank hands in, and how long it is busy with it or waits for it.", "stack");
+    const [host] = part("communication", "Communication", "Data that a rank passes to communication in one step, and the time for it including waits, as the mean over the ranks.", "stack");
     fill("communication", run.communication, () => communication(host, data));
   }
   if (run && run.plan) {
     const { cluster, largest_gap: gap, steps } = run.plan;
     const [host] = part("plan", "Parts of a step", "", "stack");
-    fill("plan", run.plan, () => planned(host, run.plan, (cluster ? `Predicted of ${cluster}, and measured` : "Measured") + ` as the mean of ${counted(steps, "step")}, on the rank that works longest.` + (gap ? " The largest gap is in " + gap.text + "." : "")));
+    fill("plan", run.plan, () => planned(host, run.plan, (cluster ? `Predicted for ${cluster}, and measured` : "Measured") + ` as the mean of ${counted(steps, "step")}, on the rank with the most work.` + (gap ? " The largest difference is in " + gap.text + "." : "")));
   }
   if (run && run.operators && run.operators.length) {
-    const [host] = part("operators", "Costliest operators", "Of the profiled steps on rank 0, by the time that they took themselves.", "stack");
+    const [host] = part("operators", "Costliest operators", "Operators of the profiled steps on rank 0, sorted by their own time.", "stack");
     fill("operators", run.operators, () => operators(host, data));
   }
   if (run) {

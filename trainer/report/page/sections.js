@@ -31,7 +31,7 @@ function tiles(host, data) {
   if (evaluation.step.length) all.splice(1, 0, ["Evaluation loss", digits(last(evaluation.loss)), `perplexity ${digits(last(evaluation.perplexity))}`]);
   const stages = run ? run.mesh.axes.find(axis => axis.name === "pp") : null;
   if (stages && stages.size > 1) all.push(["Bubble", percent(last(metrics.bubble)), `${percent(last(metrics.predicted_bubble))} predicted`]);
-  if (data.peak_memory_bytes.length) all.push(["Peak memory", bytes(Math.max(...data.peak_memory_bytes)), "tensors of the fullest rank"]);
+  if (data.peak_memory_bytes.length) all.push(["Peak memory", bytes(Math.max(...data.peak_memory_bytes)), "tensors of the rank with the most"]);
   host.replaceChildren(...all.map(([label, value, note]) =>
     element("div", { class: "card tile" }, element("p", { class: "label" }, label), element("p", { class: "value" }, value), element("p", { class: "note" }, note))));
 }
@@ -48,9 +48,9 @@ function trainingCharts(hosts, { metrics, evaluation }) {
 // Choices that were scored, and prompts with what the model makes of them.
 function answers(host, { choices, accuracy, f1, normalised_accuracy: normalised, samples }) {
   const parts = [];
-  if (!choices && accuracy !== undefined) parts.push(element("p", {}, `${percent(accuracy)} of the held-out predictions are right${f1 === undefined ? "" : `, F1 ${percent(f1)}`}.`));
-  if (choices) parts.push(element("p", {}, `Of ${counted(choices, "question")} ${percent(accuracy)} are answered right, ${percent(normalised)} by likelihood a character.`));
-  if (samples) parts.push(table(["Prompt", "Continued by the likeliest tokens"], samples.map(({ prompt, text }) => element("tr", {}, cell(prompt), cell(text)))));
+  if (!choices && accuracy !== undefined) parts.push(element("p", {}, `${percent(accuracy)} of the held-out predictions are correct${f1 === undefined ? "" : `, F1 ${percent(f1)}`}.`));
+  if (choices) parts.push(element("p", {}, `${counted(choices, "question")}: ${percent(accuracy)} correct by likelihood, ${percent(normalised)} correct by likelihood per character.`));
+  if (samples) parts.push(table(["Prompt", "Greedy continuation"], samples.map(({ prompt, text }) => element("tr", {}, cell(prompt), cell(text)))));
   host.replaceChildren(...parts);
 }
 
@@ -71,10 +71,10 @@ function memory(host, { run, peak_memory_bytes: peaks }) {
   });
   const known = expected.length > 0;
   host.replaceChildren(
-    table(["rank", ["", "share"], ["peak", "number"], ...(known ? [["state by formula", "number"], ["the rest", "number"]] : [])], rows));
+    table(["rank", ["", "share"], ["peak", "number"], ...(known ? [["computed state", "number"], ["remainder", "number"]] : [])], rows));
   if (known) host.append(element("div", { class: "legend", style: "margin-top:8px" },
-    element("span", {}, element("i", { class: "box", style: "background:" + colour("accent") }), "weights, gradients, optimizer state: by formula"),
-    element("span", {}, element("i", { class: "box", style: "background:" + colour("second") }), "activations, messages and what is temporary: the rest of the measured peak")));
+    element("span", {}, element("i", { class: "box", style: "background:" + colour("accent") }), "weights, gradients and optimizer state, computed from the configuration"),
+    element("span", {}, element("i", { class: "box", style: "background:" + colour("second") }), "activations, messages and temporary tensors: the remainder of the measured peak")));
 }
 
 function nameOf(run, rank) {
@@ -101,13 +101,13 @@ function planned(host, { predicted, measured }, lead) {
   if (measured.memory_bytes.length)
     rows.push(row("memory", bytes, most(measured.memory_bytes), predicted && most(predicted.memory_bytes), most(measured.memory_bytes)));
   host.replaceChildren(element("p", { class: "quiet" }, lead),
-    table(["part", ...(predicted ? [["predicted", "number"]] : []), ["measured", "number"], ...(predicted ? [["difference, of the step", "number"]] : []), ["", "share"]], rows));
+    table(["part", ...(predicted ? [["predicted", "number"]] : []), ["measured", "number"], ...(predicted ? [["difference, share of the step", "number"]] : []), ["", "share"]], rows));
 }
 const signedPercent = value => (value < 0 ? "−" : "+") + percent(Math.abs(value));
 
 function operators(host, { run }) {
   const rows = run.operators, whole = rows.reduce((sum, row) => sum + row.own_seconds, 0) || 1;
-  host.replaceChildren(table(["operator", ["calls", "number"], ["own time", "number"], ["", "share"], ["with inner ones", "number"], ["memory", "number"], "shapes of the longest"],
+  host.replaceChildren(table(["operator", ["calls", "number"], ["own time", "number"], ["", "share"], ["with inner operators", "number"], ["memory", "number"], "shapes of the longest call"],
     rows.map(row => element("tr", {}, cell(row.name), numberCell(row.calls.toLocaleString("en")), numberCell(seconds(row.own_seconds)),
       element("td", {}, meter([[row.own_seconds / whole, colour("accent")]])), numberCell(seconds(row.total_seconds)), numberCell(signedBytes(row.memory_bytes)), cell(row.shapes)))));
 }

@@ -24,16 +24,16 @@ function timelineView(host, timeline) {
   let view = [0, end], size = 0, picked = null, drag = null;
   const zoomIn = element("button", { type: "button", class: "button", "aria-label": "Zoom in" }, "+");
   const zoomOut = element("button", { type: "button", class: "button", "aria-label": "Zoom out" }, "−");
-  const whole = element("button", { type: "button", class: "button" }, "Whole step");
+  const whole = element("button", { type: "button", class: "button" }, "Full step");
   const kinds = [...new Set(lanes.flatMap(lane => lane.actions.map(action => action[0])))].sort((a, b) => Object.keys(KINDS).indexOf(a) - Object.keys(KINDS).indexOf(b));
   const legend = element("div", { class: "legend" }, ...kinds.map(kind => element("span", {}, element("i", { class: "box", style: "background:" + colour(kind) }), KINDS[kind])));
   const plot = element("div", { class: "plot timeline", tabindex: "0", role: "application", "aria-roledescription": "timeline",
-    "aria-label": "Actions of the last step. Arrows walk through the actions and ranks, plus and minus zoom, 0 shows the whole step." });
+    "aria-label": "Actions of the last step. Arrows walk through the actions and ranks, plus and minus zoom, 0 shows the full step." });
   const svg = mark(plot, "svg", { class: "timeline-plot" });
   host.replaceChildren(
     element("div", { class: "chart-head" }, element("h3", {}, "Step " + timeline.step.toLocaleString("en"), element("span", { class: "unit" }, " · milliseconds")),
       legend, element("div", { class: "tools" }, zoomOut, zoomIn, whole)),
-    plot, element("p", { class: "quiet", style: "font-size:12.5px;margin-top:8px" }, "Ctrl and the wheel zoom, dragging moves; or use the buttons, or focus the plot and use + − and the arrows."));
+    plot, element("p", { class: "quiet", style: "font-size:12.5px;margin-top:8px" }, "Zoom with Ctrl and the wheel, and drag to move. The buttons and, if the plot has the focus, the keys +, − and the arrows do the same."));
 
   const toX = time => left + ((time - view[0]) / (view[1] - view[0])) * (size - left - right);
   const toTime = x => view[0] + ((x - left) / (size - left - right)) * (view[1] - view[0]);

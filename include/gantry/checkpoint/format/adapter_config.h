@@ -1,4 +1,4 @@
-// adapter_config.json of a directory of PEFT's, as a configuration. Without LibTorch.
+// Reads PEFT's adapter_config.json as a configuration. Independent of LibTorch.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace gantry {
 
-// True for a directory that has adapter_config.json.
+// True if the directory has adapter_config.json.
 bool is_adapter_directory(const std::string& path);
 
-// What adapter_config.json says. InputError for a file that is missing or broken, and for an adapter of a kind that
-// Gantry has not, by the name of its key.
+// Reads adapter_config.json. Throws InputError if the file is missing or damaged, or if the adapter has a feature that
+// Gantry does not support; the error names its key.
 LoraConfig read_adapter_config(const std::string& directory);
 
-// The configuration with what lora.path says filled in; nothing changes without a path. ConfigError where the file says
-// otherwise than a key that is stated beside it.
+// Returns the configuration with the values from lora.path filled in; unchanged without a path. Throws ConfigError if a
+// key is set to a different value than in the file.
 LoraConfig resolve_lora(LoraConfig stated);
 
 }  // namespace gantry

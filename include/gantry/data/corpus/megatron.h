@@ -1,9 +1,16 @@
-// Megatron's indexed dataset: PREFIX.bin holds the tokens, PREFIX.idx says where each sequence lies.
+// Megatron's indexed data sets: PREFIX.bin has the tokens, PREFIX.idx the positions of the sequences.
 //
-// PREFIX.idx, little-endian: "MMIDIDX\0\0", version uint64 = 1, type uint8 (TokenType), sequences n uint64, document
-// indices d uint64, n lengths int32 in tokens, n places int64 in bytes of PREFIX.bin, d indices int64 (document k is
-// sequences [index k, index k + 1), so that the first is 0 and the last n), and, in multimodal sets, n modes int8.
-// Source: megatron/core/datasets/indexed_dataset.py.
+// The layout of PREFIX.idx, little-endian (source: megatron/core/datasets/indexed_dataset.py):
+//
+//   "MMIDIDX\0\0"
+//   uint64    version = 1
+//   uint8     type of the tokens (TokenType)
+//   uint64    n, the number of sequences
+//   uint64    d, the number of document indices
+//   int32[n]  lengths of the sequences in tokens
+//   int64[n]  positions of the sequences in PREFIX.bin, in bytes
+//   int64[d]  document indices: document k has the sequences [index k, index k + 1); the first is 0, the last is n
+//   int8[n]   modes, in multimodal data sets only
 #pragma once
 
 #include <cstdint>
@@ -28,14 +35,15 @@ enum class TokenType : std::uint8_t {
 
 std::string token_type_name(TokenType type);
 std::int64_t token_type_bytes(TokenType type);
-// Megatron's choice: uint16 below 65500 tokens, int32 else.
+// Megatron's rule: uint16 for vocabularies below 65500 tokens, otherwise int32.
 TokenType token_type_for(std::int64_t vocabulary_size);
 
-// What an index says, checked whole against the size of its .bin. Memory: 8 bytes per sequence. Keeps `bytes` by
-// reference.
+// A parsed index, fully checked against the size of its .bin. Needs 8 bytes of memory per sequence. Refers to `bytes`,
+// which must outlive it.
 class MegatronIndex {
  public:
-  // `path` and `data_name` (of data_bytes) are for messages. InputError says which entry and number is wrong.
+  // `path` and `data_name` (of the data_bytes bytes) are for messages. Throws InputError with the faulty entry and
+  // number.
   MegatronIndex(std::span<const std::byte> bytes, std::string path, std::int64_t data_bytes,
                 const std::string& data_name);
 
@@ -44,11 +52,11 @@ class MegatronIndex {
   std::int64_t documents() const { return documents_; }
   std::int64_t tokens() const { return boundaries_.back(); }
   std::int64_t length(std::int64_t sequence) const { return boundaries_[sequence + 1] - boundaries_[sequence]; }
-  std::int64_t place(std::int64_t sequence) const;  // in bytes of the .bin
-  // The first sequence of a document; for documents() the number of sequences.
+  std::int64_t place(std::int64_t sequence) const;  // position in bytes of the .bin
+  // The first sequence of a document; for document = documents(), the number of sequences.
   std::int64_t document_begin(std::int64_t document) const;
-  std::int64_t document_of(std::int64_t sequence) const;  // which it is of
-  // boundaries()[s]: tokens of all sequences before s; sequences() + 1 entries. PackedSequences takes it.
+  std::int64_t document_of(std::int64_t sequence) const;  // the document of a sequence
+  // boundaries()[s] is the number of tokens of all sequences before s; sequences() + 1 entries. For PackedSequences.
   std::span<const std::int64_t> boundaries() const { return boundaries_; }
   bool has_modes() const { return has_modes_; }
 
@@ -66,10 +74,10 @@ class MegatronIndex {
   std::vector<std::int64_t> boundaries_;
 };
 
-// Both files through the memory map. Any thread may read.
+// Both files, mapped into memory. Thread-safe.
 class MegatronFiles {
  public:
-  // `prefix` with or without .bin or .idx. InputError says which file is wrong.
+  // `prefix` with or without .bin or .idx. Throws InputError with the faulty file.
   explicit MegatronFiles(const std::string& prefix);
 
   TokenType type() const { return index_.type(); }
@@ -82,8 +90,8 @@ class MegatronFiles {
   std::span<const std::int64_t> boundaries() const { return index_.boundaries(); }
   bool has_modes() const { return index_.has_modes(); }
 
-  // tokens[0 .. count) = tokens [offset, offset + count) of a sequence. UsageError outside of it; InputError for a
-  // float that is no whole number.
+  // Copies tokens [offset, offset + count) of a sequence to tokens[0 .. count). Throws UsageError outside of the
+  // sequence, and InputError for a floating-point value that is not an integer.
   void read(std::int64_t sequence, std::int64_t offset, std::int64_t count, std::int64_t* tokens) const;
 
  private:

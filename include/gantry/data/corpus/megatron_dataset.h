@@ -1,4 +1,4 @@
-// Megatron's files as samples to train on: documents packed over their boundaries.
+// A data set of Megatron's files: documents packed into samples across their boundaries.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace gantry {
 
-// InputError for files that are broken, have fewer than sequence_length + 1 tokens, or, when it is read, a token
-// outside 0 .. vocabulary_size - 1. See megatron.h for `prefix`. With `document_mask` there are document_ids beside
-// input_ids and labels, and nothing is trained to follow a document's last token.
+// Opens the files; for `prefix`, see megatron.h. With `document_mask`, samples also have document_ids, and the last
+// token of a document has no label. Throws InputError if the files are damaged or have fewer than sequence_length + 1
+// tokens. Reading throws InputError for a token outside of 0 .. vocabulary_size - 1.
 std::unique_ptr<Dataset> open_megatron_dataset(const std::string& prefix, std::int64_t sequence_length,
                                                std::int64_t vocabulary_size, bool document_mask = false);
 

@@ -1,4 +1,4 @@
-// What most families share, so that a family's file says only what it has of its own.
+// Reads the configuration keys that most decoder families share.
 #pragma once
 
 #include <functional>
@@ -10,33 +10,34 @@
 
 namespace gantry::models {
 
-// What a family's class gives where config.json is silent, and the names of keys that differ.
+// The family's defaults for keys that are missing in config.json, and the names of keys that differ between families.
 struct CommonDefaults {
   std::int64_t vocabulary = 32000, hidden = 4096, width = 11008, layers = 32, heads = 32;
-  std::int64_t key_heads = 0;  // 0: as many as heads
+  std::int64_t key_heads = 0;  // 0: equal to heads
   std::int64_t head_size = 0;  // 0: hidden / heads
   std::int64_t positions = 2048;
   double eps = 1e-6;
   double theta = 10000;
-  double rotated = 1;                   // the part of a head that turns
-  std::int64_t original_positions = 0;  // 0: positions
-  std::optional<std::int64_t> padding;  // where config.json has no pad_token_id
+  double rotated = 1;                   // fraction of a head's features that is rotated
+  std::int64_t original_positions = 0;  // 0: equal to positions
+  std::optional<std::int64_t> padding;  // if config.json has no pad_token_id
   bool tied = false;
   std::string activation_key = "hidden_act", activation = "silu";
   std::string eps_key = "rms_norm_eps";
-  NormSpec norm = {NormSpec::Kind::kRms};  // of the layers and at the end; eps from its key
-  bool paired = false;                     // RotaryOptions::paired
+  NormSpec norm = {NormSpec::Kind::kRms};  // norm of the layers and of the output; eps is read from eps_key
+  bool paired = false;                     // see RotaryOptions::paired
   double initializer_range = 0.02;
 };
-// Sizes by hidden_size, num_hidden_layers, num_attention_heads, ...; serial layers, a gated MLP with separate
-// projections, one rotary embedding. ConfigError as of ConfigReader.
+// Reads sizes from hidden_size, num_hidden_layers, num_attention_heads, ... for a decoder with serial layers, a gated
+// MLP with separate projections, and one rotary embedding. Throws ConfigError like ConfigReader.
 DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults);
 
-// Gives a window to the layers that layer_types names, or, without it, to those that `slides` says.
+// Sets the attention window of the layers that layer_types lists as sliding or, without layer_types, of those for which
+// `slides` returns true. Throws ConfigError if a layer should have a window, but `window` is 0.
 void read_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t window,
                   const std::function<bool(std::size_t layer)>& slides);
-// The rotary embedding of layers with a window, where it differs from the others': of its own mapping in
-// rope_parameters, else of this base and without scaling.
+// Returns the rotary embedding of layers with a window if it differs from that of other layers: from its own mapping in
+// rope_parameters, or else with base `theta` and without scaling.
 nn::RotaryOptions window_rotary(ConfigReader& reader, const DecoderSpec& spec, double theta);
 void set_window_of_all(DecoderSpec& spec, std::int64_t window);
 

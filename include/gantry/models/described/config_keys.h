@@ -1,5 +1,5 @@
-// Checked reading of Hugging Face's config.json keys. A key that is absent or null gives the default; a wrong one is a
-// ConfigError that names it, its value and what is expected.
+// Checked access to keys of Hugging Face's config.json. A key that is absent or null has the default value `missing`. A
+// wrong type or value throws ConfigError with the key, its value and the expected one.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,28 @@
 
 namespace gantry::models {
 
-// Keys of any model that leave the numbers as they are, or are read beside the families.
+// Keys of any model that do not affect the computation, or that are read outside of the families.
 const std::vector<std::string>& common_keys();
 
 [[noreturn]] void refuse_key(const std::string& key, const nlohmann::json& value, const std::string& expected);
 
 void require_object(const nlohmann::json& config, const std::string& family);
 bool has_key(const nlohmann::json& config, const std::string& key);
-// A whole number from `least` to 2^31.
+// An integer from `least` to 2^31.
 std::int64_t size_key(const nlohmann::json& config, const std::string& key, std::int64_t missing,
                       std::int64_t least = 1);
-// A number from `least` to below `below`.
+// A number in [least, below).
 double number_key(const nlohmann::json& config, const std::string& key, double missing, double least, double below);
 bool flag_key(const nlohmann::json& config, const std::string& key, bool missing);
 std::string choice_key(const nlohmann::json& config, const std::string& key, const std::string& missing,
                        const std::vector<std::string>& choices);
-// The keys of these names, null where they are not there.
+// Returns these keys with their values; null for absent keys.
 nlohmann::json keys_of(const nlohmann::json& config, const std::vector<std::string>& names);
-// How many classes there are: those of id2label, or num_labels; refused where they contradict each other.
+// Returns the number of classes, from id2label or num_labels. Throws ConfigError if these contradict each other.
 std::int64_t label_count(const nlohmann::json& config);
-// Where the configuration names no labels: transformers' names for so many.
+// Adds transformers' default labels for `count` classes, unless the configuration has labels.
 void fill_labels(nlohmann::json& config, std::int64_t count);
-// Refuses any other value than the one that this family can do.
+// Throws ConfigError unless the key is absent or has this value, the only one that the family supports.
 void only_value(const nlohmann::json& config, const std::string& key, const nlohmann::json& value);
 
 }  // namespace gantry::models

@@ -1,5 +1,5 @@
-// Reads Hugging Face's config.json and remembers what was read, so that one text says which keys a family has, what
-// they are by default, and which values decide its numbers.
+// Reads Hugging Face's config.json and records the keys that were read. The code that reads a family's configuration
+// thereby also defines the known keys, their defaults, and the keys that affect the computation.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +11,38 @@ namespace gantry::models {
 
 class ConfigReader {
  public:
-  // `keys` must outlive it. ConfigError where it is no mapping. `family`: for messages.
+  // `keys` must outlive the reader. Throws ConfigError if it is not a mapping. `family`: name for messages.
   ConfigReader(const nlohmann::json& keys, const std::string& family);
 
   const nlohmann::json& keys() const { return keys_; }
-  bool has(const std::string& key) const;  // and is not null
-  // A key that is absent or null gives `missing`; ConfigError for a wrong type or value, naming it.
+  bool has(const std::string& key) const;  // present and not null
+  // A key that is absent or null returns `missing`. Throws ConfigError that names the key for a wrong type or value.
   std::int64_t size(const std::string& key, std::int64_t missing, std::int64_t least = 1);
-  // The id of a token, below `vocabulary`; ConfigError in words of vocab_size for one that is not.
+  // Returns a token id below `vocabulary`. The ConfigError for a larger id refers to vocab_size.
   std::int64_t token(const std::string& key, std::int64_t missing, std::int64_t vocabulary);
   double number(const std::string& key, double missing, double least, double below);
-  // null or 0 says that there is none, which is 0; only a key that is absent gives `missing`.
+  // Here, null and 0 both mean "none" and return 0; only an absent key returns `missing`.
   std::int64_t size_or_none(const std::string& key, std::int64_t missing);
   double number_or_none(const std::string& key, double missing, double least, double below);
   bool flag(const std::string& key, bool missing);
   std::string choice(const std::string& key, const std::string& missing, const std::vector<std::string>& choices);
-  // The mapping below a key, empty where there is none; its keys are the caller's to read. ConfigError for another
-  // type.
+  // Returns the mapping at this key, or an empty one. The caller reads and checks its keys. Throws ConfigError for
+  // another type.
   nlohmann::json mapping(const std::string& key);
-  // A list of words, one of `choices` each, `count` of them; empty where there is none.
+  // Returns a list of `count` strings, each one of `choices`; empty if the key is absent.
   std::vector<std::string> words(const std::string& key, std::size_t count, const std::vector<std::string>& choices);
-  // Refuses any other value than the one that the family can do.
+  // Throws ConfigError for any other value: the only one that the family supports.
   void only(const std::string& key, const nlohmann::json& value);
-  // A key that leaves the numbers as they are, or that is understood from others.
+  // Accepts a key that does not affect the computation, or that is implied by other keys.
   void ignore(const std::string& key);
-  // What decides numbers, in one spelling, where several keys may say it.
+  // Records a value that affects the computation under one normalised name, if several keys can set it.
   void decides(const std::string& name, nlohmann::json value);
 
-  // All keys that were read, with defaults filled in where their value is no null.
+  // Returns all keys that were read, with defaults, except null values.
   const nlohmann::json& values() const { return values_; }
-  // Those that decide what the model computes; not dropout, initial weights, token ids and dtypes.
+  // Returns the keys that affect the model's computation: without dropout, initial weights, token ids and dtypes.
   nlohmann::json deciding() const;
-  // ConfigError for a key that was not read and that nobody says is harmless, naming the nearest.
+  // Throws ConfigError, with the most similar known key, for a key that was neither read nor accepted.
   void refuse_others(const std::string& model_type) const;
 
  private:

@@ -1,5 +1,5 @@
-// What a family of described decoders states, and nothing else: how its config.json is read, and what its tensors are
-// called in Hugging Face's files (models/families/ has a file each).
+// The definition of a family of decoders: how its config.json is read, and the names of its tensors in Hugging Face's
+// files. models/families/ has one file per family.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,39 +12,42 @@
 
 namespace gantry::models {
 
-// How Hugging Face's files call a tensor: prefix, then the registered path with the parts that differ replaced.
+// Maps registered paths to tensor names in Hugging Face's files: prefix + path, with some components replaced.
 struct FileNames {
-  std::string prefix = "model.";                             // of the base model; files of the bare model lack it
-  std::string head = "lm_head";                              // has no prefix
-  std::vector<std::pair<std::string, std::string>> renamed;  // {registered, theirs}, of a path within a layer
-  std::vector<std::string> transposed;                       // registered paths within a layer, stored [in, out]
-  // {registered, theirs}, of paths within a layer whose weight files have row by row, "{}" standing for a row's number.
+  std::string prefix = "model.";  // prefix of the base model; files of the bare base model lack it
+  std::string head = "lm_head";   // no prefix is added to it
+  std::vector<std::pair<std::string, std::string>> renamed;  // {registered path within a layer, name in the files}
+  std::vector<std::string> transposed;  // registered paths within a layer that files store as [in, out]
+  // {registered path within a layer, name in the files} of weights that files store row by row; "{}" is the number of
+  // the row.
   std::vector<std::pair<std::string, std::string>> by_row;
-  bool further_layers = false;  // files may have layers behind the last one, which predict further tokens: passed over
-  // The projections of one expert where files have those apart, "{}" standing for its number:
+  // Files may contain additional layers for multi-token prediction, which are ignored.
+  bool further_layers = false;
+  // Names of an expert's projections if files store each expert separately; "{}" is the number of the expert:
   // "mlp.experts.{}.gate_proj". Empty: files have the registered tensors.
   std::string expert_gate = {}, expert_up = {}, expert_down = {};
-  std::vector<std::string> ignored = {".rotary_emb.inv_freq"};  // endings of tensors that are no parameters
+  std::vector<std::string> ignored = {".rotary_emb.inv_freq"};  // suffixes of tensors that are not parameters
 };
 
-// Those of the families that call their sizes as Llama does.
+// Small sizes for families with the key names of Llama.
 nlohmann::json small_keys();
 
 struct DecoderFamily {
   std::string model_type;    // "llama"
   std::string architecture;  // "LlamaForCausalLM"
-  // config.json to a description. Reads every key that decides numbers. ConfigError as of ConfigReader.
+  // Converts config.json to a DecoderSpec. Reads every key that affects the computation. Throws ConfigError like
+  // ConfigReader.
   DecoderSpec (*read)(ConfigReader& reader);
   FileNames files = {};
-  std::vector<std::string> harmless = {};  // further keys of config.json that leave the numbers as they are
-  nlohmann::json small = small_keys();     // the keys of a small model, to begin with
+  std::vector<std::string> harmless = {};  // further keys of config.json that do not affect the computation
+  nlohmann::json small = small_keys();     // keys of a small model, as a starting point
 };
 
 // Gantry's own families.
 const std::vector<DecoderFamily>& decoder_families();
 
-// The description of a family's model, by keys of its config.json. ConfigError for an unknown family, for a key that is
-// not understood, and for values that the family can't do.
+// Returns the description of a model from the keys of its config.json. Throws ConfigError for an unknown family, an
+// unknown key or an unsupported value.
 DecoderSpec decoder_spec(const std::string& family, const nlohmann::json& keys);
 DecoderSpec decoder_spec(const DecoderFamily& family, const nlohmann::json& keys);
 

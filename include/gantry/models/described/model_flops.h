@@ -1,4 +1,4 @@
-// How large a described decoder is, and how much it computes: from the description alone.
+// The number of parameters and the FLOPs of a decoder, computed from its description.
 #pragma once
 
 #include <cstdint>
@@ -7,36 +7,36 @@
 
 namespace gantry::models {
 
-// A tied head's weight counts once.
+// The number of parameters. A tied weight counts once.
 double parameter_count(const DecoderSpec& spec);
 
-// Multiplications and additions of a forward, two each, of one token among `sequence`: products with weights (of
-// experts those that are used) and the two of the attention core. Each query meets all keys, or its window's; with
-// `causal_half` those before it alone. Element-wise work, norms and look-ups are not counted. A backward has twice as
-// many.
+// FLOPs per token of a forward over `sequence` tokens (a multiplication and an addition are 2): the matrix
+// multiplications with weights (for experts, the used ones) and the two of the attention core. A query attends to all
+// keys, or to those in its window; with `causal_half`, only to those up to its own position. Element-wise operations,
+// norms and look-ups are not counted. A backward has twice as many.
 struct ForwardFlops {
-  double weights = 0;    // of layers
-  double attention = 0;  // of the cores
-  double head = 0;       // and what projects a narrower embedding into and out of the layers
+  double weights = 0;    // FLOPs of the layers
+  double attention = 0;  // FLOPs of the attention cores
+  double head = 0;       // FLOPs of the head, including the projections of a narrower embedding
 
   double sum() const { return weights + attention + head; }
 };
 ForwardFlops forward_flops(const DecoderSpec& spec, std::int64_t sequence, bool causal_half = false);
 
-// Of forward and backward of so many samples: what a utilisation is said of, where nothing else is stated with
-// attention in full.
+// FLOPs of forward and backward of `samples` samples: the basis of reported utilisations. Unless stated otherwise,
+// attention counts in full (`causal_half` false).
 double model_flops(const DecoderSpec& spec, std::int64_t samples, std::int64_t sequence, bool causal_half = false);
 
-// Of one layer among `hidden` features, a token's forward, whose query meets `keys` keys.
+// FLOPs per token of the forward of one layer with `hidden` features, for a query that attends to `keys` keys.
 double layer_flops(const LayerSpec& layer, std::int64_t hidden, double keys);
-// The weights that a token is multiplied with in it, of experts those that are used; and behind the layers.
+// The number of weights that a token is multiplied by in a layer (for experts, the used ones), and after the layers.
 double layer_weights(const LayerSpec& layer, std::int64_t hidden);
 double head_weights(const DecoderSpec& spec);
-// What projects a narrower embedding into the layers; 0: there is none.
+// The number of weights that project a narrower embedding into the layers; 0: none.
 double embedding_weights(const DecoderSpec& spec);
-// Multiplications and additions of one query with `keys` keys, and with their values.
+// FLOPs of one query with `keys` keys and their values.
 double core_flops(const AttentionSpec& attention, double keys);
-// The keys that a query meets on average.
+// The mean number of keys that a query attends to.
 double keys_met(const AttentionSpec& attention, std::int64_t sequence, bool causal_half);
 
 }  // namespace gantry::models

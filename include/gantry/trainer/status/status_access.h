@@ -1,4 +1,4 @@
-// Who may ask the status server, and where it listens.
+// Access control and the listening address of the status server.
 #pragma once
 
 #include <optional>
@@ -6,31 +6,33 @@
 
 namespace gantry {
 
-// Where live status is served.
+// The address at which live status is served.
 struct StatusPlace {
   std::string host;  // empty: loopback
-  int port = 0;      // 0: any free one
+  int port = 0;      // 0: any free port
 };
-// "8080", "eth0:8080", "[::1]:8080". Nothing for what is neither.
+// Parses "8080", "eth0:8080" or "[::1]:8080". Empty if the text has another form.
 std::optional<StatusPlace> parse_status_place(const std::string& text);
 
-// Whether a request's Host names this server: an address, localhost, or this host's name, with a port or without.
+// True if the Host header of a request names this server: an IP address, localhost or this host's name, with or without
+// a port.
 bool is_own_host(const std::string& host);
 
-// Whether an Authorization field carries the token, by the Bearer or the Basic scheme (user "gantry"). Takes the same
-// time wherever it differs.
+// True if an Authorization header contains the token, in the Bearer or Basic scheme (user "gantry"). Compares in
+// constant time.
 bool carries_token(const std::string& authorization, const std::string& token);
 
-// Where `--status HOST:PORT` listens, by its host: an interface's name, one of this host's addresses, localhost, or
-// 0.0.0.0 and :: for all of them; loopback for none. UsageError that lists what this host has.
+// Returns the address to listen on for `--status HOST:PORT`. `host` is the name of an interface, an address of this
+// host, localhost, or 0.0.0.0 or :: for all addresses; empty: loopback. Throws UsageError that lists the interfaces of
+// this host.
 std::string status_address(const std::string& host);
 
 bool is_loopback(const std::string& address);
 
-// The token that requests must carry: GANTRY_STATUS_TOKEN; without it a random one beyond loopback, and none there.
-// UsageError for one of fewer than 16 characters.
+// Returns the token that requests must contain: GANTRY_STATUS_TOKEN if it is set. Otherwise, a random token if the
+// address is not loopback, and no token for loopback. Throws UsageError if it has fewer than 16 characters.
 struct StatusToken {
-  std::string text;  // empty: none is needed
+  std::string text;  // empty: no token needed
   bool is_random = false;
 };
 StatusToken status_token(const std::string& address);

@@ -1,0 +1,72 @@
+"""The cost of a build from nothing, as a ratio that holds on any machine: processor seconds of all compilations over those of
+compiling one file that includes <torch/torch.h> and nothing else, with the same compiler and optimization.
+
+usage: ./dev bench build [--targets demo,library,tests] [--keep]
+
+Builds in build/cost without a compiler cache, which takes as long as the first build of everything. Prints a row for the
+demo's programs, the library alone and the tests, and the twenty dearest compilations. --keep continues a build that was
+stopped.
+"""
+import argparse, pathlib, re, resource, shutil, statistics, subprocess, sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/cost"
+LOG = BUILD / "compilations.tsv"
+TARGETS = {"library": ["gantry"], "demo": ["gantry_front"], "tests": ["gantry_tests"]}  # each needs those before it
+
+
+def used_by(command, **more):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, **more)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def configure():
+    launcher = f"{sys.executable};{ROOT / 'bench/compile_cost.py'};{LOG}"
+    subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                    f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}", "-DCCACHE_PROGRAM="], check=True, stdout=subprocess.DEVNULL)
+
+
+def unit_seconds():
+    """The median of three compilations of <torch/torch.h> alone."""
+    torch, = set(re.findall(r"-isystem (\S+/torch/include)\b", (BUILD / "compile_commands.json").read_text()))
+    source = BUILD / "torch_alone.cpp"
+    source.write_text("#include <torch/torch.h>\n")
+    compiler = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
+    command = [compiler, "-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-isystem", torch, "-isystem",
+               f"{torch}/torch/csrc/api/include", "-c", source, "-o", BUILD / "torch_alone.o"]
+    return statistics.median(used_by(command) for _ in range(3))
+
+
+def compilations():
+    rows = [line.split("\t") for line in LOG.read_text().splitlines()] if LOG.exists() else []
+    return {target: float(seconds) for seconds, target, _ in rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev bench build", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", default="library,demo,tests")
+    parser.add_argument("--keep", action="store_true")
+    args = parser.parse_args()
+    if not args.keep:
+        shutil.rmtree(BUILD, ignore_errors=True)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    configure()
+    unit = unit_seconds()
+    print(f"<torch/torch.h> alone: {unit:.1f} processor seconds\n{'':10} {'compilations':>12} {'seconds':>9} {'ratio':>7}", flush=True)
+    done = 0
+    for name in args.targets.split(","):
+        subprocess.run(["ninja", "-C", BUILD, "--quiet", *TARGETS[name]], check=True, stdout=subprocess.DEVNULL)
+        costs = compilations()
+        total = sum(costs.values())
+        print(f"{name:10} {len(costs):12} {total:9.0f} {total / unit:7.1f}   with the rows above" if done else
+              f"{name:10} {len(costs):12} {total:9.0f} {total / unit:7.1f}", flush=True)
+        done = len(costs)
+    print("\nthe twenty dearest compilations, as ratios")
+    for target, seconds in sorted(compilations().items(), key=lambda one: -one[1])[:20]:
+        print(f"{seconds / unit:7.2f}  {target.replace('CMakeFiles/', '').replace('.dir/', '/')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+#include "gantry/models/described/decoder_shards.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gantry::models {
+namespace {
+
+// Adds the rules of a layer, with paths below `prefix`.
+class LayerRules {
+ public:
+  LayerRules(std::string prefix, std::vector<ModuleShard>& all) : prefix_(std::move(prefix)), all_(all) {}
+  void add(const std::string& path, ShardStyle style) { all_.push_back({prefix_ + path, std::move(style)}); }
+
+ private:
+  std::string prefix_;
+  std::vector<ModuleShard>& all_;
+};
+
+Column fused_column(const AttentionSpec& attention) {
+  const std::int64_t size = attention.head_size;
+  if (attention.rows == ProjectionRows::kPerHead) return {.unit = 3 * size};
+  if (attention.rows == ProjectionRows::kPerGroup) return {.unit = size, .groups = attention.key_heads};
+  if (attention.heads == attention.key_heads) return {.segments = 3, .unit = size};
+  const Part keys{attention.key_heads * size, size, attention.heads};
+  return {.parts = {{attention.heads * size, size}, keys, keys}};
+}
+
+void add_latent_attention(LayerRules& rules, const AttentionSpec& attention, const DecoderNames& names) {
+  const LatentSpec& latent = *attention.latent;
+  rules.add(latent.query_rank > 0 ? names.q_b_proj : names.query, Column{.unit = attention.head_size});
+  rules.add(names.kv_b_proj, Column{.unit = latent.plain + latent.value});
+  rules.add(names.rope_key, Column{});
+  rules.add(names.output, Row{.unit = latent.value});
+}
+
+void add_attention(LayerRules& rules, const AttentionSpec& attention, const DecoderNames& names) {
+  if (attention.latent) return add_latent_attention(rules, attention, names);
+  const std::int64_t size = attention.head_size;
+  if (attention.rows == ProjectionRows::kSeparate) {
+    rules.add(names.query, Column{.unit = size});
+    rules.add(names.key, Column{.unit = size, .users = attention.heads});
+    rules.add(names.value, Column{.unit = size, .users = attention.heads});
+  } else {
+    rules.add(names.fused, fused_column(attention));
+  }
+  rules.add(names.output, Row{.unit = size});
+  if (attention.sinks) rules.add(names.sinks, Column{});
+  if (attention.qk_norm.exists()) {
+    rules.add(names.query_norm, Column{.unit = size});
+    rules.add(names.key_norm, Column{.unit = size, .users = attention.heads});
+  }
+  if (attention.per_head_norm.exists()) {
+    rules.add(names.query_norm, Column{});
+    rules.add(names.key_norm, Column{.users = attention.heads});
+  }
+  if (!attention.head_norm.exists()) return;
+  rules.add(names.query_norm, OnHeads{});
+  rules.add(names.key_norm, OnHeads{});
+}
+
+void add_mlp(LayerRules& rules, const MlpSpec& mlp, const DecoderNames& names) {
+  if (mlp.fused_gate) {
+    rules.add(names.fused_gate, Column{.segments = 2});
+  } else {
+    if (mlp.gated) rules.add(names.gate, Column{});
+    rules.add(names.up, Column{});
+  }
+  rules.add(names.down, Row{});
+}
+
+void add_experts(LayerRules& rules, const ExpertsSpec& experts, const DecoderNames& names) {
+  rules.add(names.experts, Expert{});
+  if (experts.shared_width == 0) return;
+  rules.add(names.shared + ".gate_proj", Column{});
+  rules.add(names.shared + ".up_proj", Column{});
+  rules.add(names.shared + ".down_proj", Row{});
+}
+
+void add_layers(std::vector<ModuleShard>& all, const DecoderSpec& spec) {
+  const DecoderNames& names = spec.names;
+  LayerRules rules(names.layers + ".*.", all);
+  if (!spec.layers.empty()) add_attention(rules, spec.layers.front().attention, names);
+  const auto first = [&](bool with_experts) {
+    return std::find_if(spec.layers.begin(), spec.layers.end(),
+                        [&](const LayerSpec& layer) { return layer.experts.has_value() == with_experts; });
+  };
+  if (const auto layer = first(false); layer != spec.layers.end()) add_mlp(rules, layer->mlp, names);
+  if (const auto layer = first(true); layer != spec.layers.end()) add_experts(rules, *layer->experts, names);
+}
+
+}  // namespace
+
+std::vector<ModuleShard> decoder_shards(const DecoderSpec& spec) {
+  std::vector<ModuleShard> all;
+  add_layers(all, spec);
+  all.push_back({spec.names.tokens, Vocab{}});
+  all.push_back({spec.names.head, Column{}});
+  return all;
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,169 @@
+#include "gantry/planner/parameters.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "gantry/core/axis.h"
+#include "gantry/core/error.h"
+#include "gantry/core/slice.h"
+#include "gantry/core/wildcard.h"
+#include "gantry/models/described/decoder_shards.h"
+
+namespace gantry::planner {
+namespace {
+
+using models::DecoderSpec;
+using models::LayerSpec;
+using models::ParameterShape;
+
+// The fraction of a parameter on the rank with the largest part.
+struct Share {
+  double fraction = 1;
+  int dim = -1;  // the sharded dimension; -1: none
+};
+
+Share largest_share(const ParameterSplit& split, const Shape& shape) {
+  if (split.cuts.empty()) return {};
+  const ShardSpec& shard = split.cuts.front();
+  std::int64_t most = 0;
+  for (int rank = 0; rank < shard.ranks(); ++rank) most = std::max(most, shard.local_size(rank));
+  return {static_cast<double>(most) / static_cast<double>(shape.at(shard.dim)), shard.dim};
+}
+
+// Applies the shard rules of a model with at most one layer.
+class ShardShares {
+ public:
+  ShardShares(const DecoderSpec& spec, int tensor, int expert)
+      : spec_(spec), rules_(models::decoder_shards(spec)), tensor_(tensor), expert_(expert) {}
+
+  Share of(const ParameterShape& parameter) const {
+    if (tensor_ == 1 && expert_ == 1) return {};
+    const auto dot = parameter.name.rfind('.');
+    const std::string module = parameter.name.substr(0, dot), own = parameter.name.substr(dot + 1);
+    const auto rule = std::ranges::find_if(
+        rules_, [&](const auto& each) { return matches_pattern(each.path, module, Star::kOnePart); });
+    if (rule == rules_.end()) return {};
+    try {
+      return largest_share(split(rule->style, parameter.shape, own), parameter.shape);
+    } catch (const ConfigError& error) {
+      throw ConfigError(parameter.name + ": " + error.what());
+    }
+  }
+
+ private:
+  ParameterSplit split(const ShardStyle& style, const Shape& shape, const std::string& own) const {
+    const std::vector<Axis> tensor_axes = {{axis::kTensor, tensor_}};
+    if (!std::holds_alternative<Expert>(style)) return split_of(style, shape, tensor_axes);
+    const models::ExpertsSpec& experts = *spec_.layers.front().experts;
+    const ExpertShape shapes{experts.count, spec_.hidden, experts.width, experts.bias, experts.interleaved};
+    const bool is_partitioned = expert_ > 1;
+    const Placements all = split_of(Expert{.partitioned = is_partitioned}, shapes,
+                                    is_partitioned ? std::vector<Axis>{{axis::kExpert, expert_}} : tensor_axes);
+    const auto found = all.find(own);
+    return found == all.end() ? ParameterSplit() : found->second;
+  }
+
+  const DecoderSpec& spec_;
+  std::vector<models::ModuleShard> rules_;
+  int tensor_, expert_;
+};
+
+// The elements of the two matrices of an adapter, for a weight of which a rank holds `share` of the inputs (`by_input`)
+// or of the outputs.
+double held_factors(std::int64_t in, std::int64_t out, std::int64_t rank, double share, bool by_input) {
+  const auto a = static_cast<double>(in * rank), b = static_cast<double>(out * rank);
+  return by_input ? a * share + b : a + b * share;
+}
+
+// The same for a stack of experts; `share` is a fraction of the experts (`by_expert`) or of their width.
+double held_stack_factors(const std::string& path, const LayerSpec& layer, std::int64_t hidden, std::int64_t rank,
+                          double share, bool by_expert) {
+  const std::int64_t width = layer.experts->width;
+  const bool is_down = path.ends_with(".down_proj");
+  const std::int64_t in = is_down ? width : hidden, out = is_down ? hidden : 2 * width;
+  const double one =
+      by_expert ? share * static_cast<double>((in + out) * rank) : held_factors(in, out, rank, share, is_down);
+  return one * static_cast<double>(layer.experts->count);
+}
+
+HeldParameters layer_parameters(const DecoderSpec& without_layers, const LayerSpec& layer, int tensor, int expert,
+                                const TrainedPart& trained, std::size_t index) {
+  DecoderSpec alone = without_layers;
+  alone.layers = {layer};
+  const std::string prefix = alone.names.layers + ".0.";
+  const std::string name_prefix = alone.names.layers + "." + std::to_string(index) + ".";
+  const ShardShares shares(alone, tensor, expert);
+  HeldParameters held;
+  for (const ParameterShape& parameter : models::parameter_shapes(alone)) {
+    if (!parameter.name.starts_with(prefix)) continue;
+    const std::string path = parameter.name.substr(prefix.size());
+    const auto elements = static_cast<double>(elements_of(parameter.shape));
+    const auto adapter = trained.adapters.find(name_prefix + path);
+    const std::int64_t rank = adapter == trained.adapters.end() ? 0 : adapter->second;
+    const bool is_trained = trained.trains(name_prefix + path);
+    const Share share = shares.of(parameter);
+    if (path.starts_with(alone.names.experts + ".")) {
+      held.add_experts(elements * share.fraction, is_trained);
+      held.add_experts(held_stack_factors(path, layer, alone.hidden, rank, share.fraction, expert > 1), true);
+    } else {
+      held.add_dense(elements * share.fraction, is_trained);
+      if (rank > 0)
+        held.add_dense(held_factors(parameter.shape.at(1), parameter.shape.at(0), rank, share.fraction,
+                                    /*by_input=*/share.dim == 1),
+                       true);
+    }
+  }
+  return held;
+}
+
+}  // namespace
+
+HeldParameters& HeldParameters::operator+=(const HeldParameters& more) {
+  dense += more.dense;
+  experts += more.experts;
+  trained_dense += more.trained_dense;
+  trained_experts += more.trained_experts;
+  return *this;
+}
+
+void HeldParameters::add_dense(double elements, bool is_trained) {
+  dense += elements;
+  if (is_trained) trained_dense += elements;
+}
+
+void HeldParameters::add_experts(double elements, bool is_trained) {
+  experts += elements;
+  if (is_trained) trained_experts += elements;
+}
+
+ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert, const TrainedPart& trained) {
+  ModelParameters held;
+  DecoderSpec without = spec;
+  without.layers.clear();
+  for (std::size_t index = 0; index < spec.layers.size(); ++index) {
+    const bool repeats = trained.is_all() && index > 0 && spec.layers[index] == spec.layers[index - 1];
+    held.layers.push_back(repeats ? held.layers.back()
+                                  : layer_parameters(without, spec.layers[index], tensor, expert, trained, index));
+  }
+  const ShardShares shares(without, tensor, expert);
+  const std::set<std::string> last = {spec.names.norm, spec.names.head};
+  for (const ParameterShape& parameter : models::parameter_shapes(without)) {
+    const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
+    const double share = shares.of(parameter).fraction;
+    const double elements = static_cast<double>(elements_of(parameter.shape)) * share;
+    HeldParameters& end = last.contains(module) ? held.last : held.first;
+    end.add_dense(elements, trained.trains(parameter.name));
+    if (const auto adapter = trained.adapters.find(parameter.name); adapter != trained.adapters.end())
+      end.add_dense(held_factors(parameter.shape.at(1), parameter.shape.at(0), adapter->second, share,
+                                 /*by_input=*/false),
+                    true);
+    if (spec.tied && module == spec.names.tokens) held.tied = elements;
+  }
+  if (trained.trains(spec.names.tokens + ".weight")) held.trained_tied = held.tied;
+  held.last.dense += held.tied;
+  held.last.trained_dense += held.trained_tied;
+  return held;
+}
+
+}  // namespace gantry::planner

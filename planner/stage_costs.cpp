@@ -1,0 +1,162 @@
+// Costs of stages, and of the vocabulary that all ranks of a pipeline share.
+#include <algorithm>
+
+#include "gantry/core/config.h"
+#include "gantry/core/schedule_choice.h"
+#include "gantry/models/described/work_of_keys.h"
+#include "gantry/planner/collectives.h"
+#include "gantry/planner/costs.h"
+#include "gantry/planner/operations.h"
+
+namespace gantry::planner {
+namespace {
+
+// Recomputation precedes the input gradient.
+void add_layer(StageTimes& stage, const PartCosts& layer, Recompute recompute) {
+  stage.forward += layer.forward;
+  stage.input_gradient += layer.input_gradient;
+  stage.weight_gradient += layer.weight_gradient;
+  stage.kept_inputs += layer.kept - layer.kept_core;
+  if (const auto* again = computed_again(layer, recompute)) stage.input_gradient += *again;
+  stage.kept += kept_with(layer, recompute);
+  stage.working = std::max(stage.working, made_again(layer, recompute) + layer.working);
+}
+
+// The time of a vocabulary that is sharded over `ranks` times as many ranks.
+Seconds shard_words(Seconds seconds, int ranks) {
+  seconds.compute /= ranks;
+  return seconds;
+}
+
+double columns_of(const Workload& workload) { return static_cast<double>(models::embedding_columns(workload.model)); }
+
+// Tokens of the vocabulary on the rank with the largest part.
+double words_of(const Workload& workload, int ranks) {
+  return static_cast<double>((workload.model.vocabulary + ranks - 1) / ranks);
+}
+
+// The parameters of the first or last stage (positions, norms, projections) without the embedding or the head.
+HeldParameters without_table(HeldParameters held, const Workload& workload, const Layout& layout) {
+  const double table = static_cast<double>(workload.model.vocabulary) / layout.tensor * columns_of(workload);
+  held.dense = std::max(0.0, held.dense - table);
+  held.trained_dense = std::max(0.0, held.trained_dense - table);
+  return held;
+}
+
+// The parameters of first and last stage that are not in the shared vocabulary.
+void add_rest_of_ends(std::vector<StageTimes>& stages, const CostTable& table, const Workload& workload,
+                      const Layout& layout) {
+  const HeldParameters first = without_table(table.parameters.first, workload, layout),
+                       last = without_table(table.parameters.last, workload, layout);
+  stages.front().parameters += first;
+  stages.back().parameters += last;
+}
+
+void add_ends(std::vector<StageTimes>& stages, const CostTable& table) {
+  const auto add = [&table](StageTimes& stage, const PartCosts& part, const HeldParameters& parameters) {
+    add_layer(stage, part, Recompute::kNone);
+    stage.parameters += parameters;
+    stage.largest_end = std::max(stage.largest_end, parameters.dense);
+    if (table.parameters.tied > 0) stage.tied_end += parameters.dense;
+  };
+  add(stages.front(), table.embedding, table.parameters.first);
+  // The bytes that the head keeps are released before the backwards of the layers.
+  stages.back().working -= std::min(stages.back().working, table.head.kept);
+  add(stages.back(), table.head, table.parameters.last);
+  if (stages.size() > 1) return;
+  stages.back().parameters.dense -= table.parameters.tied;  // counted twice, held once
+  stages.back().parameters.trained_dense -= table.parameters.trained_tied;
+  stages.back().tied_end -= table.parameters.tied;
+}
+
+// All ranks of the pipeline reduce the result of the look-up, and the gradient of the head's input. Both times count
+// for the passes that send these tensors.
+VocabularyPart shared_vocabulary(const Workload& workload, const Layout& layout, const Cluster& cluster,
+                                 const CostTable& table) {
+  const int ranks = layout.pipeline;
+  const double value = value_bytes(workload.precision);
+  const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context;
+  const double features = tokens * columns_of(workload);
+  const double words = words_of(workload, ranks * layout.tensor);
+  const double reduced = all_reduce(pipeline_group(layout), value * features, cluster);
+  VocabularyPart part;
+  part.embedding_forward = table.embedding.forward;
+  part.embedding_forward.pipeline += reduced;
+  part.embedding_backward = table.embedding.input_gradient;
+  part.embedding_backward += table.embedding.weight_gradient;
+  part.head_forward = shard_words(table.head.forward, ranks);
+  part.head_backward = shard_words(table.head.weight_gradient, ranks);
+  const Seconds input_gradient = shard_words(table.head.input_gradient, ranks);
+  if (layout.vocabulary_algorithm == 2) {
+    part.head_forward += input_gradient;
+    part.head_combine.pipeline = reduced;
+  } else {
+    part.head_backward += input_gradient;
+    part.head_backward.pipeline += reduced;
+  }
+  // The input of the head and the logits. Algorithm 2 also keeps the partial input gradient, in float32 or wider.
+  part.kept = value * (features + tokens * words);
+  if (layout.vocabulary_algorithm == 2) part.kept += std::max(4.0, value) * features;
+  part.working = value * (tokens * words + features);
+  part.parameters.add_dense((workload.model.tied ? 1 : 2) * words * columns_of(workload), /*is_trained=*/true);
+  return part;
+}
+
+}  // namespace
+
+std::vector<int> layers_of(const Workload& workload, const Layout& layout,
+                           const std::vector<std::vector<int>>& stages_of_rank) {
+  std::vector<int> rank_of_stage;
+  for (std::size_t rank = 0; rank < stages_of_rank.size(); ++rank)
+    for (const int stage : stages_of_rank[rank]) {
+      if (stage >= static_cast<int>(rank_of_stage.size())) rank_of_stage.resize(stage + 1);
+      rank_of_stage[stage] = static_cast<int>(rank);
+    }
+  LayerWork work = models::layer_work_of(workload.model);
+  if (layout.shares_vocabulary) work.first = work.last = 0;  // the work of all ranks
+  ScheduleConfig config;
+  if (layout.balanced) config.layers = std::string("balanced");
+  if (!layout.layers.empty()) config.layers = layout.layers;
+  return layers_per_stage(config, work, rank_of_stage);
+}
+
+LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, const Cluster& cluster,
+                              const CostTable& table, const std::vector<std::vector<int>>& stages_of_rank,
+                              const std::vector<int>& layers) {
+  LayoutCosts costs;
+  costs.stages_of_rank = stages_of_rank;
+  costs.microbatches = layout.microbatches_of(workload.batch);
+  costs.stages.resize(layers.size());
+  std::size_t next = 0;
+  for (std::size_t stage = 0; stage < layers.size(); ++stage)
+    for (int each = 0; each < layers[stage]; ++each, ++next) {
+      add_layer(costs.stages[stage], table.layers[next], layout.recompute);
+      const HeldParameters& held = table.parameters.layers[next];
+      costs.stages[stage].parameters += held;
+      costs.stages[stage].largest_layer = std::max(costs.stages[stage].largest_layer, held.dense + held.experts);
+    }
+  if (layout.shares_vocabulary) {
+    costs.vocabulary = shared_vocabulary(workload, layout, cluster, table);
+    add_rest_of_ends(costs.stages, table, workload, layout);
+  } else {
+    add_ends(costs.stages, table);
+  }
+  const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context /
+                        (layout.sequence_parallel || workload.program.scatters_messages ? layout.tensor : 1);
+  const double sent = value_bytes(workload.precision) * tokens * static_cast<double>(workload.model.hidden);
+  costs.hop = message(pipeline_group(layout), sent, cluster);
+  if (!workload.program.blocking_messages) return costs;
+  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {  // sender and receiver wait equally long
+    if (stage + 1 < costs.stages.size()) costs.stages[stage].forward.pipeline += costs.hop;
+    if (stage > 0) costs.stages[stage].input_gradient.pipeline += costs.hop;
+  }
+  return costs;
+}
+
+Seconds VocabularyPart::seconds() const {
+  Seconds sum = embedding_forward;
+  for (const Seconds& each : {embedding_backward, head_forward, head_combine, head_backward}) sum += each;
+  return sum;
+}
+
+}  // namespace gantry::planner

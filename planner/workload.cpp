@@ -1,0 +1,204 @@
+#include "gantry/planner/workload.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "gantry/checkpoint/format/adapter_config.h"
+#include "gantry/core/adapter_names.h"
+#include "gantry/core/error.h"
+#include "gantry/core/schedule_choice.h"
+#include "gantry/core/schedule_names.h"
+#include "gantry/core/wildcard.h"
+#include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/lora_names.h"
+#include "gantry/models/described/work_of_keys.h"
+#include "gantry/planner/config.h"
+#include "gantry/planner/operations.h"
+#include "gantry/schedule/configured_schedule.h"
+
+namespace gantry::planner {
+namespace {
+
+using models::DecoderSpec;
+
+// The path of a module in Gantry and in Hugging Face's model.
+struct Paths {
+  std::string own, theirs;
+
+  bool are_named(const std::string& entry) const {
+    return models::names_module(entry, own) || models::names_module(entry, theirs);
+  }
+  bool are_saved(const std::string& entry) const {  // a module to save may contain others
+    for (const std::string& path : {own, theirs})
+      for (std::size_t end = path.size(); end != std::string::npos && end > 0; end = path.rfind('.', end - 1))
+        if (models::names_module(entry, path.substr(0, end))) return true;
+    return false;
+  }
+};
+
+// The names of a model's modules and parameters for adapters.
+class AdaptedModel {
+ public:
+  explicit AdaptedModel(const DecoderSpec& model) : names_(model.names) {
+    for (const auto& family : models::decoder_families())
+      if (family.model_type == model.family) files_ = family.files;
+  }
+
+  Paths paths(const std::string& parameter) const {
+    const std::string own = parameter.substr(0, parameter.rfind('.'));
+    std::string theirs = own;
+    for (const auto& [ours, renamed] : files_.renamed)
+      if (const auto at = own.rfind("." + ours); at != std::string::npos && at + 1 + ours.size() == own.size())
+        theirs = own.substr(0, at + 1) + renamed;
+    return {own, own == names_.head ? files_.head : files_.prefix + theirs};
+  }
+  bool is_stack(const std::string& parameter) const {
+    const std::string end = "." + names_.experts;
+    return paths(parameter).own.ends_with(end) && !parameter.ends_with("_bias");
+  }
+  // Whether it is the weight of a linear layer other than the head.
+  bool is_linear(const models::ParameterShape& parameter) const {
+    const std::string own = paths(parameter.name).own;
+    return parameter.name.ends_with(".weight") && parameter.shape.size() == 2 && own != names_.head &&
+           own != names_.tokens && own != names_.positions && !own.ends_with("." + names_.router);
+  }
+  bool is_chosen(const models::ParameterShape& parameter, const std::string& entry) const {
+    const Paths module = paths(parameter.name);
+    const std::string last = parameter.name.substr(parameter.name.rfind('.'));
+    if (is_stack(parameter.name)) return Paths{module.own + last, module.theirs + last}.are_named(entry);
+    if (last != ".weight" || parameter.shape.size() != 2) return false;
+    const bool is_router = module.own.ends_with("." + names_.router);
+    return module.are_named(entry) || (is_router && Paths{module.own + last, module.theirs + last}.are_named(entry));
+  }
+
+ private:
+  const models::DecoderNames& names_;
+  models::FileNames files_;
+};
+
+void require_use(const char* key, const std::string& entry, bool is_used) {
+  if (!is_used)
+    throw ConfigError({key, "'" + entry + "' matches nothing in the model", "a layer or parameter of the model",
+                       "start `gantry train` to see the nearest name"});
+}
+
+TrainedPart of_freeze(const std::vector<std::string>& patterns, const DecoderSpec& model) {
+  TrainedPart trained;
+  for (const auto& pattern : patterns) {
+    bool is_used = false;
+    for (const auto& parameter : models::parameter_shapes(model))
+      if (matches_pattern(pattern, parameter.name, Star::kAnyText)) {
+        trained.frozen.insert(parameter.name);
+        is_used = true;
+      }
+    require_use("train.freeze", pattern, is_used);
+  }
+  return trained;
+}
+
+TrainedPart of_adapters(const LoraConfig& lora, const DecoderSpec& model) {
+  const AdaptedModel names(model);
+  TrainedPart trained;
+  const auto shapes = models::parameter_shapes(model);
+  const bool all = lora.target_modules == std::vector<std::string>{kAllLinear};
+  for (const auto& parameter : shapes) {
+    const Paths module = names.paths(parameter.name);
+    const bool is_saved = std::any_of(lora.modules_to_save.begin(), lora.modules_to_save.end(),
+                                      [&](const auto& entry) { return module.are_saved(entry); });
+    if (!is_saved) trained.frozen.insert(parameter.name);
+    const bool is_adapted = all ? names.is_linear(parameter)
+                                : std::any_of(lora.target_modules.begin(), lora.target_modules.end(),
+                                              [&](const auto& entry) { return names.is_chosen(parameter, entry); });
+    if (!is_adapted) continue;
+    const std::string path = names.is_stack(parameter.name)
+                                 ? module.theirs + parameter.name.substr(parameter.name.rfind('.'))
+                                 : module.theirs;
+    trained.adapters[parameter.name] = models::rank_of(lora, path);
+  }
+  for (const auto& entry : lora.target_modules)
+    require_use("lora.target_modules", entry, all || std::any_of(shapes.begin(), shapes.end(), [&](const auto& one) {
+                                                return names.is_chosen(one, entry);
+                                              }));
+  return trained;
+}
+
+Recompute recompute_of(const std::string& name) {
+  for (const Recompute each : {Recompute::kSelective, Recompute::kParts, Recompute::kFull})
+    if (name_of(each) == name) return each;
+  return Recompute::kNone;
+}
+
+// Resolves parallel.vocabulary: auto like the runtime.
+bool shares_vocabulary(const Config& config, const std::vector<int>& layers) {
+  if (config.parallel.vocabulary == "stages" || config.parallel.pipeline == 1) return false;
+  if (config.parallel.vocabulary == "pipeline") return true;
+  return ScheduleSource(config.schedule, config.parallel.pipeline)
+      .gains_by_vocabulary(models::layer_work_of(stated_model(config)), layers);
+}
+
+}  // namespace
+
+// Values of 16 bits have master weights. AdamW keeps two moments, the other optimizers one.
+Program gantry_program(const std::string& precision, const std::string& optimizer) {
+  const double value = value_bytes(precision), wide = value == 8 ? 8 : 4;
+  const double means = optimizer == "adamw" ? 2 : 1;
+  return {.mask_bytes = value, .gradient_bytes = wide, .optimizer_bytes = wide * means + (value == 2 ? wide : 0)};
+}
+
+models::DecoderSpec stated_model(const Config& config) {
+  config.require_model();
+  const nlohmann::json keys = models::keys_of_model(config.model);
+  const nlohmann::json type = keys.is_object() ? keys.value("model_type", nlohmann::json()) : nlohmann::json();
+  const std::string family =
+      config.model.policy.empty() && type.is_string() ? type.get<std::string>() : config.model.policy;
+  return models::decoder_spec(family, keys);
+}
+
+Workload stated_workload(const Config& config) {
+  models::DecoderSpec model = stated_model(config);
+  TrainedPart trained = trained_part(config, model);
+  return {.model = std::move(model),
+          .sequence = config.data.sequence_length,
+          .batch = config.data.batch_size,
+          .precision = config.precision,
+          .program = gantry_program(config.precision, config.optimizer.name),
+          .trained = std::move(trained)};
+}
+
+Layout stated_layout(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  Layout layout{.tensor = parallel.tensor,
+                .pipeline = parallel.pipeline,
+                .data = parallel.data,
+                .context = parallel.context,
+                .expert = parallel.expert,
+                .context_method = parallel.context_method,
+                .ulysses = parallel.ulysses,
+                .sequence_parallel = parallel.sequence_parallel,
+                .zero = parallel.zero,
+                .shard = parallel.shard,
+                .gather = parallel.gather,
+                .schedule = config.schedule.name,
+                .chunks = chunks_of(config.schedule),
+                .recompute = recompute_of(config.schedule.recompute)};
+  const auto replicas = std::max(1, layout.data);
+  const auto samples = (config.data.batch_size + replicas - 1) / replicas;
+  const int count = microbatch_count(config.schedule, layout.pipeline * layout.chunks, samples);
+  layout.microbatch = config.schedule.microbatch_size.value_or((samples + count - 1) / std::max(1, count));
+  if (!config.schedule.microbatch_size) layout.microbatches = count;
+  if (const auto* list = std::get_if<std::vector<int>>(&config.schedule.layers))
+    layout.layers = *list;
+  else if (const auto& name = std::get<std::string>(config.schedule.layers); is_balanced(config.schedule))
+    layout.balanced = true;
+  else if (name != "default")
+    layout.layers = layers_per_stage(config.schedule, {}, {});
+  layout.vocabulary_algorithm = config.schedule.vocabulary_algorithm;
+  layout.shares_vocabulary = shares_vocabulary(config, layout.layers);
+  return layout;
+}
+
+TrainedPart trained_part(const Config& config, const DecoderSpec& model) {
+  return config.lora.is_on() ? of_adapters(resolve_lora(config.lora), model) : of_freeze(config.train.freeze, model);
+}
+
+}  // namespace gantry::planner

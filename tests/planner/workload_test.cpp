@@ -1,0 +1,57 @@
+// The trained parameters of a configuration in a plan.
+#include "gantry/planner/workload.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gantry/core/error.h"
+#include "gantry/planner/estimate.h"
+#include "program.h"
+
+namespace gantry::planner {
+namespace {
+
+using gantry::testing::ScratchFolder;
+using ::testing::HasSubstr;
+
+const std::string kAdapted = GANTRY_SOURCE_DIR "/tests/golden/lora/";
+
+PlanRequest adapted_request(const std::string& model, const std::string& lora) {
+  return plan_request(Config::parse("model: {path: \"" + kAdapted + model + "\"}\nlora: " + lora +
+                                    "\ndata: {format: text, path: x, sequence_length: 16, batch_size: 4}\n"));
+}
+
+// The file of an adapter is equivalent to its keys, including ranks by pattern and parameters of experts.
+TEST(TrainedPart, AnAdaptersFileSaysWhatIsTrained) {
+  for (const auto& [model, keys] : std::vector<std::pair<std::string, std::string>>{
+           {"qv", "{r: 4, alpha: 8, target_modules: [q_proj, v_proj]}"},
+           {"experts",
+            "{r: 3, alpha: 5, target_modules: [embed_tokens, q_proj, mlp.experts.down_proj, mlp.experts.gate_up_proj, "
+            "mlp.gate.weight], rank_pattern: {layers.1.mlp.experts.down_proj: 2}}"}}) {
+    const PlanRequest stated = adapted_request(model, keys),
+                      read = adapted_request(model, "{path: \"" + kAdapted + model + "/adapter\"}");
+    EXPECT_FALSE(read.workload.trained.adapters.empty());
+    EXPECT_EQ(read.workload.trained.adapters, stated.workload.trained.adapters) << model;
+    EXPECT_EQ(read.workload.trained.frozen, stated.workload.trained.frozen) << model;
+    const Cluster one = with_ranks(load_cluster("a100_80g"), 1, /*grows=*/true);
+    EXPECT_EQ(estimate(read.workload, {}, one).most_memory(), estimate(stated.workload, {}, one).most_memory());
+  }
+}
+
+TEST(TrainedPart, RefusesAnAdapterInOneLine) {
+  const auto refusal = [](const std::string& lora) -> std::string {
+    try {
+      adapted_request("qv", lora);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(refusal("{path: /none}"), HasSubstr("/none/adapter_config.json"));
+  EXPECT_THAT(refusal("{r: 2, path: \"" + kAdapted + "qv/adapter\"}"),
+              HasSubstr("lora.r: the value differs from the one in"));
+  EXPECT_THAT(refusal("{path: \"" + kAdapted + "experts/adapter\"}"), HasSubstr("matches nothing"));
+}
+
+}  // namespace
+}  // namespace gantry::planner
