@@ -24,8 +24,8 @@ struct ConversionProgress {
 // A checkpoint that is to be written for another layout.
 struct Resharding {
   std::string checkpoint;                    // the step folder
-  Config config;                             // of the new checkpoint
-  std::shared_ptr<const Manifest> manifest;  // of the old checkpoint
+  Config config;                             // configuration of the new checkpoint
+  std::shared_ptr<const Manifest> manifest;  // manifest of the old checkpoint
   std::int64_t step = 0;
   std::uint64_t bytes = 0;  // size of all tensors
 };
