@@ -74,7 +74,7 @@ std::string inspect_text(const TensorCatalog& catalog, int depth) {
   if (const Manifest* manifest = catalog.manifest()) {
     std::uint64_t bytes = 0;
     for (const auto& [name, file] : manifest->files) bytes += file.size;
-    text += fmt::format("step {} of {}, saved by {} with {} threads a rank: {} files, {}\n", manifest->step,
+    text += fmt::format("step {} of {}, saved by {} with {} threads per rank: {} files, {}\n", manifest->step,
                         manifest->policy, layout_text(manifest->layout), manifest->threads_per_rank,
                         manifest->files.size(), readable_bytes(bytes));
     for (const auto& [name, value] : {std::pair<const char*, const nlohmann::json&>{"numbers", manifest->numbers},
@@ -90,7 +90,7 @@ void run_inspect(const InspectOptions& options) {
   print_output(options.json ? inspect_json(catalog) : inspect_text(catalog, options.depth));
 }
 
-// The folder that `path` means. Its manifest may be damaged: verify says how.
+// Returns the step folder that `path` refers to. Its manifest may be damaged: verify_checkpoint() reports the damage.
 std::string folder_to_verify(const std::string& path) {
   const std::string folder = path.substr(0, path.find_last_not_of('/') + 1);
   return step_of_folder_name(folder.substr(folder.rfind('/') + 1)) ? folder
@@ -120,7 +120,7 @@ void run_verify(const VerifyOptions& options) {
     print_output(fmt::format("{}: sound; {} files, {}\n", folder, report.files, readable_bytes(report.bytes)));
 }
 
-// A checkpoint has its family's names and a model of Hugging Face's its own, which the engine knows.
+// A checkpoint and a Hugging Face model name the same tensors differently. Only the engine can map the names.
 bool have_other_names(const std::string& a, const std::string& b) {
   const StoredForm forms[] = {stored_form(a), stored_form(b)};
   const auto has = [&](StoredForm form) { return forms[0] == form || forms[1] == form; };
@@ -142,17 +142,19 @@ void run_diff(const CheckpointDiffArguments& arguments) {
 
 void add_checkpoint_readers(CLI::App& checkpoint, const std::function<void()>& hand_on) {
   constexpr const char* kAny = "A step folder or its parent, a Hugging Face directory, or a safetensors file";
-  auto* inspect = checkpoint.add_subcommand("inspect", "Show the tensors: shapes, types, sizes and where they lie");
+  auto* inspect = checkpoint.add_subcommand("inspect", "Show the tensors: shapes, types, sizes and files");
   const auto inspected = std::make_shared<InspectOptions>();
   inspect->add_option("checkpoint", inspected->path, kAny)->required();
-  inspect->add_option("--depth", inspected->depth, "Levels of the tree to show; 0: all")->check(CLI::NonNegativeNumber);
-  inspect->add_flag("--json", inspected->json, "As JSON");
+  inspect->add_option("--depth", inspected->depth, "Number of tree levels to show; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  inspect->add_flag("--json", inspected->json, "Print JSON");
   inspect->callback([inspected] { run_inspect(*inspected); });
 
-  auto* verify = checkpoint.add_subcommand("verify", "Check every hash, size and header; exit code 5 on damage");
+  auto* verify =
+      checkpoint.add_subcommand("verify", "Check every hash, size and header; exit code 5 if a file is damaged");
   const auto verified = std::make_shared<VerifyOptions>();
   verify->add_option("checkpoint", verified->path, "A step folder, or its parent for the newest one")->required();
-  verify->add_flag("--json", verified->json, "As JSON, with every fault");
+  verify->add_flag("--json", verified->json, "Print JSON, with every fault");
   verify->callback([verified] { run_verify(*verified); });
 
   const auto compared = std::make_shared<CheckpointDiffArguments>();

@@ -1,4 +1,4 @@
-// `gantry checkpoint inspect, verify, diff`: what reads checkpoints without LibTorch.
+// `gantry checkpoint inspect`, `verify` and `diff`: the commands that read checkpoints without LibTorch.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,8 +6,8 @@
 
 namespace gantry::cli {
 
-// Adds them to `gantry checkpoint`. `hand_on` runs the engine, which compares a checkpoint with a model of Hugging
-// Face's: it knows the names of both.
+// Adds the commands to `gantry checkpoint`. `hand_on` runs the engine. It is called if diff compares a checkpoint with
+// a Hugging Face model, because only the engine knows the tensor names of both.
 void add_checkpoint_readers(CLI::App& checkpoint, const std::function<void()>& hand_on);
 
 }  // namespace gantry::cli

@@ -10,7 +10,7 @@
 namespace gantry::cli {
 namespace {
 
-// Layers by number: "h.2" before "h.10".
+// Orders layers by their numbers: "h.2" precedes "h.10".
 struct ByNumber {
   static bool is_number(const std::string& text) {
     return !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
@@ -47,10 +47,10 @@ void add(Node& root, const ManifestTensor& tensor) {
 }
 
 // "dim 0 0:4 8:12"; "rows of 6 2:4"; "elements 0:384"
-std::string cut_text(const AppliedShard& cut) {
-  std::string text = fmt::format("dim {}", cut.dim);
-  if (cut.row > 0) text = cut.row == 1 ? "elements" : fmt::format("rows of {}", cut.row);
-  for (const Range& range : cut.ranges)
+std::string shard_text(const AppliedShard& shard) {
+  std::string text = fmt::format("dim {}", shard.dim);
+  if (shard.row > 0) text = shard.row == 1 ? "elements" : fmt::format("rows of {}", shard.row);
+  for (const Range& range : shard.ranges)
     if (range.size() > 0) text += fmt::format(" {}:{}", range.begin, range.end);
   return text;
 }
@@ -59,7 +59,7 @@ std::string place_text(const ManifestTensor& tensor) {
   std::vector<std::string> places;
   for (const auto& slice : tensor.slices) {
     places.push_back(slice.file);
-    for (const AppliedShard& cut : slice.cuts) places.back() += " " + cut_text(cut);
+    for (const AppliedShard& shard : slice.cuts) places.back() += " " + shard_text(shard);
   }
   return fmt::format("{}", fmt::join(places, ", "));
 }
@@ -69,7 +69,7 @@ class Printer {
   explicit Printer(int depth) : depth_(depth) {}
 
   void print(const std::string& name, const Node& node, int level) {
-    // A branch with one twig is one line: "attn.qkv.weight".
+    // Print a chain of single children in one line: "attn.qkv.weight".
     if (!node.tensor && node.below.size() == 1)
       return print(name + "." + node.below.begin()->first, *node.below.begin()->second, level);
     const std::string indent(static_cast<std::size_t>(2 * level), ' ');
@@ -78,9 +78,8 @@ class Printer {
           fmt::format("{:<38} {:<9} {:<14} {:>9}  {}\n", indent + name, node.tensor->type->readable,
                       shape_text(node.tensor->shape), readable_bytes(node.tensor->bytes()), place_text(*node.tensor));
     if (node.below.empty()) return;
-    const bool cut = depth_ > 0 && level + 1 >= depth_;
     text += fmt::format("{:<63} {:>9}  {} tensors\n", indent + name, readable_bytes(node.bytes), node.tensors);
-    if (cut) return;
+    if (depth_ > 0 && level + 1 >= depth_) return;
     for (const auto& [below, child] : node.below) print(below, *child, level + 1);
   }
 

@@ -1,4 +1,4 @@
-// The tensors of a checkpoint as a tree of their dotted names, for people.
+// Prints the tensors of a checkpoint as a tree of their dotted names.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace gantry::cli {
 
-// A line a tensor: name, type, shape, size, and the files (with ranges along the cut dim) that it lies in. Below
-// `depth` levels a branch is one line of its sum; 0: all levels.
+// Returns one line per tensor: name, type, shape, size, and the files that store it, with the ranges along the sharded
+// dimension. Branches below `depth` levels are summed up in one line; 0: all levels.
 std::string tensor_tree(const TensorCatalog& catalog, int depth);
 
 std::string shape_text(const std::vector<std::int64_t>& shape);  // "[2, 3]"

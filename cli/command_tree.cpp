@@ -5,7 +5,7 @@
 namespace gantry::cli {
 namespace {
 
-// Of a type such as "TEXT:{a,b,c}", as CLI::IsMember writes it.
+// Returns the choices in a type such as "TEXT:{a,b,c}", the form that CLI::IsMember writes.
 std::vector<std::string> choices_in(const std::string& type) {
   std::vector<std::string> choices;
   const auto begin = type.find('{'), end = type.find('}');

@@ -1,5 +1,5 @@
-// The commands and flags as plain values, taken from CLI11's definitions: completions and the manual are made of them,
-// so that they can't say anything else than the program does.
+// The commands and flags as plain values, extracted from CLI11's definitions. Completions and the manual page are
+// generated from them, so that they always agree with the program.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,10 +9,10 @@
 namespace gantry::cli {
 
 struct FlagEntry {
-  std::vector<std::string> names;  // with their dashes, the long one last; a positional's name alone
-  std::string value;               // what stands for its value, "FILE"; empty: it takes none
+  std::vector<std::string> names;  // with dashes, long names last; a positional has its name only
+  std::string value;               // placeholder of the value, such as "FILE"; empty: the flag takes no value
   std::string description;
-  std::vector<std::string> choices;  // all of its values; empty: any
+  std::vector<std::string> choices;  // the allowed values; empty: any value
   bool is_required = false;
   bool is_repeated = false;
 };
@@ -21,13 +21,13 @@ struct CommandEntry {
   std::string path;  // "gantry checkpoint export"
   std::string description;
   std::vector<FlagEntry> flags;
-  std::vector<FlagEntry> positionals;  // in their order
-  std::vector<std::string> commands;   // the words that may follow; empty: none
+  std::vector<FlagEntry> positionals;  // in order
+  std::vector<std::string> commands;   // names of the subcommands
 
   std::string name() const { return path.substr(path.rfind(' ') + 1); }
 };
 
-// The program first, then every command before the commands below it.
+// Returns the program first, and every command before its subcommands.
 std::vector<CommandEntry> command_tree(const CLI::App& app);
 
 }  // namespace gantry::cli

@@ -16,7 +16,7 @@ std::vector<std::string> flags_of(const CommandEntry& command) {
   return names;
 }
 
-// 'text' for any of the three shells.
+// Returns 'text' in quotes that all three shells understand.
 std::string in_quotes(const std::string& text, const std::string& quote_inside = "'\\''") {
   std::string all = "'";
   for (const char c : text) c == '\'' ? all += quote_inside : all += c;
@@ -30,7 +30,7 @@ std::string command_patterns(const std::vector<CommandEntry>& commands) {
   return fmt::format("{}", fmt::join(patterns, " | "));
 }
 
-// `take` completes from a list of values.
+// Returns shell cases for flags with choices. `take` is the shell command that completes from a list of values.
 std::string value_cases(const std::vector<CommandEntry>& commands, const std::string& take) {
   std::string cases;
   for (const auto& command : commands)
@@ -44,7 +44,7 @@ std::string value_cases(const std::vector<CommandEntry>& commands, const std::st
   return cases;
 }
 
-// The choices of a command's first positional: those of completion's SHELL.
+// Returns the subcommands, or the choices of the first positional argument, such as SHELL of `gantry completion`.
 std::vector<std::string> words_of(const CommandEntry& command) {
   if (!command.commands.empty()) return command.commands;
   return command.positionals.empty() ? std::vector<std::string>{} : command.positionals.front().choices;
@@ -174,11 +174,10 @@ std::string fish_completion(const std::vector<CommandEntry>& commands) {
 }
 
 void add_completion_command(CLI::App& app) {
-  auto* completion = app.add_subcommand("completion", "Print what completes gantry's commands and flags in a shell");
+  auto* completion =
+      app.add_subcommand("completion", "Print a script that completes commands and flags of gantry in a shell");
   const auto shell = std::make_shared<std::string>();
-  completion->add_option("shell", *shell, "Which shell it is for")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->add_option("shell", *shell, "The shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   completion->callback([shell, &app] {
     const auto commands = command_tree(app);
     print_output(*shell == "bash"  ? bash_completion(commands)

@@ -1,4 +1,4 @@
-// `gantry completion SHELL`: what a shell needs to complete gantry's commands, flags and their values.
+// `gantry completion SHELL`: prints the completion script of a shell for the commands, flags and their values.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@ std::string bash_completion(const std::vector<CommandEntry>& commands);
 std::string zsh_completion(const std::vector<CommandEntry>& commands);
 std::string fish_completion(const std::vector<CommandEntry>& commands);
 
-// `gantry completion` and `gantry manual`, which describe all commands of `app`.
+// Adds `gantry completion` and `gantry manual`, which describe all commands of `app`.
 void add_completion_command(CLI::App& app);
 
 }  // namespace gantry::cli

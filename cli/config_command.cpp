@@ -9,91 +9,34 @@
 #include <tuple>
 #include <unistd.h>
 
-#include "gantry/cli/context_diagram.h"
+#include "gantry/cli/context_text.h"
 #include "gantry/cli/engine_exec.h"
-#include "gantry/cli/expert_diagram.h"
+#include "gantry/cli/expert_text.h"
 #include "gantry/cli/recompute_text.h"
 #include "gantry/cli/torch_library.h"
 #include "gantry/core/config.h"
 #include "gantry/core/mesh.h"
 #include "gantry/core/output.h"
-#include "gantry/core/pipeline_stage_manager.h"
-#include "gantry/core/schedule_choice.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
-#include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/plan.h"
-#include "gantry/schedule/configured_schedule.h"
-#include "gantry/schedule/simulate.h"
+#include "gantry/planner/resolved_config.h"
 
 namespace gantry::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using planner::ResolvedConfig;
+using planner::ResolvedStep;
 
-constexpr int kMostRanks = 64;  // that the text lists; JSON has all
+constexpr int kMostRanks = 64;  // printed as text; JSON has all ranks
 
-struct Step {
-  int samples, replica_samples, microbatches;
-  long long tokens;
-  schedule::Simulation simulation;              // with equal stages
-  std::optional<schedule::Simulation> weighed;  // with stages of their work, as much in all
-
-  // How much longer the step is than it would be with equal stages.
-  double imbalance() const { return weighed->makespan_max_rank / simulation.makespan_max_rank - 1; }
-  int microbatch_samples() const { return (replica_samples + microbatches - 1) / microbatches; }  // of the largest
-};
-
-// All that a configuration says, and what follows from it.
-struct Resolved {
-  Config config;
-  Mesh mesh;
-  PipelineStageManager stages;     // as rank 0 of pp has it
-  std::vector<LayerRange> layers;  // by stage; empty where nothing says the model's layers
-  std::vector<double> work;        // by stage; empty where nothing says the sizes of the model's matrices
-  std::optional<Step> step;        // with data only
-  std::optional<ContextPicture> context;
-  std::optional<ExpertPicture> experts;
-  std::optional<planner::RecomputeChoice> recompute;  // where it is auto
-};
-
-std::vector<int> ranks_of_stages(const PipelineStageManager& manager) {
-  std::vector<int> ranks;
-  for (int stage = 0; stage < manager.num_stages(); ++stage) ranks.push_back(manager.rank_of(stage));
-  return ranks;
-}
-
-// Forward and both gradients take as long as each other, and a rank as long as with equal stages, on the mean.
-schedule::Costs costs_by_work(const std::vector<double>& work, int ranks) {
-  const double total = std::accumulate(work.begin(), work.end(), 0.0);
-  schedule::Costs costs;
-  for (const double of_stage : work) {
-    const double share = of_stage / total * ranks;
-    costs.stages.push_back({.forward = share, .input_gradient = share, .weight_gradient = share});
-  }
-  return costs;
-}
-
-Step resolve_step(const Config& config, const ScheduleSource& source, int stages, int replicas,
-                  const std::vector<double>& work) {
-  const int samples = config.data.batch_size, replica_samples = samples / replicas;
-  const int microbatches = source.microbatches(stages, replica_samples);
-  const schedule::Schedule made = source.make(microbatches);
-  Step step{.samples = samples,
-            .replica_samples = replica_samples,
-            .microbatches = microbatches,
-            .tokens = static_cast<long long>(samples) * config.data.sequence_length,
-            .simulation = schedule::simulate(made),
-            .weighed = {}};
-  if (!work.empty() && made.ranks() > 1) step.weighed = schedule::simulate(made, costs_by_work(work, made.ranks()));
-  return step;
-}
-
-// With what says auto chosen for all devices of the cluster; and a line that says so.
+// Loads the configuration. Keys with the value auto are chosen for all devices of the cluster, and a line of text
+// reports the choice.
 planner::PlannedConfig read_config(const std::string& path, const std::vector<std::string>& sets,
                                    const std::string& cluster) {
   const auto open = planner::auto_keys(path, sets);
-  // What is recomputed may be chosen by a limit of memory too: loading says so where there is none.
+  // schedule.recompute needs no cluster if schedule.memory_limit is set. Config::load() reports a missing limit.
   const bool asks_for_cluster = !open.empty() && open != std::set<std::string>{"schedule.recompute"};
   if (asks_for_cluster && cluster.empty()) planner::refuse_without_cluster("gantry config", open);
   if (!open.empty() && !cluster.empty())
@@ -101,34 +44,6 @@ planner::PlannedConfig read_config(const std::string& path, const std::vector<st
   planner::PlannedConfig read{.config = Config::load(path, sets), .text = ""};
   if (!cluster.empty()) read.text = planner::estimate_line(read.config, cluster);
   return read;
-}
-
-Resolved resolve(Config config) {
-  config.require_model();
-  const auto& parallel = config.parallel;
-  Mesh mesh = Mesh::hybrid(config.ranks(), parallel.pipeline, parallel.data, parallel.tensor, parallel.order,
-                           parallel.context, parallel.expert);
-  const ScheduleSource source(config.schedule, parallel.pipeline);
-  PipelineStageManager manager(0, source.stages_of_rank());
-  const int stages = manager.num_stages();
-  std::vector<LayerRange> layers;
-  std::vector<double> work;
-  const nlohmann::json keys = models::keys_of_model(config.model);
-  if (const int all = layers_in(keys); all > 0) {
-    LayerWork by_layer = weighed_work(config.schedule, models::layer_work_in(keys, all, config.model.policy));
-    const bool is_known = by_layer.last > 0;
-    if (parallel.vocabulary == "pipeline" && parallel.pipeline > 1) by_layer.first = by_layer.last = 0;
-    const auto counts = layers_per_stage(config.schedule, by_layer, ranks_of_stages(manager));
-    layers = layer_ranges(counts, all, stages);
-    if (is_known) work = work_of_stages(by_layer, counts);
-  }
-  std::optional<Step> step;
-  if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size(axis::kData), work);
-  auto context = picture_context(config, keys);
-  auto experts = picture_experts(config, keys, step ? step->microbatch_samples() : 0);
-  auto recompute = planner::chosen_recompute(config, mesh.axis_size(axis::kData));
-  return {std::move(config), std::move(mesh),    std::move(manager), std::move(layers),   std::move(work),
-          std::move(step),   std::move(context), std::move(experts), std::move(recompute)};
 }
 
 std::string view_text(const char* title, const Mesh& mesh, axis::View view) {
@@ -142,10 +57,10 @@ std::string view_text(const char* title, const Mesh& mesh, axis::View view) {
 std::string mesh_text(const Mesh& mesh) {
   const bool has_experts = mesh.has_expert_view();
   return view_text("mesh", mesh, axis::View::kDense) +
-         (has_experts ? view_text("the same ranks as experts are placed", mesh, axis::View::kExpert) : "");
+         (has_experts ? view_text("the same ranks by the placement of experts", mesh, axis::View::kExpert) : "");
 }
 
-std::string stages_text(const Resolved& resolved) {
+std::string stages_text(const ResolvedConfig& resolved) {
   const auto& [layers, work] = std::tie(resolved.layers, resolved.work);
   if (layers.empty()) return "";
   const double total = std::accumulate(work.begin(), work.end(), 0.0);
@@ -157,20 +72,20 @@ std::string stages_text(const Resolved& resolved) {
     text += work.empty() ? "\n" : fmt::format(", {:.1f}% of the work\n", 100 * work[stage] / total);
   }
   if (layers.size() > 1 && !work.empty())
-    text += fmt::format("  evenness: {:.1f}%, the mean rank's work of the heaviest's\n",
-                        100 * evenness(work_of_ranks(work, ranks_of_stages(resolved.stages))));
+    text += fmt::format("  evenness: {:.1f}% (mean work of a rank / work of the heaviest rank)\n",
+                        100 * evenness(work_of_ranks(work, planner::ranks_of_stages(resolved.stages))));
   const auto* choice = std::get_if<std::string>(&resolved.config.schedule.layers);
   if (choice && *choice == "balanced" && !resolved.config.libraries.empty())
-    text += "  weighed by model.config's sizes: a policy of a library may state other work\n";
+    text += "  computed from the sizes in model.config; the policy of a library may define different work\n";
   return text;
 }
 
-std::string step_text(const std::optional<Step>& step) {
+std::string step_text(const std::optional<ResolvedStep>& step) {
   if (!step) return "";
   return fmt::format("\nper step: {} samples ({} tokens), {} per replica, {} microbatches of up to {}\n", step->samples,
                      step->tokens, step->replica_samples, step->microbatches, step->microbatch_samples()) +
          fmt::format("predicted bubble: {:.1f}% with equal stages\n", 100 * step->simulation.bubble_rate) +
-         (step->weighed ? fmt::format("  {:.1f}% with these: the imbalance makes the step {:.1f}% longer\n",
+         (step->weighed ? fmt::format("  {:.1f}% with these stages: the imbalance makes the step {:.1f}% longer\n",
                                       100 * step->weighed->bubble_rate, 100 * step->imbalance())
                         : "");
 }
@@ -192,7 +107,7 @@ Json mesh_json(const Mesh& mesh) {
   return dense;
 }
 
-Json stages_json(const Resolved& resolved) {
+Json stages_json(const ResolvedConfig& resolved) {
   const auto& [stages, layers, work] = std::tie(resolved.stages, resolved.layers, resolved.work);
   const double total = std::accumulate(work.begin(), work.end(), 0.0);
   Json all = Json::array();
@@ -205,7 +120,7 @@ Json stages_json(const Resolved& resolved) {
   return all;
 }
 
-Json step_json(const Step& step) {
+Json step_json(const ResolvedStep& step) {
   Json all = {{"global_batch", step.samples},
               {"tokens", step.tokens},
               {"replica_batch", step.replica_samples},
@@ -217,14 +132,14 @@ Json step_json(const Step& step) {
   return all;
 }
 
-std::string to_json(const Resolved& resolved, const std::string& plan) {
+std::string to_json(const ResolvedConfig& resolved, const std::string& plan) {
   Json all = {{"config", Json::parse(resolved.config.to_json())},
               {"mesh", mesh_json(resolved.mesh)},
               {"stages", stages_json(resolved)}};
   if (!plan.empty()) all["plan"] = plan.substr(0, plan.find('\n'));
   if (resolved.step) all["step"] = step_json(*resolved.step);
-  if (resolved.context) all["context"] = to_json(*resolved.context);
-  if (resolved.experts) all["experts"] = to_json(*resolved.experts);
+  if (resolved.context) all["context"] = cli::to_json(*resolved.context);
+  if (resolved.experts) all["experts"] = cli::to_json(*resolved.experts);
   if (resolved.recompute) all["recompute"] = cli::to_json(*resolved.recompute);
   return all.dump(2) + "\n";
 }
@@ -233,7 +148,7 @@ std::string to_json(const Resolved& resolved, const std::string& plan) {
 
 void show_config(const std::string& path, const std::vector<std::string>& sets, const std::string& cluster, bool json) {
   planner::PlannedConfig read = read_config(path, sets, cluster);
-  const Resolved resolved = resolve(std::move(read.config));
+  const ResolvedConfig resolved = planner::resolve_config(std::move(read.config));
   print_output(json ? to_json(resolved, read.text)
                     : resolved.config.to_yaml() + (read.text.empty() ? "" : "\n" + read.text) +
                           mesh_text(resolved.mesh) + stages_text(resolved) + step_text(resolved.step) +

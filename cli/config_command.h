@@ -1,4 +1,4 @@
-// `gantry config CONFIG`: the resolved configuration and what follows from it.
+// `gantry config CONFIG`: prints the resolved configuration and the values derived from it.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace gantry::cli {
 
-// Prints to stdout. `cluster`: a name or a file, for which what says auto is chosen, as `gantry train` does; empty:
-// none. ConfigError for a configuration that is wrong or does not fit its own mesh; UsageError where keys say auto and
-// there is no cluster.
+// Prints to stdout. `cluster`: a name or a file; keys with the value auto are chosen for it, as in `gantry train`;
+// empty: none. Throws ConfigError if the configuration is wrong or does not fit its own mesh, and UsageError if a key
+// has the value auto and no cluster is given.
 void show_config(const std::string& path, const std::vector<std::string>& sets, const std::string& cluster, bool json);
-// `gantry doctor`: what this build and machine can do, as lines or one JSON object.
+// `gantry doctor`: prints the properties of this build and machine, as lines or as one JSON object.
 void show_doctor(bool as_json);
 
 }  // namespace gantry::cli

@@ -25,7 +25,7 @@ double rate(const CorpusSummary& summary) {
   return summary.seconds > 0 ? static_cast<double>(summary.tokens) / summary.seconds : 0;
 }
 
-// One line that is written over again; for people at a terminal.
+// Rewrites one line of the terminal.
 void show_progress(const CorpusSummary& summary) {
   fmt::print(
       stderr, "\r\033[K{:.0f}% of {:.1f} MB, {} documents, {:.2f} million tokens/s",
@@ -34,7 +34,7 @@ void show_progress(const CorpusSummary& summary) {
   std::fflush(stderr);
 }
 
-// The progress line goes before anything else is printed, an error too.
+// Clears the progress line before other output is printed, including an error.
 struct ProgressLine {
   bool is_shown = ::isatty(STDERR_FILENO) == 1;
   ~ProgressLine() {
@@ -59,13 +59,14 @@ std::string to_json(const DataOptions& options, const Tokenizer& tokenizer, cons
 
 std::string to_text(const DataOptions& options, const Tokenizer& tokenizer, const CorpusSummary& summary) {
   std::string text = fmt::format(
-      "{0}.bin, {0}.idx: {1} documents, {2} tokens of {3} ({4}, vocabulary {5}), {6:.1f} s, {7:.2f} million tokens a "
-      "second\n",
+      "{0}.bin, {0}.idx: {1} documents, {2} tokens of {3} ({4}, vocabulary {5}), {6:.1f} s, {7:.2f} million "
+      "tokens/s\n",
       options.corpus.output, summary.documents, summary.tokens, token_type_name(summary.type), tokenizer.kind(),
       tokenizer.size(), summary.seconds, rate(summary) / 1e6);
   if (summary.empty_documents > 0) text += fmt::format("{} empty documents left out\n", summary.empty_documents);
   if (summary.replaced_documents > 0)
-    text += fmt::format("{} documents have bytes that are no UTF-8, read as U+FFFD\n", summary.replaced_documents);
+    text +=
+        fmt::format("{} documents have bytes that are not valid UTF-8, read as U+FFFD\n", summary.replaced_documents);
   return text;
 }
 
@@ -86,27 +87,31 @@ void run_build(const DataOptions& options) {
 void add_data_command(CLI::App& app) {
   CLI::App* group = app.add_subcommand("data", "Prepare data for training");
   group->require_subcommand(1);
-  CLI::App* build = group->add_subcommand("build", "Make Megatron's .bin and .idx from text by a tokenizer");
+  CLI::App* build =
+      group->add_subcommand("build", "Tokenize text into token files of Megatron's format (.bin and .idx)");
   const auto options = std::make_shared<DataOptions>();
   CorpusOptions& corpus = options->corpus;
   corpus.threads = usable_cores();
-  build->add_option("files", corpus.files, "Text files, a document each, or *.jsonl, a document a line")->required();
+  build->add_option("files", corpus.files, "Text files (one document each) or *.jsonl (one document per line)")
+      ->required();
   build
       ->add_option("--tokenizer", options->tokenizer,
-                   "tokenizer.json, vocab.json, *.model, vocab.txt, a folder with one, or bytes")
+                   "tokenizer.json, vocab.json, *.model, vocab.txt, a directory with one of them, or bytes")
       ->required()
       ->type_name("PATH");
-  build->add_option("--output", corpus.output, "Writes PREFIX.bin and PREFIX.idx")->required()->type_name("PREFIX");
-  build->add_option("--jsonl-key", corpus.documents.jsonl_key, "The member of a *.jsonl line that is the text")
+  build->add_option("--output", corpus.output, "Prefix of the files to write: PREFIX.bin and PREFIX.idx")
+      ->required()
+      ->type_name("PREFIX");
+  build->add_option("--jsonl-key", corpus.documents.jsonl_key, "Member of a *.jsonl line that contains the text")
       ->capture_default_str();
-  build->add_flag("--lines", corpus.documents.lines, "A line of a text file is a document");
-  build->add_flag("--append-eos", corpus.append_end, "The tokenizer's end token after each document");
+  build->add_flag("--lines", corpus.documents.lines, "Treat each line of a text file as a document");
+  build->add_flag("--append-eos", corpus.append_end, "Append the end token of the tokenizer to each document");
   build
       ->add_option("--threads", corpus.threads,
-                   "Threads that encode; as many as this process may use cores if left out")
+                   "Number of threads; default: the number of cores that this process may use")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
-  build->add_flag("--json", options->json, "The summary as JSON");
+  build->add_flag("--json", options->json, "Print the summary as JSON");
   build->callback([options] { run_build(*options); });
 }
 

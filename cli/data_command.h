@@ -1,4 +1,4 @@
-// `gantry data build`: token files to train on, from text.
+// `gantry data build`: tokenizes text into token files for training.
 #pragma once
 
 namespace CLI {

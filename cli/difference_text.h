@@ -1,4 +1,4 @@
-// What `gantry checkpoint diff` prints.
+// The output of `gantry checkpoint diff`.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace gantry::cli {
 
-// `all` in the order of compare_tensors(); `a` and `b` as they were opened.
+// Prints `all`, in the order of compare_tensors(). `a` and `b` are the paths that were opened.
 void print_differences(const std::vector<TensorDifference>& all, const std::string& a, const std::string& b,
                        const CheckpointDiffArguments& arguments);
 

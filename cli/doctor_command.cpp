@@ -18,8 +18,8 @@ using recorder::JobRecords;
 using recorder::Operation;
 using recorder::RankRecord;
 
-constexpr std::size_t kMostRanksShown = 32;  // that the text lists; JSON has all
-constexpr std::size_t kLastOperations = 5;   // of each
+constexpr std::size_t kMostRanksShown = 32;  // printed as text; JSON has all ranks
+constexpr std::size_t kLastOperations = 5;   // printed for each rank
 
 struct Arguments {
   std::string folder;
@@ -29,7 +29,7 @@ struct Arguments {
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
-std::string describe_whole(const Operation& operation, const RankRecord& record) {
+std::string describe_fully(const Operation& operation, const RankRecord& record) {
   std::string text = recorder::describe(operation, record.groups[operation.group]);
   if (is_message(operation.kind))
     text = fmt::format("{} {} {} rank {}", name_of(operation.kind), text,
@@ -37,7 +37,7 @@ std::string describe_whole(const Operation& operation, const RankRecord& record)
   return operation.dtype.empty() ? text : fmt::format("{} ({})", text, recorder::describe_tensor(operation));
 }
 
-// Until now, where it has not finished.
+// The duration up to the writing of the record if the operation has not finished.
 double duration(const Operation& operation, const RankRecord& record) {
   return seconds((operation.finished_ns > 0 ? operation.finished_ns : record.written_ns) - operation.posted_ns);
 }
@@ -52,7 +52,7 @@ std::string rank_text(const RankRecord& record) {
   for (std::size_t i = all - std::min(all, kLastOperations); i < all; ++i) {
     const Operation& operation = record.operations[i];
     text += fmt::format("  {:>10.3f} s ago  {:<8} {:>10.6f} s  {}\n", seconds(record.written_ns - operation.posted_ns),
-                        name_of(operation.state), duration(operation, record), describe_whole(operation, record));
+                        name_of(operation.state), duration(operation, record), describe_fully(operation, record));
   }
   return text;
 }
@@ -63,7 +63,7 @@ std::string report_text(const JobRecords& job, const recorder::Diagnosis& diagno
   std::size_t shown = 0;
   for (const auto& [rank, record] : job.records)
     if (shown++ < kMostRanksShown) text += rank_text(record);
-  if (shown > kMostRanksShown) text += fmt::format("\n{} more ranks; --json has all\n", shown - kMostRanksShown);
+  if (shown > kMostRanksShown) text += fmt::format("\n{} more ranks; --json prints all\n", shown - kMostRanksShown);
   return text;
 }
 
@@ -71,7 +71,7 @@ Json rank_json(const RankRecord& record) {
   Json operations = Json::array();
   for (const auto& operation : record.operations)
     operations.push_back({{"number", operation.number},
-                          {"operation", describe_whole(operation, record)},
+                          {"operation", describe_fully(operation, record)},
                           {"state", name_of(operation.state)},
                           {"seconds_ago", seconds(record.written_ns - operation.posted_ns)},
                           {"seconds", duration(operation, record)}});
@@ -112,13 +112,16 @@ void run(const Arguments& arguments) {
 CLI::App* add_doctor_command(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   auto* doctor = app.add_subcommand(
-      "doctor", "Show what this build and machine can do; with DIR, who waited for whom by a job's flight records");
-  auto* folder =
-      doctor->add_option("dir", arguments->folder, "The folder of the records, or the run's output")->type_name("DIR");
-  doctor->add_flag("--json", arguments->json, "As JSON; of records with every operation");
+      "doctor",
+      "Show this build and machine; with DIR: diagnose from flight records which rank of a job waited for which");
+  auto* folder = doctor
+                     ->add_option("dir", arguments->folder,
+                                  "The directory of the flight records, or the `output` directory of the run")
+                     ->type_name("DIR");
+  doctor->add_flag("--json", arguments->json, "Print JSON; with DIR, it has every operation of the records");
   doctor
       ->add_option("--stuck-after", arguments->stuck_after,
-                   "Of a job that goes on: how long a wait for a rank that works on may last")
+                   "For a running job: seconds that a rank may wait for a rank that is making progress")
       ->type_name("SECONDS")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()

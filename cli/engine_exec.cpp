@@ -19,8 +19,8 @@ void run_engine(char** argv) {
   const std::string path = engine_path();
   prepare_torch_library();
   ::execv(path.c_str(), argv);
-  throw InternalError({path, std::string("can't be run: ") + std::strerror(errno),
-                       "Gantry's engine beside this program", "build or install Gantry again"});
+  throw InternalError({path, std::string("the engine cannot be started: ") + std::strerror(errno),
+                       "Gantry's engine next to this program", "build or install Gantry again"});
 }
 
 }  // namespace gantry::cli

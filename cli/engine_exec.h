@@ -1,13 +1,13 @@
-// Hands a command on to the engine.
+// Runs a command in the engine, the program with LibTorch.
 #pragma once
 
 #include <string>
 
 namespace gantry::cli {
 
-std::string engine_path();  // beside this program, in the build and in the install
-// Becomes the engine, with the same arguments. Returns only by throwing: InternalError, or what torch_library.h says
-// where there is no LibTorch.
+std::string engine_path();  // relative to this program, in the build and in the installation
+// Replaces this process by the engine, with the same arguments. Throws InternalError if the engine cannot be started,
+// and the errors of prepare_torch_library() if LibTorch is missing.
 [[noreturn]] void run_engine(char** argv);
 
 }  // namespace gantry::cli

@@ -12,27 +12,31 @@ void add_prompts(CLI::App& command, GenerateArguments& arguments) {
                   "save_parallelized")
       ->required()
       ->type_name("DIR");
-  command.add_option("--adapter", arguments.adapter, "A directory of PEFT's whose adapter the model gets")
+  command.add_option("--adapter", arguments.adapter, "A PEFT directory with the adapter to load into the model")
       ->type_name("DIR");
-  auto* prompt = command.add_option("--prompt", arguments.prompts, "A text to continue; may be given several times")
-                     ->type_name("TEXT")
-                     ->allow_extra_args(false);
-  command.add_option("--tokens", arguments.tokens, "A prompt as tokens, 1,2,3; may be given several times")
+  auto* prompt =
+      command.add_option("--prompt", arguments.prompts, "A text to continue; repeat the flag for several prompts")
+          ->type_name("TEXT")
+          ->allow_extra_args(false);
+  command
+      .add_option("--tokens", arguments.tokens,
+                  "A prompt as tokens, such as 1,2,3; repeat the flag for several prompts")
       ->type_name("IDS")
       ->allow_extra_args(false)
       ->excludes(prompt);
   command
       .add_option("--features", arguments.features,
-                  "A safetensors file with what Whisper's encoder reads, input_features [texts, mel bins, steps]; "
-                  "--tokens then say how texts begin")
+                  "A safetensors file with the input of Whisper's encoder, input_features [texts, mel bins, steps]; "
+                  "--tokens are then the first tokens of the texts")
       ->type_name("FILE")
       ->excludes(prompt);
   command
       .add_option("--tokenizer", arguments.tokenizer,
-                  "A tokenizer's file or folder, or bytes; the model's own if left out")
+                  "A tokenizer file or directory, or bytes; default: the tokenizer of the model")
       ->type_name("PATH");
   command
-      .add_option("--stop", arguments.stops, "A token, by number or text, that ends a sequence; several times for more")
+      .add_option("--stop", arguments.stops,
+                  "A token, by number or text, that ends a sequence; repeat the flag for several tokens")
       ->type_name("TOKEN")
       ->allow_extra_args(false);
 }
@@ -40,57 +44,63 @@ void add_prompts(CLI::App& command, GenerateArguments& arguments) {
 void add_speech(CLI::App& command, GenerateArguments& arguments) {
   auto* tokens = command.get_option("--tokens");
   command
-      .add_option("--language", arguments.language,
-                  "Of speech: en, de, ... of the model's generation_config.json; detected where neither names one")
+      .add_option(
+          "--language", arguments.language,
+          "Language of the speech (en, de, ...); default: the one in generation_config.json, or else it is detected")
       ->type_name("NAME")
       ->excludes(tokens);
-  command.add_option("--task", arguments.task, "Of speech: transcribe, or translate into English [transcribe]")
+  command.add_option("--task", arguments.task, "Task for speech: transcribe, or translate (into English) [transcribe]")
       ->type_name("NAME")
       ->excludes(tokens);
-  command.add_flag("--timestamps", arguments.time_stamps, "Of speech: when each part was said, in seconds");
+  command.add_flag("--timestamps", arguments.time_stamps, "Print the times of each part of the speech, in seconds");
 }
 
 void add_lengths(CLI::App& command, GenerateArguments& arguments) {
-  command.add_option("--max-new-tokens", arguments.max_new_tokens, "At most so many tokens after the prompt [20]");
-  command.add_option("--max-length", arguments.max_length, "At most so many with the longest prompt");
-  command.add_option("--min-new-tokens", arguments.min_new_tokens, "No stop token before so many new ones");
-  command.add_option("--min-length", arguments.min_length, "No stop token before so many with the longest prompt");
+  command.add_option("--max-new-tokens", arguments.max_new_tokens, "Maximum number of tokens after the prompt [20]");
+  command.add_option("--max-length", arguments.max_length, "Maximum number of tokens including the longest prompt");
+  command.add_option("--min-new-tokens", arguments.min_new_tokens, "Minimum number of new tokens before a stop token");
+  command.add_option("--min-length", arguments.min_length,
+                     "Minimum number of tokens before a stop token, including the longest prompt");
   command.add_option("--repetition-penalty", arguments.repetition_penalty,
-                     "Above 1: tokens of the text become unlikelier");
+                     "Penalty on tokens that the text already contains; above 1: less likely");
 }
 
-void add_drawing(CLI::App& command, GenerateArguments& arguments) {
-  // As a function: CLI11 2.1 sets an optional flag when it is added, not only when it is given.
+void add_sampling(CLI::App& command, GenerateArguments& arguments) {
+  // A function, because CLI11 2.1 sets an optional variable already when the flag is added.
   command.add_flag_function(
       "--sample,!--no-sample", [&arguments](std::int64_t count) { arguments.sample = count > 0; },
-      "Draw the tokens in place of taking the likeliest");
+      "Sample the tokens instead of choosing the most probable one");
   command.add_option("--temperature", arguments.temperature,
-                     "Drawn tokens: above 1 more even, below 1 likelier ones [1]");
-  command.add_option("--top-k", arguments.top_k, "Draw from the likeliest so many; 0: all [50]");
-  command.add_option("--top-p", arguments.top_p, "Draw from the likeliest that make up this probability [1]");
-  command.add_option("--seed", arguments.seed, "Of the draws [1]")->check(CLI::NonNegativeNumber);
+                     "Sampling temperature; above 1: flatter, below 1: sharper distribution [1]");
+  command.add_option("--top-k", arguments.top_k, "Sample from the k most probable tokens; 0: all [50]");
+  command.add_option("--top-p", arguments.top_p,
+                     "Sample from the most probable tokens whose probabilities add up to p [1]");
+  command.add_option("--seed", arguments.seed, "Seed of the sampling [1]")->check(CLI::NonNegativeNumber);
 }
 
 void add_beams(CLI::App& command, GenerateArguments& arguments) {
-  command.add_option("--num-beams", arguments.num_beams, "Beam search with so many beams [1]");
-  command.add_option("--length-penalty", arguments.length_penalty, "Of beams: above 0 favours long sequences [1]");
-  command.add_option("--early-stopping", arguments.early_stopping, "Of beams: when a prompt's search ends [false]")
+  command.add_option("--num-beams", arguments.num_beams, "Number of beams of the beam search [1]");
+  command.add_option("--length-penalty", arguments.length_penalty,
+                     "Beam search: values above 0 favour long sequences [1]");
+  command
+      .add_option("--early-stopping", arguments.early_stopping,
+                  "Beam search: the condition that ends the search of a prompt [false]")
       ->check(CLI::IsMember({"true", "false", "never"}));
-  command.add_option("--num-return-sequences", arguments.num_return_sequences, "Sequences for each prompt [1]");
+  command.add_option("--num-return-sequences", arguments.num_return_sequences, "Number of sequences per prompt [1]");
 }
 
 }  // namespace
 
 CLI::App* add_generate_command(CLI::App& app, GenerateArguments& arguments) {
   auto* generate =
-      app.add_subcommand("generate", "Continue texts: greedily, by sampling or beam search, in any layout");
+      app.add_subcommand("generate", "Generate text with greedy decoding, sampling or beam search, in any layout");
   add_prompts(*generate, arguments);
   add_speech(*generate, arguments);
   add_lengths(*generate, arguments);
-  add_drawing(*generate, arguments);
+  add_sampling(*generate, arguments);
   add_beams(*generate, arguments);
-  generate->add_flag("--no-cache", arguments.recomputes, "Compute the whole text again for every token");
-  generate->add_flag("--json", arguments.json, "One object a sequence");
+  generate->add_flag("--no-cache", arguments.recomputes, "Compute the full text again for every token");
+  generate->add_flag("--json", arguments.json, "Print JSON, one object per sequence");
   add_sets(*generate, arguments.sets);
   return generate;
 }

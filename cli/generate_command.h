@@ -1,4 +1,5 @@
-// The flags of `gantry generate`, declared once: the front end answers their help, the engine runs them.
+// The flags of `gantry generate`. They are declared once: the front program prints their help, and the engine runs the
+// command.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,14 +10,15 @@
 
 namespace gantry::cli {
 
-// What is not given is as the model's generation_config.json says, or the default of GenerationOptions.
+// A value that is not given comes from the model's generation_config.json, or else from the defaults of
+// GenerationOptions.
 struct GenerateArguments {
   std::string model, tokenizer;
-  std::string adapter;               // a directory of PEFT's; empty: none
+  std::string adapter;               // a PEFT directory; empty: none
   std::vector<std::string> prompts;  // text
   std::vector<std::string> tokens;   // "1,2,3"
-  std::string features;              // a safetensors file for an encoder of sound; empty: none
-  std::string language, task;        // of speech; empty: not given
+  std::string features;              // a safetensors file for a speech encoder; empty: none
+  std::string language, task;        // for speech; empty: not given
   bool time_stamps = false;
   std::vector<std::string> stops;  // tokens, by number or text
   std::optional<std::int64_t> max_new_tokens, max_length, min_new_tokens, min_length, top_k;

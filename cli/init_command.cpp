@@ -21,16 +21,17 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestName = 64;
 
-// The name is CMake's project name, too.
+// The name is also CMake's project name.
 void require_name(const std::string& name) {
   const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
   const auto is_part = [&](char c) { return is_lower(c) || (c >= '0' && c <= '9') || c == '_'; };
   if (!name.empty() && name.size() <= kLongestName && is_lower(name[0]) &&
       std::all_of(name.begin(), name.end(), is_part))
     return;
-  throw UsageError({"gantry init", fmt::format("'{}' is no name for a project", name),
-                    fmt::format("a lower-case letter, then lower-case letters, digits and _, {} at most", kLongestName),
-                    "such as gantry init my_model"});
+  throw UsageError(
+      {"gantry init", fmt::format("'{}' is not a valid project name", name),
+       fmt::format("a lower-case letter, then lower-case letters, digits and _, at most {} characters", kLongestName),
+       "choose a name such as my_model"});
 }
 
 void require_free(const fs::path& folder) {
@@ -40,8 +41,8 @@ void require_free(const fs::path& folder) {
   const bool is_folder = fs::is_directory(folder, failure);
   if (is_folder && fs::is_empty(folder, failure) && !failure) return;
   throw UsageError({"gantry init",
-                    fmt::format("{} is there already{}", folder.string(), is_folder ? " and not empty" : ""),
-                    "a new name, or an empty folder", "choose another name, or move it away"});
+                    fmt::format("{} exists already{}", folder.string(), is_folder ? " and is not empty" : ""),
+                    "a new name, or an empty directory", "choose another name, or move the existing files away"});
 }
 
 std::string filled(std::string text, const std::string& mark, const std::string& value) {
@@ -55,11 +56,11 @@ void write_file(const fs::path& path, const std::string& text) {
   file << text;
   file.close();
   if (!file)
-    throw ResourceError({path.string(), "can't be written", "a folder that can be written, with free space",
-                         "run gantry init in another folder"});
+    throw ResourceError({path.string(), "the file cannot be written", "a writable directory with free space",
+                         "run gantry init in another directory"});
 }
 
-// What stands for a mark of the templates.
+// Marks of the templates, such as @NAME@, and their values.
 using Marks = std::vector<std::pair<std::string, std::string>>;
 
 [[noreturn]] void refuse_family(const std::string& name) {
@@ -67,7 +68,8 @@ using Marks = std::vector<std::pair<std::string, std::string>>;
   for (const auto& family : models::decoder_families()) known.push_back(family.model_type);
   for (const auto& family : sampled_families()) known.push_back(family.model_type);
   const std::string near = nearest_name(name, known);
-  throw UsageError({"gantry init", "'" + name + "' is no family", fmt::format("one of {}", fmt::join(known, ", ")),
+  throw UsageError({"gantry init", "'" + name + "' is not a known family",
+                    fmt::format("one of {}", fmt::join(known, ", ")),
                     near.empty() ? "" : "did you mean '" + near + "'?"});
 }
 
@@ -77,7 +79,7 @@ void append_filled(const TemplateFile& file, const Marks& marks, std::vector<Tem
   files.push_back({file.name, text});
 }
 
-// The files of a project that draws its samples: of those that draw, its family's.
+// Appends the files of a project that generates its samples. Only the drawn_* file of its own family is included.
 void append_samples(const SampledFamily& family, std::vector<TemplateFile>& files) {
   const Marks marks = {{"@FAMILY@", family.model_type}, {"@KEYS@", family.keys}, {"@DATA@", family.data}};
   for (const TemplateFile& file : samples_template()) {
@@ -88,7 +90,7 @@ void append_samples(const SampledFamily& family, std::vector<TemplateFile>& file
   }
 }
 
-// The files of a project: of a model of its own, or of a known family's.
+// Returns the files of a project. `name`: a known family; empty: a project with its own model.
 std::vector<TemplateFile> project_files(const std::string& name) {
   if (name.empty()) return project_template();
   std::vector<TemplateFile> files;
@@ -113,8 +115,8 @@ void make_project(const std::string& name, const std::string& family) {
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure)
-    throw ResourceError({name, "can't be made: " + failure.message(), "a folder that can be written",
-                         "run gantry init in another folder"});
+    throw ResourceError({name, "the directory cannot be created: " + failure.message(), "a writable directory",
+                         "run gantry init in another directory"});
   const std::string version = GANTRY_VERSION;
   for (const auto& [file, text] : files)
     write_file(folder / (file == "gitignore" ? ".gitignore" : file),
@@ -129,10 +131,10 @@ void make_project(const std::string& name, const std::string& family) {
 }  // namespace
 
 void add_init_command(CLI::App& app) {
-  auto* init = app.add_subcommand("init", "Start a project of your own: a model, its policy and a training program");
+  auto* init = app.add_subcommand("init", "Create a project: a model, its policy and a training program");
   const auto name = std::make_shared<std::string>(), family = std::make_shared<std::string>();
-  init->add_option("name", *name, "Of the project and its new folder")->required();
-  init->add_option("--family", *family, "Trains a model of this family (docs/models.md), such as llama")
+  init->add_option("name", *name, "Name of the project and of its new directory")->required();
+  init->add_option("--family", *family, "Create a project for a model of this family (docs/models.md), such as llama")
       ->type_name("FAMILY");
   init->callback([name, family] { make_project(*name, *family); });
 }

@@ -3,7 +3,7 @@
 namespace gantry::cli {
 
 const std::vector<SampledFamily>& sampled_families() {
-  // Sums of 40 bytes; 256 is the byte that is hidden. RoBERTa's positions count from the row behind its padding, 1.
+  // BERT: sums of 40 bytes; 256 is the mask token. The first position of RoBERTa is 2, after the padding position 1.
   const std::string sizes =
       R"({"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, )";
   static const std::vector<SampledFamily> families = {

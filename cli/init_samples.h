@@ -1,4 +1,4 @@
-// Families that `gantry init` begins with samples of the project's own, for what they read is no plain text.
+// Families whose projects of `gantry init` generate their samples, because the families do not read plain text.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace gantry::cli {
 
 struct SampledFamily {
   std::string model_type;
-  std::string drawn;  // the file of cli/init/samples that draws the samples
-  std::string keys;   // of a small model's config.json, as JSON
-  std::string data;   // further keys of the section `data`
+  std::string drawn;  // the file of cli/init/samples that generates the samples
+  std::string keys;   // config.json of a small model
+  std::string data;   // further keys of the data section
 };
 
 const std::vector<SampledFamily>& sampled_families();

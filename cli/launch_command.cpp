@@ -18,29 +18,30 @@ namespace {
 
 using namespace launcher;
 
-// The flags as they are written; what they mean together is worked out in resolve().
+// The flags as given. resolve() combines them.
 struct LaunchArguments {
   int ranks = 0, ranks_per_host = 0;
   std::string hosts, hostfile, nodes;
   LaunchOptions options;
 };
 
-// torchrun is started once on every host, this once for all.
+// torchrun is started on every host, but `gantry launch` once for all hosts.
 void refuse_torchrun_flags(const LaunchArguments& arguments) {
   if (arguments.nodes.empty()) return;
-  const int room = std::max({1, arguments.ranks_per_host, arguments.ranks / 2});
+  const int slots = std::max({1, arguments.ranks_per_host, arguments.ranks / 2});
   throw UsageError(
       {"gantry launch",
-       "--nnodes, --node_rank, --master_addr and --master_port are of launchers that are started on every host",
-       "one start, on one host, that names the others",
-       fmt::format("gantry launch --hosts HOST_A:{0},HOST_B:{0} -- {1}", room,
+       "--nnodes, --node_rank, --master_addr and --master_port belong to launchers that are started on every host",
+       "one launch on a single host, with the names of all hosts",
+       fmt::format("gantry launch --hosts HOST_A:{0},HOST_B:{0} -- {1}", slots,
                    fmt::join(arguments.options.program, " "))});
 }
 
 void refuse_inner_launch() {
   if (!std::getenv("OMPI_COMM_WORLD_RANK") && !std::getenv("PMIX_RANK")) return;
-  throw UsageError({"gantry launch", "is itself a rank of an MPI job", "to be started once, by no launcher",
-                    "leave mpirun or srun away, or let it start the program itself"});
+  throw UsageError({"gantry launch", "this process is already a rank of an MPI job",
+                    "a single launch without mpirun or srun",
+                    "leave out mpirun or srun, or start the program with it directly"});
 }
 
 int count_ranks(const LaunchArguments& arguments) {
@@ -50,8 +51,9 @@ int count_ranks(const LaunchArguments& arguments) {
   if (ranks == 0 && arguments.ranks_per_host > 0) ranks = arguments.ranks_per_host * hosts_count;
   if (ranks == 0) ranks = total_slots(hosts);
   if (ranks == 0)
-    throw UsageError({"gantry launch", "says neither how many ranks nor on which hosts", "-n RANKS or --hosts A:2,B:2",
-                      fmt::format("such as gantry launch -n 4 -- {}", fmt::join(arguments.options.program, " "))});
+    throw UsageError({"gantry launch", "neither the number of ranks nor the hosts are given",
+                      "-n RANKS or --hosts A:2,B:2",
+                      fmt::format("run gantry launch -n 4 -- {}", fmt::join(arguments.options.program, " "))});
   return ranks;
 }
 
@@ -66,8 +68,8 @@ LaunchOptions resolve(const LaunchArguments& arguments) {
     for (auto& host : options.hosts) host.slots = std::max(host.slots, all.ranks_per_host);
   options.ranks = count_ranks(all);
   if (const int slots = total_slots(options.hosts); !options.hosts.empty() && options.ranks > slots)
-    throw UsageError({"gantry launch", fmt::format("{} ranks, but the hosts have room for {}", options.ranks, slots),
-                      fmt::format("at most {} ranks", slots), "give the hosts more: --hosts NAME:RANKS"});
+    throw UsageError({"gantry launch", fmt::format("{} ranks, but the hosts have slots for {}", options.ranks, slots),
+                      fmt::format("at most {} ranks", slots), "add slots: --hosts NAME:RANKS"});
   return options;
 }
 
@@ -96,41 +98,46 @@ int run_launch(const LaunchOptions& options) {
 
 void add_flags(CLI::App& launch, LaunchArguments& arguments) {
   LaunchOptions& options = arguments.options;
-  launch.add_option("-n,--ranks", arguments.ranks, "Ranks in all; as many as the hosts hold if left out")
+  launch.add_option("-n,--ranks", arguments.ranks, "Total number of ranks; default: the slots of all hosts")
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("N");
-  auto* hosts = launch.add_option("--hosts", arguments.hosts, "Hosts and the ranks that each may hold: a:2,b:2")
-                    ->type_name("LIST");
-  launch.add_option("--hostfile", arguments.hostfile, "The same as a file, one line per host: NAME slots=N")
+  auto* hosts =
+      launch.add_option("--hosts", arguments.hosts, "Hosts with their slots (maximum number of ranks): a:2,b:2")
+          ->type_name("LIST");
+  launch.add_option("--hostfile", arguments.hostfile, "File with one line per host: NAME slots=N")
       ->excludes(hosts)
       ->type_name("FILE");
   launch
       .add_option("--nproc-per-node,--nproc_per_node,--num-gpus,--num_gpus", arguments.ranks_per_host,
-                  "Ranks on each host, as other launchers say it")
+                  "Number of ranks on each host; the spellings of other launchers are accepted")
       ->check(CLI::Range(1, 4096))
       ->type_name("N");
   launch
       .add_option("--restarts", options.restarts,
-                  "After a failure that may pass, begin again from the last checkpoint, at most so often")
+                  "Maximum number of restarts from the last checkpoint after failures that may be temporary")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   launch
       .add_option("--checkpoints", options.checkpoints,
-                  "Where a program of your own saves; without it, it is not started again")
+                  "Checkpoint directory of a custom program; without it, a custom program is not restarted")
       ->type_name("DIR");
-  launch.add_option("--log-dir", options.log_dir, "A log for each rank, and how each ended")->type_name("DIR");
-  launch.add_option("--interface", options.interface, "The network interface, or its address, between the hosts")
+  launch.add_option("--log-dir", options.log_dir, "Directory for a log of each rank and its exit status")
+      ->type_name("DIR");
+  launch.add_option("--interface", options.interface, "The network interface between the hosts, or its address")
       ->type_name("NAME");
-  launch.add_option("--port", options.port, "The ranks connect to this one; any free one if left out")
+  launch.add_option("--port", options.port, "Port that the ranks connect to; default: any free port")
       ->check(CLI::Range(1, 65535));
   launch
-      .add_option("-x,--env", options.environment, "A variable that ranks on other hosts get too: NAME or NAME=VALUE")
+      .add_option("-x,--env", options.environment,
+                  "Environment variable to export to ranks on other hosts: NAME or NAME=VALUE")
       ->type_name("NAME")
       ->allow_extra_args(false);
-  launch.add_option("--start-seconds", options.start_seconds, "Until every rank must have begun")
+  launch.add_option("--start-seconds", options.start_seconds, "Seconds within which every rank must start")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  launch.add_option("--stopped-seconds", options.stopped_seconds, "That a rank may stand still, stopped by a signal")
+  launch
+      .add_option("--stopped-seconds", options.stopped_seconds,
+                  "Seconds that a rank may be suspended by a signal (SIGSTOP)")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   launch
@@ -138,7 +145,9 @@ void add_flags(CLI::App& launch, LaunchArguments& arguments) {
                   arguments.nodes)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->group("");
-  launch.add_option("program", options.program, "After --: the program and its arguments, once for each rank")
+  launch
+      .add_option("program", options.program,
+                  "After --: the program and its arguments; it is started once for each rank")
       ->required()
       ->type_name("PROGRAM ...");
 }
@@ -147,7 +156,7 @@ void add_flags(CLI::App& launch, LaunchArguments& arguments) {
 
 void add_launch_command(CLI::App& app, int& exit_code) {
   CLI::App* launch =
-      app.add_subcommand("launch", "Run a program as the ranks of one job, over mpirun, and supervise it");
+      app.add_subcommand("launch", "Run a program as the ranks of one job over mpirun, and supervise the job");
   const auto arguments = std::make_shared<LaunchArguments>();
   add_flags(*launch, *arguments);
   launch->callback([arguments, &exit_code] { exit_code = run_launch(resolve(*arguments)); });

@@ -1,11 +1,11 @@
-// `gantry launch`: runs a program as the ranks of one job over mpirun, and stays with it to its end.
+// `gantry launch`: runs a program as the ranks of one job over mpirun, and supervises it to its end.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace gantry::cli {
 
-// `exit_code` gets the job's where that is no failure (0, 75); failures are thrown as Error with the job's code.
+// The command sets `exit_code` to the exit code of the job if that is 0 or 75. It throws other exit codes as Error.
 void add_launch_command(CLI::App& app, int& exit_code);
 
 }  // namespace gantry::cli

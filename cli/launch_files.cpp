@@ -30,7 +30,7 @@ Config config_of(const std::vector<std::string>& program) {
   } catch (const CLI::ParseError& error) {
     throw UsageError({"gantry train", error.what(), "", "see gantry train --help"});
   }
-  // Auto keys say nothing of the run's files.
+  // Keys with the value auto do not affect the files of the run.
   if (!planner::auto_keys(arguments.config, arguments.sets).empty())
     return planner::configured(arguments.config, arguments.sets, {});
   return Config::load(arguments.config, arguments.sets);

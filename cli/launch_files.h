@@ -1,4 +1,4 @@
-// What a launch knows of the files of the run that it supervises.
+// The files of the run that a launch supervises.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 namespace gantry::cli {
 
 struct RunFiles {
-  std::string checkpoints;  // the folder where it saves; empty: nowhere, or unknown
-  std::string output;       // the folder of metrics.jsonl; likewise
+  std::string checkpoints;  // checkpoint directory; empty: none, or unknown
+  std::string output;       // directory of metrics.jsonl; empty: none, or unknown
 };
 
-// Of a `gantry train CONFIG ...` from its configuration, of any other program what `checkpoints` says. ConfigError for
-// a configuration that is wrong; CheckpointError where the run would begin beside complete checkpoints of an earlier
-// one, which a restart would take for its own.
+// Returns the files of `gantry train CONFIG ...` from its configuration. For any other program, `checkpoints` is its
+// checkpoint directory. Throws ConfigError if the configuration is wrong, and CheckpointError if the checkpoint
+// directory has complete checkpoints of an earlier run, because a restart would resume from them.
 RunFiles find_run_files(const std::vector<std::string>& program, const std::string& checkpoints);
 
-// The last step that was done: of metrics.jsonl, or else of the newest complete checkpoint.
+// Returns the last completed step, from metrics.jsonl or else from the newest complete checkpoint.
 std::optional<std::int64_t> last_step(const RunFiles& files);
 
 }  // namespace gantry::cli

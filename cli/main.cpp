@@ -1,5 +1,5 @@
-// The program `gantry`: answers what needs no LibTorch itself, so that help comes at once, and hands the rest to the
-// engine.
+// The program `gantry`. It runs the commands that need no LibTorch itself, so that they start at once, and starts the
+// engine for the others.
 #include <cstdio>
 #include <exception>
 #include <sstream>
@@ -60,10 +60,11 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   config->add_option("config", arguments.config, "The configuration, a YAML file")->required();
   cli::add_sets(*config, arguments.sets);
   config
-      ->add_option("--cluster", arguments.cluster,
-                   "A cluster, as `gantry plan` takes it: what says auto is chosen for it, and a step's time estimated")
+      ->add_option(
+          "--cluster", arguments.cluster,
+          "A cluster, as in `gantry plan`: keys with the value auto are chosen for it, and the step time is estimated")
       ->type_name("NAME");
-  config->add_flag("--json", arguments.json, "As JSON");
+  config->add_flag("--json", arguments.json, "Print JSON");
   config->callback(
       [&arguments] { cli::show_config(arguments.config, arguments.sets, arguments.cluster, arguments.json); });
   cli::add_doctor_command(app);
@@ -77,7 +78,7 @@ int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {  // for help or the version
+  } catch (const CLI::Success& asked) {  // help or the version was requested
     if (const auto unknown = cli::unknown_word(app)) throw UsageError(*unknown);
     std::ostringstream answer;
     app.exit(asked, answer);

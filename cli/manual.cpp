@@ -8,7 +8,7 @@
 namespace gantry::cli {
 namespace {
 
-// As troff text: dashes that can be copied, and no line that is read as a request.
+// Escapes text for troff: dashes can be copied from the page, and no line is parsed as a request.
 std::string escaped(const std::string& text) {
   std::string all;
   for (const char c : text) {
@@ -65,20 +65,21 @@ struct Meaning {
 };
 
 constexpr Meaning kExitCodes[] = {{"0", "Done."},
-                                  {"1", "An error within Gantry."},
+                                  {"1", "An internal error of Gantry."},
                                   {"2", "A wrong command line or call."},
                                   {"3", "A wrong configuration, mesh or shard plan."},
-                                  {"4", "Data or a model's file that can't be used."},
-                                  {"5", "A checkpoint that is damaged, incomplete or does not fit."},
-                                  {"6", "No memory, no space, or something that is not installed."},
-                                  {"7", "A peer was lost, or a wait timed out."},
-                                  {"8", "Numbers that are not finite, or replicas that differ."},
+                                  {"4", "Wrong data, or a wrong model file."},
+                                  {"5", "A checkpoint that is damaged, incomplete or does not match."},
+                                  {"6", "Missing memory, disk space or software."},
+                                  {"7", "A rank was lost, or a wait timed out."},
+                                  {"8", "Non-finite numbers, or replicas that differ."},
+                                  {"9", "An exception in your own code."},
                                   {"75", "Stopped on request, with a checkpoint saved."}};
 
 constexpr Meaning kVariables[] = {
-    {"GANTRY_TORCH", "The folder of LibTorch, with lib/libtorch.so in it, where it is not found by itself."},
-    {"OMP_NUM_THREADS", "Threads of a rank's computations; the cores of the host over its ranks where it is not set."},
-    {"NO_COLOR", "No colours."}};
+    {"GANTRY_TORCH", "Directory of LibTorch, with lib/libtorch.so in it, if gantry does not find LibTorch."},
+    {"OMP_NUM_THREADS", "Number of threads of a rank; default: the cores of the host divided by its ranks."},
+    {"NO_COLOR", "If set, gantry prints no colours."}};
 
 template <std::size_t kCount>
 std::string meanings(const Meaning (&all)[kCount]) {
@@ -90,12 +91,12 @@ std::string meanings(const Meaning (&all)[kCount]) {
 }  // namespace
 
 std::string manual_page(const std::vector<CommandEntry>& commands) {
-  std::string text = fmt::format(
-      ".TH GANTRY 1 \"\" \"gantry {}\" \"User Commands\"\n"
-      ".SH NAME\ngantry \\- trains transformer models over tensor, pipeline and data parallel ranks\n"
-      ".SH SYNOPSIS\n\\fBgantry\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.br\n\\fBgantry help\\fR [\\fICOMMAND\\fR]\n"
-      ".SH DESCRIPTION\n{}\n.PP\nAn error is one line: error: where: what; expected; remedy.\n.SH OPTIONS\n",
-      GANTRY_VERSION, escaped(commands.front().description));
+  std::string text = fmt::format(".TH GANTRY 1 \"\" \"gantry {}\" \"User Commands\"\n", GANTRY_VERSION);
+  text += ".SH NAME\ngantry \\- trains transformer models over tensor, pipeline and data parallel ranks\n";
+  text +=
+      ".SH SYNOPSIS\n\\fBgantry\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.br\n\\fBgantry help\\fR [\\fICOMMAND\\fR]\n";
+  text += ".SH DESCRIPTION\n" + escaped(commands.front().description) + "\n.PP\n";
+  text += "An error is one line with the place, the problem, the expected value and the remedy.\n.SH OPTIONS\n";
   for (const auto& flag : commands.front().flags) text += flag_entry(flag);
   text += ".SH COMMANDS\n";
   for (std::size_t i = 1; i < commands.size(); ++i) text += command_section(commands[i]);

@@ -1,4 +1,4 @@
-// The manual page gantry(1), made of the commands' own definitions.
+// The manual page gantry(1), generated from the definitions of the commands.
 #pragma once
 
 #include <string>
@@ -8,6 +8,6 @@
 
 namespace gantry::cli {
 
-std::string manual_page(const std::vector<CommandEntry>& commands);  // in man's macros
+std::string manual_page(const std::vector<CommandEntry>& commands);  // in the macros of man(7)
 
 }  // namespace gantry::cli

@@ -19,7 +19,7 @@ namespace gantry::cli {
 namespace {
 
 struct CalibrateArguments {
-  std::vector<std::string> runs;  // output folders
+  std::vector<std::string> runs;  // `output` directories
   std::string cluster, output;
 };
 
@@ -27,7 +27,9 @@ std::string text_of_run(const std::string& run, const char* name) {
   const std::string path = run + "/" + name;
   std::ifstream file(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file) throw InputError({path, "can't be read", "the `output` folder of a run", "name the folder that has it"});
+  if (!file)
+    throw InputError({path, "the file cannot be read", "the `output` directory of a run",
+                      "name the directory that contains the file"});
   return text;
 }
 
@@ -49,8 +51,9 @@ void run_calibrate(const CalibrateArguments& arguments) {
   std::vector<planner::MeasuredStep> steps;
   for (const std::string& run : arguments.runs) steps.push_back(step_of(run));
   const planner::Calibration made = planner::calibrate(cluster, steps);
-  std::string text = fmt::format("computing takes {:.3g} times what {} says, communication {:.3g} times\n", made.device,
-                                 cluster.name, made.links);
+  std::string text =
+      fmt::format("compared with {1}, computation takes {0:.3g} times as long and communication {2:.3g} times\n",
+                  made.device, cluster.name, made.links);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto on = planner::with_ranks(made.cluster, steps[i].layout.ranks(), true);
     const double now = planner::estimate(steps[i].workload, steps[i].layout, on).step_seconds;
@@ -68,12 +71,13 @@ void run_calibrate(const CalibrateArguments& arguments) {
 
 void add_calibrate_command(CLI::App& plan) {
   auto arguments = std::make_shared<CalibrateArguments>();
-  auto* calibrate = plan.add_subcommand("calibrate", "A cluster's file with the times that runs have measured");
-  calibrate->add_option("runs", arguments->runs, "`output` folders of runs")->required();
-  calibrate->add_option("--cluster", arguments->cluster, "The cluster to begin with: a YAML file or a built-in name")
+  auto* calibrate = plan.add_subcommand(
+      "calibrate", "Write a cluster file whose rates reproduce the step times that runs have measured");
+  calibrate->add_option("runs", arguments->runs, "`output` directories of runs")->required();
+  calibrate->add_option("--cluster", arguments->cluster, "The cluster to start from: a YAML file or a built-in name")
       ->required()
       ->type_name("NAME");
-  calibrate->add_option("--output", arguments->output, "The YAML file to write; printed if left out")
+  calibrate->add_option("--output", arguments->output, "The YAML file to write; default: standard output")
       ->type_name("FILE");
   calibrate->callback([arguments] { run_calibrate(*arguments); });
 }

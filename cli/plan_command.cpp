@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "gantry/cli/plan_calibrate_command.h"
-#include "gantry/cli/plan_page.h"
 #include "gantry/cli/plan_text.h"
 #include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
@@ -18,6 +17,7 @@
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/plan.h"
 #include "gantry/planner/search.h"
+#include "gantry/trainer/report/plan_page.h"
 
 namespace gantry::cli {
 namespace {
@@ -30,13 +30,13 @@ struct PlanArguments {
   std::optional<int> hosts, per_host, ranks;
   bool json = false;
   int top = 10;
-  std::string output;   // of the best layout's configuration
+  std::string output;   // file for the configuration with the best layout
   std::string why_not;  // "tensor=8,pipeline=2"
-  std::string page;     // of HTML
+  std::string page;     // HTML file
   bool explain = false;
 };
 
-// The cluster as the flags say, and of its devices so many.
+// Loads the cluster, applies the flags, and limits it to `ranks` devices.
 Cluster cluster_of(const PlanArguments& arguments, std::optional<int> ranks) {
   Cluster cluster = planner::load_cluster(arguments.cluster);
   if (arguments.per_host) cluster.per_host = *arguments.per_host;
@@ -58,7 +58,7 @@ void run_estimate(const PlanArguments& arguments) {
   print_output(arguments.json ? estimate_json(result).dump(2) + "\n" : estimate_text(request, layout, cluster, result));
 }
 
-// "tensor=8,pipeline=2" as --set has it.
+// Converts "tensor=8,pipeline=2" to overrides as in --set.
 std::vector<std::string> sets_of(const std::string& layout) {
   std::vector<std::string> sets;
   std::size_t words_read = 0;
@@ -72,14 +72,14 @@ std::vector<std::string> sets_of(const std::string& layout) {
         sets.push_back(path + word.substr(key.size()));
     }
     if (++words_read == sets.size()) continue;
-    throw UsageError({"--why-not " + layout, "'" + word + "' is no key of a layout with its value",
-                      fmt::format("KEY=VALUE of {}, with commas between", fmt::join(known, ", ")),
-                      "such as tensor=2,pipeline=2"});
+    throw UsageError({"--why-not " + layout, "'" + word + "' is not a KEY=VALUE of a layout",
+                      fmt::format("KEY=VALUE, separated by commas, with a KEY of {}", fmt::join(known, ", ")),
+                      "write for example tensor=2,pipeline=2"});
   }
   return sets;
 }
 
-// What keeps the stated layout from being the best one.
+// Compares the stated layout with the best one, or explains why the stated layout is impossible.
 std::string why_not_text(const PlanArguments& arguments, const Cluster& cluster, const planner::PlannedLayout& best) {
   std::vector<std::string> sets = arguments.sets;
   for (const auto& set : sets_of(arguments.why_not)) sets.push_back(set);
@@ -94,7 +94,7 @@ std::string why_not_text(const PlanArguments& arguments, const Cluster& cluster,
          comparison_text(best, other);
 }
 
-// What one thing more would give.
+// The best layouts after single changes of the cluster.
 std::string changes_text(const planner::PlanRequest& request, const Cluster& cluster, double seconds) {
   std::string text;
   for (const auto& [change, best] : planner::what_if(request, cluster))
@@ -103,24 +103,15 @@ std::string changes_text(const planner::PlanRequest& request, const Cluster& clu
   return "\n" + text;
 }
 
-void write_page(const PlanArguments& arguments, const planner::PlanRequest& request, const Cluster& cluster,
-                const planner::SearchResult& found) {
-  constexpr int kFront = 12;
-  write_text_durably(arguments.page, plan_page({.name = arguments.config,
-                                                .cluster = cluster,
-                                                .best = found.best,
-                                                .front = planner::pareto_front(request, cluster, kFront),
-                                                .changes = planner::what_if(request, cluster)}));
-}
-
 void run_plan(const PlanArguments& arguments) {
   if (arguments.config.empty())
-    throw UsageError({"gantry plan", "no configuration is named", "gantry plan CONFIG --cluster NAME", "name one"});
+    throw UsageError({"gantry plan", "no configuration is given", "gantry plan CONFIG --cluster NAME", "add CONFIG"});
   if (arguments.cluster.empty())
-    throw UsageError({"gantry plan", "--cluster is missing", "gantry plan CONFIG --cluster NAME", "add it"});
+    throw UsageError({"gantry plan", "--cluster is missing", "gantry plan CONFIG --cluster NAME", "add --cluster"});
   if (arguments.json && (arguments.explain || !arguments.why_not.empty()))
-    throw UsageError({"--json", arguments.explain ? "with --explain" : "with --why-not",
-                      "the layouts alone: these compare two of them as text", "ask without --json"});
+    throw UsageError({"--json",
+                      std::string("the comparison of ") + (arguments.explain ? "--explain" : "--why-not") + " is text",
+                      "one of both flags", "leave out --json"});
   const auto request = planner::read_plan_request(arguments.config, arguments.sets, /*only_stated=*/false);
   const Cluster cluster = cluster_of(arguments, arguments.ranks);
   const auto found = planner::search(request, cluster, {.top = std::max(arguments.top, arguments.explain ? 2 : 1)});
@@ -128,7 +119,7 @@ void run_plan(const PlanArguments& arguments) {
   const auto best_sets = overrides_of(found.best.front().layout);
   if (!arguments.output.empty())
     write_text_durably(arguments.output, planner::configured(arguments.config, arguments.sets, best_sets).to_yaml());
-  if (!arguments.page.empty()) write_page(arguments, request, cluster, found);
+  if (!arguments.page.empty()) write_text_durably(arguments.page, plan_page(arguments.config, request, cluster, found));
   if (arguments.json) return print_output(plan_json(found).dump(2) + "\n");
   std::string text = plan_text(found, cluster, arguments.top);
   if (arguments.explain && found.best.size() > 1) text += "\n" + comparison_text(found.best[0], found.best[1]);
@@ -138,17 +129,18 @@ void run_plan(const PlanArguments& arguments) {
 }
 
 CLI::Option* add_cluster(CLI::App& command, PlanArguments& arguments) {
-  auto* cluster = command
-                      .add_option("--cluster", arguments.cluster,
-                                  "A cluster's YAML file, or a100_80g, h100_80g, h200, b200, selene_a100, vtrain_a100")
-                      ->type_name("NAME");
-  command.add_option("--hosts", arguments.hosts, "Hosts, in place of the cluster's own number")
+  auto* cluster =
+      command
+          .add_option("--cluster", arguments.cluster,
+                      "The YAML file of a cluster, or a100_80g, h100_80g, h200, b200, selene_a100, vtrain_a100")
+          ->type_name("NAME");
+  command.add_option("--hosts", arguments.hosts, "Number of hosts, instead of the number in the cluster file")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000));
-  command.add_option("--per-host", arguments.per_host, "Devices of a host, in place of the cluster's own number")
+  command.add_option("--per-host", arguments.per_host, "Devices per host, instead of the number in the cluster file")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--ranks", arguments.ranks, "Ranks; all devices of the hosts if left out")
+  command.add_option("--ranks", arguments.ranks, "Number of ranks; default: all devices of the hosts")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000));
   add_sets(command, arguments.sets);
@@ -158,28 +150,29 @@ CLI::Option* add_cluster(CLI::App& command, PlanArguments& arguments) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, PlanMeasureArguments& measure, const std::function<void()>& run_measure) {
-  auto* plan = app.add_subcommand("plan", "The best layouts for a model and a cluster, without running anything");
+  auto* plan = app.add_subcommand("plan", "Find the fastest layouts of a model on a cluster, by simulation");
   plan->require_subcommand(0, 1);
   auto arguments = std::make_shared<PlanArguments>();
-  plan->add_option("config", arguments->config, "The configuration, a YAML file; what it leaves open is chosen");
+  plan->add_option("config", arguments->config, "The configuration, a YAML file; keys that it does not set are chosen");
   add_cluster(*plan, *arguments);
-  plan->add_option("--top", arguments->top, "Layouts to show")->check(CLI::Range(1, 1000))->capture_default_str();
-  plan->add_option("--output", arguments->output, "The file that gets the configuration with the best layout")
+  plan->add_option("--top", arguments->top, "Number of layouts to show")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  plan->add_option("--output", arguments->output, "File to write: the configuration with the best layout")
       ->type_name("FILE");
   plan->add_flag("--explain", arguments->explain,
-                 "The best layout beside the next one, part by part, and what more memory or faster links would give");
-  plan->add_option("--page", arguments->page,
-                   "The HTML file that gets the plan as a page: time and memory by part, and what they cost each other")
+                 "Compare the best two layouts part by part, and show the effect of more memory or faster links");
+  plan->add_option("--page", arguments->page, "HTML file to write: the plan as a page, with time and memory by part")
       ->type_name("FILE");
-  plan->add_option("--why-not", arguments->why_not, "A layout beside the best one: tensor=8,pipeline=2")
+  plan->add_option("--why-not", arguments->why_not, "A layout to compare with the best one: tensor=8,pipeline=2")
       ->type_name("KEY=VALUE,...");
-  plan->add_flag("--json", arguments->json, "As JSON");
+  plan->add_flag("--json", arguments->json, "Print JSON");
 
   auto stated = std::make_shared<PlanArguments>();
-  auto* estimate = plan->add_subcommand("estimate", "Step time and memory of the layout that a configuration states");
+  auto* estimate = plan->add_subcommand("estimate", "Estimate step time and memory of the layout in a configuration");
   estimate->add_option("config", stated->config, "The configuration, a YAML file")->required();
   add_cluster(*estimate, *stated)->required();
-  estimate->add_flag("--json", stated->json, "As JSON");
+  estimate->add_flag("--json", stated->json, "Print JSON");
   estimate->callback([stated] { run_estimate(*stated); });
   add_measure_command(*plan, measure, run_measure);
   add_calibrate_command(*plan);

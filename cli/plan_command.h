@@ -1,4 +1,4 @@
-// `gantry plan` and what stands below it: layouts for a model and a cluster, without LibTorch but for `measure`.
+// `gantry plan` and its subcommands: layouts for a model and a cluster. Only `measure` needs LibTorch.
 #pragma once
 
 #include <CLI/CLI.hpp>

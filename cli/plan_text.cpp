@@ -30,7 +30,7 @@ std::string memory_text(const Estimate& estimate, double device_bytes) {
   return text;
 }
 
-// The parts of a step that take most of it: "compute 74%, pipeline 20%".
+// The two largest parts of a step: "compute 74%, pipeline 20%".
 std::string largest_parts(const Estimate& estimate) {
   auto parts = parts_of(estimate.seconds);
   std::ranges::stable_sort(parts, std::greater{}, [](const auto& part) { return part.second; });
@@ -59,12 +59,12 @@ std::string estimate_text(const planner::PlanRequest& request, const planner::La
       fmt::format("{} on {} hosts of {} ({})\n", describe(layout), cluster.hosts, cluster.per_host, cluster.name);
   text += fmt::format("step: {:.4g} s, {:.4g} tokens/s, MFU {:.1f}%, bubble {:.1f}%\n", estimate.step_seconds,
                       estimate.tokens_per_second, 100 * estimate.mfu, 100 * estimate.bubble);
-  text += fmt::format("{} samples of {} tokens, {} microbatches a replica\n", request.workload.batch,
+  text += fmt::format("{} samples of {} tokens, {} microbatches per replica\n", request.workload.batch,
                       request.workload.sequence, layout.microbatches_of(request.workload.batch));
   for (const auto& [name, value] : parts_of(estimate.seconds))
     if (value > 0) text += fmt::format("  {}: {:.4g} s ({:.1f}%)\n", name, value, 100 * value / estimate.step_seconds);
   text += memory_text(estimate, cluster.device.memory_bytes);
-  return text + (estimate.fits ? "fits\n" : "does not fit\n");
+  return text + (estimate.fits ? "the layout fits into memory\n" : "the layout does not fit into memory\n");
 }
 
 Json plan_json(const planner::SearchResult& found) {
@@ -85,7 +85,7 @@ std::string plan_text(const planner::SearchResult& found, const planner::Cluster
   std::string text =
       fmt::format("{} hosts of {} ({}): {} layouts, {} too large for memory, {} simulated\n\n", cluster.hosts,
                   cluster.per_host, cluster.name, found.layouts, found.too_large, found.estimated);
-  text += fmt::format("{:>10}  {:>5}  {:>6}  {:>7}  {:<24}  {}\n", "step s", "MFU", "bubble", "GiB", "most of it",
+  text += fmt::format("{:>10}  {:>5}  {:>6}  {:>7}  {:<24}  {}\n", "step s", "MFU", "bubble", "GiB", "largest parts",
                       "layout");
   for (int row = 0; row < std::min(top, static_cast<int>(found.best.size())); ++row) {
     const auto& [layout, estimate] = found.best[row];
@@ -93,7 +93,7 @@ std::string plan_text(const planner::SearchResult& found, const planner::Cluster
                         100 * estimate.mfu, 100 * estimate.bubble, estimate.most_memory() / kGibi,
                         largest_parts(estimate), describe(layout));
   }
-  text += "\nthe first one:";
+  text += "\nflags of the first layout:";
   for (const auto& set : planner::overrides_of(found.best.front().layout)) text += " --set " + set;
   return text + "\n";
 }

@@ -1,4 +1,4 @@
-// One line on stderr that is written over again while long work goes on. Only for people at a terminal.
+// A progress bar: one line on stderr that is rewritten during long work. It is shown only on a terminal.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,13 @@ namespace gantry::cli {
 class ProgressBar {
  public:
   explicit ProgressBar(std::string label);  // "verifying"
-  ~ProgressBar();                           // takes the line away: before an error is printed, too
+  ~ProgressBar();                           // clears the line, so that it is also cleared before an error is printed
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  void show(std::uint64_t done, std::uint64_t all);  // bytes
-  void show_steps(int done, int all);                // of work that is not counted in bytes
-  // The same as a function, to hand on; empty where nobody watches.
+  void show(std::uint64_t done, std::uint64_t all);  // in bytes
+  void show_steps(int done, int all);                // in steps
+  // Returns show() as a function; empty if stderr is not a terminal.
   std::function<void(std::uint64_t done, std::uint64_t all)> function();
 
  private:

@@ -15,14 +15,14 @@ std::string to_text(const planner::RecomputeChoice& choice, const std::vector<La
   std::string text =
       choice.layers.empty()
           ? std::string("\nrecomputed: nothing\n")
-          : fmt::format("\nrecomputed: {} of {} layers, {}; as simulated the step is {:.1f}% longer\n",
+          : fmt::format("\nrecomputed: {} of {} layers, {}; in simulation the step is {:.1f}% longer\n",
                         choice.recomputed(), layers.back().end, planner::name_of(choice.how), 100 * choice.longer);
   for (std::size_t stage = 0; stage < choice.layers.size(); ++stage)
     if (const int count = choice.layers[stage]; count > 0)
       text += fmt::format("  stage {}: layers {} to {} ({})\n", stage, layers[stage].begin,
                           layers[stage].begin + count - 1, count);
   for (std::size_t rank = 0; rank < choice.memory.size(); ++rank)
-    text += fmt::format("  pipeline rank {}: {:.3f} GiB at its peak\n", rank, choice.memory[rank].sum() / kGibibyte);
+    text += fmt::format("  pipeline rank {}: peak memory {:.3f} GiB\n", rank, choice.memory[rank].sum() / kGibibyte);
   return text;
 }
 

@@ -1,4 +1,4 @@
-// What `recompute: auto` has chosen, for `gantry config` and `gantry schedule`.
+// The choice of `schedule.recompute: auto`, in the output of `gantry config` and `gantry schedule`.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 
 namespace gantry::cli {
 
-// `layers`: of each stage.
+// `layers`: the layers of each stage.
 std::string to_text(const planner::RecomputeChoice& choice, const std::vector<LayerRange>& layers);
 nlohmann::ordered_json to_json(const planner::RecomputeChoice& choice);
 

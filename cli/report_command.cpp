@@ -13,8 +13,9 @@ void add_report_command(CLI::App& app) {
   };
   const auto arguments = std::make_shared<Arguments>();
   auto* report = app.add_subcommand("report", "Write the report of a run as one HTML file");
-  report->add_option("folder", arguments->folder, "The `output` folder of a run, which may still go on")->required();
-  report->add_option("--output", arguments->output, "The file to write; FOLDER/report.html if left out")
+  report->add_option("folder", arguments->folder, "The `output` directory of a run, which may still be running")
+      ->required();
+  report->add_option("--output", arguments->output, "The file to write; default: report.html in that directory")
       ->type_name("FILE");
   report->callback(
       [arguments] { print_output("report: " + write_report(arguments->folder, arguments->output) + "\n"); });

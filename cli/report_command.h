@@ -1,4 +1,4 @@
-// `gantry report FOLDER`: a run's report, made anew.
+// `gantry report FOLDER`: writes the report of a run again.
 #pragma once
 
 #include <CLI/CLI.hpp>

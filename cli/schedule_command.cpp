@@ -40,7 +40,7 @@ std::string recompute_text(const ScheduleOptions& options) {
 void run_show(const ScheduleOptions& options) {
   Schedule shown = valid_schedule(options);
   shown = options.lowered ? schedule::lower(shown) : shown;
-  // PyTorch's compute-only form has no messages, which --lowered asks for.
+  // PyTorch's compute-only form has no messages. --lowered adds them.
   if (options.csv && !options.lowered) shown = schedule::without_messages(shown);
   if (options.csv) return print_output(schedule::to_csv(shown));
   std::string text = describe_sizes(shown) + "\n";
@@ -57,7 +57,7 @@ std::size_t count_messages(const Schedule& of) {
   std::size_t messages = 0;
   for (const auto& row : of.actions)
     for (const auto& action : row) messages += action.is_message() ? 1 : 0;
-  return messages / 2;  // each has two sides
+  return messages / 2;  // a send and a receive
 }
 
 std::size_t count_computations(const Schedule& of) {
@@ -67,7 +67,8 @@ std::size_t count_computations(const Schedule& of) {
   return computations;
 }
 
-// A file's faults are the schedule's own; a name's (unknown, sizes it is not defined for) are configuration.
+// Errors of a file are wrong input. Errors of a name, such as an unknown one or undefined sizes, are wrong
+// configuration.
 Schedule read_or_generate(const ScheduleOptions& options) {
   if (!is_schedule_csv(options.source)) return named_schedule(options);
   try {
@@ -80,7 +81,7 @@ Schedule read_or_generate(const ScheduleOptions& options) {
 void run_check(const ScheduleOptions& options) {
   const Schedule checked = read_or_generate(options);
   try {
-    const Schedule lowered = schedule::lower(checked);  // validates what it is given
+    const Schedule lowered = schedule::lower(checked);  // also validates `checked`
     schedule::validate(lowered);
     if (options.json)
       return print_output(nlohmann::ordered_json{{"valid", true},
@@ -133,7 +134,8 @@ void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (!file) throw ResourceError({path, "the drawing can't be written", "a folder that can be written to", ""});
+  if (!file)
+    throw ResourceError({path, "the diagram cannot be written", "a writable directory", "choose another --output"});
 }
 
 void run_draw(const ScheduleOptions& options) {
@@ -146,7 +148,7 @@ void run_draw(const ScheduleOptions& options) {
   write_file(options.output, drawing);
 }
 
-// The options live in the callback, and so as long as the command does.
+// The callback owns the options, so they live as long as the command.
 std::pair<CLI::App*, ScheduleOptions*> add_subcommand(CLI::App& group, const std::string& name, const std::string& help,
                                                       void (*run)(const ScheduleOptions&)) {
   const auto options = std::make_shared<ScheduleOptions>();
@@ -166,25 +168,25 @@ void add_schedule_command(CLI::App& app) {
       app.add_subcommand("schedule", "Show, check, simulate and draw pipeline schedules, without a model");
   group->require_subcommand(1);
   const auto [show, show_options] = add_subcommand(*group, "show", "Print the actions of every rank", run_show);
-  show->add_flag("--csv", show_options->csv, "In PyTorch's CSV form");
-  show->add_flag("--lowered", show_options->lowered, "With sends and receives");
+  show->add_flag("--csv", show_options->csv, "Print PyTorch's CSV format");
+  show->add_flag("--lowered", show_options->lowered, "Print sends and receives, too");
   add_times(*show, *show_options);
   add_gather(*show, *show_options);
   add_offload(*show, *show_options);
   const auto [check, check_options] =
-      add_subcommand(*group, "check", "Prove that it can run; exit code 4 if it can't", run_check);
+      add_subcommand(*group, "check", "Prove that a schedule can run; exit code 4 if it cannot", run_check);
   add_times(*check, *check_options);
-  check->add_flag("--json", check_options->json, "As JSON");
+  check->add_flag("--json", check_options->json, "Print JSON");
   const auto [simulate, simulate_options] =
-      add_subcommand(*group, "simulate", "Makespan, bubble and peak memory", run_simulate);
+      add_subcommand(*group, "simulate", "Print makespan, bubble and peak memory", run_simulate);
   add_all_times(*simulate, *simulate_options);
-  simulate->add_flag("--json", simulate_options->json, "As JSON");
-  const auto [draw, draw_options] = add_subcommand(*group, "draw", "Draw what runs when", run_draw);
+  simulate->add_flag("--json", simulate_options->json, "Print JSON");
+  const auto [draw, draw_options] = add_subcommand(*group, "draw", "Draw a timeline of every rank", run_draw);
   add_all_times(*draw, *draw_options);
-  draw->add_option("--format", draw_options->format, "text, svg or trace (Chrome)")
+  draw->add_option("--format", draw_options->format, "Output format; trace: a Chrome trace")
       ->check(CLI::IsMember({"text", "svg", "trace"}))
       ->capture_default_str();
-  draw->add_option("--output", draw_options->output, "The file to write; stdout if left out");
+  draw->add_option("--output", draw_options->output, "The file to write; default: standard output");
 }
 
 }  // namespace gantry::cli

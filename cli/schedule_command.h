@@ -1,4 +1,4 @@
-// `gantry schedule show, check, simulate, draw NAME or FILE.csv`: schedules without a model, without LibTorch.
+// `gantry schedule show`, `check`, `simulate` and `draw`: pipeline schedules without a model and without LibTorch.
 #pragma once
 
 namespace CLI {
@@ -7,8 +7,8 @@ class App;
 
 namespace gantry::cli {
 
-// Adds the subcommand. Its callbacks print to stdout and throw gantry::Error; `check` throws InputError (exit code 4)
-// for a schedule that is broken.
+// Adds the command. Its callbacks print to stdout and throw gantry::Error. `check` throws InputError (exit code 4) if
+// the schedule cannot run.
 void add_schedule_command(CLI::App& app);
 
 }  // namespace gantry::cli

@@ -1,15 +1,15 @@
-// The flags of `gantry schedule`'s commands: which schedule, its times, and what it is shown as.
+// The flags of the `gantry schedule` commands: the schedule, its times, and the output format.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
-#include "gantry/cli/schedule_of_config.h"
+#include "gantry/planner/configured_step.h"
 
 namespace gantry::cli {
 
-// Sums of more than this would lose the digits of the smaller ones.
+// Sums of larger times would lose the digits of small times.
 inline constexpr double kMaxTime = 1e15;
 
 struct ScheduleOptions {
@@ -21,17 +21,17 @@ struct ScheduleOptions {
   std::optional<int> group_size;
   std::string times = "1,1,1,0";
   std::string stage_times;
-  std::string gather;                // empty: parameters are not cut
-  std::string gather_times = "1,1";  // of a gather and of a sum
+  std::string gather;                // empty: parameters are not sharded
+  std::string gather_times = "1,1";  // time of a gather and of a reduction
   std::string offload = "none";
-  double host_bandwidth = 0;  // 0: moves take no time
-  double state = 0;           // the optimizer's, of a rank
+  double host_bandwidth = 0;  // 0: transfers take no time
+  double state = 0;           // optimizer state of a rank, in chunk activations
   bool csv = false;
   bool lowered = false;
   bool json = false;
   std::string format = "text";
   std::string output;
-  std::optional<ConfiguredStep> configured;  // of a configuration
+  std::optional<planner::ConfiguredStep> configured;  // set if the source is a configuration
 };
 
 // Each adds flags to a command; `options` outlives it.
@@ -39,7 +39,7 @@ void add_schedule_source(CLI::App& command, ScheduleOptions& options);
 void add_times(CLI::App& command, ScheduleOptions& options);
 void add_gather(CLI::App& command, ScheduleOptions& options);
 void add_offload(CLI::App& command, ScheduleOptions& options);
-// These, and the times of what they add, and those of single stages.
+// Adds the flags above, the times of the actions that they add, and the times of single stages.
 void add_all_times(CLI::App& command, ScheduleOptions& options);
 
 }  // namespace gantry::cli

@@ -14,7 +14,7 @@ namespace {
 
 using schedule::Schedule;
 
-// A size given beside a file must be the file's own.
+// A size that is given with a file must equal the size in the file.
 void require_same(const std::string& flag, const std::optional<int>& given, int in_file, const std::string& path) {
   if (given && *given != in_file)
     throw UsageError(
@@ -28,9 +28,11 @@ Schedule read_schedule_file(const ScheduleOptions& options) {
   const auto chunks = static_cast<int>(read.stages_of_rank.front().size());
   require_same("-v", options.chunks, chunks, options.source);
   if (options.memory_limit)
-    throw UsageError({"--memory-limit", "it is set for the file " + options.source, "", "leave it out"});
+    throw UsageError(
+        {"--memory-limit", "the file " + options.source + " has no memory limit", "", "leave out --memory-limit"});
   if (options.group_size)
-    throw UsageError({"--group-size", "it is set for the file " + options.source, "", "leave it out"});
+    throw UsageError(
+        {"--group-size", "the file " + options.source + " defines its groups", "", "leave out --group-size"});
   return read;
 }
 
@@ -40,7 +42,9 @@ int required_size(const std::string& flag, const std::optional<int>& given, cons
   return *given;
 }
 
-// A configuration says these itself.
+bool is_config(const std::string& source) { return source.ends_with(".yaml") || source.ends_with(".yml"); }
+
+// A configuration defines these values itself.
 void refuse_next_to_config(const ScheduleOptions& options) {
   const std::pair<const char*, bool> given[] = {{"-p", options.ranks.has_value()},
                                                 {"-v", options.chunks.has_value()},
@@ -49,7 +53,9 @@ void refuse_next_to_config(const ScheduleOptions& options) {
                                                 {"--gather", !options.gather.empty()},
                                                 {"--offload", options.offload != "none"}};
   for (const auto& [flag, is_given] : given)
-    if (is_given) throw UsageError({flag, "it is set for " + options.source, "", "leave it out, or change the file"});
+    if (is_given)
+      throw UsageError(
+          {flag, options.source + " defines the value", "", std::string("leave out ") + flag + ", or change the file"});
 }
 
 }  // namespace
@@ -61,7 +67,7 @@ bool is_schedule_csv(const std::string& source) {
 void take_config(ScheduleOptions& options) {
   if (!is_config(options.source)) return;
   refuse_next_to_config(options);
-  options.configured = step_of_config(options.source, options.microbatches);
+  options.configured = planner::configured_step(Config::load(options.source, {}), options.microbatches);
   options.gather = options.configured->gather;
   options.offload = options.configured->offload;
 }
@@ -72,10 +78,11 @@ Schedule named_schedule(const ScheduleOptions& options) {
   const int ranks = required_size("-p", options.ranks, "pipeline ranks");
   const int microbatches = required_size("-m", options.microbatches, "microbatches");
   if (options.chunks && *options.chunks < 1)
-    throw UsageError({"-v " + std::to_string(*options.chunks), "the number of chunks per rank", "at least 1", ""});
-  if (options.group_size && *options.group_size < 1)
     throw UsageError(
-        {"--group-size " + std::to_string(*options.group_size), "the microbatches of a group", "at least 1", ""});
+        {"-v " + std::to_string(*options.chunks), "the number of chunks per rank is too small", "at least 1", ""});
+  if (options.group_size && *options.group_size < 1)
+    throw UsageError({"--group-size " + std::to_string(*options.group_size),
+                      "the number of microbatches of a group is too small", "at least 1", ""});
   const schedule::Costs times = stated_times(options);
   return schedule::generate(options.source, ranks, microbatches, options.chunks.value_or(0),
                             {.memory_limit = options.memory_limit.value_or(0),

@@ -39,7 +39,7 @@ std::array<double, 4> parse_four_times(std::string_view text, const std::string&
   return {values[0], values[1], values[2], values[3]};
 }
 
-// U,R: of a rank's whole share, of which a chunk takes its part.
+// Sets the times U,R of a rank, divided equally among its chunks.
 void add_gather_times(schedule::Costs& costs, const ScheduleOptions& options, const Schedule& of) {
   const auto parts = split_at(options.gather_times, ',');
   const std::string flag = "--gather-times " + options.gather_times;
@@ -53,7 +53,7 @@ void add_gather_times(schedule::Costs& costs, const ScheduleOptions& options, co
   }
 }
 
-// Of a rank's whole share, of which a chunk takes its part.
+// Sets the optimizer state of a rank, divided equally among its chunks.
 void add_host_costs(schedule::Costs& costs, const ScheduleOptions& options, const Schedule& of) {
   if (costs.stages.empty()) costs.stages = schedule::stage_costs(of, costs);
   for (int stage = 0; stage < of.stages(); ++stage) {
@@ -82,8 +82,8 @@ schedule::Costs stated_times(const ScheduleOptions& options) {
 void add_extra_times(schedule::Costs& costs, const Schedule& of, const ScheduleOptions& options) {
   const auto given = static_cast<int>(costs.stages.size());
   if (given > 0 && given != of.stages())
-    throw UsageError({"--stage-times", std::to_string(given) + " stages",
-                      "the " + std::to_string(of.stages()) + " of the schedule, separated by /", ""});
+    throw UsageError({"--stage-times", "times of " + std::to_string(given) + " stages are given",
+                      "times of the " + std::to_string(of.stages()) + " stages of the schedule, separated by /", ""});
   if (!schedule::has_extras(of)) return;
   add_gather_times(costs, options, of);
   add_host_costs(costs, options, of);

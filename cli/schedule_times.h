@@ -1,4 +1,4 @@
-// What `gantry schedule` lets actions cost, as its flags say: F,I,W,COMM and further ones.
+// The costs of actions in `gantry schedule`, from its flags: F,I,W,COMM and others.
 #pragma once
 
 #include "gantry/cli/schedule_options.h"
@@ -7,11 +7,12 @@
 
 namespace gantry::cli {
 
-// Of computations and hops; a configuration's own where no flag states any. UsageError for what is no time.
+// Returns the costs of computations and messages. Without flags, those of the configuration. Throws UsageError if a
+// value is not a time.
 schedule::Costs stated_times(const ScheduleOptions& options);
 
-// To those, what gathers and moves take, where `of` has any. UsageError where there are times of another number of
-// stages than it has.
+// Adds the costs of gathers and transfers to `costs` if `of` has such actions. Throws UsageError if the number of
+// stages in `costs` differs from the number in `of`.
 void add_extra_times(schedule::Costs& costs, const schedule::Schedule& of, const ScheduleOptions& options);
 
 }  // namespace gantry::cli

@@ -27,7 +27,7 @@ bool is_torch(const fs::path& folder) {
   return fs::exists(folder / "lib" / "libtorch.so", failure);
 }
 
-// Of every python3* below `folder`, newest name first.
+// Returns the torch directories of every python3* in `folder`, newest name first.
 std::vector<fs::path> in_pythons(const fs::path& folder, const char* packages) {
   std::vector<fs::path> found;
   std::error_code failure;
@@ -48,7 +48,7 @@ std::vector<fs::path> usual_places() {
   return places;
 }
 
-// "2.13.0" of a wheel's version.py or a LibTorch archive's build-version; empty where neither says it.
+// Returns "2.13.0" from version.py of a wheel or build-version of a LibTorch archive; empty: the version is unknown.
 std::string version_of(const fs::path& folder) {
   for (const char* name : {"version.py", "build-version"}) {
     std::ifstream file(folder / name);
@@ -89,11 +89,11 @@ TorchLibrary chosen_by_user(const std::string& chosen) {
     if (!is_torch(folder)) continue;
     if (fits(folder)) return {.folder = folder.string(), .is_on_loader_path = false, .passed_over = {}};
     throw UsageError({"GANTRY_TORCH", fmt::format("{} is LibTorch {}", folder.string(), version_of(folder)),
-                      fmt::format("LibTorch {}, which this Gantry was built for", major_minor(kBuiltFor)),
-                      "choose another folder"});
+                      fmt::format("LibTorch {}, for which this Gantry was built", major_minor(kBuiltFor)),
+                      "choose another directory"});
   }
-  throw UsageError({"GANTRY_TORCH", "'" + chosen + "' has no lib/libtorch.so", "the folder of LibTorch",
-                    "such as VENV/lib/python3.11/site-packages/torch, or VENV itself"});
+  throw UsageError({"GANTRY_TORCH", "'" + chosen + "' has no lib/libtorch.so", "the directory of LibTorch",
+                    "set it to a directory such as VENV/lib/python3.11/site-packages/torch, or to VENV"});
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ TorchLibrary find_torch_library() {
 }
 
 std::string describe(const TorchLibrary& found) {
-  if (found.is_on_loader_path) return "on the loader's path";
+  if (found.is_on_loader_path) return "on the path of the dynamic loader";
   if (found.folder.empty()) return fmt::format("not found (needed: {})", kBuiltFor);
   return found.folder;
 }
@@ -124,12 +124,12 @@ void prepare_torch_library() {
   if (found.is_on_loader_path) return;
   if (found.folder.empty()) {
     const std::string others =
-        found.passed_over.empty() ? "" : fmt::format(" (passed over: {})", fmt::join(found.passed_over, ", "));
+        found.passed_over.empty() ? "" : fmt::format(" (other versions: {})", fmt::join(found.passed_over, ", "));
     throw ResourceError(
-        {"LibTorch", "is not found on this machine" + others,
-         fmt::format("version {}, in /opt/libtorch, in a Python environment, or where GANTRY_TORCH says",
+        {"LibTorch", "this machine has no suitable LibTorch" + others,
+         fmt::format("version {} in /opt/libtorch, in a Python environment, or in the directory GANTRY_TORCH",
                      major_minor(kBuiltFor)),
-         fmt::format("python3 -m venv ~/torch && ~/torch/bin/pip install torch=={} && export "
+         fmt::format("run python3 -m venv ~/torch && ~/torch/bin/pip install torch=={} && export "
                      "GANTRY_TORCH=~/torch",
                      kBuiltFor)});
   }

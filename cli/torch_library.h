@@ -1,4 +1,4 @@
-// Where LibTorch is on this machine: the engine needs it, and packages of Gantry don't carry it.
+// Finds LibTorch on this machine. The engine needs it, and packages of Gantry do not contain it.
 #pragma once
 
 #include <string>
@@ -7,20 +7,22 @@
 namespace gantry::cli {
 
 struct TorchLibrary {
-  std::string folder;                    // LibTorch's, with lib/libtorch.so in it; empty: not found
-  bool is_on_loader_path = false;        // the loader finds one by itself; `folder` is then empty
-  std::vector<std::string> passed_over;  // folders with another version than the engine was built for, and theirs
+  std::string folder;              // directory of LibTorch, with lib/libtorch.so in it; empty: not found
+  bool is_on_loader_path = false;  // the dynamic loader finds it; `folder` is then empty
+  std::vector<std::string>
+      passed_over;  // directories with a version that the engine was not built for, with the version
 };
 
-// GANTRY_TORCH alone where it is set: the folder of LibTorch, or of a Python environment with torch in it (UsageError
-// if it is neither). Else the loader's own folders, the folder that Gantry was built with, /opt/libtorch, and where pip
-// puts torch.
+// Uses only GANTRY_TORCH if it is set: the directory of LibTorch, or of a Python environment with torch. Throws
+// UsageError if it is neither. Otherwise tries the directories of the dynamic loader, the directory with which Gantry
+// was built, /opt/libtorch, and the directories of pip.
 TorchLibrary find_torch_library();
 
-// One line for `gantry doctor`.
+// Returns one line for `gantry doctor`.
 std::string describe(const TorchLibrary& found);
 
-// Has the engine, which this process becomes, find it. ResourceError that says how to get it where it is missing.
+// Sets the environment so that the engine, which replaces this process, finds LibTorch. Throws ResourceError with the
+// commands that install LibTorch if it is missing.
 void prepare_torch_library();
 
 }  // namespace gantry::cli

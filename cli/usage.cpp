@@ -23,7 +23,7 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
 ErrorText unknown_command(const CLI::App& app, const std::string& path, const std::string& word) {
   std::vector<std::string> names;
   for (const auto* command : commands_of(app)) names.push_back(command->get_name());
-  return {path, fmt::format("'{}' is no command", word), fmt::format("one of {}", fmt::join(names, ", ")),
+  return {path, fmt::format("'{}' is not a command", word), fmt::format("one of {}", fmt::join(names, ", ")),
           suggestion(word, names, path)};
 }
 
@@ -32,10 +32,10 @@ ErrorText unknown_flag(const CLI::App& app, const std::string& path, const std::
   for (const auto* option : app.get_options())
     for (const auto& name : option->get_lnames()) names.push_back("--" + name);
   const std::string flag = word.substr(0, word.find('='));
-  return {path, fmt::format("'{}' is no flag", flag), "", suggestion(flag, names, path)};
+  return {path, fmt::format("'{}' is not a flag", flag), "", suggestion(flag, names, path)};
 }
 
-// The commands that the words lead to, each with its path, innermost last.
+// Returns the commands that were parsed, each with its path, innermost last.
 std::vector<std::pair<const CLI::App*, std::string>> reached_commands(const CLI::App& app) {
   std::vector<std::pair<const CLI::App*, std::string>> reached{{&app, app.get_name()}};
   while (!reached.back().first->get_subcommands().empty()) {
@@ -63,7 +63,7 @@ std::optional<ErrorText> unknown_word(const CLI::App& app) {
 }
 
 std::string usage_line(const CLI::App& app, const CLI::ParseError& error) {
-  // A word that nobody knows explains what is missing, so it is said first.
+  // Report an unknown word first, because it is often the cause of a missing one.
   if (const auto unknown = unknown_word(app)) return format_error(*unknown);
   const std::string path = reached_commands(app).back().second;
   return format_error({path, error.what(), "", see_help(path)});
@@ -78,7 +78,7 @@ std::string help_of(const CLI::App& app, const std::vector<std::string>& path) {
                                     [&](const CLI::App* known) { return known->get_name() == word; });
     if (found == commands.end() && !commands.empty()) throw UsageError(unknown_command(*command, above, word));
     if (found == commands.end())
-      throw UsageError({above, fmt::format("'{}' is no command", word), "", see_help(above)});
+      throw UsageError({above, fmt::format("'{}' is not a command", word), "", see_help(above)});
     command = *found;
     above += " " + word;
   }

@@ -1,4 +1,4 @@
-// A wrong command line as one line that names the nearest right word.
+// Errors of the command line as one line, with the most similar valid word.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,15 +9,15 @@
 
 namespace gantry::cli {
 
-// The first word of the command line that no command or flag has the name of, by the innermost command that was
-// reached.
+// Returns an error for the first word that is neither a command nor a flag, of the innermost command that was parsed;
+// empty: there is no such word.
 std::optional<ErrorText> unknown_word(const CLI::App& app);
 
-// What `error` means, said of the innermost command that was reached.
+// Returns the error line for `error`, of the innermost command that was parsed.
 std::string usage_line(const CLI::App& app, const CLI::ParseError& error);
 
-// The help of the command at `path` ("schedule", "draw"), the program's own for an empty one. UsageError for an unknown
-// word.
+// Returns the help of the command at `path` ("schedule", "draw"); empty: of the program. Throws UsageError for an
+// unknown word.
 std::string help_of(const CLI::App& app, const std::vector<std::string>& path);
 
 }  // namespace gantry::cli

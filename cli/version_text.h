@@ -1,11 +1,11 @@
-// What `gantry --version` prints.
+// The output of `gantry --version`.
 #pragma once
 
 #include <string>
 
 namespace gantry::cli {
 
-// The version on a line of its own, then what the build was made with, a line each.
+// Returns the version on the first line, then one line for each property of the build.
 std::string version_text();
 
 }  // namespace gantry::cli

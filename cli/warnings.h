@@ -1,11 +1,11 @@
-// What commands warn of.
+// Warnings of the commands.
 #pragma once
 
 #include <string>
 
 namespace gantry::cli {
 
-// The warning of a newer checkpoint that is not taken, `fault` saying why.
+// Warns that a newer checkpoint is ignored. `fault` is the reason.
 void warn_of_passed_over(const std::string& fault);
 
 }  // namespace gantry::cli

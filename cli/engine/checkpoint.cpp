@@ -1,24 +1,22 @@
 #include "gantry/checkpoint/checkpoint.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
-#include "gantry/booster/recipe.h"
+#include "gantry/booster/convert_checkpoint.h"
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/format/catalog.h"
 #include "gantry/checkpoint/format/find.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/stored_form.h"
-#include "gantry/checkpoint/format/stored_type.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/parallelized.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/upcycle.h"
-#include "gantry/checkpoint/writer.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/trained_model.h"
 #include "gantry/cli/progress_bar.h"
@@ -26,14 +24,13 @@
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
 #include "gantry/launch/launch.h"
-#include "gantry/models/model_family.h"
 
 namespace gantry::cli {
 namespace {
 
 using nlohmann::json;
 
-// A bar of what ranks that are threads do at the same time.
+// A progress bar that several rank threads advance at the same time.
 class SharedBar {
  public:
   SharedBar(const char* label, std::uint64_t all) : all_(all) { bar_.emplace(label); }
@@ -53,31 +50,32 @@ class SharedBar {
   std::uint64_t all_, done_ = 0;
 };
 
-// Takes a bar away when a rank is done with it, or fails, before anything is printed.
-class BarEnd {
+// The bars of a conversion that reads and writes `bytes`.
+class SharedBars {
  public:
-  explicit BarEnd(SharedBar& bar) : bar_(bar) {}
-  ~BarEnd() { bar_.end(); }
-  BarEnd(const BarEnd&) = delete;
-  BarEnd& operator=(const BarEnd&) = delete;
+  explicit SharedBars(std::uint64_t bytes) : reading_("reading", bytes), writing_("writing", bytes) {}
+  ConversionProgress progress() {
+    return {[this](std::uint64_t bytes) { reading_.add(bytes); }, [this](std::uint64_t bytes) { writing_.add(bytes); }};
+  }
+  void end() {
+    writing_.end();
+    reading_.end();
+  }
 
  private:
-  SharedBar& bar_;
+  SharedBar reading_, writing_;
 };
 
-// Shows how much is written.
-class ShownFiles final : public FileSystem {
+// Clears the bars when a rank has finished or failed, before other output is printed.
+class BarsEnd {
  public:
-  explicit ShownFiles(std::uint64_t all) : bar_("writing", all) {}
-  ssize_t write(int file, const void* data, std::size_t bytes) override {
-    const ssize_t written = FileSystem::write(file, data, bytes);
-    if (written > 0) bar_.add(static_cast<std::uint64_t>(written));
-    return written;
-  }
-  SharedBar& bar() { return bar_; }
+  explicit BarsEnd(SharedBars& bars) : bars_(bars) {}
+  ~BarsEnd() { bars_.end(); }
+  BarsEnd(const BarsEnd&) = delete;
+  BarsEnd& operator=(const BarsEnd&) = delete;
 
  private:
-  SharedBar bar_;
+  SharedBars& bars_;
 };
 
 std::uint64_t bytes_in(const TensorCatalog& catalog) {
@@ -86,7 +84,7 @@ std::uint64_t bytes_in(const TensorCatalog& catalog) {
   return bytes;
 }
 
-// `step`: of a checkpoint; other directories have none.
+// `step`: the step of a checkpoint; empty for other directories.
 void report(bool as_json, const std::string& done, const std::string& from, std::optional<std::int64_t> step,
             const std::string& to) {
   json facts = {{"from", from}, {"to", to}};
@@ -97,111 +95,19 @@ void report(bool as_json, const std::string& done, const std::string& from, std:
     print_output(fmt::format("{} {}{} to {}\n", done, from, step ? fmt::format(" (step {})", *step) : "", to));
 }
 
-// Saves `boosted` as the only thing this job writes there. Collective over the world.
-std::string save_once(SaveRequest request, Boosted& boosted, HybridParallelPlugin& plugin, FileSystem& files) {
-  CheckpointWriter writer(request.directory, plugin.mesh(), {.files = &files});
-  writer.save(request, plugin.state(boosted));
-  return writer.last();
-}
-
-// The run that made the checkpoint, as far as its state goes, in the layout that `sets` ask for.
-Config config_for(const Manifest& manifest, const std::string& folder, const std::vector<std::string>& sets) {
-  const std::string made = json({{"model", {{"policy", manifest.policy}}}}).dump();
-  Config config = Config::parse_written(manifest.config_text.empty() ? made : manifest.config_text, folder, sets);
-  config.comm.backend = "auto";
-  return config;
-}
-
-std::set<std::string> kinds_of(const Manifest& manifest) {
-  std::set<std::string> kinds;
-  for (const auto& [key, tensor] : manifest.tensors) kinds.insert(tensor.kind);
-  return kinds;
-}
-
-// What is in the checkpoint and not in the state would be gone from the new one, and values of another type be others.
-void refuse_losses(const Manifest& manifest, bool all_kinds, StateSource& state, const std::string& folder) {
-  const char* expected = "the optimizer and precision that made it";
-  const char* remedy =
-      "--set optimizer and precision as they were, or leave them out; export --dtype changes the type of weights";
-  std::set<std::string> lost = all_kinds ? kinds_of(manifest) : std::set<std::string>();
-  for (const auto& entry : state.state_entries()) {
-    lost.erase(entry.kind);
-    const auto stored = manifest.tensors.find(entry.kind + "/" + entry.held.placement.name);
-    const StoredType& type = stored_type_of(entry.held.tensor.scalar_type());
-    if (stored != manifest.tensors.end() && stored->second.type != &type)
-      throw ConfigError({folder,
-                         fmt::format("has {} as {}, which would be {} in this configuration", stored->first,
-                                     stored->second.type->readable, type.readable),
-                         expected, remedy});
-  }
-  if (!lost.empty())
-    throw ConfigError(
-        {folder, fmt::format("has {}, which this configuration does not", fmt::join(lost, ", ")), expected, remedy});
-}
-
-// The layout is what reshard changes.
-void refuse_another_model(const std::vector<std::string>& sets) {
-  for (const auto& set : sets)
-    if (set.starts_with("model.") || set.starts_with("model="))
-      throw UsageError(
-          {"--set " + set, "the model is the checkpoint's own", "keys of parallel, schedule or comm", "leave it out"});
-}
-
-// Gives the folder that was written.
-std::string reshard_rank(World& world, const Config& config, const Manifest& manifest, const std::string& folder,
-                         const CheckpointReshardArguments& arguments, SharedBar& reading, ShownFiles& files) {
-  const BarEnd reading_end(reading), writing_end(files.bar());
-  auto* plugin = new HybridParallelPlugin(world, config);
-  Booster booster{std::unique_ptr<Plugin>(plugin)};
-  const auto kinds = kinds_of(manifest);
-  auto model = build_model(config);
-  auto optimizer = kinds.size() > 1 ? build_optimizer(config, *model) : nullptr;
-  auto boosted = booster.boost(model, optimizer);
-  StateSource& state = plugin->state(boosted);
-  refuse_losses(manifest, optimizer && !plugin->stages().stages().empty(), state, folder);
-  load_checkpoint(folder, state, plugin->mesh(), [&](std::uint64_t bytes) { reading.add(bytes); });
-  return save_once({.directory = arguments.output,
-                    .step = manifest.step,
-                    .config_text = config.to_yaml(),
-                    .model_config = manifest.model_config,
-                    .policy = manifest.policy,
-                    .threads_per_rank = manifest.threads_per_rank,
-                    .progress = manifest.progress,
-                    .user = manifest.user},
-                   boosted, *plugin, files);
-}
-
-// Its form. InputError where it is neither a checkpoint nor save_parallelized's; UsageError where the output lies among
-// checkpoints, which would be hidden by it.
+// Returns the form of the source. Throws InputError if it is neither a checkpoint nor a directory of save_parallelized,
+// and UsageError if the output directory has checkpoints, which the exported model would hide.
 StoredForm require_exportable(const CheckpointExportArguments& arguments) {
   if (holds_checkpoints(arguments.output))
-    throw UsageError({arguments.output, "has checkpoints in it", "a directory for the exported model alone",
-                      "choose another directory"});
+    throw UsageError({arguments.output, "the directory has checkpoints in it",
+                      "a directory for the exported model alone", "choose another directory"});
   const StoredForm form = stored_form(arguments.checkpoint);
-  if (form == StoredForm::kHuggingFace) find_model_files(arguments.checkpoint);  // names what its weights are
+  if (form == StoredForm::kHuggingFace)
+    find_model_files(arguments.checkpoint);  // throws if its weights are in an unsupported format
   if (form == StoredForm::kHuggingFace || form == StoredForm::kFile)
-    throw InputError({arguments.checkpoint, "is in the form of Hugging Face already",
+    throw InputError({arguments.checkpoint, "the model is already in Hugging Face format",
                       "a checkpoint, or a directory of save_parallelized", ""});
   return form;
-}
-
-std::string import_rank(World& world, const Config& config, const CheckpointImportArguments& arguments,
-                        SharedBar& reading, ShownFiles& files) {
-  const BarEnd reading_end(reading), writing_end(files.bar());
-  auto* plugin = new HybridParallelPlugin(world, config);
-  Booster booster{std::unique_ptr<Plugin>(plugin)};
-  auto model = build_model(config);
-  auto boosted = booster.boost(model);
-  const auto fresh = load_weights(config, boosted, plugin->mesh(), [&](std::uint64_t bytes) { reading.add(bytes); });
-  if (world.is_main() && !fresh.empty())
-    fmt::print(stderr, "warning: new in this model, with initial weights: {}\n", fmt::join(fresh, ", "));
-  return save_once({.directory = arguments.output,
-                    .step = 0,
-                    .config_text = config.to_yaml(),
-                    .model_config = json::parse(config.model.config_json),
-                    .policy = config.model.policy,
-                    .threads_per_rank = at::get_num_threads()},
-                   boosted, *plugin, files);
 }
 
 }  // namespace
@@ -234,7 +140,7 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
 
 int run_checkpoint_merge(const CheckpointMergeArguments& arguments) {
   if (holds_checkpoints(arguments.output))
-    throw UsageError({arguments.output, "has checkpoints in it", "a directory for the merged model alone",
+    throw UsageError({arguments.output, "the directory has checkpoints in it", "a directory for the merged model alone",
                       "choose another directory"});
   ExportOptions options;
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
@@ -258,8 +164,8 @@ int run_checkpoint_merge(const CheckpointMergeArguments& arguments) {
 
 int run_checkpoint_upcycle(const CheckpointUpcycleArguments& arguments) {
   if (holds_checkpoints(arguments.output))
-    throw UsageError({arguments.output, "has checkpoints in it", "a directory for the model with experts alone",
-                      "choose another directory"});
+    throw UsageError({arguments.output, "the directory has checkpoints in it",
+                      "a directory for the model with experts alone", "choose another directory"});
   ExportOptions options;
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
   options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
@@ -284,36 +190,33 @@ int run_checkpoint_upcycle(const CheckpointUpcycleArguments& arguments) {
 }
 
 int run_checkpoint_import(const CheckpointImportArguments& arguments) {
-  const json model = {{"model", {{"path", arguments.model}}}};
-  Config config = Config::parse(model.dump(), "import", arguments.sets);
-  load_libraries(config);
-  config = resolve_model(std::move(config));
-  const std::uint64_t bytes = bytes_in(TensorCatalog::open(arguments.model));
-  SharedBar reading("reading", bytes);
-  ShownFiles files(bytes);
+  const Config config = import_config(arguments.model, arguments.sets);
+  SharedBars bars(bytes_in(TensorCatalog::open(arguments.model)));
   return launch(config, [&](World& world) {
-    const std::string made = import_rank(world, config, arguments, reading, files);
-    if (world.is_main()) report(arguments.json, "imported", arguments.model, 0, made);
+    ImportedModel made;
+    {
+      const BarsEnd end(bars);
+      made = import_model(world, config, arguments.output, bars.progress());
+    }
+    if (!world.is_main()) return;
+    if (!made.new_parameters.empty())
+      fmt::print(stderr, "warning: new in this model, with initial weights: {}\n",
+                 fmt::join(made.new_parameters, ", "));
+    report(arguments.json, "imported", arguments.model, 0, made.checkpoint);
   });
 }
 
 int run_checkpoint_reshard(const CheckpointReshardArguments& arguments) {
-  refuse_another_model(arguments.sets);
-  const std::string folder = require_checkpoint(arguments.checkpoint, warn_of_passed_over);
-  const TensorCatalog catalog = TensorCatalog::open(folder);
-  const Manifest& manifest = *catalog.manifest();
-  Config config = config_for(manifest, folder, arguments.sets);
-  load_libraries(config);
-  // The model is the checkpoint's own, wherever its first weights came from.
-  config.model = {.policy = manifest.policy, .path = "", .config_json = manifest.model_config.dump()};
-  config.lora.path.clear();
-  policies().at(manifest.policy);
-  models::families().at(manifest.policy);
-  SharedBar reading("reading", bytes_in(catalog));
-  ShownFiles files(bytes_in(catalog));
-  return launch(config, [&](World& world) {
-    const std::string made = reshard_rank(world, config, manifest, folder, arguments, reading, files);
-    if (world.is_main()) report(arguments.json, "resharded", folder, manifest.step, made);
+  const Resharding resharding =
+      prepare_resharding(require_checkpoint(arguments.checkpoint, warn_of_passed_over), arguments.sets);
+  SharedBars bars(resharding.bytes);
+  return launch(resharding.config, [&](World& world) {
+    std::string made;
+    {
+      const BarsEnd end(bars);
+      made = reshard_checkpoint(world, resharding, arguments.output, bars.progress());
+    }
+    if (world.is_main()) report(arguments.json, "resharded", resharding.checkpoint, resharding.step, made);
   });
 }
 

@@ -1,4 +1,4 @@
-// `gantry checkpoint diff` of a checkpoint and a model of Hugging Face's, whose names and orientations differ.
+// `gantry checkpoint diff` of a checkpoint and a Hugging Face model, whose tensor names and orientations differ.
 #include <nlohmann/json.hpp>
 
 #include "gantry/booster/recipe.h"
@@ -17,11 +17,11 @@ namespace {
 using nlohmann::json;
 
 struct KnownModel {
-  const models::ModelFamily* family = nullptr;  // null: names are compared as they are
+  const models::ModelFamily* family = nullptr;  // null: names are compared without conversion
   json keys;
 };
 
-// Of the side that is not Hugging Face's.
+// Returns the model of the side that is not in Hugging Face format.
 KnownModel model_of(const TensorCatalog& catalog, const std::vector<std::string>& libraries) {
   const Manifest* manifest = catalog.manifest();
   load_named_libraries(libraries, manifest ? manifest->config_text : "", catalog.path());
@@ -31,7 +31,8 @@ KnownModel model_of(const TensorCatalog& catalog, const std::vector<std::string>
   return {family.empty() ? nullptr : &models::families().at(family), keys};
 }
 
-// By Hugging Face's names. What one tensor is under several of them counts where the other side has them too.
+// Returns the tensors by their Hugging Face names. If a tensor has several such names, the additional names are
+// included only if the other side has them, too.
 ComparedNames own_names(const TensorCatalog& catalog, const KnownModel& model, const ComparedNames& theirs) {
   ComparedNames names;
   const std::string kind = catalog.manifest() ? "model/" : "";

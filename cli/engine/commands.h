@@ -1,4 +1,4 @@
-// The commands that need LibTorch, one function each. They throw gantry::Error or return the exit code.
+// One function for each command that needs LibTorch. They throw gantry::Error or return the exit code.
 #pragma once
 
 #include "gantry/cli/commands.h"
@@ -16,7 +16,7 @@ int run_checkpoint_import(const CheckpointImportArguments& arguments);
 int run_checkpoint_reshard(const CheckpointReshardArguments& arguments);
 int run_checkpoint_merge(const CheckpointMergeArguments& arguments);
 int run_checkpoint_upcycle(const CheckpointUpcycleArguments& arguments);
-// Of a checkpoint and a model of Hugging Face's.
+// Compares a checkpoint with a Hugging Face model.
 int run_checkpoint_diff(const CheckpointDiffArguments& arguments);
 
 }  // namespace gantry::cli

@@ -1,4 +1,4 @@
-// `gantry compare`: a step in several layouts beside one rank's.
+// `gantry compare`: compares one step in several layouts with the same step on a single rank.
 #include <algorithm>
 #include <fmt/format.h>
 #include <functional>
@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kDrawnSamples = 32;  // without data
+constexpr std::int64_t kDrawnSamples = 32;  // without a data section
 constexpr std::int64_t kMostDrawnTokens = 32, kDrawnChoices = 3;
 
 nlohmann::json model_keys(const Config& config) {
@@ -34,7 +34,7 @@ bool has_head(const nlohmann::json& keys, const char* head) {
   return !names.empty() && names.front().ends_with(head);
 }
 
-// What a head is labelled with, for inputs of that shape.
+// Returns random labels for the head of the model. `shape`: the shape of the inputs.
 torch::Tensor drawn_labels(const nlohmann::json& keys, at::IntArrayRef shape, std::int64_t vocabulary,
                            const std::function<torch::Tensor(std::int64_t, at::IntArrayRef)>& draw) {
   if (has_head(keys, "ForMultipleChoice")) return draw(shape[1], {shape[0]});
@@ -42,7 +42,7 @@ torch::Tensor drawn_labels(const nlohmann::json& keys, at::IntArrayRef shape, st
   return draw(has_head(keys, "ForTokenClassification") ? keys.value("num_labels", 2) : vocabulary, shape);
 }
 
-// Token by token what the model may read, and labels by the seed.
+// Returns random tokens and labels, by train.seed.
 TensorDict drawn_batch(const Config& config) {
   const auto& family = models::families().at(config.model.policy);
   const auto keys = model_keys(config);
@@ -94,7 +94,8 @@ int run_compare(const CompareArguments& arguments) {
   load_libraries(config);
   config = resolve_model(std::move(config));
   if (trained_task(config) == "none")
-    throw UsageError({"gantry compare", "the model has no head to be trained", "", "name one in model.config"});
+    throw UsageError(
+        {"gantry compare", "the model has no head to be trained", "", "set architectures in model.config"});
   const TensorDict batch = config.data.format.empty() ? drawn_batch(config) : build_loader(config)->next().tensors;
   CompareOptions options{.criterion = build_criterion(config), .tolerance = arguments.tolerance};
   options.load = [&](Boosted& boosted, const ProcessGroupMesh& mesh) { load_weights(config, boosted, mesh); };

@@ -24,12 +24,12 @@ Config config_for(const ForwardArguments& arguments) {
   nlohmann::json model = {{"model", {{"path", arguments.model}}}};
   if (!arguments.adapter.empty()) model["lora"] = {{"path", arguments.adapter}};
   Config config = Config::parse(model.dump(), "--model", arguments.sets);
-  load_libraries(config);  // they may register the model's family
+  load_libraries(config);  // which may register the model family
   return resolve_model(std::move(config));
 }
 
-// What experts' routers give beside the logits, and the loss with their part of it, which is joint over all layers:
-// that of a stage, or of a part of the batch, is taken out again.
+// Adds the router logits, the balancing loss over all layers, and the loss with that balancing loss. The balancing
+// losses that single stages and microbatches have added to the loss are subtracted first.
 void add_router_outputs(TensorDict& outputs, const StepResult& result, const RouterOutputs& routers,
                         const TensorDict& logits, double coefficient, const torch::Tensor& mask) {
   const torch::Tensor balancing = routers.balancing_loss(logits, mask);
@@ -42,22 +42,22 @@ void add_router_outputs(TensorDict& outputs, const StepResult& result, const Rou
   outputs.set("loss", torch::tensor(cross_entropy + coefficient * balancing.item<double>(), torch::kFloat32));
 }
 
-// The last stage's first rank has its replica's outputs; the others of dp add theirs. Collective over dp.
+// Gathers the outputs of all replicas, and writes them on the first rank of the last stage. Collective over dp.
 void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const ForwardArguments& arguments,
                    const std::function<void(TensorDict&)>& add_others) {
-  TensorDict whole;
+  TensorDict full;
   for (const auto& [name, part] : result.outputs)
-    whole.set(name, all_gather_along(mesh[axis::kData], part, 0, all_gather_numbers(mesh[axis::kData], part.size(0))));
+    full.set(name, all_gather_along(mesh[axis::kData], part, 0, all_gather_numbers(mesh[axis::kData], part.size(0))));
   if (result.outputs.empty())
-    throw InputError({arguments.batch, "gives replica " + mesh.mesh().describe_rank(mesh.rank()) + " no sample", "",
-                      "use fewer data-parallel ranks"});
+    throw InputError({arguments.batch, "the batch has no sample for replica " + mesh.mesh().describe_rank(mesh.rank()),
+                      "", "use fewer data-parallel ranks"});
   if (mesh.batch_group().rank() != 0 || mesh.coordinate(axis::kTensor) != 0) return;
-  if (result.loss) whole.set("loss", torch::tensor(*result.loss, whole.begin()->second.options()));
-  add_others(whole);
-  write_safetensors(arguments.output, whole);
+  if (result.loss) full.set("loss", torch::tensor(*result.loss, full.begin()->second.options()));
+  add_others(full);
+  write_safetensors(arguments.output, full);
 }
 
-// PEFT's names of what has a gradient.
+// Returns the PEFT names of the parameters with a gradient.
 std::vector<models::TensorName> adapter_names(const Config& config, const TensorDict& gradients,
                                               const std::vector<models::TensorName>& names) {
   std::vector<std::string> parameters;
@@ -65,7 +65,7 @@ std::vector<models::TensorName> adapter_names(const Config& config, const Tensor
   return models::trained_names(parameters, config.lora, names);
 }
 
-void forward_rank(World& world, const Config& config, const ForwardArguments& arguments, const TensorDict& whole) {
+void forward_rank(World& world, const Config& config, const ForwardArguments& arguments, const TensorDict& batch) {
   auto* plugin = new HybridParallelPlugin(world, config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
   const ProcessGroupMesh& mesh = plugin->mesh();
@@ -82,21 +82,21 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   boosted.model->eval();
 
   const auto result = booster.execute_pipeline(
-      replica_part(make_batch(whole), mesh.size(axis::kData), mesh.coordinate(axis::kData)), boosted,
+      replica_part(make_batch(batch), mesh.size(axis::kData), mesh.coordinate(axis::kData)), boosted,
       {.return_loss = static_cast<bool>(boosted.criterion),
        .return_outputs = true,
        .broadcast_loss = true,
        .observer = routers.empty() ? nullptr : &routers});
   TensorDict logits;
   if (!routers.empty()) {
-    const torch::Tensor ids = whole.at("input_ids");
+    const torch::Tensor ids = batch.at("input_ids");
     const bool in_shards = config.parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
     logits = routers.gather(mesh, ids.size(0), ids.size(1), in_shards, plugin->sequence_parts(boosted));
   }
   if (plugin->stages().holds_last())
     write_outputs(result, mesh, arguments, [&](TensorDict& outputs) {
       if (!routers.empty())
-        add_router_outputs(outputs, result, routers, logits, coefficient, whole.get("attention_mask"));
+        add_router_outputs(outputs, result, routers, logits, coefficient, batch.get("attention_mask"));
     });
   if (wants_gradients) {
     auto& gradients = boosted.optimizer->gradients();
@@ -121,7 +121,8 @@ int run_forward(const ForwardArguments& arguments) {
   const std::string task =
       family.task ? family.task(nlohmann::json::parse(config.model.config_json)) : std::string("tokens");
   if (task == "none" && !arguments.grads.empty())
-    throw UsageError({"--grads", "the model in " + arguments.model + " has no head to be trained", "", "leave it out"});
+    throw UsageError(
+        {"--grads", "the model in " + arguments.model + " has no head to be trained", "", "leave out --grads"});
   const TensorDict batch = read_batch(arguments.batch, family, task);
   return launch(config, [&](World& world) { forward_rank(world, config, arguments, batch); });
 }

@@ -24,15 +24,16 @@ TensorDict read_entries(const std::string& path, const std::vector<std::string>&
   TensorDict batch;
   for (auto& [name, tensor] : read_safetensors(path)) {
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw InputError({path, "has an entry '" + name + "'", fmt::format("one of {}", fmt::join(known, ", ")), ""});
+      throw InputError({path, "the file has an entry '" + name + "' that the model does not read",
+                        fmt::format("entries of {}", fmt::join(known, ", ")), ""});
     if (is_real(name) && !tensor.is_floating_point())
-      throw InputError({path, name + " is " + describe(tensor), "reals", "store it as float32"});
+      throw InputError({path, name + " is " + describe(tensor), "real numbers", "store it as float32"});
     batch.set(name, is_real(name) ? tensor : tensor.to(torch::kInt64));
   }
   return batch;
 }
 
-// Labels that nobody gave.
+// Adds the labels that are missing, with -100, which the loss ignores.
 void fill_labels(TensorDict& batch, const torch::Tensor& first, const std::string& task) {
   const torch::Tensor of_samples = torch::full({first.size(0)}, -100, torch::kInt64);
   for (const char* name : {"start_positions", "end_positions"})
@@ -66,12 +67,12 @@ TensorDict read_batch(const std::string& path, const models::ModelFamily& family
   const bool of_choices = task == "classes" && first.dim() == 3;
   if (is_real(main) ? first.dim() < 3 : first.dim() != 2 && !of_choices)
     throw InputError({path, main + " is " + describe(first),
-                      is_real(main) ? "[samples, ...], as the model takes them" : "[samples, tokens]", ""});
+                      is_real(main) ? "[samples, ...], the shape that the model reads" : "[samples, tokens]", ""});
   fill_labels(batch, first, task);
   for (const auto& [name, tensor] : batch) {
     const auto expected = expected_shape(name, tensor, batch, first, task);
     if (tensor.sizes() != expected)
-      throw InputError({path, fmt::format("{} is {} beside {} {}", name, describe(tensor), main, describe(first)),
+      throw InputError({path, fmt::format("{} is {}, but {} is {}", name, describe(tensor), main, describe(first)),
                         fmt::format("the shape [{}]", fmt::join(expected, ", ")), ""});
   }
   return batch;

@@ -8,8 +8,9 @@
 
 namespace gantry::cli {
 
-// The file's entries, which are those that the family reads and labels, with everything that `task` needs: labels that
-// nobody gave are not counted. InputError for other entries, and for shapes that don't belong together.
+// Returns the entries of the file: inputs of the model family, and labels. Labels that `task` needs and that the file
+// lacks are added with -100, which the loss ignores. Throws InputError for other entries, and for shapes that do not
+// match.
 TensorDict read_batch(const std::string& path, const models::ModelFamily& family, const std::string& task);
 
 }  // namespace gantry::cli

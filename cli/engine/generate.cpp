@@ -21,18 +21,18 @@
 namespace gantry::cli {
 namespace {
 
-// What one call is asked for, ready for every rank.
+// The request of one call, prepared for every rank.
 struct Job {
   const GenerateArguments& arguments;
   TrainedModel model;
-  std::unique_ptr<PromptText> text;  // null where none is known and none is needed
+  std::unique_ptr<PromptText> text;  // null: no tokenizer is known, and none is needed
   std::vector<TokenIds> prompts;
-  std::vector<TokenIds> begun;  // what a prompt's sequences go on from: itself, or nothing where an encoder reads it
+  std::vector<TokenIds> begun;  // start of the sequences of each prompt; empty if an encoder reads the prompt
   GenerationOptions options;
 
-  bool reads_sound() const { return !arguments.features.empty(); }
+  bool reads_speech() const { return !arguments.features.empty(); }
   bool shows_times() const { return options.time_stamps.has_value(); }
-  bool shows_text() const { return !arguments.prompts.empty() || (reads_sound() && text); }
+  bool shows_text() const { return !arguments.prompts.empty() || (reads_speech() && text); }
 };
 
 template <class Value, class Given>
@@ -44,12 +44,12 @@ std::int64_t stop_token(const std::string& word, const TrainedModel& model, cons
   if (!word.empty() && word.find_first_not_of("0123456789") == std::string::npos) {
     const std::int64_t token = parse_tokens(word).front();
     if (token < model.vocabulary) return token;
-    throw UsageError({"--stop", fmt::format("the model has {} tokens, and {} is none of them", model.vocabulary, token),
+    throw UsageError({"--stop", fmt::format("token {} is outside the vocabulary of {} tokens", token, model.vocabulary),
                       fmt::format("0 to {}", model.vocabulary - 1), ""});
   }
   if (!text)
     throw UsageError(
-        {"--stop", fmt::format("'{}' is text, and the model has no tokenizer", word), "a token's number", ""});
+        {"--stop", fmt::format("'{}' is text, but the model has no tokenizer", word), "the number of a token", ""});
   return text->token_of(word);
 }
 
@@ -82,7 +82,7 @@ GenerationOptions options_of(const GenerateArguments& given, const TrainedModel&
 }
 
 void refuse_without(const char* flag, const char* needed) {
-  throw UsageError({flag, std::string("has no effect without ") + needed, "", std::string("add ") + needed});
+  throw UsageError({flag, std::string("the flag has no effect without ") + needed, "", std::string("add ") + needed});
 }
 
 void refuse_lost_speech(const GenerateArguments& given) {
@@ -109,17 +109,17 @@ bool has_encoder(const Config& config) {
   return family.task && family.task(nlohmann::json::parse(config.model.config_json)) == "pairs";
 }
 
-// What an encoder of sound is given, a row for each text.
+// Returns the input of a speech encoder, one row for each text.
 TensorDict features_of(const GenerateArguments& arguments, const Config& config) {
   const auto& family = models::families().at(config.model.policy);
   const std::string& entry = family.inputs.front();
-  const bool reads_sound = entry == "input_features", is_given = !arguments.features.empty();
-  if (reads_sound && !is_given)
-    throw UsageError({"gantry generate", "a " + config.model.policy + " reads sound", "--features FILE",
+  const bool reads_speech = entry == "input_features", is_given = !arguments.features.empty();
+  if (reads_speech && !is_given)
+    throw UsageError({"gantry generate", "a " + config.model.policy + " model reads speech", "--features FILE",
                       "write " + entry + " into a safetensors file"});
-  if (!reads_sound && is_given)
-    throw UsageError({"--features", "is given for a " + config.model.policy, "a model that reads sound (whisper)",
-                      "give --prompt, or --tokens"});
+  if (!reads_speech && is_given)
+    throw UsageError({"--features", "a " + config.model.policy + " model does not read speech", "a whisper model",
+                      "use --prompt or --tokens"});
   if (!is_given) return {};
   const torch::Tensor features = read_safetensors(arguments.features).at(entry);
   if (features.dim() == 0)
@@ -130,7 +130,7 @@ TensorDict features_of(const GenerateArguments& arguments, const Config& config)
 Job prepare(const GenerateArguments& arguments) {
   if (arguments.prompts.empty() && arguments.tokens.empty() && arguments.features.empty())
     throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT or --tokens 1,2,3",
-                      "--features FILE for a model that reads sound"});
+                      "add a prompt; for a model that reads speech use --features FILE"});
   refuse_lost_speech(arguments);
   Job job{.arguments = arguments,
           .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter),
@@ -140,28 +140,28 @@ Job prepare(const GenerateArguments& arguments) {
   const std::string& tokenizer = arguments.tokenizer.empty() ? job.model.tokenizer : arguments.tokenizer;
   if (!tokenizer.empty()) job.text = std::make_unique<PromptText>(tokenizer);
   if (!job.text && job.shows_text())
-    throw InputError(
-        {arguments.model, "has no tokenizer", "one, for a prompt that is text", "give --tokenizer, or --tokens"});
+    throw InputError({arguments.model, "the model has no tokenizer", "a tokenizer, because the prompt is text",
+                      "use --tokenizer, or --tokens"});
   for (const auto& prompt : arguments.prompts) job.prompts.push_back(job.text->encode(prompt));
   for (const auto& tokens : arguments.tokens) job.prompts.push_back(parse_tokens(tokens));
   job.options = options_of(arguments, job.model, job.text.get());
   job.options.encoder = features_of(arguments, job.model.config);
   const std::size_t texts =
-      job.reads_sound() ? static_cast<std::size_t>(job.options.encoder.begin()->second.size(0)) : job.prompts.size();
-  if (job.reads_sound() && job.prompts.size() == 1) job.prompts.resize(texts, TokenIds(job.prompts.front()));
+      job.reads_speech() ? static_cast<std::size_t>(job.options.encoder.begin()->second.size(0)) : job.prompts.size();
+  if (job.reads_speech() && job.prompts.size() == 1) job.prompts.resize(texts, TokenIds(job.prompts.front()));
   job.begun = has_encoder(job.model.config) ? std::vector<TokenIds>(texts) : job.prompts;
   refuse_lost_flags(arguments, job.options);
   return job;
 }
 
-// The sequence's text after the prompt's, without the stop token and without times.
+// Returns the text of the sequence, without the stop token and without time stamps.
 std::string text_of(const Job& job, const GeneratedSequence& sequence, bool with_prompt) {
   TokenIds tokens = job.begun[sequence.prompt];
   const std::string prompt = job.text->decode(tokens);
   std::copy_if(sequence.tokens.begin(), sequence.tokens.end() - (sequence.stopped ? 1 : 0), std::back_inserter(tokens),
                [&](std::int64_t token) { return !job.shows_times() || token < job.options.time_stamps->first; });
-  const std::string whole = job.text->decode(tokens);
-  return with_prompt || !whole.starts_with(prompt) ? whole : whole.substr(prompt.size());
+  const std::string full = job.text->decode(tokens);
+  return with_prompt || !full.starts_with(prompt) ? full : full.substr(prompt.size());
 }
 
 nlohmann::json segments_of(const Job& job, const GeneratedSequence& sequence) {
@@ -174,7 +174,7 @@ nlohmann::json segments_of(const Job& job, const GeneratedSequence& sequence) {
   return segments;
 }
 
-// A line for each part: [0.00 - 6.44] what was said.
+// Prints one line for each part: "[0.00 - 6.44] text".
 void print_segments(const Job& job, const GeneratedSequence& sequence) {
   for (const auto& [begin, end, tokens] : generation::timed_texts(sequence.tokens, *job.options.time_stamps)) {
     std::string said =
@@ -219,7 +219,7 @@ void print_all(const Job& job, const std::vector<GeneratedSequence>& sequences) 
   }
 }
 
-// One sequence, not beams: it is shown while it comes.
+// A single sequence without beam search is printed token by token.
 bool streams(const Job& job) {
   return job.shows_text() && !job.shows_times() && !job.arguments.json && job.begun.size() == 1 &&
          job.options.num_beams == 1 && job.options.num_return_sequences == 1;
@@ -228,7 +228,7 @@ bool streams(const Job& job) {
 void generate_rank(World& world, const Job& job) {
   auto* plugin = new HybridParallelPlugin(world, job.model.config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
-  // The loss is not computed; it keeps the logits split over tp, so that a greedy choice gathers none.
+  // The criterion is not computed. With it the logits stay sharded over tp, so that greedy decoding gathers none.
   auto boosted = booster.boost(build_model(job.model.config), nullptr, cross_entropy());
   load_trained_weights(job.model, boosted, *plugin);
   if (!world.is_main() || !streams(job)) {

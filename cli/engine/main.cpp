@@ -1,4 +1,4 @@
-// The engine: what bin/gantry hands on because it needs LibTorch. Parses the same flags by the same code.
+// The engine: runs the commands that need LibTorch. bin/gantry starts it. It parses the same flags with the same code.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -8,7 +8,7 @@
 
 int main(int argc, char** argv) {
   using namespace gantry;
-  CLI::App app("Gantry's engine; run it by `gantry`", "gantry");
+  CLI::App app("Gantry's engine, which `gantry` starts", "gantry");
   app.require_subcommand(1);
   int exit_code = 0;
   cli::TrainArguments train;
@@ -30,8 +30,9 @@ int main(int argc, char** argv) {
        .run_upcycle = [&] { exit_code = cli::run_checkpoint_upcycle(checkpoint.upcycled); }});
   cli::add_diff_command(*commands, diff, [&] { exit_code = cli::run_checkpoint_diff(diff); });
   cli::PlanMeasureArguments measure;
-  cli::add_measure_command(*app.add_subcommand("plan", "The planner's part that needs LibTorch")->require_subcommand(1),
-                           measure, [&] { exit_code = cli::run_plan_measure(measure); });
+  cli::add_measure_command(
+      *app.add_subcommand("plan", "The command of the planner that needs LibTorch")->require_subcommand(1), measure,
+      [&] { exit_code = cli::run_plan_measure(measure); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

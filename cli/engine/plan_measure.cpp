@@ -1,16 +1,12 @@
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
-#include <mutex>
-#include <sstream>
 
+#include "gantry/booster/measure_cluster.h"
 #include "gantry/cli/engine/commands.h"
-#include "gantry/cli/engine/measure_rates.h"
 #include "gantry/cli/progress_bar.h"
 #include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
-#include "gantry/core/this_host.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/launch.h"
@@ -18,69 +14,14 @@
 namespace gantry::cli {
 namespace {
 
-constexpr int kMeasurements = kDeviceMeasurements + kLinkMeasurements;
 constexpr int kMostThreadRanks = 8;
 
-// As many ranks on each host, one host after the other: what a cluster's file can say. Collective over the world.
-int ranks_of_each_host(World& world, ProcessGroup& ranks) {
-  const auto names = gather_texts(ranks, host_name());
-  std::string fault;
-  std::int64_t each = 0;
-  if (world.is_main()) {
-    each = std::ranges::count(names, names.front());
-    for (std::size_t rank = 0; rank < names.size(); ++rank)
-      if (names[rank] != names[rank / static_cast<std::size_t>(each) * static_cast<std::size_t>(each)])
-        fault = fmt::format("rank {} is on {}, and {} ranks are on {}", rank, names[rank], each, names.front());
-  }
-  fault = broadcast_text(ranks, fault, 0);
-  if (!fault.empty())
-    throw ConfigError({"gantry plan measure", fault, "as many ranks on each host, one host after the other",
-                       "start it by mpirun --map-by ppr:N:node"});
-  return static_cast<int>(all_reduce_number(ranks, static_cast<double>(each)));
-}
-
-double rounded(double value) {
-  if (value <= 0) return 0;
-  const double unit = std::pow(10, std::floor(std::log10(value)) - 3);
-  return std::round(value / unit) * unit;
-}
-
-void round_all(planner::Cluster& cluster) {
-  planner::Device& device = cluster.device;
-  for (auto& [precision, flops] : device.matrix_flops) flops = rounded(flops);
-  for (double* value :
-       {&device.memory_bytes, &device.matrix_efficiency, &device.matrix_half_flops, &device.attention_efficiency,
-        &device.memory_bytes_per_second, &device.memory_efficiency, &device.optimizer_efficiency,
-        &device.operation_seconds, &cluster.overlap_slowdown, &cluster.meeting_slowdown})
-    *value = rounded(*value);
-  for (auto& [name, share] : device.operation_efficiency) share = rounded(share);
-  for (planner::Link* link : {&cluster.within, &cluster.between})
-    for (double* value : {&link->bytes_per_second, &link->latency_seconds, &link->call_seconds})
-      *value = rounded(*value);
-}
-
-// Every rank's; rank 0's is shown and written.
+// Returns the measured cluster, on every rank. Rank 0 shows the progress.
 planner::Cluster measure(World& world) {
-  ProcessGroupMesh mesh(world);
   ProgressBar bar("measuring");
-  const auto from = [&](int before) -> MeasureProgress {
-    return [&bar, &world, before](int done, int) {
-      if (world.is_main()) bar.show_steps(before + done, kMeasurements);
-    };
-  };
-  planner::Cluster cluster;
-  cluster.name = host_name();
-  cluster.per_host = ranks_of_each_host(world, mesh.world_group());
-  cluster.hosts = world.size() / cluster.per_host;
-  cluster.device = measure_device(world, mesh, cluster.per_host, from(0));
-  const MeasuredLinks links =
-      measure_links(world, mesh, cluster.per_host, cluster.device.memory_bytes_per_second, from(kDeviceMeasurements));
-  cluster.within = links.within;
-  cluster.between = links.between;
-  cluster.overlap_slowdown = links.overlap_slowdown;
-  cluster.meeting_slowdown = links.meeting_slowdown;
-  round_all(cluster);
-  return cluster;
+  return measure_cluster(world, [&](int done, int all) {
+    if (world.is_main()) bar.show_steps(done, all);
+  });
 }
 
 }  // namespace
@@ -89,8 +30,10 @@ int run_plan_measure(const PlanMeasureArguments& arguments) {
   Config config;
   if (!under_launcher()) config.parallel.data = arguments.ranks.value_or(std::min(usable_cores(), kMostThreadRanks));
   if (under_launcher() && arguments.ranks)
-    throw UsageError({"--ranks", fmt::format("is {} under a launcher, which starts the ranks", *arguments.ranks),
-                      "no --ranks", "start as many by the launcher"});
+    throw UsageError(
+        {"--ranks",
+         fmt::format("the value {} has no effect, because a launcher has started the ranks", *arguments.ranks),
+         "no --ranks", "set the number of ranks in the launcher"});
   return launch(config, [&](World& world) {
     const planner::Cluster cluster = measure(world);
     if (!world.is_main()) return;

@@ -9,7 +9,7 @@
 namespace gantry::cli {
 namespace {
 
-// The first number in a path: "layers.3.mlp.gate" is of layer 3.
+// Returns the first number in a path: 3 for "layers.3.mlp.gate".
 std::int64_t layer_of(const std::string& path) {
   std::size_t begin = 0;
   while (begin < path.size()) {
@@ -25,7 +25,7 @@ torch::Tensor gathered(ProcessGroup& group, const torch::Tensor& part, int dim) 
   return all_gather_along(group, part, dim, all_gather_numbers(group, part.size(dim)));
 }
 
-// The rank of the group that has it.
+// Returns the rank of the group whose `is_here` is true.
 int holder(ProcessGroup& group, bool is_here) {
   const auto all = all_gather_numbers(group, is_here ? 1 : 0);
   return static_cast<int>(std::find(all.begin(), all.end(), 1) - all.begin());
@@ -48,7 +48,7 @@ void RouterOutputs::module_output(const torch::nn::Module& module, const torch::
 
 TensorDict RouterOutputs::gather(const ProcessGroupMesh& mesh, std::int64_t samples, std::int64_t tokens,
                                  bool in_shards, const SequenceParts* parts) const {
-  TensorDict whole;
+  TensorDict all;
   for (const auto& [layer, router] : routers_) {
     const bool is_here = !router.logits.empty();
     const int owner = holder(mesh[axis::kPipeline], is_here);
@@ -62,9 +62,9 @@ TensorDict RouterOutputs::gather(const ProcessGroupMesh& mesh, std::int64_t samp
       logits = gathered(mesh[axis::kData], logits, 0).contiguous();
     }
     mesh[axis::kPipeline].broadcast(logits, owner).wait();
-    whole.set(fmt::format("router_logits.{}", layer), logits.view({-1, router.experts}));
+    all.set(fmt::format("router_logits.{}", layer), logits.view({-1, router.experts}));
   }
-  return whole;
+  return all;
 }
 
 torch::Tensor RouterOutputs::balancing_loss(const TensorDict& logits, const torch::Tensor& mask) const {

@@ -1,4 +1,4 @@
-// What the routers of a model's experts have computed of a batch, as `gantry forward` writes it.
+// Collects the router logits of a batch for `gantry forward`.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ namespace gantry::cli {
 
 class RouterOutputs : public nn::OutputObserver {
  public:
-  // Of a whole model, before it is split; it is not kept.
+  // `model`: the full model before it is split. The reference is not kept.
   explicit RouterOutputs(const torch::nn::Module& model);
 
   bool empty() const { return routers_.empty(); }
-  // "router_logits.3" [samples * tokens, experts] of each layer, on all ranks. Collective over the mesh. `tokens`: of a
-  // sample. `in_shards`: each rank of tp had a part of every sequence, of what `parts` leaves of it to a rank of cp
-  // (null: all).
+  // Returns "router_logits.3" [samples * tokens, experts] of each layer, on all ranks. Collective over the mesh.
+  // `tokens`: tokens per sample. `in_shards`: sequence parallelism, each tp rank has a part of every sequence. `parts`:
+  // the parts of a sequence on the cp ranks; null: no context parallelism.
   TensorDict gather(const ProcessGroupMesh& mesh, std::int64_t samples, std::int64_t tokens, bool in_shards,
                     const SequenceParts* parts) const;
-  // transformers' load_balancing_loss_func of what gather() gave: joint over all layers, of the tokens that `mask`
-  // [samples, tokens] counts (undefined: all).
+  // Returns load_balancing_loss_func of transformers for the result of gather(): one loss over all layers, of the
+  // tokens that `mask` [samples, tokens] selects (undefined: all tokens).
   torch::Tensor balancing_loss(const TensorDict& logits, const torch::Tensor& mask) const;
 
   void begin(std::int64_t first, std::int64_t samples) override;
@@ -37,9 +37,9 @@ class RouterOutputs : public nn::OutputObserver {
 
  private:
   struct Router {
-    const torch::nn::Module* module = nullptr;  // compared, and never looked into
+    const torch::nn::Module* module = nullptr;  // only compared, never dereferenced
     std::int64_t experts = 1, used = 1;
-    std::map<std::int64_t, torch::Tensor> logits;  // by the first sample of a microbatch
+    std::map<std::int64_t, torch::Tensor> logits;  // by the first sample of the microbatch
   };
 
   std::map<std::int64_t, Router> routers_;  // by layer

@@ -11,7 +11,7 @@
 namespace gantry::cli {
 namespace {
 
-// The ranks that a launcher has started; else those of the cluster, which are started here.
+// Returns the number of ranks that a launcher has started, or else the ranks of the cluster, which this process starts.
 int given_ranks(const Config& config, const planner::Cluster& cluster) {
   const bool starts_threads = config.comm.backend == "local";
   if (!starts_threads && under_launcher() && has_backend("mpi")) return launched_ranks();
@@ -19,7 +19,7 @@ int given_ranks(const Config& config, const planner::Cluster& cluster) {
   return cluster.ranks();
 }
 
-// The configuration with what says auto chosen. Each process of a job finds the same.
+// Returns the configuration with all auto values chosen. Every process of a job chooses the same values.
 Config planned(const TrainArguments& arguments, const std::set<std::string>& open, RunOptions& options) {
   if (!options.cluster) planner::refuse_without_cluster("gantry train", open);
   const planner::PlanRequest request = planner::read_auto_request(arguments.config, arguments.sets);

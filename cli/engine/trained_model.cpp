@@ -33,17 +33,19 @@ TrainedModel of_directory(const std::string& path, StoredForm form, const std::v
   return model;
 }
 
-// The base that the run has read, and its adapters' shapes. CheckpointError where nothing says where the base is.
+// Sets the base model of the run and the shapes of its adapters. Throws CheckpointError if the base model was not read
+// from files.
 void take_adapters(const Config& made, const std::string& folder, Config& config) {
   if (made.model.path.empty())
-    throw CheckpointError({folder, "holds adapters alone, and its run's base was in no files", "a run with model.path",
-                           "continue texts in the program that made the base"});
+    throw CheckpointError({folder,
+                           "the checkpoint has only adapters, and the base model of its run was not read from files",
+                           "a run with model.path", "generate text in the program that created the base model"});
   config.model.path = made.model.path;
   config.lora = made.lora;
   config.lora.path.clear();
 }
 
-// In a layout of its own: the one that made the checkpoint was for training.
+// The layout comes from `sets` only, because the layout of the checkpoint was chosen for training.
 TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::string>& sets) {
   const CheckpointInfo info = read_checkpoint_info(folder);
   TrainedModel model{.form = StoredForm::kCheckpoint, .path = folder, .config = {}, .tokenizer = {}};
@@ -60,7 +62,7 @@ TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::str
   }
   model.config = Config::parse(keys.dump(), folder, sets);
   load_libraries(model.config);
-  // As the checkpoint's own config.json has them: resolve_model() is for what a user writes.
+  // Use the keys in the checkpoint without resolve_model(), which is for keys that a user has written.
   model.config.model.config_json = info.model_config.dump();
   if (adapted) take_adapters(*adapted, folder, model.config);
   policies().at(model.config.model.policy);
@@ -75,8 +77,8 @@ TrainedModel find_trained_model(const std::string& path, const std::vector<std::
   TrainedModel model;
   const StoredForm form = stored_form(path);
   if (!adapter.empty() && form != StoredForm::kHuggingFace)
-    throw UsageError({"--adapter", path + " is no model in Hugging Face's form", "the directory of the adapter's base",
-                      "gantry checkpoint export writes one"});
+    throw UsageError({"--adapter", path + " is not a Hugging Face model", "the directory of the adapter's base model",
+                      "write one with gantry checkpoint export"});
   if (form == StoredForm::kParallelized || form == StoredForm::kHuggingFace)
     model = of_directory(path, form, sets, adapter);
   else
@@ -98,7 +100,7 @@ void load_trained_weights(const TrainedModel& model, Boosted& boosted, HybridPar
     case StoredForm::kHuggingFace:
       load_weights(model.config, boosted, plugin.mesh());
       return;
-    case StoredForm::kFile:  // require_checkpoint() has refused it
+    case StoredForm::kFile:  // rejected by require_checkpoint()
     case StoredForm::kCheckpoint:
       if (model.config.lora.is_on()) load_weights(model.config, boosted, plugin.mesh());
       return load_checkpoint(model.path, plugin.state(boosted), plugin.mesh());

@@ -1,5 +1,4 @@
-// A trained model of any form that Gantry knows: a Hugging Face directory, a checkpoint, a directory of
-// save_parallelized.
+// A trained model in any supported form: a Hugging Face directory, a checkpoint, or a directory of save_parallelized.
 #pragma once
 
 #include <string>
@@ -11,25 +10,25 @@
 namespace gantry::cli {
 
 struct TrainedModel {
-  StoredForm form = StoredForm::kHuggingFace;  // never a single file
-  std::string path;                            // the directory, or the checkpoint's own step folder
-  Config config;                               // resolved, in the layout that --set asks for
-  std::string tokenizer;                       // "bytes", a file or a folder that goes with it; empty: none is known
+  StoredForm form = StoredForm::kHuggingFace;  // not kFile
+  std::string path;                            // the directory, or the step folder of the checkpoint
+  Config config;                               // resolved, in the layout of --set
+  std::string tokenizer;  // "bytes", or the tokenizer file or directory of the model; empty: unknown
   std::int64_t vocabulary = 0;
 };
 
-// Reads what `path` is, and loads the libraries that it needs. A checkpoint of adapters brings their base along.
-// `adapter`: a directory of PEFT's for a base in Hugging Face's form; empty: none. CheckpointError, InputError,
-// UsageError or ConfigError.
+// Detects the form of `path`, and loads the libraries that the model needs. For a checkpoint of adapters, the base
+// model is included. `adapter`: a PEFT directory for a Hugging Face model; empty: none. Throws CheckpointError,
+// InputError, UsageError or ConfigError.
 TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets,
                                 const std::string& adapter = {});
 
-// Loads the libraries that a command names; where it names none, those of the configuration that made the checkpoint
-// (empty: none is known). ConfigError.
+// Loads the libraries `named`. If the list is empty, loads the libraries in `config_text`, the configuration of the
+// checkpoint (empty: unknown). Throws ConfigError.
 void load_named_libraries(const std::vector<std::string>& named, const std::string& config_text,
                           const std::string& folder);
 
-// Fills a boosted model with its weights. Collective over the world.
+// Loads the weights into a boosted model. Collective over the world.
 void load_trained_weights(const TrainedModel& model, Boosted& boosted, HybridParallelPlugin& plugin);
 
 }  // namespace gantry::cli

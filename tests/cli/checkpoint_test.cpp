@@ -63,7 +63,7 @@ TEST(CheckpointProgram, ReshardedCheckpointsHoldTheSameAndGoOnIdentically) {
   }
   EXPECT_TRUE(are_equal(scratch / "c2", scratch / "r2"));
   EXPECT_FALSE(are_equal(scratch / "c", scratch / "c2"));
-  // What would lose state, or does not fit, is refused.
+  // Resharding is rejected if it would lose state or if the layout is impossible.
   const Outcome lossy = gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set precision=float32");
   EXPECT_EQ(lossy.exit_code, 3);
   EXPECT_THAT(lossy.err, HasSubstr("as bfloat16, which would be float32 in this configuration"));
@@ -73,7 +73,7 @@ TEST(CheckpointProgram, ReshardedCheckpointsHoldTheSameAndGoOnIdentically) {
   EXPECT_THAT(rounded.err, HasSubstr("as bfloat16, which would be float16 in this configuration"));
   const Outcome other = gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set model.policy=llama");
   EXPECT_EQ(other.exit_code, 2);
-  EXPECT_THAT(other.err, HasSubstr("--set model.policy=llama: the model is the checkpoint's own"));
+  EXPECT_THAT(other.err, HasSubstr("--set model.policy=llama: the checkpoint defines the model"));
   EXPECT_FALSE(fs::exists(scratch / "x"));
   EXPECT_EQ(gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set parallel.tensor=3").exit_code,
             3);
@@ -213,7 +213,7 @@ TEST(CheckpointProgram, ExportGoesFromCheckpointsToPlacesOfItsOwn) {
   }
   const Outcome exported = gantry_run("checkpoint export " + kGolden + "gpt2 " + (scratch / "x"));
   EXPECT_EQ(exported.exit_code, 4) << exported.err;
-  EXPECT_THAT(exported.err, HasSubstr("is in the form of Hugging Face already"));
+  EXPECT_THAT(exported.err, HasSubstr("the model is already in Hugging Face format"));
   fs::create_directories(scratch / "p");
   scratch.write("p/pytorch_model_tp=0_pp=0.bin", "");
   const Outcome pickled = gantry_run("checkpoint export " + (scratch / "p") + " " + (scratch / "x"));

@@ -1,4 +1,4 @@
-// `gantry compare`: what it prints, and its exit codes.
+// `gantry compare`: its output and its exit codes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -94,8 +94,8 @@ TEST(Compare, BadUsageIsOneLine) {
   const ScratchFolder scratch;
   const std::string config = compared_config(scratch);
   const std::pair<const char*, const char*> wrong[] = {
-      {"--with train.seed=2", "'train.seed=2' is no key of a layout"},
-      {"--with parallel.tensor", "'parallel.tensor' is no key of a layout"},
+      {"--with train.seed=2", "'train.seed=2' is not a key of a layout"},
+      {"--with parallel.tensor", "'parallel.tensor' is not a key of a layout"},
       {"--tolerance -1", "tolerance"},
       {"--wiht parallel.tensor=2", "did you mean '--with'?"}};
   for (const auto& [arguments, said] : wrong) {

@@ -1,5 +1,5 @@
-// What `gantry train` trains on: every format, weighted sources, a cursor that fits any batch size and layout, held-out
-// samples.
+// Training data of `gantry train`: every format, weighted sources, a data position that is independent of batch size
+// and layout, held-out samples.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -171,14 +171,14 @@ TEST(TrainingData, ResumesAtTheNextSampleWithOtherBatchesAndReplicas) {
             std::vector<double>(expected.begin(), expected.begin() + 3));
   for (int step = 3; step < 5; ++step)
     EXPECT_NEAR((halves[2 * step - 3] + halves[2 * step - 2]) / 2, expected[step], kTolerance) << step;
-  // 40 is no multiple of 12: samples 40 to 63 are the steps 6 to 8 of 8.
+  // 40 is not a multiple of 12: samples 40 to 63 are the steps 6 to 8 of 8.
   const auto dozens = numbers(
       training.lines("parts", resume + "--set train.steps=9 --set data.batch_size=12 --set parallel.pipeline=3"),
       "loss");
   ASSERT_EQ(dozens.size(), 9u);
   EXPECT_NEAR((dozens[7] + dozens[8]) / 2, (expected[5] + expected[6] + expected[7]) / 3, kTolerance);
   EXPECT_GT(std::abs(expected[5] - expected[6]), 1e-6);  // that samples can be told apart
-  // 64 is no multiple of 24.
+  // 64 is not a multiple of 24.
   const auto last = numbers(training.lines("parts", resume + "--set train.steps=10 --set data.batch_size=24"), "loss");
   EXPECT_NEAR(last.back(), (expected[8] + expected[9] + expected[10]) / 3, kTolerance);
 }

@@ -46,7 +46,7 @@ std::set<std::string> flags_of(const std::string& command) {
   return flags;
 }
 
-// What bash offers for a line whose last word is being typed.
+// Returns the completions of bash for the last word of a line.
 std::set<std::string> offered(const std::string& line) {
   const ScratchFolder scratch;
   const std::string script = scratch.write(

@@ -79,12 +79,12 @@ TEST(ConfigJson, AScheduleFileSaysItsOwnStagesAndMicrobatches) {
   EXPECT_EQ(all["step"]["microbatches"], 1);
   ASSERT_EQ(all["stages"].size(), 4u);
   Json last = all["stages"][3];
-  // What the keys leave unsaid is GPT-2's: a layer of 12 * 768 * 768 weights, and a vocabulary of 50257.
+  // The defaults are those of GPT-2: a layer of 12 * 768 * 768 weights, and a vocabulary of 50257.
   const double head = 50257.0 / (12 * 768);
   EXPECT_NEAR(last["work"].get<double>(), (1 + head) / (5 + head), 1e-12);
   last.erase("work");
   EXPECT_EQ(last, (Json{{"stage", 3}, {"pipeline_rank", 0}, {"first_layer", 4}, {"layers", 1}}));
-  EXPECT_NE(show(text, "--set parallel.pipeline=4").err.find("is for 2 ranks"), std::string::npos);
+  EXPECT_NE(show(text, "--set parallel.pipeline=4").err.find("the schedule has 2 ranks"), std::string::npos);
 }
 
 TEST(ConfigText, SaysWhatIsRecomputedForALimit) {
@@ -99,7 +99,7 @@ TEST(ConfigText, SaysWhatIsRecomputedForALimit) {
   EXPECT_NE(show(kConfig, limited + "1 GiB'").out.find("recomputed: nothing"), std::string::npos);
   const Outcome refused = show(kConfig, limited + "1 kB'");
   EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_NE(refused.err.find("schedule.memory_limit: 1000 B, and rank"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("schedule.memory_limit: 1000 B is too small: rank"), std::string::npos) << refused.err;
 }
 
 TEST(ConfigText, HasTheSame) {
@@ -119,7 +119,7 @@ TEST(ConfigText, SaysWhatTheImbalanceCosts) {
   EXPECT_NEAR(step["imbalance"].get<double>(), 6 * 3 * all["stages"][0]["work"].get<double>() / 8 - 1, 1e-9);
   EXPECT_GT(step["weighed_bubble_rate"], step["bubble_rate"]);
   const std::string said =
-      fmt::format("{:.1f}% with these: the imbalance makes the step {:.1f}% longer",
+      fmt::format("{:.1f}% with these stages: the imbalance makes the step {:.1f}% longer",
                   100 * step["weighed_bubble_rate"].get<double>(), 100 * step["imbalance"].get<double>());
   EXPECT_NE(show(kConfig, uneven).out.find(said), std::string::npos) << said;
   EXPECT_LT(Json::parse(show(kConfig, "--set schedule.layers=balanced --json").out)["step"]["imbalance"],
@@ -139,8 +139,8 @@ TEST(ConfigText, ShowsContextAndExpertsToo) {
   for (const char* part :
        {"context: 2", "expert: 4", "mesh: dp 2 x pp 3 x cp 2 x tp 2", "rank 14 (dp 1, pp 0, cp 1, tp 0)",
         "pp 3 x edp 2 x ep 4", "rank 14 (pp 0, edp 1, ep 2)", "10 per replica",
-        "6 experts over 4 ranks, in 7 layers, 2 of a token:", "ep 0: experts 0 to 1 (2)", "ep 3: experts 5 to 5 (1)",
-        "bytes that a rank sends in an all-to-all, where experts are chosen evenly: 1536"})
+        "6 experts over 4 ranks, in 7 layers, 2 per token:", "ep 0: experts 0 to 1 (2)", "ep 3: experts 5 to 5 (1)",
+        "bytes that a rank sends in an all-to-all if experts are chosen evenly: 1536"})
     EXPECT_NE(run.out.find(part), std::string::npos) << part << "\nis not in\n" << run.out;
   const Json all = Json::parse(show(kConfig, flags + " --json").out), mesh = all.at("mesh");
   EXPECT_EQ(all["experts"]["held"], (Json{{0, 2}, {2, 4}, {4, 5}, {5, 6}}));
@@ -158,7 +158,7 @@ TEST(ConfigText, ShowsContextAndExpertsToo) {
   EXPECT_NE(refusal(in_shards + "2 --set model.config.num_local_experts=1 --set model.config.num_experts_per_tok=1")
                 .find("2 ranks for 1 experts"),
             std::string::npos);
-  EXPECT_NE(show(kConfig, in_shards + "2").err.find("is 2, and the model has no experts"), std::string::npos);
+  EXPECT_NE(show(kConfig, in_shards + "2").err.find("the value is 2, but the model has no experts"), std::string::npos);
 }
 
 TEST(ConfigText, ShowsWhoHasWhichTokens) {
@@ -172,8 +172,8 @@ TEST(ConfigText, ShowsWhoHasWhichTokens) {
        {"sequences of 16 tokens over 2 ranks, by all_gather (2 ranks do not divide the 8 heads and 1 KV heads of a "
         "rank, and 16 tokens over 2 ranks are fewer than 256 each), contiguous:",
         "cp 0: tokens 0 to 7 (8)", "cp 1: tokens 8 to 15 (8)",
-        "bytes that a rank sends for a layer's forward of a sample: all_gather 512, ring 512, ulysses 2304",
-        "memory of a sequence that the largest layer keeps for its backward: "})
+        "bytes that a rank sends in the forward of one layer for one sample: all_gather 512, ring 512, ulysses 2304",
+        "memory that the largest layer keeps of one sequence for its backward: "})
     EXPECT_NE(run.out.find(part), std::string::npos) << part << "\nis not in\n" << run.out;
   const Outcome longer =
       show(shared, "--set data.sequence_length=1024 --set model.config.max_position_embeddings=1024");
@@ -194,7 +194,7 @@ TEST(ConfigText, ShowsWhoHasWhichTokens) {
 
 // The front program has no policies, so it can't ask one that a library registers.
 TEST(ConfigText, SaysWhereAPolicyOfALibraryMayWeighOtherwise) {
-  const char* note = "a policy of a library may state other work";
+  const char* note = "the policy of a library may define different work";
   const std::string balanced = "--set schedule.layers=balanced";
   EXPECT_EQ(show(kConfig, balanced).out.find(note), std::string::npos);
   EXPECT_EQ(show(kConfig, "--set libraries=[own.so]").out.find(note), std::string::npos);
@@ -211,7 +211,7 @@ TEST(ConfigErrors, ComeBeforeAnyOutput) {
       {of_two_layers + "schedule: {layers: [3]}\n", "1 stages with 3 layers in all"},
       {std::string(kConfig) + "precision: float12\n", "c.yaml:6:1: precision"},
       {std::string(kConfig) + "schedule: {layers: \"Et*3|t*2|t*2\"}\n",
-       "c.yaml:6:12: schedule.layers: 'Et*3|t*2|t*2' at position 13: there is no loss"},
+       "c.yaml:6:12: schedule.layers: 'Et*3|t*2|t*2' at position 13: the loss 'L' is missing"},
   };
   for (const auto& [text, said] : wrong)
     for (const char* flags : {"", "--json"}) {

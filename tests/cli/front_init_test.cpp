@@ -1,4 +1,4 @@
-// `gantry init`: what it writes, what it refuses; the build options; LibTorch in another place or none.
+// `gantry init`: its files and its errors; the build options; LibTorch in another directory, or no LibTorch.
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ TEST(Init, WritesAProjectWhoseConfigurationLoads) {
       run_program(fmt::format("cd {} && {} config train.yaml", scratch / "my_model2", gantry_program())).exit_code, 0);
 }
 
-// The project of a family: its files are there without a mark left, and its configuration loads.
+// Checks the project of a family: all files exist, no mark is left, and the configuration loads.
 void expect_project(const ScratchFolder& scratch, const std::string& family, std::vector<const char*> files) {
   const std::string name = "my_" + family;
   const Outcome run = init(scratch, name + " --family " + family);
@@ -75,15 +75,15 @@ TEST(Init, RefusesWhatIsThereAndBadNamesInOneLine) {
   scratch.write("file", "kept");
   fs::create_symlink("nowhere", scratch / "dangling");
   const std::pair<const char*, const char*> wrong[] = {
-      {"full", "full is there already and not empty"},
-      {"file", "file is there already"},
-      {"dangling", "dangling is there already"},
-      {"My", "'My' is no name"},
-      {"2x", "'2x' is no name"},
-      {"a-b", "'a-b' is no name"},
-      {"../up", "'../up' is no name"},
-      {"''", "'' is no name"},
-      {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "is no name"},
+      {"full", "full exists already and is not empty"},
+      {"file", "file exists already"},
+      {"dangling", "dangling exists already"},
+      {"My", "'My' is not a valid project name"},
+      {"2x", "'2x' is not a valid project name"},
+      {"a-b", "'a-b' is not a valid project name"},
+      {"../up", "'../up' is not a valid project name"},
+      {"''", "'' is not a valid project name"},
+      {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "is not a valid project name"},
       {"", "name is required"},
       {"a b", "'b' is one argument too many"}};
   for (const auto& [name, said] : wrong) {

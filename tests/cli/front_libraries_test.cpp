@@ -1,4 +1,4 @@
-// Libraries with a model family of one's own, in every command that builds or names a model: examples/plugin_policy.
+// Libraries with a custom model family, in every command that builds or names a model: examples/plugin_policy.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(Libraries, WorkInEveryCommandThatNamesAModel) {
   const Outcome by_itself = call("checkpoint export " + saved + " " + exported);
   EXPECT_EQ(by_itself.exit_code, 0) << by_itself.err;
 
-  // Where it is gone, another place can be named.
+  // If the library has been removed, another file can be given.
   fs::remove(scratch / "own.so");
   const Outcome gone = call("checkpoint export " + saved + " " + (scratch / "again"));
   EXPECT_EQ(gone.exit_code, 3);

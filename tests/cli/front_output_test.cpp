@@ -1,4 +1,4 @@
-// What the front program prints, where stdout can't take it.
+// Output of the front program to a full or closed stdout.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

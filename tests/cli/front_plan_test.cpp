@@ -1,4 +1,4 @@
-// `gantry plan`: estimates as text and as JSON, and what it refuses.
+// `gantry plan`: estimates as text and as JSON, and its errors.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST(PlanCommand, TheBestLayoutsAsATableAsJsonAndAsAFile) {
       "{} --cluster h100_80g --ranks 16 --top 3 --explain --why-not tensor=8,parallel.pipeline=2 --output " + output);
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("2 hosts of 8 (h100_80g)"));
-  EXPECT_THAT(table.out, HasSubstr("the first one: --set parallel.tensor="));
+  EXPECT_THAT(table.out, HasSubstr("flags of the first layout: --set parallel.tensor="));
   EXPECT_THAT(table.out, HasSubstr("why not tensor=8,parallel.pipeline=2: its best, tensor 8, pipeline 2, data 1"));
   const Json all = Json::parse(plan("{} --cluster h100_80g --ranks 16 --top 3 --json").out);
   ASSERT_EQ(all["best"].size(), 3u);
@@ -136,8 +136,8 @@ TEST(PlanCommand, RefusesInOneLine) {
           3, "8 replicas do not divide a batch of 7 samples");
   refused("{} --cluster h100_80g --ranks 16 --set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.data=2", 3,
           "= 8 ranks, and 2 hosts of 8 devices have 16");
-  refused("{} --cluster h100_80g --ranks 8 --why-not tensors=3", 2, "'tensors=3' is no key of a layout");
-  refused("{} --cluster h100_80g --ranks 8 --json --explain", 2, "--json: with --explain");
+  refused("{} --cluster h100_80g --ranks 8 --why-not tensors=3", 2, "'tensors=3' is not a KEY=VALUE of a layout");
+  refused("{} --cluster h100_80g --ranks 8 --json --explain", 2, "--json: the comparison of --explain is text");
 }
 
 }  // namespace

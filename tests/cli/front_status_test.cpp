@@ -1,4 +1,4 @@
-// gantry train --status: what a run serves while it trains.
+// `gantry train --status`: the pages that a run serves while it trains.
 #include <algorithm>
 #include <fmt/format.h>
 #include <functional>
@@ -58,7 +58,7 @@ class FollowedRun {
   // Until `condition` holds; it is asked every few milliseconds.
   bool wait_until(const std::function<bool()>& condition) { return run_.wait_until(condition, 100); }
 
-  // What a path has; empty before the server listens, and for a path that is none.
+  // Returns the content of a path; empty before the server listens, and for an unknown path.
   std::string get(const std::string& path) {
     const int port = this->port();
     const RawSocket socket = port == 0 ? RawSocket(-1) : RawSocket::connect(port);
@@ -128,7 +128,7 @@ TEST(Status, NeverShowsAnEarlierRunInTheSameFolder) {
       run_program(fmt::format("{} train {} {} --set train.steps=60", gantry_program(), configuration(scratch), output));
   ASSERT_EQ(earlier.exit_code, 0) << earlier.err;
   FollowedRun run(scratch, output);
-  std::vector<Json> begins;  // of the curves, as they were shown
+  std::vector<Json> begins;  // first steps of the curves, in the order of the requests
   ASSERT_TRUE(run.wait_until([&] {
     const Json data = run.data();
     if (!data.is_object() || data["metrics"]["step"].empty()) return false;
@@ -161,7 +161,7 @@ TEST(Status, OnWhatIsNoPortIsRefused) {
 
 TEST(Status, ListensBeyondLoopbackOnlyIfConfiguredAndThenAsksForAToken) {
   const ScratchFolder scratch;
-  // What carries signs of life says nothing of who may read the run.
+  // comm.interface, which carries heartbeats, does not publish the status of the run.
   FollowedRun usual(scratch, "--set comm.interface=lo");
   ASSERT_TRUE(usual.wait_until([&] { return !usual.get("/metrics").empty(); })) << usual.log();
   const Outcome nowhere = run_program(gantry_program() + " train " + configuration(scratch) + " --status ib7:0");

@@ -1,5 +1,6 @@
-// What a run shows on a terminal: one line that renews itself, with a bar where there is room, never wider than the
-// window, also after the window was resized; what else is printed has lines of its own. A text as it comes.
+// The output of a run on a terminal: one line that is rewritten, with a bar if the window is wide enough. The line is
+// never wider than the window, also after a resize. Other output has its own lines. Generated text appears token by
+// token.
 #include <algorithm>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ TEST(TerminalProgress, HasEverythingAndABarWhereThereIsRoom) {
   EXPECT_LT(filled(lines.front()), filled(lines[15]));
   EXPECT_LT(filled(lines[15]), filled(lines.back()));
   EXPECT_EQ(lines.back().find("= "), std::string::npos);  // full
-  // What stays: a line each log_every steps.
+  // One line per log_every steps remains.
   std::size_t stays = 0;
   for (std::size_t at = 0; (at = terminal.printed().find("\n", at)) != std::string::npos; ++at)
     stays += terminal.printed().rfind("step ", at) > terminal.printed().rfind("\n", at - 1) ? 1 : 0;
@@ -135,7 +136,7 @@ TEST(TerminalProgress, IsPlainLinesElsewhere) {
   EXPECT_EQ(step_lines(run.out).size(), 3u) << run.out;
 }
 
-// More tokens than could be had before the test is over: what is seen was printed before the text's end.
+// There are more tokens than the test waits for, so the visible text was printed before the end of generation.
 TEST(TerminalGeneration, ShowsATextAsItComes) {
   const ScratchFolder scratch;
   const std::string config = scratch.write(

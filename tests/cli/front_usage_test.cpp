@@ -14,45 +14,49 @@ struct Misspelt {
 
 const Misspelt kMisspelt[] = {
     {"trian",
-     "gantry: 'trian' is no command; expected one of train, launch, forward, compare, generate, checkpoint, schedule, "
+     "gantry: 'trian' is not a command; expected one of train, launch, forward, compare, generate, checkpoint, "
+     "schedule, "
      "data, "
      "init, completion, manual, report, plan, config, doctor; did you mean 'train'?"},
     {"help trian",
-     "gantry: 'trian' is no command; expected one of train, launch, forward, compare, generate, checkpoint, schedule, "
+     "gantry: 'trian' is not a command; expected one of train, launch, forward, compare, generate, checkpoint, "
+     "schedule, "
      "data, "
      "init, completion, manual, report, plan, config, doctor; did you mean 'train'?"},
     {"checkpoint exprot a b",
-     "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, merge, upcycle, inspect, "
+     "gantry checkpoint: 'exprot' is not a command; expected one of export, import, reshard, merge, upcycle, inspect, "
      "verify, diff; did you mean 'export'?"},
     {"schedule shwo 1f1b -p 2 -m 2",
-     "gantry schedule: 'shwo' is no command; expected one of show, check, simulate, draw; did you mean 'show'?"},
+     "gantry schedule: 'shwo' is not a command; expected one of show, check, simulate, draw; did you mean 'show'?"},
     {"help schedule simulat",
-     "gantry schedule: 'simulat' is no command; expected one of show, check, simulate, draw; did you mean 'simulate'?"},
-    {"help config x", "gantry config: 'x' is no command; see gantry config --help"},
-    {"--hlep", "gantry: '--hlep' is no flag; did you mean '--help'?"},
-    {"train --sett", "gantry train: '--sett' is no flag; did you mean '--set'?"},
-    {"train x.yaml --sett a.b=c", "gantry train: '--sett' is no flag; did you mean '--set'?"},
-    {"train x.yaml -set a.b=c", "gantry train: '-set' is no flag; did you mean '--set'?"},
-    {"train x.yaml --sampel=a", "gantry train: '--sampel' is no flag; did you mean '--sample'?"},
+     "gantry schedule: 'simulat' is not a command; expected one of show, check, simulate, draw; did you mean "
+     "'simulate'?"},
+    {"help config x", "gantry config: 'x' is not a command; see gantry config --help"},
+    {"--hlep", "gantry: '--hlep' is not a flag; did you mean '--help'?"},
+    {"train --sett", "gantry train: '--sett' is not a flag; did you mean '--set'?"},
+    {"train x.yaml --sett a.b=c", "gantry train: '--sett' is not a flag; did you mean '--set'?"},
+    {"train x.yaml -set a.b=c", "gantry train: '-set' is not a flag; did you mean '--set'?"},
+    {"train x.yaml --sampel=a", "gantry train: '--sampel' is not a flag; did you mean '--sample'?"},
     {"train x.yaml y.yaml", "gantry train: 'y.yaml' is one argument too many; see gantry train --help"},
     {"train --", "gantry train: config is required; see gantry train --help"},
-    {"forward --modle x", "gantry forward: '--modle' is no flag; did you mean '--model'?"},
-    {"forward --model a --batch b --output c --grad d", "gantry forward: '--grad' is no flag; did you mean '--grads'?"},
+    {"forward --modle x", "gantry forward: '--modle' is not a flag; did you mean '--model'?"},
+    {"forward --model a --batch b --output c --grad d",
+     "gantry forward: '--grad' is not a flag; did you mean '--grads'?"},
     {"checkpoint export a b --fore",
-     "gantry checkpoint export: '--fore' is no flag; see gantry checkpoint export --help"},
+     "gantry checkpoint export: '--fore' is not a flag; see gantry checkpoint export --help"},
     {"schedule draw 1f1b -p 2 -m 2 --fromat svg",
-     "gantry schedule draw: '--fromat' is no flag; did you mean '--format'?"},
+     "gantry schedule draw: '--fromat' is not a flag; did you mean '--format'?"},
     {"schedule show 1f1b -p 2 --microbatch=2",
-     "gantry schedule show: '--microbatch' is no flag; did you mean '--microbatches'?"},
-    {"config x.yaml --jsn", "gantry config: '--jsn' is no flag; did you mean '--json'?"},
+     "gantry schedule show: '--microbatch' is not a flag; did you mean '--microbatches'?"},
+    {"config x.yaml --jsn", "gantry config: '--jsn' is not a flag; did you mean '--json'?"},
     {"data biuld --tokenizer byte --output a b",
-     "gantry data: 'biuld' is no command; expected one of build; did you mean 'build'?"},
+     "gantry data: 'biuld' is not a command; expected one of build; did you mean 'build'?"},
     {"data build --tokeniser byte --output a b",
-     "gantry data build: '--tokeniser' is no flag; did you mean '--tokenizer'?"},
+     "gantry data build: '--tokeniser' is not a flag; did you mean '--tokenizer'?"},
     {"data build --output a b", "gantry data build: --tokenizer is required; see gantry data build --help"},
-    {"report a --ouput b", "gantry report: '--ouput' is no flag; did you mean '--output'?"},
+    {"report a --ouput b", "gantry report: '--ouput' is not a flag; did you mean '--output'?"},
     {"report", "gantry report: folder is required; see gantry report --help"},
-    {"doctor --unheard-of", "gantry doctor: '--unheard-of' is no flag; see gantry doctor --help"},
+    {"doctor --unheard-of", "gantry doctor: '--unheard-of' is not a flag; see gantry doctor --help"},
 };
 
 TEST(Usage, MisspeltWordsGetTheNearestOne) {

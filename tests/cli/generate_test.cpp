@@ -1,4 +1,4 @@
-// `gantry generate`: every form of a model, text and tokens, launchers, and what it refuses.
+// `gantry generate`: every form of a model, text and tokens, launchers, and errors.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -83,9 +83,9 @@ TEST(GenerateCommand, SoundBecomesText) {
   EXPECT_EQ(nlohmann::json(tokens_in(run_generate(asked + " --set parallel.pipeline=3"))), expected);
   EXPECT_EQ(nlohmann::json(tokens_in(run_generate(asked + " --tokens 2 --set parallel.tensor=2"))), expected);
   const std::pair<std::string, std::string> faults[] = {
-      {model + " --tokens 1", "a whisper reads sound; expected --features FILE"},
+      {model + " --tokens 1", "a whisper model reads speech; expected --features FILE"},
       {"--model " + golden_model("families/t5") + " --features " + folder + "/inputs.safetensors",
-       "is given for a t5; expected a model that reads sound"},
+       "a t5 model does not read speech; expected a whisper model"},
       {asked + " --tokens 2 --tokens 2", "but the number of prompts is 2; expected a row for each prompt"}};
   for (const auto& [arguments, said] : faults) {
     const Outcome run = run_generate(arguments);
@@ -125,7 +125,7 @@ TEST(GenerateCommand, SpeechHasLanguagesAndTimes) {
   EXPECT_EQ(plain.out.rfind("--- prompt 1, sequence 1\n[", 0), 0u) << plain.out;
   const std::pair<std::string, std::string> faults[] = {{asked + "--language xx", "'<|xx|>' is not in lang_to_id"},
                                                         {"--model " + golden_model("gpt2") + " --tokens 1 --timestamps",
-                                                         "--timestamps: has no effect without --features"},
+                                                         "--timestamps: the flag has no effect without --features"},
                                                         {asked + "--language fr --tokens 2", "--language"}};
   for (const auto& [arguments, said] : faults) {
     const Outcome run = run_generate(arguments);
@@ -197,7 +197,7 @@ TEST(GenerateCommand, DirectoriesOfSaveParallelized) {
             cases.tokens[kBeams]);
 }
 
-// A GPT-2 with a tokenizer's files beside it, untrained but for one step.
+// A GPT-2 with the files of a tokenizer, trained for a single step.
 std::string model_with_tokenizer(const ScratchFolder& scratch) {
   const std::string tokenizer = golden_model("tokenizers/gpt2");
   const std::string config = scratch.write(
@@ -215,7 +215,7 @@ std::string model_with_tokenizer(const ScratchFolder& scratch) {
   return scratch / "gpt2";
 }
 
-// What OSLO's example does with GPT-2: three beams over tensor-parallel ranks.
+// The example of OSLO with GPT-2: three beams over tensor-parallel ranks.
 TEST(GenerateCommand, TextWithBeamsOverTensorParallelRanks) {
   const ScratchFolder scratch;
   const std::string model = model_with_tokenizer(scratch);
@@ -284,7 +284,7 @@ TEST(TrainCommand, TextWithoutATokenizerIsRefused) {
       std::string::npos)
       << refused.err;
   EXPECT_EQ(train("format: text, tokenizer: bytes, path: \"" + text + "\"").exit_code, 0);
-  // What a sample would be decoded with is asked for before the run.
+  // A missing tokenizer for --sample is reported before the run.
   const Outcome sample = train("format: tokens, path: \"" + text + "\"", " --sample a");
   EXPECT_EQ(sample.exit_code, 2);
   EXPECT_NE(sample.err.find("--sample: data.tokenizer: no tokenizer is set"), std::string::npos) << sample.err;
@@ -333,14 +333,14 @@ TEST(GenerateCommand, SaysWhatIsWrong) {
       {gpt2 + " --prompt a", 4, "has no tokenizer"},
       {gpt2 + " --tokens 1,x", 2, "'1,x' is not a list of tokens"},
       {gpt2 + " --tokens ''", 2, "is not a list of tokens"},
-      {gpt2 + " --tokens 1 --temperature 2", 2, "--temperature: has no effect without --sample"},
+      {gpt2 + " --tokens 1 --temperature 2", 2, "--temperature: the flag has no effect without --sample"},
       {gpt2 + " --tokens 1 --sample --temperature 0", 2, "temperature: the value is 0"},
-      {gpt2 + " --tokens 1 --length-penalty 2", 2, "--length-penalty: has no effect without --num-beams"},
+      {gpt2 + " --tokens 1 --length-penalty 2", 2, "--length-penalty: the flag has no effect without --num-beams"},
       {gpt2 + " --tokens 1 --num-beams 2 --num-return-sequences 3", 2, "the value is 3, but there are 2 beams"},
       {gpt2 + " --tokens 211", 4, "token 211 at [0, 0] is outside the vocabulary of 211"},
       {gpt2 + " --tokens 1 --max-new-tokens 64", 4, "make 65 tokens; expected at most the model's 64 positions"},
       {gpt2 + " --tokens 1 --sample --seed -1", 2, "--seed"},
-      {gpt2 + " --tokens 1 --stop 9999999", 2, "is none of them"},
+      {gpt2 + " --tokens 1 --stop 9999999", 2, "token 9999999 is outside the vocabulary"},
       {gpt2 + " --tokens 1 --stop end", 2, "the model has no tokenizer"},
       {"--model " + golden_model("bert") + " --tokens 1", 3, "its model cannot generate text"},
       {"--model " + golden_model("schedules") + " --tokens 1", 5, ""},

@@ -58,7 +58,7 @@ TEST_P(FamilyPrograms, WriteTransformersNumbers) {
   }
 }
 
-// One rank of experts is above. Beside stages and shared sequences there are no gradients of the joint loss.
+// One rank of experts is above. With stages or shared sequences there are no gradients of the joint loss.
 TEST(FamilyProgramsOfExperts, WriteTransformersNumbers) {
   for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_oss"})
     for (const Layout& layout : {Layout{.tensor = 2, .expert = 2}, Layout{.tensor = 4, .expert = 4},

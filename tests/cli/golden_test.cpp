@@ -88,7 +88,7 @@ TEST(GoldenDocuments, ForwardOfPackedTextsIsThatOfEachAlone) {
   }
 }
 
-// Of models with experts, what the routers give too, in layouts that share layers, samples and tokens out.
+// Models with experts: the outputs of the routers, in layouts that split layers, samples and tokens.
 TEST(GoldenExperts, ForwardGivesTheRoutersOutputs) {
   for (const char* model : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_oss"})
     for (const char* layout :
@@ -221,7 +221,7 @@ TEST(FamilyFiles, ThereAndBackAreTheSameBytes) {
   }
 }
 
-// Wrong model folders: one line, exit code 3 for what config.json says, 4 for what the files hold.
+// Wrong model directories: one line, exit code 3 for errors in config.json, 4 for errors in the other files.
 TEST(FamilyFiles, WrongOnesAreRefusedInOneLine) {
   const std::string folder = golden("families/mistral");
   const auto refused = [&](const std::function<void(nlohmann::json&)>& change, int code, const std::string& said) {

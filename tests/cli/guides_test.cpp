@@ -1,4 +1,4 @@
-// What users of the launch and plugin guides see of the program.
+// The commands of the guides on launching and plugins.
 #include <algorithm>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// `gantry plan measure`, a run that is planned by what it has measured, and `gantry plan calibrate`.
+// `gantry plan measure`, a run that is planned with the measured cluster, and `gantry plan calibrate`.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(PlannedTraining, MeasuresPlansTrainsAndCalibrates) {
   const Outcome made = run_program(fmt::format("{} plan calibrate {}/run --cluster {} --output {}", gantry_program(),
                                                scratch.path(), cluster, calibrated));
   ASSERT_EQ(made.exit_code, 0) << made.err;
-  EXPECT_THAT(made.out, HasSubstr("computing takes "));
+  EXPECT_THAT(made.out, HasSubstr("computation takes "));
   const Outcome again = run_program(fmt::format("{} plan estimate {}/run/config.yaml --cluster {} --json",
                                                 gantry_program(), scratch.path(), calibrated));
   ASSERT_EQ(again.exit_code, 0) << again.err;
@@ -58,7 +58,7 @@ TEST(PlannedTraining, RefusesInOneLine) {
     EXPECT_THAT(run.err, HasSubstr(words));
   };
   refused("plan measure --ranks 0", 2, "--ranks");
-  refused("plan calibrate /none --cluster h200", 4, "/none/report.json: can't be read");
+  refused("plan calibrate /none --cluster h200", 4, "/none/report.json: the file cannot be read");
   refused("plan calibrate", 2, "runs");
 }
 

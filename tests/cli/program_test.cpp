@@ -81,7 +81,7 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
       {"forward --model FOLDER --batch GOLDEN/batch.safetensors --output FOLDER/o", 4, "config.json"},
       {"forward --model GOLDEN --batch FOLDER/none --output FOLDER/o", 4, "none"},
       {"forward --model GOLDEN --batch FOLDER/lfs.safetensors --output FOLDER/o", 4, "Git LFS pointer"},
-      {"forward --model GOLDEN --batch GOLDEN/grads.safetensors --output FOLDER/o", 4, "has an entry"},
+      {"forward --model GOLDEN --batch GOLDEN/grads.safetensors --output FOLDER/o", 4, "the file has an entry"},
       {"forward --model GOLDEN --batch GOLDEN/batch.safetensors --output /proc/none/o", 6, "/proc/none/o"},
       {"forward --model GOLDEN --batch GOLDEN/batch.safetensors --output FOLDER/o --set parallel.tensor=5", 3,
        "4 units (of 12 elements) over 5 ranks"},
@@ -136,7 +136,7 @@ TEST(Program, ResumesToTheSameBits) {
   ASSERT_EQ(train("whole", "").exit_code, 0);
   ASSERT_EQ(train("parts", " --set checkpoint.every=3 --set checkpoint.keep=1").exit_code, 0);
   run_program("rm -r " + (scratch / "parts/c/step-000006"));
-  // Only the sixth was kept: nothing to resume from, so the run begins anew and still gives the same numbers.
+  // Only the sixth was kept: nothing to resume from, so the run starts from scratch, and its numbers are the same.
   ASSERT_EQ(train("parts", " --set checkpoint.every=3 --set checkpoint.resume=auto").exit_code, 0);
   run_program("rm -r " + (scratch / "parts/c/step-000006"));
   const Outcome resumed = train("parts", " --set checkpoint.resume=auto");

@@ -1,4 +1,4 @@
-// What a resumed run of `gantry train` may change, and what it finds of an earlier one.
+// Changes that a resumed run of `gantry train` may make, and checkpoints of an earlier run.
 #include "resume_case.h"
 
 namespace gantry::testing {
@@ -23,7 +23,7 @@ TEST(ResumeChanges, AnotherModelOfTheSameShapesIsRefused) {
   EXPECT_NE(family.err.find("the checkpoint is from a model with the policy 'gpt2'; expected 'bert', as in this run"),
             std::string::npos)
       << family.err;
-  // What it computes is the same: another dropout, a default that is spelt out.
+  // Allowed changes of the model: another dropout, an explicit default.
   const Outcome same = resume("--set model.config.resid_pdrop=0.2 --set model.config.layer_norm_epsilon=1.0e-5");
   EXPECT_EQ(same.exit_code, 0) << same.err;
 }
@@ -92,7 +92,7 @@ TEST(ResumeChanges, AFreshRunKeepsWhatAnEarlierOneHasLeft) {
     EXPECT_FALSE(read_file(scratch / (std::string("run/") + kept)).empty()) << kept;
 }
 
-// Of a run that is told to begin before what its folder has.
+// The checkpoint directory has later steps than the checkpoint from which the run is to resume.
 TEST(ResumeChanges, AnEarlierRunsCheckpointsAreNotTakenByARestart) {
   const ScratchFolder scratch;
   const std::string config = write_saved_run(scratch, "run"), folder = scratch / "run/c";
@@ -120,7 +120,7 @@ TEST(ResumeChanges, AnEarlierRunsCheckpointsAreNotTakenByARestart) {
   EXPECT_EQ(warned.err, "warning: " + folder +
                             "/step-000004 is from an earlier run; resume: auto would load it until " +
                             "this run saves a later step\n");
-  // Nothing of another run's lies there, or it is what is asked for.
+  // The directory has no checkpoints of another run, or the run is to resume from them.
   for (const std::string& resume : {std::string("auto"), folder, folder + "/step-000004/"}) {
     const Outcome taken = train("GANTRY_RESTARTS=3 ", resume);
     EXPECT_EQ(taken.exit_code, 0) << taken.err;

@@ -1,4 +1,4 @@
-// Runs of `gantry train` that go on from a checkpoint: the numbers of a run that nothing disturbed.
+// Runs of `gantry train` that resume from a checkpoint: their numbers equal those of an uninterrupted run.
 #include <filesystem>
 
 #include "resume_case.h"
@@ -12,7 +12,7 @@ struct Case {
   const char* sections;
 };
 
-// What a run keeps from step to step differs between them: moments, masters, loss scale, who holds what.
+// The cases differ in the state of a run: moments, master weights, loss scale, and the placement of the state.
 constexpr Case kCases[] = {
     {"one rank", 1, "optimizer: {name: adamw, clip_grad_norm: 1.0}"},
     {"tp 2 pp 2", 4, "parallel: {tensor: 2, pipeline: 2}\nschedule: {microbatches: 2}\nlr_schedule: {name: cosine}"},
@@ -52,7 +52,7 @@ TEST(Resume, SameLayoutGoesOnToTheSameBits) {
   }
 }
 
-// Adam's bias correction goes by the steps that were taken, dropout and data by all of them.
+// Adam's bias correction counts the steps that were taken; dropout and data count all steps.
 TEST(Resume, SkippedStepsDoNotCountForTheOptimizer) {
   const ScratchFolder scratch;
   const Outcome saved = expect_resumes(
@@ -75,7 +75,7 @@ TEST(Resume, DamagedOnesArePassedOverAndNamed) {
                         scratch / "run/c", whole.size()));
   EXPECT_NE(resumed.out.find("step-000002 at step 2"), std::string::npos) << resumed.out;
   EXPECT_TRUE(read_file(newest + "/rank-00000.safetensors") == whole);
-  // Where none is whole nothing is begun anew in their place.
+  // If all checkpoints are incomplete, the run does not start from scratch.
   run_program("rm " + (scratch / "run/c") + "/step-00000[24]/manifest.json");
   const Outcome none = run_program(train_line(scratch, config, "run", "--set checkpoint.resume=auto"));
   EXPECT_EQ(none.exit_code, 5) << none.err;

@@ -1,5 +1,5 @@
-// Runs of `gantry train` that are asked to stop: they save what is done, and what goes on is as if nothing had
-// happened.
+// Runs of `gantry train` that receive a stop request: they save the completed steps, and a resumed run has the numbers
+// of an uninterrupted one.
 #include <csignal>
 
 #include "background.h"
@@ -8,7 +8,7 @@
 namespace gantry::testing {
 namespace {
 
-// Runs until a few steps are there, signals, and gives what became of it.
+// Starts a run, signals it after a few steps, and returns its outcome.
 Outcome stop_early(const ScratchFolder& scratch, const std::string& line, const std::string& name, int number) {
   Background run(line);
   EXPECT_TRUE(run.wait_until([&] { return lines_of(scratch, name) >= kStop; })) << run.err();
@@ -43,7 +43,7 @@ TEST(Stop, AStopInAnEvaluationIsObeyedAndTheEvaluationComesLater) {
   const ScratchFolder scratch;
   const std::string config = evaluated_run(scratch, 4, 4'000'000, /*is_sound=*/true);
   const std::string line = train_line(scratch, config, "run", "--set checkpoint.resume=auto ");
-  for (int attempt = 0; attempt < 2; ++attempt) {  // the second one goes on with the evaluation alone
+  for (int attempt = 0; attempt < 2; ++attempt) {  // the second attempt only repeats the evaluation
     Background run(line);
     ASSERT_TRUE(run.wait_until([&] {
       return attempt == 0 ? lines_of(scratch, "run") == 4
@@ -85,7 +85,7 @@ std::string stop_at(const ScratchFolder& scratch, int rank, int forward) {
   return fmt::format("GANTRY_TEST_STOP='{} {} {}' ", rank, forward, scratch / "late");
 }
 
-// In the third step's fifth microbatch: the two steps before are saved, and what goes on is as if nothing had happened.
+// A stop in the fifth microbatch of the third step: two steps are saved, and the resumed run has the same numbers.
 void expect_stop_in_step(const ScratchFolder& scratch, const std::string& line) {
   const Outcome stopped = run_program(stop_at(scratch, 1, 2 * kMicrobatches + 5) + line);
   EXPECT_EQ(stopped.exit_code, 75) << stopped.err;
@@ -146,7 +146,7 @@ TEST(Stop, ABatchOfAnEvaluationEndsWithTheMicrobatchUnderWay) {
 TEST(Stop, ASecondSignalEndsAtOnce) {
   const ScratchFolder scratch;
   const std::string config = stopping_config(scratch, "pipeline: 2");
-  // Background's shell becomes what it is given, and a variable is no program.
+  // `env` is needed because the shell of Background executes its argument, and a variable is not a program.
   Background run("env GANTRY_TEST_HOLD='1 20' " + stop_at(scratch, 1, 20) + train_line(scratch, config, "run"));
   ASSERT_TRUE(
       run.wait_until([&] { return run.err().find("send the signal again to end at once") != std::string::npos; }));
@@ -155,7 +155,7 @@ TEST(Stop, ASecondSignalEndsAtOnce) {
 }
 
 #ifdef GANTRY_MPIRUN
-// One process alone is told; the control plane tells the others.
+// A single process receives the signal, and the control plane notifies the others.
 TEST(Stop, ALongStepOfOtherProcessesEndsToo) {
   const ScratchFolder scratch;
   const std::string config = stopping_config(scratch, "data: 2, pipeline: 2");
@@ -171,7 +171,8 @@ std::string sample_of(const std::string& out) {
   return begin == std::string::npos ? "" : out.substr(begin + head.size(), out.find("metrics: ") - begin - head.size());
 }
 
-// The process that is told has the first stage; the last one, which chooses the tokens, waits until it has heard.
+// The process with the first stage receives the signal. The process with the last stage, which chooses the tokens, is
+// notified.
 TEST(Stop, ASampleEndsWithItsTokenWhicheverProcessIsSignalled) {
   const ScratchFolder scratch;
   const std::string config = stopping_config(scratch, "pipeline: 2");
@@ -205,7 +206,7 @@ TEST(Stop, UnderMpirunToo) {
   expect_same_end(scratch, "mpi", "whole", kMany, 4);
 }
 
-// As a batch system does it: each process is told, here one of them alone.
+// A batch system signals every process. Here only one process is signalled.
 TEST(Stop, OneRankThatIsSignalledStopsTheJob) {
   const ScratchFolder scratch;
   const std::string config = write_config(scratch, kSlow, 64, 2000, 8);

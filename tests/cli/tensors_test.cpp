@@ -34,7 +34,7 @@ torch::Tensor drawn_ids(std::int64_t tokens, std::int64_t below, std::int64_t st
 
 class TrainsOnTensors : public ::testing::Test {
  protected:
-  // What `gantry train` ends with, of training and held-out data in `path`; `data`: the rest of the section.
+  // Runs `gantry train` with training and held-out data in `path`. `data`: the other keys of the data section.
   Outcome train(const std::string& model, const std::string& path, const std::string& data, const std::string& sets) {
     const std::string config = scratch_.write(
         "train.yaml", fmt::format("model: {}\nprecision: float64\ntrain: {{steps: 4}}\noptimizer: {{lr: 1.0e-2}}\n"
@@ -49,7 +49,7 @@ class TrainsOnTensors : public ::testing::Test {
     return scratch_ / "samples.safetensors";
   }
 
-  // Of each line of metrics.jsonl: its loss, or its held-out loss with accuracy and F1, where it has them.
+  // Returns for each line of metrics.jsonl the loss, or the held-out loss with accuracy and F1 if they exist.
   std::vector<double> numbers(const std::string& model, const std::string& path, const std::string& data,
                               const std::string& sets = "") {
     const Outcome run = train(model, path, data, sets);
@@ -143,7 +143,7 @@ TEST_F(TrainsOnTensors, ClassesOfTokens) {
                        "format: tensors, sequence_length: 7", 3);
 }
 
-// Of labels that are all one class, the places that don't count aside, every one is right after a while.
+// All counted labels are of one class, so after some steps every prediction is right.
 TEST_F(TrainsOnTensors, AccuracyIsOfCountedLabels) {
   torch::Tensor labels = torch::ones({10, 7}, torch::kInt64);
   labels.narrow(1, 0, 3).fill_(-100);

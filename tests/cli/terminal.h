@@ -1,4 +1,4 @@
-// A program on a pseudo terminal, as a user has it before him.
+// A program on a pseudo terminal.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class Terminal {
       if (!read_more()) return false;
     return true;
   }
-  // Keys of whoever sits before it; "\003" is Ctrl-C.
+  // Types keys on the terminal; "\003" is Ctrl-C.
   void type(const std::string& keys) const {
     if (::write(file_, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size())) std::abort();
   }

@@ -100,7 +100,7 @@ TEST(IncludeArrows, RunOneWay) {
       if (is_text(path)) here = {"core", "data"};
       if (is_format(path)) here = {"core", "checkpoint"};
       if (is_operation(path)) here = {"core", "comm"};
-      if (is_report(path)) here = {"core", "checkpoint", "trainer"};
+      if (is_report(path)) here = {"core", "checkpoint", "planner", "trainer"};
       if (is_status(path)) here = {"core", "comm", "trainer"};
       if (is_supervisor(path)) here = {"core", "comm", "launch"};
       std::ifstream file(path);

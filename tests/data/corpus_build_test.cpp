@@ -85,7 +85,7 @@ TEST(DataBuild, EndTokensAndBrokenUtf8) {
   const std::string tokenizer = kTokenizers + "llama3";
   const Outcome run = build(fmt::format("--tokenizer {} --lines --append-eos --output {} {}", tokenizer, out, text));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("1 empty documents left out\n1 documents have bytes that are no UTF-8"));
+  EXPECT_THAT(run.out, HasSubstr("1 empty documents left out\n1 documents have bytes that are not valid UTF-8"));
   EXPECT_THAT(documents_of(out, tokenizer), ElementsAre("good<|end|>",
                                                         "b\ufffd"
                                                         "d<|end|>"));

@@ -94,7 +94,7 @@ TEST(Launch, TheFirstFailingRankSaysHowItEnds) {
       {"exit 75", 75, ""},
       {"kill -STOP $$", 7, "was suspended by SIGSTOP and did not continue"},
       {"[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -STOP $PPID; sleep 60", 7, "launch: rank 1 sends no heartbeats"},
-      // Once all are there: mpirun would complain itself of a rank that it is about to start.
+      // Wait until all ranks have started, because mpirun reports a failure during the start itself.
       {"touch $TMPDIR/is_here.$OMPI_COMM_WORLD_RANK; [ $OMPI_COMM_WORLD_RANK = 1 ] && "
        "until [ -e $TMPDIR/is_here.0 ] && [ -e $TMPDIR/is_here.2 ]; do sleep 0.05; done && "
        "kill -KILL $(cut -d\" \" -f4 /proc/$PPID/stat); sleep 60",
@@ -131,7 +131,7 @@ TEST(Launch, RanksOfOneHostListenOnNoNetwork) {
 }
 
 TEST(Launch, NothingOutlivesItWhateverEndsIt) {
-  // What ranks leave running, and what ignores every polite signal: the launch, two shells, four sleeps.
+  // Processes that ranks leave running and that ignore signals: the launch, two shells, four sleeps.
   const std::string stubborn = "trap \"\" TERM INT HUP USR1; sleep MARK & sleep MARK";
   const auto script = [&](const std::string& mark) {
     std::string text = stubborn;
@@ -207,14 +207,14 @@ TEST(Launch, WhatItCannotDoIsOneLine) {
       {gantry + " launch -- true", 2, "gantry launch -n 4 -- true"},
       {gantry + " launch -n 0 -- true", 2, "gantry launch"},
       {gantry + " launch -n 2", 2, "program is required"},
-      {gantry + " launch -n 5 --hosts a:2,b:2 -- true", 2, "5 ranks, but the hosts have room for 4"},
+      {gantry + " launch -n 5 --hosts a:2,b:2 -- true", 2, "5 ranks, but the hosts have slots for 4"},
       {gantry + " launch --hosts a:2,a -- true", 2, "listed twice"},
       {gantry + " launch --hosts a --hostfile b -- true", 2, "excludes"},
       {gantry + " launch --hostfile " + (scratch / "none") + " -- true", 4, "the host file cannot be read"},
       {gantry + " launch -n 1 --interface nope0 -- true", 2, "--interface nope0"},
       {gantry + " launch -n 1 --log-dir /proc/none -- true", 6, "--log-dir"},
       {gantry + " launch --nnodes 2 --nproc_per_node 4 -- true", 2, "gantry launch --hosts HOST_A:4,HOST_B:4 -- true"},
-      {"OMPI_COMM_WORLD_RANK=0 " + gantry + " launch -n 2 -- true", 2, "is itself a rank"},
+      {"OMPI_COMM_WORLD_RANK=0 " + gantry + " launch -n 2 -- true", 2, "this process is already a rank"},
       {"PATH=/none " + gantry + " launch -n 2 -- true", 2, "there is no mpirun on PATH"},
       {gantry + " launch-rank", 2, "this command is only for `gantry launch`"},
       {gantry + " launch -n 2 -- /none/such", 2, "launch: rank"},

@@ -1,4 +1,4 @@
-// What becomes of copies of a program and of its rank threads where something is wrong around them.
+// Copies of a program and their rank threads in a wrong environment.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>

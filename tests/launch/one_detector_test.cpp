@@ -1,4 +1,5 @@
-// Under `gantry launch` the ranks meet at the launch: what it knows of them by their shims is what they hear.
+// Under `gantry launch` the launcher is the only failure detector: it watches the ranks by their shims and notifies
+// them.
 #include <condition_variable>
 #include <csignal>
 #include <filesystem>
@@ -16,7 +17,7 @@
 namespace gantry::testing {
 namespace {
 
-// The failures that a rank's plane was told of. Written by its thread; guarded by its mutex.
+// The failures that the control plane of a rank has received. Its thread writes them under the mutex.
 class HeardFailures {
  public:
   ControlEvents events() {

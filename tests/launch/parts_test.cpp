@@ -1,4 +1,4 @@
-// The parts of `gantry launch` that decide: hosts, lines, what ended the job, whether it starts again.
+// The parts of `gantry launch`: hosts, lines, the verdict on a job, and the decision to restart.
 #include <csignal>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Whoever else connects to a launch: it hears ranks that know its token, and nobody keeps it from that.
+// Foreign connections to a launch do not prevent ranks with its token from connecting.
 #include <fmt/format.h>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ std::string launch(int port, const std::string& flags, const std::string& script
   return fmt::format("{} launch --port {} {} -- sh -c '{}'", gantry_program(), port, flags, script);
 }
 
-// Of a job of two ranks.
+// The hello message of a job with two ranks.
 std::string hello_of(const JobToken& token) {
   return encode_hello({.token = token, .peer = Peer::shim, .rank = 0, .ranks = 2, .process = 1, .host = "other"});
 }

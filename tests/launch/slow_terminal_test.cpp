@@ -1,5 +1,5 @@
-// Where nobody takes what `gantry launch` prints, its ranks wait with their next words: nothing is lost, and nothing
-// piles up.
+// If the output of `gantry launch` is not read, its ranks block on their output: no output is lost or piles up in
+// memory.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -18,7 +18,7 @@
 namespace gantry::testing {
 namespace {
 
-constexpr long kMegabytes = 256, kMostMegabytes = 64;  // what the rank writes; what a process may hold
+constexpr long kMegabytes = 256, kMostMegabytes = 64;  // output of the rank; limit on the memory of a process
 
 // A line of /proc/PROCESS/status, in MB.
 long megabytes_of(pid_t process, const std::string& line) {
@@ -38,7 +38,7 @@ bool is_writing(pid_t process) {
   return read_file(fmt::format("/proc/{}/syscall", process)).starts_with(fmt::format("{} 0x1 ", SYS_write));
 }
 
-// What it has written so far, in /proc's words.
+// Returns the number of bytes written so far, from /proc.
 std::string written_by(pid_t process) {
   const std::string text = read_file(fmt::format("/proc/{}/io", process));
   return text.substr(0, text.find("syscr"));

@@ -1,5 +1,5 @@
-// `gantry train` under `gantry launch`: killed ranks and restarts to the same bits, stops on request; and what it says
-// where other launchers start it.
+// `gantry train` under `gantry launch`: killed ranks, restarts with bitwise identical results, and stops on request;
+// its messages under other launchers.
 #include <algorithm>
 #include <csignal>
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ std::string train(const ScratchFolder& scratch, const std::string& config, const
                      gantry_program(), config, scratch / name, scratch / name, sets);
 }
 
-// The metrics up to the learning rate: what must not depend on interruptions.
+// Returns the metrics up to the learning rate, which must not depend on interruptions.
 std::string losses_of(const ScratchFolder& scratch, const std::string& name) {
   std::string losses;
   std::istringstream lines(read_file(scratch / (name + "/metrics.jsonl")));
@@ -79,7 +79,7 @@ TEST(LaunchTrain, KilledRanksAndRestartsLeaveNoTraceInTheBits) {
     EXPECT_FALSE(read_file(scratch / ("whole" + file)).empty());
     EXPECT_TRUE(read_file(scratch / ("whole" + file)) == read_file(scratch / ("killed" + file))) << file;
   }
-  // What a fresh run would begin beside, a restart would take for its own.
+  // A new run next to these checkpoints is rejected, because a restart would resume from them.
   const Outcome again =
       run_program(fmt::format("{} launch -n 2 --restarts 1 -- {}", gantry_program(), train(scratch, config, "killed")));
   EXPECT_EQ(again.exit_code, 5) << again.err;
@@ -171,7 +171,7 @@ TEST(LaunchTrain, CopiesOfOtherLaunchersReceiveTheCommandToRun) {
   const Outcome silent = run_program("RANK=1 WORLD_SIZE=2 " + bare);
   EXPECT_EQ(silent.exit_code, 2);
   EXPECT_EQ(silent.err, "");
-  // One copy is a whole job, and who asks for jobs of their own gets them.
+  // A single copy is a complete job. Several copies become separate jobs on request.
   const Outcome one = run_program("RANK=0 WORLD_SIZE=1 " + bare + " --set train.steps=1");
   EXPECT_EQ(one.exit_code, 0) << one.err;
   const Outcome own = run_program("RANK=1 WORLD_SIZE=2 " + bare + " --set train.steps=1 --set comm.backend=local");

@@ -149,7 +149,7 @@ TEST(ScheduleCommand, DrawWritesEachFormat) {
   std::remove(path.c_str());
   const Result unwritable = run("draw gpipe -p 2 -m 2 --output " + temporary("no_folder") + "/x.svg");
   EXPECT_EQ(unwritable.exit_code, 6);
-  EXPECT_THAT(unwritable.error, HasSubstr("can't be written"));
+  EXPECT_THAT(unwritable.error, HasSubstr("cannot be written"));
 }
 
 TEST(ScheduleCommand, BadArgumentsAreRefusedWithTheirExitCodes) {

@@ -3,8 +3,10 @@
 
 #include "gantry/booster/booster.h"
 #include "gantry/booster/compare_layouts.h"
+#include "gantry/booster/convert_checkpoint.h"
 #include "gantry/booster/initialize.h"
 #include "gantry/booster/lora.h"
+#include "gantry/booster/measure_cluster.h"
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/booster/plugin_library.h"
 #include "gantry/booster/recipe.h"
@@ -27,6 +29,7 @@
 #include "gantry/policies/decoder.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/trainer/evaluator.h"
+#include "gantry/trainer/report/plan_page.h"
 #include "gantry/trainer/run_checkpoints.h"
 #include "gantry/trainer/run_stops.h"
 #include "gantry/trainer/stop_signals.h"

@@ -1,4 +1,4 @@
-#include "gantry/cli/plan_page.h"
+#include "gantry/trainer/report/plan_page.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "gantry/planner/calibration.h"
+#include "gantry/planner/plan.h"
 #include "gantry/trainer/report/page_files.h"
 
-namespace gantry::cli {
+namespace gantry {
 namespace {
 
 using planner::PlannedLayout;
@@ -16,9 +17,10 @@ using planner::PlannedLayout;
 constexpr double kPageGibi = 1024.0 * 1024 * 1024;
 constexpr const char* kTints[] = {"--F", "--B", "--I", "--W", "--bad", "--second", "--quiet"};
 constexpr int kFrontWidth = 640, kFrontHeight = 260, kFrontEdge = 46;
+constexpr int kMostOnFront = 12;  // layouts
 
 struct Part {
-  std::string name, value;  // as people read it
+  std::string name, value;  // formatted for the reader
   double size = 0;
 };
 
@@ -35,7 +37,7 @@ std::vector<Part> time_parts(const planner::Estimate& estimate) {
   return parts;
 }
 
-// Of the fullest pipeline rank.
+// The memory of the fullest pipeline rank, by part.
 std::vector<Part> memory_parts(const planner::Estimate& estimate) {
   const auto& fullest = *std::ranges::max_element(estimate.memory, {}, &planner::Memory::sum);
   std::vector<Part> parts;
@@ -48,7 +50,7 @@ std::vector<Part> memory_parts(const planner::Estimate& estimate) {
   return parts;
 }
 
-// A bar as long as its share of `longest`, of parts one after the other.
+// A stacked bar. Its length is its share of `longest`.
 std::string bar(const std::vector<Part>& parts, double longest) {
   std::string cells;
   for (std::size_t i = 0; i < parts.size(); ++i)
@@ -67,7 +69,7 @@ std::string legend(const std::vector<Part>& parts) {
 
 std::string bars(const std::vector<PlannedLayout>& best, const std::string& title, const std::string& unit,
                  const std::function<std::vector<Part>(const planner::Estimate&)>& parts_of,
-                 const std::function<std::string(const planner::Estimate&)>& whole) {
+                 const std::function<std::string(const planner::Estimate&)>& total) {
   double longest = 0;
   for (const auto& one : best) {
     double sum = 0;
@@ -77,15 +79,15 @@ std::string bars(const std::vector<PlannedLayout>& best, const std::string& titl
   std::string rows;
   for (const auto& one : best)
     rows += fmt::format("<tr><td>{}</td><td class=\"number\">{}</td><td class=\"share\">{}</td></tr>",
-                        safe(describe(one.layout)), whole(one.estimate), bar(parts_of(one.estimate), longest));
+                        safe(describe(one.layout)), total(one.estimate), bar(parts_of(one.estimate), longest));
   return fmt::format(
       "<section><h2>{}</h2><div class=\"card\"><div class=\"scroll\"><table><thead><tr><th>layout</th><th "
       "class=\"number\">{}</th><th class=\"share\"></th></tr></thead><tbody>{}</tbody></table></div>{}</div></section>",
       title, unit, rows, legend(parts_of(best.front().estimate)));
 }
 
-// Step time over memory, a dot each with its layout.
-std::string front_picture(const std::vector<PlannedLayout>& front) {
+// Plots step time over memory, one dot per layout.
+std::string front_diagram(const std::vector<PlannedLayout>& front) {
   double most_seconds = 0, most_bytes = 0;
   for (const auto& one : front) {
     most_seconds = std::max(most_seconds, one.estimate.step_seconds);
@@ -97,61 +99,67 @@ std::string front_picture(const std::vector<PlannedLayout>& front) {
   };
   std::string line, dots, rows;
   for (const auto& one : front) {
-    const double right = x(one.estimate.most_memory()), top = y(one.estimate.step_seconds);
+    const double column = x(one.estimate.most_memory()), row = y(one.estimate.step_seconds);
     const std::string text = fmt::format("{:.4g} s, {:.3g} GiB: {}", one.estimate.step_seconds,
                                          one.estimate.most_memory() / kPageGibi, describe(one.layout));
-    line += fmt::format("{}{:.1f} {:.1f}", line.empty() ? "M" : "L", right, top);
+    line += fmt::format("{}{:.1f} {:.1f}", line.empty() ? "M" : "L", column, row);
     dots += fmt::format(
         "<circle class=\"mark\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"var(--accent)\">"
         "<title>{}</title></circle>",
-        right, top, safe(text));
+        column, row, safe(text));
     rows += "<li>" + safe(text) + "</li>";
   }
-  return fmt::format(
-      "<svg viewBox=\"0 0 {0} {1}\" role=\"img\" aria-label=\"Step time over memory\"><line class=\"axis\" x1=\"{2}\" "
-      "x2=\"{3}\" y1=\"{4}\" y2=\"{4}\"/><line class=\"axis\" x1=\"{2}\" x2=\"{2}\" y1=\"{2}\" y2=\"{4}\"/><text "
-      "x=\"{3}\" y=\"{5}\" text-anchor=\"end\">memory, to {6:.3g} GiB</text><text x=\"{2}\" y=\"{7}\">step, to {8:.4g} "
-      "s</text><path d=\"{9}\" fill=\"none\" stroke=\"var(--accent)\"/>{10}</svg><ul>{11}</ul>",
-      kFrontWidth, kFrontHeight, kFrontEdge, kFrontWidth - kFrontEdge, kFrontHeight - kFrontEdge, kFrontHeight - 24,
-      most_bytes / kPageGibi, kFrontEdge - 10, most_seconds, line, dots, rows);
+  const int right = kFrontWidth - kFrontEdge, bottom = kFrontHeight - kFrontEdge;
+  std::string diagram = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Step time over memory\">",
+                                    kFrontWidth, kFrontHeight);
+  diagram +=
+      fmt::format("<line class=\"axis\" x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\"/>", kFrontEdge, right, bottom);
+  diagram += fmt::format("<line class=\"axis\" x1=\"{0}\" x2=\"{0}\" y1=\"{0}\" y2=\"{1}\"/>", kFrontEdge, bottom);
+  diagram += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">memory, to {:.3g} GiB</text>", right,
+                         kFrontHeight - 24, most_bytes / kPageGibi);
+  diagram += fmt::format("<text x=\"{}\" y=\"{}\">step, to {:.4g} s</text>", kFrontEdge, kFrontEdge - 10, most_seconds);
+  diagram += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"var(--accent)\"/>", line);
+  return diagram + dots + "</svg><ul>" + rows + "</ul>";
 }
 
-std::string changes_table(const PlanPage& plan) {
-  const double now = plan.best.front().estimate.step_seconds;
+std::string changes_table(const std::vector<planner::WhatIf>& changes, double now) {
   std::string rows;
-  for (const auto& [change, best] : plan.changes)
+  for (const auto& [change, best] : changes)
     rows += fmt::format(
         "<tr><td>{}</td><td class=\"number\">{:.4g} s</td><td class=\"number\">{:+.1f}%</td><td>{}</td></tr>", change,
         best.estimate.step_seconds, 100 * (best.estimate.step_seconds / now - 1), safe(describe(best.layout)));
-  return "<table><thead><tr><th>with</th><th class=\"number\">step</th><th class=\"number\">difference</th><th>its "
-         "best "
+  return "<table><thead><tr><th>with</th><th class=\"number\">step</th><th class=\"number\">difference</th><th>best "
          "layout</th></tr></thead><tbody>" +
          rows + "</tbody></table>";
 }
 
 }  // namespace
 
-std::string plan_page(const PlanPage& plan) {
-  const planner::Estimate& best = plan.best.front().estimate;
-  const auto card = [](const char* title, const std::string& lead, const std::string& content) {
-    return fmt::format("<section><h2>{}</h2><p class=\"lead\">{}</p><div class=\"card\">{}</div></section>", title,
+std::string plan_page(const std::string& title, const planner::PlanRequest& request, const planner::Cluster& cluster,
+                      const planner::SearchResult& found) {
+  const PlannedLayout& best = found.best.front();
+  const auto card = [](const char* heading, const std::string& lead, const std::string& content) {
+    return fmt::format("<section><h2>{}</h2><p class=\"lead\">{}</p><div class=\"card\">{}</div></section>", heading,
                        lead, content);
   };
-  std::string page = fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-      "content=\"width=device-width, initial-scale=1\">\n<meta name=\"generator\" content=\"Gantry\">\n"
-      "<title>{0}</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n{1}\n</style>\n</head>\n<body>\n"
-      "<header class=\"top\"><div><p class=\"eyebrow\">Gantry plan</p><h1>{0}</h1><p class=\"quiet\">{2} hosts of {3} "
-      "({4}): {5}, {6:.4g} s a step, {7:.4g} tokens/s, MFU {8:.1f}%</p></div></header>\n<main>\n",
-      safe(plan.name), kPageStyle, plan.cluster.hosts, plan.cluster.per_host, safe(plan.cluster.name),
-      safe(describe(plan.best.front().layout)), best.step_seconds, best.tokens_per_second, 100 * best.mfu);
-  page += bars(plan.best, "Time of a step", "s", time_parts,
+  std::string page = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+  page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+  page += "<meta name=\"generator\" content=\"Gantry\">\n<title>" + safe(title) + "</title>\n";
+  page += "<link rel=\"icon\" href=\"data:,\">\n<style>\n" + std::string(kPageStyle) + "\n</style>\n</head>\n<body>\n";
+  page += "<header class=\"top\"><div><p class=\"eyebrow\">Gantry plan</p><h1>" + safe(title) + "</h1>";
+  page += fmt::format("<p class=\"quiet\">{} hosts of {} ({}): {}, {:.4g} s per step, {:.4g} tokens/s, MFU {:.1f}%</p>",
+                      cluster.hosts, cluster.per_host, safe(cluster.name), safe(describe(best.layout)),
+                      best.estimate.step_seconds, best.estimate.tokens_per_second, 100 * best.estimate.mfu);
+  page += "</div></header>\n<main>\n";
+  page += bars(found.best, "Time of a step", "s", time_parts,
                [](const planner::Estimate& one) { return fmt::format("{:.4g}", one.step_seconds); });
-  page += bars(plan.best, "Memory of the fullest rank", "GiB", memory_parts,
+  page += bars(found.best, "Memory of the fullest rank", "GiB", memory_parts,
                [](const planner::Estimate& one) { return fmt::format("{:.3g}", one.most_memory() / kPageGibi); });
-  page += card("Time and memory", "Layouts that none beats in both.", front_picture(plan.front));
-  page += card("What more would give", "The best layout with one thing changed.", changes_table(plan));
+  page += card("Time and memory", "Layouts for which no other layout is better in both time and memory.",
+               front_diagram(planner::pareto_front(request, cluster, kMostOnFront)));
+  page += card("Effect of changes", "The best layout after one change of the cluster.",
+               changes_table(planner::what_if(request, cluster), best.estimate.step_seconds));
   return page + "</main>\n</body>\n</html>\n";
 }
 
-}  // namespace gantry::cli
+}  // namespace gantry

@@ -9,17 +9,18 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "gantry/cli/engine/measure_rates.h"
+#include "gantry/booster/measure_rates.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/planner/calibration.h"
 #include "gantry/tensors/libtorch.h"
 
-namespace gantry::cli {
+namespace gantry {
 namespace {
 
 constexpr int kRounds = 9;
-constexpr double kRoundSeconds = 0.02;  // of quick calls several, so that a round is seen above the clock
-constexpr double kLongestCall = 0.25;   // larger products are left out after one of these
+constexpr double kRoundSeconds =
+    0.02;  // several quick calls form a round, so that a round is longer than the resolution of the clock
+constexpr double kLongestCall = 0.25;  // no larger products are measured after a call of this length
 
 void await_device(const torch::Device& device) {
   if (device.is_cpu()) return;
@@ -36,11 +37,11 @@ constexpr std::array<NamedType, 4> kPrecisions = {NamedType{"float32", torch::kF
                                                   {"bfloat16", torch::kBFloat16},
                                                   {"float16", torch::kFloat16}};
 
-constexpr double kOperandBytes = 32.0 * 1024 * 1024;  // in all, so that no cache has them when their turn comes again
+constexpr double kOperandBytes = 32.0 * 1024 * 1024;  // in total, so that no cache has an operand when it is used again
 
-// The three products of linear layers, each made as nn/linear_function.cpp makes it: the mean of one. There are several
-// layers, and what they make is kept until the backward, since in training operands come from memory, and new tensors
-// from the system.
+// Measures the three matrix multiplications of linear layers, in the form of nn/linear_function.cpp. Returns the mean
+// time of one. It uses several layers and keeps their outputs until the backward, because in training operands come
+// from memory, and new tensors from the system.
 std::vector<planner::ProductTime> product_times(World& world, ProcessGroup& ranks, torch::ScalarType type) {
   const auto options = torch::TensorOptions().dtype(type).device(world.device());
   std::vector<std::int64_t> sizes = {64, 128, 256, 384, 512, 768, 1024};
@@ -66,12 +67,13 @@ std::vector<planner::ProductTime> product_times(World& world, ProcessGroup& rank
       }
     });
     times.push_back({2.0 * static_cast<double>(size * size * size), seconds / (3 * layers)});
-    if (seconds > layers * kLongestCall) break;  // of all ranks alike
+    if (seconds > layers * kLongestCall) break;  // the same on all ranks
   }
   return times;
 }
 
-// Forward and backward, of the causal half, as planner/operations.cpp counts it: heads lie beside each other.
+// Returns the operations per second of causal attention, forward and backward. Like in the planner, only the causal
+// half counts. The heads are adjacent in memory.
 double attention_rate(World& world, ProcessGroup& ranks) {
   constexpr std::int64_t kHeads = 8, kTokens = 512, kSize = 64;
   const torch::AutoGradMode with_gradients(true);
@@ -89,7 +91,7 @@ double attention_rate(World& world, ProcessGroup& ranks) {
   return 3.5 * 2.0 * kHeads * kTokens * kTokens * kSize / seconds;
 }
 
-// Of an operation on next to nothing with its gradient: what starting both takes.
+// Returns the time to start an operation, measured on tiny tensors, as the mean of forward and backward.
 double operation_seconds(World& world, ProcessGroup& ranks) {
   constexpr int kChain = 64;
   const torch::AutoGradMode with_gradients(true);
@@ -123,7 +125,7 @@ double seconds_of(World& world, ProcessGroup& ranks, const std::function<void()>
     await_device(world.device());
     return (steady_seconds() - start) / calls;
   };
-  round(1);  // warms up
+  round(1);  // warm-up
   const double once = all_reduce_number(ranks, round(1), ReduceOp::kMax);
   const int calls = static_cast<int>(std::clamp(kRoundSeconds / std::max(once, 1e-9), 1.0, 1000.0));
   std::vector<double> seconds;
@@ -141,10 +143,10 @@ planner::Device measure_device(World& world, ProcessGroupMesh& mesh, int ranks_o
   int done = 0;
   for (const auto& [name, type] : kPrecisions) {
     progress(done++, kDeviceMeasurements);
-    if (type == torch::kFloat16 && world.device().is_cpu()) continue;  // whose products CPUs emulate
+    if (type == torch::kFloat16 && world.device().is_cpu()) continue;  // CPUs emulate float16
     const planner::FittedProducts fitted = planner::fit_products(product_times(world, ranks, type));
     device.matrix_flops[name] = fitted.peak;
-    if (type != torch::kFloat32) continue;  // one share for all types: that of the default one
+    if (type != torch::kFloat32) continue;  // the efficiency of float32 is used for all types
     device.matrix_efficiency = fitted.efficiency;
     device.matrix_half_flops = fitted.half_flops;
   }
@@ -156,4 +158,4 @@ planner::Device measure_device(World& world, ProcessGroupMesh& mesh, int ranks_o
   return device;
 }
 
-}  // namespace gantry::cli
+}  // namespace gantry

@@ -1,4 +1,4 @@
-#include "gantry/cli/schedule_of_config.h"
+#include "gantry/planner/configured_step.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -11,26 +11,28 @@
 #include "gantry/planner/workload.h"
 #include "gantry/schedule/configured_schedule.h"
 
-namespace gantry::cli {
+namespace gantry::planner {
 namespace {
 
 int microbatches_of(const Config& config, const ScheduleSource& source, int stages, std::optional<int> given) {
   if (given) return *given;
   if (config.data.format.empty() && !config.schedule.microbatches)
-    throw ConfigError({"schedule.microbatches", "is not stated, and there is no data section",
-                       "the step's microbatches", "add -m 8"});
+    throw ConfigError({"schedule.microbatches",
+                       "the number of microbatches is unknown, because the configuration has no data section",
+                       "schedule.microbatches, or a data section",
+                       "set schedule.microbatches, or use -m of gantry schedule"});
   const int samples = config.data.batch_size / std::max(1, config.parallel.data);
   return config.data.format.empty() ? *config.schedule.microbatches : source.microbatches(stages, samples);
 }
 
-planner::Recompute how_of(const std::string& name) {
-  using enum planner::Recompute;
+Recompute how_of(const std::string& name) {
+  using enum Recompute;
   for (const auto how : {kSelective, kParts, kFull})
-    if (planner::name_of(how) == name) return how;
+    if (name_of(how) == name) return how;
   return kNone;
 }
 
-// Layers of each stage that are computed again.
+// Number of recomputed layers of each stage.
 std::vector<int> recomputed(const ScheduleConfig& config, const std::vector<int>& layers) {
   std::vector<int> counts = config.recompute == "none" ? std::vector<int>(layers.size(), 0) : layers;
   const auto& stated = config.recompute_layers;
@@ -39,7 +41,7 @@ std::vector<int> recomputed(const ScheduleConfig& config, const std::vector<int>
   return counts;
 }
 
-// As if the mean rank's forwards of a microbatch took 1 in all.
+// Scales the times so that the forward of a microbatch takes 1 on the average rank.
 schedule::Costs scaled(schedule::Costs costs, int ranks) {
   double forward = 0;
   for (const auto& stage : costs.stages) forward += stage.forward;
@@ -56,23 +58,21 @@ void add_costs(ConfiguredStep& step, Config config, const models::DecoderSpec& s
   for (int stage = 0; stage < manager.num_stages(); ++stage) rank_of_stage.push_back(manager.rank_of(stage));
   const auto layers = layers_per_stage(config.schedule, models::layer_work_of(spec), rank_of_stage);
   step.layers = layer_ranges(layers, static_cast<int>(spec.layers.size()), manager.num_stages());
-  step.recompute = planner::chosen_recompute(config, std::max(1, config.parallel.data));
-  if (step.recompute) planner::apply(*step.recompute, config.schedule);
-  const planner::Workload workload = planner::stated_workload(config);
-  const planner::RecomputeCosts costs(workload, planner::stated_layout(config), step.schedule, layers);
+  step.recompute = chosen_recompute(config, std::max(1, config.parallel.data));
+  if (step.recompute) apply(*step.recompute, config.schedule);
+  const Workload workload = stated_workload(config);
+  const RecomputeCosts costs(workload, stated_layout(config), step.schedule, layers);
   step.costs = scaled(costs.costs(how_of(config.schedule.recompute), recomputed(config.schedule, layers)),
                       step.schedule.ranks());
 }
 
 }  // namespace
 
-bool is_config(const std::string& source) { return source.ends_with(".yaml") || source.ends_with(".yml"); }
-
-ConfiguredStep step_of_config(const std::string& path, std::optional<int> microbatches) {
-  const Config config = Config::load(path, {});
+ConfiguredStep configured_step(const Config& config, std::optional<int> microbatches) {
   if (config.parallel.vocabulary != "stages" && config.parallel.pipeline > 1)
-    throw ConfigError({"parallel.vocabulary", "is " + config.parallel.vocabulary, "stages for gantry schedule",
-                       "gantry config shows what it gains"});
+    throw ConfigError({"parallel.vocabulary",
+                       "gantry schedule does not support the value " + config.parallel.vocabulary, "stages",
+                       "use gantry config, which shows the effect"});
   const ScheduleSource source(config.schedule, config.parallel.pipeline);
   const int stages = PipelineStageManager(0, source.stages_of_rank()).num_stages();
   ConfiguredStep step{.schedule = source.make(microbatches_of(config, source, stages, microbatches)),
@@ -86,8 +86,8 @@ ConfiguredStep step_of_config(const std::string& path, std::optional<int> microb
   if (spec && !config.data.format.empty())
     add_costs(step, config, *spec);
   else if (config.schedule.recompute == "auto")
-    planner::chosen_recompute(config, 1);  // which says why it can't be
+    chosen_recompute(config, 1);  // throws ConfigError with the reason
   return step;
 }
 
-}  // namespace gantry::cli
+}  // namespace gantry::planner

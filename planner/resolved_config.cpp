@@ -1,0 +1,76 @@
+#include "gantry/planner/resolved_config.h"
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "gantry/core/schedule_choice.h"
+#include "gantry/models/described/work_of_keys.h"
+#include "gantry/schedule/configured_schedule.h"
+
+namespace gantry::planner {
+namespace {
+
+// Forward, input gradient and weight gradient take equal times. The mean time of a rank is the time with equal stages.
+schedule::Costs costs_by_work(const std::vector<double>& work, int ranks) {
+  const double total = std::accumulate(work.begin(), work.end(), 0.0);
+  schedule::Costs costs;
+  for (const double of_stage : work) {
+    const double share = of_stage / total * ranks;
+    costs.stages.push_back({.forward = share, .input_gradient = share, .weight_gradient = share});
+  }
+  return costs;
+}
+
+ResolvedStep resolve_step(const Config& config, const ScheduleSource& source, int stages, int replicas,
+                          const std::vector<double>& work) {
+  const int samples = config.data.batch_size, replica_samples = samples / replicas;
+  const int microbatches = source.microbatches(stages, replica_samples);
+  const schedule::Schedule made = source.make(microbatches);
+  ResolvedStep step{.samples = samples,
+                    .replica_samples = replica_samples,
+                    .microbatches = microbatches,
+                    .tokens = static_cast<long long>(samples) * config.data.sequence_length,
+                    .simulation = schedule::simulate(made),
+                    .weighed = {}};
+  if (!work.empty() && made.ranks() > 1) step.weighed = schedule::simulate(made, costs_by_work(work, made.ranks()));
+  return step;
+}
+
+}  // namespace
+
+std::vector<int> ranks_of_stages(const PipelineStageManager& manager) {
+  std::vector<int> ranks;
+  for (int stage = 0; stage < manager.num_stages(); ++stage) ranks.push_back(manager.rank_of(stage));
+  return ranks;
+}
+
+ResolvedConfig resolve_config(Config config) {
+  config.require_model();
+  const auto& parallel = config.parallel;
+  Mesh mesh = Mesh::hybrid(config.ranks(), parallel.pipeline, parallel.data, parallel.tensor, parallel.order,
+                           parallel.context, parallel.expert);
+  const ScheduleSource source(config.schedule, parallel.pipeline);
+  PipelineStageManager manager(0, source.stages_of_rank());
+  const int stages = manager.num_stages();
+  std::vector<LayerRange> layers;
+  std::vector<double> work;
+  const nlohmann::json keys = models::keys_of_model(config.model);
+  if (const int all = layers_in(keys); all > 0) {
+    LayerWork by_layer = weighed_work(config.schedule, models::layer_work_in(keys, all, config.model.policy));
+    const bool is_known = by_layer.last > 0;
+    if (parallel.vocabulary == "pipeline" && parallel.pipeline > 1) by_layer.first = by_layer.last = 0;
+    const auto counts = layers_per_stage(config.schedule, by_layer, ranks_of_stages(manager));
+    layers = layer_ranges(counts, all, stages);
+    if (is_known) work = work_of_stages(by_layer, counts);
+  }
+  std::optional<ResolvedStep> step;
+  if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size(axis::kData), work);
+  auto context = resolve_context(config, keys);
+  auto experts = resolve_experts(config, keys, step ? step->microbatch_samples() : 0);
+  auto recompute = chosen_recompute(config, mesh.axis_size(axis::kData));
+  return {std::move(config), std::move(mesh),    std::move(manager), std::move(layers),   std::move(work),
+          std::move(step),   std::move(context), std::move(experts), std::move(recompute)};
+}
+
+}  // namespace gantry::planner
