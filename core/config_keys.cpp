@@ -163,8 +163,8 @@ std::vector<ConfigKey> make_keys() {
        &kContext},
       {"parallel.ulysses", "auto",
        "size of the groups that exchange heads in `ulysses_ring`; must divide `parallel.context`. Ranks with the same "
-       "heads form a ring. auto: the largest smaller divisor that also divides the query and KV heads of a tp rank. If "
-       "there is none, the largest one up to the number of query heads",
+       "heads form a ring. auto: the largest divisor below `parallel.context` that also divides the query and KV heads "
+       "of a tp rank. If only 1 does, the largest divisor up to the number of these query heads",
        &kUlyssesRing},
       {"parallel.expert", "1",
        "number of ranks (of data * context * tensor) over which the experts of a layer are distributed (size of the ep "
@@ -175,8 +175,8 @@ std::vector<ConfigKey> make_keys() {
       {"parallel.sequence_parallel", "false",
        "true: activations between tensor-parallel layers are sharded along the sequence"},
       {"parallel.tensor_overlap", "1",
-       "number of chunks (of rows) into which tensor-parallel linear layers split their all-gather, all-reduce and "
-       "reduce-scatter messages. On GPUs one chunk is sent while the next one is computed; 1: no overlap "
+       "number of pieces (of rows) into which tensor-parallel linear layers split their all-gather, all-reduce and "
+       "reduce-scatter messages. On GPUs one piece is sent while the next one is computed; 1: no overlap "
        "([docs/layouts.md](layouts.md#overlap-of-tensor-parallel-communication))",
        &kTensorRanks},
       {"parallel.zero", "0",
