@@ -60,22 +60,22 @@ ExpertsOfLayer::Output ExpertsOfLayer::forward(const torch::Tensor& input) {
     return {down_ ? routed + shared(input, shared_wide(input)) : routed, routing};
   }
   Dispatch dispatched;
-  TensorDict state = depart(input, routing, dispatched);
-  for (const auto& [name, tensor] : turn(state, *dispatched)) state.set(name, tensor);
-  return {arrive(state, *dispatched), routing};
+  TensorDict state = dispatch(input, routing, dispatched);
+  for (const auto& [name, tensor] : compute(state, *dispatched)) state.set(name, tensor);
+  return {combine(state, *dispatched), routing};
 }
 
-TensorDict ExpertsOfLayer::depart(const torch::Tensor& input, const nn::Routing& routing, Dispatch& dispatched) {
-  dispatched = experts_->depart(input, routing);
+TensorDict ExpertsOfLayer::dispatch(const torch::Tensor& input, const nn::Routing& routing, Dispatch& dispatched) {
+  dispatched = experts_->dispatch(input, routing);
   TensorDict made{{"rows", dispatched->rows.ticket()}, {"weights", routing.weights}};
   if (down_) made.set("wide", shared_wide(input));
   if (shared_gate_) made.set("normed", input);
   return made;
 }
 
-TensorDict ExpertsOfLayer::turn(const TensorDict& state, nn::DispatchedExperts& dispatched) {
+TensorDict ExpertsOfLayer::compute(const TensorDict& state, nn::DispatchedExperts& dispatched) {
   dispatched.rows.set_ticket(state.at("rows"));
-  experts_->turn(dispatched);
+  experts_->compute(dispatched);
   TensorDict made{{"rows", dispatched.rows.ticket()}};
   if (!down_) return made;
   made.set("beside", shared(state.get("normed"), state.at("wide")));
@@ -84,9 +84,9 @@ TensorDict ExpertsOfLayer::turn(const TensorDict& state, nn::DispatchedExperts& 
   return made;
 }
 
-torch::Tensor ExpertsOfLayer::arrive(const TensorDict& state, nn::DispatchedExperts& dispatched) {
+torch::Tensor ExpertsOfLayer::combine(const TensorDict& state, nn::DispatchedExperts& dispatched) {
   dispatched.rows.set_ticket(state.at("rows"));
-  const torch::Tensor routed = experts_->arrive(dispatched, state.at("weights"));
+  const torch::Tensor routed = experts_->combine(dispatched, state.at("weights"));
   return down_ ? routed + state.at("beside") : routed;
 }
 
@@ -95,11 +95,11 @@ void ExpertsOfLayer::add_parts(LayerParts& parts, const Before& before, const Af
   const auto add = [&parts](const char* name, LayerPart::Run run) { parts.emplace_back(name, std::move(run)); };
   add("dispatch", [this, dispatched, before](const TensorDict& state) {
     const torch::Tensor input = before(state.at("hidden"));
-    return depart(input, router_(input), *dispatched);
+    return dispatch(input, router_(input), *dispatched);
   });
-  add("experts", [this, dispatched](const TensorDict& state) { return turn(state, **dispatched); });
+  add("experts", [this, dispatched](const TensorDict& state) { return compute(state, **dispatched); });
   add("combine", [this, dispatched, after](const TensorDict& state) -> TensorDict {
-    return {{"hidden", after(state.at("hidden"), arrive(state, **dispatched))},
+    return {{"hidden", after(state.at("hidden"), combine(state, **dispatched))},
             {"rows", {}},
             {"weights", {}},
             {"beside", {}}};

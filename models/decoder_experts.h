@@ -33,9 +33,9 @@ class ExpertsOfLayer {
  private:
   // Entries of a state that each step changes, and what the last one gives.
   using Dispatch = std::shared_ptr<nn::DispatchedExperts>;
-  TensorDict depart(const torch::Tensor& input, const nn::Routing& routing, Dispatch& dispatched);
-  TensorDict turn(const TensorDict& state, nn::DispatchedExperts& dispatched);
-  torch::Tensor arrive(const TensorDict& state, nn::DispatchedExperts& dispatched);
+  TensorDict dispatch(const torch::Tensor& input, const nn::Routing& routing, Dispatch& dispatched);
+  TensorDict compute(const TensorDict& state, nn::DispatchedExperts& dispatched);
+  torch::Tensor combine(const TensorDict& state, nn::DispatchedExperts& dispatched);
 
   // The MLP that all tokens use, in two parts.
   torch::Tensor shared_wide(const torch::Tensor& input);

@@ -141,7 +141,7 @@ bool ExpertsImpl::travels() const {
 }
 
 // Each rank computes the rows of its own experts, of all ranks' tokens.
-std::shared_ptr<DispatchedExperts> ExpertsImpl::depart(const torch::Tensor& tokens, const Routing& routing) {
+std::shared_ptr<DispatchedExperts> ExpertsImpl::dispatch(const torch::Tensor& tokens, const Routing& routing) {
   const torch::Tensor ids = routing.ids.reshape({-1, routing.ids.size(-1)});
   dropped_ += ids.numel();
   Dispatch dispatch = dispatch_by_expert(ids, options.shape.experts);
@@ -152,12 +152,12 @@ std::shared_ptr<DispatchedExperts> ExpertsImpl::depart(const torch::Tensor& toke
       DispatchedExperts{std::move(dispatch), std::move(exchange), std::move(going), tokens.sizes().vec()});
 }
 
-void ExpertsImpl::turn(DispatchedExperts& dispatched) {
+void ExpertsImpl::compute(DispatchedExperts& dispatched) {
   const torch::Tensor made = computed(dispatched.rows.wait(), down_proj_bias, dispatched.exchange.counts);
   dispatched.rows = rows_from_experts(made, dispatched.exchange);
 }
 
-torch::Tensor ExpertsImpl::arrive(DispatchedExperts& dispatched, const torch::Tensor& weights) {
+torch::Tensor ExpertsImpl::combine(DispatchedExperts& dispatched, const torch::Tensor& weights) {
   const torch::Tensor made = dispatched.rows.wait(), by_token = weights.reshape({-1, weights.size(-1)});
   return observed(*this,
                   combined_rows(made, by_token.to(made.scalar_type()), dispatched.dispatch).view(dispatched.shape));
@@ -187,9 +187,9 @@ torch::Tensor ExpertsImpl::by_gathering(const torch::Tensor& tokens, const Routi
 
 torch::Tensor ExpertsImpl::forward(const torch::Tensor& tokens, const Routing& routing) {
   if (travels()) {
-    const auto dispatched = depart(tokens, routing);
-    turn(*dispatched);
-    return arrive(*dispatched, routing.weights);
+    const auto dispatched = dispatch(tokens, routing);
+    compute(*dispatched);
+    return combine(*dispatched, routing.weights);
   }
   const bool gathers = style_.partitioned && group_;
   return observed(*this, gathers ? by_gathering(tokens, routing) : over_width(tokens, routing));

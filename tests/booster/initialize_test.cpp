@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <torch/nn/functional/loss.h>
+
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/core/error.h"
 #include "gantry/models/bert_family.h"

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include <torch/nn/utils/clip_grad.h>
+
 #include "cpu_view.h"
 #include "gantry/tensors/libtorch.h"
 

@@ -13,6 +13,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include <torch/nn/functional/loss.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/checkpoint/writer.h"
 #include "gantry/policies/policy.h"

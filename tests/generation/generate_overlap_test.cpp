@@ -49,8 +49,8 @@ class Slots {
 
 Slots* slots = nullptr;  // of the test that runs
 
-struct MeetingImpl : torch::nn::Module {
-  explicit MeetingImpl(int depth) {
+struct RendezvousModelImpl : torch::nn::Module {
+  explicit RendezvousModelImpl(int depth) {
     table = register_module("table", nn::Embedding(10, 10));
     layers = register_module("layers", torch::nn::ModuleList());
     for (int i = 0; i < depth; ++i) layers->push_back(nn::Linear(10, 10));
@@ -58,13 +58,13 @@ struct MeetingImpl : torch::nn::Module {
   nn::Embedding table{nullptr};
   torch::nn::ModuleList layers;
 };
-TORCH_MODULE(Rendezvous);
+TORCH_MODULE(RendezvousModel);
 
-struct MeetingPolicy final : PolicyFor<MeetingImpl> {
-  std::string name() const override { return "MeetingPolicy"; }
-  ShardPlan shard_plan(const MeetingImpl&) const override { return {}; }
-  StageLayout stage_layout(const MeetingImpl&) const override { return {{"table"}, "layers", {}}; }
-  TensorDict forward(MeetingImpl& model, const StageContext& stage, TensorDict input) const override {
+struct RendezvousModelPolicy final : PolicyFor<RendezvousModelImpl> {
+  std::string name() const override { return "RendezvousModelPolicy"; }
+  ShardPlan shard_plan(const RendezvousModelImpl&) const override { return {}; }
+  StageLayout stage_layout(const RendezvousModelImpl&) const override { return {{"table"}, "layers", {}}; }
+  TensorDict forward(RendezvousModelImpl& model, const StageContext& stage, TensorDict input) const override {
     slots->meet(stage.stage());
     torch::Tensor hidden = stage.is_first() ? model.table(input.at("input_ids")) : input.at("hidden");
     for (const int layer : stage.layers()) hidden = hidden + model.layers->at<nn::LinearImpl>(layer).forward(hidden);
@@ -82,7 +82,7 @@ std::vector<TokenIds> tokens_over(int stages, const std::vector<TokenIds>& promp
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     auto model = [] {
       const DeferredInit deferred;
-      return Rendezvous(4);
+      return RendezvousModel(4);
     }();
     auto boosted = booster.boost(model, nullptr, cross_entropy());
     const auto sequences = generate(boosted, *plugin, prompts, {.max_new_tokens = new_tokens});
@@ -93,7 +93,7 @@ std::vector<TokenIds> tokens_over(int stages, const std::vector<TokenIds>& promp
 }
 
 TEST(GenerateOverlap, EveryStageIsBusyWithAnotherGroup) {
-  policies().add<MeetingPolicy>("meeting");
+  policies().add<RendezvousModelPolicy>("meeting");
   constexpr int kTokens = 5;
   std::vector<TokenIds> prompts;  // of different lengths
   for (int i = 0; i < 9; ++i) prompts.push_back(TokenIds(1 + i % 4, i % 10));

@@ -1,6 +1,8 @@
 // Tensor-parallel layers against dense ones, in float64.
 #include <gtest/gtest.h>
 
+#include <torch/nn/functional/loss.h>
+
 #include "counting_group.h"
 #include "gantry/core/error.h"
 #include "gantry/nn/cross_entropy.h"

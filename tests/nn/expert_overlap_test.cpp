@@ -63,13 +63,13 @@ TEST(ExpertOverlap, SharedExpertsRunWhileTokensAreInFlight) {
     tokens.requires_grad_();
     const nn::Routing routing = router(tokens);
     NotedEvents events;
-    const auto dispatched = experts->depart(tokens, routing);
+    const auto dispatched = experts->dispatch(tokens, routing);
     events.add("first");
     const torch::Tensor first = noted_gradient(tokens * 2, events, "gradient of first");
-    experts->turn(*dispatched);
+    experts->compute(*dispatched);
     events.add("second");
     const torch::Tensor second = noted_gradient(first * 3, events, "gradient of second");
-    const torch::Tensor output = experts->arrive(*dispatched, routing.weights) + second;
+    const torch::Tensor output = experts->combine(*dispatched, routing.weights) + second;
     EXPECT_THAT(events.take(), ElementsAre("wait", "all_to_all", "first", "wait", "all_to_all", "second", "wait"));
     output.sum().backward();
     EXPECT_THAT(events.take(),
@@ -90,9 +90,9 @@ TEST(ExpertOverlap, StepsGiveTheBitsOfOneCall) {
       const torch::Tensor input = tokens.clone().requires_grad_();
       const nn::Routing routing = router(input);
       if (in_steps) {
-        const auto dispatched = experts->depart(input, routing);
-        experts->turn(*dispatched);
-        outputs[1] = experts->arrive(*dispatched, routing.weights);
+        const auto dispatched = experts->dispatch(input, routing);
+        experts->compute(*dispatched);
+        outputs[1] = experts->combine(*dispatched, routing.weights);
       } else {
         outputs[0] = experts(input, routing);
       }

@@ -2,6 +2,8 @@
 // many collectives run and when, and what memory a backward takes.
 #include <gtest/gtest.h>
 
+#include <torch/nn/functional/loss.h>
+
 #include "counting_group.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/embedding.h"

@@ -4,6 +4,8 @@
 #include <deque>
 #include <gtest/gtest.h>
 
+#include <torch/nn/functional/loss.h>
+
 #include "gantry/comm/process_group.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/tensors/libtorch.h"

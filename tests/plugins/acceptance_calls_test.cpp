@@ -1,5 +1,7 @@
 // What users of other systems rely on: which calls a boosted model takes, and what they give.
 
+#include <torch/nn/functional/loss.h>
+
 #include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
 #include "tiny_rig.h"

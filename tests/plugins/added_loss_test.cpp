@@ -1,6 +1,8 @@
 // Losses that modules in the midst of layers add: in every layout those of plain autograd on one device.
 #include <gmock/gmock.h>
 
+#include <torch/nn/functional/loss.h>
+
 #include "gantry/nn/norms.h"
 #include "gantry/tensors/libtorch.h"
 #include "toy_step.h"

@@ -1,6 +1,8 @@
 // What a batch may hold, and how a criterion's mean weighs: against one rank.
 #include <gmock/gmock.h>
 
+#include <torch/nn/functional/loss.h>
+
 #include "gantry/core/error.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/tensors/libtorch.h"

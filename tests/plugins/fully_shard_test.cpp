@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn/utils/clip_grad.h>
+
 #include "gantry/core/error.h"
 #include "gantry/nn/linear.h"
 #include "gantry/nn/recompute.h"
@@ -19,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kPlainLayers = 3, kTokens = 11;
+constexpr int kPlainLayers = 3, kPlainTokens = 11;
 
 struct PlainLayerImpl : torch::nn::Module {
   PlainLayerImpl(std::int64_t width, std::int64_t inner) {
@@ -41,7 +43,7 @@ struct PlainOptions {
 // What lies outside of layers: an embedding, a parameter that is used at times alone, one of no dims, and a head.
 struct PlainModel : torch::nn::Module {
   explicit PlainModel(const PlainOptions& plain) : options(plain) {
-    tokens = register_module("tokens", torch::nn::Embedding(kTokens, options.width));
+    tokens = register_module("tokens", torch::nn::Embedding(kPlainTokens, options.width));
     for (int i = 0; i < kPlainLayers; ++i) layers->push_back(PlainLayer(options.width, options.inner));
     register_module("layers", layers);
     at_times = register_parameter("at_times", torch::zeros({options.width}, torch::kFloat64));
@@ -80,7 +82,7 @@ std::shared_ptr<PlainModel> dense_model(const PlainOptions& options = {}) {
 }
 
 torch::Tensor ids_of(int step, int samples) {
-  return (torch::arange(samples * 4).view({samples, 4}) * 7 + 3 * step) % kTokens;
+  return (torch::arange(samples * 4).view({samples, 4}) * 7 + 3 * step) % kPlainTokens;
 }
 
 torch::Tensor part_of(const torch::Tensor& whole, const ProcessGroup& group) {

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include <ATen/record_function.h>
+#include <torch/nn/functional/loss.h>
 
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/tensors/host_copy.h"

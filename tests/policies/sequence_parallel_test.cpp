@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <mutex>
 
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/conv.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/prepare_input.h"

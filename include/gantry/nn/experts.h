@@ -40,14 +40,14 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
  public:
   explicit ExpertsImpl(ExpertsOptions options);
   torch::Tensor forward(const torch::Tensor& tokens, const Routing& routing);
-  // forward() in three steps, if travels() is true: depart() sends tokens to their experts, turn() computes the experts
-  // and sends the results back, and arrive() receives them, weights them by routing.weights and adds them. Computation
-  // between two steps overlaps with the messages; the same applies to its backward. Each step is collective over the
-  // group.
+  // forward() in three steps, if travels() is true: dispatch() sends tokens to their experts, compute() computes the
+  // experts and sends the results back, and combine() receives them, weights them by routing.weights and adds them.
+  // Computation between two steps overlaps with the messages; the same applies to its backward. Each step is collective
+  // over the group.
   bool travels() const;
-  std::shared_ptr<DispatchedExperts> depart(const torch::Tensor& tokens, const Routing& routing);
-  void turn(DispatchedExperts& dispatched);
-  torch::Tensor arrive(DispatchedExperts& dispatched, const torch::Tensor& weights);
+  std::shared_ptr<DispatchedExperts> dispatch(const torch::Tensor& tokens, const Routing& routing);
+  void compute(DispatchedExperts& dispatched);
+  torch::Tensor combine(DispatchedExperts& dispatched, const torch::Tensor& weights);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   // Adds a LoRA adapter per expert to "gate_up_proj" or "down_proj". Call it at most once for each, before shard();
   // otherwise it throws UsageError. Parameters "gate_up_proj_lora_A" [experts, rank, in] and "gate_up_proj_lora_B"
