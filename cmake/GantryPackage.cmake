@@ -45,7 +45,7 @@ set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME gantry)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_CONTACT "Gantry")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains transformer models over tensor, pipeline and data parallel ranks")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains transformer models over tensor, pipeline, context, data and expert parallel ranks")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
     "Programs, libraries and headers. LibTorch ${LibTorch_VERSION}, which training needs, is not among Debian's packages: `gantry doctor` says whether it is found, and docs/install.md how to get it.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
