@@ -35,9 +35,9 @@ TEST(FormatHeader, HostileOnesAreRefused) {
       {with_header(good, 8).substr(0, 20), "its header has a stated length of"},
       {with_header("", 0), "does not begin with '{'"},
       {with_header(" {}", 0), "does not begin with '{'"},
-      {with_header("{", 0), "no JSON at byte 2"},
-      {with_header(std::string("{}\0", 3), 0), "no JSON at byte 3"},  // some parsers end there
-      {with_header(std::string("{}\0{\"a\":", 8), 0), "no JSON at byte 3"},
+      {with_header("{", 0), "not JSON at byte 2"},
+      {with_header(std::string("{}\0", 3), 0), "not JSON at byte 3"},  // some parsers end there
+      {with_header(std::string("{}\0{\"a\":", 8), 0), "not JSON at byte 3"},
       {with_header("{\"a\":1}", 0), "does not have exactly dtype, shape and data_offsets"},
       {with_header(good, 7), "has the bytes 0 to 8 of 7"},
       {with_header(good, 9), "cover 8 of 9 bytes"},
@@ -48,11 +48,12 @@ TEST(FormatHeader, HostileOnesAreRefused) {
       {with_header(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8), "overflows"},
       {with_header(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})", 8), "overflows"},
       {with_header(R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,8]}})", 8), "overflows"},
-      {with_header(R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", 8), "no list"},
+      {with_header(R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", 8), "a shape that is not a list"},
       {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8), "has the bytes 8 to 0"},
       {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8), "not two counts"},
       {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-1,7]}})", 8), "not two counts"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"extra":1}})", 8), "alone"},
+      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"extra":1}})", 8),
+       "does not have exactly dtype, shape and data_offsets"},
       {with_header(
            R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
            4),
@@ -77,10 +78,10 @@ TEST(FormatHeader, HostileOnesAreRefused) {
        "'dtype' appears twice"},
       {with_header(R"({"a":null})", 0), "does not have exactly dtype"},
       {with_header(R"([])", 0), "does not begin with '{'"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}} x)", 8), "no JSON"},
-      {with_header("{\"\xff\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8), "no JSON"},
+      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}} x)", 8), "not JSON"},
+      {with_header("{\"\xff\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8), "not JSON"},
       {with_header("{\"a\":" + std::string(100000, '['), 0), "nested deeper"},
-      {with_header(std::string(1, '{') + std::string(1, '\0') + "}", 0), "no JSON"},
+      {with_header(std::string(1, '{') + std::string(1, '\0') + "}", 0), "not JSON"},
       {with_header(R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 3), "cover 0 of 3 bytes"},
       {with_header(
            R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
@@ -119,7 +120,7 @@ TEST(FormatHeader, SoundOnesAreTaken) {
 TEST(FormatHeader, ADamagedOneIsNotTakenForAPickle) {
   const std::string start = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   const std::string fault = fault_of(with_header(start + std::string(0x0280 - start.size(), ' '), 8));
-  EXPECT_NE(fault.find("no JSON"), std::string::npos) << fault;
+  EXPECT_NE(fault.find("not JSON"), std::string::npos) << fault;
   EXPECT_EQ(fault.find("pickle"), std::string::npos) << fault;
 }
 

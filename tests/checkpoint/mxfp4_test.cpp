@@ -104,7 +104,8 @@ TEST(Mxfp4, ModelsHaveTheNumbersOfTheirBlocks) {
   for (const Layout& layout : {Layout{}, Layout{.tensor = 2}, Layout{.data = 2, .expert = 2}}) {
     const torch::Tensor expected = run_family(plain, layout, false, "float64").outputs.at("logits"),
                         logits = run_family(packed, layout, false, "float64").outputs.at("logits");
-    EXPECT_TRUE(torch::equal(logits, expected)) << (logits - expected).abs().max().item<double>();
+    // Two runs of a matrix multiplication may round differently.
+    EXPECT_TRUE(torch::allclose(logits, expected, 1e-12, 1e-12)) << (logits - expected).abs().max().item<double>();
   }
 }
 

@@ -146,7 +146,8 @@ TEST(Status, OnAPortInUseEndsTheRunAtItsStart) {
   const Outcome outcome =
       run_program(gantry_program() + " train " + configuration(scratch) + " --status " + std::to_string(taken.port()));
   EXPECT_EQ(outcome.exit_code, 6);
-  EXPECT_NE(outcome.err.find("status: port " + std::to_string(taken.port()) + " of 127.0.0.1: Address already in use"),
+  EXPECT_NE(outcome.err.find("status: port " + std::to_string(taken.port()) +
+                             " of 127.0.0.1 cannot be opened: Address already in use"),
             std::string::npos)
       << outcome.err;
 }
@@ -166,7 +167,7 @@ TEST(Status, ListensBeyondLoopbackOnlyIfConfiguredAndThenAsksForAToken) {
   ASSERT_TRUE(usual.wait_until([&] { return !usual.get("/metrics").empty(); })) << usual.log();
   const Outcome nowhere = run_program(gantry_program() + " train " + configuration(scratch) + " --status ib7:0");
   EXPECT_EQ(nowhere.exit_code, 2);
-  EXPECT_NE(nowhere.err.find("--status: 'ib7' is no interface or address of this host"), std::string::npos)
+  EXPECT_NE(nowhere.err.find("--status: 'ib7' is not an active interface or address of this host"), std::string::npos)
       << nowhere.err;
   const std::string log = scratch / "open.log";
   Background open(

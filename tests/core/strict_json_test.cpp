@@ -25,9 +25,9 @@ TEST(StrictJson, FaultsAreNamed) {
       {std::string("{}\0", 3), "the text is not JSON at byte 3"},
       {"[1e999]", "the text is not JSON at byte"},
       {"[\"\xff\"]", "the text is not JSON at byte 3"},
-      {"[" + deepest + "]", "is nested deeper than 64"},
+      {"[" + deepest + "]", "the JSON is nested deeper than 64 levels"},
       {R"({"x":)" + std::string(100'000, '{'), "the text is not JSON at byte"},
-      {std::string(100'000, '['), "is nested deeper than 64"},
+      {std::string(100'000, '['), "the JSON is nested deeper than 64 levels"},
       {R"({"a": 1, "a": 2})", "the key 'a' appears twice"},
       {R"([{"b": {"c": 1, "\u0063": 2}}])", "the key 'c' appears twice"},
       {"{\"" + long_key + "\": 1, \"" + long_key + "\": 2}", "the key '" + long_key.substr(0, 100) + "' appears twice"},
@@ -56,7 +56,7 @@ TEST(StrictJson, WhoReadsPieceByPieceHasTheSameRules) {
   nesting.close();
   EXPECT_EQ(nesting.key("a"), "the key 'a' appears twice");
   while (nesting.depth() < 64) EXPECT_EQ(nesting.open(), "");
-  EXPECT_EQ(nesting.open(), "is nested deeper than 64");
+  EXPECT_EQ(nesting.open(), "the JSON is nested deeper than 64 levels");
 }
 
 }  // namespace

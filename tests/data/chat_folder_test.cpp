@@ -41,7 +41,7 @@ ChatResult written(const FolderChat& chat, const json& messages, bool tells_said
 std::vector<std::string> said_in(const ChatResult& result) {
   std::vector<std::string> said;
   for (const auto& [begin, end] : result.chat.said) said.push_back(result.chat.text.substr(begin, end - begin));
-  if (!result.fault.empty()) said.push_back("has " + result.fault);
+  if (!result.fault.empty()) said.push_back(result.fault);
   return said;
 }
 

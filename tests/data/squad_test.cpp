@@ -77,9 +77,9 @@ TEST_F(File, Version1HasNoImpossibleAndUnansweredQuestionsAreKept) {
 
 TEST_F(File, BadFilesAreRefusedWithTheirPlace) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "the text is not JSON"},
-      {"{\"data\": [", "the text is not JSON"},
-      {"{\"data\": \"\xff\"}", "the text is not JSON"},
+      {"", "the file is not JSON"},
+      {"{\"data\": [", "the file is not JSON"},
+      {"{\"data\": \"\xff\"}", "the file is not JSON"},
       {"[]", ".json: the value is of type array; expected an object"},
       {"{}", ".json: the key 'data' is missing"},
       {R"({"data": {}})", ".json: data: the value is of type object; expected a list"},
@@ -109,11 +109,11 @@ TEST_F(File, BadFilesAreRefusedWithTheirPlace) {
       {with_answer(R"({"text": "Paris!", "answer_start": 3})"), "expected the position of 'Paris!' in code points"},
       {with_answer(R"({"text": "", "answer_start": 3})"), "the answer has no text"},
       {std::string(100000, '['), ".json: the value is of type array"},
-      {R"({"x": )" + std::string(100000, '['), "is nested deeper than 64"},
-      {R"({"data": [)" + std::string(100000, '['), "is nested deeper than 64"},
+      {R"({"x": )" + std::string(100000, '['), "the JSON is nested deeper than 64 levels"},
+      {R"({"data": [)" + std::string(100000, '['), "the JSON is nested deeper than 64 levels"},
       {with_questions(R"({"id": "q", "id": "q", "question": "?", "answers": []})"), "the key 'id' appears twice"},
       {R"({"data": [{"x": {"y": 1, "y": 2}}]})", "the key 'y' appears twice"},
-      {with_answer("").substr(0, 60), "the text is not JSON"},
+      {with_answer("").substr(0, 60), "the file is not JSON"},
       {R"({"data": [true]})", ".json: data[0]: the value is of type boolean; expected an object"},
   };
   for (const auto& [bytes, want] : cases) EXPECT_THAT(fault(bytes), HasSubstr(want)) << bytes.substr(0, 200);

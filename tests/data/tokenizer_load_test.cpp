@@ -75,7 +75,7 @@ TEST(LoadTokenizer, WhatIsWrongIsNamed) {
 TEST(LoadTokenizer, FilesThatAreNoTokenizersAreNamed) {
   const ScratchFolder scratch;
   EXPECT_THAT(fault(scratch / "none"),
-              HasSubstr("none: the path does not exist; expected 'bytes', or a file or folder"));
+              HasSubstr("none: the path does not exist; expected 'bytes', or a file or directory"));
   EXPECT_THAT(fault(scratch.path()), HasSubstr("has no tokenizer; expected tokenizer.json"));
   EXPECT_THAT(fault(scratch.write("data.bin", "x")), HasSubstr("the file is not a tokenizer file"));
   EXPECT_THAT(fault(scratch.write("a.model", "not a model")),

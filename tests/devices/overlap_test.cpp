@@ -156,10 +156,14 @@ Made made_by(nn::Linear& layer, const torch::Tensor& input, int pieces, const Wo
   return made;
 }
 
-void expect_same_bits(const Made& expected, const Made& actual) {
-  EXPECT_TRUE(torch::equal(expected.output.cpu(), actual.output.cpu()));
-  EXPECT_TRUE(torch::equal(expected.of_input.cpu(), actual.of_input.cpu()));
-  EXPECT_TRUE(torch::equal(expected.of_weight.cpu(), actual.of_weight.cpu()));
+// A matrix multiplication may round differently if it has another number of rows.
+void expect_same_numbers(const Made& expected, const Made& actual) {
+  const auto near = [](const torch::Tensor& a, const torch::Tensor& b) {
+    return torch::allclose(a.cpu(), b.cpu(), 1e-12, 1e-12);
+  };
+  EXPECT_TRUE(near(expected.output, actual.output));
+  EXPECT_TRUE(near(expected.of_input, actual.of_input));
+  EXPECT_TRUE(near(expected.of_weight, actual.of_weight));
 }
 
 constexpr int kPieces = 4;
@@ -174,14 +178,14 @@ void on_two_devices(const std::function<void(World&, ProcessGroup&)>& body) {
             0);
 }
 
-// A split layer's forward in pieces has the bits of a whole one, and hides all but one of its operations.
+// The forward of a split layer in pieces equals the forward without pieces, and hides all operations but one.
 void expect_hidden_pieces(HeldBack& operations, std::int64_t in, std::int64_t out, const ShardStyle& style,
                           const std::vector<std::int64_t>& shape) {
   on_two_devices([&](World& world, ProcessGroup& group) {
     nn::Linear layer = split_linear(in, out, style, group, world);
     const torch::Tensor part = values(shape, world);
     const Made whole = made_by(layer, part, 1, world, nullptr, nullptr);
-    expect_same_bits(whole, made_by(layer, part, kPieces, world, &operations, nullptr));
+    expect_same_numbers(whole, made_by(layer, part, kPieces, world, &operations, nullptr));
   });
   expect_hidden(operations, 2, kPieces - 1);
 }

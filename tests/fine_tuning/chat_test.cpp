@@ -36,7 +36,7 @@ json chat_of(const char* system = "") {
 
 std::string written(const std::string& name, const json& messages) {
   const ChatResult result = write_chat(name, messages);
-  return result.fault.empty() ? result.chat.text : "has " + result.fault;
+  return result.fault.empty() ? result.chat.text : result.fault;
 }
 
 // Rendered by the families' own Jinja templates.

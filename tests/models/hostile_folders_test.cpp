@@ -172,7 +172,7 @@ TEST(HostileFolders, OfShardsAndTheirIndex) {
         expect_refused(scratch / "m", kOfFiles, said);
       };
   refused([](const auto& scratch, json&, const std::string& shard) { fs::remove(scratch / "m/" + shard); },
-          "shards: model-0000");
+          "shards are missing: model-0000");
   refused([](const auto&, json& index,
              const std::string&) { index["weight_map"]["shared.weight"] = "of_another.safetensors"; },
           "of_another.safetensors");

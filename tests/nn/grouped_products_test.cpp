@@ -38,8 +38,9 @@ TEST(GroupedProducts, AreRefusedAtOnceByName) {
                          GroupedProducts::kAtOnce);
     });
   };
-  EXPECT_THAT(refusal(torch::kDouble, 8), HasSubstr("of Double, 8 by 8; expected bfloat16, float16 or float32"));
-  EXPECT_THAT(refusal(torch::kFloat, 6), HasSubstr("of Float, 6 by 8"));
+  EXPECT_THAT(refusal(torch::kDouble, 8),
+              HasSubstr("multiply Double matrices of 8 by 8; expected bfloat16, float16 or float32"));
+  EXPECT_THAT(refusal(torch::kFloat, 6), HasSubstr("multiply Float matrices of 6 by 8"));
   EXPECT_EQ(refusal(torch::kFloat, 8), "no error");
 }
 

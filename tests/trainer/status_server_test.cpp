@@ -285,7 +285,7 @@ TEST(Addresses, AnInterfaceIsANameOrAnAddress) {
     interface_address("ib7");
     ADD_FAILURE();
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("'ib7' is not an active interface or address of this host"),
+    EXPECT_NE(std::string(error.what()).find("'ib7' is not a network interface or address of this host"),
               std::string::npos);
     EXPECT_NE(std::string(error.what()).find("lo (127.0.0.1)"), std::string::npos) << error.what();
   }
@@ -306,7 +306,7 @@ TEST(Addresses, NoNetworkIsTakenThatNobodyNamed) {
       ADD_FAILURE() << control_address("", /*one_host=*/false, networks);
     } catch (const ConfigError& error) {
       const std::string said = error.what();
-      EXPECT_EQ(said.find("comm.interface: is not set, and the job has several hosts"), 0u) << said;
+      EXPECT_EQ(said.find("comm.interface: the job has several hosts, but no network interface is set"), 0u) << said;
       EXPECT_NE(said.find("--interface NAME"), std::string::npos) << said;
       EXPECT_EQ(said.find("lo (127.0.0.1)"), std::string::npos) << said;
     } catch (const ResourceError& error) {  // a machine without a network
