@@ -26,8 +26,8 @@ bool is_matrix_of_layer(const std::string& name, const torch::Tensor& parameter)
   return parameter.dim() >= 2 && std::regex_match(name, kNumberedPart);
 }
 
-// Every parameter's values: those of the first group that matches it, without decay where no_decay says so. A tied
-// parameter goes by the first of its names.
+// Every parameter's values: those of the first group that matches it. A parameter that matches no_decay has no weight
+// decay, unless its group sets one. The first name of a tied parameter is used.
 std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const OptimizerConfig& settings,
                                                                         const torch::nn::Module& model) {
   NamePatterns no_decay("optimizer.no_decay", settings.no_decay);

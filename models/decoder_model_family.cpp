@@ -124,7 +124,7 @@ ModelFamily model_family(const DecoderFamily& family) {
           .vocabulary_size = [spec](const json& keys) { return spec(keys).vocabulary; },
           .context_length = [spec](const json& keys) { return spec(keys).positions; },
           .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
-          .is_ignored_tensor =  // a tied head may be stored beside the embedding that it equals
+          .is_ignored_tensor =  // a stored head of a tied model is not compared with the embedding
           [family, spec](const json& keys, const std::string& name) {
             if (family.files.further_layers && is_further_layers(family.files, spec(keys), name)) return true;
             return name == family.files.head + ".weight" && spec(keys).tied;

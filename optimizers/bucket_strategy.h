@@ -4,10 +4,10 @@
 // - whole_buckets: every rank gets the whole sum and steps all of it.
 // - partitioned_buckets (ZeRO 1): gradients are reduce-scattered; each replica steps a range, and the values are
 //   gathered again.
-// - unit_buckets (ZeRO 3): whole gradients of a unit stand from its first backward to its REDUCE_GRAD; only the sum of
-//   the rows that this replica holds stays.
-// - scattered_buckets (ZeRO 2): whole gradients never stand. What a backward has added for a parameter goes to the
-//   bucket at once, the bucket is reduced when it is full, and only the range of the sum stays.
+// - scattered_buckets (ZeRO 2): the gradient that a backward adds for a parameter is moved to the bucket at once. The
+//   bucket is reduced when it is full, and only a range of the sum is kept.
+// - unit_buckets (ZeRO 3): full gradients of a unit exist from its first backward to its REDUCE_GRAD. Then only the sum
+//   of the rows that this replica holds is kept.
 //
 // A strategy works on all buckets that were given to it, and on no others. What is collective is so over the bucket's
 // axes, and called for the same buckets in the same order on all of their ranks.

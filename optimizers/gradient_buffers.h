@@ -40,8 +40,8 @@ struct GradientOptions {
 
 class GradientBuffers {
  public:
-  // Parameters keep their order. Attaches at once. Gradients of bfloat16 and float16 parameters are float32. The mesh
-  // is not owned.
+  // Parameters keep their order. Attaches at once. Gradients of bfloat16 and float16 parameters are float32. In a step
+  // with hold(true), they accumulate in the type of their parameters first. The mesh is not owned.
   GradientBuffers(std::vector<HeldTensor> parameters, std::vector<SharedGradient> shared, const ProcessGroupMesh& mesh,
                   const GradientOptions& options = {});
 
@@ -66,8 +66,9 @@ class GradientBuffers {
   // All parameters of that stage alone.
   void stage_ready(int stage);
 
-  // ZeRO 2. After each backward of a stage, or of a part of it, what there is of its gradients goes to the owners; both
-  // are collective over the replicas, in one order on all of them. Replicas whose backwards differ in number hold()
+  // ZeRO 2. After each backward of a stage, or of a part of it, its gradients are reduced to their owners. Both calls
+  // are collective over the replicas. Full buckets are sent in the order in which the backward reaches parameters, so
+  // all replicas must use the same parameters in each backward. Replicas with different numbers of backwards hold()
   // instead, and scatter each stage once.
   bool scatters() const;
   void hold(bool on) { holds_ = on; }

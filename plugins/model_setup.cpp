@@ -31,7 +31,7 @@ void refuse_used_optimizer(torch::optim::Optimizer* optimizer) {
   if (optimizer && !optimizer->state().empty()) {
     throw UsageError({"boost",
                       fmt::format("the optimizer already has state for {} parameters", optimizer->state().size()),
-                      "an optimizer that has not taken a step",
+                      "an optimizer that has not taken a step, and not Adagrad, which always has state",
                       "call boost() before the first step, and load a checkpoint after boost()"});
   }
 }

@@ -13,7 +13,6 @@
 
 namespace gantry {
 
-// A model's recordings, from step to step.
 class StageGraphs {
  public:
   // ConfigError where the model's work can't be recorded there. The module is not owned.

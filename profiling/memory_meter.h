@@ -1,6 +1,8 @@
 // Counts the memory of tensors that one thread allocates on one kind of device: the memory of a rank, also if ranks are
-// threads of one process. Memory that another thread frees (a message that was handed over) is subtracted from the
-// count of the thread that allocated it.
+// threads of one process. Memory that another thread with a meter frees (a message that was handed over) is subtracted
+// from the count of the thread that allocated it. Autograd's threads and the prefetching thread report to the meter of
+// the rank that they work for. Memory that is freed by a thread without a meter stays counted: by the watching thread
+// of NCCL, or by the copying threads of train.offload on the CPU. The counts are then too large.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,9 @@
 // The rule for all of Gantry: numbers of a batch are checked on the host, before it goes to a device. A look into a
 // device's memory waits until the device has done all that it was given, which a step affords once (read_back). So
 // whoever checks tokens or labels, counts them, or looks whether a mask hides anything, asks on_host() and looks at
-// what the host has. On the CPU that is the tensor itself. What was computed on a device, or given there, is not
-// checked: an index out of range ends in the device's own error.
+// what the host has. On the CPU that is the tensor itself. Tokens and labels that were computed on a device, or passed
+// there, are not checked. LibTorch's lookup may report an index out of range. The kernels of this project do not:
+// add_rows() writes outside the table, and the loss of a label out of range is finite and wrong.
 #pragma once
 
 #include <vector>

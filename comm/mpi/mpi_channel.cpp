@@ -17,7 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kArrived = 1, kReleased = 2, kFirstHere = 3;  // tags of MPI_COMM_WORLD, which has no other messages
+// Tags of MPI_COMM_WORLD. A program that has initialised MPI itself must not use them there.
+constexpr int kArrived = 1, kReleased = 2, kFirstHere = 3;
 constexpr std::chrono::milliseconds kLookForEnded{100};
 
 struct Awaited {

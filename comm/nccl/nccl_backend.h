@@ -9,7 +9,8 @@
 // The sender issues its sends to a neighbour in the order of the calls and sends a head (tag, dtype, shape) over the
 // host for each; the receiver takes heads in that order, issues a receive of what the head says, and gives the tensor
 // to the call whose tag it is. So tags match in any order, absent tensors and wrong shapes are known before anything
-// waits on the device, and no device queue ever waits for something that is behind it.
+// waits on the device, and no stream waits for something that is behind it. If more than 32 streams are in use, some of
+// them share a hardware queue of the device, for which this does not hold.
 //
 // A Work's wait() makes the current stream wait, not the host. Sums go in NCCL's own order, unless they are asked to go
 // by rank: then ranks exchange slices, each adds its own (comm/device_sum.h), and an all_reduce gathers them again.
@@ -43,8 +44,8 @@ bool neighbours_send(const std::string& label);
 
 class NcclBackend final : public Backend {
  public:
-  // Collective over the host's ranks, in a process that called prepare_nccl() (launch/backends.h). `host` must outlive
-  // it.
+  // Collective over the ranks of `base`, in a process that called prepare_nccl() (launch/backends.h). `base` must
+  // outlive the backend.
   NcclBackend(Backend& base, NcclOptions options);
   ~NcclBackend() override;
 
@@ -53,7 +54,7 @@ class NcclBackend final : public Backend {
   int size() const override { return base_.size(); }
   torch::Device device() const override;
   std::shared_ptr<DeviceEnd> take_end() const override;
-  // The group must not outlive the backend's host.
+  // The group must not outlive `base`.
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
   void abort(const std::string& reason) override;
   bool has_ended(int rank) const override { return base_.has_ended(rank); }

@@ -1,9 +1,10 @@
 // A small HTTP/1.1 server for a run's live status: whoever has pages gives it a function from path to reply.
 //
-// It answers GET and HEAD, one request a connection. Requests of more than 8 KiB (431), bodies (413), other methods
-// (405) and paths that are none (400) are refused; a connection that is not done within 10 s is closed, and beyond 32
-// connections further ones are closed at once. It has a thread of its own, blocked while nobody asks, so that a
-// page that takes long delays no sign of life.
+// It answers GET and HEAD, one request per connection. Requests of more than 8 KiB (431), bodies (413), other methods
+// (405) and invalid paths (400) are rejected. A connection is closed if its request is not complete after 10 s, or if
+// its reply is not sent after another 10 s. If 32 connections are open, further ones are closed at once, so 32 idle
+// clients keep all others out. The server has a thread of its own, which is blocked between requests, so that a slow
+// page delays no heartbeats.
 //
 // Who may ask: a request's Host must be an address, localhost or this host's name (403), so that no page of another
 // site reads the run by a name that it points here. With a token each request must carry it (401): "Authorization:
@@ -27,8 +28,8 @@ StatusReply not_found();
 
 class StatusServer {
  public:
-  // From a path without its query ("/metrics"). Called on the server's thread, one call at a time; what it throws is
-  // answered by 500.
+  // Returns the reply for a path without its query ("/metrics"). Called on the server's thread, one call at a time. If
+  // it throws, the reply is 500 with the text of the exception.
   using Handler = std::function<StatusReply(const std::string& path)>;
 
   // Listens on `port` of `address` (0: any free port) and serves until it is destroyed; an empty token lets everybody

@@ -36,7 +36,8 @@ class Booster {
   }
 
   // While this guard exists, execute_pipeline() accumulates the gradients of this model, or of all models, without
-  // reducing them. The next execute_pipeline() without a guard, or sync_gradients(), reduces them.
+  // reducing them. The next execute_pipeline() without a guard, or sync_gradients(), reduces them. Guards must not be
+  // nested: the end of the inner one ends the outer one too.
   class NoSync {
    public:
     explicit NoSync(Plugin& plugin, const Boosted* boosted) : plugin_(plugin), boosted_(boosted) {

@@ -12,8 +12,8 @@
 // outputs are those of gantry::nn::Linear, Embedding, LayerNorm and RmsNorm by their paths, of each layer that the
 // policy runs by StageContext::run_layers ("blocks.1"), and of the last stage ("logits (output)"). LibTorch modules
 // have no hooks: the output of another module is compared only if it calls nn::observed() (nn/output_observer.h). An
-// output of which a rank holds a part is compared with that part. An output whose shape fits no part of the full output
-// is skipped.
+// output of which a rank holds a part is compared with that part. If several parts have its shape, it is compared with
+// the nearest one. An output whose shape fits no part of the full output is not compared, but counted as equal.
 //
 // Errors that a policy makes on one rank too are the same in all layouts, and are not found.
 #pragma once
@@ -57,7 +57,7 @@ struct LayoutComparison {
   int error_code = 0;  // exit code of that error
   double loss = 0, reference_loss = 0;
   bool is_loss_equal = true;
-  int outputs = 0, gradients = 0;  // number of compared tensors
+  int outputs = 0, gradients = 0;  // number of compared tensors; outputs whose shape fits no part count too
   // First output that differs; if the step failed, of those computed before.
   std::optional<LayoutDifference> first_output;
   std::vector<LayoutDifference> wrong_gradients;  // in the order of the model

@@ -25,9 +25,9 @@ Config resolve_model(Config config);
 std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 
 // Returns the configured optimizer (FusedAdamW, LibTorch's SGD, Lion or Muon) with the configured groups. Parameters
-// that match no_decay have no weight decay. Muon updates the matrices of repeated layers, which have a number as a
-// component of their name, and AdamW within it updates all other parameters. Throws ConfigError if a pattern matches
-// nothing, or for muon if no matrix belongs to a repeated layer.
+// that match no_decay have no weight decay, unless their group sets one. Muon updates the matrices of repeated layers,
+// which have a number as a component of their name, and AdamW within it updates all other parameters. Throws
+// ConfigError if a pattern matches nothing, or for muon if no matrix belongs to a repeated layer.
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model);
 
 // Returns a loader of the global batches of the configured data, as a single device would see them. Files are opened

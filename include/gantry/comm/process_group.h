@@ -76,7 +76,8 @@ class ProcessGroup {
   // Starts any of these six collectives. Backends implement this function, and groups that wrap other groups call it.
   virtual Work start(const Collective& call) = 0;
 
-  // Makes the pending and later operations of all members throw PeerError with `reason`. Never blocks.
+  // Makes the pending and later operations of all members throw PeerError with `reason`. Does not wait for other ranks.
+  // Over MPI it waits while another thread of this process is inside an MPI call.
   virtual void abort(const std::string& reason) = 0;
 
  private:

@@ -31,7 +31,7 @@ class Backend {
   // Creates the group of `ranks` (ascending world ranks, including this one). Collective over `ranks`. Every member
   // must create its groups in the same order. `label`: the name of the group in messages ("tp").
   virtual std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) = 0;
-  // Notifies all ranks of the job of a failure. Never blocks.
+  // Notifies all ranks of the job of a failure. Does not wait for other ranks; see ProcessGroup::abort().
   virtual void abort(const std::string& reason) = 0;
   // True if the rank is known to have ended and its messages have arrived, so that waiting for it is useless. May be
   // called from any thread.
