@@ -1,6 +1,6 @@
-// The part of LibTorch's C++ interface that Gantry uses: tensors, autograd, modules with their common layers, and
-// optimizers. <torch/torch.h> adds data loaders, serialization, all layers and TorchScript, which doubles the cost of
-// every compilation; include it in addition if your program needs them.
+// The part of LibTorch's C++ interface that Gantry uses: tensors, autograd, modules, common layers and optimizers.
+// <torch/torch.h> adds data loaders, serialization and all other layers, which doubles the cost of a compilation.
+// Include it too if your program needs them.
 #pragma once
 
 #include <ATen/ATen.h>
