@@ -79,7 +79,7 @@ TEST(ChatJinja, WhatFailsIsSaidInOneLine) {
   EXPECT_EQ(one_text("a\n{{ raise_exception('no\\nchat') }}"), "the chat template rejects the messages (no chat)");
   EXPECT_THAT(one_text("a\n{{ messages[0].nothing.at }}\nb"),
               HasSubstr("the chat template fails on the messages (Trying to access property"));
-  EXPECT_THAT(one_text("{{ messages | nosuchfilter }}"), HasSubstr("fails on ("));
+  EXPECT_THAT(one_text("{{ messages | nosuchfilter }}"), HasSubstr("fails on the messages ("));
   const std::string comment = "{#" + std::string(1 << 20, 'x') + "#}";
   const std::vector<std::string> sources = {comment, "{% if x %}", "{{ 'a }}", "{% nosuch %}", "{{ 1 + }}"};
   for (const auto& source : sources) {
