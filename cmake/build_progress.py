@@ -46,7 +46,8 @@ def main():
     progress = Progress(sys.stdout)
     for line in sys.stdin:
         if match := STATUS.match(line):
-            progress.status(int(match[1]), int(match[2]))
+            if int(match[2]) > 2:  # before a build, ninja looks for new files in two steps
+                progress.status(int(match[1]), int(match[2]))
         elif not line.startswith("ninja: "):
             progress.text(line)
     progress.close_line()
