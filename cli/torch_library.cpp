@@ -73,8 +73,9 @@ bool fits(const fs::path& folder) {
 }
 
 bool is_on_loader_path() {
-  std::istringstream folders(variable("LD_LIBRARY_PATH") +
-                             ":/usr/local/lib:/usr/lib/x86_64-linux-gnu:/usr/lib64:/usr/lib");
+  std::istringstream folders(
+      variable("LD_LIBRARY_PATH") +
+      ":/usr/local/lib:/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:/usr/lib64:/usr/lib");
   for (std::string folder; std::getline(folders, folder, ':');) {
     std::error_code failure;
     if (!folder.empty() && fs::exists(fs::path(folder) / "libtorch.so", failure)) return true;

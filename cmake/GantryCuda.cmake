@@ -12,7 +12,7 @@ find_program(NVCC nvcc HINTS ENV CUDA_HOME ${_cuda_wheels} PATHS /usr/local/cuda
 get_filename_component(_toolkit ${NVCC} REALPATH)
 get_filename_component(_toolkit ${_toolkit}/../.. ABSOLUTE)
 find_library(CUDART_LIBRARY NAMES cudart libcudart.so.13 HINTS ${_cuda_wheels} ${_toolkit} PATH_SUFFIXES lib lib64)
-find_path(CUDART_INCLUDE_DIR cuda_runtime_api.h HINTS ${_cuda_wheels} ${_toolkit} PATH_SUFFIXES include targets/x86_64-linux/include)
+find_path(CUDART_INCLUDE_DIR cuda_runtime_api.h HINTS ${_cuda_wheels} ${_toolkit} PATH_SUFFIXES include targets/x86_64-linux/include targets/sbsa-linux/include)
 if(NOT GANTRY_WITH_CUDA STREQUAL "OFF" AND LibTorch_FOR_CUDA AND NVCC AND CUDART_LIBRARY AND CUDART_INCLUDE_DIR)
   set(gantry_cuda ON)
 elseif(GANTRY_WITH_CUDA STREQUAL "ON")
