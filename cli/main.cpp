@@ -92,7 +92,9 @@ int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Gantry trains transformer models in C++ over tensor, pipeline, context, data and expert parallel ranks.", "gantry");
+  CLI::App app(
+      "Gantry trains transformer models in C++ over tensor, pipeline, context, data and expert parallel ranks.",
+      "gantry");
   app.set_version_flag("--version", cli::version_text());
   app.require_subcommand(1);
   Arguments arguments;

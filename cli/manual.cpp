@@ -92,7 +92,8 @@ std::string meanings(const Meaning (&all)[kCount]) {
 
 std::string manual_page(const std::vector<CommandEntry>& commands) {
   std::string text = fmt::format(".TH GANTRY 1 \"\" \"gantry {}\" \"User Commands\"\n", GANTRY_VERSION);
-  text += ".SH NAME\ngantry \\- trains transformer models over tensor, pipeline, context, data and expert parallel ranks\n";
+  text +=
+      ".SH NAME\ngantry \\- trains transformer models over tensor, pipeline, context, data and expert parallel ranks\n";
   text +=
       ".SH SYNOPSIS\n\\fBgantry\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.br\n\\fBgantry help\\fR [\\fICOMMAND\\fR]\n";
   text += ".SH DESCRIPTION\n" + escaped(commands.front().description) + "\n.PP\n";
