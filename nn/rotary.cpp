@@ -137,13 +137,13 @@ torch::Tensor Rotary::frequencies(std::int64_t length) const {
   return plain / torch::tensor(factors, torch::kFloat32);
 }
 
-// In float64: the float32 functions of the CPU and of CUDA differ in the last bit.
+// `angles` are float64, because the float32 functions of the CPU and of CUDA differ in the last bit.
 torch::Tensor Rotary::cosine_of(const torch::Tensor& angles, torch::ScalarType type) const {
-  return (angles.to(torch::kFloat64).cos() * attention_factor_).to(type);
+  return (angles.cos() * attention_factor_).to(type);
 }
 
 torch::Tensor Rotary::sine_of(const torch::Tensor& angles, torch::ScalarType type) const {
-  return (angles.to(torch::kFloat64).sin() * attention_factor_).to(type);
+  return (angles.sin() * attention_factor_).to(type);
 }
 
 void Rotary::prepare(const torch::Tensor& like, std::int64_t length) {
@@ -153,8 +153,8 @@ void Rotary::prepare(const torch::Tensor& like, std::int64_t length) {
       cosine_.scalar_type() == like.scalar_type() && cosine_.device() == like.device())
     return;
   const torch::NoGradGuard no_grad;
-  const torch::Tensor angles =
-      torch::outer(torch::arange(tokens, torch::kFloat32), frequencies(length)).to(like.device());
+  const torch::Tensor angles = torch::outer(torch::arange(tokens, torch::kFloat32), frequencies(length))
+                                   .to(like.options().dtype(torch::kFloat64));
   cosine_ = cosine_of(angles, like.scalar_type());
   sine_ = sine_of(angles, like.scalar_type());
   table_kind_ = kind;
@@ -166,7 +166,8 @@ torch::Tensor Rotary::turned_to(const torch::Tensor& heads, const torch::Tensor&
     frequencies_ = frequencies(length).to(heads.device());
     frequencies_kind_ = kind;
   }
-  const torch::Tensor angles = (positions.to(torch::kFloat32).unsqueeze(-1) * frequencies_).unsqueeze(1);
+  const torch::Tensor angles =
+      (positions.to(torch::kFloat32).unsqueeze(-1) * frequencies_).unsqueeze(1).to(torch::kFloat64);
   return Turn::apply(heads, cosine_of(angles, heads.scalar_type()), sine_of(angles, heads.scalar_type()),
                      options_.paired);
 }
