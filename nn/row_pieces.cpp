@@ -77,7 +77,7 @@ void RowChunks::place_in_part(const torch::Tensor& part, int rank, int piece, co
   part.narrow(dim_, of_rank.begin, of_rank.size()).copy_(values.movedim(0, dim_));
 }
 
-ArrivingPieces::ArrivingPieces(ProcessGroup& group, const torch::Tensor& part, std::int64_t dim, Sizes sizes,
+ArrivingPieces::ArrivingPieces(ProcessGroup& group, const torch::Tensor& part, std::int64_t dim, const Sizes& sizes,
                                int pieces)
     : cut_(sizes, dim, pieces), whole_(at::empty(shape_with(part, dim, total(sizes)), part.options())) {
   for (int piece = 0; piece < cut_.count(); ++piece) {

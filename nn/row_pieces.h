@@ -45,7 +45,7 @@ class RowChunks {
 class ArrivingPieces {
  public:
   // Starts all of them. Collective over the group.
-  ArrivingPieces(ProcessGroup& group, const torch::Tensor& part, std::int64_t dim, Sizes sizes, int pieces);
+  ArrivingPieces(ProcessGroup& group, const torch::Tensor& part, std::int64_t dim, const Sizes& sizes, int pieces);
 
   const RowChunks& cut() const { return cut_; }
   // Waits for a piece, places it in whole(), and gives it, with the dim first. Once each.
