@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 
-#include "gantry/core/planted.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -18,12 +17,11 @@ torch::Tensor mxfp4_values(const torch::Tensor& blocks, const torch::Tensor& sca
   const auto* byte = packed.const_data_ptr<std::uint8_t>();
   const auto* exponent = exponents.const_data_ptr<std::uint8_t>();
   auto* value = values.data_ptr<float>();
-  const int low = planted("halves-of-bytes-swapped") ? 4 : 0;
   for (std::int64_t block = 0; block < exponents.numel(); ++block) {
     const float scale = exponent[block] == 255 ? NAN : std::ldexp(1.0F, exponent[block] - 127);
     for (int i = 0; i < kMxfp4Block / 2; ++i, ++byte) {
-      *value++ = kNumbers[*byte >> low & 15] * scale;
-      *value++ = kNumbers[*byte >> (4 - low) & 15] * scale;
+      *value++ = kNumbers[*byte & 15] * scale;
+      *value++ = kNumbers[*byte >> 4] * scale;
     }
   }
   return values;

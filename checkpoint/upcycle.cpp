@@ -14,7 +14,6 @@
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/philox.h"
 
@@ -164,7 +163,7 @@ ExportTensor expert_of(const ExportTensor& whole, std::size_t projection, std::s
   const std::int64_t size = expert.shape[dim] /= pieces;
   expert.read = [read = whole.read, dim, piece, size, factor = projection == 2 ? pieces : 1] {
     const torch::Tensor part = read().narrow(dim, piece * size, size);
-    return factor == 1 || planted("slices-not-enlarged") ? part : part * factor;
+    return factor == 1 ? part : part * factor;
   };
   return expert;
 }

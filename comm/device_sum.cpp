@@ -6,7 +6,6 @@
 
 #include "gantry/comm/reduce_kernels.h"
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -36,11 +35,6 @@ void reduce_by_rank(torch::Tensor& out, const std::vector<torch::Tensor>& terms,
                          "contiguous terms of its type and size", ""});
   if (out.numel() == 0) return;
   const at::AutoDispatchBelowADInplaceOrView no_graph;
-  if (planted("device-sums-from-the-last-rank")) {
-    const std::vector<torch::Tensor> reversed(terms.rbegin(), terms.rend());
-    kOperator.call(out, reversed, static_cast<std::int64_t>(op));
-    return;
-  }
   kOperator.call(out, terms, static_cast<std::int64_t>(op));
 }
 

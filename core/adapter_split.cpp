@@ -1,13 +1,11 @@
 #include "gantry/core/adapter_split.h"
 
-#include "gantry/core/planted.h"
-
 namespace gantry {
 namespace {
 
 ParameterSplit partial(GradientSum sum, const std::vector<Axis>& axes) {
   ParameterSplit split;
-  if (sum == GradientSum::kAtSync && !planted("adapter-factor-not-summed")) split.partial_axes = names_of(axes);
+  if (sum == GradientSum::kAtSync) split.partial_axes = names_of(axes);
   return split;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 
 namespace gantry {
 namespace {
@@ -90,11 +89,9 @@ bool Placement::is_cut_again(std::size_t i) const {
 Shape Placement::local_shape(const Coordinates& coordinates) const { return held_slice(*this, coordinates).shape; }
 
 std::vector<std::string> Placement::gradient_axes(const std::vector<std::string>& batch_axes) const {
-  std::vector<std::string> summed = planted("sum-without-partial-axes") ? std::vector<std::string>() : partial_axes;
+  std::vector<std::string> summed = partial_axes;
   for (const auto& axis : batch_axes)
-    if (!planted("sum-without-replicas") && !along(axis).sharded() &&
-        std::find(summed.begin(), summed.end(), axis) == summed.end())
-      summed.push_back(axis);
+    if (!along(axis).sharded() && std::find(summed.begin(), summed.end(), axis) == summed.end()) summed.push_back(axis);
   std::sort(summed.begin(), summed.end());
   return summed;
 }
@@ -102,14 +99,13 @@ std::vector<std::string> Placement::gradient_axes(const std::vector<std::string>
 bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int>& held_stages) const {
   const auto axes = cut_axes();  // parameters shared by ranks of a pipeline are counted part by part
   const bool is_cut_over_stages = std::any_of(axes.begin(), axes.end(), axis::is_pipeline);
-  if (!planted("norm-counts-ties-twice") && !stages.empty() && !is_cut_over_stages &&
+  if (!stages.empty() && !is_cut_over_stages &&
       std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end())
     return false;
   for (const ShardSpec& cut : cuts)  // another rank that holds the part counts it
-    if (cut.repeat > 1 && cut.rank_of(coordinates) >= cut.parts() && !planted("norm-counts-replicas")) return false;
+    if (cut.repeat > 1 && cut.rank_of(coordinates) >= cut.parts()) return false;
   return std::all_of(coordinates.begin(), coordinates.end(), [&](const auto& coordinate) {
     const auto& [axis, place] = coordinate;
-    if (planted("norm-counts-replicas")) return true;
     return place == 0 || axis::is_pipeline(axis) || !axis::is_in(axis, view) || along(axis).sharded();
   });
 }
@@ -117,8 +113,7 @@ bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int
 std::vector<AppliedShard> held_shards(const Placement& placement, const Coordinates& coordinates) {
   std::vector<AppliedShard> cuts;
   for (const ShardSpec& cut : placement.cuts) {
-    const auto before = planted("cut-of-the-whole") ? std::vector<AppliedShard>() : cuts;
-    const std::int64_t extent = cut.segments.empty() ? extent_of(cut, apply_cuts(placement.global_shape, before)) : 0;
+    const std::int64_t extent = cut.segments.empty() ? extent_of(cut, apply_cuts(placement.global_shape, cuts)) : 0;
     cuts.push_back(applied(cut, cut.ranges(cut.rank_of(coordinates), extent)));
   }
   return cuts;
@@ -131,7 +126,7 @@ std::vector<AppliedShard> owned_shards(const Placement& placement, const Coordin
     if (!cut.overlaps()) continue;
     // Shards after this one would count the owned ranges differently from the held ones.
     if (placement.is_cut_again(i)) return owned_elements(placement, coordinates);
-    if (!planted("owners-share-elements")) cuts[i].ranges = owned_of(cut, cuts[i].ranges, coordinates);
+    cuts[i].ranges = owned_of(cut, cuts[i].ranges, coordinates);
   }
   return cuts;
 }

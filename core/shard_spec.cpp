@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 
 namespace gantry {
 namespace {
@@ -59,7 +58,7 @@ int ShardSpec::rank_of(const Coordinates& coordinates) const {
     const auto found = coordinates.find(name);
     if (found == coordinates.end())
       throw InternalError({"a shard over " + name, "the rank has no coordinate on this axis", "", ""});
-    rank = planted("cut-counts-inner-axes-first") ? found->second * size + rank : rank * size + found->second;
+    rank = rank * size + found->second;
   }
   return rank;
 }

@@ -7,7 +7,6 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
-#include "gantry/core/planted.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/special_tokens.h"
 
@@ -153,7 +152,7 @@ std::string FolderChat::find_said(const OrderedJson& messages, const OrderedJson
         "messages follow (data.loss_on: all does not need it)",
         index);
   const std::string content = without_outer_space(last_text(messages[index]));
-  const std::size_t begin = planted("chat-prompt-trained") ? 0 : before.text.size();
+  const std::size_t begin = before.text.size();
   chat.said.emplace_back(begin, end_of_mark(chat.text, before.text.size(), until.size(), content));
   return "";
 }

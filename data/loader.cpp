@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/data/drawn_dataset.h"
 #include "gantry/data/scalar_type.h"
 #include "gantry/tensors/libtorch.h"
@@ -91,7 +90,7 @@ torch::Tensor Loader::read(std::int64_t first, std::int64_t count, NumberType ty
     const Dataset& dataset = *datasets_[static_cast<std::size_t>(source)].dataset;
     const NumberRow row(type, bytes + static_cast<std::size_t>(i) * row_bytes);
     if (const auto* drawn = dynamic_cast<const DrawnDataset*>(&dataset))
-      drawn->read_at(sample, planted("drawn-by-place-in-batch") ? i : first + i, row);
+      drawn->read_at(sample, first + i, row);
     else
       dataset.read_numbers(sample, row);
   }

@@ -1,7 +1,5 @@
 #include "gantry/generation/languages.h"
 
-#include "gantry/core/planted.h"
-
 namespace gantry::generation {
 namespace {
 
@@ -20,7 +18,6 @@ std::vector<std::int64_t> detected_languages(const RunPlan& run, const Generatio
   for (const auto& [name, token] : options.languages) plan.only.push_back(token);
   std::vector<std::int64_t> languages;
   for (const auto& sequence : run(plan, prompts)) languages.push_back(sequence.tokens.front());
-  if (planted("language-of-the-first-text")) languages.assign(languages.size(), languages.front());
   return languages;
 }
 

@@ -5,7 +5,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/planted.h"
 #include "gantry/generation/text_group.h"
 #include "gantry/generation/token_choice.h"
 #include "gantry/pipeline/stage_link.h"
@@ -87,7 +86,7 @@ class Rounds {
   // Of a group whose choices this rank has learnt; of any replica's, where they run as many forwards.
   bool goes_on_anywhere(int index) const {
     const bool mine = !groups_[index]->is_finished();
-    if (!places_.replicas || planted("texts-end-by-replica")) return mine;
+    if (!places_.replicas) return mine;
     return all_reduce_number(*places_.replicas, mine ? 1 : 0, ReduceOp::kMax) > 0;
   }
   // What the coming forward computes.

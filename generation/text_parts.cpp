@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "gantry/core/planted.h"
 #include "gantry/nn/attention.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -29,7 +28,7 @@ std::vector<std::int64_t> TextParts::kept_of(std::int64_t tokens) const {
   const int rank = parts_.group().rank(), ranks = parts_.group().size();
   std::vector<std::int64_t> kept;
   for (std::int64_t place = 0; place < tokens; ++place)
-    if (place % ranks == rank || (place >= cut_.tokens && planted("new-keys-on-every-rank"))) kept.push_back(place);
+    if (place % ranks == rank) kept.push_back(place);
   return kept;
 }
 

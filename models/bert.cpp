@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/sequence_part.h"
@@ -192,7 +191,7 @@ TensorDict BertImpl::choose(const StageContext& stage, const TensorDict& input) 
   tokens.keep = rows_of(tokens.keep);
   tokens.positions = rows_of(tokens.positions);
   Forward forward = forward_now();
-  if (forward.random && !planted("masks-of-the-first-choice")) forward.random->first_sample *= given.size(1);
+  if (forward.random) forward.random->first_sample *= given.size(1);
   const ForwardScope scope(forward);
   const TensorDict output = run_stage(stage, rows, tokens);
   const char* entry = stage.is_last() ? "logits" : "hidden";

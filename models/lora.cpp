@@ -8,7 +8,6 @@
 #include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/linear.h"
@@ -294,7 +293,6 @@ std::vector<std::string> entries_of_parameters(const std::vector<std::string>& p
 torch::Tensor as_stored_factor(const std::string& name, const torch::Tensor& tensor) {
   if (!is_stack_adapter(name)) return tensor;
   if (name.ends_with(kStackAdapterA)) return tensor.reshape({-1, tensor.size(2)});
-  if (planted("stack-adapter-expert-by-expert")) return tensor.permute({1, 0, 2}).reshape({tensor.size(1), -1});
   return tensor.permute({1, 2, 0}).reshape({tensor.size(1), -1});
 }
 

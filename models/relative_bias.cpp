@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "gantry/core/planted.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/weight_gradient.h"
@@ -74,7 +73,7 @@ torch::Tensor RelativeBiasImpl::forward(const torch::Tensor& queries, std::int64
                                         const nn::HeadRange& heads) const {
   const torch::Tensor used = summed_over_ ? copy_to_group(weight, *summed_over_) : weight;
   const torch::Tensor index = relative_buckets(buckets_, queries, torch::arange(keys, queries.options())).flatten();
-  const std::int64_t first = planted("bias-of-the-first-heads") ? 0 : heads.first;
+  const std::int64_t first = heads.first;
   return LookUpBias::apply(used, index, first, heads.count).view({heads.count, queries.size(0), keys});
 }
 

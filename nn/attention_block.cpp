@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "gantry/core/planted.h"
 #include "gantry/nn/attention_scores.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -199,11 +198,8 @@ void merge(const AttentionSums& sums, const AttentionSums& more) {
   const torch::Tensor before = (sums.lse - safe).exp(), added = (more.lse - safe).exp();
   const torch::Tensor all = before + added;
   const torch::Tensor total = all.masked_fill(all == 0, 1);
-  if (planted("blocks-not-rescaled"))
-    sums.out.add_(more.out);
-  else
-    sums.out.mul_((before / total).unsqueeze(-1))
-        .add_(more.out.to(sums.out.scalar_type()) * (added / total).unsqueeze(-1));
+  sums.out.mul_((before / total).unsqueeze(-1))
+      .add_(more.out.to(sums.out.scalar_type()) * (added / total).unsqueeze(-1));
   sums.lse.copy_(safe + all.log());
 }
 

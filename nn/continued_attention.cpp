@@ -2,7 +2,6 @@
 #include <limits>
 #include <numeric>
 
-#include "gantry/core/planted.h"
 #include "gantry/nn/attention_block.h"
 #include "gantry/nn/attention_scores.h"
 #include "gantry/nn/context_attention.h"
@@ -57,8 +56,7 @@ torch::Tensor spread_tokens(const torch::Tensor& given, const SequencePart& part
   part.group->all_to_all(out, in, spread.received, spread.sent).wait();
   std::vector<std::int64_t> ascending(spread.places.size());
   std::iota(ascending.begin(), ascending.end(), 0);
-  if (!planted("keys-of-prompts-unsorted"))
-    std::sort(ascending.begin(), ascending.end(), [&](auto a, auto b) { return spread.places[a] < spread.places[b]; });
+  std::sort(ascending.begin(), ascending.end(), [&](auto a, auto b) { return spread.places[a] < spread.places[b]; });
   return out.index_select(0, index_of(ascending, out)).transpose(0, 2);
 }
 
@@ -120,9 +118,7 @@ AttentionSums attend_read(const torch::Tensor& query, const torch::Tensor& key, 
   const SequencePart& read = *options.sequence->read;
   const auto [keys, values] = options.cache->append(key, value, 0);
   CachedTokens all{.places = {}, .kept = {}, .columns = read.positions.view({-1}), .keep = {}};
-  if (read.keep.defined())
-    all.keep = planted("masks-of-the-first-that-are-read") ? read.keep.narrow(1, 0, keys.size(2))
-                                                           : read.keep.index_select(1, all.columns);
+  if (read.keep.defined()) all.keep = read.keep.index_select(1, all.columns);
   return attend_cached(query, keys, values, by, options, all);
 }
 
@@ -135,7 +131,6 @@ torch::Tensor merged(const AttentionSums& mine, const torch::Tensor& sinks, Proc
   torch::Tensor total = lse.logsumexp(0);
   if (sinks.defined()) total = at::logaddexp(total, sinks.to(total.scalar_type()).view({1, -1, 1}));
   torch::Tensor weights = (lse - total.masked_fill(total == kUnseen, 0)).exp();
-  if (planted("results-of-caches-not-rescaled")) weights = torch::full_like(weights, 1.0 / group.size());
   return (all.narrow(4, 0, size) * weights.unsqueeze(-1)).sum(0);
 }
 

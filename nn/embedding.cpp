@@ -7,7 +7,6 @@
 
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
@@ -128,7 +127,7 @@ torch::Tensor EmbeddingImpl::looked_up(const torch::Tensor& indices, bool sums_w
   const torch::Tensor rows = look_up(indices, summed(weight, sums_whole));
   if (!has_adapter()) return rows;
   const torch::Tensor narrow = look_up(indices, summed(lora_a, sums_whole)) * adapter_scale_;
-  const bool sums_b = sums_whole || (sums_cut && !planted("table-adapter-not-summed"));
+  const bool sums_b = sums_whole || sums_cut;
   return rows + linear(narrow, {{summed(lora_b, sums_b), {}}}, {}).front();
 }
 

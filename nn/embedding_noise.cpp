@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stage_context.h"
@@ -58,7 +57,7 @@ torch::Tensor EmbeddingNoiseImpl::forward(const torch::Tensor& input) {
   const auto* part = stage && stage->sequence() ? &*stage->sequence() : nullptr;
   const std::int64_t first = place.token;  // among those that this rank's group has
   if (part) place.tokens = part->cut.tokens;
-  const std::int64_t counted = planted("noise-of-own-tokens") ? input.size(1) : place.tokens;
+  const std::int64_t counted = place.tokens;
   const double bound = alpha_ / std::sqrt(static_cast<double>(counted * input.size(2)));
   const kernels::Drawn key{.seed = context.seed, .stream = philox_stream(name_in_model_, context.step)};
   if (!part) return input + drawn_noise(input, bound, key, place);

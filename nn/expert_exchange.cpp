@@ -3,7 +3,6 @@
 #include <numeric>
 #include <utility>
 
-#include "gantry/core/planted.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -144,17 +143,14 @@ torch::Tensor PendingTokens::wait() {
 
 PendingTokens rows_to_experts(const torch::Tensor& rows, const ExpertExchange& exchange) {
   const auto travel = c10::make_intrusive<TokenExchange>(exchange.group, exchange.sent, exchange.received);
-  if (!planted("rows-stay-by-rank")) {
-    travel->order = exchange.by_expert;
-    travel->back = exchange.by_rank;
-  }
+  travel->order = exchange.by_expert;
+  travel->back = exchange.by_rank;
   return {Depart::apply(rows, travel), travel};
 }
 
 PendingTokens rows_from_experts(const torch::Tensor& rows, const ExpertExchange& exchange) {
   const auto travel = c10::make_intrusive<TokenExchange>(exchange.group, exchange.received, exchange.sent);
-  const torch::Tensor by_rank =
-      planted("rows-stay-by-rank") ? rows : Permute::apply(rows, exchange.by_rank, exchange.by_expert);
+  const torch::Tensor by_rank = Permute::apply(rows, exchange.by_rank, exchange.by_expert);
   return {Depart::apply(by_rank, travel), travel};
 }
 

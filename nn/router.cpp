@@ -5,7 +5,6 @@
 
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
@@ -134,8 +133,7 @@ Routing RouterImpl::forward(const torch::Tensor& tokens) {
   if (options.scores == RouterOptions::Scores::kSigmoid) scores = scores.sigmoid();
   routing.ids = chosen(scores);
   if (const auto& repeated = forward_now().routing; repeated) routing.ids = repeated->ids(routing.ids);
-  const bool corrected = planted("weights-of-corrected-scores") && correction.defined();
-  routing.weights = (corrected ? scores + correction : scores).gather(-1, routing.ids);
+  routing.weights = scores.gather(-1, routing.ids);
   if (options.scores == RouterOptions::Scores::kSoftmaxOfUsed) routing.weights = routing.weights.softmax(-1);
   if (options.normalised)
     routing.weights = routing.weights / (routing.weights.sum(-1, /*keepdim=*/true) + options.added);

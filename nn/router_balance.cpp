@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stage_context.h"
 #include "gantry/tensors/libtorch.h"
@@ -14,7 +13,7 @@ namespace {
 // Which of the router's tokens are no padding, [..., 1] beside its logits; undefined: all.
 torch::Tensor counted_tokens(const torch::Tensor& logits) {
   const auto& stage = forward_now().stage;
-  if (!stage || planted("padding-is-balanced")) return {};
+  if (!stage) return {};
   const torch::Tensor keep = part_of_sequence(stage->tokens().keep, stage->sequence_group());
   if (!keep.defined()) return {};
   if (keep.numel() != logits.numel() / logits.size(-1))
@@ -40,7 +39,7 @@ torch::Tensor chosen_of(const torch::Tensor& ids, const torch::Tensor& counted, 
 // Over all ranks that have parts of the tokens' sequences.
 torch::Tensor summed_over_sequence(torch::Tensor counts) {
   const auto& stage = forward_now().stage;
-  if (!stage || planted("balance-of-one-rank")) return counts;
+  if (!stage) return counts;
   counts = counts.contiguous();
   if (ProcessGroup* group = stage->sequence_group()) group->all_reduce(counts).wait();
   if (const auto& part = stage->sequence()) part->group->all_reduce(counts).wait();

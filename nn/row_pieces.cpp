@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "gantry/core/planted.h"
 #include "gantry/nn/forward.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -62,11 +61,10 @@ torch::Tensor RowChunks::of_part(const torch::Tensor& part, int rank, int piece)
 }
 
 void RowChunks::place_in_whole(const torch::Tensor& whole, int piece, const torch::Tensor& values) const {
-  const int place = planted("pieces-in-the-first-place") ? 0 : piece;
   std::int64_t begin = 0, from = 0;
   for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
     const std::int64_t size = range(rank, piece).size();
-    whole.narrow(dim_, begin + range(rank, place).begin, size).copy_(values.narrow(0, from, size).movedim(0, dim_));
+    whole.narrow(dim_, begin + range(rank, piece).begin, size).copy_(values.narrow(0, from, size).movedim(0, dim_));
     begin += sizes_[rank];
     from += size;
   }

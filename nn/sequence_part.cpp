@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "gantry/core/planted.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -40,7 +39,7 @@ std::shared_ptr<const SequencePart> reading(const std::shared_ptr<const Sequence
                                             const std::shared_ptr<const SequencePart>& of) {
   if (!part) return nullptr;
   auto made = std::make_shared<SequencePart>(*part);
-  if (!planted("cross-masks-of-the-decoder")) made->keep = of->keep;
+  made->keep = of->keep;
   made->documents = of->documents;
   made->read = of;
   made->together = reading(part->together, of->together);

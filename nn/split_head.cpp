@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "gantry/core/planted.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/kernels/cross_entropy.h"
 #include "gantry/tensors/libtorch.h"
@@ -31,8 +30,7 @@ torch::Tensor statistics_of(const HeadShare& share, bool with_all) {
 
 // By the logits before scale and cap.
 torch::Tensor through_cap(torch::Tensor gradient, const torch::Tensor& logits, const SplitHeadOptions& options) {
-  if (options.soft_cap > 0 && !planted("head-without-the-cap"))
-    gradient = gradient * (1 - (logits / options.soft_cap).square());
+  if (options.soft_cap > 0) gradient = gradient * (1 - (logits / options.soft_cap).square());
   return options.scale == 1 ? gradient : gradient * options.scale;
 }
 
@@ -46,10 +44,8 @@ void begin_input_gradient(HeadShare& share, const Linear& head, const SplitHeadO
   const torch::Tensor logits = share.logits.narrow(1, 0, share.width);
   const torch::Tensor rows = head->weight.narrow(0, 0, share.width);
   torch::Tensor powers = (logits.to(largest.scalar_type()) - largest).exp();
-  if (!planted("head-with-the-labels-row")) {
-    const torch::Tensor at = share.columns.clamp_min(0).unsqueeze(1);
-    powers.scatter_(1, at, powers.gather(1, at).masked_fill(share.columns.unsqueeze(1) >= 0, 0));
-  }
+  const torch::Tensor at = share.columns.clamp_min(0).unsqueeze(1);
+  powers.scatter_(1, at, powers.gather(1, at).masked_fill(share.columns.unsqueeze(1) >= 0, 0));
   share.statistics[4].copy_(powers.sum(1));
   add_product(share.by_exponentials, through_cap(powers, logits, options).to(rows.scalar_type()), rows);
   if (share.by_slopes.defined())
@@ -116,9 +112,7 @@ HeadTotals head_totals(const torch::Tensor& statistics) {
   totals.largest = std::get<0>(statistics.select(1, 0).max(0));
   for (std::int64_t rank = 0; rank < statistics.size(0); ++rank) {
     const torch::Tensor of_rank = statistics[rank];
-    const auto rescaled = [&](const torch::Tensor& sum) {
-      return planted("head-without-rescaling") ? sum : sum * (of_rank[0] - totals.largest).exp();
-    };
+    const auto rescaled = [&](const torch::Tensor& sum) { return sum * (of_rank[0] - totals.largest).exp(); };
     const torch::Tensor total = rescaled(of_rank[1]), others = rescaled(of_rank[4]);
     totals.total = rank == 0 ? total : totals.total + total;
     totals.others = rank == 0 ? others : totals.others + others;
@@ -151,7 +145,6 @@ torch::Tensor head_input_part(const Linear& head, HeadShare& share, const HeadTo
     of_sum = of_sum * weight;
     of_label = of_label + (weight - 1) * (totals.label - totals.largest).exp() / totals.total;
   }
-  if (planted("head-with-the-labels-row")) of_label = torch::full_like(of_label, smoothing - 1);
   torch::Tensor part = std::exchange(share.by_exponentials, {}) * of_sum.unsqueeze(1);
   if (share.width > 0) {
     const torch::Tensor at = share.columns.clamp_min(0);

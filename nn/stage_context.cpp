@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/layer_watch.h"
@@ -229,7 +228,7 @@ TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, i
   Forward known = forward_now();
   known.stage = weak_from_this().lock();
   const bool has_streams = settings_.sequence && !settings_.sequence->streams.empty();
-  if (has_streams && !planted("tokens-of-the-last-list")) {  // modules look for the tokens that they run on
+  if (has_streams) {  // modules look for the tokens that they run on
     const auto of_list = std::make_shared<StageContext>(*this);
     of_list->settings_.sequence = settings_.sequence->streams.at(list);
     known.stage = of_list;

@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "gantry/core/planted.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -81,8 +80,7 @@ void step_by_adamw(const std::vector<torch::Tensor>& parameters, OptimizerStates
   RemainderElements tails;
   if (!stepped.front().is_cuda()) tails.take({&stepped, &gradients, &averages, &squares, &largest}, steps);
   std::optional<torch::Tensor> divisor;
-  if (factor != 1 && !planted("step-forgets-to-clip"))
-    divisor = torch::full({}, 1 / factor, torch::dtype(torch::kFloat32).device(steps.front().device()));
+  if (factor != 1) divisor = torch::full({}, 1 / factor, torch::dtype(torch::kFloat32).device(steps.front().device()));
   const auto [beta1, beta2] = options.betas();
   at::_fused_adamw_(stepped, gradients, averages, squares, largest, steps, options.lr(), beta1, beta2,
                     options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false, divisor);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "gantry/core/planted.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 
@@ -157,7 +156,6 @@ void GatheredUnits::bring_together(const std::vector<Move>& moves) const {
                             int rank) { return held_here(move.item) ? items_[move.item].parts[rank].elements() : 0; },
             .take =
                 [&](const Move& move, int rank, const torch::Tensor& arrived) {
-                  if (planted("holders-miss-parts") && rank != items_[move.item].group->rank()) return;
                   const Slice& part = items_[move.item].parts[rank];
                   copy_common(move.whole, full_slice(part.global), arrived.view(part.shape), part);
                 }});

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "gantry/core/planted.h"
 #include "gantry/optimizers/overlap_sum.h"
 #include "gantry/optimizers/parameter_shards.h"
 #include "gantry/optimizers/partitioned_values.h"
@@ -227,12 +226,11 @@ void GradientBuffers::sync(double factor, double left) {
   const torch::NoGradGuard no_grad;
   for (auto& bucket : buckets_)
     if (bucket.kind.unit >= 0 && bucket.kind.late) bucket.strategy->open(bucket);
-  if (overlaps_ == GradientSum::kAtSync && !planted("sum-without-shared-elements"))
+  if (overlaps_ == GradientSum::kAtSync)
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (trained(i)) sum_overlaps(member_of(i).gradient, parameters_[i].placement, mesh_);
   for (const auto& shared : shared_)
-    if (trained(shared.parameter) && !planted("sum-without-ties"))
-      shared.group->all_reduce(member_of(shared.parameter).gradient).wait();
+    if (trained(shared.parameter)) shared.group->all_reduce(member_of(shared.parameter).gradient).wait();
   for (; next_ < buckets_.size(); ++next_) buckets_[next_].strategy->send(buckets_[next_]);
   for (auto& bucket : buckets_) bucket.strategy->reduce(bucket);
   for (auto& bucket : buckets_) {
@@ -242,15 +240,13 @@ void GradientBuffers::sync(double factor, double left) {
   }
   next_ = 0;
   watches_ = false;
-  if (planted("sum-is-averaged")) factor /= mesh_.batch_group().size();
   const bool adds = std::any_of(buckets_.begin(), buckets_.end(),
                                 [](const auto& bucket) { return bucket.previously_reduced.defined(); });
   if (adds) factor *= left;
   if (factor != 1) scale(factor);
   left_ = adds ? 1 : left;
   for (auto& bucket : buckets_) {
-    if (bucket.previously_reduced.defined() && !planted("sum-without-earlier-calls"))
-      bucket.sum.add_(bucket.previously_reduced);
+    if (bucket.previously_reduced.defined()) bucket.sum.add_(bucket.previously_reduced);
     bucket.previously_reduced.reset();
   }
   reduced_ = true;
@@ -315,9 +311,7 @@ Placement GradientBuffers::make_stepped_placement(std::size_t parameter) const {
   for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, as the group counts its ranks
     if (std::find(replicas.begin(), replicas.end(), axis.name) != replicas.end()) cut.axes.push_back(axis);
   Segment segment{{0, parameters_[parameter].tensor.numel()}, {}};
-  for (int replica = 0; replica < cut.ranks(); ++replica)
-    segment.range_of_rank.push_back(
-        owned(parameter, planted("owners-in-another-order") ? cut.ranks() - 1 - replica : replica));
+  for (int replica = 0; replica < cut.ranks(); ++replica) segment.range_of_rank.push_back(owned(parameter, replica));
   cut.segments = {std::move(segment)};
   placement.cuts.push_back(std::move(cut));
   return placement;
@@ -365,8 +359,7 @@ void GradientBuffers::gather_values() {
   wait_values();
   gathers_.resize(buckets_.size());
   for (std::size_t number = buckets_.size(); number-- > 0;)
-    if (!planted("owners-keep-their-values"))
-      gathers_[number] = buckets_[number].strategy->gather_values(buckets_[number]);
+    gathers_[number] = buckets_[number].strategy->gather_values(buckets_[number]);
 }
 
 void GradientBuffers::wait_values() {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gantry/core/planted.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
@@ -16,7 +15,7 @@ std::vector<torch::Tensor> owned_parts(const GradientBuffers& gradients, std::si
                                        const Coordinates& coordinates) {
   const torch::Tensor gradient = gradients.sharded(i) ? gradients.owned_gradient(i) : gradients.gradient(i);
   const auto& placement = gradients.stepped_placement(i);
-  if (!gradients.parameters()[i].placement.overlaps() || planted("norm-counts-shared-elements")) return {gradient};
+  if (!gradients.parameters()[i].placement.overlaps()) return {gradient};
   return common_views(gradient, held_slice(placement, coordinates), owned_slice(placement, coordinates));
 }
 
@@ -34,7 +33,7 @@ torch::Tensor part_norms(const GradientBuffers& gradients, const ProcessGroupMes
   }
   if (parts.empty()) return torch::empty({0}, torch::kFloat64);
   torch::Tensor norms = torch::stack(at::_foreach_norm(parts, p)).to(torch::kFloat64);
-  return gradients.left() == 1 || planted("norm-of-scaled-gradients") ? norms : norms.mul_(gradients.left());
+  return gradients.left() == 1 ? norms : norms.mul_(gradients.left());
 }
 
 double gradient_norm(const std::vector<double>& part_norms, const ProcessGroupMesh& mesh, double p) {
@@ -42,8 +41,7 @@ double gradient_norm(const std::vector<double>& part_norms, const ProcessGroupMe
   double total = 0;
   for (const double norm : part_norms)  // max() would drop a NaN
     total = infinite ? (std::isnan(norm) || norm > total ? norm : total) : total + std::pow(norm, p);
-  if (!planted("norm-of-one-rank"))
-    total = all_reduce_number(mesh.world_group(), total, infinite ? ReduceOp::kMax : ReduceOp::kSum);
+  total = all_reduce_number(mesh.world_group(), total, infinite ? ReduceOp::kMax : ReduceOp::kSum);
   return infinite ? total : std::pow(total, 1 / p);
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "gantry/core/planted.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -84,8 +83,6 @@ ParameterShards::Holders ParameterShards::make_holders(axis::View view, const Vi
     made.parts_of_batch.push_back(part_of(rank));
     made.replicas_of_batch.push_back(replica_of(rank));
   }
-  if (view == axis::View::kExpert && planted("rows-of-experts-in-another-order"))
-    std::reverse(made.parts_of_batch.begin(), made.parts_of_batch.end());
   return made;
 }
 

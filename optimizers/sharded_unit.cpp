@@ -3,7 +3,6 @@
 #include <numeric>
 #include <utility>
 
-#include "gantry/core/planted.h"
 #include "gantry/optimizers/gradient_bucket.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -57,7 +56,7 @@ void ShardedUnit::start() {
   const torch::NoGradGuard no_grad;
   if (fill_) {
     rows_.bring();
-    if (!planted("rows-without-masters")) fill_();
+    fill_();
   }
   arriving_ = torch::empty({std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0})}, own_.options());
   work_ = group_.all_gather(arriving_, own_, sizes_);
@@ -75,8 +74,7 @@ void ShardedUnit::wait() {
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const Range& range = members_[i].parts[part];
       if (range.size() == 0) continue;
-      const std::int64_t to =
-          planted("gathered-rows-in-another-order") ? members_[i].parts.back().end - range.end : range.begin;
+      const std::int64_t to = range.begin;
       memory_.over(offsets_[i] + to, {range.size()}).copy_(arriving_.narrow(0, from, range.size()));
       from += range.size();
     }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/optimizers/bucket_strategy.h"
 #include "gantry/optimizers/parameter_shards.h"
 #include "gantry/optimizers/partitioned_values.h"
@@ -70,8 +69,7 @@ class UnitBuckets final : public BucketStrategy {
       const ParameterShards::Holders& holders = holders_of(bucket);
       const std::size_t ranks = holders.parts_of_batch.size();
       for (std::size_t i = 0; i < ranks; ++i) {
-        const std::size_t rank = planted("pieces-sent-to-others") ? ranks - 1 - i : i;
-        sizes_.push_back(add_piece(bucket, holders.parts_of_batch[rank], holders.replicas_of_batch[rank], pieces));
+        sizes_.push_back(add_piece(bucket, holders.parts_of_batch[i], holders.replicas_of_batch[i], pieces));
       }
       packed_ = joined(bucket, pieces);
       ProcessGroup& replicas = replicas_of(bucket, mesh_);
@@ -181,7 +179,6 @@ class UnitBuckets final : public BucketStrategy {
     torch::Tensor all = bucket.new_gradients(bucket.sum.numel());
     holders.replicas->all_gather(all, piece_, sizes).wait();
     std::int64_t from = 0;
-    if (planted("pieces-of-shards-stay")) all.zero_();
     for (const Range& piece : pieces) {
       bucket.sum.narrow(0, piece.begin, piece.size()).copy_(all.narrow(0, from, piece.size()));
       from += piece.size();

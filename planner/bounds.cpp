@@ -1,7 +1,6 @@
 // Lower bounds of time and memory: of a layout, and of all layouts with the same sizes.
 #include <algorithm>
 
-#include "gantry/core/planted.h"
 #include "gantry/core/zero_level.h"
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/costs.h"
@@ -109,8 +108,7 @@ double least_seconds_of_sizes(const Workload& workload, const Layout& sizes, con
                               const PassTotals& totals, const OpenPlacement& placement) {
   const double pass = totals.layers + (placement.may_share_vocabulary ? 0 : totals.ends);
   const double waited = sizes.layers.empty() ? (sizes.pipeline - 1) / 2.0 * totals.least_forward : 0;
-  const int ranks = planted("bound-of-one-rank") ? 1 : sizes.pipeline;
-  return sizes.microbatches_of(workload.batch) * pass / ranks + waited + cluster.step_seconds;
+  return sizes.microbatches_of(workload.batch) * pass / sizes.pipeline + waited + cluster.step_seconds;
 }
 
 double least_bytes_of_sizes(const Workload& workload, const Layout& sizes, const PassTotals& totals,

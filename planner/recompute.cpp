@@ -11,7 +11,6 @@
 #include "gantry/core/byte_size.h"
 #include "gantry/core/error.h"
 #include "gantry/core/pipeline_stage_manager.h"
-#include "gantry/core/planted.h"
 #include "gantry/core/schedule_choice.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/config.h"
@@ -100,8 +99,7 @@ double RecomputeCosts::peak(int rank, Recompute how, const std::vector<int>& cou
     const schedule::StageCosts& of = costs[action.stage];
     if (action.kind == schedule::ActionKind::kForward) held += of.activation;
     if (action.kind == schedule::ActionKind::kBackward) held -= of.activation;
-    if (action.kind == schedule::ActionKind::kInputGradient)
-      held += (planted("peak-without-weight-inputs") ? 0 : of.weight_input) - of.activation;
+    if (action.kind == schedule::ActionKind::kInputGradient) held += of.weight_input - of.activation;
     if (action.kind == schedule::ActionKind::kWeightGradient) held -= of.weight_input;
     most = std::max(most, held);
   }

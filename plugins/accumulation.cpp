@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/plugins/user_checks.h"
@@ -54,7 +53,7 @@ void Accumulation::begin(const Batch& batch, std::int64_t step_tokens) {
 
 void Accumulation::add(std::int64_t global_samples, std::int64_t counted) {
   samples_ += global_samples;
-  counted_ = planted("denominator-of-one-call") ? counted : counted_ + counted;
+  counted_ += counted;
 }
 
 void Accumulation::finish(double counted) {

@@ -4,7 +4,6 @@
 #include <set>
 #include <typeinfo>
 
-#include "gantry/core/planted.h"
 #include "gantry/optimizers/adamw_step.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/gradient_norm.h"
@@ -114,7 +113,7 @@ bool BoostedOptimizer::step() {
   if (!finite) return false;
   ++taken_steps_;
   const double clip = rules_.clip_grad_norm ? clip_factor(grad_norm(), *rules_.clip_grad_norm) : 1;
-  const double factor = planted("step-forgets-the-loss-scale") ? clip : clip * gradients_->left();
+  const double factor = clip * gradients_->left();
   FusedAdamW* const scaling = factor != 1 ? scales_as_it_steps(*optimizer_, *gradients_, masters_.get()) : nullptr;
   if (factor != 1 && !scaling) gradients_->scale(clip);
   const auto& held = gradients_->parameters();

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/optimizers/optimizer_tensors.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -64,7 +63,7 @@ nlohmann::json FullyShardedState::state_numbers() const {
   for (const auto& [name, steps] : counted) taken = std::max(taken, steps);
   nlohmann::json numbers = {{"optimizer_steps", options_.steps.value_or(taken)}, {"optimizer_steps_taken", taken}};
   for (const auto& [name, steps] : counted)
-    if (steps != taken && !planted("steps-of-parameters-are-lost")) numbers[kStepsOfParameters][name] = steps;
+    if (steps != taken) numbers[kStepsOfParameters][name] = steps;
   return numbers;
 }
 
@@ -76,7 +75,6 @@ void FullyShardedState::load_state_numbers(const nlohmann::json& numbers) {
     set_optimizer_steps(*options_.optimizer, parameter, fewer.value(placements_[i].name, taken));
   });
   // Files are read by pointer. On all ranks alike, those that have no rows among them.
-  if (planted("loaded-rows-are-not-noticed")) return;
   for (const auto& parameter : parameters_) parameter.unsafeGetTensorImpl()->bump_version();
 }
 

@@ -11,7 +11,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -96,7 +95,7 @@ void FullySharded::Units::start(Unit& unit) {
 
 // Of the rows as they are now: who has written to them since has made the whole ones old.
 void FullySharded::Units::unshard(Unit& unit) {
-  const bool is_old = unit.writes != writes() && !planted("old-rows-stay-gathered");
+  const bool is_old = unit.writes != writes();
   if (is_old) unit.rows->release();
   if (unit.rows->is_full()) return;
   start(unit);
@@ -245,7 +244,7 @@ void FullySharded::Units::send(Unit& unit) {
 void FullySharded::Units::finish() {
   if (!travelling_) return;
   work_.wait();
-  if (options_.replicas && !planted("gradients-of-one-replica")) options_.replicas->all_reduce(piece_).wait();
+  if (options_.replicas) options_.replicas->all_reduce(piece_).wait();
   add_arrived(*std::exchange(travelling_, nullptr));
   packed_.reset();
   piece_.reset();
@@ -260,7 +259,7 @@ void FullySharded::Units::add_arrived(Unit& unit) {
     torch::Tensor arrived = piece_.narrow(0, from, shard.numel()).view(shard.sizes());
     from += shard.numel();
     if (!added_[k] && read_back({piece_[flags + static_cast<std::int64_t>(k)]}).front() == 0) continue;
-    if (options_.averages && !planted("gradients-of-units-are-summed")) arrived.div_(ranks());
+    if (options_.averages) arrived.div_(ranks());
     if (shard.grad().defined()) {
       shard.mutable_grad().add_(arrived);
       continue;
@@ -280,7 +279,7 @@ double FullySharded::Units::clip_grad_norm(double max_norm, const std::set<std::
     if (shard.grad().defined() && !counted_elsewhere.contains(name))
       squares.add_(shard.grad().to(torch::kFloat64).square().sum());
   double sum = number_of(squares);
-  if (!planted("norm-of-own-rows")) sum = all_reduce_number(group_, sum, ReduceOp::kSum);
+  sum = all_reduce_number(group_, sum, ReduceOp::kSum);
   if (over) sum = all_reduce_number(*over, sum, ReduceOp::kSum);
   const double norm = std::sqrt(sum), factor = max_norm / (norm + 1e-6);
   for (const auto& [name, shard] : named_)

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "gantry/core/adapter_split.h"
-#include "gantry/core/planted.h"
 #include "gantry/policies/model_map.h"
 
 namespace gantry {
@@ -151,7 +150,7 @@ void GatheredStages::before_backward(int layer) {
     std::erase_if(heads, [&](int unit) { return contains(shards_.before_layers(stage_), unit); });
     if (is_last_ && step_.reduces) reduce(heads);
   }
-  if (!planted("not-gathered-for-backwards")) wait(shards_.of_layer(layer));
+  wait(shards_.of_layer(layer));
   start_layer(layer - 1);
   open(shards_.of_layer(layer));
 }

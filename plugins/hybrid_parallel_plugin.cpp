@@ -5,7 +5,6 @@
 
 #include "gantry/core/device_graphs.h"
 #include "gantry/core/expert_ranks.h"
-#include "gantry/core/planted.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/action_times.h"
 #include "gantry/pipeline/executor.h"
@@ -127,7 +126,7 @@ Config checked(Config config) {
 
 // Replicas that compute each other's tokens run equally many microbatches.
 int equal_microbatches(int microbatches, const ProcessGroupMesh& mesh) {
-  if (!mesh.mesh().has_expert_view() || planted("replicas-run-unequally")) return microbatches;
+  if (!mesh.mesh().has_expert_view()) return microbatches;
   const auto all = all_gather_numbers(mesh.batch_group(), microbatches);
   return static_cast<int>(*std::max_element(all.begin(), all.end()));
 }
@@ -447,8 +446,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
   Accumulation* accumulation = state.accumulation.get();
   const RandomContext random{.seed = config_.train.seed,
                              .step = static_cast<std::uint64_t>(accumulation ? accumulation->step() : 0),
-                             .first_sample = (accumulation ? accumulation->samples_of_step() : 0) +
-                                             (planted("masks-of-one-replica") ? 0 : batch.first_sample),
+                             .first_sample = (accumulation ? accumulation->samples_of_step() : 0) + batch.first_sample,
                              .sequence_length = length_of_shards(state, batch)};
   const auto check_outputs = [this, &state](const TensorDict& outputs) {
     state.outputs_compared =

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -141,8 +140,7 @@ void ModelRouters::sync() {
   const torch::Device device = parts.front().device();
   parts.push_back(device.is_cpu() ? last : to_device(last, device));
   torch::Tensor all = torch::cat(parts).detach();
-  if (!planted("choices-of-one-replica"))
-    (in_shards_ ? mesh_.batch_group_and(axis::kTensor) : mesh_.batch_group()).all_reduce(all).wait();
+  (in_shards_ ? mesh_.batch_group_and(axis::kTensor) : mesh_.batch_group()).all_reduce(all).wait();
   counted_ = is_synced_ ? counted_ + all : all;
   choices_.clear();
   is_synced_ = true;
@@ -159,7 +157,7 @@ std::vector<double> ModelRouters::summand(const std::vector<double>& read) const
   std::vector<double> numbers;
   auto next = read.begin();
   // Replicas have the same numbers: one of them adds them.
-  const bool adds = mesh_.batch_group().rank() == 0 || planted("loads-of-every-replica");
+  const bool adds = mesh_.batch_group().rank() == 0;
   for (std::size_t place = 0, held = 0; place < all_.size(); ++place) {
     const bool is_here = held < routers_.size() && routers_[held].place == place;
     held += is_here ? 1 : 0;
@@ -196,8 +194,7 @@ void ModelRouters::correct(std::size_t held) {
   torch::Tensor numbers = correction.tensor.view({-1});
   std::int64_t from = 0;
   visit_runs(held_slice(correction.placement, mesh_.coordinates()), [&](std::int64_t first, std::int64_t count) {
-    const std::int64_t of = planted("corrections-of-the-first-experts") ? from : first;
-    numbers.narrow(0, from, count).add_(change.narrow(0, of, count));
+    numbers.narrow(0, from, count).add_(change.narrow(0, first, count));
     from += count;
   });
 }

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/core/this_host.h"
 #include "gantry/nn/attention.h"
 #include "gantry/tensors/libtorch.h"
@@ -147,8 +146,7 @@ Batch SequenceParts::cut(Batch batch) const {
                         fmt::format("there are {} tokens per sample for {} ranks of parallel.context", stream.tokens,
                                     group_->size()),
                         "at least one token for each rank", "use longer samples or a smaller parallel.context"});
-  const bool aligns = given_ && !gives_whole_, aligns_late = planted("labels-shifted-after-the-cut");
-  if (aligns && !aligns_late) batch.tensors = given_.aligned(batch.tensors);
+  if (given_ && !gives_whole_) batch.tensors = given_.aligned(batch.tensors);
   TensorDict parts = batch.tensors;
   // Of one stream whose outputs are its tokens', whatever has their number is of them.
   const bool by_size = streams.size() == 1 && !gives_whole_;
@@ -164,7 +162,7 @@ Batch SequenceParts::cut(Batch batch) const {
       if (policy_ && listed && name == stream.entries.front()) batch.whole.set(name, shape_of(tensor));
     }
   }
-  batch.tensors = aligns && aligns_late ? given_.aligned(parts) : parts;
+  batch.tensors = std::move(parts);
   batch.ahead = nullptr;  // copies of whole sequences
   return batch;
 }
@@ -220,8 +218,6 @@ std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceShard& cut, 
     part->together = std::move(together);
   }
   auto places = part->cut.places(group_->rank());
-  if (planted("local-positions"))
-    for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int64_t>(i);
   part->positions = torch::tensor(places, torch::kInt64).unsqueeze(0).to(device_);
   if (part->documents.defined() && !part->documents.is_meta())
     part->in_documents = nn::positions_in(part->documents).index_select(1, part->positions.view({-1}));

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "gantry/core/planted.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -48,7 +47,7 @@ TensorDict CutBackward::after_part(const TensorDict& state) {
   TensorDict leaves;
   for (const auto& [name, tensor] : state) leaves.set(name, leaf_behind(tensor, cut));
   if (losses_)
-    for (auto& [name, loss] : *losses_) loss = planted("losses-end-at-cuts") ? loss.detach() : leaf_behind(loss, cut);
+    for (auto& [name, loss] : *losses_) loss = leaf_behind(loss, cut);
   cuts_.push_back(std::move(cut));
   meanwhile_();
   return leaves;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/pipeline/stage_runtime.h"
 #include "gantry/tensors/exceptions.h"
 #include "gantry/tensors/host_copy.h"
@@ -79,7 +78,7 @@ void StageRecording::record(const char* what, std::unique_ptr<DeviceGraph>& grap
   if (use.draws()) refuse_draws(named);
   pool_ = made->pool();
   const auto used = use.used();
-  if (!planted("recording-lets-go-of-tables")) used_.insert(used_.end(), used.begin(), used.end());
+  used_.insert(used_.end(), used.begin(), used.end());
   graph = std::move(made);
 }
 
@@ -89,10 +88,8 @@ const StageRecording::Made& StageRecording::forward(const TensorDict& batch, con
     batch_ = memory_like(batch);
     input_ = memory_like(input);
   }
-  if (!forward_ || !planted("recording-of-one-microbatch")) {
-    copy_into(batch_, batch);
-    copy_into(input_, input);
-  }
+  copy_into(batch_, batch);
+  copy_into(input_, input);
   if (!forward_) {
     std::vector<HostCopy> known;
     for (const auto& [name, tensor] : batch)
@@ -120,7 +117,7 @@ void StageRecording::give_seeds(const TensorDict& gradients, double seed) {
                            "the gradient of '" + name + "' is missing, but was present at capture",
                            "the same gradients for all microbatches of one shape", ""});
   copy_into(gradients_, gradients);
-  const bool is_new = !backward_ || (seed != seed_value_ && !planted("recording-keeps-its-seed"));
+  const bool is_new = !backward_ || seed != seed_value_;
   if (seed_.defined() && is_new) seed_.fill_(seed);
   seed_value_ = seed;
 }

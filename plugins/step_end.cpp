@@ -5,7 +5,6 @@
 #include <numeric>
 #include <set>
 
-#include "gantry/core/planted.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -32,8 +31,7 @@ std::vector<std::string> agree_on_names(std::set<std::string> names, const Proce
 
 StepEnd agree_on_end(std::int64_t counted, bool aborted, const ProcessGroupMesh& mesh) {
   const auto sums = sum_over_ranks({static_cast<double>(counted), aborted ? 1.0 : 0.0}, mesh);
-  return {.counted = planted("denominator-of-one-rank") ? static_cast<double>(counted) : sums[0],
-          .aborted = sums[1] > 0};
+  return {.counted = sums[0], .aborted = sums[1] > 0};
 }
 
 TotalLoss read_loss(const StepLosses& losses, std::int64_t counted, BoostedOptimizer* synced,

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/nn/layout.h"
 #include "gantry/schedule/vocabulary_actions.h"
 #include "gantry/tensors/host_copy.h"
@@ -203,7 +202,7 @@ void VocabularyPasses::embed_backward(int microbatch) {
   of.embedding_gradient.work.wait();
   const torch::Tensor part = std::exchange(of.embedding_gradient.tensor, {});
   const torch::Tensor gradient = whole_sequence(part, microbatch);
-  if (is_aborted_ || (planted("embedding-of-one-stage") && !is_first())) return;
+  if (is_aborted_) return;
   nn::Embedding embedding = shared_.embedding_;
   embedding->add_to_own_rows(tokens_of(microbatch), gradient);
 }

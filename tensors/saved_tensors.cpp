@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
-#include "gantry/core/planted.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -74,9 +73,7 @@ std::vector<c10::Storage> SavedTensors::held_by_autograd_alone(std::size_t least
     if (const auto tensor = weak.lock()) tensors[tensor->storage().unsafeGetStorageImpl()].insert(tensor.get());
   for (const auto& [storage, of_storage] : tensors) {
     const c10::Storage& its = (*of_storage.begin())->storage();
-    if (its.nbytes() >= least && its.allocator() &&
-        (its.use_count() == of_storage.size() || planted("offload-takes-what-others-hold")))
-      found.push_back(its);
+    if (its.nbytes() >= least && its.allocator() && its.use_count() == of_storage.size()) found.push_back(its);
   }
   return found;
 }

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/core/planted.h"
 #include "gantry/data/encoded_text.h"
 #include "gantry/models/model_family.h"
 
@@ -17,7 +16,7 @@ ChoiceScores choice_scores(const std::vector<ChoiceQuestion>& questions, std::sp
     const auto own = likelihoods.subspan(static_cast<std::size_t>(question.first), question.lengths.size());
     std::vector<double> normalised;
     for (std::size_t i = 0; i < own.size(); ++i)
-      normalised.push_back(own[i] / (planted("choices-by-sum") ? 1.0 : static_cast<double>(question.lengths[i])));
+      normalised.push_back(own[i] / static_cast<double>(question.lengths[i]));
     const auto best = [](const auto& values) {
       return std::max_element(values.begin(), values.end()) - values.begin();
     };

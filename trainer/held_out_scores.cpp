@@ -4,7 +4,6 @@
 
 #include "gantry/comm/process_group.h"
 #include "gantry/core/axis.h"
-#include "gantry/core/planted.h"
 #include "gantry/data/dataset.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
@@ -88,7 +87,7 @@ HeldOutScores::Means HeldOutScores::over(const ProcessGroupMesh& mesh) const {
   if (speaks(mesh) && !right_.empty())
     for (const auto* part : {&right_, &predicted_, &labelled_})
       numbers = std::copy(part->begin(), part->end(), numbers);
-  if (!planted("scores-of-one-replica")) mesh.world_group().all_reduce(sums).wait();
+  mesh.world_group().all_reduce(sums).wait();
   const auto* right = sums.const_data_ptr<double>();
   const double *predicted = right + width, *labelled = predicted + width;
   if (shape.const_data_ptr<double>()[1] > 0)

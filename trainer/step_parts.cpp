@@ -4,7 +4,6 @@
 #include <sstream>
 
 #include "gantry/core/axis.h"
-#include "gantry/core/planted.h"
 
 namespace gantry {
 namespace {
@@ -46,7 +45,6 @@ void StepParts::add(double step_seconds, double busy, const std::vector<Communic
   const planner::Seconds now = by_part(counts);
   planner::Seconds step = minus(now, seen_);
   seen_ = now;
-  if (planted("step-computes-its-collectives")) busy += step.tensor;
   const double within = step.tensor + step.context + step.expert + (reduces_within_ ? step.data : 0);
   step.compute = std::max(0.0, busy - within);
   step.optimizer = std::max(0.0, step_seconds - step.sum());

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "gantry/core/planted.h"
-
 namespace gantry {
 namespace {
 
@@ -29,7 +27,7 @@ class MaskedDocuments final : public Dataset {
     std::copy_n(tokens.begin(), length, numbers);
     for (std::int64_t i = 0; i < length; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      const bool follows = documents[at] == documents[at + 1] || planted("labels-across-documents");
+      const bool follows = documents[at] == documents[at + 1];
       numbers[length + i] = follows ? tokens[at + 1] : kNotCounted;
     }
     std::copy_n(documents.begin(), length, numbers + 2 * length);
