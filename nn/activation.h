@@ -9,11 +9,7 @@
 
 namespace gantry::nn {
 
-// `name` is one of activation_names().
-inline torch::Tensor activate(const torch::Tensor& input, const std::string& name) {
-  if (name == "silu") return torch::silu(input);
-  if (name == "relu") return torch::relu(input);
-  return name == "gelu" ? torch::gelu(input) : torch::gelu(input, "tanh");
-}
+// `name` is one of activation_names(). The result has the shape and dtype of `input`.
+torch::Tensor activate(const torch::Tensor& input, const std::string& name);
 
 }  // namespace gantry::nn

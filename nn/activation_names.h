@@ -6,9 +6,13 @@
 
 namespace gantry::nn {
 
-// Hugging Face's names: gelu (exact), gelu_new and gelu_pytorch_tanh (its tanh form), relu, silu.
+// The names in transformers' table ACT2FN, without prelu and xielu, which have weights of their own.
 inline const std::vector<std::string>& activation_names() {
-  static const std::vector<std::string> names = {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"};
+  static const std::vector<std::string> names = {
+      "gelu",      "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python",  "gelu_python_tanh",
+      "hardswish", "laplace", "leaky_relu",    "linear",    "mish",     "quick_gelu",   "gelu_pytorch_tanh",
+      "relu",      "relu2",   "relu6",         "sigmoid",   "silu",     "sqrtsoftplus", "swish",
+      "tanh"};
   return names;
 }
 
