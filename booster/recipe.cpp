@@ -13,9 +13,11 @@
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/core/adapter_split.h"
+#include "gantry/core/first_process.h"
 #include "gantry/data/encoded_text.h"
 #include "gantry/data/images/image_folder.h"
 #include "gantry/models/decoder.h"
+#include "gantry/models/described/family_reader.h"
 #include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/deferred_init.h"
@@ -30,12 +32,9 @@ nlohmann::json model_json(const Config& config) {
 
 std::string require_family(const nlohmann::json& config, const std::string& directory) {
   if (const std::string name = models::family_of(config); !name.empty()) return name;
-  const auto known = models::families().names();
-  const nlohmann::json said = config.value("model_type", nlohmann::json(""));
-  const std::string type = said.is_string() ? said.get<std::string>() : said.dump(), near = nearest_name(type, known);
-  throw InputError({directory + "/config.json", "model_type '" + type + "' is not supported by Gantry",
-                    "one of " + fmt::format("{}", fmt::join(known, ", ")),
-                    near.empty() ? "register a model family for it" : "did you mean '" + near + "'?"});
+  const nlohmann::json type = config.value("model_type", nlohmann::json(""));
+  models::refuse_model_type(directory + "/config.json", type.is_string() ? type.get<std::string>() : type.dump(),
+                            models::families().names());
 }
 
 // Null for a model whose policy is registered without a family: then the program builds it.
@@ -178,7 +177,12 @@ Config resolve_model(Config config) {
   config.require_model();
   config.lora = resolve_lora(std::move(config.lora));
   policies().at(config.model.policy);
-  if (const auto* family = family_or_null(config)) models::refuse_unknown_keys(*family, model_json(config), file);
+  if (const auto* family = family_or_null(config)) {
+    const std::string path = config.model.path + "/config.json";
+    const std::string warning =
+        models::check_model_keys(*family, model_json(config), config.model.unknown_keys, file, path);
+    if (!warning.empty() && is_first_process()) fmt::print(stderr, "warning: {}\n", warning);
+  }
   return config;
 }
 

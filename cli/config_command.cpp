@@ -19,6 +19,8 @@
 #include "gantry/core/output.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
+#include "gantry/models/described/family_reader.h"
+#include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/plan.h"
 #include "gantry/planner/resolved_config.h"
 
@@ -146,8 +148,35 @@ std::string to_json(const ResolvedConfig& resolved, const std::string& plan) {
 
 }  // namespace
 
+namespace {
+
+// Checks the keys of the model. Families in libraries are not known here.
+void check_model(const Config& config) {
+  const nlohmann::json keys = models::keys_of_model(config.model);
+  if (!keys.is_object()) return;
+  const nlohmann::json type = keys.value("model_type", nlohmann::json(""));
+  if (!config.libraries.empty() || !type.is_string()) return;
+  const std::string name = config.model.policy.empty() ? type.get<std::string>() : config.model.policy;
+  if (name.empty()) return;
+  const auto* family = models::find_family_reader(name);
+  const std::string file = config.model.path + "/config.json";
+  if (!family && config.model.policy.empty()) {
+    std::vector<std::string> known;
+    for (const auto& one : models::family_readers()) known.push_back(one.model_type);
+    models::refuse_model_type(file, name, known);
+  }
+  if (!family) return;
+  const std::string warning =
+      models::judge_unknown_keys(models::check_keys(*family, keys), name, config.model.unknown_keys,
+                                 models::keys_of_model({.policy = "", .path = config.model.path}), file);
+  if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
+}
+
+}  // namespace
+
 void show_config(const std::string& path, const std::vector<std::string>& sets, const std::string& cluster, bool json) {
   planner::PlannedConfig read = read_config(path, sets, cluster);
+  check_model(read.config);
   const ResolvedConfig resolved = planner::resolve_config(std::move(read.config));
   print_output(json ? to_json(resolved, read.text)
                     : resolved.config.to_yaml() + (read.text.empty() ? "" : "\n" + read.text) +

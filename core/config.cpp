@@ -39,6 +39,7 @@ void read_model(ConfigSection& root, ConfigFaults& faults, ModelConfig& model) {
   const std::size_t faults_before = faults.lines.size();
   section.text("policy", model.policy);
   section.text("path", model.path);
+  section.text("unknown_keys", model.unknown_keys, {"warn", "refuse"});
   const YAML::Node keys = section.node("config");
   if (keys.IsDefined() && !keys.IsMap()) {
     section.fault("config", "the value is not a mapping", "keys of the model's config.json");

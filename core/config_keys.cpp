@@ -118,6 +118,8 @@ const KeyContext kDevices = {"comm.backend auto or nccl, on GPUs",
                              [](C c) { return "with comm.backend " + c.comm.backend; }};
 const KeyContext kProcesses = {"a comm.backend other than local", may_have_processes,
                                [](C) { return std::string("with backend local"); }};
+const KeyContext kWithPath = {"model.path", [](C c) { return !c.model.path.empty(); },
+                              [](C) { return std::string("without model.path"); }, "set model.path, or remove the key"};
 std::vector<ConfigKey> make_keys() {
   return {
       {"model.policy", "from `path`", "model family: `gpt2`, `llama`, `bert`, or another registered name"},
@@ -125,6 +127,10 @@ std::vector<ConfigKey> make_keys() {
        "directory of a Hugging Face model: `config.json` and safetensors weights ([docs/models.md](models.md))"},
       {"model.config", "",
        "mapping of keys of the model's `config.json`; with `path`, they override the values of the file"},
+      {"model.unknown_keys", "warn",
+       "handling of keys in the `config.json` at `path` that neither Gantry nor transformers knows for this family: "
+       "`warn`: one warning lists them, and they have no effect; `refuse`: the first one is an error",
+       &kWithPath},
 
       {"lora.r", "8",
        "rank of the adapters, which are trained instead of the model ([docs/fine_tuning.md](fine_tuning.md))"},

@@ -96,6 +96,7 @@ Values layout_values(const Config& config) {
   return {{"model.policy", text_of(model.policy)},
           {"model.path", text_of(model.path)},
           {"model.config", model.config_json},
+          {"model.unknown_keys", model.unknown_keys == "warn" ? "" : model.unknown_keys},
           {"parallel.tensor", std::to_string(parallel.tensor)},
           {"parallel.pipeline", std::to_string(parallel.pipeline)},
           {"parallel.data", size_text(parallel.data)},

@@ -1,13 +1,12 @@
 #include "gantry/models/bert_family.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <map>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/error.h"
 #include "gantry/models/described/config_keys.h"
-#include "gantry/nn/activation_names.h"
+#include "gantry/models/described/encoder_configs.h"
+#include "gantry/models/described/family_reader.h"
+#include "gantry/models/described/keys_of_family.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -19,7 +18,7 @@ using nlohmann::json;
 struct BertNames {
   std::string model_type;  // also the prefix of their files' names
   std::string stem;        // of the architectures' names
-  BertConfig defaults;
+  BertConfig (*read)(ConfigReader& reader);
   // Of the masked language model's head in files: its layer, its norm, its decoder and the bias that the decoder ties.
   std::string dense, norm, decoder, bias;
   // Of the classifier of sequences: the layer behind the first token, and the one that gives the logits.
@@ -29,7 +28,7 @@ struct BertNames {
 const BertNames& bert_names() {
   static const BertNames names{.model_type = "bert",
                                .stem = "Bert",
-                               .defaults = {},
+                               .read = read_bert,
                                .dense = "cls.predictions.transform.dense",
                                .norm = "cls.predictions.transform.LayerNorm",
                                .decoder = "cls.predictions.decoder",
@@ -42,7 +41,7 @@ const BertNames& bert_names() {
 const BertNames& roberta_names() {
   static const BertNames names{.model_type = "roberta",
                                .stem = "Roberta",
-                               .defaults = {.family = "roberta", .vocab_size = 50265, .pad_token_id = 1},
+                               .read = read_roberta,
                                .dense = "lm_head.dense",
                                .norm = "lm_head.layer_norm",
                                .decoder = "lm_head.decoder",
@@ -52,75 +51,12 @@ const BertNames& roberta_names() {
   return names;
 }
 
-std::map<std::string, BertHead> heads_of(const BertNames& family) {
-  return {{family.stem + "Model", BertHead::kNone},
-          {family.stem + "ForMaskedLM", BertHead::kMaskedLm},
-          {family.stem + "ForSequenceClassification", BertHead::kSequenceClassification},
-          {family.stem + "ForTokenClassification", BertHead::kTokenClassification},
-          {family.stem + "ForQuestionAnswering", BertHead::kQuestionAnswering},
-          {family.stem + "ForMultipleChoice", BertHead::kMultipleChoice}};
-}
-
-std::string architecture(const BertNames& family, const json& keys) {
-  if (!has_key(keys, "architectures")) return family.stem + "ForMaskedLM";
-  const json& listed = keys["architectures"];
-  const auto known = heads_of(family);
-  if (listed.is_array() && listed.size() == 1 && listed[0].is_string() && known.contains(listed[0])) return listed[0];
-  std::vector<std::string> names;
-  for (const auto& [name, head] : known) names.push_back("[" + name + "]");
-  refuse_key("architectures", listed, fmt::format("one of {}", fmt::join(names, ", ")));
-}
-
 bool has_labels(BertHead head) {
   return head == BertHead::kSequenceClassification || head == BertHead::kTokenClassification;
 }
 
-// RoBERTa's positions count from its row, so there it is needed.
-std::optional<std::int64_t> padding_of(const BertNames& family, const json& keys, const BertConfig& config) {
-  std::optional<std::int64_t> padding = family.defaults.pad_token_id;
-  if (keys.contains("pad_token_id")) padding = std::nullopt;
-  if (has_key(keys, "pad_token_id")) padding = size_key(keys, "pad_token_id", 0, 0);
-  if (padding && *padding >= config.vocab_size)
-    refuse_key("pad_token_id", *padding, fmt::format("below vocab_size {}", config.vocab_size));
-  if (family.model_type != "roberta") return padding;
-  if (!padding || *padding + 1 >= config.max_position_embeddings)
-    refuse_key("pad_token_id", padding ? json(*padding) : json(nullptr),
-               fmt::format("a token from 0 to {}, because positions are counted from the next row",
-                           config.max_position_embeddings - 2));
-  return padding;
-}
-
 BertConfig config_of(const BertNames& family, const json& keys) {
-  require_object(keys, family.stem);
-  only_value(keys, "model_type", family.model_type);
-  only_value(keys, "position_embedding_type", "absolute");
-  only_value(keys, "is_decoder", false);
-  only_value(keys, "add_cross_attention", false);
-  BertConfig config = family.defaults;
-  config.vocab_size = size_key(keys, "vocab_size", config.vocab_size);
-  config.hidden_size = size_key(keys, "hidden_size", config.hidden_size);
-  config.num_hidden_layers = size_key(keys, "num_hidden_layers", config.num_hidden_layers);
-  config.num_attention_heads = size_key(keys, "num_attention_heads", config.num_attention_heads);
-  config.intermediate_size = size_key(keys, "intermediate_size", config.intermediate_size);
-  config.max_position_embeddings = size_key(keys, "max_position_embeddings", config.max_position_embeddings);
-  config.type_vocab_size = size_key(keys, "type_vocab_size", config.type_vocab_size);
-  config.pad_token_id = padding_of(family, keys, config);
-  config.hidden_act = choice_key(keys, "hidden_act", config.hidden_act, nn::activation_names());
-  config.hidden_dropout_prob = number_key(keys, "hidden_dropout_prob", config.hidden_dropout_prob, 0, 1);
-  config.attention_probs_dropout_prob =
-      number_key(keys, "attention_probs_dropout_prob", config.attention_probs_dropout_prob, 0, 1);
-  config.classifier_dropout = number_key(keys, "classifier_dropout", config.hidden_dropout_prob, 0, 1);
-  config.layer_norm_eps = number_key(keys, "layer_norm_eps", config.layer_norm_eps, 0, 1);
-  config.initializer_range = number_key(keys, "initializer_range", config.initializer_range, 0, 100);
-  config.tie_word_embeddings = flag_key(keys, "tie_word_embeddings", config.tie_word_embeddings);
-  config.head = heads_of(family).at(architecture(family, keys));
-  if (config.head == BertHead::kMultipleChoice && family.model_type == "roberta")
-    config.classifier_dropout = config.hidden_dropout_prob;
-  config.num_labels = label_count(keys);
-  if (config.hidden_size % config.num_attention_heads != 0)
-    refuse_key("hidden_size", config.hidden_size,
-               fmt::format("a multiple of num_attention_heads {}", config.num_attention_heads));
-  return config;
+  return read_keys(keys, family.model_type, with_shared_keys(family.read));
 }
 
 // Ours to Hugging Face's, of one layer.
@@ -219,7 +155,7 @@ json bert_hugging_face_config(const BertNames& family, const json& keys) {
   const BertConfig config = config_of(family, keys);
   json whole = keys;
   whole["model_type"] = family.model_type;
-  whole["architectures"] = {architecture(family, keys)};
+  whole["architectures"] = {bert_architecture(keys, family.stem)};
   whole["vocab_size"] = config.vocab_size;
   whole["hidden_size"] = config.hidden_size;
   whole["num_hidden_layers"] = config.num_hidden_layers;
@@ -270,26 +206,7 @@ ModelFamily family_of_names(const BertNames& family) {
                                  const std::string& name) { return bert_normalise(family, keys, name); },
       .is_ignored_tensor = [family](const json&, const std::string& name) { return bert_is_other_heads(family, name); },
       .config_fingerprint = [family](const json& keys) { return bert_keys_that_decide(family, keys); },
-      .keys = {"attention_probs_dropout_prob",
-               "classifier_dropout",
-               "directionality",
-               "hidden_act",
-               "hidden_dropout_prob",
-               "hidden_size",
-               "initializer_range",
-               "intermediate_size",
-               "layer_norm_eps",
-               "max_position_embeddings",
-               "num_attention_heads",
-               "num_hidden_layers",
-               "pooler_fc_size",
-               "pooler_num_attention_heads",
-               "pooler_num_fc_layers",
-               "pooler_size_per_head",
-               "pooler_type",
-               "position_embedding_type",
-               "type_vocab_size",
-               "vocab_size"}};
+      .check = [family](const json& keys) { return check_keys(*find_family_reader(family.model_type), keys); }};
 }
 
 }  // namespace

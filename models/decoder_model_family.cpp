@@ -6,12 +6,16 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/models/decoder.h"
+#include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/keys_of_family.h"
 
 namespace gantry::models {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 31;
 
 // The part of a registered name within its layer, "self_attn.q_proj"; empty outside of layers.
 std::string path_in_layer(const DecoderSpec& spec, const std::string& name) {
@@ -103,8 +107,21 @@ bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const st
   return fault == std::errc() && layer >= spec.layers.size();
 }
 
+// True if config.json names another head than the family's: `head` is then new, unless the files have it.
+bool has_other_head(const DecoderFamily& family, const json& keys) {
+  const std::string named = architecture_key(keys);
+  return !named.empty() && named != family.architecture;
+}
+
+// Tensors of heads that Gantry's decoders do not have.
+bool is_of_other_head(const std::string& name) {
+  for (const char* head : {"score.", "classifier.", "qa_outputs."})
+    if (name.find(head) != std::string::npos) return true;
+  return false;
+}
+
 json whole_config(const DecoderFamily& family, const json& keys) {
-  json whole = whole_config_of(keys, family.model_type, family.architecture, family.read);
+  json whole = whole_config_of(keys, family.model_type, family.architecture, with_shared_keys(family.read));
   leave_out_tokens(whole);
   whole.erase("quantization_config");  // what is written is in no blocks
   return whole;
@@ -117,21 +134,40 @@ ModelFamily model_family(const DecoderFamily& family) {
   return {.build = [spec](const json& keys) -> std::shared_ptr<torch::nn::Module> {
             return std::make_shared<DecoderImpl>(spec(keys));
           },
-          .tensor_names = [family, spec](const json& keys) { return tensor_names(family.files, spec(keys)); },
+          .tensor_names =
+              [family, spec](const json& keys) {
+                const DecoderSpec described = spec(keys);
+                auto names = tensor_names(family.files, described);
+                if (has_other_head(family, keys))
+                  for (TensorName& name : names)
+                    name.new_allowed = name.new_allowed || name.name.starts_with(described.names.head + ".");
+                return names;
+              },
           .hugging_face_config = [family](const json& keys) { return whole_config(family, keys); },
           .model_type = family.model_type,
           .architectures = {family.architecture},
           .vocabulary_size = [spec](const json& keys) { return spec(keys).vocabulary; },
-          .context_length = [spec](const json& keys) { return spec(keys).positions; },
+          .context_length =
+              [spec](const json& keys) {
+                const DecoderSpec described = spec(keys);
+                return described.unlimited_positions ? kNoLimit : described.positions;
+              },
           .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
           .is_ignored_tensor =  // a stored head of a tied model is not compared with the embedding
           [family, spec](const json& keys, const std::string& name) {
+            if (has_other_head(family, keys) && is_of_other_head(name)) return true;
             if (family.files.further_layers && is_further_layers(family.files, spec(keys), name)) return true;
             return name == family.files.head + ".weight" && spec(keys).tied;
           },
           .config_fingerprint =
-              [family](const json& keys) { return deciding_keys_of(keys, family.model_type, family.read); },
-          .check = [spec](const json& keys) { spec(keys); }};
+              [family](const json& keys) {
+                return deciding_keys_of(keys, family.model_type, with_shared_keys(family.read));
+              },
+          .check =
+              [family](const json& keys) {
+                return check_keys(
+                    {family.model_type, family.architecture, with_shared_keys(family.read), family.harmless}, keys);
+              }};
 }
 
 }  // namespace gantry::models

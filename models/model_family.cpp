@@ -3,27 +3,30 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/error.h"
 #include "gantry/models/bert_family.h"
 #include "gantry/models/decoder_model_family.h"
 #include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/family_reader.h"
 #include "gantry/models/t5_family.h"
 #include "gantry/models/vit_family.h"
 #include "gantry/models/whisper_family.h"
 
 namespace gantry::models {
-void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config, const nlohmann::json& file) {
-  if (family.check && config.is_object()) family.check(config);
-  if (family.keys.empty() || !config.is_object()) return;
-  std::vector<std::string> known = family.keys;
-  known.insert(known.end(), common_keys().begin(), common_keys().end());
-  for (const auto& [key, value] : config.items()) {
-    if (std::find(known.begin(), known.end(), key) != known.end() || file.contains(key)) continue;
-    const std::string near = nearest_name(key, known);
-    throw ConfigError({"model.config." + key, "unknown key of " + family.model_type,
-                       "a key of Hugging Face's config.json for " + family.model_type,
-                       near.empty() ? "remove it" : "did you mean '" + near + "'?"});
+
+std::string check_model_keys(const ModelFamily& family, const nlohmann::json& config, const std::string& rule,
+                             const nlohmann::json& file, const std::string& path) {
+  if (!config.is_object() || (!family.check && family.keys.empty())) return "";
+  CheckedKeys checked;
+  if (family.check) {
+    checked = family.check(config);
+  } else {
+    checked.known = family.keys;
+    checked.known.insert(checked.known.end(), common_keys().begin(), common_keys().end());
+    for (const auto& [key, value] : config.items())
+      if (std::find(checked.known.begin(), checked.known.end(), key) == checked.known.end())
+        checked.unknown.push_back(key);
   }
+  return judge_unknown_keys(checked, family.model_type, rule, file, path);
 }
 
 nlohmann::json config_fingerprint(const ModelFamily& family, const nlohmann::json& config) {

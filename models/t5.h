@@ -7,6 +7,7 @@
 
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/relative_bias.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"
@@ -15,27 +16,6 @@
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {
-
-struct T5Config {  // Hugging Face's keys
-  std::int64_t vocab_size = 32128;
-  std::int64_t d_model = 512;
-  std::int64_t d_kv = 64;
-  std::int64_t d_ff = 2048;
-  std::int64_t num_layers = 6;
-  std::int64_t num_decoder_layers = 6;
-  std::int64_t num_heads = 8;
-  std::int64_t relative_attention_num_buckets = 32;
-  std::int64_t relative_attention_max_distance = 128;
-  std::int64_t pad_token_id = 0;
-  std::int64_t decoder_start_token_id = 0;
-  double dropout_rate = 0.1;
-  double layer_norm_epsilon = 1e-6;
-  double initializer_factor = 1;
-  std::string activation = "relu";
-  bool gated = false;                 // wo(activation(wi_0(x)) * wi_1(x)) in place of wo(activation(wi(x)))
-  bool scale_decoder_outputs = true;  // by d_model^-0.5, before the head
-  bool tie_word_embeddings = true;
-};
 
 // Attention of a layer of either stack, to its own tokens or to the encoder's.
 class T5Attention {

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/keys_of_family.h"
 #include "gantry/models/t5.h"
-#include "gantry/nn/activation_names.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -21,62 +21,12 @@ constexpr const char* kT5Architecture = "T5ForConditionalGeneration";
 constexpr const char* kRelativeBias = "relative_attention_bias.weight";
 constexpr std::int64_t kMostPositions = std::int64_t{1} << 31;
 
-// "relu", or "gated-gelu", which is gelu's approximation by tanh.
-void read_t5_mlp(ConfigReader& reader, T5Config& config) {
-  const std::string gated = "gated-";
-  std::vector<std::string> known = nn::activation_names();
-  for (const auto& name : nn::activation_names()) known.push_back(gated + name);
-  const std::string said = reader.choice("feed_forward_proj", "relu", known);
-  config.gated = said.starts_with(gated);
-  config.activation = config.gated ? said.substr(gated.size()) : said;
-  if (said == "gated-gelu") config.activation = "gelu_new";
-  // What transformers writes beside it.
-  reader.only("is_gated_act", config.gated);
-  reader.only("dense_act_fn", config.activation);
-}
+const auto kReadT5 = with_shared_keys(read_t5, /*has_cross_attention=*/true);
 
-void read_t5_buckets(ConfigReader& reader, T5Config& config) {
-  config.relative_attention_num_buckets = reader.size("relative_attention_num_buckets", 32, 4);
-  config.relative_attention_max_distance = reader.size("relative_attention_max_distance", 128);
-  if (config.relative_attention_num_buckets % 2 != 0)
-    refuse_key("relative_attention_num_buckets", config.relative_attention_num_buckets, "an even number");
-  if (2 * config.relative_attention_max_distance <= config.relative_attention_num_buckets)
-    refuse_key(
-        "relative_attention_max_distance", config.relative_attention_max_distance,
-        fmt::format("more than half of relative_attention_num_buckets {}", config.relative_attention_num_buckets));
-}
-
-T5Config read_t5(ConfigReader& reader) {
-  T5Config config;
-  reader.only("model_type", kT5);
-  reader.only("architectures", json::array({kT5Architecture}));
-  reader.only("is_encoder_decoder", true);
-  config.vocab_size = reader.size("vocab_size", config.vocab_size);
-  config.d_model = reader.size("d_model", config.d_model);
-  config.d_kv = reader.size("d_kv", config.d_kv);
-  config.d_ff = reader.size("d_ff", config.d_ff);
-  config.num_layers = reader.size("num_layers", config.num_layers);
-  config.num_decoder_layers = reader.size("num_decoder_layers", config.num_layers);
-  config.num_heads = reader.size("num_heads", config.num_heads);
-  read_t5_buckets(reader, config);
-  read_t5_mlp(reader, config);
-  config.pad_token_id = reader.token("pad_token_id", 0, config.vocab_size);
-  config.decoder_start_token_id = reader.token("decoder_start_token_id", 0, config.vocab_size);
-  config.dropout_rate = reader.number("dropout_rate", config.dropout_rate, 0, 1);
-  config.layer_norm_epsilon = reader.number("layer_norm_epsilon", config.layer_norm_epsilon, 0, 1);
-  config.initializer_factor = reader.number("initializer_factor", config.initializer_factor, 0, 100);
-  config.tie_word_embeddings = reader.flag("tie_word_embeddings", true);
-  // Older files don't say: there a tied head's inputs are scaled.
-  config.scale_decoder_outputs = reader.flag("scale_decoder_outputs", config.tie_word_embeddings);
-  // Of other heads, and of the older files' own.
-  for (const char* key : {"classifier_dropout", "n_positions", "output_past"}) reader.ignore(key);
-  return config;
-}
-
-T5Config t5_config(const json& keys) { return read_keys(keys, kT5, read_t5); }
+T5Config t5_config(const json& keys) { return read_keys(keys, kT5, kReadT5); }
 
 json t5_hugging_face_config(const json& keys) {
-  json whole = whole_config_of(keys, kT5, kT5Architecture, read_t5);
+  json whole = whole_config_of(keys, kT5, kT5Architecture, kReadT5);
   whole["is_encoder_decoder"] = true;
   return whole;
 }
@@ -134,8 +84,8 @@ ModelFamily t5_family() {
               [](const json& keys, const std::string& name) {
                 return name == "lm_head.weight" && t5_config(keys).tie_word_embeddings;
               },
-          .config_fingerprint = [](const json& keys) { return deciding_keys_of(keys, kT5, read_t5); },
-          .check = [](const json& keys) { t5_config(keys); },
+          .config_fingerprint = [](const json& keys) { return deciding_keys_of(keys, kT5, kReadT5); },
+          .check = [](const json& keys) { return check_keys(*find_family_reader(kT5), keys); },
           .inputs = {"input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask"}};
 }
 

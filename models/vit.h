@@ -5,6 +5,7 @@
 
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "gantry/models/described/encoder_configs.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/prepare_input.h"
@@ -12,25 +13,6 @@
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {
-
-struct VitConfig {  // Hugging Face's keys
-  std::int64_t hidden_size = 768;
-  std::int64_t num_hidden_layers = 12;
-  std::int64_t num_attention_heads = 12;
-  std::int64_t intermediate_size = 3072;
-  std::int64_t image_size = 224;
-  std::int64_t patch_size = 16;
-  std::int64_t num_channels = 3;
-  std::int64_t num_labels = 2;
-  std::string hidden_act = "gelu";
-  double hidden_dropout_prob = 0;
-  double attention_probs_dropout_prob = 0;
-  double layer_norm_eps = 1e-12;
-  double initializer_range = 0.02;
-  bool qkv_bias = true;
-
-  std::int64_t tokens() const { return (image_size / patch_size) * (image_size / patch_size) + 1; }
-};
 
 // Patches of an image as tokens, the class token before them, and their positions.
 class VitEmbeddingsImpl : public torch::nn::Module {

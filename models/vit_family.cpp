@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/keys_of_family.h"
 #include "gantry/models/vit.h"
-#include "gantry/nn/activation_names.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -17,49 +17,13 @@ using nlohmann::json;
 constexpr const char* kVit = "vit";
 constexpr const char* kVitArchitecture = "ViTForImageClassification";
 
-std::int64_t vit_labels(ConfigReader& reader) {
-  const std::int64_t labels = label_count(reader.keys());
-  for (const char* key : {"id2label", "num_labels"}) reader.ignore(key);
-  reader.decides("labels", labels);
-  return labels;
-}
+const auto kReadVit = with_shared_keys(read_vit);
 
-VitConfig read_vit(ConfigReader& reader) {
-  VitConfig config;
-  reader.only("model_type", kVit);
-  reader.only("architectures", json::array({kVitArchitecture}));
-  reader.only("problem_type", "single_label_classification");
-  config.hidden_size = reader.size("hidden_size", config.hidden_size);
-  config.num_hidden_layers = reader.size("num_hidden_layers", config.num_hidden_layers);
-  config.num_attention_heads = reader.size("num_attention_heads", config.num_attention_heads);
-  config.intermediate_size = reader.size("intermediate_size", config.intermediate_size);
-  config.image_size = reader.size("image_size", config.image_size);
-  config.patch_size = reader.size("patch_size", config.patch_size);
-  config.num_channels = reader.size("num_channels", config.num_channels);
-  config.num_labels = vit_labels(reader);
-  config.hidden_act = reader.choice("hidden_act", config.hidden_act, nn::activation_names());
-  config.hidden_dropout_prob = reader.number("hidden_dropout_prob", config.hidden_dropout_prob, 0, 1);
-  config.attention_probs_dropout_prob =
-      reader.number("attention_probs_dropout_prob", config.attention_probs_dropout_prob, 0, 1);
-  config.layer_norm_eps = reader.number("layer_norm_eps", config.layer_norm_eps, 0, 1);
-  config.initializer_range = reader.number("initializer_range", config.initializer_range, 0, 100);
-  config.qkv_bias = reader.flag("qkv_bias", config.qkv_bias);
-  // Of parts that a classifier does not have.
-  for (const char* key : {"encoder_stride", "pooler_act", "pooler_output_size"}) reader.ignore(key);
-  if (config.hidden_size % config.num_attention_heads != 0)
-    refuse_key("hidden_size", config.hidden_size,
-               fmt::format("a multiple of num_attention_heads {}", config.num_attention_heads));
-  if (config.patch_size > config.image_size)
-    refuse_key("patch_size", config.patch_size, fmt::format("at most image_size {}", config.image_size));
-  return config;
-}
-
-VitConfig vit_config(const json& keys) { return read_keys(keys, kVit, read_vit); }
+VitConfig vit_config(const json& keys) { return read_keys(keys, kVit, kReadVit); }
 
 json vit_hugging_face_config(const json& keys) {
-  json whole = whole_config_of(keys, kVit, kVitArchitecture, read_vit);
-  ConfigReader reader(keys, kVit);
-  fill_labels(whole, read_vit(reader).num_labels);
+  json whole = whole_config_of(keys, kVit, kVitArchitecture, kReadVit);
+  fill_labels(whole, vit_config(keys).num_labels);
   return whole;
 }
 
@@ -116,8 +80,8 @@ ModelFamily vit_family() {
               [](const json&, const std::string& name) {
                 return name.starts_with("vit.pooler.") || name.starts_with("pooler.");
               },
-          .config_fingerprint = [](const json& keys) { return deciding_keys_of(keys, kVit, read_vit); },
-          .check = [](const json& keys) { vit_config(keys); },
+          .config_fingerprint = [](const json& keys) { return deciding_keys_of(keys, kVit, kReadVit); },
+          .check = [](const json& keys) { return check_keys(*find_family_reader(kVit), keys); },
           .inputs = {"pixel_values"}};
 }
 

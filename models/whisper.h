@@ -6,6 +6,7 @@
 
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "gantry/models/described/encoder_configs.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/norms.h"
@@ -14,22 +15,6 @@
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {
-
-struct WhisperConfig {  // Hugging Face's keys
-  std::int64_t vocab_size = 51865;
-  std::int64_t num_mel_bins = 80;
-  std::int64_t d_model = 384;
-  std::int64_t encoder_layers = 4, encoder_attention_heads = 6, encoder_ffn_dim = 1536;
-  std::int64_t decoder_layers = 4, decoder_attention_heads = 6, decoder_ffn_dim = 1536;
-  std::int64_t max_source_positions = 1500;  // of the encoder's tokens, each of two steps of sound
-  std::int64_t max_target_positions = 448;
-  std::int64_t pad_token_id = 50256;
-  std::int64_t decoder_start_token_id = 50257;
-  std::string activation_function = "gelu";
-  double dropout = 0, attention_dropout = 0, activation_dropout = 0;
-  double init_std = 0.02;
-  bool tie_word_embeddings = true;
-};
 
 // One of the two convolutions over time. Parameters weight [out, in, 3] and bias [out].
 class WhisperConvolutionImpl : public torch::nn::Module {

@@ -29,6 +29,8 @@ void print_peaks(const World& world, const std::vector<std::int64_t>& peaks) {
 void print_beginning(World& world, const Config& config, Booster& booster, const Boosted& boosted,
                      const std::vector<std::string>& fresh) {
   for (const auto& found : boosted.loader->summaries()) fmt::print("data: {}\n", found);
+  if (!config.model.path.empty() && !config.used_keys->is_given("precision"))
+    fmt::print("precision: {}, because the configuration does not set it\n", config.precision);
   if (!fresh.empty()) fmt::print("new in this model, with initial weights: {}\n", fmt::join(fresh, ", "));
   fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world.size(), world.mesh().describe(),
              world.backend().name(), booster.plugin().stages().num_stages(),

@@ -199,9 +199,7 @@ int run_checkpoint_import(const CheckpointImportArguments& arguments) {
       made = import_model(world, config, arguments.output, bars.progress());
     }
     if (!world.is_main()) return;
-    if (!made.new_parameters.empty())
-      fmt::print(stderr, "warning: new in this model, with initial weights: {}\n",
-                 fmt::join(made.new_parameters, ", "));
+    warn_of_new_weights(made.new_parameters);
     report(arguments.json, "imported", arguments.model, 0, made.checkpoint);
   });
 }

@@ -8,6 +8,8 @@
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/forward_batch.h"
 #include "gantry/cli/engine/router_outputs.h"
+#include "gantry/cli/engine/trained_model.h"
+#include "gantry/cli/warnings.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/decoder.h"
@@ -25,7 +27,7 @@ Config config_for(const ForwardArguments& arguments) {
   if (!arguments.adapter.empty()) model["lora"] = {{"path", arguments.adapter}};
   Config config = Config::parse(model.dump(), "--model", arguments.sets);
   load_libraries(config);  // which may register the model family
-  return resolve_model(std::move(config));
+  return with_stored_precision(resolve_model(std::move(config)));
 }
 
 // Adds the router logits, the balancing loss over all layers, and the loss with that balancing loss. The balancing
@@ -78,7 +80,8 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   if (wants_gradients) optimizer = build_optimizer(config, *model);
   auto boosted = booster.boost(model, optimizer, build_criterion(config));
-  load_weights(config, boosted, mesh);
+  const auto fresh = load_weights(config, boosted, mesh);
+  if (world.is_main()) warn_of_new_weights(fresh);
   boosted.model->eval();
 
   const auto result = booster.execute_pipeline(

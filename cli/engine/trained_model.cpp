@@ -7,6 +7,7 @@
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/cli/warnings.h"
 #include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/models/described/shared_keys.h"
 #include "gantry/models/model_family.h"
 
 namespace gantry::cli {
@@ -29,7 +30,7 @@ TrainedModel of_directory(const std::string& path, StoredForm form, const std::v
   if (!adapter.empty()) keys["lora"] = {{"path", adapter}};
   model.config = Config::parse(keys.dump(), "--model", sets);
   load_libraries(model.config);
-  model.config = resolve_model(std::move(model.config));
+  model.config = with_stored_precision(resolve_model(std::move(model.config)));
   return model;
 }
 
@@ -72,6 +73,13 @@ TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::str
 
 }  // namespace
 
+Config with_stored_precision(Config config) {
+  if (config.used_keys->is_given("precision") || config.model.path.empty()) return config;
+  const std::string stated = models::stated_dtype(json::parse(config.model.config_json));
+  if (!stated.empty()) config.precision = stated;
+  return config;
+}
+
 TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets,
                                 const std::string& adapter) {
   TrainedModel model;
@@ -97,9 +105,11 @@ void load_named_libraries(const std::vector<std::string>& named, const std::stri
 
 void load_trained_weights(const TrainedModel& model, Boosted& boosted, HybridParallelPlugin& plugin) {
   switch (model.form) {
-    case StoredForm::kHuggingFace:
-      load_weights(model.config, boosted, plugin.mesh());
+    case StoredForm::kHuggingFace: {
+      const auto fresh = load_weights(model.config, boosted, plugin.mesh());
+      if (plugin.mesh().rank() == 0) warn_of_new_weights(fresh);
       return;
+    }
     case StoredForm::kFile:  // rejected by require_checkpoint()
     case StoredForm::kCheckpoint:
       if (model.config.lora.is_on()) load_weights(model.config, boosted, plugin.mesh());

@@ -28,7 +28,11 @@ TrainedModel find_trained_model(const std::string& path, const std::vector<std::
 void load_named_libraries(const std::vector<std::string>& named, const std::string& config_text,
                           const std::string& folder);
 
-// Loads the weights into a boosted model. Collective over the world.
+// Sets `precision` to the dtype of the weights in model.path if the configuration does not set it. `config` is
+// resolved.
+Config with_stored_precision(Config config);
+
+// Loads the weights into a boosted model. Warns, on the main rank, of a new head. Collective over the world.
 void load_trained_weights(const TrainedModel& model, Boosted& boosted, HybridParallelPlugin& plugin);
 
 }  // namespace gantry::cli

@@ -5,7 +5,6 @@
 
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/rotary_keys.h"
-#include "gantry/nn/activation_names.h"
 
 namespace gantry::models {
 namespace {
@@ -56,12 +55,13 @@ DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults) {
       .input = norm, .after_attention = {}, .before_mlp = norm, .after_mlp = {}, .attention = {}, .mlp = {}};
   layer.mlp.width = reader.size("intermediate_size", defaults.width);
   layer.mlp.gated = true;
-  layer.mlp.activation = reader.choice(defaults.activation_key, defaults.activation, nn::activation_names());
+  layer.mlp.activation = reader.activation(defaults.activation_key, defaults.activation);
   const std::int64_t layers = reader.size("num_hidden_layers", defaults.layers);
   layer.attention = read_attention(reader, spec.hidden, defaults);
   spec.positions = reader.size("max_position_embeddings", defaults.positions);
-  spec.rotaries = {rotary_options(reader, layer.attention.head_size, spec.positions,
-                                  {defaults.theta, defaults.rotated, defaults.original_positions})};
+  spec.rotaries = {
+      rotary_options(reader, layer.attention.head_size, spec.positions,
+                     {defaults.theta, defaults.rotated, defaults.original_positions, defaults.yarn_is_longrope})};
   spec.rotaries[0].paired = defaults.paired;
   spec.unlimited_positions = spec.rotaries[0].type == "dynamic";
   spec.layers.assign(static_cast<std::size_t>(layers), layer);

@@ -12,74 +12,123 @@ namespace gantry::models {
 using nlohmann::json;
 
 const std::vector<std::string>& common_keys() {
-  static const std::vector<std::string> keys = {"_attn_implementation_autoset",
+  static const std::vector<std::string> keys = {"_attn_implementation",
+                                                "_attn_implementation_autoset",
+                                                "_attn_implementation_internal",
+                                                "_commit_hash",
+                                                "_experts_implementation",
+                                                "_experts_implementation_internal",
                                                 "_name_or_path",
-                                                "add_cross_attention",
+                                                "_num_labels",
                                                 "architectures",
+                                                "assistant_confidence_threshold",
                                                 "attn_implementation",
                                                 "auto_map",
                                                 "bad_words_ids",
+                                                "base_model_pp_plan",
+                                                "base_model_tp_plan",
                                                 "begin_suppress_tokens",
                                                 "bos_token_id",
+                                                "cache_config",
+                                                "cache_implementation",
                                                 "chunk_size_feed_forward",
+                                                "compile_config",
+                                                "constraints",
                                                 "cross_attention_hidden_size",
+                                                "custom_pipelines",
+                                                "decoder",
                                                 "decoder_start_token_id",
+                                                "disable_compile",
                                                 "diversity_penalty",
                                                 "do_sample",
+                                                "dola_layers",
                                                 "dtype",
                                                 "early_stopping",
+                                                "encoder",
                                                 "encoder_no_repeat_ngram_size",
+                                                "encoder_repetition_penalty",
                                                 "eos_token_id",
+                                                "epsilon_cutoff",
+                                                "eta_cutoff",
+                                                "experts_implementation",
                                                 "exponential_decay_length_penalty",
                                                 "finetuning_task",
+                                                "force_words_ids",
                                                 "forced_bos_token_id",
+                                                "forced_decoder_ids",
                                                 "forced_eos_token_id",
+                                                "generation_config",
                                                 "gradient_checkpointing",
+                                                "guidance_scale",
                                                 "id2label",
-                                                "is_decoder",
+                                                "is_assistant",
                                                 "is_encoder_decoder",
                                                 "label2id",
                                                 "length_penalty",
+                                                "low_memory",
                                                 "max_length",
+                                                "max_matching_ngram_size",
+                                                "max_new_tokens",
+                                                "max_time",
                                                 "min_length",
+                                                "min_new_tokens",
+                                                "min_p",
                                                 "model_type",
+                                                "name_or_path",
                                                 "no_repeat_ngram_size",
+                                                "num_assistant_tokens",
+                                                "num_assistant_tokens_schedule",
                                                 "num_beam_groups",
                                                 "num_beams",
                                                 "num_labels",
                                                 "num_return_sequences",
                                                 "output_attentions",
                                                 "output_hidden_states",
+                                                "output_logits",
                                                 "output_scores",
                                                 "pad_token_id",
+                                                "penalty_alpha",
+                                                "prefill_chunk_size",
                                                 "prefix",
                                                 "problem_type",
-                                                "pruned_heads",
+                                                "prompt_lookup_num_tokens",
                                                 "remove_invalid_values",
+                                                "renormalize_logits",
                                                 "repetition_penalty",
                                                 "return_dict",
                                                 "return_dict_in_generate",
+                                                "return_legacy_cache",
                                                 "sep_token_id",
+                                                "sequence_bias",
+                                                "stop_strings",
                                                 "suppress_tokens",
                                                 "task_specific_params",
                                                 "temperature",
                                                 "tf_legacy_loss",
                                                 "tie_encoder_decoder",
                                                 "tie_word_embeddings",
+                                                "token_healing",
                                                 "tokenizer_class",
+                                                "top_h",
                                                 "top_k",
                                                 "top_p",
                                                 "torch_dtype",
                                                 "torchscript",
+                                                "transformers.js_config",
                                                 "transformers_version",
+                                                "transformers_weights",
                                                 "typical_p",
+                                                "unk_token_id",
                                                 "use_bfloat16",
-                                                "use_cache"};
+                                                "use_cache",
+                                                "use_return_dict",
+                                                "watermarking_config"};
   return keys;
 }
 
-void refuse_key(const std::string& key, const json& value, const std::string& expected) {
-  throw ConfigError({"model.config." + key, "the value is " + value.dump(), expected, "check the model's config.json"});
+void refuse_key(const std::string& key, const json& value, const std::string& expected, const std::string& reason) {
+  throw ConfigError({"model.config." + key, "the value is " + value.dump() + (reason.empty() ? "" : ", but " + reason),
+                     expected, "check the model's config.json"});
 }
 
 void require_object(const json& config, const std::string& family) {
@@ -108,10 +157,22 @@ double number_key(const json& config, const std::string& key, double missing, do
   return value.get<double>();
 }
 
+namespace {
+
+// "true" and "True" are what some programs write for a boolean.
+json without_quotes(const json& value) {
+  if (value == "true" || value == "True") return true;
+  if (value == "false" || value == "False") return false;
+  return value;
+}
+
+}  // namespace
+
 bool flag_key(const json& config, const std::string& key, bool missing) {
   if (!has_key(config, key)) return missing;
-  if (!config[key].is_boolean()) refuse_key(key, config[key], "true or false");
-  return config[key].get<bool>();
+  const json value = without_quotes(config[key]);
+  if (!value.is_boolean()) refuse_key(key, config[key], "true or false");
+  return value.get<bool>();
 }
 
 std::string choice_key(const json& config, const std::string& key, const std::string& missing,
@@ -121,6 +182,13 @@ std::string choice_key(const json& config, const std::string& key, const std::st
   if (!value.is_string() || std::find(choices.begin(), choices.end(), value.get<std::string>()) == choices.end())
     refuse_key(key, value, fmt::format("one of {}", fmt::join(choices, ", ")));
   return value.get<std::string>();
+}
+
+std::string architecture_key(const json& config) {
+  if (!has_key(config, "architectures")) return "";
+  const json& listed = config["architectures"];
+  const json first = listed.is_array() && !listed.empty() ? listed.front() : listed;
+  return first.is_string() ? first.get<std::string>() : "";
 }
 
 json keys_of(const json& config, const std::vector<std::string>& names) {
@@ -147,8 +215,9 @@ void fill_labels(json& config, std::int64_t count) {
     config["id2label"][std::to_string(label)] = fmt::format("LABEL_{}", label);
 }
 
-void only_value(const json& config, const std::string& key, const json& value) {
-  if (has_key(config, key) && config[key] != value) refuse_key(key, config[key], value.dump());
+void only_value(const json& config, const std::string& key, const json& value, const std::string& reason) {
+  if (has_key(config, key) && config[key] != value && without_quotes(config[key]) != value)
+    refuse_key(key, config[key], value.dump(), reason);
 }
 
 }  // namespace gantry::models

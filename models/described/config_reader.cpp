@@ -3,14 +3,27 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/core/error.h"
 #include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/key_spellings.h"
+#include "gantry/nn/activation_names.h"
 
 namespace gantry::models {
 
 using nlohmann::json;
 
-ConfigReader::ConfigReader(const json& keys, const std::string& family) : keys_(keys) { require_object(keys, family); }
+ConfigReader::ConfigReader(const json& keys, const std::string& family) : keys_(keys), family_(family) {
+  require_object(keys, family);
+  for (const auto& [spelling, canonical, agrees] : key_spellings(family)) {
+    if (!has(spelling)) continue;
+    const bool differs = has(canonical) && keys_[canonical] != keys_[spelling];
+    if (differs && agrees)
+      refuse_key(canonical, keys_[canonical],
+                 fmt::format("the value of its other spelling {}, which is {}", spelling, keys_[spelling].dump()));
+    if (differs) continue;
+    known_.push_back(spelling);
+    keys_[canonical] = keys_[spelling];
+  }
+}
 
 bool ConfigReader::has(const std::string& key) const { return has_key(keys_, key); }
 
@@ -84,8 +97,15 @@ std::vector<std::string> ConfigReader::words(const std::string& key, std::size_t
   return words;
 }
 
-void ConfigReader::only(const std::string& key, const json& value) {
-  only_value(keys_, key, value);
+std::string ConfigReader::activation(const std::string& key, const std::string& missing) {
+  for (const char* learned : {"prelu", "xielu"})
+    if (has(key) && keys_[key] == learned)
+      refuse_key(key, keys_[key], "an activation without weights of its own, such as relu");
+  return choice(key, missing, nn::activation_names());
+}
+
+void ConfigReader::only(const std::string& key, const json& value, const std::string& reason) {
+  only_value(keys_, key, value, reason);
   ignore(key);
 }
 
@@ -103,17 +123,18 @@ json ConfigReader::deciding() const {
   return deciding;
 }
 
-void ConfigReader::refuse_others(const std::string& model_type) const {
-  std::vector<std::string> known = known_;
-  const auto& common = common_keys();
-  known.insert(known.end(), common.begin(), common.end());
-  for (const auto& [key, value] : keys_.items()) {
-    if (value.is_null() || std::find(known.begin(), known.end(), key) != known.end()) continue;
-    const std::string near = nearest_name(key, known);
-    throw ConfigError({"model.config." + key, "unknown key of " + model_type,
-                       "a key of Hugging Face's config.json for " + model_type,
-                       near.empty() ? "remove it" : "did you mean '" + near + "'?"});
-  }
+void ConfigReader::pass_over(const std::string& path) { passed_over_.push_back(path); }
+
+std::vector<std::string> ConfigReader::unknown() const {
+  std::vector<std::string> unknown;
+  const auto is_in = [](const std::vector<std::string>& names, const std::string& key) {
+    return std::find(names.begin(), names.end(), key) != names.end();
+  };
+  for (const auto& [key, value] : keys_.items())
+    if (!value.is_null() && !is_in(known_, key) && !is_in(common_keys(), key)) unknown.push_back(key);
+  for (const auto& path : passed_over_)
+    if (!is_in(unknown, path)) unknown.push_back(path);
+  return unknown;
 }
 
 }  // namespace gantry::models

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/models/described/keys_of_family.h"
 #include "gantry/models/families/families.h"
 
 namespace gantry::models {
@@ -39,12 +40,9 @@ DecoderSpec decoder_spec(const std::string& family, const json& keys) {
 }
 
 DecoderSpec decoder_spec(const DecoderFamily& family, const json& keys) {
-  ConfigReader reader(keys, family.model_type);
-  reader.only("model_type", family.model_type);
-  DecoderSpec spec = family.read(reader);
+  DecoderSpec spec = read_keys(keys, family.model_type, with_shared_keys(family.read));
   spec.family = family.model_type;
-  for (const auto& key : family.harmless) reader.ignore(key);
-  reader.refuse_others(family.model_type);
+  spec.fp8_block = fp8_block(keys);
   return spec;
 }
 

@@ -1,22 +1,31 @@
-// What a family says of its config.json, by the one function that reads it: `read` takes a ConfigReader.
+// Reads a family's config.json with its read function, which takes a ConfigReader.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "gantry/models/described/config_reader.h"
+#include "gantry/models/described/shared_keys.h"
 
 namespace gantry::models {
 
-// What `read` makes of the keys. ConfigError for a key that it does not read and that nobody says is harmless.
+// Returns a function that reads the keys of all families, and then those of `read`.
+template <class Read>
+auto with_shared_keys(const Read& read, bool has_cross_attention = false) {
+  return [read, has_cross_attention](ConfigReader& reader) {
+    read_shared_keys(reader, has_cross_attention);
+    return read(reader);
+  };
+}
+
+// Returns the result of `read`. Throws ConfigError for unsupported values; unknown keys have no effect.
 template <class Read>
 auto read_keys(const nlohmann::json& keys, const std::string& family, const Read& read) {
   ConfigReader reader(keys, family);
-  auto made = read(reader);
-  reader.refuse_others(family);
-  return made;
+  return read(reader);
 }
 
-// Those that decide the model's numbers.
+// Returns the keys that affect the model's computation.
 template <class Read>
 nlohmann::json deciding_keys_of(const nlohmann::json& keys, const std::string& family, const Read& read) {
   ConfigReader reader(keys, family);
@@ -24,7 +33,7 @@ nlohmann::json deciding_keys_of(const nlohmann::json& keys, const std::string& f
   return reader.deciding();
 }
 
-// A whole config.json: the keys, with what was read in their place and defaults where there was none.
+// Returns a complete config.json: the keys, the values that were read, and defaults for absent keys.
 template <class Read>
 nlohmann::json whole_config_of(const nlohmann::json& keys, const std::string& family, const std::string& architecture,
                                const Read& read) {
@@ -37,7 +46,7 @@ nlohmann::json whole_config_of(const nlohmann::json& keys, const std::string& fa
   return whole;
 }
 
-// transformers' own defaults lie outside a smaller vocabulary.
+// Sets absent token ids to null, because the defaults of transformers can be outside of a smaller vocabulary.
 inline void leave_out_tokens(nlohmann::json& config) {
   for (const char* token : {"bos_token_id", "eos_token_id"})
     if (!config.contains(token)) config[token] = nullptr;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "gantry/models/described/config_keys.h"
 
@@ -28,9 +27,10 @@ const std::vector<std::string> kRotaryKeys = {"rope_type",
                                               "short_factor",
                                               "long_factor"};
 
-// rope_parameters and the older rope_scaling, which may both be there where they agree.
+// rope_parameters and the older rope_scaling. Both can be present if they agree.
 json scaling_keys(ConfigReader& reader, const std::string& layers) {
   json scaling = reader.mapping("rope_scaling"), newer = reader.mapping("rope_parameters");
+  const std::string name = scaling.empty() ? "rope_parameters." : "rope_scaling.";
   if (has_rotary_for_each_kind(reader)) newer = newer.value(layers, json::object());
   if (!newer.is_object()) refuse_key("rope_parameters." + layers, newer, "a mapping");
   for (const auto& [key, value] : newer.items()) {
@@ -39,14 +39,26 @@ json scaling_keys(ConfigReader& reader, const std::string& layers) {
     scaling[key] = value;
   }
   for (const auto& [key, value] : scaling.items())
-    if (std::find(kRotaryKeys.begin(), kRotaryKeys.end(), key) == kRotaryKeys.end())
-      refuse_key("rope_parameters." + key, value, fmt::format("one of the keys {}", fmt::join(kRotaryKeys, ", ")));
+    if (!value.is_null() && std::find(kRotaryKeys.begin(), kRotaryKeys.end(), key) == kRotaryKeys.end())
+      reader.pass_over(name + key);
   return scaling;
 }
 
-std::string rotary_type(json& scaling) {
+// A key of the model that can also be a key of its rope_parameters.
+void refuse_contradiction(const ConfigReader& reader, const json& scaling, const std::string& key) {
+  if (!reader.has(key) || !has_key(scaling, key) || reader.keys()[key] == scaling[key]) return;
+  refuse_key(key, reader.keys()[key], "the value of rope_parameters." + key + ", which is " + scaling[key].dump());
+}
+
+std::string rotary_type(json& scaling, const RotaryDefaults& defaults) {
+  for (const char* key : {"type", "rope_type"}) {
+    const json type = scaling.value(key, json());
+    if (type == "su" || (type == "yarn" && defaults.yarn_is_longrope)) scaling[key] = "longrope";
+  }
+  if (has_key(scaling, "type") && has_key(scaling, "rope_type") && scaling["type"] != scaling["rope_type"])
+    refuse_key("rope_parameters.rope_type", scaling["rope_type"],
+               "the value of its older spelling type, which is " + scaling["type"].dump());
   if (has_key(scaling, "type") && !has_key(scaling, "rope_type")) scaling["rope_type"] = scaling["type"];
-  if (scaling.value("rope_type", json()) == "su") scaling["rope_type"] = "longrope";  // its first name
   return choice_key(scaling, "rope_type", "default", {"default", "linear", "dynamic", "yarn", "llama3", "longrope"});
 }
 
@@ -112,9 +124,11 @@ nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, s
                                  const RotaryDefaults& defaults, const std::string& layers) {
   json scaling = scaling_keys(reader, layers);
   nn::RotaryOptions options;
-  options.type = rotary_type(scaling);
+  options.type = rotary_type(scaling, defaults);
   for (const char* key : {"rope_theta", "partial_rotary_factor", "original_max_position_embeddings"})
     reader.ignore(key);
+  if (layers == "full_attention")
+    for (const char* key : {"rope_theta", "partial_rotary_factor"}) refuse_contradiction(reader, scaling, key);
   const double theta = number_key(reader.keys(), "rope_theta", defaults.theta, 1, 1e12);
   options.theta = number_key(scaling, "rope_theta", theta, 1, 1e12);
   const double fraction = number_key(reader.keys(), "partial_rotary_factor", defaults.fraction, 0, 1.0001);

@@ -9,13 +9,15 @@ namespace gantry::models {
 // What a family's class gives where config.json is silent.
 struct RotaryDefaults {
   double theta = 10000;
-  double fraction = 1;        // of a head's features
-  std::int64_t original = 0;  // of original_max_position_embeddings; 0: max_position_embeddings
+  double fraction = 1;            // rotated fraction of a head's features
+  std::int64_t original = 0;      // original_max_position_embeddings; 0: max_position_embeddings
+  bool yarn_is_longrope = false;  // early files of Phi-3 call longrope yarn
 };
 
 // From rope_parameters, or from the older rope_theta, rope_scaling and partial_rotary_factor. `positions`:
 // max_position_embeddings. `layers`: of which layers, where rope_parameters has a mapping for each kind,
-// "full_attention" and "sliding_attention". ConfigError for a type, a key or a value that is not understood.
+// "full_attention" and "sliding_attention". Throws ConfigError for an unknown type, an unsupported value, and for two
+// spellings of one key that contradict each other. Keys without a meaning are passed over.
 nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, std::int64_t positions,
                                  const RotaryDefaults& defaults = {}, const std::string& layers = "full_attention");
 // True if rope_parameters has a mapping for each kind of layers.

@@ -23,24 +23,19 @@ DecoderNames bloom_names() {
           .after_mlp = ""};
 }
 
-// Older files have other names for some sizes.
-std::int64_t size_of(ConfigReader& reader, const std::string& key, const std::string& older, std::int64_t missing) {
-  return reader.has(key) || !reader.has(older) ? reader.size(key, missing) : reader.size(older, missing);
-}
-
 // Layer norms, one also behind the embedding, slopes in place of positions, rows of query, key and value head by head.
 DecoderSpec read_bloom(ConfigReader& reader) {
   DecoderSpec spec;
   spec.vocabulary = reader.size("vocab_size", 250880);
-  spec.hidden = size_of(reader, "hidden_size", "n_embed", 64);
+  spec.hidden = reader.size("hidden_size", 64);
   spec.positions = size_key(reader.keys(), "seq_length", 2048);
   spec.unlimited_positions = true;
   const NormSpec norm{NormSpec::Kind::kLayer, reader.number("layer_norm_epsilon", 1e-5, 0, 1)};
-  reader.only("apply_residual_connection_post_layernorm", false);
+  reader.only("apply_residual_connection_post_layernorm", false, "Gantry adds the input of the layer norm");
   LayerSpec layer;
   layer.input = layer.before_mlp = norm;
   AttentionSpec& attention = layer.attention;
-  attention.heads = attention.key_heads = size_of(reader, "n_head", "num_attention_heads", 8);
+  attention.heads = attention.key_heads = reader.size("n_head", 8);
   if (spec.hidden % attention.heads != 0)
     refuse_key("hidden_size", spec.hidden, "a multiple of n_head " + std::to_string(attention.heads));
   attention.head_size = spec.hidden / attention.heads;
@@ -49,7 +44,7 @@ DecoderSpec read_bloom(ConfigReader& reader) {
   attention.slopes = alibi_slopes(attention.heads);
   attention.dropout = reader.number("attention_dropout", 0, 0, 1);
   layer.mlp = {.width = 4 * spec.hidden, .bias = true, .activation = "gelu_pytorch_tanh"};
-  spec.layers.assign(static_cast<std::size_t>(size_of(reader, "n_layer", "num_hidden_layers", 2)), layer);
+  spec.layers.assign(static_cast<std::size_t>(reader.size("n_layer", 2)), layer);
   spec.norm = spec.embedding_norm = norm;
   spec.output_dropout = reader.number("hidden_dropout", 0, 0, 1);
   spec.initializer_range = reader.number("initializer_range", 0.02, 0, 100);

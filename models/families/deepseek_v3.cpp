@@ -47,9 +47,9 @@ ExpertsSpec read_experts(ConfigReader& reader, const std::string& activation) {
   experts.groups = reader.size("n_group", 8);
   experts.used_groups = reader.size("topk_group", 4);
   experts.shared_width = reader.size("n_shared_experts", 1) * experts.width;
-  reader.only("scoring_func", "sigmoid");
-  reader.only("topk_method", "noaux_tc");
-  reader.only("moe_layer_freq", 1);
+  reader.only("scoring_func", "sigmoid", "Gantry has no other scores of experts for deepseek_v3");
+  reader.only("topk_method", "noaux_tc", "Gantry has no other choice of experts for deepseek_v3");
+  reader.only("moe_layer_freq", 1, "every layer after the dense ones has experts");
   check_experts(experts);
   return experts;
 }

@@ -4,7 +4,6 @@
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/rotary_keys.h"
 #include "gantry/models/families/families.h"
-#include "gantry/nn/activation_names.h"
 
 namespace gantry::models {
 namespace {
@@ -92,7 +91,7 @@ DecoderSpec read_falcon(ConfigReader& reader) {
   layer.mlp.width = size_key(reader.keys(), "ffn_hidden_size", 4 * spec.hidden);
   reader.ignore("ffn_hidden_size");
   reader.decides("ffn_hidden_size", layer.mlp.width);
-  layer.mlp.activation = reader.choice("activation", "gelu", nn::activation_names());
+  layer.mlp.activation = reader.activation("activation", "gelu");
   spec.layers.assign(static_cast<std::size_t>(reader.size("num_hidden_layers", 32)), layer);
   spec.output_dropout = reader.number("hidden_dropout", 0, 0, 1);
   spec.initializer_range = reader.number("initializer_range", 0.02, 0, 100);

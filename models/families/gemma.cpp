@@ -27,7 +27,7 @@ DecoderSpec read_gemma(ConfigReader& reader) {
                                           .tied = true,
                                           .activation = "gelu_pytorch_tanh"});
   const bool bias = reader.flag("attention_bias", false);
-  reader.only("use_bidirectional_attention", false);
+  reader.only("use_bidirectional_attention", false, "decoders of Gantry are causal");
   reader.only("hidden_activation", "gelu_pytorch_tanh");
   make_gemma(spec);
   for (LayerSpec& layer : spec.layers) {

@@ -23,7 +23,7 @@ DecoderSpec read_gemma2(ConfigReader& reader) {
   const bool bias = reader.flag("attention_bias", false);
   const double cap = reader.number_or_none("attn_logit_softcapping", 50, 0, 1e6);
   const double scale = 1 / std::sqrt(reader.number("query_pre_attn_scalar", 256, 1e-6, 1e9));
-  reader.only("use_bidirectional_attention", false);
+  reader.only("use_bidirectional_attention", false, "decoders of Gantry are causal");
   make_gemma(spec);
   for (LayerSpec& layer : spec.layers) {
     layer.attention.bias = layer.attention.output_bias = bias;

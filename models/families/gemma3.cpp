@@ -26,7 +26,7 @@ DecoderSpec read_gemma3_text(ConfigReader& reader) {
   const bool bias = reader.flag("attention_bias", false);
   const double cap = reader.number_or_none("attn_logit_softcapping", 0, 0, 1e6);
   const double scale = 1 / std::sqrt(reader.number("query_pre_attn_scalar", 256, 1e-6, 1e9));
-  reader.only("use_bidirectional_attention", false);
+  reader.only("use_bidirectional_attention", false, "decoders of Gantry are causal");
   // Of older files, which have neither layer_types nor a mapping for each kind of layers.
   for (const char* key : {"sliding_window_pattern", "rope_local_base_freq"}) reader.ignore(key);
   spec.rotaries.push_back(

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <fmt/format.h>
 
 #include "gantry/models/described/config_keys.h"
@@ -27,15 +28,20 @@ DecoderNames gpt2_names() {
           .after_mlp = ""};
 }
 
-void refuse_gpt2_variants(ConfigReader& reader) {
-  reader.only("scale_attn_by_inverse_layer_idx", false);
-  reader.only("add_cross_attention", false);
-  reader.only("scale_attn_weights", true);
+// Scores are divided by sqrt(head size), by the number of the layer, by both or by neither.
+void read_scales(ConfigReader& reader, DecoderSpec& spec) {
+  const bool by_size = reader.flag("scale_attn_weights", true);
+  const bool by_layer = reader.flag("scale_attn_by_inverse_layer_idx", false);
+  for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    AttentionSpec& attention = spec.layers[layer].attention;
+    if (by_size && !by_layer) continue;
+    attention.scale = by_size ? 1 / std::sqrt(static_cast<double>(attention.head_size)) : 1;
+    if (by_layer) attention.scale /= static_cast<double>(layer + 1);
+  }
 }
 
 // Learned positions, layer norms, biases everywhere, an MLP without a gate.
 DecoderSpec read_gpt2(ConfigReader& reader) {
-  refuse_gpt2_variants(reader);
   DecoderSpec spec;
   spec.vocabulary = reader.size("vocab_size", 50257);
   spec.positions = reader.size("n_positions", 1024);
@@ -57,8 +63,9 @@ DecoderSpec read_gpt2(ConfigReader& reader) {
   reader.ignore("n_inner");
   reader.decides("n_inner", layer.mlp.width);
   layer.mlp.bias = true;
-  layer.mlp.activation = reader.choice("activation_function", "gelu_new", {"gelu_new", "gelu", "relu"});
+  layer.mlp.activation = reader.activation("activation_function", "gelu_new");
   spec.layers.assign(static_cast<std::size_t>(reader.size("n_layer", 12)), layer);
+  read_scales(reader, spec);
   spec.norm = norm;
   spec.embedding_dropout = reader.number("embd_pdrop", 0.1, 0, 1);
   spec.output_dropout = reader.number("resid_pdrop", 0.1, 0, 1);

@@ -1,7 +1,6 @@
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/rotary_keys.h"
 #include "gantry/models/families/families.h"
-#include "gantry/nn/activation_names.h"
 
 namespace gantry::models {
 namespace {
@@ -38,7 +37,7 @@ DecoderSpec read_gpt_neox(ConfigReader& reader) {
   spec.unlimited_positions = spec.rotaries[0].type == "dynamic";
   layer.mlp.width = reader.size("intermediate_size", 24576);
   layer.mlp.bias = true;
-  layer.mlp.activation = reader.choice("hidden_act", "gelu", nn::activation_names());
+  layer.mlp.activation = reader.activation("hidden_act", "gelu");
   spec.layers.assign(static_cast<std::size_t>(reader.size("num_hidden_layers", 44)), layer);
   spec.norm = norm;
   spec.embedding_dropout = spec.output_dropout = reader.number("hidden_dropout", 0, 0, 1);

@@ -24,18 +24,9 @@ ExpertsSpec read_experts(ConfigReader& reader, std::int64_t width) {
   experts.scores = ExpertsSpec::Scores::kSoftmaxOfUsed;
   experts.router_bias = experts.bias = experts.interleaved = true;
   experts.limit = reader.number("swiglu_limit", 7, 1e-6, 1e6);
-  reader.only("swiglu_alpha", 1.702);
+  reader.only("swiglu_alpha", 1.702, "Gantry has this constant only");
   check_experts(experts);
   return experts;
-}
-
-// Published files have the experts' weights in blocks; by which names, files say themselves.
-void read_quantisation(ConfigReader& reader) {
-  reader.ignore("quantization_config");
-  if (!reader.has("quantization_config")) return;
-  const auto& how = reader.keys()["quantization_config"];
-  if (!how.is_object() || how.value("quant_method", nlohmann::json()) != "mxfp4")
-    refuse_key("quantization_config", how, "a mapping with quant_method: mxfp4");
 }
 
 // Sinks in attention, windows in every other layer, biases everywhere, experts whose gate is cut off.
@@ -59,7 +50,6 @@ DecoderSpec read_gpt_oss(ConfigReader& reader) {
     layer.attention.sinks = true;
     layer.experts = experts;
   }
-  read_quantisation(reader);
   spec.names.router = "mlp.router";
   spec.router_loss = read_router_loss(reader);
   read_windows(reader, spec, reader.size_or_none("sliding_window", 128),

@@ -1,6 +1,5 @@
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/families/families.h"
-#include "gantry/nn/activation_names.h"
 
 namespace gantry::models {
 namespace {
@@ -52,7 +51,7 @@ DecoderSpec read_gptj(ConfigReader& reader) {
   reader.ignore("n_inner");
   reader.decides("n_inner", layer.mlp.width);
   layer.mlp.bias = true;
-  layer.mlp.activation = reader.choice("activation_function", "gelu_new", nn::activation_names());
+  layer.mlp.activation = reader.activation("activation_function", "gelu_new");
   const std::int64_t rotated = reader.size("rotary_dim", 64, 2);
   if (rotated % 2 != 0 || rotated > layer.attention.head_size)
     refuse_key("rotary_dim", rotated, "an even number of at most " + std::to_string(layer.attention.head_size));

@@ -19,7 +19,7 @@ DecoderSpec read_mixtral(ConfigReader& reader) {
   experts.activation = spec.layers.front().mlp.activation;
   check_experts(experts);
   for (LayerSpec& layer : spec.layers) layer.experts = experts;
-  reader.only("router_jitter_noise", 0.0);
+  reader.only("router_jitter_noise", 0.0, "Gantry adds no noise to the router in training");
   spec.router_loss = read_router_loss(reader);
   set_window_of_all(spec, reader.size_or_none("sliding_window", 0));
   return spec;

@@ -1,6 +1,5 @@
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/families/families.h"
-#include "gantry/nn/activation_names.h"
 
 namespace gantry::models {
 namespace {
@@ -35,10 +34,10 @@ DecoderSpec read_opt(ConfigReader& reader) {
   reader.decides("positions", spec.positions);
   const bool norms_before = reader.flag("do_layer_norm_before", true);
   const bool removes_last = reader.flag("_remove_final_layer_norm", false);
-  reader.only("layer_norm_elementwise_affine", true);
+  reader.only("layer_norm_elementwise_affine", true, "OPT's layer norms have parameters in Gantry");
   const std::int64_t columns = reader.size("word_embed_proj_dim", spec.hidden);
   if (columns != spec.hidden) spec.embedding_width = columns;
-  reader.only("layerdrop", 0.0);
+  reader.only("layerdrop", 0.0, "Gantry does not drop layers in training");
   const NormSpec norm{NormSpec::Kind::kLayer, 1e-5};
   LayerSpec layer;
   layer.input = layer.before_mlp = norm;
@@ -51,7 +50,7 @@ DecoderSpec read_opt(ConfigReader& reader) {
   attention.bias = attention.output_bias = layer.mlp.bias = reader.flag("enable_bias", true);
   attention.dropout = reader.number("attention_dropout", 0, 0, 1);
   layer.mlp.width = reader.size("ffn_dim", 3072);
-  layer.mlp.activation = reader.choice("activation_function", "relu", nn::activation_names());
+  layer.mlp.activation = reader.activation("activation_function", "relu");
   spec.layers.assign(static_cast<std::size_t>(reader.size("num_hidden_layers", 12)), layer);
   if (norms_before && !removes_last) spec.norm = norm;
   spec.output_dropout = reader.number("dropout", 0.1, 0, 1);

@@ -12,6 +12,7 @@ DecoderSpec read_phi3(ConfigReader& reader) {
                                           .positions = 4096,
                                           .eps = 1e-5,
                                           .original_positions = 4096,
+                                          .yarn_is_longrope = true,
                                           .padding = 32000});
   for (LayerSpec& layer : spec.layers) {
     layer.attention.rows = ProjectionRows::kSegments;

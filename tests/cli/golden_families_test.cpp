@@ -19,7 +19,7 @@ const std::string kFamilyCases = GANTRY_SOURCE_DIR "/tests/golden/families";
 std::string flags_of(const FamilyLayout& how) {
   return fmt::format(
       "--set parallel.tensor={} --set parallel.pipeline={} --set parallel.context={} --set parallel.expert={} "
-      "--set parallel.sequence_parallel={}",
+      "--set parallel.sequence_parallel={} --set precision=float32",
       how.layout.tensor, how.layout.pipeline, how.layout.context, how.layout.expert, how.sequence_parallel);
 }
 

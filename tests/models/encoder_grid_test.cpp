@@ -245,17 +245,12 @@ std::string refusal_of(const std::string& family, const json& keys) {
 
 TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal_of("roberta", {{"pad_token_id", nullptr}}), HasSubstr("positions are counted from the next row"));
-  EXPECT_THAT(refusal_of("roberta", {{"architectures", {"RobertaForCausalLM"}}}), HasSubstr("[RobertaForMaskedLM]"));
-  EXPECT_THAT(refusal_of("roberta", {{"architectures", {"BertForMaskedLM"}}}), HasSubstr("[RobertaModel]"));
-  EXPECT_THAT(refusal_of("vit", {{"architectures", {"ViTModel"}}}), HasSubstr("ViTForImageClassification"));
   EXPECT_THAT(refusal_of("vit", {{"problem_type", "regression"}}), HasSubstr("single_label_classification"));
-  EXPECT_THAT(refusal_of("vit", {{"patch_sizes", 2}}), HasSubstr("did you mean 'patch_size'?"));
   EXPECT_THAT(refusal_of("vit", {{"patch_size", 300}}), HasSubstr("at most image_size 224"));
   EXPECT_THAT(refusal_of("whisper", {{"apply_spec_augment", true}}), HasSubstr("apply_spec_augment"));
   EXPECT_THAT(refusal_of("whisper", {{"decoder_attention_heads", 7}}), HasSubstr("decoder_attention_heads 7"));
   EXPECT_THAT(refusal_of("whisper", {{"encoder_layerdrop", 0.1}}), HasSubstr("encoder_layerdrop"));
-  EXPECT_THAT(refusal_of("t5", {{"architectures", {"T5EncoderModel"}}}), HasSubstr("T5ForConditionalGeneration"));
-  EXPECT_THAT(refusal_of("t5", {{"feed_forward_proj", "gated-swish"}}), HasSubstr("gated-gelu"));
+  EXPECT_THAT(refusal_of("t5", {{"feed_forward_proj", "gated-swoosh"}}), HasSubstr("gated-gelu"));
   EXPECT_THAT(refusal_of("t5", {{"is_gated_act", true}}), HasSubstr("is_gated_act"));
   EXPECT_THAT(refusal_of("t5", {{"relative_attention_num_buckets", 7}}), HasSubstr("an even number"));
   EXPECT_THAT(refusal_of("t5", {{"pad_token_id", 40000}}), HasSubstr("below vocab_size 32128"));

@@ -83,11 +83,8 @@ std::string refusal(const std::string& family, const json& keys) {
 }
 
 TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
-  EXPECT_THAT(refusal("llama", {{"qk_layernorm", true}}), HasSubstr("model.config.qk_layernorm: unknown key of llama"));
-  EXPECT_THAT(refusal("mistral", {{"sliding_windows", 8}}), HasSubstr("did you mean 'sliding_window'?"));
   EXPECT_THAT(refusal("qwen2", {{"layer_types", {"full_attention"}}}), HasSubstr("a list of 32 words"));
   EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "mrope"}}}}), HasSubstr("rope_type"));
-  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "yarn"}, {"betafast", 3}}}}), HasSubstr("betafast"));
   EXPECT_THAT(refusal("phi3", {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0}}}}}),
               HasSubstr("short_factor"));
   EXPECT_THAT(refusal("gemma2", {{"use_bidirectional_attention", true}}), HasSubstr("use_bidirectional_attention"));
@@ -100,17 +97,6 @@ TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
       refusal("deepseek_v3", {{"num_experts_per_tok", 9}, {"n_routed_experts", 16}, {"n_group", 4}, {"topk_group", 2}}),
       HasSubstr("a number from 1 to the 8 experts that a token can choose"));
   EXPECT_THAT(refusal("lama", {}), HasSubstr("one of bloom, cohere, cohere2"));
-}
-
-TEST(FamilyKeys, EveryFamilyRefusesAKeyThatItDoesNotKnow) {
-  std::size_t families = 0;
-  for (const auto& family : models::decoder_families()) {
-    EXPECT_THAT(refusal(family.model_type, {{"attention_tilt", 0.5}}),
-                HasSubstr("model.config.attention_tilt: unknown key of " + family.model_type));
-    EXPECT_EQ(refusal(family.model_type, {{"use_cache", false}}), "no error") << family.model_type;
-    ++families;
-  }
-  EXPECT_GE(families, 29u);
 }
 
 TEST_P(Families, FilesThereAndBackAreTheSameBytes) {

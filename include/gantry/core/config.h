@@ -19,7 +19,8 @@ namespace gantry {
 struct ModelConfig {
   std::string policy;  // gpt2 | llama | bert | a registered name; empty: from `path`, or from the class of the model
   std::string path;    // a Hugging Face model directory; empty: none
-  std::string config_json;  // Hugging Face configuration keys as a JSON object; empty: none
+  std::string config_json;            // Hugging Face configuration keys as a JSON object; empty: none
+  std::string unknown_keys = "warn";  // warn | refuse: unknown keys in the config.json at `path`
 };
 
 // Low-rank adapters that are trained instead of the model: Hu et al., LoRA (arXiv 2106.09685).

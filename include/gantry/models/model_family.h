@@ -12,6 +12,7 @@
 
 #include "gantry/core/registry.h"
 #include "gantry/core/slice.h"
+#include "gantry/models/described/checked_keys.h"
 
 namespace gantry::models {
 
@@ -63,19 +64,22 @@ struct ModelFamily {
   // of its checkpoint. Unset: the result of hugging_face_config without keys for dropout, initial weights, token ids
   // and dtypes.
   std::function<nlohmann::json(const nlohmann::json& config)> config_fingerprint;
-  // The keys that the family reads or ignores on purpose. Empty: any key, unless `check` is stricter.
+  // The keys that the family reads or ignores on purpose, if it has no `check`. Empty: any key.
   std::vector<std::string> keys = {};
-  // Throws ConfigError for unknown keys, also in a file, and for unsupported values. Unset: build() does these checks.
-  std::function<void(const nlohmann::json& config)> check = {};
+  // Reads all keys, and throws ConfigError for unsupported values. Returns the known keys, and those that neither the
+  // family nor Hugging Face's models have. Unset: `keys` are the known ones, and build() checks the values.
+  std::function<CheckedKeys(const nlohmann::json& config)> check = {};
   // The batch entries that the model reads in addition to labels. The first one is required. pixel_values and
   // input_features are floating-point tensors, the others are integers.
   std::vector<std::string> inputs = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "document_ids"};
 };
 
-// Throws ConfigError, with the most similar known key, for a key of model.config that is unknown to the family and is
-// not in `file`. `file`: the config.json that the keys override; empty without one. Keys common to all Hugging Face
-// models are known.
-void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config, const nlohmann::json& file);
+// Checks the keys of a model. Returns a warning that lists the keys of `file` without effect: neither the family nor
+// Hugging Face's models have them. Returns "" if there are none. Throws ConfigError for unsupported values, for an
+// unknown key that is not in `file`, and for all unknown keys if `rule` (model.unknown_keys) is "refuse". `file`: the
+// config.json that the keys override, read from `path`; empty without one.
+std::string check_model_keys(const ModelFamily& family, const nlohmann::json& config, const std::string& rule,
+                             const nlohmann::json& file, const std::string& path);
 
 // Returns the keys that affect the computation, with the rule of ModelFamily::config_fingerprint.
 nlohmann::json config_fingerprint(const ModelFamily& family, const nlohmann::json& config);

@@ -12,7 +12,9 @@ namespace gantry::models {
 // Keys of any model that do not affect the computation, or that are read outside of the families.
 const std::vector<std::string>& common_keys();
 
-[[noreturn]] void refuse_key(const std::string& key, const nlohmann::json& value, const std::string& expected);
+// `reason`: a clause that follows the value, "because ...".
+[[noreturn]] void refuse_key(const std::string& key, const nlohmann::json& value, const std::string& expected,
+                             const std::string& reason = "");
 
 void require_object(const nlohmann::json& config, const std::string& family);
 bool has_key(const nlohmann::json& config, const std::string& key);
@@ -21,16 +23,20 @@ std::int64_t size_key(const nlohmann::json& config, const std::string& key, std:
                       std::int64_t least = 1);
 // A number in [least, below).
 double number_key(const nlohmann::json& config, const std::string& key, double missing, double least, double below);
+// true or false, also as text.
 bool flag_key(const nlohmann::json& config, const std::string& key, bool missing);
 std::string choice_key(const nlohmann::json& config, const std::string& key, const std::string& missing,
                        const std::vector<std::string>& choices);
+// Returns the first entry of `architectures`, or "" if there is none.
+std::string architecture_key(const nlohmann::json& config);
 // Returns these keys with their values; null for absent keys.
 nlohmann::json keys_of(const nlohmann::json& config, const std::vector<std::string>& names);
 // Returns the number of classes, from id2label or num_labels. Throws ConfigError if these contradict each other.
 std::int64_t label_count(const nlohmann::json& config);
 // Adds transformers' default labels for `count` classes, unless the configuration has labels.
 void fill_labels(nlohmann::json& config, std::int64_t count);
-// Throws ConfigError unless the key is absent or has this value, the only one that the family supports.
-void only_value(const nlohmann::json& config, const std::string& key, const nlohmann::json& value);
+// Throws ConfigError unless the key is absent or has this value, the only one that the family supports. `reason`: why.
+void only_value(const nlohmann::json& config, const std::string& key, const nlohmann::json& value,
+                const std::string& reason = "");
 
 }  // namespace gantry::models

@@ -11,10 +11,13 @@ namespace gantry::models {
 
 class ConfigReader {
  public:
-  // `keys` must outlive the reader. Throws ConfigError if it is not a mapping. `family`: name for messages.
+  // Throws ConfigError if `keys` is not a mapping, or if two spellings of one key contradict each other. `family`:
+  // model_type, which selects the alternative spellings of keys (`n_layer` for `num_hidden_layers`).
   ConfigReader(const nlohmann::json& keys, const std::string& family);
 
+  // The keys of config.json. A value that has an alternative spelling only is also stored under its canonical name.
   const nlohmann::json& keys() const { return keys_; }
+  const std::string& family() const { return family_; }
   bool has(const std::string& key) const;  // present and not null
   // A key that is absent or null returns `missing`. Throws ConfigError that names the key for a wrong type or value.
   std::int64_t size(const std::string& key, std::int64_t missing, std::int64_t least = 1);
@@ -31,8 +34,11 @@ class ConfigReader {
   nlohmann::json mapping(const std::string& key);
   // Returns a list of `count` strings, each one of `choices`; empty if the key is absent.
   std::vector<std::string> words(const std::string& key, std::size_t count, const std::vector<std::string>& choices);
-  // Throws ConfigError for any other value: the only one that the family supports.
-  void only(const std::string& key, const nlohmann::json& value);
+  // Returns the name of an activation, one of nn::activation_names(). Throws ConfigError for activations with weights.
+  std::string activation(const std::string& key, const std::string& missing);
+  // Throws ConfigError for any other value: the only one that the family supports. `reason`: a clause for the message
+  // that says why other values are not supported.
+  void only(const std::string& key, const nlohmann::json& value, const std::string& reason = "");
   // Accepts a key that does not affect the computation, or that is implied by other keys.
   void ignore(const std::string& key);
   // Records a value that affects the computation under one normalised name, if several keys can set it.
@@ -42,16 +48,22 @@ class ConfigReader {
   const nlohmann::json& values() const { return values_; }
   // Returns the keys that affect the model's computation: without dropout, initial weights, token ids and dtypes.
   nlohmann::json deciding() const;
-  // Throws ConfigError, with the most similar known key, for a key that was neither read nor accepted.
-  void refuse_others(const std::string& model_type) const;
+  // Records a key within a mapping, "rope_scaling.finetuned", that has no meaning for the family.
+  void pass_over(const std::string& path);
+  // Returns the keys that were neither read nor accepted, except null values, with those of pass_over(). They belong
+  // neither to the family nor to all Hugging Face models.
+  std::vector<std::string> unknown() const;
+  // Returns the names of all keys that were read or accepted so far.
+  const std::vector<std::string>& known() const { return known_; }
 
  private:
   void read(const std::string& key, const nlohmann::json& value);
 
-  const nlohmann::json& keys_;
+  nlohmann::json keys_;
+  std::string family_;
   nlohmann::json values_ = nlohmann::json::object();
   nlohmann::json decides_ = nlohmann::json::object();
-  std::vector<std::string> known_;
+  std::vector<std::string> known_, passed_over_;
 };
 
 }  // namespace gantry::models

@@ -46,8 +46,8 @@ struct DecoderFamily {
 // Gantry's own families.
 const std::vector<DecoderFamily>& decoder_families();
 
-// Returns the description of a model from the keys of its config.json. Throws ConfigError for an unknown family, an
-// unknown key or an unsupported value.
+// Returns the description of a model from the keys of its config.json. Throws ConfigError for an unknown family and an
+// unsupported value. Keys that neither the family nor transformers know have no effect.
 DecoderSpec decoder_spec(const std::string& family, const nlohmann::json& keys);
 DecoderSpec decoder_spec(const DecoderFamily& family, const nlohmann::json& keys);
 

@@ -1,0 +1,79 @@
+// The configurations of models with an encoder, and the functions that read them from Hugging Face's config.json.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "gantry/models/described/bert_config.h"
+#include "gantry/models/described/config_reader.h"
+
+namespace gantry::models {
+
+struct VitConfig {  // Hugging Face's keys
+  std::int64_t hidden_size = 768;
+  std::int64_t num_hidden_layers = 12;
+  std::int64_t num_attention_heads = 12;
+  std::int64_t intermediate_size = 3072;
+  std::int64_t image_size = 224;
+  std::int64_t patch_size = 16;
+  std::int64_t num_channels = 3;
+  std::int64_t num_labels = 2;
+  std::string hidden_act = "gelu";
+  double hidden_dropout_prob = 0;
+  double attention_probs_dropout_prob = 0;
+  double layer_norm_eps = 1e-12;
+  double initializer_range = 0.02;
+  bool qkv_bias = true;
+
+  std::int64_t tokens() const { return (image_size / patch_size) * (image_size / patch_size) + 1; }
+};
+
+struct T5Config {  // Hugging Face's keys
+  std::int64_t vocab_size = 32128;
+  std::int64_t d_model = 512;
+  std::int64_t d_kv = 64;
+  std::int64_t d_ff = 2048;
+  std::int64_t num_layers = 6;
+  std::int64_t num_decoder_layers = 6;
+  std::int64_t num_heads = 8;
+  std::int64_t relative_attention_num_buckets = 32;
+  std::int64_t relative_attention_max_distance = 128;
+  std::int64_t pad_token_id = 0;
+  std::int64_t decoder_start_token_id = 0;
+  double dropout_rate = 0.1;
+  double layer_norm_epsilon = 1e-6;
+  double initializer_factor = 1;
+  std::string activation = "relu";
+  bool gated = false;                 // wo(activation(wi_0(x)) * wi_1(x)) in place of wo(activation(wi(x)))
+  bool scale_decoder_outputs = true;  // by d_model^-0.5, before the head
+  bool tie_word_embeddings = true;
+};
+
+struct WhisperConfig {  // Hugging Face's keys
+  std::int64_t vocab_size = 51865;
+  std::int64_t num_mel_bins = 80;
+  std::int64_t d_model = 384;
+  std::int64_t encoder_layers = 4, encoder_attention_heads = 6, encoder_ffn_dim = 1536;
+  std::int64_t decoder_layers = 4, decoder_attention_heads = 6, decoder_ffn_dim = 1536;
+  std::int64_t max_source_positions = 1500;  // encoder tokens; each is made from two steps of sound
+  std::int64_t max_target_positions = 448;
+  std::int64_t pad_token_id = 50256;
+  std::int64_t decoder_start_token_id = 50257;
+  std::string activation_function = "gelu";
+  double dropout = 0, attention_dropout = 0, activation_dropout = 0;
+  double init_std = 0.02;
+  bool tie_word_embeddings = true;
+};
+
+// Each throws ConfigError like ConfigReader.
+BertConfig read_bert(ConfigReader& reader);
+BertConfig read_roberta(ConfigReader& reader);
+VitConfig read_vit(ConfigReader& reader);
+T5Config read_t5(ConfigReader& reader);
+WhisperConfig read_whisper(ConfigReader& reader);
+
+// Returns the name of the head that is built: the first entry of `architectures` if the family has this head, or else
+// the head that takes the most weights of the file's.
+std::string bert_architecture(const nlohmann::json& keys, const std::string& stem);
+
+}  // namespace gantry::models

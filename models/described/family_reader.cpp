@@ -1,0 +1,86 @@
+#include "gantry/models/described/family_reader.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gantry/core/error.h"
+#include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/encoder_configs.h"
+#include "gantry/models/described/keys_of_family.h"
+
+namespace gantry::models {
+namespace {
+
+using nlohmann::json;
+
+std::vector<FamilyReader> all_readers() {
+  std::vector<FamilyReader> readers = {
+      {"bert",
+       "BertForMaskedLM",
+       with_shared_keys(read_bert),
+       {"directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+        "pooler_size_per_head", "pooler_type"}},
+      {"roberta", "RobertaForMaskedLM", with_shared_keys(read_roberta), {}},
+      {"t5", "T5ForConditionalGeneration", with_shared_keys(read_t5, true), {}},
+      {"vit", "ViTForImageClassification", with_shared_keys(read_vit), {}},
+      {"whisper", "WhisperForConditionalGeneration", with_shared_keys(read_whisper, true), {}}};
+  for (const DecoderFamily& family : decoder_families())
+    readers.push_back({family.model_type, family.architecture, with_shared_keys(family.read), family.harmless});
+  std::sort(readers.begin(), readers.end(),
+            [](const FamilyReader& a, const FamilyReader& b) { return a.model_type < b.model_type; });
+  return readers;
+}
+
+[[noreturn]] void refuse_unknown(const std::string& key, const CheckedKeys& checked, const std::string& model_type) {
+  const std::string near = nearest_name(key, checked.known);
+  throw ConfigError({"model.config." + key, "unknown key of " + model_type,
+                     "a key of Hugging Face's config.json for " + model_type,
+                     near.empty() ? "remove it" : "did you mean '" + near + "'?"});
+}
+
+}  // namespace
+
+const std::vector<FamilyReader>& family_readers() {
+  static const std::vector<FamilyReader> readers = all_readers();
+  return readers;
+}
+
+const FamilyReader* find_family_reader(const std::string& model_type) {
+  for (const FamilyReader& reader : family_readers())
+    if (reader.model_type == model_type) return &reader;
+  return nullptr;
+}
+
+void refuse_model_type(const std::string& where, const std::string& model_type, const std::vector<std::string>& known) {
+  const std::string near = nearest_name(model_type, known);
+  throw ConfigError({where, "model_type '" + model_type + "' is not supported by Gantry",
+                     fmt::format("one of {}", fmt::join(known, ", ")),
+                     near.empty() ? "register a model family for it" : "did you mean '" + near + "'?"});
+}
+
+CheckedKeys check_keys(const FamilyReader& family, const json& keys) {
+  ConfigReader reader(keys, family.model_type);
+  family.read(reader);
+  for (const auto& key : family.harmless) reader.ignore(key);
+  CheckedKeys checked{reader.known(), reader.unknown()};
+  checked.known.insert(checked.known.end(), common_keys().begin(), common_keys().end());
+  return checked;
+}
+
+std::string judge_unknown_keys(const CheckedKeys& checked, const std::string& model_type, const std::string& rule,
+                               const json& file, const std::string& where) {
+  std::vector<std::string> passed;
+  for (const auto& key : checked.unknown) {
+    const bool is_in_file = file.is_object() && (file.contains(key) || file.contains(key.substr(0, key.find('.'))));
+    if (rule == "refuse" || !is_in_file) refuse_unknown(key, checked, model_type);
+    passed.push_back(key);
+  }
+  if (passed.empty()) return "";
+  const std::string count = passed.size() == 1 ? "1 key that is" : fmt::format("{} keys that are", passed.size());
+  return fmt::format("{}: {} unknown to {}: {}; they have no effect; set model.unknown_keys: refuse to reject them",
+                     where, count, model_type, fmt::join(passed, ", "));
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+#include <map>
+
+#include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/encoder_configs.h"
+
+namespace gantry::models {
+namespace {
+
+using nlohmann::json;
+
+const std::map<std::string, BertHead>& bert_heads() {
+  static const std::map<std::string, BertHead> heads = {
+      {"Model", BertHead::kNone},
+      {"ForMaskedLM", BertHead::kMaskedLm},
+      {"ForSequenceClassification", BertHead::kSequenceClassification},
+      {"ForTokenClassification", BertHead::kTokenClassification},
+      {"ForQuestionAnswering", BertHead::kQuestionAnswering},
+      {"ForMultipleChoice", BertHead::kMultipleChoice}};
+  return heads;
+}
+
+// Without the key the family's default applies; an explicit null means that no token is padding.
+std::optional<std::int64_t> read_bert_padding(ConfigReader& reader, const BertConfig& config) {
+  std::optional<std::int64_t> padding = config.pad_token_id;
+  if (reader.keys().contains("pad_token_id")) padding = std::nullopt;
+  if (reader.has("pad_token_id")) padding = reader.size("pad_token_id", 0, 0);
+  if (padding && *padding >= config.vocab_size)
+    refuse_key("pad_token_id", *padding, fmt::format("below vocab_size {}", config.vocab_size));
+  if (config.family != "roberta") return padding;
+  if (!padding || *padding + 1 >= config.max_position_embeddings)
+    refuse_key("pad_token_id", padding ? json(*padding) : json(nullptr),
+               fmt::format("a token from 0 to {}, because positions are counted from the next row",
+                           config.max_position_embeddings - 2));
+  return padding;
+}
+
+BertConfig read_both_berts(ConfigReader& reader, BertConfig config, const std::string& stem) {
+  reader.only("position_embedding_type", "absolute", "Gantry has no relative positions for " + stem);
+  reader.only("is_decoder", false, "Gantry has no causal " + stem);
+  config.vocab_size = reader.size("vocab_size", config.vocab_size);
+  config.hidden_size = reader.size("hidden_size", config.hidden_size);
+  config.num_hidden_layers = reader.size("num_hidden_layers", config.num_hidden_layers);
+  config.num_attention_heads = reader.size("num_attention_heads", config.num_attention_heads);
+  config.intermediate_size = reader.size("intermediate_size", config.intermediate_size);
+  config.max_position_embeddings = reader.size("max_position_embeddings", config.max_position_embeddings);
+  config.type_vocab_size = reader.size("type_vocab_size", config.type_vocab_size);
+  config.pad_token_id = read_bert_padding(reader, config);
+  config.hidden_act = reader.activation("hidden_act", config.hidden_act);
+  config.hidden_dropout_prob = reader.number("hidden_dropout_prob", config.hidden_dropout_prob, 0, 1);
+  config.attention_probs_dropout_prob =
+      reader.number("attention_probs_dropout_prob", config.attention_probs_dropout_prob, 0, 1);
+  reader.ignore("classifier_dropout");
+  config.classifier_dropout = number_key(reader.keys(), "classifier_dropout", config.hidden_dropout_prob, 0, 1);
+  config.layer_norm_eps = reader.number("layer_norm_eps", config.layer_norm_eps, 0, 1);
+  config.initializer_range = reader.number("initializer_range", config.initializer_range, 0, 100);
+  config.tie_word_embeddings = reader.flag("tie_word_embeddings", config.tie_word_embeddings);
+  config.head = bert_heads().at(bert_architecture(reader.keys(), stem).substr(stem.size()));
+  if (config.head == BertHead::kMultipleChoice && config.family == "roberta")
+    config.classifier_dropout = config.hidden_dropout_prob;
+  config.num_labels = label_count(reader.keys());
+  if (config.hidden_size % config.num_attention_heads != 0)
+    refuse_key("hidden_size", config.hidden_size,
+               fmt::format("a multiple of num_attention_heads {}", config.num_attention_heads));
+  return config;
+}
+
+}  // namespace
+
+std::string bert_architecture(const json& keys, const std::string& stem) {
+  const std::string named = architecture_key(keys);
+  const bool is_known = named.starts_with(stem) && bert_heads().contains(named.substr(stem.size()));
+  return is_known ? named : stem + "ForMaskedLM";
+}
+
+BertConfig read_bert(ConfigReader& reader) { return read_both_berts(reader, {}, "Bert"); }
+
+BertConfig read_roberta(ConfigReader& reader) {
+  return read_both_berts(reader, {.family = "roberta", .vocab_size = 50265, .pad_token_id = 1}, "Roberta");
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,37 @@
+"""Writes class_keys.json: the keys that transformers' configuration class of each family has, less those of every class.
+
+    python tests/golden/hub/make_class_keys.py
+
+transformers 5.23.0. The values are the classes' defaults; "map" is attribute_map, further spellings of keys.
+"""
+import dataclasses
+import json
+import pathlib
+
+from transformers import PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+FAMILIES = """bert bloom cohere cohere2 deepseek_v3 falcon gemma gemma2 gemma3_text glm4 gpt2 gpt_neox gpt_oss gptj granite
+llama mistral mixtral olmo olmo2 olmo3 opt phi3 qwen2 qwen2_moe qwen3 qwen3_moe roberta smollm3 stablelm starcoder2 t5 vit
+whisper""".split()
+
+
+def keys_of(model_type):
+    base = {field.name for field in dataclasses.fields(PreTrainedConfig)}
+    cls = CONFIG_MAPPING[model_type]
+    keys = {}
+    for field in dataclasses.fields(cls):
+        if field.name in base:
+            continue
+        keys[field.name] = None if field.default is dataclasses.MISSING else field.default
+    return {"keys": keys, "map": cls.attribute_map}
+
+
+def main():
+    here = pathlib.Path(__file__).parent
+    table = {model_type: keys_of(model_type) for model_type in FAMILIES}
+    lines = [f"{json.dumps(name)}: {json.dumps(entry, default=list)}" for name, entry in table.items()]
+    (here / "class_keys.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+main()
