@@ -15,6 +15,7 @@
 #include "gantry/cli/generate_command.h"
 #include "gantry/cli/init_command.h"
 #include "gantry/cli/launch_command.h"
+#include "gantry/cli/models_command.h"
 #include "gantry/cli/plan_command.h"
 #include "gantry/cli/report_command.h"
 #include "gantry/cli/schedule_command.h"
@@ -67,6 +68,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   config->add_flag("--json", arguments.json, "Print JSON");
   config->callback(
       [&arguments] { cli::show_config(arguments.config, arguments.sets, arguments.cluster, arguments.json); });
+  cli::add_models_command(app, arguments.exit_code);
   cli::add_doctor_command(app);
 }
 

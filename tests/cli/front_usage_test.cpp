@@ -17,12 +17,12 @@ const Misspelt kMisspelt[] = {
      "gantry: 'trian' is not a command; expected one of train, launch, forward, compare, generate, checkpoint, "
      "schedule, "
      "data, "
-     "init, completion, manual, report, plan, config, doctor; did you mean 'train'?"},
+     "init, completion, manual, report, plan, config, models, doctor; did you mean 'train'?"},
     {"help trian",
      "gantry: 'trian' is not a command; expected one of train, launch, forward, compare, generate, checkpoint, "
      "schedule, "
      "data, "
-     "init, completion, manual, report, plan, config, doctor; did you mean 'train'?"},
+     "init, completion, manual, report, plan, config, models, doctor; did you mean 'train'?"},
     {"checkpoint exprot a b",
      "gantry checkpoint: 'exprot' is not a command; expected one of export, import, reshard, merge, upcycle, inspect, "
      "verify, diff; did you mean 'export'?"},

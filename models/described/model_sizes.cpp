@@ -1,0 +1,167 @@
+#include "gantry/models/described/model_sizes.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/encoder_configs.h"
+#include "gantry/models/described/keys_of_family.h"
+#include "gantry/models/described/model_flops.h"
+
+namespace gantry::models {
+namespace {
+
+using nlohmann::json;
+
+double linear_size(double in, double out, bool bias = true) { return in * out + (bias ? out : 0); }
+
+ModelSizes sizes_of(const DecoderSpec& spec) {
+  ModelSizes sizes{.layers = static_cast<std::int64_t>(spec.layers.size()),
+                   .hidden = spec.hidden,
+                   .heads = spec.layers.front().attention.heads,
+                   .key_heads = spec.layers.front().attention.key_heads,
+                   .vocabulary = spec.vocabulary,
+                   .positions = spec.unlimited_positions ? 0 : spec.positions,
+                   .parameters = parameter_count(spec)};
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.experts)
+      std::tie(sizes.experts, sizes.used_experts) = std::pair(layer.experts->count, layer.experts->used);
+  return sizes;
+}
+
+double bert_head_size(const BertConfig& config, double hidden) {
+  const double labels = static_cast<double>(config.num_labels), words = static_cast<double>(config.vocab_size);
+  switch (config.head) {
+    case BertHead::kNone:
+      return linear_size(hidden, hidden);
+    case BertHead::kMaskedLm:
+      return linear_size(hidden, hidden) + 2 * hidden + words + (config.tie_word_embeddings ? 0 : words * hidden);
+    case BertHead::kSequenceClassification:
+      return linear_size(hidden, hidden) + linear_size(hidden, labels);
+    case BertHead::kTokenClassification:
+      return linear_size(hidden, labels);
+    case BertHead::kQuestionAnswering:
+      return linear_size(hidden, 2);
+    case BertHead::kMultipleChoice:
+      return linear_size(hidden, hidden) + linear_size(hidden, 1);
+  }
+  return 0;
+}
+
+ModelSizes sizes_of(const BertConfig& config) {
+  const double hidden = static_cast<double>(config.hidden_size), inner = static_cast<double>(config.intermediate_size);
+  const double rows = static_cast<double>(config.vocab_size + config.max_position_embeddings + config.type_vocab_size);
+  const double layer =
+      4 * linear_size(hidden, hidden) + linear_size(hidden, inner) + linear_size(inner, hidden) + 4 * hidden;
+  return {.layers = config.num_hidden_layers,
+          .hidden = config.hidden_size,
+          .heads = config.num_attention_heads,
+          .key_heads = config.num_attention_heads,
+          .vocabulary = config.vocab_size,
+          .positions = config.max_position_embeddings - (config.family == "roberta" ? *config.pad_token_id + 1 : 0),
+          .parameters = rows * hidden + 2 * hidden + static_cast<double>(config.num_hidden_layers) * layer +
+                        bert_head_size(config, hidden)};
+}
+
+ModelSizes sizes_of(const VitConfig& config) {
+  const double hidden = static_cast<double>(config.hidden_size), inner = static_cast<double>(config.intermediate_size);
+  const double pixels = static_cast<double>(config.num_channels * config.patch_size * config.patch_size);
+  const double layer = 3 * linear_size(hidden, hidden, config.qkv_bias) + linear_size(hidden, hidden) +
+                       linear_size(hidden, inner) + linear_size(inner, hidden) + 4 * hidden;
+  return {.layers = config.num_hidden_layers,
+          .hidden = config.hidden_size,
+          .heads = config.num_attention_heads,
+          .key_heads = config.num_attention_heads,
+          .positions = config.tokens(),
+          .parameters = hidden + static_cast<double>(config.tokens()) * hidden + linear_size(pixels, hidden) +
+                        static_cast<double>(config.num_hidden_layers) * layer + 2 * hidden +
+                        linear_size(hidden, static_cast<double>(config.num_labels))};
+}
+
+ModelSizes sizes_of(const T5Config& config) {
+  const double hidden = static_cast<double>(config.d_model);
+  const double inner = static_cast<double>(config.num_heads * config.d_kv);
+  const double words = static_cast<double>(config.vocab_size) * hidden;
+  const double mlp = (config.gated ? 3 : 2) * hidden * static_cast<double>(config.d_ff);
+  const double encoder_layer = 4 * hidden * inner + mlp + 2 * hidden;
+  const double decoder_layer = 8 * hidden * inner + mlp + 3 * hidden;
+  const double bias = static_cast<double>(config.relative_attention_num_buckets * config.num_heads);
+  return {.layers = config.num_layers + config.num_decoder_layers,
+          .hidden = config.d_model,
+          .heads = config.num_heads,
+          .key_heads = config.num_heads,
+          .vocabulary = config.vocab_size,
+          .parameters = words * (config.tie_word_embeddings ? 1 : 2) + 2 * (bias + hidden) +
+                        static_cast<double>(config.num_layers) * encoder_layer +
+                        static_cast<double>(config.num_decoder_layers) * decoder_layer};
+}
+
+ModelSizes sizes_of(const WhisperConfig& config) {
+  const double hidden = static_cast<double>(config.d_model), mels = static_cast<double>(config.num_mel_bins);
+  const double words = static_cast<double>(config.vocab_size) * hidden;
+  const double attention = 4 * hidden * hidden + 3 * hidden + 2 * hidden;  // keys have no bias; with its norm
+  const auto mlp = [&](std::int64_t width) {
+    return linear_size(hidden, static_cast<double>(width)) + linear_size(static_cast<double>(width), hidden) +
+           2 * hidden;
+  };
+  const double sound = 3 * mels * hidden + hidden + 3 * hidden * hidden + hidden;
+  const double rows = static_cast<double>(config.max_source_positions + config.max_target_positions);
+  return {.layers = config.encoder_layers + config.decoder_layers,
+          .hidden = config.d_model,
+          .heads = config.decoder_attention_heads,
+          .key_heads = config.decoder_attention_heads,
+          .vocabulary = config.vocab_size,
+          .positions = config.max_target_positions,
+          .parameters = sound + rows * hidden + words * (config.tie_word_embeddings ? 1 : 2) + 4 * hidden +
+                        static_cast<double>(config.encoder_layers) * (attention + mlp(config.encoder_ffn_dim)) +
+                        static_cast<double>(config.decoder_layers) * (2 * attention + mlp(config.decoder_ffn_dim))};
+}
+
+template <class Read>
+ModelSizes sizes_by(const json& keys, const std::string& model_type, const Read& read,
+                    bool has_cross_attention = false) {
+  return sizes_of(read_keys(keys, model_type, with_shared_keys(read, has_cross_attention)));
+}
+
+std::string decoder_features(const DecoderSpec& spec) {
+  std::vector<std::string> features;
+  const auto has = [&](const auto& property) { return std::any_of(spec.layers.begin(), spec.layers.end(), property); };
+  const LayerSpec& layer = spec.layers.front();
+  const AttentionSpec& attention = layer.attention;
+  features.emplace_back(!attention.slopes.empty() ? "ALiBi"
+                        : spec.learned_positions  ? "learned positions"
+                                                  : "rotary positions");
+  if (attention.latent) features.emplace_back("latent attention");
+  if (!attention.latent && attention.key_heads < attention.heads) features.emplace_back("grouped KV heads");
+  if (has([](const LayerSpec& one) { return one.attention.window > 0; })) features.emplace_back("windows");
+  if (attention.sinks) features.emplace_back("attention sinks");
+  if (layer.parallel) features.emplace_back("parallel attention and MLP");
+  if (has([](const LayerSpec& one) { return one.experts.has_value(); })) features.emplace_back("experts");
+  features.emplace_back(spec.tied ? "tied output layer" : "own output layer");
+  return fmt::format("decoder: {}", fmt::join(features, ", "));
+}
+
+}  // namespace
+
+ModelSizes model_sizes(const std::string& model_type, const json& keys) {
+  if (model_type == "bert") return sizes_by(keys, model_type, read_bert);
+  if (model_type == "roberta") return sizes_by(keys, model_type, read_roberta);
+  if (model_type == "vit") return sizes_by(keys, model_type, read_vit);
+  if (model_type == "t5") return sizes_by(keys, model_type, read_t5, true);
+  if (model_type == "whisper") return sizes_by(keys, model_type, read_whisper, true);
+  return sizes_of(decoder_spec(model_type, keys));
+}
+
+std::string family_features(const std::string& model_type) {
+  if (model_type == "bert" || model_type == "roberta")
+    return "encoder: heads for masked tokens, sequences, tokens, answers and multiple choice";
+  if (model_type == "vit") return "encoder of images: head for image classes";
+  if (model_type == "t5") return "encoder and decoder of text: relative positions, with or without gated MLP";
+  if (model_type == "whisper") return "encoder of speech, decoder of text: reads log-mel features";
+  return decoder_features(decoder_spec(model_type, json::object()));
+}
+
+}  // namespace gantry::models
