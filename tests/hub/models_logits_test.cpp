@@ -7,8 +7,10 @@
 #include <set>
 
 #include "family_case.h"
+#include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/described/family_reader.h"
+#include "gantry/models/described/model_sizes.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/libtorch.h"
 #include "program.h"
@@ -56,6 +58,41 @@ TEST_P(HubModels, HaveTheLogitsOfTransformers) {
   const torch::Tensor expected = hub_tensors(GetParam(), "expected").at("logits");
   ASSERT_EQ(logits.sizes(), expected.sizes());
   EXPECT_LE((logits - expected).abs().max().item<double>(), 5e-5);
+}
+
+TEST_P(HubModels, HaveTheStatedNumberOfParameters) {
+  const json& keys = hub_cases()[GetParam()];
+  const std::string family = keys["model_type"];
+  double count = 0;
+  for (const auto& [name, tensor] : hub_tensors(GetParam(), "weights")) count += static_cast<double>(tensor.numel());
+  EXPECT_EQ(models::model_sizes(family, keys).parameters, count);
+}
+
+// Another head of the same body: the output layer is new, and the files' own head is ignored.
+TEST(HubHeads, OfOtherKindsLeaveTheBody) {
+  const std::string name = "Mistral-7B-v0.1";
+  json keys = hub_cases()[name];
+  keys["architectures"] = {"MistralForSequenceClassification"};
+  const ScratchFolder scratch;
+  TensorDict body{{"score.weight", torch::ones({2, 16})}};
+  for (const auto& [stored, tensor] : hub_tensors(name, "weights"))
+    if (stored != "lm_head.weight") body.set(stored, tensor);
+  write_safetensors(scratch / "model.safetensors", body);
+  const auto& family = models::families().at("mistral");
+  const auto model = family.build(keys);
+  EXPECT_EQ(load_hugging_face(scratch.path(), family, keys, whole_parameters(*model), {}),
+            std::vector<std::string>{"lm_head.weight"});
+}
+
+TEST(HubPositions, HaveNoLimitWithAlibiAndDynamicScaling) {
+  const auto positions = [](const std::string& family, const json& keys) {
+    return models::families().at(family).context_length(keys);
+  };
+  EXPECT_EQ(positions("llama", {{"max_position_embeddings", 64}}), 64);
+  const std::int64_t many = std::int64_t{1} << 30;
+  EXPECT_GT(positions("bloom", {{"seq_length", 64}}), many);
+  EXPECT_GT(positions("falcon", {{"alibi", true}, {"max_position_embeddings", 64}}), many);
+  EXPECT_GT(positions("llama", {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}), many);
 }
 
 TEST(HubCases, EveryFamilyHasOne) {
