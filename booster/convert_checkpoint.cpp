@@ -7,6 +7,7 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/format/catalog.h"
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/stored_type.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/writer.h"
@@ -125,6 +126,7 @@ std::string reshard_checkpoint(World& world, const Resharding& resharding, const
                     .config_text = config.to_yaml(),
                     .model_config = manifest.model_config,
                     .policy = manifest.policy,
+                    .model_directory = companion_directory(checkpoint, manifest),
                     .threads_per_rank = manifest.threads_per_rank,
                     .progress = manifest.progress,
                     .user = manifest.user},
@@ -150,6 +152,7 @@ ImportedModel import_model(World& world, const Config& config, const std::string
                                       .config_text = config.to_yaml(),
                                       .model_config = nlohmann::json::parse(config.model.config_json),
                                       .policy = config.model.policy,
+                                      .model_directory = config.model.path,
                                       .threads_per_rank = at::get_num_threads()},
                                      boosted, *plugin, progress);
   return {made, std::move(fresh)};

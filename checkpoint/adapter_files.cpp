@@ -7,6 +7,7 @@
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/adapter_config.h"
 #include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/safetensors_header.h"
 #include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/checkpoint/format/verify.h"
@@ -138,7 +139,7 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   const bool has_family = models::families().contains(manifest.policy);
   const auto names = has_family ? models::families().at(manifest.policy).tensor_names(manifest.model_config)
                                 : std::vector<models::TensorName>();
-  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
+  check_all_hashes(folder, manifest);
   CheckpointFiles checkpoint(folder, &manifest);
   std::map<std::string, torch::Tensor> sorted;
   std::vector<std::string> layers;
@@ -158,6 +159,7 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   FileSystem& files = options.files ? *options.files : system_files();
   StagedFiles staged(directory, files);
   write_adapter_file(staged.path(kAdapterModel), tensors, files);
+  copy_companion_files(companion_directory(folder, manifest), StagedFiles::folder(directory), files);
   const auto parameters = models::entries_of_parameters(model_names(manifest), config.lora, names);
   LoraConfig lora = config.lora;
   lora.modules_to_save = saved_as_peft_reads(lora, names);

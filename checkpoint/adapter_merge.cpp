@@ -55,7 +55,7 @@ Adapter adapter_of_checkpoint(const std::string& folder) {
   if (!config.lora.is_on())
     throw CheckpointError({folder, "the checkpoint has no adapters to merge", "a checkpoint of a run with lora",
                            "write its model with gantry checkpoint export"});
-  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
+  check_all_hashes(folder, manifest);
   const auto names = models::families().at(manifest.policy).tensor_names(manifest.model_config);
   std::vector<std::string> parameters;
   for (const auto& [key, tensor] : manifest.tensors)
@@ -287,7 +287,9 @@ void merge_adapter(const std::string& from, const std::string& base, const std::
   }
   merge->refuse_unused(model);
   if (merge->changes_table()) untie(config, family, tensors, bases);
-  save_hugging_face(directory, config, tensors, options);
+  ExportOptions complete = options;
+  complete.model_directory = model;
+  save_hugging_face(directory, config, tensors, complete);
 }
 
 }  // namespace gantry

@@ -1,10 +1,13 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/rope_spellings.h"
 #include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/hugging_face.h"
@@ -113,18 +116,28 @@ void write_shards(const StagedFiles& staged, const std::vector<Shard>& shards, c
   write_file(staged.path(kModelIndex), index.dump(2) + "\n", files_of(options));
 }
 
+// The type of most of the bytes: norms and expert biases may have a wider one.
+torch::ScalarType prevailing_type(const std::vector<ExportTensor>& tensors, const ExportOptions& options) {
+  std::map<torch::ScalarType, std::uint64_t> bytes;
+  for (const auto& tensor : tensors)
+    if (c10::isFloatingType(type_of(tensor, options))) bytes[type_of(tensor, options)] += bytes_of(tensor, options);
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? type_of(tensors.front(), options) : most->first;
+}
+
 // Checks every file, and gives the options for writing what follows: progress is that of reading and writing together.
 ExportOptions check_hashes(const std::string& folder, const Manifest& manifest,
                            const std::vector<ExportTensor>& tensors, ExportOptions options) {
   std::uint64_t all = 0, done = 0;
-  for (const auto& [name, file] : manifest.files) all += file.size;
+  for (const auto* files : {&manifest.files, &manifest.companions})
+    for (const auto& [name, file] : *files) all += file.size;
   for (const auto& tensor : tensors) all += bytes_of(tensor, options);
   const auto progress = options.progress;
-  for (const auto& [name, file] : manifest.files)
-    check_file_hash(folder, name, file, [&](std::uint64_t bytes) {
-      done += bytes;
-      if (progress) progress(done, all);
-    });
+  check_all_hashes(folder, manifest, [&](std::uint64_t bytes) {
+    done += bytes;
+    if (progress) progress(done, all);
+  });
   if (progress)
     options.progress = [progress, done, all](std::uint64_t written, std::uint64_t) { progress(done + written, all); };
   return options;
@@ -138,8 +151,10 @@ void save_hugging_face(const std::string& directory, const json& config, const s
   const auto shards = deal_shards(tensors, options);
   refuse_other_form(directory, shards.size() > 1);
   write_shards(staged, shards, options);
+  copy_companion_files(options.model_directory, StagedFiles::folder(directory), files_of(options));
   json whole = config;
-  if (!tensors.empty()) set_weight_type(whole, dtype_name(type_of(tensors.front(), options)));
+  if (!tensors.empty()) set_weight_type(whole, dtype_name(prevailing_type(tensors, options)));
+  complete_rope_spellings(whole);
   write_file(staged.path("config.json"), whole.dump(2) + "\n", files_of(options));
   staged.place();
 }
@@ -184,7 +199,8 @@ void export_checkpoint(const std::string& folder, const std::string& directory, 
     return found->second;
   };
   const auto tensors = hugging_face_tensors(family.tensor_names(manifest.model_config), files, find);
-  const ExportOptions rest = check_hashes(folder, manifest, tensors, options);
+  ExportOptions rest = check_hashes(folder, manifest, tensors, options);
+  rest.model_directory = companion_directory(folder, manifest);
   save_hugging_face(directory, family.hugging_face_config(manifest.model_config), tensors, rest);
 }
 

@@ -192,7 +192,9 @@ void from_parallelized(const std::string& directory, const std::vector<HeldTenso
 void merge_parallelized(const std::string& directory, const std::string& output, const ExportOptions& options) {
   const json config = read_json_object(directory + "/config.json");
   const std::string family = models::family_of(config);
-  merge(directory, config, family.empty() ? nullptr : &models::families().at(family), output, options);
+  ExportOptions complete = options;
+  complete.model_directory = directory;
+  merge(directory, config, family.empty() ? nullptr : &models::families().at(family), output, complete);
 }
 
 }  // namespace gantry

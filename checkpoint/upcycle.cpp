@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/stored_form.h"
 #include "gantry/checkpoint/format/verify.h"
@@ -47,6 +48,7 @@ struct DenseModel {
   json keys;
   std::vector<ExportTensor> tensors;
   std::shared_ptr<void> files;  // what the tensors are read from
+  std::string companions;       // the directory of the files besides the weights
 };
 
 DenseModel of_checkpoint(const std::string& folder) {
@@ -57,7 +59,7 @@ DenseModel of_checkpoint(const std::string& folder) {
   };
   const auto open = std::make_shared<Open>(folder);
   const Manifest& manifest = open->manifest;
-  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
+  check_all_hashes(folder, manifest);
   const auto& family = models::families().at(manifest.policy);
   const auto find = [&](const std::string& name) -> const ManifestTensor& {
     const auto found = manifest.tensors.find("model/" + name);
@@ -69,12 +71,14 @@ DenseModel of_checkpoint(const std::string& folder) {
   return {.family = manifest.policy,
           .keys = family.hugging_face_config(manifest.model_config),
           .tensors = hugging_face_tensors(family.tensor_names(manifest.model_config), open->files, find),
-          .files = open};
+          .files = open,
+          .companions = companion_directory(folder, manifest)};
 }
 
 DenseModel of_directory(const std::string& directory) {
   const json config = read_model_config(directory);
-  DenseModel dense{.family = models::family_of(config), .keys = {}, .tensors = {}, .files = {}};
+  DenseModel dense{
+      .family = models::family_of(config), .keys = {}, .tensors = {}, .files = {}, .companions = directory};
   if (dense.family.empty())
     throw InputError(
         {directory + "/config.json", "Gantry does not support this model family", "llama, mistral or qwen3", ""});
@@ -203,7 +207,9 @@ void upcycle(const std::string& dense, const std::string& directory, const Upcyc
                                   fmt::format("{}.experts.{}.{}.weight", below, expert, target.projections[projection]),
                                   expert % options.granularity, options.granularity));
   }
-  save_hugging_face(directory, keys, tensors, written);
+  ExportOptions complete = written;
+  complete.model_directory = model.companions;
+  save_hugging_face(directory, keys, tensors, complete);
 }
 
 }  // namespace gantry

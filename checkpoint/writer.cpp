@@ -7,6 +7,7 @@
 #include <ATen/record_function.h>
 
 #include "gantry/checkpoint/format/checkpoint_folder.h"
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
@@ -71,6 +72,7 @@ Manifest header_of(const SaveRequest& request, const StateSource& state, const P
                   .progress = request.progress,
                   .user = request.user,
                   .files = {},
+                  .companions = {},
                   .tensors = {}};
   for (const auto& axis : mesh.mesh().axes()) header.layout[axis.name] = axis.size;
   return header;
@@ -86,6 +88,7 @@ bool is_ready(const std::shared_future<void>& future) {
 struct CheckpointWriter::Job {
   Snapshot snapshot;
   Manifest header;
+  std::shared_ptr<const CompanionFiles> companions;
   KeptSteps kept;
   std::promise<void> write_promise, commit_promise;
   std::shared_future<void> written{write_promise.get_future()}, committed{commit_promise.get_future()};
@@ -118,6 +121,16 @@ void CheckpointWriter::pass_on_warnings() {
     options_.warn ? options_.warn(line) : (void)std::fputs(("warning: " + line + "\n").c_str(), stderr);
 }
 
+// The files are read once, because the model directory may be removed while the run continues.
+std::shared_ptr<const CompanionFiles> CheckpointWriter::companions_of(const std::string& model_directory) {
+  if (!companions_ || model_directory != companions_from_) {
+    companions_ = std::make_shared<const CompanionFiles>(read_companion_files(model_directory));
+    companions_from_ = model_directory;
+    for (const auto& line : companions_->left_out) folder_->warn(line);
+  }
+  return companions_;
+}
+
 void CheckpointWriter::save(const SaveRequest& request, StateSource& state) {
   finish();
   auto job = std::make_shared<Job>();
@@ -127,8 +140,11 @@ void CheckpointWriter::save(const SaveRequest& request, StateSource& state) {
   job->kept = {request.keep, request.stays};
   const double bytes = all_reduce_number(mesh_.world_group(), static_cast<double>(job->snapshot.bytes));
   on_disk([&] {
-    if (folder_) folder_->begin(request.step, static_cast<std::uint64_t>(bytes));
+    if (!folder_) return;
+    job->companions = companions_of(request.model_directory);
+    folder_->begin(request.step, static_cast<std::uint64_t>(bytes) + job->companions->bytes());
   });
+  pass_on_warnings();
   if (!options_.async) return write_at_once(job);
   thread_ = std::thread([this, job] {
     const at::DisableRecordFunctionGuard unseen;  // a recording ends when its ranks have met, not this thread
@@ -141,7 +157,7 @@ void CheckpointWriter::write_at_once(const std::shared_ptr<Job>& job) {
   const std::int64_t step = job->header.step;
   on_disk([&] { write_snapshot(partial_folder(directory_, step), job->snapshot, files_); });
   on_disk([&] {
-    if (folder_) folder_->commit(std::move(job->header), mesh_.mesh().size(), job->kept);
+    if (folder_) folder_->commit(std::move(job->header), mesh_.mesh().size(), job->kept, *job->companions);
   });
   pass_on_warnings();
   last_ = directory_ + "/" + step_folder_name(step);
@@ -162,7 +178,7 @@ void CheckpointWriter::write_in_background(const std::shared_ptr<Job>& job) {
   const std::chrono::seconds patience(static_cast<std::int64_t>(options_.disk.stall_seconds));
   try {
     if (folder_ && folder_->wait_for_parts(step, mesh_.mesh().size(), stop_, patience))
-      folder_->commit(job->header, mesh_.mesh().size(), job->kept);
+      folder_->commit(job->header, mesh_.mesh().size(), job->kept, *job->companions);
     job->commit_promise.set_value();
   } catch (...) {
     job->commit_promise.set_exception(std::current_exception());

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/checkpoint.h"
-#include "gantry/checkpoint/format/manifest.h"
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
@@ -128,10 +128,12 @@ void refuse_speech(const std::string& directory, const SpeechChoice& speech) {
 
 GenerationOptions generation_defaults(const std::string& directory, const SpeechChoice& speech) {
   GenerationOptions options;
-  const std::string path = directory + "/generation_config.json", model = directory + "/config.json";
-  const bool is_checkpoint = path_exists(directory + "/" + kManifestName), has_own = path_exists(path);
-  if (is_checkpoint || !has_own) refuse_speech(directory, speech);
-  if (is_checkpoint) {
+  const bool is_checkpoint = path_exists(directory + "/" + kManifestName);
+  const std::string files = is_checkpoint ? directory + "/" + kCompanionFolder : directory;
+  const std::string path = files + "/generation_config.json", model = directory + "/config.json";
+  const bool has_own = path_exists(path);
+  if (!has_own) refuse_speech(directory, speech);
+  if (is_checkpoint && !has_own) {
     const auto config = read_checkpoint_info(directory).model_config;
     take_stop_tokens(JsonView(config, directory + ": model configuration"), options.stop_tokens);
     return options;

@@ -169,17 +169,18 @@ json bert_hugging_face_config(const BertNames& family, const json& keys) {
   whole["attention_probs_dropout_prob"] = config.attention_probs_dropout_prob;
   whole["layer_norm_eps"] = config.layer_norm_eps;
   whole["initializer_range"] = config.initializer_range;
-  whole["tie_word_embeddings"] = config.tie_word_embeddings;
+  if (has_key(keys, "tie_word_embeddings")) whole["tie_word_embeddings"] = config.tie_word_embeddings;
   if (has_labels(config.head)) fill_labels(whole, config.num_labels);
   return whole;
 }
 
 json bert_keys_that_decide(const BertNames& family, const json& keys) {
-  json deciding = keys_of(
-      bert_hugging_face_config(family, keys),
-      {"architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-       "max_position_embeddings", "type_vocab_size", "hidden_act", "layer_norm_eps", "tie_word_embeddings"});
+  json deciding =
+      keys_of(bert_hugging_face_config(family, keys),
+              {"architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+               "intermediate_size", "max_position_embeddings", "type_vocab_size", "hidden_act", "layer_norm_eps"});
   const BertConfig config = config_of(family, keys);
+  deciding["tie_word_embeddings"] = config.tie_word_embeddings;
   if (has_labels(config.head)) deciding["num_labels"] = config.num_labels;
   // Positions count from its row.
   if (family.model_type == "roberta") deciding["pad_token_id"] = *config.pad_token_id;

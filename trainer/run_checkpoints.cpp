@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/run_changes.h"
 #include "gantry/checkpoint/format/unrelated.h"
 #include "gantry/core/error.h"
@@ -106,6 +107,7 @@ void RunCheckpoints::load_weights_alone(Boosted& boosted) {
   require_same_model(info, config_);
   Weights weights(plugin_.state(boosted));
   load_checkpoint(*agreed, weights, plugin_.mesh(), {}, disk_);
+  companions_ = companion_directory(agreed->folder, *agreed->manifest);
   if (world_.is_main()) fmt::print("weights of {} at step {}\n", info.path, info.step);
 }
 
@@ -120,6 +122,7 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   require_same_model(info, config_);
   compare_with(info, *boosted.loader);
   load_checkpoint(*agreed, plugin_.state(boosted), plugin_.mesh(), {}, disk_);
+  companions_ = companion_directory(agreed->folder, *agreed->manifest);
   seek_data(info, *boosted.loader);
   if (info.progress.is_object()) held_out_->restore(info.progress.value("held_out", nlohmann::json()));
   if (world_.is_main()) fmt::print("resuming from {} at step {}\n", info.path, info.step);
@@ -191,6 +194,7 @@ bool RunCheckpoints::save(std::int64_t step, Boosted& boosted) {
                             .config_text = config_.to_yaml(),
                             .model_config = nlohmann::json::parse(model_keys.empty() ? "{}" : model_keys),
                             .policy = config_.model.policy,
+                            .model_directory = config_.model.path.empty() ? companions_ : config_.model.path,
                             .keep = config_.checkpoint.keep,
                             .stays = config_.checkpoint.keep_best ? held_out_->best_step() : std::nullopt,
                             .threads_per_rank = at::get_num_threads(),

@@ -190,7 +190,8 @@ void CheckpointFolder::take_parts(Manifest& manifest, int ranks) const {
   for (const auto& [key, tensor] : manifest.tensors) check_tiling(tensor);
 }
 
-std::string CheckpointFolder::commit(Manifest header, int ranks, const KeptSteps& kept) {
+std::string CheckpointFolder::commit(Manifest header, int ranks, const KeptSteps& kept,
+                                     const CompanionFiles& companions) {
   take_parts(header, ranks);
   const std::int64_t step = header.step;
   const std::string folder = partial(step);
@@ -198,6 +199,10 @@ std::string CheckpointFolder::commit(Manifest header, int ranks, const KeptSteps
     if (files_.unlink(part_path(folder, rank)) != 0)
       throw ResourceError({part_path(folder, rank), std::string("the file cannot be removed: ") + std::strerror(errno),
                            "", "check the permissions of the directory"});
+  if (!companions.contents.empty()) {
+    make_folders(folder + "/" + kCompanionFolder, files_);
+    header.companions = write_companion_files(folder + "/" + kCompanionFolder, companions, files_);
+  }
   const std::string text = manifest_text(header);
   OutputFile manifest(files_, folder + "/" + kManifestName);
   manifest.write(text.data(), text.size());
@@ -209,7 +214,7 @@ std::string CheckpointFolder::commit(Manifest header, int ranks, const KeptSteps
     if (kept.newest > 0) hide_older(step, kept);
     remove_hidden();
   } catch (const Error& error) {
-    warn(directory_, error);
+    warn_of_removal(directory_, error);
   }
   return directory_ + "/" + step_folder_name(step);
 }
@@ -246,7 +251,7 @@ void CheckpointFolder::hide_older(std::int64_t newest, const KeptSteps& kept) {
     try {
       rename_durably(older, hidden(steps[i], kRemoved), files_);
     } catch (const Error& error) {
-      warn(older, error);
+      warn_of_removal(older, error);
     }
   }
 }
@@ -260,11 +265,11 @@ void CheckpointFolder::remove_or_warn(const std::string& folder) {
   try {
     remove_tree(folder, files_);
   } catch (const Error& error) {
-    warn(folder, error);
+    warn_of_removal(folder, error);
   }
 }
 
-void CheckpointFolder::warn(const std::string& folder, const Error& error) {
+void CheckpointFolder::warn_of_removal(const std::string& folder, const Error& error) {
   if (warned_.insert(folder).second)
     warnings_.push_back(
         fmt::format("{}; the next save tries to remove it again, and until then it occupies disk space", error.what()));

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/core/error.h"
 #include "gantry/core/file_system.h"
@@ -63,11 +64,12 @@ class CheckpointFolder {
   // Waits until every rank's part is there, or `stop`. PeerError naming the first rank without one where no rank's file
   // has grown for `patience`. Returns false when stopped.
   bool wait_for_parts(std::int64_t step, int ranks, const std::atomic<bool>& stop, std::chrono::seconds patience) const;
-  // Makes the manifest of its header and the parts, and gives the folder its name; then removes older checkpoints but
-  // for those that are kept. Returns the checkpoint's folder.
-  std::string commit(Manifest header, int ranks, const KeptSteps& kept);
-  // What could not be removed since the last call, a line each.
+  // Writes the companion files, makes the manifest of its header and the parts, and gives the folder its name; then
+  // removes older checkpoints except for those that are kept. Returns the checkpoint's folder.
+  std::string commit(Manifest header, int ranks, const KeptSteps& kept, const CompanionFiles& companions = {});
+  // The warnings since the last call, a line each.
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
+  void warn(const std::string& line) { warnings_.push_back(line); }
 
  private:
   std::string hidden(std::int64_t step, const char* suffix) const;
@@ -79,7 +81,7 @@ class CheckpointFolder {
   void hide_older(std::int64_t newest, const KeptSteps& kept);
   void remove_hidden();
   void remove_or_warn(const std::string& folder);
-  void warn(const std::string& folder, const Error& error);
+  void warn_of_removal(const std::string& folder, const Error& error);
 
   std::string directory_;
   FileSystem& files_;

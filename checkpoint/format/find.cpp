@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/core/error.h"
@@ -42,14 +43,18 @@ std::string fault_of_step(const std::string& folder, std::string& text) {
     const Manifest manifest = parse_manifest(text, path);
     const auto named = step_of_folder_name(fs::path(folder).filename());
     if (named && *named != manifest.step) return fmt::format("{} contains step {}", folder, manifest.step);
-    for (const auto& [name, file] : manifest.files) {
+    std::vector<std::pair<std::string, std::uint64_t>> files;
+    for (const auto& [name, file] : manifest.files) files.emplace_back(name, file.size);
+    for (const auto& [name, file] : manifest.companions)
+      files.emplace_back(std::string(kCompanionFolder) + "/" + name, file.size);
+    for (const auto& [name, expected] : files) {
       const std::string file_path = folder + "/" + name;
       std::error_code failure;
       const auto size = fs::file_size(file_path, failure);
       if (failure) return file_path + " is missing";
-      if (size == file.size) continue;
+      if (size == expected) continue;
       const std::string like = file_likeness(file_path);
-      return fmt::format("{} has {} bytes instead of {}{}{}", file_path, size, file.size, like.empty() ? "" : "; ",
+      return fmt::format("{} has {} bytes instead of {}{}{}", file_path, size, expected, like.empty() ? "" : "; ",
                          like);
     }
   } catch (const CheckpointError& error) {

@@ -109,12 +109,32 @@ void check_hash(std::string_view text, const std::string& path) {
     refuse(path, "the hash of the file is not the one in its first line");
 }
 
+ManifestFile file_from_json(const std::string& name, const json& value) {
+  ManifestFile file{text_in(value, "hash"), static_cast<std::uint64_t>(number_in(value, "size"))};
+  if (file.hash.size() != kHashDigits) refuse("manifest", "the hash of " + name + " has the wrong length");
+  return file;
+}
+
 void read_files(const json& files, Manifest& manifest) {
-  for (const auto& [name, value] : files.items()) {
-    ManifestFile file{text_in(value, "hash"), static_cast<std::uint64_t>(number_in(value, "size"))};
-    if (file.hash.size() != kHashDigits) refuse("manifest", "the hash of " + name + " has the wrong length");
-    manifest.files.emplace(safe_file_name(name), std::move(file));
+  for (const auto& [name, value] : files.items())
+    manifest.files.emplace(safe_file_name(name), file_from_json(name, value));
+}
+
+// Their names are paths: "tokenizer.json", "chat_templates/tools.jinja". Older manifests have none.
+void read_companions(const json& all, Manifest& manifest) {
+  if (!all.contains("companions")) return;
+  for (const auto& [path, value] : object_in(all, "companions").items()) {
+    const std::size_t slash = path.find('/');
+    if (slash != std::string::npos) safe_file_name(path.substr(0, slash));
+    safe_file_name(slash == std::string::npos ? path : path.substr(slash + 1));
+    manifest.companions.emplace(path, file_from_json(path, value));
   }
+}
+
+json to_json(const std::map<std::string, ManifestFile>& files) {
+  json all = json::object();
+  for (const auto& [name, file] : files) all[name] = {{"hash", file.hash}, {"size", file.size}};
+  return all;
 }
 
 // All but the tensors.
@@ -135,11 +155,13 @@ Manifest head_from_json(const json& all, const std::string& path) {
       .progress = object_in(all, "progress"),
       .user = object_in(all, "user"),
       .files = {},
+      .companions = {},
       .tensors = {}};
   const json& layout = object_in(all, "layout");
   for (const auto& [axis, size] : layout.items())
     manifest.layout[axis] = static_cast<int>(std::min<std::int64_t>(number_in(layout, axis.c_str()), 1 << 30));
   read_files(object_in(all, "files"), manifest);
+  read_companions(all, manifest);
   list_in(all, "tensors");
   return manifest;
 }
@@ -225,8 +247,6 @@ ManifestTensor tensor_from_json(const json& value) {
 }
 
 std::string manifest_text(const Manifest& manifest) {
-  json files = json::object();
-  for (const auto& [name, file] : manifest.files) files[name] = {{"hash", file.hash}, {"size", file.size}};
   json tensors = json::array();
   for (const auto& [key, tensor] : manifest.tensors) tensors.push_back(to_json(tensor));
   const auto object = [](const json& value) { return value.is_object() ? value : json::object(); };
@@ -240,7 +260,8 @@ std::string manifest_text(const Manifest& manifest) {
                     {"numbers", object(manifest.numbers)},
                     {"progress", object(manifest.progress)},
                     {"user", object(manifest.user)},
-                    {"files", files},
+                    {"files", to_json(manifest.files)},
+                    {"companions", to_json(manifest.companions)},
                     {"tensors", tensors}};
   const std::string body = all.dump(1).substr(1);  // after its "{", which the first line has
   return std::string(kHashKey) + hash_of(body) + "\"," + body;

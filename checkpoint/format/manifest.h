@@ -50,7 +50,8 @@ struct Manifest {
   nlohmann::json progress;  // learning rate, data cursor, random state
   nlohmann::json user;      // the caller's own values
   std::map<std::string, ManifestFile> files;
-  std::map<std::string, ManifestTensor> tensors;  // by key
+  std::map<std::string, ManifestFile> companions;  // by path in the subdirectory model_files (companion_files.h)
+  std::map<std::string, ManifestTensor> tensors;   // by key
 };
 
 nlohmann::json to_json(const std::vector<AppliedShard>& cuts);

@@ -66,7 +66,7 @@ ModelFiles parse_model_index(std::string_view text, const std::string& path) {
 
 void set_weight_type(json& config, const std::string& type) {
   config["torch_dtype"] = type;
-  config.erase("dtype");  // what newer versions write, and prefer where it says another type
+  config["dtype"] = type;
 }
 
 json read_json_object(const std::string& path) { return parse_json_object(read_text(path, kMostJsonBytes), path); }

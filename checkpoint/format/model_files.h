@@ -15,7 +15,8 @@ inline constexpr const char* kModelIndex = "model.safetensors.index.json";
 // A file that is one JSON object. InputError where it is missing or is not, with what it looks like.
 nlohmann::json read_json_object(const std::string& path);
 
-// Makes config.json name the weights' type ("bfloat16") under the one key that every version of transformers reads.
+// Makes config.json state the type of the weights ("bfloat16") under both keys: torch_dtype of transformers 4, and
+// dtype.
 void set_weight_type(nlohmann::json& config, const std::string& type);
 
 struct ModelFiles {

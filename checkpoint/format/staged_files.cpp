@@ -73,8 +73,11 @@ void StagedFiles::finish() {
     if (has(name)) remove_tree(directory_ + "/" + name, files_);
   sync_folder(directory_, files_);
   for (const auto& name : names)
-    if (std::find(kReadFirst.begin(), kReadFirst.end(), name) == kReadFirst.end())
-      rename_durably(placing + "/" + name, directory_ + "/" + name, files_);
+    if (std::find(kReadFirst.begin(), kReadFirst.end(), name) == kReadFirst.end()) {
+      const std::string place = directory_ + "/" + name;
+      if (is_folder(place)) remove_tree(place, files_);  // a directory cannot be renamed over one with files
+      rename_durably(placing + "/" + name, place, files_);
+    }
   for (auto name = kReadFirst.rbegin(); name != kReadFirst.rend(); ++name)
     if (has(*name)) rename_durably(placing + "/" + *name, directory_ + "/" + *name, files_);
   remove_tree(placing, files_);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/core/error.h"
@@ -13,6 +14,11 @@ namespace gantry {
 namespace {
 
 constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 24;
+
+void check_companion(const std::string& folder, const Manifest& manifest, const std::string& name,
+                     const std::function<void(std::uint64_t)>& hashed) {
+  check_file_hash(folder, std::string(kCompanionFolder) + "/" + name, manifest.companions.at(name), hashed);
+}
 
 void verify_file(const std::string& folder, const Manifest& manifest, const std::string& name,
                  const std::function<void(std::uint64_t)>& hashed) {
@@ -41,6 +47,12 @@ void check_file_hash(const std::string& folder, const std::string& name, const M
   } catch (const InputError& error) {
     throw CheckpointError(std::string(error.what()) + "; " + kDamaged);
   }
+}
+
+void check_all_hashes(const std::string& folder, const Manifest& manifest,
+                      const std::function<void(std::uint64_t)>& hashed) {
+  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file, hashed);
+  for (const auto& [name, file] : manifest.companions) check_companion(folder, manifest, name, hashed);
 }
 
 void check_file_slices(const Manifest& manifest, const std::string& name, const StoredFile& file) {
@@ -75,18 +87,22 @@ VerifyReport verify_checkpoint(const std::string& folder, const ByteProgress& pr
     return report;
   }
   std::uint64_t all = 0;
-  for (const auto& [name, file] : manifest.files) all += file.size;
-  for (const auto& [name, file] : manifest.files) {
+  for (const auto* files : {&manifest.files, &manifest.companions})
+    for (const auto& [name, file] : *files) all += file.size;
+  const auto hashed = [&](std::uint64_t bytes) {
+    report.bytes += bytes;
+    if (progress) progress(report.bytes, all);
+  };
+  const auto verify = [&](const auto& check, const std::string& name) {
     try {
-      verify_file(folder, manifest, name, [&](std::uint64_t bytes) {
-        report.bytes += bytes;
-        if (progress) progress(report.bytes, all);
-      });
+      check(folder, manifest, name, hashed);
     } catch (const Error& error) {
       report.faults.push_back(error.what());
     }
     ++report.files;
-  }
+  };
+  for (const auto& [name, file] : manifest.files) verify(verify_file, name);
+  for (const auto& [name, file] : manifest.companions) verify(check_companion, name);
   return report;
 }
 

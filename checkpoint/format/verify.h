@@ -27,6 +27,10 @@ VerifyReport verify_checkpoint(const std::string& folder, const ByteProgress& pr
 void check_file_hash(const std::string& folder, const std::string& name, const ManifestFile& expected,
                      const std::function<void(std::uint64_t)>& hashed = {});
 
+// The same for all files of the checkpoint, companion files among them.
+void check_all_hashes(const std::string& folder, const Manifest& manifest,
+                      const std::function<void(std::uint64_t)>& hashed = {});
+
 // CheckpointError where the file does not hold exactly the slices that the manifest says it has.
 void check_file_slices(const Manifest& manifest, const std::string& name, const StoredFile& file);
 

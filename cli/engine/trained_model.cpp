@@ -5,6 +5,7 @@
 
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/checkpoint/checkpoint.h"
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/cli/warnings.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 #include "gantry/models/described/shared_keys.h"
@@ -58,6 +59,8 @@ TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::str
     if (!made.libraries.empty()) keys["libraries"] = made.libraries;
     if (is_byte_tokenizer(made.data.tokenizer) || std::filesystem::exists(made.data.tokenizer))
       model.tokenizer = made.data.tokenizer;
+    else if (const std::string own = folder + "/" + kCompanionFolder; has_tokenizer(own))
+      model.tokenizer = own;
     else if (has_tokenizer(made.model.path))
       model.tokenizer = made.model.path;
   }

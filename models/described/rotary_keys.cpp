@@ -30,8 +30,11 @@ const std::vector<std::string> kRotaryKeys = {"rope_type",
 // rope_parameters and the older rope_scaling. Both can be present if they agree.
 json scaling_keys(ConfigReader& reader, const std::string& layers) {
   json scaling = reader.mapping("rope_scaling"), newer = reader.mapping("rope_parameters");
+  if (has_rotary_for_each_kind(reader)) {
+    newer = newer.value(layers, json::object());
+    if (layers != "full_attention") scaling = json::object();  // the older spelling is that of full layers
+  }
   const std::string name = scaling.empty() ? "rope_parameters." : "rope_scaling.";
-  if (has_rotary_for_each_kind(reader)) newer = newer.value(layers, json::object());
   if (!newer.is_object()) refuse_key("rope_parameters." + layers, newer, "a mapping");
   for (const auto& [key, value] : newer.items()) {
     if (has_key(scaling, key) && scaling[key] != value)

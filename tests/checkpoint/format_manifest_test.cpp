@@ -304,13 +304,13 @@ std::string index_fault(const std::string& index) {
   return thrown_by<InputError>([&] { find_model_files(scratch.path()); });
 }
 
-TEST(FormatModelFiles, TheTypeOfTheWeightsHasOneKey) {
+TEST(FormatModelFiles, TheTypeOfTheWeightsIsUnderBothKeys) {
   for (const char* source :
        {R"({"n_embd": 4})", R"({"n_embd": 4, "dtype": "float32"})", R"({"n_embd": 4, "torch_dtype": "float32"})",
         R"({"n_embd": 4, "dtype": "float32", "torch_dtype": "float16"})"}) {
     json config = json::parse(source);
     set_weight_type(config, "bfloat16");
-    EXPECT_EQ(config, json::parse(R"({"n_embd": 4, "torch_dtype": "bfloat16"})")) << source;
+    EXPECT_EQ(config, json::parse(R"({"n_embd": 4, "torch_dtype": "bfloat16", "dtype": "bfloat16"})")) << source;
   }
 }
 

@@ -4,6 +4,7 @@ weights have the type that config.json names and the source's bits, and the logi
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,46 @@ def check(model, exported, dtype, source, case):
     return max(differences)
 
 
+def published(scratch):
+    """A model directory with a tokenizer, defaults of generation, both old and new keys, and keys that Gantry does not know."""
+    base = scratch / "base"
+    shutil.copytree(GOLDEN / "llama", base)
+    for file in (GOLDEN / "tokenizers/kinds/t5").iterdir():
+        shutil.copy(file, base)
+    config = json.loads((base / "config.json").read_text())
+    config.update({"task_specific_params": {"own": [1, 2]}, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}})
+    (base / "config.json").write_text(json.dumps(config))
+    (base / "generation_config.json").write_text(json.dumps({"max_new_tokens": 6, "repetition_penalty": 1.3, "eos_token_id": [3]}))
+    (base / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    return base
+
+
+def check_other_files(scratch):
+    """Tokenizer, template and defaults of the export, also when the base has been removed."""
+    base, exported = published(scratch), scratch / "exported"
+    gantry("checkpoint", "import", base, scratch / "c")
+    base = base.rename(scratch / "moved")
+    gantry("checkpoint", "export", scratch / "c", exported)
+    tokens, models = [], []
+    for directory in (base, exported):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+        assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False) == "hi"
+        inputs = tokenizer("the quick brown", return_tensors="pt", add_special_tokens=False)
+        model, _ = load(directory, torch.float32)
+        models.append(model)
+        tokens.append(model.generate(input_ids=inputs["input_ids"])[0].tolist())
+    assert tokens[0] == tokens[1] and len(tokens[0]) > inputs["input_ids"].shape[1], tokens
+    assert models[0].config.rope_parameters == models[1].config.rope_parameters
+    assert models[0].generation_config.to_dict() == models[1].generation_config.to_dict()
+    config = json.loads((exported / "config.json").read_text())
+    assert config["rope_theta"] == 500.0 and config["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
+    assert config["task_specific_params"] == {"own": [1, 2]} and config["dtype"] == config["torch_dtype"] == "float32"
+    run = subprocess.run([GANTRY, "generate", "--model", str(exported), "--json", "--tokens",
+                          ",".join(map(str, inputs["input_ids"][0].tolist()))], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    print(f"other files: tokens of generate() {tokens[1]}, by gantry generate {run.stdout.strip()}", flush=True)
+
+
 def main():
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -77,6 +118,8 @@ def main():
                     assert (exported / "model.safetensors.index.json").exists() == (form == "sharded")
                     different = check(model, exported, dtype, source, case)
                     print(f"{model:16} {dtype:9} {form:8} logits within {different:.1e}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        check_other_files(pathlib.Path(scratch))
     print("every exported directory loads")
 
 

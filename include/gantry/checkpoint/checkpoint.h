@@ -30,6 +30,9 @@ struct SaveRequest {
   std::string config_text;  // the resolved configuration
   nlohmann::json model_config;
   std::string policy;
+  // Directory of the model that the run started from, or "". Its files besides the weights (tokenizer, templates,
+  // generation_config.json, ...) are copied into the checkpoint. A writer reads them once, at its first save.
+  std::string model_directory = {};
   int keep = 0;                                      // number of newest checkpoints to keep; 0: all
   std::optional<std::int64_t> stays = std::nullopt;  // a step that is kept in addition to those
   int threads_per_rank = 1;

@@ -46,14 +46,19 @@ struct ExportTensor {
 struct ExportOptions {
   std::optional<torch::ScalarType> type;           // data type of floating-point tensors; not set: unchanged
   std::uint64_t most_shard_bytes = 5'000'000'000;  // maximum bytes of a file; a larger model is written in shards
+  // Directory of a model whose files besides the weights (tokenizer, templates, generation_config.json, ...) are
+  // copied. Empty: none. The functions that export a model or a checkpoint set it.
+  std::string model_directory = {};
   std::function<void(std::uint64_t done, std::uint64_t all)> progress;  // called with progress in bytes
   FileSystem* files = nullptr;                                          // not owned; null: the system's
 };
 
-// Writes config.json and model.safetensors, or shards and their index; creates the directory. Only one tensor at a time
-// is in memory. An earlier model in the directory is kept until the new one is completely on disk, and readers never
-// find a mixture of both (format/staged_files.h). Throws UsageError if the directory has a model in the other of the
-// two forms, or if another job writes to it, and ResourceError.
+// Writes config.json and model.safetensors, or shards and their index, and copies the other files of
+// options.model_directory; creates the directory. config.json gets both spellings of rotary keys
+// (format/rope_spellings.h). Only one tensor at a time is in memory. An earlier model in the directory is kept until
+// the new one is completely on disk, and readers never find a mixture of both (format/staged_files.h). Throws
+// UsageError if the directory has a model in the other of the two forms, or if another job writes to it, and
+// ResourceError.
 void save_hugging_face(const std::string& directory, const nlohmann::json& config,
                        const std::vector<ExportTensor>& tensors, const ExportOptions& options = {});
 

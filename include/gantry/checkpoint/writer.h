@@ -14,6 +14,7 @@
 namespace gantry {
 
 class CheckpointFolder;
+struct CompanionFiles;
 
 struct WriterOptions {
   // save() returns when the state is copied; at most one save is in progress. The memory of the copy is reused by the
@@ -51,6 +52,7 @@ class CheckpointWriter {
   void on_disk(const std::function<void()>& work);
   void write_at_once(const std::shared_ptr<Job>& job);
   void write_in_background(const std::shared_ptr<Job>& job);
+  std::shared_ptr<const CompanionFiles> companions_of(const std::string& model_directory);
   void pass_on_warnings();
 
   const ProcessGroupMesh& mesh_;
@@ -58,7 +60,9 @@ class CheckpointWriter {
   DiskProgress progress_;
   WatchedFiles files_;
   std::string directory_;
-  std::unique_ptr<CheckpointFolder> folder_;  // on rank 0
+  std::unique_ptr<CheckpointFolder> folder_;          // on rank 0
+  std::shared_ptr<const CompanionFiles> companions_;  // on rank 0; null before the first save
+  std::string companions_from_;
   std::thread thread_;
   std::shared_ptr<Job> job_;  // in progress in the background
   std::atomic<bool> stop_{false};

@@ -63,6 +63,7 @@ class RunCheckpoints {
   DiskLimits disk_;
   std::unique_ptr<CheckpointWriter> writer_;  // null without checkpoint.path
   std::int64_t saved_step_ = -1;
+  std::string companions_;  // directory of the files besides the weights of the checkpoint that was loaded
   std::unique_ptr<HeldOutRecord> held_out_;
 };
 
