@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-#include <sys/file.h>
 #include <thread>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "gantry/checkpoint/format/find.h"
 #include "gantry/checkpoint/format/tiling.h"
 #include "gantry/core/error.h"
+#include "gantry/core/file_lock.h"
 #include "gantry/core/paths.h"
 
 namespace gantry {
@@ -96,13 +96,7 @@ void CheckpointFolder::take_lock() {
   if (lock_ < 0)
     throw ResourceError({path, std::string("the file cannot be written: ") + std::strerror(errno),
                          "a writable directory", "choose another checkpoint.path"});
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    if (error != EWOULDBLOCK) {
-      ::close(std::exchange(lock_, -1));
-      throw ResourceError({path, std::string("the file cannot be locked: ") + std::strerror(error),
-                           "a file system with locks", "choose another checkpoint.path"});
-    }
+  if (!try_lock(lock_, path)) {
     char owner[512] = "";
     const ssize_t bytes = ::pread(lock_, owner, sizeof(owner) - 1, 0);
     ::close(std::exchange(lock_, -1));

@@ -5,13 +5,13 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/core/error.h"
+#include "gantry/core/file_lock.h"
 #include "gantry/core/paths.h"
 
 namespace gantry {
@@ -21,10 +21,10 @@ constexpr std::array<const char*, 3> kReadFirst = {"config.json", "adapter_confi
 
 std::string placing_folder(const std::string& directory) { return directory + "/.placing"; }
 
-// The lock is the kernel's and ends with the process. A file system without locks (some network ones) has none.
+// The lock is the kernel's and ends with the process.
 int lock_of(const std::string& folder, const std::string& directory) {
   const int lock = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock < 0 || ::flock(lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
+  if (lock < 0 || try_lock(lock, folder)) return lock;
   ::close(lock);
   throw UsageError({directory, "another job is writing a model to this directory", "one job per directory",
                     "wait until it ends, or choose another directory"});

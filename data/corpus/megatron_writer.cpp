@@ -6,12 +6,12 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <limits>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
+#include "gantry/core/file_lock.h"
 
 namespace gantry {
 namespace {
@@ -20,8 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBuffer = 1 << 20;
 
-// The right to write a file, which one process has at a time. The lock ends with the process; a file system without
-// locks has none.
+// The right to write a file, which one process has at a time. The lock ends with the process.
 class WriteLock {
  public:
   // Who held the lock before may have given the file its name in the meantime: then the next one is opened.
@@ -31,7 +30,7 @@ class WriteLock {
       if (file_ < 0)
         throw ResourceError({path, std::string("the file cannot be written: ") + std::strerror(errno), "",
                              "free some space, or choose another directory"});
-      if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      if (!try_lock(file_, path)) {
         ::close(file_);
         throw UsageError({path, "another `gantry data build` is writing this file", "one writer at a time",
                           "wait until it ends, or choose another output"});
