@@ -64,6 +64,16 @@ std::vector<SampleEntry> entries_of(const DataConfig& config) {
 
 }  // namespace
 
+std::vector<fs::path> data_files(const std::string& format, const std::string& path, const std::string& key) {
+  if (format != "megatron") return files_of({key, path});
+  std::vector<fs::path> files;
+  for (const char* ending : {".idx", ".bin"})
+    if (is_file(path + ending)) files.emplace_back(path + ending);
+  if (files.empty())
+    throw InputError({key, "'" + path + "' has no .bin and .idx", "the prefix of Megatron's files", "check the path"});
+  return files;
+}
+
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size, const std::string& key) {
   const Place place{key, config.path};
   if (config.format == "megatron")

@@ -2,15 +2,18 @@
 
 #include <cstdlib>
 #include <fmt/format.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/run_changes.h"
+#include "gantry/checkpoint/format/sampled_content.h"
 #include "gantry/checkpoint/format/unrelated.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
+#include "gantry/data/dataset.h"
 #include "gantry/trainer/held_out_record.h"
 
 namespace gantry {
@@ -44,6 +47,27 @@ class Weights final : public StateSource {
   static constexpr const char* kModel = "model";
   StateSource& whole_;
 };
+
+// The content that a checkpoint's run had read; empty if the checkpoint does not state it.
+std::vector<SampledContent> contents_of(const CheckpointInfo& info) {
+  const auto data = info.progress.is_object() ? info.progress.value("data", nlohmann::json()) : nlohmann::json();
+  return data.is_object() ? contents_from_json(data.value("contents", nlohmann::json()))
+                          : std::vector<SampledContent>();
+}
+
+SampledContent sample_data_at(const DataConfig& data, const std::string& path,
+                              std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max()) {
+  // The names of the directories are the classes of images.
+  return sample_content(data_files(data.format, path), data.format == "images" ? path : "", most_bytes);
+}
+
+std::vector<SampledContent> contents_of(const DataConfig& data) {
+  std::vector<SampledContent> contents;
+  if (data.format.empty()) return contents;
+  if (data.sources.empty()) contents.push_back(sample_data_at(data, data.path));
+  for (const auto& source : data.sources) contents.push_back(sample_data_at(data, source.path));
+  return contents;
+}
 
 }  // namespace
 
@@ -115,12 +139,13 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   const auto agreed = agree_on_checkpoint(
       plugin_.mesh(), [this] { return choose(); }, disk_);
   if (!agreed) {
+    sample_data({});
     if (!config_.checkpoint.load.empty()) load_weights_alone(boosted);
     return 0;
   }
   const CheckpointInfo info = agreed->info();
   require_same_model(info, config_);
-  compare_with(info, *boosted.loader);
+  compare_with(info, *boosted.loader, sample_data(info));
   load_checkpoint(*agreed, plugin_.state(boosted), plugin_.mesh(), {}, disk_);
   companions_ = companion_directory(agreed->folder, *agreed->manifest);
   seek_data(info, *boosted.loader);
@@ -138,6 +163,21 @@ void RunCheckpoints::seek_data(const CheckpointInfo& info, DataLoader& loader) c
   loader.seek(*samples);
 }
 
+// Rank 0 looks, for all. Data that it cannot read are unknown: another rank may read them.
+bool RunCheckpoints::sample_data(const CheckpointInfo& info) {
+  nlohmann::json found = {{"contents", nlohmann::json::array()}, {"begins", false}};
+  if (world_.is_main()) try {
+      const auto before = contents_of(info);
+      found["contents"] = to_json(contents_of(config_.data));
+      found["begins"] = before.size() == 1 && config_.data.sources.empty() && !config_.data.path.empty() &&
+                        sample_data_at(config_.data, config_.data.path, before[0].bytes) == before[0];
+    } catch (const InputError&) {
+    }
+  found = nlohmann::json::parse(broadcast_text(plugin_.mesh().world_group(), found.dump(), 0));
+  contents_ = contents_from_json(found["contents"]);
+  return found["begins"].get<bool>();
+}
+
 // Nothing is removed: a restart, or a later `auto`, would find them.
 void RunCheckpoints::look_for_foreign_ones() const {
   const auto& settings = config_.checkpoint;
@@ -147,13 +187,18 @@ void RunCheckpoints::look_for_foreign_ones() const {
 }
 
 // An imported model has no run behind it, and a program of one's own may save without a configuration.
-void RunCheckpoints::compare_with(const CheckpointInfo& info, const DataLoader& loader) const {
+void RunCheckpoints::compare_with(const CheckpointInfo& info, const DataLoader& loader, bool begins_as_before) const {
   if (info.step == 0 || info.config_text.empty()) return;
   const nlohmann::json data = info.progress.value("data", nlohmann::json::object());
   const auto number = [&](const char* key) {
     return data.is_object() && data.contains(key) ? count_in(data[key]) : std::nullopt;
   };
-  const DataPlace place{number("samples").value_or(0), number("epoch_samples"), loader.samples()};
+  const DataPlace place{.read = number("samples").value_or(0),
+                        .samples_before = number("epoch_samples"),
+                        .samples_now = loader.samples(),
+                        .contents_before = contents_of(info),
+                        .contents_now = contents_,
+                        .begins_as_before = begins_as_before};
   std::vector<RunChange> moving;
   for (const auto& change : changes_between(Config::parse(info.config_text, info.path), config_, place)) {
     if (change.moves_samples && !config_.checkpoint.allow_changes)
@@ -184,10 +229,12 @@ bool RunCheckpoints::saves_at(std::int64_t step) const {
 bool RunCheckpoints::save(std::int64_t step, Boosted& boosted) {
   if (!writer_ || std::exchange(saved_step_, step) == step) return false;
   const auto& model_keys = config_.model.config_json;
-  nlohmann::json progress = {
-      {"learning_rate", rate_of(boosted, step)},
-      {"data", {{"samples", boosted.loader->position()}, {"epoch_samples", boosted.loader->samples()}}},
-      {"random", {{"seed", config_.train.seed}, {"step", step}}}};
+  nlohmann::json progress = {{"learning_rate", rate_of(boosted, step)},
+                             {"data",
+                              {{"samples", boosted.loader->position()},
+                               {"epoch_samples", boosted.loader->samples()},
+                               {"contents", to_json(contents_)}}},
+                             {"random", {{"seed", config_.train.seed}, {"step", step}}}};
   if (auto record = held_out_->state(); !record.is_null()) progress["held_out"] = std::move(record);
   const SaveRequest request{.directory = config_.checkpoint.path,
                             .step = step,

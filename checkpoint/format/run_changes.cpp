@@ -1,17 +1,37 @@
 #include "gantry/checkpoint/format/run_changes.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 namespace gantry {
 namespace {
 
-std::string sources_of(const DataConfig& data) {
-  if (data.sources.empty()) return data.path;
+// The path or the sources, with their contents if they are known.
+std::string sources_of(const DataConfig& data, const std::vector<SampledContent>& contents) {
+  const std::size_t count = std::max<std::size_t>(data.sources.size(), 1);
+  const auto facts = [&](std::size_t i) { return contents.size() == count ? describe(contents[i]) : ""; };
+  if (data.sources.empty()) return facts(0).empty() ? data.path : fmt::format("{} ({})", data.path, facts(0));
   std::vector<std::string> parts;
-  for (const auto& [path, weight] : data.sources) parts.push_back(fmt::format("{} (weight {})", path, weight));
+  for (std::size_t i = 0; i < count; ++i)
+    parts.push_back(fmt::format("{} (weight {}{}{})", data.sources[i].path, data.sources[i].weight,
+                                facts(i).empty() ? "" : ", ", facts(i)));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
+
+bool have_same_weights(const DataConfig& a, const DataConfig& b) {
+  return std::equal(a.sources.begin(), a.sources.end(), b.sources.begin(), b.sources.end(),
+                    [](const auto& one, const auto& other) { return one.weight == other.weight; });
+}
+
+// Data in other places, or with other spellings of their paths, are the same if their content is.
+bool have_same_content(const DataConfig& was, const DataConfig& is, const DataPlace& place) {
+  if (place.contents_before.empty() || place.contents_now.empty() || !have_same_weights(was, is)) return false;
+  const bool may_grow = !is.shuffle && is.sources.empty();
+  return place.contents_before == place.contents_now || (may_grow && place.begins_as_before);
+}
+
+bool are_known(const DataPlace& place) { return !place.contents_before.empty() && !place.contents_now.empty(); }
 
 class ChangeList {
  public:
@@ -39,8 +59,11 @@ std::vector<RunChange> changes_between(const Config& before, const Config& now, 
   const bool has_data = !was.format.empty() && !is.format.empty();
   if (has_data) {
     list.compare("data.format", was.format, is.format, true);
-    list.compare(was.sources.empty() && is.sources.empty() ? "data.path" : "data.sources", sources_of(was),
-                 sources_of(is), true);
+    const std::vector<SampledContent> unknown;
+    if (!have_same_content(was, is, place))
+      list.compare(was.sources.empty() && is.sources.empty() ? "data.path" : "data.sources",
+                   sources_of(was, are_known(place) ? place.contents_before : unknown),
+                   sources_of(is, are_known(place) ? place.contents_now : unknown), true);
     list.compare("data.tokenizer", was.tokenizer, is.tokenizer, true);
     list.compare("data.document_mask", was.document_mask ? "true" : "false", is.document_mask ? "true" : "false", true);
     list.compare("data.chat_template", was.chat_template, is.chat_template, true);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/checkpoint/format/sampled_content.h"
 #include "gantry/core/config.h"
 
 namespace gantry {
@@ -22,6 +23,9 @@ struct DataPlace {
   std::int64_t read = 0;                       // samples, of the global order
   std::optional<std::int64_t> samples_before;  // of an epoch when the checkpoint was made, if it says so
   std::int64_t samples_now = 0;                // of an epoch now; 0: unknown
+  // The content of the path or of each source; empty: unknown, and then paths are compared as text.
+  std::vector<SampledContent> contents_before = {}, contents_now = {};
+  bool begins_as_before = false;  // the data begin with the bytes of contents_before
 };
 
 // In the order of the configuration's keys. A configuration without a data section compares no data.

@@ -1,7 +1,10 @@
 // What a resumed run has changed: what moves its place in the data, what does something else, and what does nothing.
+#include <filesystem>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/format/run_changes.h"
+#include "program.h"
 
 namespace gantry::testing {
 namespace {
@@ -46,6 +49,51 @@ TEST(RunChanges, ADroppedOrGrownFileIsSeenByItsSamples) {
   EXPECT_EQ(changed(in_order, {40, 100, 101}, in_order), "number of samples") << "the new samples follow";
   EXPECT_EQ(changed(in_order, {40, 100, 99}, in_order), "number of samples!");
   EXPECT_EQ(changed(in_order, {140, 100, 101}, in_order), "number of samples!") << "in the second epoch";
+}
+
+// Content decides where it is known, and paths elsewhere.
+TEST(RunChanges, TheSameContentIsTheSameDataUnderAnyPath) {
+  const SampledContent one{1, 9, "aa"}, other{1, 9, "bb"}, grown{1, 12, "cc"};
+  const auto place = [](std::vector<SampledContent> before, std::vector<SampledContent> now, bool begins = false) {
+    return DataPlace{40, 100, 100, std::move(before), std::move(now), begins};
+  };
+  EXPECT_EQ(changed({"data.path=b.txt"}, place({one}, {one})), "");
+  EXPECT_EQ(changed({}, place({one}, {other})), "data.path!");
+  EXPECT_EQ(changed({"data.path=b.txt"}, place({}, {one})), "data.path!") << "a checkpoint that does not state it";
+  EXPECT_EQ(changed({}, place({one}, {})), "") << "a rank that cannot read the data";
+  EXPECT_EQ(changed({}, place({one}, {grown}, true)), "data.path!") << "in another order";
+  EXPECT_EQ(changed({"data.shuffle=false"}, place({one}, {grown}, true), {"data.shuffle=false"}), "");
+  EXPECT_EQ(describe(changes_between(Config::parse(kRun, "c", {}), Config::parse(kRun, "c", {}),
+                                     place({{2, 9, "0123456789"}}, {other}))),
+            "the checkpoint was made with data.path a.txt (2 files, 9 bytes, content 01234567), and this run has a.txt "
+            "(9 bytes, content bb)");
+}
+
+TEST(SampledContent, IsThatOfPiecesAndSizes) {
+  const ScratchFolder scratch;
+  std::filesystem::create_directories(scratch / "d/a");
+  const std::string one = scratch.write("d/a/one", std::string(100, 'x')), two = scratch.write("d/two", "yy");
+  const SampledContent both = sample_content({one, two});
+  EXPECT_EQ(both.files, 2u);
+  EXPECT_EQ(both.bytes, 102u);
+  EXPECT_EQ(sample_content({one, two}, "", 100), sample_content({one}));
+  EXPECT_NE(sample_content({two, one}), both);
+  EXPECT_NE(sample_content({one, two}, scratch / "d"), both) << "names count";
+  scratch.write("d/a/one", std::string(99, 'x') + "z");
+  EXPECT_NE(sample_content({one, two}), both);
+  EXPECT_EQ(contents_from_json(to_json({both})), std::vector<SampledContent>{both});
+  for (const char* text : {"null", "[1]", R"([{"files": -1, "bytes": 1, "hash": "a"}])", R"([{"files": 1}])"})
+    EXPECT_TRUE(contents_from_json(nlohmann::json::parse(text)).empty()) << text;
+  // A large file is sampled at its beginning, at its end, and between.
+  std::string large(40 << 20, 'l');
+  const std::string path = scratch.write("large", large);
+  const SampledContent sampled = sample_content({path});
+  for (const std::size_t changed : {std::size_t{0}, large.size() - 1}) {
+    large[changed] = 'm';
+    scratch.write("large", large);
+    EXPECT_NE(sample_content({path}), sampled) << changed;
+    large[changed] = 'l';
+  }
 }
 
 TEST(RunChanges, StepsAreNamedWithWhatTheyChange) {

@@ -1,4 +1,7 @@
 // Changes that a resumed run of `gantry train` may make, and checkpoints of an earlier run.
+#include <filesystem>
+
+#include "gantry/checkpoint/format/sampled_content.h"
 #include "resume_case.h"
 
 namespace gantry::testing {
@@ -17,10 +20,10 @@ TEST(ResumeChanges, AnotherModelOfTheSameShapesIsRefused) {
                                    "model; layout, schedule, batch size, learning rate and steps may change\n",
                                    scratch / "run/c/step-000004"));
   const Outcome family = resume(
-      "--set model.policy=bert --set 'model.config={hidden_size: 16, num_attention_heads: 2, num_hidden_layers: 1, "
+      "--set model.policy=llama --set 'model.config={hidden_size: 16, num_attention_heads: 2, num_hidden_layers: 1, "
       "intermediate_size: 16, vocab_size: 256, max_position_embeddings: 32}'");
   EXPECT_EQ(family.exit_code, 5) << family.err;
-  EXPECT_NE(family.err.find("the checkpoint is from a model with the policy 'gpt2'; expected 'bert', as in this run"),
+  EXPECT_NE(family.err.find("the checkpoint is from a model with the policy 'gpt2'; expected 'llama', as in this run"),
             std::string::npos)
       << family.err;
   // Allowed changes of the model: another dropout, an explicit default.
@@ -31,7 +34,9 @@ TEST(ResumeChanges, AnotherModelOfTheSameShapesIsRefused) {
 // Samples would be skipped or repeated: refused unless that is allowed, and then said.
 TEST(ResumeChanges, ChangedDataOrOrderIsRefusedUnlessItIsAllowed) {
   const ScratchFolder scratch;
-  const std::string config = write_saved_run(scratch, "run"), step = scratch / "run/c/step-000004";
+  const std::string config = write_saved_run(scratch, "run"), step = scratch / "run/c/step-000004",
+                    text = scratch / "text.txt";
+  const auto content_of = [](const std::string& path) { return sample_content({path}).hash.substr(0, 8); };
   run_program("cp -r " + (scratch / "run") + " " + (scratch / "kept"));
   const std::string other = scratch.write("other.txt", std::string(4000, 'a'));
   const auto resume = [&](const std::string& sets) {
@@ -52,14 +57,51 @@ TEST(ResumeChanges, ChangedDataOrOrderIsRefusedUnlessItIsAllowed) {
   expect_refused("--set train.seed=7", "train.seed 1, and this run has 7");
   expect_refused("--set data.shuffle=false", "data.shuffle true, and this run has false");
   expect_refused("--set data.sequence_length=16", "data.sequence_length 32, and this run has 16");
-  expect_refused("--set data.path=" + other,
-                 fmt::format("data.path {}, and this run has {}; with number of samples 93, and this run has 124",
-                             scratch / "text.txt", other));
+  expect_refused(
+      "--set data.path=" + other,
+      fmt::format("data.path {} (3000 bytes, content {}), and this run has {} (4000 bytes, content {}); with "
+                  "number of samples 93, and this run has 124",
+                  text, content_of(text), other, content_of(other)));
   const Outcome same = resume("--set data.batch_size=8 --set data.prefetch=0");
   EXPECT_EQ(same.exit_code, 0) << same.err;
   EXPECT_EQ(same.err, "");
-  run_program("echo more of the same text, so that there are more samples >> " + (scratch / "text.txt"));
-  expect_refused("", "number of samples 93, and this run has 95");
+  // The same data under other names.
+  std::filesystem::create_symlink(text, scratch / "link.txt");
+  run_program("cp " + text + " " + (scratch / "copy.txt"));
+  for (const std::string& spelled : {scratch / "link.txt", scratch / "copy.txt", scratch.path() + "/./text.txt"}) {
+    const Outcome moved = resume("--set data.path=" + spelled);
+    EXPECT_EQ(moved.exit_code, 0) << moved.err;
+    EXPECT_EQ(moved.err, "");
+  }
+  // A byte changes in place, with the size and the time of the last change kept.
+  const std::string before = content_of(text);
+  run_program("touch -r " + text + " " + (scratch / "time") + "; printf X | dd of=" + text +
+              " bs=1 seek=1500 conv=notrunc; touch -r " + (scratch / "time") + " " + text);
+  expect_refused(
+      "", fmt::format("data.path {0} (3000 bytes, content {1}), and this run has {0} (3000 bytes, content {2})", text,
+                      before, content_of(text)));
+  run_program("cp " + (scratch / "copy.txt") + " " + text +
+              "; echo more of the same text, so that there are more samples >> " + text);
+  expect_refused("", fmt::format("data.path {0} (3000 bytes, content {1}), and this run has {0} ({3} bytes, content "
+                                 "{2}); with number of samples 93, and this run has 95",
+                                 text, before, content_of(text), std::filesystem::file_size(text)));
+}
+
+// Unshuffled data that have grown continue, unless their beginning has changed too.
+TEST(ResumeChanges, DataThatHaveGrownMustBeginAsBefore) {
+  const ScratchFolder scratch;
+  const std::string config = write_saved_run(scratch, "run"), text = scratch / "text.txt";
+  const std::string in_order = "--set data.shuffle=false --set checkpoint.path=" + (scratch / "order");
+  ASSERT_EQ(run_program(train_line(scratch, config, "run", in_order)).exit_code, 0);
+  run_program("yes 'more of the same text' | head -n 40 >> " + text);
+  const std::string resume = in_order + " --set checkpoint.resume=auto --set train.steps=5";
+  const Outcome grown = run_program(train_line(scratch, config, "run", resume));
+  EXPECT_EQ(grown.exit_code, 0) << grown.err;
+  EXPECT_NE(grown.err.find("the new samples follow"), std::string::npos) << grown.err;
+  run_program("printf X | dd of=" + text + " bs=1 seek=7 conv=notrunc; echo and more of it >> " + text);
+  const Outcome other = run_program(train_line(scratch, config, "run", resume + " --set train.steps=6"));
+  EXPECT_EQ(other.exit_code, 5) << other.err;
+  EXPECT_NE(other.err.find("the checkpoint was made with data.path " + text), std::string::npos) << other.err;
 }
 
 TEST(ResumeChanges, AnotherNumberOfStepsIsNamed) {

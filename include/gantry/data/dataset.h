@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -96,6 +97,11 @@ struct SampleSource {
 // of the vocabulary. `key` is the configuration key of the path, for messages.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size,
                                       const std::string& key = "data.path");
+
+// Returns the files of the configured format at `path`, in the order in which they are read. Throws InputError if
+// there are none.
+std::vector<std::filesystem::path> data_files(const std::string& format, const std::string& path,
+                                              const std::string& key = "data.path");
 
 // Returns the source for the path of the configuration, or for all its sources. It is not opened yet (except a file of
 // tensors, for its header); opening throws the errors of open_dataset().

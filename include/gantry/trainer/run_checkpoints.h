@@ -17,6 +17,7 @@ namespace gantry {
 Config resume_after_restart(Config config);
 
 class HeldOutRecord;
+struct SampledContent;
 
 class RunCheckpoints {
  public:
@@ -52,7 +53,9 @@ class RunCheckpoints {
   void load_weights_alone(Boosted& boosted);
   void seek_data(const CheckpointInfo& info, DataLoader& loader) const;
   void look_for_foreign_ones() const;
-  void compare_with(const CheckpointInfo& info, const DataLoader& loader) const;
+  // Samples the data of this run. Returns true if they begin with those that the checkpoint's run had. Collective.
+  bool sample_data(const CheckpointInfo& info);
+  void compare_with(const CheckpointInfo& info, const DataLoader& loader, bool begins_as_before) const;
   void warn_of_threads(const CheckpointInfo& info) const;
   void warn(const std::string& line) const;
 
@@ -62,6 +65,7 @@ class RunCheckpoints {
   std::function<void()> before_print_;
   DiskLimits disk_;
   std::unique_ptr<CheckpointWriter> writer_;  // null without checkpoint.path
+  std::vector<SampledContent> contents_;      // content of the data; empty: unknown
   std::int64_t saved_step_ = -1;
   std::string companions_;  // directory of the files besides the weights of the checkpoint that was loaded
   std::unique_ptr<HeldOutRecord> held_out_;
