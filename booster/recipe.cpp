@@ -106,6 +106,17 @@ SampleSource images_of(const Config& config, const DataConfig& data, const std::
                       key);
 }
 
+// A model that reads both directions would see the next token, which is its label.
+void refuse_next_tokens(const models::ModelFamily* family, const DataConfig& data) {
+  if (!family || !family->is_bidirectional) return;
+  throw ConfigError(
+      {"data.format",
+       fmt::format("{} has labels for the next token, which {} would see because it reads both directions", data.format,
+                   family->model_type),
+       "tensors with masked input_ids and their labels, because Gantry does not mask tokens yet (data.objective: mlm)",
+       "mask the tokens yourself: docs/data_labelled.md, \"Tensors\""});
+}
+
 // The configured samples, for this model. Refuses what can be refused without opening a file.
 SampleSource samples_of(const Config& config, DataConfig data, const std::string& key) {
   const auto* family = family_or_null(config);
@@ -133,6 +144,7 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
     throw ConfigError({"data.format", fmt::format("{} does not fit a model that is trained on {}", data.format, task),
                        task == "spans" ? "squad or tensors" : "text, jsonl, tokens, megatron or tensors",
                        "use squad only for models with a question-answering head"});
+  if (data.format != "squad") refuse_next_tokens(family, data);
   if (data.format == "jsonl" && (!family || family->task))
     throw ConfigError({"data.format",
                        "jsonl packs documents into one sample, but this model cannot separate their attention",

@@ -207,7 +207,8 @@ ModelFamily family_of_names(const BertNames& family) {
                                  const std::string& name) { return bert_normalise(family, keys, name); },
       .is_ignored_tensor = [family](const json&, const std::string& name) { return bert_is_other_heads(family, name); },
       .config_fingerprint = [family](const json& keys) { return bert_keys_that_decide(family, keys); },
-      .check = [family](const json& keys) { return check_keys(*find_family_reader(family.model_type), keys); }};
+      .check = [family](const json& keys) { return check_keys(*find_family_reader(family.model_type), keys); },
+      .is_bidirectional = true};
 }
 
 }  // namespace

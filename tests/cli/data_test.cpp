@@ -277,5 +277,27 @@ TEST(TrainingData, SquadNeedsATokenizerAndASpanHead) {
             std::string::npos);
 }
 
+// The label of a token would be the next one, which the model sees.
+TEST(TrainingData, AModelThatReadsBothDirectionsRefusesNextTokens) {
+  const ScratchFolder scratch;
+  const std::string text = scratch.write("text.txt", std::string(4000, 'a'));
+  for (const char* family : {"bert", "roberta"})
+    for (const char* format : {"text", "tokens", "megatron"}) {
+      const std::string config = scratch.write(
+          "bad.yaml", fmt::format("model: {{policy: {}, config: {{hidden_size: 8, intermediate_size: 8, "
+                                  "num_hidden_layers: 1, num_attention_heads: 1, vocab_size: 257}}}}\n"
+                                  "train: {{steps: 1}}\ndata: {{format: {}, path: \"{}\", sequence_length: 48}}\n",
+                                  family, format, text));
+      const Outcome run = run_program(gantry_program() + " train " + config, 60);
+      EXPECT_EQ(run.exit_code, 3) << run.err;
+      EXPECT_NE(run.err.find(fmt::format("error: data.format: {} has labels for the next token, which {} would see "
+                                         "because it reads both directions",
+                                         format, family)),
+                std::string::npos)
+          << run.err;
+      EXPECT_NE(run.err.find("Gantry does not mask tokens yet (data.objective: mlm)"), std::string::npos) << run.err;
+    }
+}
+
 }  // namespace
 }  // namespace gantry::testing

@@ -69,6 +69,8 @@ struct ModelFamily {
   // Reads all keys, and throws ConfigError for unsupported values. Returns the known keys, and those that neither the
   // family nor Hugging Face's models have. Unset: `keys` are the known ones, and build() checks the values.
   std::function<CheckedKeys(const nlohmann::json& config)> check = {};
+  // True if every token sees the tokens after it, so that labels for the next token are not a training task.
+  bool is_bidirectional = false;
   // The batch entries that the model reads in addition to labels. The first one is required. pixel_values and
   // input_features are floating-point tensors, the others are integers.
   std::vector<std::string> inputs = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "document_ids"};
