@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "gantry/booster/class_names.h"
 #include "gantry/booster/lora.h"
 #include "gantry/booster/lora_names.h"
 #include "gantry/booster/plugin_library.h"
@@ -14,6 +15,7 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/first_process.h"
+#include "gantry/core/paths.h"
 #include "gantry/data/encoded_text.h"
 #include "gantry/data/images/image_folder.h"
 #include "gantry/models/decoder.h"
@@ -102,7 +104,8 @@ SampleSource images_of(const Config& config, const DataConfig& data, const std::
                       {.settings = image_settings_of(config.data, config.model.path, static_cast<int>(size)),
                        .trains = key != "evaluation.path",
                        .seed = config.train.seed,
-                       .labels = vocabulary_of(config)},
+                       .labels = vocabulary_of(config),
+                       .classes = classes_of_images(config, model_json(config), vocabulary_of(config))},
                       key);
 }
 
@@ -159,6 +162,18 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
   return sample_source(data, vocabulary, key);
 }
 
+// The classes of the training data become those of config.json, so that an export names them.
+void name_classes(Config& config) {
+  const DataConfig& data = config.data;
+  if (data.format != "images" || task_of(config) != "images") return;
+  const std::string& path = data.sources.empty() ? data.path : data.sources.front().path;
+  nlohmann::json keys = model_json(config);
+  if (!is_folder(path) || !stated_classes(keys).empty()) return;
+  const std::int64_t labels = vocabulary_of(config);
+  set_class_names(keys, classes_of_images(config, keys, labels), labels);
+  config.model.config_json = keys.dump();
+}
+
 void add_noise(torch::nn::Module& model, const Config& config) {
   config.mark_used("train.neftune_alpha");
   if (config.train.neftune_alpha == 0) return;
@@ -183,6 +198,7 @@ Config resolve_model(Config config) {
     nlohmann::json keys = read_model_config(config.model.path);
     if (config.model.policy.empty()) config.model.policy = require_family(keys, config.model.path);
     file = keys;
+    drop_replaced_labels(keys, model_json(config));
     keys.update(model_json(config));
     config.model.config_json = keys.dump();
   }
@@ -195,6 +211,7 @@ Config resolve_model(Config config) {
         models::check_model_keys(*family, model_json(config), config.model.unknown_keys, file, path);
     if (!warning.empty() && is_first_process()) fmt::print(stderr, "warning: {}\n", warning);
   }
+  name_classes(config);
   return config;
 }
 

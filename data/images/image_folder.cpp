@@ -4,6 +4,8 @@
 #include <array>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
 
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
@@ -86,6 +88,16 @@ void append_class(const fs::path& folder, const fs::path& name, std::int32_t lab
                       "add images, or remove the directory"});
 }
 
+[[noreturn]] void refuse_class(const std::string& path, const std::string& folder,
+                               const std::vector<std::string>& classes, const std::string& where) {
+  constexpr std::size_t kShown = 10;
+  const std::vector<std::string> shown(classes.begin(), classes.begin() + std::min(classes.size(), kShown));
+  throw InputError({where,
+                    fmt::format("'{}' has the subdirectory '{}', which is not a class of the model", path, folder),
+                    fmt::format("{}{}", fmt::join(shown, ", "), classes.size() > kShown ? ", ..." : ""),
+                    "rename or remove the directory, or set model.config.id2label"});
+}
+
 }  // namespace
 
 std::vector<SampleEntry> image_entries(const ImageSettings& settings) {
@@ -97,34 +109,50 @@ std::vector<SampleEntry> image_entries(const ImageSettings& settings) {
           {.name = "labels"}};
 }
 
-std::unique_ptr<Dataset> open_image_folder(const std::string& path, const ImageFolderOptions& options,
-                                           const std::string& where) {
+std::vector<std::string> image_classes(const std::string& path, std::int64_t labels, const std::string& where) {
   if (!is_folder(path))
     throw InputError({where, "'" + path + "' is not a directory",
                       "a directory with a subdirectory of images for each class",
                       "check the path; it is relative to the working directory"});
-  std::vector<LabelledFile> files;
-  std::int64_t classes = 0;
+  std::vector<std::string> classes;
   for (const fs::path& entry : entries_of(path))
-    if (is_folder(entry)) append_class(path, entry, static_cast<std::int32_t>(classes++), files);
-  if (classes == 0)
+    if (is_folder(entry)) classes.push_back(entry.filename());
+  if (classes.empty())
     throw InputError({where, "'" + path + "' has no subdirectories", "a subdirectory of images for each class",
                       "put the images of each class into a subdirectory with its name"});
-  if (classes > options.labels)
+  if (static_cast<std::int64_t>(classes.size()) > labels)
     throw InputError({where,
-                      fmt::format("'{}' has {} classes, but the model distinguishes {}", path, classes, options.labels),
-                      fmt::format("at most {}", options.labels), "set model.config.num_labels"});
-  return std::make_unique<ImageFolder>(path, std::move(files), classes, options);
+                      fmt::format("'{}' has {} classes, but the model distinguishes {}", path, classes.size(), labels),
+                      fmt::format("at most {}", labels), "set model.config.num_labels"});
+  return classes;
+}
+
+std::unique_ptr<Dataset> open_image_folder(const std::string& path, const ImageFolderOptions& options,
+                                           const std::string& where) {
+  constexpr auto kAny = std::numeric_limits<std::int64_t>::max();
+  const auto folders = image_classes(path, kAny, where);
+  std::vector<LabelledFile> files;
+  for (const std::string& folder : folders) {
+    const auto found = std::find(options.classes.begin(), options.classes.end(), folder);
+    if (found == options.classes.end()) refuse_class(path, folder, options.classes, where);
+    append_class(path, fs::path(path) / folder, static_cast<std::int32_t>(found - options.classes.begin()), files);
+  }
+  return std::make_unique<ImageFolder>(path, std::move(files), static_cast<std::int64_t>(folders.size()), options);
 }
 
 SampleSource image_source(const DataConfig& config, const ImageFolderOptions& options, const std::string& key) {
   const auto open = [config, options, key] {
+    const auto where = [&](std::size_t i) {
+      return config.sources.empty() ? key : fmt::format("data.sources[{}].path", i);
+    };
+    ImageFolderOptions known = options;
+    if (known.classes.empty())
+      known.classes =
+          image_classes(config.sources.empty() ? config.path : config.sources[0].path, options.labels, where(0));
     std::vector<WeightedDataset> all;
-    if (config.sources.empty()) all.push_back({open_image_folder(config.path, options, key)});
-    for (std::size_t i = 0; i < config.sources.size(); ++i) {
-      const std::string where = fmt::format("data.sources[{}].path", i);
-      all.push_back({open_image_folder(config.sources[i].path, options, where), config.sources[i].weight});
-    }
+    if (config.sources.empty()) all.push_back({open_image_folder(config.path, known, where(0))});
+    for (std::size_t i = 0; i < config.sources.size(); ++i)
+      all.push_back({open_image_folder(config.sources[i].path, known, where(i)), config.sources[i].weight});
     return all;
   };
   return {.entries = image_entries(options.settings), .sequence_length = 0, .open = open};

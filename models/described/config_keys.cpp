@@ -199,20 +199,28 @@ json keys_of(const json& config, const std::vector<std::string>& names) {
 
 std::int64_t label_count(const json& config) {
   const std::int64_t said = size_key(config, "num_labels", 2);
-  if (!has_key(config, "id2label")) return said;
-  const json& names = config["id2label"];
-  if (!names.is_object()) refuse_key("id2label", names, "a mapping");
+  const char* key = has_key(config, "id2label") ? "id2label" : "label2id";
+  if (!has_key(config, key)) return said;
+  const json& names = config[key];
+  if (!names.is_object()) refuse_key(key, names, "a mapping");
   if (names.empty()) return said;
   const auto named = static_cast<std::int64_t>(names.size());
   if (has_key(config, "num_labels") && said != named)
-    refuse_key("num_labels", said, fmt::format("the {} labels of id2label", named));
+    refuse_key("num_labels", said, fmt::format("the {} labels of {}", named, key));
   return named;
 }
 
 void fill_labels(json& config, std::int64_t count) {
-  if (has_key(config, "id2label")) return;
-  for (std::int64_t label = 0; label < count; ++label)
-    config["id2label"][std::to_string(label)] = fmt::format("LABEL_{}", label);
+  if (!has_key(config, "id2label") && has_key(config, "label2id")) {
+    for (const auto& [name, label] : config["label2id"].items()) config["id2label"][label.dump()] = name;
+  }
+  if (!has_key(config, "id2label"))
+    for (std::int64_t label = 0; label < count; ++label)
+      config["id2label"][std::to_string(label)] = fmt::format("LABEL_{}", label);
+  if (has_key(config, "label2id")) return;
+  for (const auto& [label, name] : config["id2label"].items())
+    if (name.is_string() && !label.empty() && label.find_first_not_of("0123456789") == std::string::npos)
+      config["label2id"][name.get<std::string>()] = std::stoll(label);
 }
 
 void only_value(const json& config, const std::string& key, const json& value, const std::string& reason) {

@@ -81,6 +81,42 @@ class TrainsOnTensors : public ::testing::Test {
   ScratchFolder scratch_;
 };
 
+// A held-out folder without the first classes has the labels of the training data, and an unknown class is named.
+void expect_one_table_in(const std::string& program, const ScratchFolder& scratch, const std::string& set) {
+  const auto run = [&](const std::string& sets) {
+    return run_program(program + " train " + (scratch / "train.yaml") + " " + sets, 60);
+  };
+  std::filesystem::create_directories(scratch / "held/class2");
+  std::filesystem::copy(set + "/class2", scratch / "held/class2", std::filesystem::copy_options::recursive);
+  const std::string saved = scratch / "named", held = " --set evaluation.path=" + (scratch / "held");
+  // Trained until the pictures are known by heart: accuracy 1 with the right labels, and 0 with labels from 0.
+  const Outcome trained =
+      run("--set train.steps=60 --set optimizer.lr=0.01 --set checkpoint.every=0 --set "
+          "data.crop=center --set data.flip=0 --set checkpoint.path=" +
+          saved + held);
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_NE(trained.out.find("accuracy 1.0000"), std::string::npos) << trained.out;
+  ASSERT_EQ(run_program(program + " checkpoint export " + saved + " " + (scratch / "named_out")).exit_code, 0);
+  const auto config = nlohmann::json::parse(read_file(scratch / "named_out/config.json"));
+  EXPECT_EQ(config["id2label"], nlohmann::json::parse(R"({"0": "class0", "1": "class1", "2": "class2", "3": "LABEL_3",
+                                                          "4": "LABEL_4"})"));
+  EXPECT_EQ(config["label2id"]["class2"], 2);
+  // By the table of config.json: another order.
+  const Outcome stated =
+      run("--set train.steps=1 --set 'model.config.label2id={class2: 0, class1: 1, class0: 2}' --set "
+          "model.config.num_labels=null" +
+          held);
+  EXPECT_EQ(stated.exit_code, 0) << stated.err;
+  std::filesystem::rename(scratch / "held/class2", scratch / "held/wasp");
+  const Outcome unknown = run(held);
+  EXPECT_EQ(unknown.exit_code, 4) << unknown.err;
+  EXPECT_NE(unknown.err.find("evaluation.path: '" + (scratch / "held") +
+                             "' has the subdirectory 'wasp', which is not a "
+                             "class of the model; expected class0, class1, class2, LABEL_3, LABEL_4; rename"),
+            std::string::npos)
+      << unknown.err;
+}
+
 TEST_F(TrainsOnTensors, Images) {
   const torch::Tensor pixels = torch::arange(10 * 3 * 64, torch::kFloat32).mul(0.37).sin().view({10, 3, 8, 8});
   expect_equal_layouts(kVit, written({{"pixel_values", pixels}, {"labels", torch::arange(10).remainder(5)}}),
@@ -118,6 +154,8 @@ TEST_F(TrainsOnTensors, PicturesInFolders) {
   ASSERT_GE(resumed.size(), 8u);
   for (std::size_t i = 1; i <= resumed.size(); ++i)
     EXPECT_NEAR(resumed[resumed.size() - i], whole[whole.size() - i], 1e-10) << i;
+  ASSERT_EQ(train(kVit, path, data, "--set train.steps=1").exit_code, 0);  // writes the configuration
+  expect_one_table_in(gantry_program(), scratch_, path);
   scratch_.write("set/class1/damaged.png", "\x89PNG\r\n\x1a\nand no more");
   const Outcome run = train(kVit, path, data + ", prefetch: 0", "");
   EXPECT_EQ(run.exit_code, 4);
