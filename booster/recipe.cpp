@@ -13,6 +13,7 @@
 #include "gantry/booster/plugin_library.h"
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/hugging_face.h"
+#include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/first_process.h"
 #include "gantry/core/paths.h"
@@ -260,19 +261,54 @@ LrSchedule build_lr_schedule(const Config& config) {
   return rates;
 }
 
-bool predicts_classes(const Config& config) {
+namespace {
+
+constexpr const char* kRegression = "regression";
+constexpr const char* kSeveralLabels = "multi_label_classification";
+
+bool has_real_labels(const DataConfig& data) {
+  const std::string& path = data.sources.empty() ? data.path : data.sources.front().path;
+  if (data.format != "tensors" || !is_file(path)) return false;
+  const SafetensorsFile file(path);
+  return file.contains("labels") && c10::isFloatingType(file.dtype("labels"));
+}
+
+// The result of ModelFamily::problem_type; "" for a single label, and for heads that do not classify.
+std::string problem_of(const Config& config) {
+  const auto* family = family_or_null(config);
   const std::string task = task_of(config);
-  return task == "images" || task == "classes" || task == "spans";
+  if (!family || !family->problem_type || (task != "images" && task != "classes")) return "";
+  const std::string stated = family->problem_type(model_json(config));
+  if (stated.empty()) return has_real_labels(config.data) ? kSeveralLabels : "";
+  return stated == "single_label_classification" ? "" : stated;
+}
+
+void refuse_smoothing(const Config& config, const std::string& trained_on) {
+  if (config.train.label_smoothing > 0)
+    throw ConfigError({"train.label_smoothing", "the key has no effect for a model that is trained on " + trained_on,
+                       "a model that is trained on tokens, pairs, images or classes", "remove the key"});
+}
+
+}  // namespace
+
+Predictions predictions_of(const Config& config) {
+  const std::string task = task_of(config), problem = problem_of(config);
+  if (task == "spans") return Predictions::kSpans;
+  if (problem == kRegression) return Predictions::kNumbers;
+  if (problem == kSeveralLabels) return Predictions::kSeveralLabels;
+  return task == "images" || task == "classes" ? Predictions::kClasses : Predictions::kNone;
 }
 
 Criterion build_criterion(const Config& config) {
   config.mark_used("train.label_smoothing");
-  const std::string task = task_of(config);
-  if ((task == "spans" || task == "none") && config.train.label_smoothing > 0)
-    throw ConfigError({"train.label_smoothing", "the key has no effect for a model that is trained on " + task,
-                       "a model that is trained on tokens, pairs, images or classes", "remove the key"});
+  const std::string task = task_of(config), problem = problem_of(config);
+  if (task == "spans" || task == "none" || !problem.empty()) refuse_smoothing(config, problem.empty() ? task : problem);
+  if (task == "none") return {};
   if (task == "spans") return answer_span_loss();
-  return task == "none" ? Criterion() : cross_entropy({.label_smoothing = config.train.label_smoothing});
+  if (problem == kRegression) return mean_squared_error();
+  if (problem == kSeveralLabels) return binary_cross_entropy();
+  return cross_entropy(
+      {.label_smoothing = config.train.label_smoothing, .of_classes = task == "images" || task == "classes"});
 }
 
 namespace {

@@ -203,6 +203,11 @@ ModelFamily family_of_names(const BertNames& family) {
       .vocabulary_size = [family](const json& keys) { return config_of(family, keys).vocab_size; },
       .context_length = [family](const json& keys) { return longest_text(config_of(family, keys)); },
       .task = [family](const json& keys) { return task_of(config_of(family, keys)); },
+      .problem_type = [family](const json& keys) -> std::string {
+        const BertConfig config = config_of(family, keys);
+        if (config.head != BertHead::kSequenceClassification) return "single_label_classification";
+        return problem_type_of(keys, config.num_labels);
+      },
       .normalise_name = [family](const json& keys,
                                  const std::string& name) { return bert_normalise(family, keys, name); },
       .is_ignored_tensor = [family](const json&, const std::string& name) { return bert_is_other_heads(family, name); },

@@ -75,6 +75,7 @@ ModelFamily vit_family() {
           .vocabulary_size = [](const json& keys) { return vit_config(keys).num_labels; },
           .context_length = [](const json& keys) { return vit_config(keys).tokens(); },
           .task = [](const json&) -> std::string { return "images"; },
+          .problem_type = [](const json& keys) { return problem_type_of(keys, vit_config(keys).num_labels); },
           .normalise_name = [](const json&, const std::string& name) { return vit_normalise(name); },
           .is_ignored_tensor =
               [](const json&, const std::string& name) {

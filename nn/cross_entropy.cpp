@@ -19,13 +19,19 @@ using torch::autograd::variable_list;
 
 }  // namespace
 
-void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int64_t ignored) {
+void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int64_t ignored, bool of_classes) {
   const torch::Tensor labels = given.to(torch::kInt64).contiguous();
   const auto* begin = labels.const_data_ptr<std::int64_t>();
   const auto* end = begin + labels.numel();
   const auto* wrong = std::find_if(
       begin, end, [=](std::int64_t label) { return (label < 0 || label >= vocabulary) && label != ignored; });
   if (wrong == end) return;
+  if (of_classes)
+    throw InputError(
+        {"labels",
+         fmt::format("label {} at index {} is not one of the model's {} classes", *wrong, wrong - begin, vocabulary),
+         fmt::format("0 to {}, or {} to ignore it", vocabulary - 1, ignored),
+         "correct the labels, or set model.config.num_labels"});
   throw InputError(
       {"labels",
        fmt::format("label {} at index {} is outside the vocabulary of {} tokens", *wrong, wrong - begin, vocabulary),
@@ -113,7 +119,7 @@ Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms te
   terms.z_loss = options.z_loss;
   torch::Tensor known = on_host(labels);
   if (known.defined()) known = known.to(torch::kInt64);
-  if (known.defined()) check_labels(known, terms.vocabulary, terms.ignored);
+  if (known.defined()) check_labels(known, terms.vocabulary, terms.ignored, options.of_classes);
   const torch::Tensor rows = logits.reshape({-1, logits.size(-1)});
   const torch::Tensor sum = CrossEntropy::apply(rows, flat, terms);
   return Loss(sum, ((known.defined() ? known : flat) != options.ignore_index).sum());

@@ -75,6 +75,6 @@ void head_weight_backward(const Linear& head, const HeadShare& share, const Head
 std::int64_t counted_words(const Linear& head, const CrossEntropyOptions& options);
 
 // InputError for a label outside the vocabulary that is not `ignored`. Of labels on the CPU.
-void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int64_t ignored);
+void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int64_t ignored, bool of_classes = false);
 
 }  // namespace gantry::nn

@@ -47,7 +47,35 @@ Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const s
   return criterion;
 }
 
+// The sum over all numbers of `loss`(logits, labels), in at least float32.
+template <class NumberLoss>
+Criterion over_numbers(const std::string& logits, const std::string& labels, const NumberLoss& loss) {
+  return Criterion([=](const TensorDict& outputs, const TensorDict& batch) {
+    torch::Tensor given = outputs.at(logits);
+    if (given.element_size() < 4) given = given.to(torch::kFloat32);
+    const torch::Tensor wanted = batch.at(labels);
+    if (wanted.numel() != given.numel())
+      throw InputError({"'" + labels + "'",
+                        "the labels are " + describe(wanted) + ", and the logits " + describe(given),
+                        "a number for each logit", "check the data and model.config.num_labels"});
+    const torch::Tensor sum = loss(given, wanted.to(given.device(), given.scalar_type()).view_as(given));
+    return Loss(sum, torch::tensor(given.numel(), torch::kInt64));
+  });
+}
+
 }  // namespace
+
+Criterion mean_squared_error(const std::string& logits, const std::string& labels) {
+  return over_numbers(logits, labels, [](const torch::Tensor& given, const torch::Tensor& wanted) {
+    return torch::mse_loss(given, wanted, at::Reduction::Sum);
+  });
+}
+
+Criterion binary_cross_entropy(const std::string& logits, const std::string& labels) {
+  return over_numbers(logits, labels, [](const torch::Tensor& given, const torch::Tensor& wanted) {
+    return torch::binary_cross_entropy_with_logits(given, wanted, {}, {}, at::Reduction::Sum);
+  });
+}
 
 Criterion cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits, const std::string& labels) {
   return labelled_cross_entropy(options, logits, labels, as_given);

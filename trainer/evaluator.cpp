@@ -7,24 +7,27 @@ namespace gantry {
 std::optional<EvaluationMetrics> Evaluator::run(std::int64_t step, Boosted& boosted, const std::function<bool()>& ends,
                                                 const std::function<bool()>& stops) {
   EvaluationMetrics all{.step = step};
-  HeldOutScores scores;
+  HeldOutScores scores(predictions_);
   double sum = 0;
   for (std::int64_t i = 0; i < loader_->steps(); ++i) {
     if (ends && ends()) return std::nullopt;
     const Batch batch = loader_->batch(i);
-    const StepResult result = booster_.execute_pipeline(
-        batch, boosted,
-        {.return_outputs = scores_predictions_, .broadcast_loss = true, .forward_only = true, .stops = stops});
+    const StepResult result = booster_.execute_pipeline(batch, boosted,
+                                                        {.return_outputs = predictions_ != Predictions::kNone,
+                                                         .broadcast_loss = true,
+                                                         .forward_only = true,
+                                                         .stops = stops});
     if (result.aborted) return std::nullopt;
     sum += *result.loss * static_cast<double>(result.tokens);
     all.tokens += result.tokens;
-    if (scores_predictions_) scores.add(result.outputs, batch.tensors);
+    if (predictions_ != Predictions::kNone) scores.add(result.outputs, batch.tensors);
   }
   all.loss = all.tokens > 0 ? sum / static_cast<double>(all.tokens) : 0;
-  if (!scores_predictions_) return all;
+  if (predictions_ == Predictions::kNone) return all;
   const HeldOutScores::Means means = scores.over(booster_.mesh());
   all.accuracy = means.accuracy;
   all.f1 = means.f1;
+  all.pearson = means.pearson;
   return all;
 }
 

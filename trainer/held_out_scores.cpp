@@ -1,6 +1,9 @@
 #include "gantry/trainer/held_out_scores.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "gantry/comm/process_group.h"
 #include "gantry/core/axis.h"
@@ -11,10 +14,7 @@
 namespace gantry {
 namespace {
 
-void add_to(std::vector<double>& sums, const double* numbers, std::size_t count) {
-  sums.resize(count);
-  for (std::size_t i = 0; i < count; ++i) sums[i] += numbers[i];
-}
+constexpr std::int64_t kMostRows = 6;
 
 // Of ranks that have the same logits one speaks.
 bool speaks(const ProcessGroupMesh& mesh) {
@@ -39,13 +39,43 @@ torch::Tensor span_sums(const torch::Tensor& logits, const TensorDict& batch) {
 
 double f1_of(double right, double predicted, double labelled) { return 2 * right / (predicted + labelled); }
 
+// The mean F1 of the classes that occur; nothing without any.
+std::optional<double> macro_f1(const double* right, const double* predicted, const double* labelled,
+                               std::int64_t width) {
+  double f1 = 0, present = 0;
+  for (std::int64_t i = 0; i < width; ++i) {
+    if (predicted[i] + labelled[i] == 0) continue;
+    f1 += f1_of(right[i], predicted[i], labelled[i]);
+    ++present;
+  }
+  return present == 0 ? std::nullopt : std::optional(f1 / present);
+}
+
+double share_of(double part, double all) { return all == 0 ? 0 : part / all; }
+
+double correlation(double count, double x, double y, double xx, double yy, double xy) {
+  const double variances = (count * xx - x * x) * (count * yy - y * y);
+  return variances <= 0 ? 0 : (count * xy - x * y) / std::sqrt(variances);
+}
+
 }  // namespace
 
 void HeldOutScores::add(const TensorDict& outputs, const TensorDict& batch) {
   const torch::Tensor logits = outputs.get("logits");
   if (!logits.defined() || logits.size(0) == 0) return;
-  if (batch.get("start_positions").defined()) return add_spans(logits, batch);
-  add_classes(logits, batch.at("labels").to(logits.device(), torch::kInt64));
+  if (predictions_ == Predictions::kSpans) return add_spans(logits, batch);
+  const torch::Tensor labels = batch.at("labels").to(logits.device());
+  if (predictions_ == Predictions::kSeveralLabels) return add_several(logits, labels);
+  if (predictions_ == Predictions::kNumbers) return add_numbers(logits, labels);
+  add_classes(logits, labels.to(torch::kInt64));
+}
+
+void HeldOutScores::add_rows(const std::vector<torch::Tensor>& rows) {
+  const auto numbers = read_back(rows);
+  const std::size_t width = numbers.size() / rows.size();
+  sums_.resize(rows.size(), std::vector<double>(width));
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    for (std::size_t i = 0; i < width; ++i) sums_[row][i] += numbers[row * width + i];
 }
 
 void HeldOutScores::add_classes(const torch::Tensor& logits, const torch::Tensor& labels) {
@@ -53,15 +83,24 @@ void HeldOutScores::add_classes(const torch::Tensor& logits, const torch::Tensor
   const torch::Tensor counted = labels != kNotCounted, predictions = logits.argmax(-1);
   const torch::Tensor truth = labels.masked_select(counted), guess = predictions.masked_select(counted);
   const auto count = [&](const torch::Tensor& of) { return torch::bincount(of, {}, classes).to(torch::kFloat64); };
-  const auto numbers = read_back({count(truth.masked_select(truth == guess)), count(guess), count(truth)});
-  const auto width = static_cast<std::size_t>(classes);
-  add_to(right_, numbers.data(), width);
-  add_to(predicted_, numbers.data() + width, width);
-  add_to(labelled_, numbers.data() + 2 * width, width);
+  add_rows({count(truth.masked_select(truth == guess)), count(guess), count(truth)});
+}
+
+void HeldOutScores::add_several(const torch::Tensor& logits, const torch::Tensor& labels) {
+  const torch::Tensor guess = logits > 0, truth = labels.view_as(logits) > 0.5;
+  const auto count = [](const torch::Tensor& of) { return of.flatten(0, -2).sum(0).to(torch::kFloat64); };
+  const torch::Tensor right = (guess == truth).all(-1).sum().to(torch::kFloat64);
+  add_rows({count(guess & truth), count(guess), count(truth), right.expand({logits.size(-1)}).contiguous(),
+            torch::full_like(right, logits.numel() / logits.size(-1)).expand({logits.size(-1)}).contiguous()});
+}
+
+void HeldOutScores::add_numbers(const torch::Tensor& logits, const torch::Tensor& labels) {
+  const torch::Tensor x = logits.detach().to(torch::kFloat64).flatten(0, -2),
+                      y = labels.to(torch::kFloat64).reshape(x.sizes());
+  add_rows({torch::ones_like(x).sum(0), x.sum(0), y.sum(0), (x * x).sum(0), (y * y).sum(0), (x * y).sum(0)});
 }
 
 void HeldOutScores::add_spans(const torch::Tensor& logits, const TensorDict& batch) {
-  are_spans_ = true;
   const std::int64_t tokens = logits.size(1);
   const auto places = [&](const char* name) { return batch.at(name).to(logits.device(), torch::kInt64); };
   const torch::Tensor start = places("start_positions"), end = places("end_positions");
@@ -71,36 +110,35 @@ void HeldOutScores::add_spans(const torch::Tensor& logits, const TensorDict& bat
   const torch::Tensor f1 = 2.0 * shared.to(torch::kFloat64) / (to - from + 1 + end - start + 1).to(torch::kFloat64);
   const torch::Tensor counted = (start >= 0) & (end >= start) & (end < tokens);
   const torch::Tensor right = (from == start) & (to == end) & counted;
-  const auto numbers = read_back({right.sum(), f1.masked_select(counted).sum(), counted.sum()});
-  add_to(right_, &numbers[0], 1);
-  add_to(predicted_, &numbers[1], 1);
-  add_to(labelled_, &numbers[2], 1);
+  add_rows({right.sum(), f1.masked_select(counted).sum(), counted.sum()});
 }
 
 HeldOutScores::Means HeldOutScores::over(const ProcessGroupMesh& mesh) const {
   // Stages without logits don't know how many classes there are.
-  torch::Tensor shape = torch::tensor({static_cast<double>(right_.size()), are_spans_ ? 1.0 : 0.0}, torch::kFloat64);
+  torch::Tensor shape = torch::tensor({sums_.empty() ? 0.0 : static_cast<double>(sums_[0].size())}, torch::kFloat64);
   mesh.world_group().all_reduce(shape, ReduceOp::kMax).wait();
   const auto width = static_cast<std::int64_t>(shape.const_data_ptr<double>()[0]);
-  torch::Tensor sums = torch::zeros({3, width}, torch::kFloat64);
-  auto* numbers = sums.data_ptr<double>();
-  if (speaks(mesh) && !right_.empty())
-    for (const auto* part : {&right_, &predicted_, &labelled_})
-      numbers = std::copy(part->begin(), part->end(), numbers);
+  torch::Tensor sums = torch::zeros({kMostRows, width}, torch::kFloat64);
+  if (speaks(mesh))
+    for (std::size_t row = 0; row < sums_.size(); ++row)
+      std::copy(sums_[row].begin(), sums_[row].end(), sums.data_ptr<double>() + static_cast<std::int64_t>(row) * width);
   mesh.world_group().all_reduce(sums).wait();
-  const auto* right = sums.const_data_ptr<double>();
-  const double *predicted = right + width, *labelled = predicted + width;
-  if (shape.const_data_ptr<double>()[1] > 0)
-    return labelled[0] == 0 ? Means() : Means{right[0] / labelled[0], predicted[0] / labelled[0]};
-  double all_right = 0, all = 0, f1 = 0, present = 0;
-  for (std::int64_t i = 0; i < width; ++i) {
-    if (predicted[i] + labelled[i] == 0) continue;
-    all_right += right[i];
-    all += labelled[i];
-    f1 += f1_of(right[i], predicted[i], labelled[i]);
-    ++present;
+  return width == 0 ? Means() : means_of(sums.const_data_ptr<double>(), width);
+}
+
+HeldOutScores::Means HeldOutScores::means_of(const double* sums, std::int64_t width) const {
+  const auto row = [&](std::int64_t index) { return sums + index * width; };
+  if (predictions_ == Predictions::kSpans)
+    return {.accuracy = share_of(*row(0), *row(2)), .f1 = share_of(*row(1), *row(2))};
+  if (predictions_ == Predictions::kNumbers) {
+    double all = 0;
+    for (std::int64_t i = 0; i < width; ++i)
+      all += correlation(row(0)[i], row(1)[i], row(2)[i], row(3)[i], row(4)[i], row(5)[i]);
+    return {.pearson = all / static_cast<double>(width)};
   }
-  return present == 0 ? Means() : Means{all_right / all, f1 / present};
+  const double f1 = macro_f1(row(0), row(1), row(2), width).value_or(0);
+  if (predictions_ == Predictions::kSeveralLabels) return {.accuracy = share_of(*row(3), *row(4)), .f1 = f1};
+  return {.accuracy = share_of(std::accumulate(row(0), row(1), 0.0), std::accumulate(row(2), row(3), 0.0)), .f1 = f1};
 }
 
 }  // namespace gantry

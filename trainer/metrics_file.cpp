@@ -54,6 +54,7 @@ void MetricsFile::write(const EvaluationMetrics& metrics) {
                                  {"eval_tokens", metrics.tokens}};
   if (metrics.accuracy) line["accuracy"] = *metrics.accuracy;
   if (metrics.f1) line["f1"] = *metrics.f1;
+  if (metrics.pearson) line["pearson"] = *metrics.pearson;
   if (metrics.choices)
     line.update({{"choices", metrics.choices->questions},
                  {"accuracy", metrics.choices->accuracy},

@@ -69,7 +69,8 @@ void ProgressLine::write(const EvaluationMetrics& metrics) {
   is_open_ = false;
   const std::string extra = metrics.accuracy
                                 ? fmt::format("accuracy {:.4f}  f1 {:.4f}", *metrics.accuracy, metrics.f1.value_or(0))
-                                : fmt::format("perplexity {:.2f}", std::exp(metrics.loss));
+                            : metrics.pearson ? fmt::format("pearson {:.4f}", *metrics.pearson)
+                                              : fmt::format("perplexity {:.2f}", std::exp(metrics.loss));
   fmt::print("{}step {:>{}}/{}  eval_loss {:.4f}  {}\n", terminal_ ? "\r\033[K" : "", metrics.step,
              std::to_string(steps_).size(), steps_, metrics.loss, extra);
   if (metrics.choices)

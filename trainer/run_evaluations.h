@@ -24,9 +24,9 @@ class RunEvaluations {
                  HeldOutRecord& record, std::function<void()> before_print);
 
   // Distributes the data: those of `held_out` (null: nothing is evaluated), evaluation.choices and evaluation.prompts.
-  // `scores_predictions` is as Evaluator's. After boost, before all that follows. Errors as of ChoiceScorer and
-  // ContinuedPrompts. Collective over the world.
-  void prepare(std::shared_ptr<DataLoader> held_out, bool scores_predictions, const Boosted& boosted);
+  // `predictions` is as Evaluator's. After boost, before all that follows. Errors are those of ChoiceScorer
+  // and ContinuedPrompts. Collective over the world.
+  void prepare(std::shared_ptr<DataLoader> held_out, Predictions predictions, const Boosted& boosted);
 
   // `last`: the run ends with this step.
   bool due_at(std::int64_t step, bool last) const;
@@ -44,7 +44,7 @@ class RunEvaluations {
   HeldOutRecord& record_;
   std::function<void()> before_print_;
   std::shared_ptr<DataLoader> held_out_;  // null without evaluation
-  bool scores_predictions_ = false;
+  Predictions predictions_ = Predictions::kNone;
   std::unique_ptr<ChoiceScorer> choices_;      // null without evaluation.choices
   std::unique_ptr<ContinuedPrompts> prompts_;  // likewise
   bool said_impatience_ = false;

@@ -52,7 +52,7 @@ RunParts assemble_parts(const TrainerParts& given, Config& config, const World& 
   resolve_epochs(config, *parts.loader, world, mesh);
   parts.held_out = given.evaluation_loader ? given.evaluation_loader : build_evaluation_loader(config);
   parts.criterion = given.criterion ? *given.criterion : build_criterion(config);
-  parts.scores_predictions = !given.criterion && predicts_classes(config);
+  parts.predictions = given.criterion ? Predictions::kNone : predictions_of(config);
   parts.rates = given.lr_schedule ? *given.lr_schedule : build_lr_schedule(config);
   return parts;
 }

@@ -16,7 +16,7 @@ struct RunParts {
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   std::shared_ptr<DataLoader> loader, held_out;  // null: nothing is evaluated
   Criterion criterion;
-  bool scores_predictions;  // at evaluations
+  Predictions predictions;  // that evaluations score
   LrSchedule rates;
 };
 

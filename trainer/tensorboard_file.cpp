@@ -31,6 +31,7 @@ void TensorBoardFile::write(const StepMetrics& metrics) {
 
 void TensorBoardFile::write(const EvaluationMetrics& metrics) {
   events_->write(metrics.step, {{"evaluation/loss", metrics.loss}, {"evaluation/perplexity", std::exp(metrics.loss)}});
+  if (metrics.pearson) events_->write(metrics.step, {{"evaluation/pearson", *metrics.pearson}});
   if (metrics.accuracy) events_->write(metrics.step, {{"evaluation/accuracy", *metrics.accuracy}});
   if (metrics.f1) events_->write(metrics.step, {{"evaluation/f1", *metrics.f1}});
   if (metrics.choices)

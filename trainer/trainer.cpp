@@ -90,7 +90,7 @@ class Trainer::Run {
     refuse_unused_parts();
     boosted_ = booster_.boost(parts.model, parts.optimizer, parts.criterion, parts.loader, parts.rates);
     boosted_.optimizer->keep_loss_scale(true);
-    evaluations_.prepare(parts.held_out, parts.scores_predictions, boosted_);
+    evaluations_.prepare(parts.held_out, parts.predictions, boosted_);
     const auto fresh = load_weights(config_, boosted_, mesh_);
     if (options_.cluster) {  // what can't be predicted is refused before the first step
       options_.cluster = planner::with_ranks(*options_.cluster, world_.size(), /*grows=*/true);

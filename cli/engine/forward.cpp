@@ -118,8 +118,22 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
 
 }  // namespace
 
+namespace {
+
+// Labels that are real numbers make several labels of a classification head without problem_type, as in transformers.
+void set_problem_type(Config& config, const models::ModelFamily& family, const TensorDict& batch) {
+  const torch::Tensor labels = batch.get("labels");
+  nlohmann::json keys = nlohmann::json::parse(config.model.config_json);
+  if (!labels.defined() || !labels.is_floating_point() || !family.problem_type || !family.problem_type(keys).empty())
+    return;
+  keys["problem_type"] = "multi_label_classification";
+  config.model.config_json = keys.dump();
+}
+
+}  // namespace
+
 int run_forward(const ForwardArguments& arguments) {
-  const Config config = config_for(arguments);
+  Config config = config_for(arguments);
   const auto& family = models::families().at(config.model.policy);
   const std::string task =
       family.task ? family.task(nlohmann::json::parse(config.model.config_json)) : std::string("tokens");
@@ -127,6 +141,7 @@ int run_forward(const ForwardArguments& arguments) {
     throw UsageError(
         {"--grads", "the model in " + arguments.model + " has no head to be trained", "", "leave out --grads"});
   const TensorDict batch = read_batch(arguments.batch, family, task);
+  set_problem_type(config, family, batch);
   return launch(config, [&](World& world) { forward_rank(world, config, arguments, batch); });
 }
 

@@ -20,7 +20,12 @@ std::vector<std::string> known_entries(const models::ModelFamily& family, const 
   return known;
 }
 
-TensorDict read_entries(const std::string& path, const std::vector<std::string>& known) {
+// Labels of classification heads may be real numbers: of a regression, or probabilities of several labels.
+bool keeps_type(const std::string& name, const std::string& task) {
+  return is_real(name) || (name == "labels" && (task == "classes" || task == "images"));
+}
+
+TensorDict read_entries(const std::string& path, const std::vector<std::string>& known, const std::string& task) {
   TensorDict batch;
   for (auto& [name, tensor] : read_safetensors(path)) {
     if (std::find(known.begin(), known.end(), name) == known.end())
@@ -28,7 +33,8 @@ TensorDict read_entries(const std::string& path, const std::vector<std::string>&
                         fmt::format("entries of {}", fmt::join(known, ", ")), ""});
     if (is_real(name) && !tensor.is_floating_point())
       throw InputError({path, name + " is " + describe(tensor), "real numbers", "store it as float32"});
-    batch.set(name, is_real(name) ? tensor : tensor.to(torch::kInt64));
+    const bool keeps = keeps_type(name, task) && tensor.is_floating_point();
+    batch.set(name, keeps ? tensor : tensor.to(torch::kInt64));
   }
   return batch;
 }
@@ -49,6 +55,9 @@ std::vector<std::int64_t> expected_shape(const std::string& name, const torch::T
                                          const torch::Tensor& first, const std::string& task) {
   const bool is_label = name == "labels";
   if (is_real(name)) return tensor.sizes().vec();
+  // The criterion compares labels of a sample with its logits.
+  if (is_label && (task == "images" || task == "classes") && tensor.dim() > 0 && tensor.size(0) == first.size(0))
+    return tensor.sizes().vec();
   if (task == "pairs" && (is_label || name.starts_with("decoder_"))) {
     const torch::Tensor& labels = batch.at("labels");
     return {first.size(0), labels.dim() == 2 ? labels.size(1) : 1};
@@ -61,7 +70,7 @@ std::vector<std::int64_t> expected_shape(const std::string& name, const torch::T
 }  // namespace
 
 TensorDict read_batch(const std::string& path, const models::ModelFamily& family, const std::string& task) {
-  TensorDict batch = read_entries(path, known_entries(family, task));
+  TensorDict batch = read_entries(path, known_entries(family, task), task);
   const std::string& main = family.inputs.front();
   const torch::Tensor first = batch.at(main);
   const bool of_choices = task == "classes" && first.dim() == 3;

@@ -210,6 +210,11 @@ std::int64_t label_count(const json& config) {
   return named;
 }
 
+std::string problem_type_of(const json& config, std::int64_t labels) {
+  return choice_key(config, "problem_type", labels == 1 ? "regression" : "",
+                    {"single_label_classification", "regression", "multi_label_classification"});
+}
+
 void fill_labels(json& config, std::int64_t count) {
   if (!has_key(config, "id2label") && has_key(config, "label2id")) {
     for (const auto& [name, label] : config["label2id"].items()) config["id2label"][label.dump()] = name;

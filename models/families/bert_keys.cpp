@@ -59,6 +59,7 @@ BertConfig read_both_berts(ConfigReader& reader, BertConfig config, const std::s
   if (config.head == BertHead::kMultipleChoice && config.family == "roberta")
     config.classifier_dropout = config.hidden_dropout_prob;
   config.num_labels = label_count(reader.keys());
+  if (config.head == BertHead::kSequenceClassification) problem_type_of(reader.keys(), config.num_labels);
   if (config.hidden_size % config.num_attention_heads != 0)
     refuse_key("hidden_size", config.hidden_size,
                fmt::format("a multiple of num_attention_heads {}", config.num_attention_heads));

@@ -17,7 +17,6 @@ std::int64_t read_vit_labels(ConfigReader& reader) {
 
 VitConfig read_vit(ConfigReader& reader) {
   VitConfig config;
-  reader.only("problem_type", "single_label_classification");
   config.hidden_size = reader.size("hidden_size", config.hidden_size);
   config.num_hidden_layers = reader.size("num_hidden_layers", config.num_hidden_layers);
   config.num_attention_heads = reader.size("num_attention_heads", config.num_attention_heads);
@@ -26,6 +25,7 @@ VitConfig read_vit(ConfigReader& reader) {
   config.patch_size = reader.size("patch_size", config.patch_size);
   config.num_channels = reader.size("num_channels", config.num_channels);
   config.num_labels = read_vit_labels(reader);
+  problem_type_of(reader.keys(), config.num_labels);
   config.hidden_act = reader.activation("hidden_act", config.hidden_act);
   config.hidden_dropout_prob = reader.number("hidden_dropout_prob", config.hidden_dropout_prob, 0, 1);
   config.attention_probs_dropout_prob =

@@ -245,7 +245,8 @@ std::string refusal_of(const std::string& family, const json& keys) {
 
 TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal_of("roberta", {{"pad_token_id", nullptr}}), HasSubstr("positions are counted from the next row"));
-  EXPECT_THAT(refusal_of("vit", {{"problem_type", "regression"}}), HasSubstr("single_label_classification"));
+  EXPECT_THAT(refusal_of("vit", {{"problem_type", "ranking"}}),
+              HasSubstr("one of single_label_classification, regression, multi_label_classification"));
   EXPECT_THAT(refusal_of("vit", {{"patch_size", 300}}), HasSubstr("at most image_size 224"));
   EXPECT_THAT(refusal_of("whisper", {{"apply_spec_augment", true}}), HasSubstr("apply_spec_augment"));
   EXPECT_THAT(refusal_of("whisper", {{"decoder_attention_heads", 7}}), HasSubstr("decoder_attention_heads 7"));

@@ -15,12 +15,13 @@ torch::Tensor logits_for(const torch::Tensor& predictions, std::int64_t classes)
 }
 
 // What every rank of the layout has, of samples that are partitioned over dp; the last stage alone has logits.
-void expect_scores(const Layout& layout, const torch::Tensor& logits, const TensorDict& batch, double accuracy,
-                   double f1) {
+void expect_scores(const Layout& layout, const torch::Tensor& logits, const TensorDict& batch,
+                   std::optional<double> accuracy, std::optional<double> f1,
+                   Predictions predictions = Predictions::kClasses, std::optional<double> pearson = {}) {
   run_ranks(layout, [&](World&, ProcessGroupMesh& mesh) {
     const auto parts = split_evenly(logits.size(0), layout.data);
     const auto [begin, end] = parts.at(static_cast<std::size_t>(mesh.coordinate(axis::kData)));
-    HeldOutScores scores;
+    HeldOutScores scores(predictions);
     for (std::int64_t sample = begin; sample < end; ++sample) {
       TensorDict one, outputs;
       for (const auto& [name, tensor] : batch) one.set(name, tensor.narrow(0, sample, 1));
@@ -28,8 +29,11 @@ void expect_scores(const Layout& layout, const torch::Tensor& logits, const Tens
       scores.add(outputs, one);
     }
     const auto means = scores.over(mesh);
-    EXPECT_NEAR(means.accuracy, accuracy, 1e-12);
-    EXPECT_NEAR(means.f1, f1, 1e-12);
+    for (const auto& [got, expected] :
+         {std::pair(means.accuracy, accuracy), std::pair(means.f1, f1), std::pair(means.pearson, pearson)}) {
+      ASSERT_EQ(got.has_value(), expected.has_value());
+      if (got) EXPECT_NEAR(*got, *expected, 1e-12);
+    }
   });
 }
 
@@ -70,7 +74,27 @@ TEST(HeldOutScoring, SpansHaveTheF1OfSharedPositions) {
                          {"attention_mask", mask}};
   // Two of three and one position: 2 * 1 / (1 + 2); 2 * 2 / (3 + 4); 1. The last one lies outside.
   for (const Layout& layout : kScoredLayouts)
-    expect_scores(layout, logits, batch, 1.0 / 3, (2.0 / 3 + 4.0 / 7 + 1) / 3);
+    expect_scores(layout, logits, batch, 1.0 / 3, (2.0 / 3 + 4.0 / 7 + 1) / 3, Predictions::kSpans);
+}
+
+// sklearn: f1_score(average="macro") of labels 0, 1 and 2 is 1, 2/3 and 0; accuracy_score counts samples.
+TEST(HeldOutScoring, SeveralLabelsCountSamplesThatAreAllRight) {
+  const torch::Tensor logits =
+                          torch::tensor({{2.0, -1.0, -1.0}, {1.0, 3.0, -2.0}, {-1.0, 0.5, 4.0}, {-1.0, -1.0, -1.0}}),
+                      labels = torch::tensor({{1.0, 0.0, 0.0}, {1.0, 1.0, 0.0}, {0.0, 0.0, 0.0}, {0.0, 0.0, 0.0}});
+  for (const Layout& layout : kScoredLayouts)
+    expect_scores(layout, logits, {{"labels", labels}}, 3.0 / 4, (1 + 2.0 / 3 + 0) / 3, Predictions::kSeveralLabels);
+}
+
+// numpy.corrcoef([1, 2, 3, 5], [2, 1, 4, 4]): 0.7481900559272088
+TEST(HeldOutScoring, NumbersHaveTheirCorrelation) {
+  const torch::Tensor logits = torch::tensor({1.0, 2.0, 3.0, 5.0}, torch::kFloat64).view({4, 1}),
+                      labels = torch::tensor({2, 1, 4, 4});
+  for (const Layout& layout : kScoredLayouts) {
+    expect_scores(layout, logits, {{"labels", labels}}, {}, {}, Predictions::kNumbers, 0.7481900559272088);
+    const torch::Tensor two = torch::cat({logits, -logits}, 1), of_two = torch::stack({labels, labels}, 1);
+    expect_scores(layout, two, {{"labels", of_two}}, {}, {}, Predictions::kNumbers, 0);
+  }
 }
 
 TEST(HeldOutScoring, NothingCountedIsNothing) {

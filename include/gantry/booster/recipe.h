@@ -42,13 +42,22 @@ std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config);
 // Returns the configured learning-rate schedule, for boost() and BoostedOptimizer.
 LrSchedule build_lr_schedule(const Config& config);
 
-// Returns the criterion for the model's head: cross entropy over tokens or samples, or answer spans. Empty for a model
-// without a head.
+// Returns the criterion for the model's head: cross entropy over tokens or samples, or answer spans. For a
+// classification head, problem_type selects mean_squared_error() or binary_cross_entropy(); without that key, the
+// number of labels and the type of the labels in data.path decide, as in transformers. Empty for a model without a
+// head.
 Criterion build_criterion(const Config& config);
 
-// True if the model's head classifies samples or tokens, or marks a span, so that accuracy and F1 are meaningful. The
-// configuration must be resolved.
-bool predicts_classes(const Config& config);
+// The predictions of a model's head, by the scores that they have.
+enum class Predictions {
+  kNone,          // not scored
+  kClasses,       // one class of a sample or token: accuracy and F1
+  kSpans,         // a span of tokens: accuracy and F1
+  kNumbers,       // numbers of a regression: correlation with the labels
+  kSeveralLabels  // labels of a sample that do not exclude each other: accuracy and F1
+};
+// The configuration must be resolved.
+Predictions predictions_of(const Config& config);
 
 // Loads the boosted model's parameters from model.path, and its adapters from lora.path. Each rank reads the parts that
 // it holds. Does nothing without a path. Returns the parameters of a new head, which the directory lacks: they keep

@@ -55,6 +55,10 @@ struct ModelFamily {
   //   "spans"    {logits [B, S, 2]} with {start_positions, end_positions}
   //   "none"     no training
   std::function<std::string(const nlohmann::json& config)> task;
+  // Returns the problem_type of a classification head in transformers, which selects the loss:
+  // "single_label_classification", "regression" or "multi_label_classification"; "" if the type of the labels decides
+  // between the first (integers) and the last. Unset: the first.
+  std::function<std::string(const nlohmann::json& config)> problem_type;
   // Returns the family's name for a tensor in a file (prefixes and spellings differ between versions), or "" to ignore
   // the tensor. Unset: the name is used unchanged.
   std::function<std::string(const nlohmann::json& config, const std::string& file_name)> normalise_name;

@@ -25,6 +25,7 @@ struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;
   double label_smoothing = 0;   // label smoothing over the full vocabulary
   double z_loss = 0;            // adds z_loss * log(sum of exponentials)^2 per token (PaLM, arXiv 2204.02311)
+  bool of_classes = false;      // labels are classes and not tokens; for errors
   std::int64_t vocabulary = 0;  // columns from this index on are padding and are ignored; 0: no padding
 };
 

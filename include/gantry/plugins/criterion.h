@@ -104,6 +104,14 @@ Criterion cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::
 Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::string& logits = "logits",
                                const std::string& labels = "labels");
 
+// Mean squared error of outputs[logits] [..., n] and batch[labels], numbers of the same shape; without the last
+// dimension if n is 1. Every number counts. Transformers computes it for problem_type: regression.
+Criterion mean_squared_error(const std::string& logits = "logits", const std::string& labels = "labels");
+
+// Binary cross entropy of outputs[logits] [..., n] and batch[labels] of the same shape, with the probability of each of
+// n labels. Every number counts. Transformers computes it for problem_type: multi_label_classification.
+Criterion binary_cross_entropy(const std::string& logits = "logits", const std::string& labels = "labels");
+
 // Wraps a callable that returns the mean over the labels that are not ignore_index, like torch's cross_entropy. The
 // result is weighted by the number of such labels in batch[labels], so it equals the result of a single device.
 Criterion mean_over_labels(Criterion::Function mean, const std::string& labels = "labels",

@@ -6,17 +6,18 @@
 #include <optional>
 
 #include "gantry/booster/booster.h"
+#include "gantry/booster/recipe.h"
 #include "gantry/trainer/metrics.h"
 
 namespace gantry {
 
 class Evaluator {
  public:
-  // Evaluates the batches of `loader`, which must be distributed (Booster::distribute). `scores_predictions`: also
-  // score the output "logits" against labels or spans, for models for which predicts_classes() (recipe.h) is true; this
-  // gathers the full logits.
-  Evaluator(Booster& booster, std::shared_ptr<DataLoader> loader, bool scores_predictions = false)
-      : booster_(booster), loader_(std::move(loader)), scores_predictions_(scores_predictions) {}
+  // Evaluates the batches of `loader`, which must be distributed (Booster::distribute). `predictions`: the
+  // meaning of the output "logits", see predictions_of() in recipe.h. Predictions are scored against labels or spans,
+  // for which the full logits are gathered.
+  Evaluator(Booster& booster, std::shared_ptr<DataLoader> loader, Predictions predictions = Predictions::kNone)
+      : booster_(booster), loader_(std::move(loader)), predictions_(predictions) {}
 
   // Returns the mean loss over all counted tokens of the held-out batches, without gradients or dropout, and the
   // accuracy and F1 of predictions. `step` is copied to the result. `ends` is called before each batch and must return
@@ -28,7 +29,7 @@ class Evaluator {
  private:
   Booster& booster_;
   std::shared_ptr<DataLoader> loader_;
-  bool scores_predictions_;
+  Predictions predictions_;
 };
 
 }  // namespace gantry

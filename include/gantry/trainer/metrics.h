@@ -48,8 +48,10 @@ struct EvaluationMetrics {
   std::int64_t tokens = 0;  // number of counted tokens
   // Quality of predictions. For classification: `accuracy` is the fraction of counted labels whose logit is the largest
   // (the lowest class wins ties), `f1` is the macro F1 over the classes that occur as a label or a prediction. For
-  // spans: the fraction with both ends correct, and the mean F1 of the common positions.
-  std::optional<double> accuracy = std::nullopt, f1 = std::nullopt;
+  // spans: the fraction with both ends correct, and the mean F1 of the common positions. For several labels per sample:
+  // the fraction of samples whose labels are all correct, and the macro F1. For numbers: `pearson` is the correlation
+  // of predictions and labels, and the loss is their mean squared error.
+  std::optional<double> accuracy = std::nullopt, f1 = std::nullopt, pearson = std::nullopt;
   std::optional<ChoiceScores> choices = std::nullopt;  // results of evaluation.choices
   std::vector<ContinuedPrompt> samples = {};           // continuations of evaluation.prompts, in order
 };

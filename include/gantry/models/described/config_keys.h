@@ -34,6 +34,8 @@ nlohmann::json keys_of(const nlohmann::json& config, const std::vector<std::stri
 // Returns the number of classes, from id2label or num_labels. Throws ConfigError if these contradict each other.
 std::int64_t label_count(const nlohmann::json& config);
 // Adds transformers' default labels for `count` classes, unless the configuration has labels.
+// The value of problem_type for a head with `labels` labels, by the rule of ModelFamily::problem_type.
+std::string problem_type_of(const nlohmann::json& config, std::int64_t labels);
 void fill_labels(nlohmann::json& config, std::int64_t count);
 // Throws ConfigError unless the key is absent or has this value, the only one that the family supports. `reason`: why.
 void only_value(const nlohmann::json& config, const std::string& key, const nlohmann::json& value,
