@@ -31,9 +31,11 @@ std::optional<std::int64_t> read_padding(ConfigReader& reader, std::int64_t voca
 AttentionSpec read_attention(ConfigReader& reader, std::int64_t hidden, const CommonDefaults& defaults) {
   AttentionSpec attention;
   attention.heads = reader.size("num_attention_heads", defaults.heads);
-  attention.key_heads =
-      reader.size("num_key_value_heads", defaults.key_heads > 0 ? defaults.key_heads : attention.heads);
-  const bool follows = defaults.head_size == 0 && !reader.has("head_dim");
+  // Without a key the family's default applies. An explicit null is derived from the other sizes, as in transformers.
+  const bool has_default = defaults.key_heads > 0 && !reader.keys().contains("num_key_value_heads");
+  attention.key_heads = reader.size("num_key_value_heads", has_default ? defaults.key_heads : attention.heads);
+  const bool is_derived = defaults.head_size == 0 || reader.keys().contains("head_dim");
+  const bool follows = is_derived && !reader.has("head_dim");
   check_heads(attention, hidden, follows);
   attention.head_size = hidden / attention.heads;
   if (!follows) attention.head_size = reader.size("head_dim", defaults.head_size);

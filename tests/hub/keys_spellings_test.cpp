@@ -96,6 +96,8 @@ TEST(Spellings, ThatTheClassDoesNotHaveMayDiffer) {
 
 TEST(Spellings, NullsAreAbsentAndBooleansMayBeText) {
   EXPECT_EQ(decoder_spec("llama", {{"num_hidden_layers", nullptr}}).layers.size(), 32u);
+  EXPECT_EQ(decoder_spec("mistral", {{"num_key_value_heads", nullptr}}).layers[0].attention.key_heads, 32);
+  EXPECT_EQ(decoder_spec("gpt_oss", {{"head_dim", nullptr}, {"hidden_size", 640}}).layers[0].attention.head_size, 10);
   EXPECT_TRUE(decoder_spec("llama", {{"tie_word_embeddings", "true"}}).tied);
   EXPECT_FALSE(decoder_spec("gemma", {{"tie_word_embeddings", "False"}}).tied);
   EXPECT_EQ(refusal_of("gemma2", {{"use_bidirectional_attention", "false"}}), "no error");
