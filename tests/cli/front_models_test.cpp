@@ -1,4 +1,5 @@
 // `gantry models`: the families, and the parts of a model's directory.
+#include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,6 +69,7 @@ TEST(Models, RefusesByNameWithExit3) {
 // `gantry config` reads the same keys.
 TEST(ConfigOfAModel, WarnsOrRefuses) {
   const ScratchFolder scratch;
+  std::filesystem::create_directory(scratch / "m");
   const auto config = [&](const std::string& keys, const std::string& flags = "") {
     scratch.write("m/config.json", keys);
     const std::string file = scratch.write("c.yaml", "model: {path: " + (scratch / "m") + "}\n");
