@@ -71,16 +71,20 @@ TEST(ChatJinja, TellsTheTime) {
   EXPECT_EQ(one_text("{{ strftime_now('%-m/%Y') }}", 1721995200), "7/2024");
 }
 
-TEST(ChatJinja, TokensThatAreMissingAreEmpty) {
-  EXPECT_EQ(one_text("{{ bos_token + 'a' }}|{{ 'b' + pad_token }}"), "<s>a|b");
+TEST(ChatJinja, TokensThatAreMissingAreUndefined) {
+  EXPECT_EQ(one_text("{{ bos_token + 'a' }}|{{ pad_token is defined }}{{ pad_token }}"), "<s>a|False");
+  EXPECT_EQ(one_text("{{ 'b' + pad_token }}"),
+            "the chat template fails on the messages (row 1, column 8: 'pad_token' is undefined)");
 }
 
 TEST(ChatJinja, WhatFailsIsSaidInOneLine) {
   EXPECT_EQ(one_text("a\n{{ raise_exception('no\\nchat') }}"), "the chat template rejects the messages (no chat)");
-  EXPECT_THAT(one_text("a\n{{ messages[0].nothing.at }}\nb"),
-              HasSubstr("the chat template fails on the messages (Trying to access property"));
+  EXPECT_THAT(
+      one_text("a\n{{ messages[0].nothing.at }}\nb"),
+      HasSubstr(
+          "the chat template fails on the messages (row 2, column 24: 'dict object' has no attribute 'nothing')"));
   EXPECT_THAT(one_text("{{ messages | nosuchfilter }}"), HasSubstr("fails on the messages ("));
-  const std::string comment = "{#" + std::string(1 << 20, 'x') + "#}";
+  const std::string comment = "{#" + std::string(1 << 20, 'x');
   const std::vector<std::string> sources = {comment, "{% if x %}", "{{ 'a }}", "{% nosuch %}", "{{ 1 + }}"};
   for (const auto& source : sources) {
     try {

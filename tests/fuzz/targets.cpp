@@ -1,6 +1,7 @@
 #include "targets.h"
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -16,6 +17,7 @@
 #include "gantry/data/images/image_file.h"
 #include "gantry/data/images/image_settings.h"
 #include "gantry/data/images/resample.h"
+#include "gantry/data/jinja/template.h"
 #include "gantry/data/tokenizers/byte_pair_tokenizer.h"
 #include "gantry/data/tokenizers/piece_tokenizer.h"
 #include "gantry/diagnosis/diagnosis.h"
@@ -85,6 +87,33 @@ bool tokenizer(std::string_view bytes) {
   });
 }
 
+void require_line(const std::string& text) {
+  for (const char c : text) require(static_cast<unsigned char>(c) >= 32 && c != 127, "a control character");
+}
+
+// A chat template, run over a chat with a call of a tool.
+bool chat_template(std::string_view bytes) {
+  static const auto kChat = nlohmann::ordered_json::parse(
+      R"({"messages": [{"role": "system", "content": "Be"}, {"role": "user", "content": "H\u00e9 \n"},
+          {"role": "assistant", "content": "<think>a</think>b", "tool_calls": [{"type": "function", "function":
+            {"name": "f", "arguments": {"a": 1.5, "b": [null, true]}}}]}, {"role": "tool", "content": "7"}],
+          "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+          "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>"})");
+  const jinja::Limits few{.steps = 20000, .bytes = 1 << 20, .output = 1 << 16};
+  try {
+    const auto made = jinja::Template(std::string(bytes))
+                          .render(
+                              kChat, [](const auto& format) { return format; }, few);
+    require(made.text.size() <= few.output, "more than the most");
+    for (const auto& [begin, end] : made.generated)
+      require(begin <= end && end <= made.text.size(), "outside the text");
+    return true;
+  } catch (const jinja::RenderError& error) {
+    require_line(error.what());
+    return false;
+  }
+}
+
 constexpr std::int64_t kTokenFileBytes = 64;
 
 bool megatron_index(std::string_view bytes) {
@@ -120,10 +149,6 @@ bool flight_record(std::string_view bytes) {
     for (const char c : diagnosis.sentence)
       require(static_cast<unsigned char>(c) >= 32 && c != 127, "a control character");
   });
-}
-
-void require_line(const std::string& text) {
-  for (const char c : text) require(static_cast<unsigned char>(c) >= 32 && c != 127, "a control character");
 }
 
 // What the payload of a frame says, in a job of eight ranks.
@@ -220,11 +245,17 @@ bool image_processor(std::string_view bytes) {
   });
 }
 
-constexpr Target kTargets[] = {{"safetensors", safetensors}, {"manifest", manifest},
-                               {"model_index", model_index}, {"tokenizer", tokenizer},
-                               {"idx", megatron_index},      {"yaml", yaml},
-                               {"recorder", flight_record},  {"frames", frames},
-                               {"picture", picture},         {"image_processor", image_processor}};
+constexpr Target kTargets[] = {{"safetensors", safetensors},
+                               {"manifest", manifest},
+                               {"model_index", model_index},
+                               {"tokenizer", tokenizer},
+                               {"chat_template", chat_template},
+                               {"idx", megatron_index},
+                               {"yaml", yaml},
+                               {"recorder", flight_record},
+                               {"frames", frames},
+                               {"picture", picture},
+                               {"image_processor", image_processor}};
 
 }  // namespace
 

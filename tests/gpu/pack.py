@@ -15,7 +15,6 @@ HEADERS = ["fmt", "yaml-cpp", "CLI", "nlohmann", "gtest", "gmock", "xxhash.h", "
 LARGE = "boost|unicode"  # of these only the headers in use
 LIBRARIES = ["fmt", "yaml-cpp", "icuuc", "icudata", "pcre2-8", "sentencepiece", "xxhash", "jpeg", "png16"]
 ARCHIVES = ["gtest", "gtest_main", "gmock", "gmock_main"]
-MINJA = ROOT / ".deps/minja/include/minja"  # which ./dev setup has fetched
 PACKAGES = ["fmt", "yaml-cpp", "CLI11", "nlohmann_json", "GTest"]  # folders of CMake's package files
 
 
@@ -132,9 +131,6 @@ def add_dependencies(prefix):
     for path in [folder / name for folder in (include, machine) for name in HEADERS] + headers_in_use():
         if path.exists():
             prefix.add(path)
-    if not MINJA.is_dir():
-        fail(f"{MINJA} is not there: run ./dev setup first")
-    copy(MINJA, prefix.folder / "include/minja")
     for name in LIBRARIES:
         prefix.add_linked_library(name)
     for name in ARCHIVES:
