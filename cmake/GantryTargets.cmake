@@ -152,6 +152,16 @@ function(gantry_report_page result)
   set(${result} ${embedded} PARENT_SCOPE)
 endfunction()
 
+# The chat templates by name.
+function(gantry_chat_templates result)
+  file(GLOB templates CONFIGURE_DEPENDS data/chat_templates/*.jinja)
+  set(embedded ${CMAKE_BINARY_DIR}/chat_template_files.cpp)
+  add_custom_command(OUTPUT ${embedded} DEPENDS ${templates} ${PROJECT_SOURCE_DIR}/cmake/EmbedTemplates.cmake
+    COMMAND ${CMAKE_COMMAND} -DTEMPLATES=${PROJECT_SOURCE_DIR}/data/chat_templates -DOUTPUT=${embedded}
+            -P ${PROJECT_SOURCE_DIR}/cmake/EmbedTemplates.cmake)
+  set(${result} ${embedded} PARENT_SCOPE)
+endfunction()
+
 # bin/gantry answers what needs no LibTorch and hands the rest to libexec/gantry/gantry-engine. All of it but main is a library of
 # objects, gantry_front_parts, which tests link too.
 function(gantry_programs)

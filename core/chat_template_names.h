@@ -1,4 +1,4 @@
-// The names of the chat templates for data.chat_template. The templates are in data/chat_template.cpp.
+// The names of the chat templates for data.chat_template. The files are in data/chat_templates.
 #pragma once
 
 #include <string>

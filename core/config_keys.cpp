@@ -272,9 +272,13 @@ std::vector<ConfigKey> make_keys() {
        "name of the template that renders `messages`: `chatml`, `gemma`, `gemma3`, `llama2`, `llama3`, `mistral`, "
        "`phi3` or `zephyr` ([docs/fine_tuning.md](fine_tuning.md#chats))",
        &kLines},
+      {"data.template_kwargs", "{}",
+       "variables that the chat template reads, as a mapping such as `{enable_thinking: false}`; the "
+       "`chat_template_kwargs` of a line replace them",
+       &kLines},
       {"data.loss_on", "completions",
        "tokens with a loss in lines with prompts or messages. `completions`: the completion, or the assistant's "
-       "messages. `all`: every token",
+       "messages. `last`: the completion, or the assistant's last message. `all`: every token",
        &kLines},
       {"data.bad_lines", "stop",
        "handling of lines that cannot be used: `stop` ends the run and names the first one (exit code 4), `skip` omits "
@@ -490,7 +494,7 @@ class EffectCheck {
       if (!item.first.IsScalar()) continue;  // the reader has reported it
       const std::string below = path.empty() ? item.first.Scalar() : path + "." + item.first.Scalar();
       if (const ConfigKey* key = find_config_key(without_places(below))) check(*key, below, item.first.Mark());
-      if (below != "model.config") visit(item.second, below);
+      if (below != "model.config" && below != "data.template_kwargs") visit(item.second, below);
     }
   }
 

@@ -6,6 +6,7 @@
 
 #include "gantry/core/chat_template_names.h"
 #include "gantry/core/config.h"
+#include "gantry/core/yaml_json.h"
 
 namespace gantry {
 namespace {
@@ -72,7 +73,12 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   read_sources(faults, section, data);
   section.text("tokenizer", data.tokenizer);
   section.text("chat_template", data.chat_template, chat_template_names());
-  section.text("loss_on", data.loss_on, {"completions", "all"});
+  const YAML::Node kwargs = section.node("template_kwargs");
+  if (kwargs.IsDefined() && !kwargs.IsMap())
+    section.fault("template_kwargs", "the value is not a mapping", "variables such as {enable_thinking: false}");
+  else if (kwargs.IsDefined() && kwargs.size() > 0)
+    data.template_kwargs = yaml_to_json(kwargs, "data.template_kwargs", faults).dump();
+  section.text("loss_on", data.loss_on, {"completions", "all", "last"});
   section.text("bad_lines", data.bad_lines, {"stop", "skip", "cut"});
   section.integer("prefetch", data.prefetch, 0, 1000);
   section.integer("sequence_length", data.sequence_length, 1, 1 << 24);

@@ -2,48 +2,51 @@
 #pragma once
 
 #include <map>
-#include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "gantry/data/chat_jinja.h"
+#include "gantry/data/chat_line.h"
 #include "gantry/data/chat_template.h"
 
 namespace gantry {
 
-// The Jinja template in a tokenizer's folder, and what it names.
+// The Jinja templates in a tokenizer's folder, and the special tokens.
 struct ChatSource {
-  std::string jinja;
-  std::string file;                           // where it stands
+  std::string jinja;                          // the default one
+  std::map<std::string, std::string> named;   // others: tool_use, rag, ...
+  std::string file;                           // path of the default one
   std::map<std::string, std::string> tokens;  // the special tokens' texts: bos_token, eos_token, ...
 };
-// chat_template.jinja, or `chat_template` of tokenizer_config.json or of chat_template.json, of several templates the
-// one that is named default; nothing where there is none. InputError for files that are no JSON.
+// The default is chat_template.jinja, or `chat_template` of tokenizer_config.json or of chat_template.json. This member
+// may be a list of named templates, of which `default` is the default. Further named ones are the files
+// additional_chat_templates/NAME.jinja. Returns nothing if there is no default. InputError for a file that is not JSON.
 std::optional<ChatSource> read_chat_source(const std::string& folder);
 
 // May be called from several threads at once.
 class FolderChat {
  public:
-  // A text that is no template is an error only when a chat is to be written by it.
-  explicit FolderChat(ChatSource source);
+  // A template that cannot be read is an error only when write() needs it. `kwargs`: an object of variables for the
+  // templates; those of a line replace them.
+  explicit FolderChat(ChatSource source, nlohmann::ordered_json kwargs = nlohmann::ordered_json::object());
 
   const std::string& file() const { return source_.file; }
 
-  // `line`: an object with `messages`, each with a role and a content that is text or a list of texts, and maybe with
-  // `tools`. What the assistant says is told apart where `tells_said`: the text of the messages before one of the
-  // assistant's, with the prompt to go on, must begin the text of all, and so must the text of the messages up to it.
-  // InputError for a template that can't be parsed.
-  ChatResult write(const nlohmann::ordered_json& line, bool tells_said) const;
+  // `line`, `loss_on`: see read_chat_line(). A line with tools is rendered by the template tool_use, and one with
+  // documents by rag, if the folder has them. The parts with a loss are those of {% generation %} blocks, or those of
+  // SaidFinder; none are looked for if loss_on is "all". InputError for a template that cannot be parsed.
+  ChatResult write(const nlohmann::ordered_json& line, const std::string& loss_on) const;
 
  private:
-  // Appends [begin, end) of what messages[index] says in the text of all; returns a fault, or "".
-  std::string find_said(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools, std::size_t index,
-                        ChatText& chat) const;
+  using Parsed = std::variant<JinjaTemplate, std::string>;  // or the reason why it cannot be read
+
+  const JinjaTemplate& template_for(const ChatLine& line) const;
 
   ChatSource source_;
-  std::unique_ptr<JinjaTemplate> template_;  // null: see fault_
-  std::string fault_;
+  nlohmann::ordered_json kwargs_;
+  std::map<std::string, Parsed> templates_;  // by name; "" is the default
 };
 
 }  // namespace gantry

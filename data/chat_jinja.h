@@ -5,6 +5,8 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gantry/data/jinja/template.h"
 
@@ -18,13 +20,15 @@ class JinjaTemplate {
   JinjaTemplate(const std::string& source, std::map<std::string, std::string> tokens,
                 std::time_t now = std::time(nullptr));
 
-  // The text of a list of messages, or why there is none, in words that follow "has".
+  // The text of a chat, or why there is none, in words that follow "has".
   struct Written {
     std::string text;
-    std::string fault;  // empty: none
+    std::vector<std::pair<std::size_t, std::size_t>> generated;  // [begin, end) of the {% generation %} blocks
+    std::string fault;                                           // empty: none
   };
-  // `tools`: a list, or null. `prompts`: whether the text ends with the beginning of the assistant's next message.
-  Written write(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools, bool prompts) const;
+  // `variables`: an object with messages and further variables; its members replace special tokens of
+  // the same name. `prompts`: whether the text ends with the beginning of the assistant's next message.
+  Written write(const nlohmann::ordered_json& variables, bool prompts) const;
 
  private:
   jinja::Template template_;

@@ -85,6 +85,7 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t voc
                             .target_length = config.target_length,
                             .vocabulary = vocabulary_size,
                             .chat_template = config.chat_template,
+                            .template_kwargs = config.template_kwargs,
                             .loss_on = config.loss_on,
                             .bad_lines = config.bad_lines},
                            place.text());

@@ -52,13 +52,15 @@ std::int64_t LineTokens::trained_tokens() const {
 }
 
 LineEncoder::LineEncoder(LineRules rules) : rules_(std::move(rules)), tokenizer_(load_tokenizer(rules_.tokenizer)) {
-  if (is_byte_tokenizer(rules_.tokenizer)) return;
-  auto source = read_chat_source(rules_.tokenizer);
-  if (!source) return;
-  if (rules_.chat_template.empty())
-    chat_.emplace(std::move(*source));
-  else
-    require_fitting_template(*source);
+  std::optional<ChatSource> source;
+  if (!is_byte_tokenizer(rules_.tokenizer)) source = read_chat_source(rules_.tokenizer);
+  if (!rules_.chat_template.empty()) {
+    if (source) require_fitting_template(*source);
+    source = ChatSource{.jinja = chat_template_text(rules_.chat_template), .file = rules_.chat_template};
+  }
+  const auto kwargs =
+      nlohmann::ordered_json::parse(rules_.template_kwargs.empty() ? "{}" : std::string_view(rules_.template_kwargs));
+  if (source) chat_.emplace(std::move(*source), kwargs);
 }
 
 void LineEncoder::require_fitting_template(const ChatSource& source) const {
@@ -75,7 +77,7 @@ void LineEncoder::require_fitting_template(const ChatSource& source) const {
                     "remove data.chat_template to use that file's template"});
 }
 
-std::string LineEncoder::chat_template() const { return chat_ ? chat_->file() : rules_.chat_template; }
+std::string LineEncoder::chat_template() const { return chat_ ? chat_->file() : ""; }
 
 std::string LineEncoder::split_marks() const {
   if (rules_.chat_template.empty()) return "";
@@ -95,7 +97,7 @@ LineTokens LineEncoder::encode(const std::string& line, const std::string& where
   std::int64_t first = 0;  // that is trained on
   const bool all = rules_.loss_on == "all";
   if (object.contains("messages")) {
-    ids = encode_messages(object, line, where, made);
+    ids = encode_messages(line, where, made);
     if (all) made.trained = {{0, static_cast<std::int64_t>(ids.size())}};
   } else {
     if (object.contains("text")) {
@@ -162,24 +164,27 @@ TokenIds LineEncoder::encode_side(const json& object, const char* side, const st
 
 // Where the assistant's part begins and ends among the tokens of the whole: where encodings of the text up to there
 // differ from it. A token that has a part of it is trained on.
-TokenIds LineEncoder::encode_messages(const json& object, const std::string& line, const std::string& where,
-                                      LineTokens& made) const {
-  if (!chat_ && rules_.chat_template.empty())
+TokenIds LineEncoder::encode_messages(const std::string& line, const std::string& where, LineTokens& made) const {
+  if (!chat_)
     throw InputError(
         {where, "there is no template for its messages in the tokenizer's directory or in data.chat_template",
          fmt::format("one of {}", fmt::join(chat_template_names(), ", ")),
          "set data.chat_template to the template that this model was trained with, or write prompt and completion"});
-  const auto [chat, fault] = chat_ ? chat_->write(nlohmann::ordered_json::parse(line), rules_.loss_on != "all")
-                                   : write_chat(rules_.chat_template, object["messages"]);
+  const auto [chat, fault] = chat_->write(nlohmann::ordered_json::parse(line), rules_.loss_on);
   if (!fault.empty())
     throw BadLine({where, fault, "messages that the chat template " + chat_template() + " can render",
-                   chat_ ? "change them, or write prompt and completion" : "change them, or data.chat_template"});
+                   rules_.chat_template.empty() ? "change them, or write prompt and completion"
+                                                : "change them, or data.chat_template"});
   made.is_chat = true;
   TokenIds ids = tokenizer_->encode(chat.text);
   for (const auto& [begin, end] : chat.said) {
     const std::int64_t first = same(tokenizer_->encode(chat.text.substr(0, begin)), ids),
                        last = same(tokenizer_->encode(chat.text.substr(0, end)), ids);
     made.trained.emplace_back(first, last);
+  }
+  if (const auto end = tokenizer_->special().end; end && chat.lacks_end) {
+    ids.push_back(*end);
+    made.trained.back().second = static_cast<std::int64_t>(ids.size());
   }
   return ids;
 }

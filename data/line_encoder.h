@@ -28,7 +28,8 @@ struct LineRules {
   // on the completion, of at most so many.
   std::int64_t target_length = 0;
   std::int64_t vocabulary = 0;
-  std::string chat_template;  // of messages, by name; empty: that of the tokenizer's folder, which they need then
+  std::string chat_template;    // name of the template; empty: that of the tokenizer's folder
+  std::string template_kwargs;  // as data.template_kwargs: a JSON object; empty: none
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // as data.bad_lines
 
@@ -61,9 +62,8 @@ class LineEncoder {
   std::string split_marks() const;
 
  private:
-  // `line` holds messages, and is `object`: templates of a folder need its keys in their order.
-  TokenIds encode_messages(const nlohmann::json& object, const std::string& line, const std::string& where,
-                           LineTokens& made) const;
+  // `line` holds messages, whose members templates need in their order.
+  TokenIds encode_messages(const std::string& line, const std::string& where, LineTokens& made) const;
   LineTokens encode_pair(const nlohmann::json& object, const std::string& where) const;
   // One side of a pair, with its end token, in `room` tokens.
   TokenIds encode_side(const nlohmann::json& object, const char* side, const std::string& where,
@@ -75,7 +75,7 @@ class LineEncoder {
 
   LineRules rules_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::optional<FolderChat> chat_;  // of the tokenizer's folder, where no template is asked for by name
+  std::optional<FolderChat> chat_;  // by the template that the rules name, or that of the tokenizer's folder
 };
 
 }  // namespace gantry

@@ -108,6 +108,8 @@ const KeyCase kKeyCases[] = {
      "the key has no effect with comm.backend mpi", "train: {device_graphs: true}"},
     {"data.chat_template", "data: {format: text, path: x, chat_template: chatml}",
      "the key has no effect with format text", "data: {format: jsonl, path: x, chat_template: chatml}"},
+    {"data.template_kwargs", "data: {format: text, path: x, template_kwargs: {a: 1}}",
+     "the key has no effect with format text", "data: {format: jsonl, path: x, template_kwargs: {a: 1}}"},
     {"data.loss_on", "data: {format: text, path: x, loss_on: all}", "the key has no effect with format text",
      "data: {format: jsonl, path: x, loss_on: all}"},
     {"data.target_length", "data: {format: text, path: x, target_length: 9}", "the key has no effect with format text",

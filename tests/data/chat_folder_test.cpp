@@ -1,6 +1,7 @@
 // Chats by the template of a tokenizer's folder: where it is looked for, and what of a chat the assistant says.
 #include "gantry/data/chat_folder.h"
 
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -34,8 +35,12 @@ json two_turns(const char* system = "") {
   return messages;
 }
 
-ChatResult written(const FolderChat& chat, const json& messages, bool tells_said = true) {
-  return chat.write(nlohmann::ordered_json::parse(json{{"messages", messages}}.dump()), tells_said);
+ChatResult written_line(const FolderChat& chat, const std::string& line, const char* loss_on = "completions") {
+  return chat.write(nlohmann::ordered_json::parse(line), loss_on);
+}
+
+ChatResult written(const FolderChat& chat, const json& messages, const char* loss_on = "completions") {
+  return written_line(chat, json{{"messages", messages}}.dump(), loss_on);
 }
 
 std::vector<std::string> said_in(const ChatResult& result) {
@@ -45,7 +50,7 @@ std::vector<std::string> said_in(const ChatResult& result) {
   return said;
 }
 
-TEST(FolderChat, TellsWhatTheAssistantSays) {
+TEST(FolderChat, LocatesTheAssistantsParts) {
   EXPECT_THAT(said_in(written(chat_by(golden_jinja("chatml")), two_turns("Be"))),
               ElementsAre("Yes. <|im_end|>", "No<|im_end|>"));
   EXPECT_THAT(said_in(written(chat_by(golden_jinja("llama3")), two_turns())),
@@ -74,17 +79,169 @@ TEST(FolderChat, CallsOfToolsAreSaid) {
                           "Yes<|im_end|>"));
 }
 
-TEST(FolderChat, IndistinguishablePartsAreNamed) {
-  const FolderChat last = chat_by(golden_jinja("mistral_last"));
-  EXPECT_THAT(written(last, two_turns("Be")).fault,
-              HasSubstr("the beginning of messages[2] cannot be located, because the chat template renders the "
-                        "preceding messages differently without it (data.loss_on: all does not need it)"));
-  EXPECT_EQ(written(last, two_turns("Be"), /*tells_said=*/false).fault, "");
+// Templates that write earlier turns otherwise once more follow: a system message before the last user's, thoughts of
+// the last answer alone.
+TEST(FolderChat, TemplatesMayRewriteEarlierTurns) {
+  EXPECT_THAT(said_in(written(chat_by(golden_jinja("mistral_last")), two_turns("Be"))),
+              ElementsAre(" Yes. </s>", " No</s>"));
   json thinks = two_turns();
   thinks[1]["content"] = "<think>\nhm\n</think>\n\nYes";
-  EXPECT_THAT(written(chat_by(golden_jinja("qwen3")), thinks).fault,
-              HasSubstr("the end of messages[1] cannot be located, because the chat template renders it differently "
-                        "when more messages follow"));
+  thinks[3]["content"] = "<think>\nso\n</think>\n\nNo";
+  EXPECT_THAT(said_in(written(chat_by(golden_jinja("qwen3")), thinks)),
+              ElementsAre("Yes<|im_end|>", "<think>\nso\n</think>\n\nNo<|im_end|>"));
+  json reasons = two_turns();
+  reasons[1]["reasoning"] = "hm", reasons[3]["reasoning"] = "so";
+  EXPECT_THAT(said_in(written(chat_by(golden_jinja("qwen3")), reasons)),
+              ElementsAre("Yes. <|im_end|>", "<think>\nso\n</think>\n\nNo<|im_end|>"));
+}
+
+// A generation prompt that opens a thought, which earlier answers are written without.
+constexpr const char* kOpensThought =
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}{% else %}<|Assistant|>"
+    "{{ m.content.split('</think>')[-1] }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|Assistant|><think>\n{% endif %}";
+
+TEST(FolderChat, HeadingsAreNoPartOfAnAnswer) {
+  json thinks = two_turns();
+  thinks[1]["content"] = "hm</think>Yes";
+  EXPECT_THAT(said_in(written(chat_by(kOpensThought), thinks)), ElementsAre("Yes<|end|>", "No<|end|>"));
+  // A channel follows the heading, and the last answer has another end.
+  EXPECT_THAT(said_in(written(chat_by("{% for m in messages %}<|start|>{{ m.role }}"
+                                      "{{ '<|channel|>final' if m.role == 'assistant' }}<|message|>{{ m.content }}"
+                                      "{{ '<|return|>' if loop.last else '<|end|>' }}{% endfor %}"
+                                      "{% if add_generation_prompt %}<|start|>assistant{% endif %}"),
+                              two_turns())),
+              ElementsAre("<|channel|>final<|message|>Yes. <|end|>", "<|channel|>final<|message|>No<|return|>"));
+  // Several messages of the assistant become one turn.
+  json merged = two_turns();
+  merged.insert(merged.begin() + 2, said_by("assistant", "Sure"));
+  EXPECT_THAT(said_in(written(chat_by("{% for m in messages %}{% if m.role == 'user' or loop.previtem.role == 'user' %}"
+                                      "<|{{ m.role }}|>{% endif %}{{ m.content | trim }}"
+                                      "{% if loop.last or loop.nextitem.role != m.role %}<|end|>{% else %} {% endif %}"
+                                      "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"),
+                              merged)),
+              ElementsAre("Yes. ", "Sure<|end|>", "No<|end|>"));
+}
+
+// The result of a call in the same turn has no loss, wherever the template names the function again.
+TEST(FolderChat, ResultsOfCallsHaveNoLoss) {
+  const std::string line = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null,
+      "tool_calls": [{"function": {"name": "rain", "arguments": {"zone": "north", "days": 2}}}]},
+      {"role": "tool", "content": "7 mm"}, {"role": "assistant", "content": "Yes"}]})";
+  const std::string head =
+      "{% for m in messages %}{% if m.role == 'user' %}<turn>user\n{{ m.content }}<end>\n<turn>model\n";
+  const std::string call =
+      "<call>{{ m.tool_calls[0].function.name }}{{ m.tool_calls[0].function.arguments | tojson }}</call>";
+  EXPECT_THAT(
+      said_in(written_line(chat_by(head + "{% elif m.tool_calls %}" + call +
+                                   "{% elif m.role == 'tool' %}<result>{{ messages[1].tool_calls[0].function.name }}: "
+                                   "{{ m.content }}</result>{% else %}{{ m.content }}<end>\n{% endif %}{% endfor %}"),
+                           line)),
+      ElementsAre(R"(<call>rain{"zone": "north", "days": 2}</call>)", "Yes<end>"));
+}
+
+// The heading of the next message is the end of an answer, as in GLM's templates.
+TEST(FolderChat, AnEndThatTheNextHeadingGivesIsFound) {
+  const FolderChat chat = chat_by(
+      "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}<|assistant|>\n{% endif %}");
+  const ChatResult made = written(chat, two_turns());
+  EXPECT_THAT(said_in(made), ElementsAre("Yes. <|user|>", "No"));
+  EXPECT_TRUE(made.chat.lacks_end);
+  EXPECT_FALSE(written(chat_by(golden_jinja("chatml")), two_turns()).chat.lacks_end);
+}
+
+TEST(FolderChat, GenerationBlocksAreTheAssistantsParts) {
+  const FolderChat chat = chat_by(
+      "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }}!{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}");
+  EXPECT_THAT(said_in(written(chat, two_turns())), ElementsAre("Yes. !", "No!"));
+  EXPECT_THAT(said_in(written(chat, two_turns(), "last")), ElementsAre("No!"));
+  json first = two_turns();
+  first[3]["weight"] = 0;
+  EXPECT_THAT(said_in(written(chat, first)), ElementsAre("Yes. !"));
+}
+
+TEST(FolderChat, MessagesWithoutALossAreLeftOut) {
+  const FolderChat chat = chat_by(golden_jinja("chatml"));
+  for (const char* key : {"weight", "train", "loss_mask", "trainable"})
+    for (const json& off : {json(0), json(false), json(0.0)}) {
+      json messages = two_turns();
+      messages[1][key] = off;
+      messages[3][key] = 1;
+      EXPECT_THAT(said_in(written(chat, messages)), ElementsAre("No<|im_end|>")) << key << off;
+    }
+  EXPECT_THAT(said_in(written(chat, two_turns(), "last")), ElementsAre("No<|im_end|>"));
+  json none = two_turns();
+  none[1]["train"] = none[3]["train"] = false;
+  EXPECT_EQ(written(chat, none).fault, "no assistant message has a loss");
+  EXPECT_EQ(written(chat, none, "all").fault, "");
+  none[1]["train"] = 0.5;
+  EXPECT_EQ(written(chat, none).fault, "messages[1]: train is 0.5, not 0, 1, false or true");
+  none[0]["weight"] = 1, none[1]["train"] = true;
+  EXPECT_EQ(written(chat, none).fault, "messages[0]: the message asks for a loss, which only the assistant's messages have");
+}
+
+TEST(FolderChat, PartsThatCannotBeLocatedAreNamed) {
+  const FolderChat counts = chat_by("{% for m in messages %}{{ m.content | length }}{{ m.content }}{% endfor %}");
+  EXPECT_EQ(written(counts, two_turns()).fault,
+            "the assistant's parts cannot be located, because the chat template depends on the messages' characters "
+            "(data.loss_on: all does not need them)");
+  EXPECT_EQ(written(counts, two_turns(), "all").fault, "");
+}
+
+// --- The variables of a template ---
+
+TEST(FolderChat, NullMembersAreLeftOutAsTransformersDoes) {
+  const FolderChat chat = chat_by("{% for m in messages %}{% for k in m %}{{ k }} {% endfor %}{% endfor %}");
+  EXPECT_EQ(written_line(chat, R"({"messages": [{"role": "user", "content": "a", "name": null},
+      {"role": "assistant", "content": null, "tool_calls": [{"name": "f"}]}]})",
+                         "all")
+                .chat.text,
+            "role content role tool_calls ");
+}
+
+TEST(FolderChat, ReasoningHasTheNamesThatTemplatesRead) {
+  const FolderChat chat = chat_by("{{ messages[1].reasoning_content }}|{{ messages[1].thinking }}");
+  for (const char* key : {"reasoning", "thinking", "reasoning_content"}) {
+    json messages = json::array({said_by("user", "a"), said_by("assistant", "b")});
+    messages[1][key] = "hm";
+    EXPECT_EQ(written(chat, messages, "all").chat.text, "hm|hm") << key;
+  }
+}
+
+TEST(FolderChat, ArgumentsOfCallsMayBeText) {
+  const FolderChat chat = chat_by("{{ messages[1].tool_calls[0].function.arguments | tojson }}");
+  const std::string begin = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null,
+      "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": )";
+  EXPECT_EQ(written_line(chat, begin + R"("{\"b\": 1, \"a\": 2.0}"}}]}]})", "all").chat.text, R"({"b": 1, "a": 2.0})");
+  EXPECT_EQ(written_line(chat, begin + R"({"b": 1}}}]}]})", "all").chat.text, R"({"b": 1})");
+  EXPECT_EQ(written_line(chat, begin + R"("no json"}}]}]})", "all").chat.text, R"("no json")");
+}
+
+TEST(FolderChat, VariablesOfTheLineReplaceThoseOfTheRun) {
+  const FolderChat chat({.jinja = "{{ a }}{{ b }}{{ documents }}{{ tools }}{{ bos_token }}",
+                         .file = "f",
+                         .tokens = {{"bos_token", "<s>"}}},
+                        {{"a", 1}, {"b", 2}});
+  const std::string messages = R"({"messages": [{"role": "assistant", "content": "x"}])";
+  EXPECT_EQ(written_line(chat, messages + "}", "all").chat.text, "12NoneNone<s>");
+  EXPECT_EQ(written_line(chat, messages + R"(, "chat_template_kwargs": {"b": 3, "bos_token": "<b>"},
+      "documents": [{"title": "t"}]})",
+                         "all")
+                .chat.text,
+            "13[{'title': 't'}]None<b>");
+  EXPECT_EQ(written_line(chat, messages + R"(, "chat_template_kwargs": [1]})").fault,
+            "'chat_template_kwargs' is not an object");
+  EXPECT_EQ(written_line(chat, messages + R"(, "documents": "d"})").fault, "'documents' is not a list");
+}
+
+TEST(FolderChat, NamedTemplatesAreForToolsAndDocuments) {
+  const FolderChat chat({.jinja = "d", .named = {{"tool_use", "t"}, {"rag", "r"}}, .file = "f", .tokens = {}});
+  const std::string messages = R"({"messages": [{"role": "assistant", "content": "x"}])";
+  EXPECT_EQ(written_line(chat, messages + "}", "all").chat.text, "d");
+  EXPECT_EQ(written_line(chat, messages + R"(, "tools": [{}]})", "all").chat.text, "t");
+  EXPECT_EQ(written_line(chat, messages + R"(, "documents": [{}]})", "all").chat.text, "r");
 }
 
 TEST(FolderChat, MessagesThatAreNoneAreNamed) {
@@ -93,18 +250,14 @@ TEST(FolderChat, MessagesThatAreNoneAreNamed) {
   EXPECT_EQ(fault(json::object()), "'messages' is not a list, or is empty");
   EXPECT_EQ(fault(json::array({said_by("user", "x")})), "there is no assistant message");
   EXPECT_EQ(fault({said_by("user", "x"), {{"content", "y"}}}), "messages[1] has no role");
-  EXPECT_EQ(fault(json::array({said_by("user", nullptr)})),
-            "messages[0] has content that is neither a string nor a list of texts (write \"\" for a tool call)");
+  EXPECT_EQ(fault(json::array({said_by("user", nullptr)})), "messages[0] has neither content nor tool calls");
   EXPECT_EQ(fault(json::array({said_by("user", json::array({{{"type", "image"}}}))})),
-            fault(json::array({said_by("user", nullptr)})));
+            "messages[0] has content that is neither a string nor a list of texts");
   EXPECT_EQ(fault({said_by("user", "x"), said_by("assistant", "")}), "the assistant message messages[1] is empty");
   EXPECT_EQ(fault({said_by("user", "x"), said_by("user", "y"), said_by("assistant", "z")}),
             "the chat template rejects the messages (After the optional system message, conversation roles must "
             "alternate user/assistant/user/assistant/...)");
-  EXPECT_EQ(chat.write(nlohmann::ordered_json::parse(
-                           R"({"messages": [{"role": "assistant", "content": "x"}], "tools": "rain"})"),
-                       true)
-                .fault,
+  EXPECT_EQ(written_line(chat, R"({"messages": [{"role": "assistant", "content": "x"}], "tools": "rain"})").fault,
             "'tools' is not a list");
 }
 
@@ -138,6 +291,10 @@ TEST(FolderChat, TheTemplateIsLookedForInThreeFiles) {
       json{{"chat_template", {{{"name", "tool_use"}, {"template", "no"}}, {{"name", "default"}, {"template", "yes"}}}}}
           .dump());
   EXPECT_EQ(read_chat_source(scratch.path())->jinja, "yes");
+  std::filesystem::create_directory(scratch / "additional_chat_templates");
+  scratch.write("additional_chat_templates/rag.jinja", "r");
+  EXPECT_EQ(read_chat_source(scratch.path())->named,
+            (std::map<std::string, std::string>{{"rag", "r"}, {"tool_use", "no"}}));
   scratch.write("chat_template.jinja", "first");
   EXPECT_EQ(read_chat_source(scratch.path())->file, scratch / "chat_template.jinja");
 }

@@ -28,8 +28,9 @@ const JinjaTemplate& golden_template(const OrderedJson& expected) {
 }
 
 std::string written_by(const JinjaTemplate& jinja, const OrderedJson& expected) {
-  const auto [text, fault] = jinja.write(expected["messages"], expected["tools"], expected["prompts"]);
-  return fault.empty() ? text : fault;
+  const auto written =
+      jinja.write({{"messages", expected["messages"]}, {"tools", expected["tools"]}}, expected["prompts"]);
+  return written.fault.empty() ? written.text : written.fault;
 }
 
 std::string expected_text(const OrderedJson& expected) {
@@ -60,10 +61,9 @@ TEST(ChatJinja, ThreadsShareATemplate) {
 }
 
 std::string one_text(const std::string& source, std::time_t now = 0) {
-  const auto [text, fault] =
-      JinjaTemplate(source, kTokens, now)
-          .write(OrderedJson::array({{{"role", "user"}, {"content", "x"}}}), OrderedJson(), /*prompts=*/false);
-  return fault.empty() ? text : fault;
+  const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", "x"}}});
+  const auto written = JinjaTemplate(source, kTokens, now).write({{"messages", messages}}, /*prompts=*/false);
+  return written.fault.empty() ? written.text : written.fault;
 }
 
 TEST(ChatJinja, TellsTheTime) {

@@ -34,8 +34,13 @@ json chat_of(const char* system = "") {
   return messages;
 }
 
+ChatResult chat_by_name(const std::string& name, const json& messages) {
+  return FolderChat({.jinja = chat_template_text(name), .file = name})
+      .write(nlohmann::ordered_json::parse(json{{"messages", messages}}.dump()), "completions");
+}
+
 std::string written(const std::string& name, const json& messages) {
-  const ChatResult result = write_chat(name, messages);
+  const ChatResult result = chat_by_name(name, messages);
   return result.fault.empty() ? result.chat.text : result.fault;
 }
 
@@ -68,16 +73,12 @@ TEST(ChatTemplate, WritesWhatTheFamilysTemplateDoes) {
 
 TEST(ChatTemplate, TheAssistantsPartEndsWithItsMark) {
   const std::map<std::string, std::pair<std::string, std::string>> said = {
-      {"chatml", {"Yes. <|im_end|>", "No<|im_end|>"}},
-      {"gemma", {"Yes.<end_of_turn>", "No<end_of_turn>"}},
-      {"gemma3", {"Yes.<end_of_turn>", "No<end_of_turn>"}},
-      {"llama2", {"Yes. </s>", "No </s>"}},
-      {"llama3", {"Yes.<|eot_id|>", "No<|eot_id|>"}},
-      {"mistral", {"Yes. </s>", "No</s>"}},
-      {"phi3", {"Yes. <|end|>", "No<|end|>"}},
-      {"zephyr", {"Yes. </s>", "No</s>"}}};
+      {"chatml", {"Yes. <|im_end|>", "No<|im_end|>"}},        {"gemma", {"Yes.<end_of_turn>", "No<end_of_turn>"}},
+      {"gemma3", {"Yes.<end_of_turn>", "No<end_of_turn>"}},   {"llama2", {" Yes. </s>", " No </s>"}},
+      {"llama3", {"Yes.<|eot_id|>", "No<|eot_id|>"}},         {"mistral", {"Yes. </s>", "No</s>"}},
+      {"phi3", {"Yes. <|end|>", "No<|end|>\n<|endoftext|>"}}, {"zephyr", {"Yes. </s>", "No</s>"}}};
   for (const auto& name : chat_template_names()) {
-    const ChatText chat = write_chat(name, chat_of()).chat;
+    const ChatText chat = chat_by_name(name, chat_of()).chat;
     ASSERT_EQ(chat.said.size(), 2u) << name;
     const auto part = [&](int i) {
       return chat.text.substr(chat.said[i].first, chat.said[i].second - chat.said[i].first);
@@ -87,20 +88,21 @@ TEST(ChatTemplate, TheAssistantsPartEndsWithItsMark) {
   }
 }
 
-TEST(ChatTemplate, WhatCantBeWrittenIsSaid) {
-  EXPECT_EQ(written("gemma", chat_of("Be")), "messages[0] is a system message, which gemma does not support");
-  EXPECT_EQ(written("mistral", chat_of("Be")), "messages[0] is a system message, which mistral does not support");
+std::string rejected(const char* why) { return fmt::format("the chat template rejects the messages ({})", why); }
+
+TEST(ChatTemplate, FaultsAreNamed) {
+  EXPECT_EQ(written("gemma", chat_of("Be")), rejected("system messages are not supported"));
+  EXPECT_EQ(written("mistral", chat_of("Be")), rejected("system messages are not supported"));
   EXPECT_EQ(written("llama2", json::array({message("assistant", "x")})),
-            "messages[0] has the role 'assistant', but llama2 requires user");
-  EXPECT_EQ(written("chatml", json::array({message("tool", "x")})), "messages[0] has the unknown role 'tool'");
+            rejected("the roles user and assistant must alternate"));
+  EXPECT_EQ(written("chatml", json::array({message("tool", "x"), message("assistant", "y")})),
+            rejected("the role 'tool' is unknown"));
   EXPECT_EQ(written("chatml", json::array({message("user", "x")})), "there is no assistant message");
-  EXPECT_EQ(written("chatml", json::array({message("user", "x"), message("assistant", "")})),
-            "the assistant message messages[1] is empty");
-  EXPECT_EQ(written("chatml", json::array({{{"role", "user"}, {"content", json::array()}}})),
-            "messages[0] has content that is not a string");
-  EXPECT_EQ(written("chatml", json::array({{{"role", "assistant"}, {"content", "x"}, {"tool_calls", json::array()}}})),
-            "messages[0] has tool_calls, which the built-in templates do not support");
-  EXPECT_EQ(written("chatml", json::object()), "'messages' is not a list, or is empty");
+  EXPECT_EQ(
+      written("chatml", json::array({{{"role", "assistant"}, {"content", "x"}, {"tool_calls", {{{"name", "f"}}}}}})),
+      rejected("this template does not support tool calls"));
+  EXPECT_EQ(written("chatml", json::array({{{"role", "assistant"}, {"content", {{{"type", "text"}, {"text", "x"}}}}}})),
+            "<|im_start|>assistant\nx<|im_end|>\n");
 }
 
 // --- Tokens ---
@@ -113,7 +115,7 @@ TEST(Chats, TheAssistantsTokensAreTrainedOn) {
   const std::string line = json{{"messages", chat_of()}}.dump();
   for (const auto& name : chat_template_names()) {
     const LineTokens made = LineEncoder(chat_rules(name, "bytes")).encode(line, "line");
-    const ChatText chat = write_chat(name, chat_of()).chat;
+    const ChatText chat = chat_by_name(name, chat_of()).chat;
     EXPECT_EQ(made.tokens.size(), chat.text.size());
     ASSERT_EQ(made.trained.size(), 2u) << name;
     for (std::size_t i = 0; i < 2; ++i) {
@@ -129,14 +131,13 @@ TEST(Chats, TheAssistantsTokensAreTrainedOn) {
 
 // A token that has a part of what the assistant says, and of what stands before it, is trained on.
 TEST(Chats, TokensOverAnEdgeAreTrainedOn) {
-  for (const char* tokenizer : {"gpt2", "llama3", "qwen2", "llama2", "mistral"}) {
+  for (const char* tokenizer : {"gpt2", "llama3"}) {
     const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/tokenizers/") + tokenizer;
-    if (!std::filesystem::exists(folder)) continue;
     const json messages = json::array({message("user", "one"), message("assistant", "\n\n  two three")});
     const LineTokens made =
         LineEncoder(chat_rules("chatml", folder)).encode(json{{"messages", messages}}.dump(), "line");
     const auto reader = load_tokenizer(folder);
-    const ChatText chat = write_chat("chatml", messages).chat;
+    const ChatText chat = chat_by_name("chatml", messages).chat;
     ASSERT_EQ(made.trained.size(), 1u);
     const auto [first, second] = made.trained[0];
     const TokenIds ids(made.tokens.begin(), made.tokens.end());
@@ -147,6 +148,39 @@ TEST(Chats, TokensOverAnEdgeAreTrainedOn) {
   }
 }
 
+// A tokenizer of the tests with a template of its own.
+void make_folder(const ScratchFolder& scratch, const std::string& jinja) {
+  std::filesystem::copy(GANTRY_SOURCE_DIR "/tests/golden/tokenizers/gpt2", scratch.path(),
+                        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  scratch.write("chat_template.jinja", jinja);
+}
+
+// The end token takes the place of an end mark that the template does not write.
+TEST(Chats, AnAnswerWithoutAnEndGetsTheEndToken) {
+  const ScratchFolder scratch;
+  make_folder(scratch, "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}");
+  const LineTokens made =
+      LineEncoder(chat_rules("", scratch.path())).encode(json{{"messages", chat_of()}}.dump(), "line");
+  const auto reader = load_tokenizer(scratch.path());
+  const TokenIds ids(made.tokens.begin(), made.tokens.end());
+  EXPECT_EQ(ids.back(), *reader->special().end);
+  ASSERT_EQ(made.trained.size(), 2u);
+  EXPECT_EQ(made.trained[1].second, static_cast<std::int64_t>(ids.size()));
+}
+
+// Contents of lists and variables of the run reach the template.
+TEST(Chats, VariablesOfTheRunReachTheTemplate) {
+  const ScratchFolder scratch;
+  make_folder(scratch, "{{ greeting }}{{ messages[0].content }}");
+  LineRules rules = chat_rules("", scratch.path());
+  rules.template_kwargs = R"({"greeting": "two "})";
+  rules.loss_on = "all";
+  const LineTokens made =
+      LineEncoder(rules).encode(json{{"messages", json::array({message("assistant", "three")})}}.dump(), "line");
+  const TokenIds ids(made.tokens.begin(), made.tokens.end());
+  EXPECT_EQ(load_tokenizer(scratch.path())->decode(ids), "two three");
+}
+
 std::string refusal_of_chat(const std::string& name, const std::string& tokenizer, const json& messages) {
   return thrown_by<InputError>([&] {
     LineEncoder(chat_rules(name, tokenizer)).encode(json{{"messages", messages}}.dump(), "f.jsonl:3");
@@ -155,8 +189,8 @@ std::string refusal_of_chat(const std::string& name, const std::string& tokenize
 
 TEST(Chats, RefusalsNameTheLineAndTheTemplates) {
   EXPECT_EQ(refusal_of_chat("gemma", "bytes", chat_of("Be")),
-            "f.jsonl:3: messages[0] is a system message, which gemma does not support; expected messages that the chat "
-            "template gemma can render; change them, or data.chat_template");
+            "f.jsonl:3: the chat template rejects the messages (system messages are not supported); expected messages "
+            "that the chat template gemma can render; change them, or data.chat_template");
   EXPECT_THAT(
       refusal_of_chat("", "bytes", chat_of()),
       HasSubstr("f.jsonl:3: there is no template for its messages in the tokenizer's directory or in "
@@ -164,13 +198,6 @@ TEST(Chats, RefusalsNameTheLineAndTheTemplates) {
 }
 
 // --- The folder's own template ---
-
-// A tokenizer of the tests with a template of its own.
-void make_folder(const ScratchFolder& scratch, const std::string& jinja) {
-  std::filesystem::copy(GANTRY_SOURCE_DIR "/tests/golden/tokenizers/gpt2", scratch.path(),
-                        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
-  scratch.write("chat_template.jinja", jinja);
-}
 
 constexpr const char* kChatml =
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "

@@ -119,8 +119,9 @@ struct DataConfig {
   // For text, jsonl and squad: a tokenizer file or directory, or "bytes" (text and jsonl); empty: the model's
   // tokenizer.
   std::string tokenizer;
-  std::string chat_template;  // for messages: the name of a known template; empty: the tokenizer's template
-  // completions | all: the tokens of prompts and messages that the loss includes.
+  std::string chat_template;    // for messages: the name of a known template; empty: the tokenizer's template
+  std::string template_kwargs;  // variables for the chat template as a JSON object; empty: none
+  // completions | all | last: the tokens of prompts and messages that the loss includes.
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // stop | skip | cut: handling of jsonl lines that cannot be used
   bool document_mask = false;      // packed samples: attention is restricted to the token's own document

@@ -1,0 +1,11 @@
+# cmake -DTEMPLATES=FOLDER -DOUTPUT=FILE -P EmbedTemplates.cmake: the chat templates of a folder as string constants of a C++ file.
+file(GLOB templates ${TEMPLATES}/*.jinja)
+list(SORT templates)
+file(WRITE ${OUTPUT}.new "#include \"gantry/data/chat_template.h\"\n\nnamespace gantry {\n\nconst ChatTemplateFile kChatTemplateFiles[] = {\n")
+foreach(template ${templates})
+  file(READ ${template} text)
+  get_filename_component(name ${template} NAME_WE)
+  file(APPEND ${OUTPUT}.new "{\"${name}\", R\"GANTRY(${text})GANTRY\"},\n")
+endforeach()
+file(APPEND ${OUTPUT}.new "{nullptr, nullptr}};\n\n}  // namespace gantry\n")
+file(RENAME ${OUTPUT}.new ${OUTPUT})

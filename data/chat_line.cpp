@@ -1,0 +1,144 @@
+#include "gantry/data/chat_line.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <optional>
+
+namespace gantry {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
+
+OrderedJson without_nulls(const OrderedJson& object) {
+  OrderedJson made = OrderedJson::object();
+  for (const auto& [key, value] : object.items())
+    if (!value.is_null()) made[key] = value;
+  return made;
+}
+
+// Templates read reasoning_content, and some read thinking.
+void add_reasoning_names(OrderedJson& message) {
+  for (const char* name : kReasoning)
+    if (message.contains(name)) {
+      const OrderedJson reasoning = message[name];
+      if (!message.contains("thinking")) message["thinking"] = reasoning;
+      message["reasoning_content"] = reasoning;
+      return;
+    }
+}
+
+// The API of OpenAI passes the arguments of a call as text, and templates expect an object.
+void parse_arguments(OrderedJson& message) {
+  if (!calls_tools(message)) return;
+  for (OrderedJson& call : message["tool_calls"]) {
+    OrderedJson* function = call.is_object() && call.contains("function") ? &call["function"] : &call;
+    if (!function->is_object() || !function->contains("arguments") || !(*function)["arguments"].is_string()) continue;
+    OrderedJson parsed =
+        OrderedJson::parse((*function)["arguments"].get_ref<const std::string&>(), nullptr, /*allow_exceptions=*/false);
+    if (parsed.is_object()) (*function)["arguments"] = std::move(parsed);
+  }
+}
+
+bool is_text_part(const OrderedJson& part) {
+  return part.is_object() && part.contains("type") && part["type"] == "text" && part.contains("text") &&
+         part["text"].is_string();
+}
+
+bool has_text(const OrderedJson& content) {
+  return content.is_string() || (content.is_array() && !content.empty() && std::ranges::all_of(content, is_text_part));
+}
+
+std::string shape_fault(const OrderedJson& message, std::size_t index) {
+  const std::string place = fmt::format("messages[{}]", index);
+  if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) return place + " has no role";
+  const bool says_more = calls_tools(message) || message.contains("reasoning_content");
+  if (!message.contains("content")) return says_more ? "" : place + " has neither content nor tool calls";
+  if (!has_text(message["content"])) return place + " has content that is neither a string nor a list of texts";
+  const bool is_empty = message["content"] == "" && !says_more;
+  return is_empty && is_assistants(message) ? "the assistant message " + place + " is empty" : "";
+}
+
+// Whether the message asks for a loss; nothing if it does not say.
+std::optional<bool> asks_for_loss(const OrderedJson& message, std::string& fault) {
+  std::optional<bool> asks;
+  for (const char* key : {"weight", "train", "loss_mask", "trainable"}) {
+    if (!message.contains(key)) continue;
+    const OrderedJson& value = message[key];
+    const bool is_flag = value.is_boolean() || (value.is_number() && (value == 0 || value == 1));
+    if (!is_flag) {
+      fault = fmt::format("{} is {}, not 0, 1, false or true", key, value.dump());
+      return {};
+    }
+    const bool stated = value.is_boolean() ? value.get<bool>() : value == 1;
+    if (asks && *asks != stated) fault = "members that contradict each other about the loss";
+    asks = stated;
+  }
+  return asks;
+}
+
+void find_trained(ChatLine& made, const std::string& loss_on) {
+  std::size_t answers = 0;
+  for (std::size_t i = 0; i < made.messages.size() && made.fault.empty(); ++i) {
+    std::string fault;
+    const auto asks = asks_for_loss(made.messages[i], fault);
+    const bool is_answer = is_assistants(made.messages[i]);
+    answers += is_answer ? 1 : 0;
+    if (!is_answer && asks.value_or(false))
+      fault = "the message asks for a loss, which only the assistant's messages have";
+    if (!fault.empty()) made.fault = fmt::format("messages[{}]: {}", i, fault);
+    if (is_answer && loss_on == "last") made.trained.clear();
+    if (is_answer && asks.value_or(true)) made.trained.push_back(i);
+  }
+  if (!made.fault.empty()) return;
+  if (answers == 0)
+    made.fault = "there is no assistant message";
+  else if (made.trained.empty() && loss_on != "all")
+    made.fault = "no assistant message has a loss";
+}
+
+// tools, documents and chat_template_kwargs.
+void read_variables(const OrderedJson& line, ChatLine& made) {
+  made.variables = OrderedJson::object();
+  for (const char* name : {"tools", "documents"}) {
+    made.variables[name] = line.contains(name) ? line[name] : OrderedJson();
+    if (!made.variables[name].is_null() && !made.variables[name].is_array())
+      made.fault = fmt::format("'{}' is not a list", name);
+  }
+  const OrderedJson stated = line.contains("chat_template_kwargs") ? line["chat_template_kwargs"] : OrderedJson();
+  if (stated.is_null()) return;
+  if (!stated.is_object()) {
+    made.fault = "'chat_template_kwargs' is not an object";
+    return;
+  }
+  for (const auto& [name, value] : stated.items()) made.variables[name] = value;
+}
+
+}  // namespace
+
+bool is_assistants(const OrderedJson& message) { return message["role"] == "assistant"; }
+
+bool calls_tools(const OrderedJson& message) {
+  return message.contains("tool_calls") && message["tool_calls"].is_array() && !message["tool_calls"].empty();
+}
+
+ChatLine read_chat_line(const OrderedJson& line, const std::string& loss_on) {
+  ChatLine made;
+  const OrderedJson& messages = line["messages"];
+  read_variables(line, made);
+  if (!messages.is_array() || messages.empty()) made.fault = "'messages' is not a list, or is empty";
+  if (!made.fault.empty()) return made;
+  made.messages = OrderedJson::array();
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    OrderedJson message = messages[i].is_object() ? without_nulls(messages[i]) : messages[i];
+    if (message.is_object()) add_reasoning_names(message);
+    if (made.fault = shape_fault(message, i); !made.fault.empty()) return made;
+    parse_arguments(message);
+    made.messages.push_back(std::move(message));
+  }
+  find_trained(made, loss_on);
+  return made;
+}
+
+}  // namespace gantry

@@ -1,0 +1,28 @@
+// A line with messages, in the form in which apply_chat_template passes it to a template.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace gantry {
+
+struct ChatLine {
+  // Members that are null are left out, reasoning has all of its names, and arguments of calls are objects.
+  nlohmann::ordered_json messages;
+  nlohmann::ordered_json variables;  // an object: tools, documents and the line's chat_template_kwargs
+  std::vector<std::size_t> trained;  // indexes of the messages with a loss, in order
+  std::string fault;                 // the reason why the line cannot be rendered, in words that follow "has"; or ""
+
+  bool has_tools() const { return !variables["tools"].is_null(); }
+  bool has_documents() const { return !variables["documents"].is_null(); }
+};
+
+// `line`: an object with messages, and maybe tools, documents and chat_template_kwargs. A message of the assistant has
+// a loss unless its `weight`, `train`, `loss_mask` or `trainable` is 0 or false. `loss_on`: see data.loss_on.
+ChatLine read_chat_line(const nlohmann::ordered_json& line, const std::string& loss_on);
+
+bool is_assistants(const nlohmann::ordered_json& message);
+bool calls_tools(const nlohmann::ordered_json& message);
+
+}  // namespace gantry
