@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "gantry/cli/token_commands.h"
 #include "gantry/core/output.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/data/corpus/build.h"
@@ -85,7 +86,7 @@ void run_build(const DataOptions& options) {
 }  // namespace
 
 void add_data_command(CLI::App& app) {
-  CLI::App* group = app.add_subcommand("data", "Prepare data for training");
+  CLI::App* group = app.add_subcommand("data", "Prepare data for training, and convert between text and tokens");
   group->require_subcommand(1);
   CLI::App* build =
       group->add_subcommand("build", "Tokenize text into token files of Megatron's format (.bin and .idx)");
@@ -113,6 +114,7 @@ void add_data_command(CLI::App& app) {
       ->type_name("N");
   build->add_flag("--json", options->json, "Print the summary as JSON");
   build->callback([options] { run_build(*options); });
+  add_token_commands(*group);
 }
 
 }  // namespace gantry::cli

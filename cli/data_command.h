@@ -1,4 +1,4 @@
-// `gantry data build`: tokenizes text into token files for training.
+// `gantry data`: tokenizes text into token files for training, and converts between text and tokens.
 #pragma once
 
 namespace CLI {

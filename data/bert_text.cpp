@@ -50,17 +50,28 @@ std::uint32_t category(char32_t c) {
   }
 }
 
+// Capital letters of Unicode 16 and 17, and their distance to the small ones.
+struct LaterCapitals {
+  char32_t first, last;
+  int distance;
+};
+constexpr LaterCapitals kLaterCapitals[] = {{0x1C89, 0x1C89, 1},      {0xA7CB, 0xA7CB, 0x264 - 0xA7CB},
+                                            {0xA7CC, 0xA7CC, 1},      {0xA7CE, 0xA7CE, 1},
+                                            {0xA7D2, 0xA7D2, 1},      {0xA7D4, 0xA7D4, 1},
+                                            {0xA7DA, 0xA7DA, 1},      {0xA7DC, 0xA7DC, 0x19B - 0xA7DC},
+                                            {0x10D50, 0x10D65, 0x20}, {0x16EA0, 0x16EB8, 0x1B}};
+
+char32_t lower_of(char32_t c) {
+  for (const auto& [first, last, distance] : kLaterCapitals)
+    if (first <= c && c <= last) return static_cast<char32_t>(static_cast<int>(c) + distance);
+  return static_cast<char32_t>(u_tolower(static_cast<UChar32>(c)));
+}
+
 bool is_space(char32_t c) { return u_isUWhiteSpace(static_cast<UChar32>(c)); }
 
 bool is_removed(char32_t c) {
   if (c == '\t' || c == '\n' || c == '\r') return false;
   return c == 0 || c == 0xFFFD || (category(c) & kControl) != 0;
-}
-
-bool is_punctuation(char32_t c) {
-  if (c < 0x80)
-    return (c > 0x20 && c < 0x30) || (c > 0x39 && c < 0x41) || (c > 0x5A && c < 0x61) || (c > 0x7A && c < 0x7F);
-  return (category(c) & U_GC_P_MASK) != 0;
 }
 
 bool is_chinese(char32_t c) {
@@ -149,6 +160,12 @@ TextCharacters strip_accents(const TextCharacters& text) {
 
 bool is_nonspacing_mark(char32_t c) { return (category(c) & U_GC_MN_MASK) != 0; }
 
+bool is_bert_punctuation(char32_t c) {
+  if (c < 0x80)
+    return (c > 0x20 && c < 0x30) || (c > 0x39 && c < 0x41) || (c > 0x5A && c < 0x61) || (c > 0x7A && c < 0x7F);
+  return (category(c) & U_GC_P_MASK) != 0;
+}
+
 TextCharacters to_lower(const TextCharacters& text) {
   TextCharacters lower;
   lower.reserve(text.size());
@@ -157,7 +174,7 @@ TextCharacters to_lower(const TextCharacters& text) {
       lower.push_back({U'i', c.source});
       lower.push_back({kDotAbove, c.source});
     } else {
-      lower.push_back({static_cast<char32_t>(u_tolower(static_cast<UChar32>(c.value))), c.source});
+      lower.push_back({lower_of(c.value), c.source});
     }
   }
   return lower;
@@ -180,7 +197,7 @@ TextCharacters characters_of(std::string_view text, std::int64_t base) {
 }
 
 TextCharacters bert_normalise(const TextCharacters& text, const BertTextOptions& options) {
-  TextCharacters normalised = clean(text);
+  TextCharacters normalised = options.clean_text ? clean(text) : text;
   if (options.tokenize_chinese_chars) normalised = space_chinese(normalised);
   if (options.strip_accents) normalised = strip_accents(normalised);
   if (options.lower_case) normalised = to_lower(normalised);
@@ -191,7 +208,7 @@ std::vector<TextCharacters> bert_words(const TextCharacters& normalised) {
   std::vector<TextCharacters> words;
   bool is_open = false;  // whether the last word goes on
   for (const auto& c : normalised) {
-    const bool alone = is_punctuation(c.value);
+    const bool alone = is_bert_punctuation(c.value);
     if (is_space(c.value)) {
       is_open = false;
       continue;

@@ -1,58 +1,31 @@
 #include "gantry/generation/prompt_text.h"
 
+#include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
-#include "gantry/core/paths.h"
 #include "gantry/core/utf8.h"
-#include "gantry/data/tokenizers/json_file.h"
 
 namespace gantry {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr std::uintmax_t kLargestTokenizerJson = 256 << 20;  // of a tokenizer.json
-constexpr std::size_t kLongestCharacter = 4;                 // bytes
-
-// The template that tokenizer.json puts a text into may begin with a special token.
-bool template_begins(const fs::path& file) {
-  const auto json = read_json_file(file, kLargestTokenizerJson);
-  std::vector<nlohmann::json> processors = {json.value("post_processor", nlohmann::json())};
-  if (processors[0].is_object() && processors[0].contains("processors"))
-    processors = processors[0]["processors"].get<std::vector<nlohmann::json>>();
-  for (const auto& processor : processors)
-    if (processor.is_object() && processor.value("type", "") == "TemplateProcessing" && processor.contains("single"))
-      return !processor["single"].empty() && processor["single"][0].contains("SpecialToken");
-  return false;
-}
-
-// As transformers' tokenizer of this folder does by itself.
-bool begins_with_special(const fs::path& folder) {
-  const fs::path settings = folder / "tokenizer_config.json", whole = folder / "tokenizer.json";
-  if (path_exists(settings)) {
-    const auto json = read_json_file(settings, kLargestTokenizerJson);
-    if (json.is_object() && json.contains("add_bos_token") && json["add_bos_token"].is_boolean())
-      return json["add_bos_token"].get<bool>();
-  }
-  return path_exists(whole) ? template_begins(whole) : path_exists(folder / "tokenizer.model");
-}
+constexpr std::size_t kLongestCharacter = 4;  // bytes
 
 }  // namespace
 
-PromptText::PromptText(const std::string& path) : tokenizer_(load_tokenizer(path)) {
-  if (is_byte_tokenizer(path)) return;
-  const fs::path folder = is_folder(path) ? fs::path(path) : fs::path(path).parent_path();
-  if (const auto begin = tokenizer_->special().begin; begin && begins_with_special(folder)) first_ = {*begin};
-}
+PromptText::PromptText(const std::string& path) : tokenizer_(load_tokenizer(path)) {}
 
 TokenIds PromptText::encode(const std::string& text) const {
-  TokenIds tokens = first_;
-  tokenizer_->append(text, tokens);
+  const auto& [before, after] = tokenizer_->surrounding();
+  TokenIds tokens = tokenizer_->encode(text);
+  if (!std::equal(before.begin(), before.end(), tokens.begin(),
+                  tokens.begin() + static_cast<std::ptrdiff_t>(std::min(before.size(), tokens.size()))))
+    tokens.insert(tokens.begin(), before.begin(), before.end());
+  if (!std::equal(after.rbegin(), after.rend(), tokens.rbegin(),
+                  tokens.rbegin() + static_cast<std::ptrdiff_t>(std::min(after.size(), tokens.size()))))
+    tokens.insert(tokens.end(), after.begin(), after.end());
   return tokens;
 }
 

@@ -2,49 +2,43 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <unicode/uchar.h>
 
 #include "gantry/core/error.h"
 #include "gantry/core/utf8.h"
+#include "gantry/data/tokenizers/characters.h"
 
 namespace gantry {
 namespace {
 
 // The character of valid UTF-8 that begins at `at`, which moves behind it.
-UChar32 character_at(std::string_view text, std::size_t& at) {
+char32_t character_at(std::string_view text, std::size_t& at) {
   const auto [length, character] = first_utf8(text.substr(at));
   at += length;
-  return static_cast<UChar32>(character.value_or(0));
+  return character.value_or(0);
 }
 
 // The one that ends at `at`, which moves before it.
-UChar32 character_before(std::string_view text, std::size_t& at) {
+char32_t character_before(std::string_view text, std::size_t& at) {
   at = utf8_start(text, at - 1);
   std::size_t end = at;
   return character_at(text, end);
 }
 
-// As \w reads (UTS 18, annex C): letters, marks, decimal digits, connectors such as '_', and joiners.
-bool is_word(UChar32 character) {
-  return u_hasBinaryProperty(character, UCHAR_ALPHABETIC) || u_hasBinaryProperty(character, UCHAR_JOIN_CONTROL) ||
-         (U_GET_GC_MASK(character) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
-}
-
 bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {
   std::size_t before = begin, after = end;
-  if (begin > 0 && is_word(character_before(text, before))) return false;
-  return end == text.size() || !is_word(character_at(text, after));
+  if (begin > 0 && is_word_character(character_before(text, before))) return false;
+  return end == text.size() || !is_word_character(character_at(text, after));
 }
 
 std::size_t skip_space_left(std::string_view text, std::size_t at) {
   for (std::size_t next = at; at > 0; at = next)
-    if (!u_isUWhiteSpace(character_before(text, next))) break;
+    if (!is_white_space(character_before(text, next))) break;
   return at;
 }
 
 std::size_t skip_space_right(std::string_view text, std::size_t at) {
   for (std::size_t next = at; at < text.size(); at = next)
-    if (!u_isUWhiteSpace(character_at(text, next))) break;
+    if (!is_white_space(character_at(text, next))) break;
   return at;
 }
 

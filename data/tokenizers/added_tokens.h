@@ -17,6 +17,7 @@ namespace gantry {
 struct AddedToken {
   std::int64_t id = 0;
   std::string content;
+  bool is_special = false;     // left out of decoded text on request
   bool single_word = false;    // only where no word character touches it
   bool strip_left = false;     // takes the white space before it (lstrip)
   bool strip_right = false;    // and after it (rstrip)

@@ -26,6 +26,12 @@ const std::array<std::string, 256>& byte_spellings() {
   return kSpellings;
 }
 
+std::string spelling_of(std::string_view bytes) {
+  std::string spelling;
+  for (const char c : bytes) spelling += byte_spellings()[static_cast<unsigned char>(c)];
+  return spelling;
+}
+
 std::optional<std::string> spelled_bytes(std::string_view token) {
   static const auto kBytes = [] {
     std::unordered_map<std::string_view, char> bytes;

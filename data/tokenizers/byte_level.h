@@ -11,6 +11,9 @@ namespace gantry {
 // spellings()[b] is the character of byte b, in UTF-8.
 const std::array<std::string, 256>& byte_spellings();
 
+// The spelling of bytes.
+std::string spelling_of(std::string_view bytes);
+
 // The bytes that a token spells; the token's own UTF-8 where it has a character that spells none.
 std::string bytes_of_token(std::string_view token);
 // The bytes that a token spells; nothing where it has a character that spells none.

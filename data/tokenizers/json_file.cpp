@@ -25,6 +25,11 @@ std::string shown(const json& value) {
 
 }  // namespace
 
+bool is_count(const json& value, std::int64_t below) {
+  return value.is_number_integer() && (value.is_number_unsigned() || value.get<std::int64_t>() >= 0) &&
+         value.get<std::uint64_t>() < static_cast<std::uint64_t>(below);
+}
+
 std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_bytes) {
   std::error_code failure;
   const bool is_file = std::filesystem::is_regular_file(path, failure);
@@ -91,14 +96,18 @@ bool JsonView::flag() const {
 }
 
 std::int64_t JsonView::count(std::int64_t below) const {
-  if (!value_->is_number_unsigned() || value_->get<std::uint64_t>() >= static_cast<std::uint64_t>(below))
-    refuse(fmt::format("a number from 0 to {}", below - 1));
+  if (!is_count(*value_, below)) refuse(fmt::format("a number from 0 to {}", below - 1));
   return value_->get<std::int64_t>();
 }
 
 bool JsonView::flag_or(const std::string& key, bool otherwise) const {
   const auto found = find(key);
   return found ? found->flag() : otherwise;
+}
+
+std::string JsonView::text_or(const std::string& key, const std::string& otherwise) const {
+  const auto found = find(key);
+  return found ? found->text() : otherwise;
 }
 
 }  // namespace gantry

@@ -17,6 +17,8 @@ std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_by
 nlohmann::json parse_json_text(std::string_view text, const std::filesystem::path& path);
 nlohmann::json read_json_file(const std::filesystem::path& path, std::uintmax_t most_bytes);
 
+bool is_count(const nlohmann::json& value, std::int64_t below);  // a whole number from 0 to below - 1
+
 // A value and its place, "tokenizer.json: model.merges". Does not own the value.
 class JsonView {
  public:
@@ -35,6 +37,7 @@ class JsonView {
   bool flag() const;
   std::int64_t count(std::int64_t below) const;  // 0 to below - 1
   bool flag_or(const std::string& key, bool otherwise) const;
+  std::string text_or(const std::string& key, const std::string& otherwise) const;
 
   // InputError: place: is <the value>; expected ...
   [[noreturn]] void refuse(const std::string& expected, const std::string& remedy = "") const;

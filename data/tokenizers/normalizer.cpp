@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <unicode/uchar.h>
 #include <unicode/unorm2.h>
 #include <unicode/uset.h>
 #include <vector>
@@ -12,7 +11,9 @@
 #include "gantry/core/error.h"
 #include "gantry/core/utf8.h"
 #include "gantry/data/bert_text.h"
-#include "gantry/data/tokenizers/text_split.h"
+#include "gantry/data/tokenizers/byte_level.h"
+#include "gantry/data/tokenizers/characters.h"
+#include "gantry/data/tokenizers/text_pattern.h"
 
 namespace gantry {
 namespace {
@@ -82,13 +83,13 @@ std::string text_of(const TextCharacters& characters) {
 
 std::string without_marks(std::string_view text) {
   TextCharacters characters = characters_of(text);
-  std::erase_if(characters, [](const auto& c) { return is_nonspacing_mark(c.value); });
+  std::erase_if(characters, [](const auto& c) { return is_combining_mark(c.value); });
   return text_of(characters);
 }
 
 std::string stripped(std::string_view text, bool left, bool right) {
   const TextCharacters characters = characters_of(text);
-  const auto is_space = [](const TextCharacter& c) { return u_isUWhiteSpace(static_cast<UChar32>(c.value)) != 0; };
+  const auto is_space = [](const TextCharacter& c) { return is_white_space(c.value); };
   auto begin = characters.begin(), end = characters.end();
   if (left) begin = std::find_if_not(begin, end, is_space);
   while (right && end != begin && is_space(*(end - 1))) --end;
@@ -114,19 +115,32 @@ std::shared_ptr<const Normalizer> read_replace(const JsonView& view) {
     if (from.empty()) plain->refuse("a text to replace");
     return made_of([from, to](std::string_view text) { return replaced(text, from, to); });
   }
-  const auto split = std::make_shared<TextSplit>(pattern.at("Regex").text());
-  return made_of([split, to](std::string_view text) {
-    const auto scratch = TextSplit::make_scratch();
+  const auto compiled = std::make_shared<TextPattern>(pattern.at("Regex").text());
+  return made_of([compiled, to](std::string_view text) {
     std::string made;
-    split->visit(text, *scratch,
-                 [&](std::string_view part, bool matches) { made += matches ? std::string_view(to) : part; });
+    compiled->visit(text, [&](std::string_view part, bool matches) { made += matches ? std::string_view(to) : part; });
     return made;
   });
 }
 
+// SentencePiece's nmt rules: some control characters are removed, others and marks of white space become spaces.
+std::string without_controls(std::string_view text) {
+  const auto is_removed = [](char32_t c) {
+    return (c >= 0x1 && c <= 0x8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+  };
+  const auto is_blank = [](char32_t c) {
+    return c == 0x9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) || c == 0x2028 ||
+           c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+  };
+  std::string made;
+  for (const auto& c : characters_of(text))
+    if (!is_removed(c.value)) append_utf8(made, is_blank(c.value) ? U' ' : c.value);
+  return made;
+}
+
 std::shared_ptr<const Normalizer> read_bert(const JsonView& view) {
-  if (!view.flag_or("clean_text", true)) view.at("clean_text").refuse("true, the only supported value");
   BertTextOptions options;
+  options.clean_text = view.flag_or("clean_text", true);
   options.lower_case = view.flag_or("lowercase", true);
   options.strip_accents = view.flag_or("strip_accents", options.lower_case);
   options.tokenize_chinese_chars = view.flag_or("handle_chinese_chars", true);
@@ -167,6 +181,8 @@ std::shared_ptr<const Normalizer> read_normalizer(const JsonView& view) {
       return text.empty() ? std::string() : fmt::format("{}{}", prefix, text);
     });
   if (type == "Replace") return read_replace(view);
+  if (type == "Nmt") return made_of(without_controls);
+  if (type == "ByteLevel") return made_of(spelling_of);
   if (type == "Precompiled") {
     const JsonView table = view.at("precompiled_charsmap");
     return table.text().empty() ? made_of([](std::string_view text) { return std::string(text); })
@@ -174,8 +190,8 @@ std::shared_ptr<const Normalizer> read_normalizer(const JsonView& view) {
   }
   if (type == "BertNormalizer") return read_bert(view);
   type_view.refuse(
-      "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, Precompiled or "
-      "BertNormalizer",
+      "Sequence, NFC, NFD, NFKC, NFKD, Nmt, Lowercase, StripAccents, Strip, Prepend, Replace, ByteLevel, Precompiled "
+      "or BertNormalizer",
       "use a tokenizer with one of these");
 }
 

@@ -20,7 +20,8 @@ class Normalizer {
 };
 
 // Null for no normalizer. InputError names a type or setting that is not supported: known are Sequence, NFC, NFD, NFKC,
-// NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, Precompiled (SentencePiece's table) and BertNormalizer.
+// NFKD, Nmt, Lowercase, StripAccents, Strip, Prepend, Replace, ByteLevel, Precompiled (SentencePiece's table) and
+// BertNormalizer.
 std::shared_ptr<const Normalizer> read_normalizer(const JsonView& view);
 
 // SentencePiece's table of replacements, as tokenizer.json has it in base64. `place` is for messages.

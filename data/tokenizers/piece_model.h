@@ -1,5 +1,5 @@
-// From a piece of normalized text to token ids, where tokens are characters and not bytes: BPE with merges (Llama 2),
-// Unigram (T5), WordPiece (BERT). Equal to the models of Hugging Face's tokenizers.
+// The models of tokenizer.json: from a piece of text to token ids. BPE (GPT-2, Llama), Unigram (T5), WordPiece (BERT)
+// and WordLevel, equal to those of Hugging Face's tokenizers.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ class PieceModel {
  public:
   virtual ~PieceModel() = default;
   virtual std::string kind() const = 0;  // for messages
-  // Appends the ids of a piece of valid UTF-8. Any thread may call it. InputError where the vocabulary has nothing for
-  // a part of it and names no token for what is unknown.
+  // Appends the ids of a piece, which is not empty. Thread-safe. Throws InputError if the vocabulary has no token for a
+  // part of it, and the model needs one.
   virtual void append(std::string_view piece, TokenIds& ids) const = 0;
 };
 
@@ -25,8 +25,14 @@ struct LoadedPieceModel {
   std::unique_ptr<PieceModel> model;
 };
 
-// The `model` of a tokenizer.json, to which `more` tokens will be added. InputError for one that is broken, or asks for
-// what is not supported.
-LoadedPieceModel read_piece_model(const JsonView& view, std::size_t more);
+// The name of the model, also for files without `type`. Throws InputError for an unknown one.
+std::string piece_model_type(const JsonView& view);
+
+// True if the model can read the bytes of a piece directly in place of their spelling (byte_level.h), which is faster.
+bool can_read_bytes(const JsonView& view);
+
+// The `model` of a tokenizer.json, to which `more` tokens will be added. `reads_bytes`: see can_read_bytes(). Throws
+// InputError for a damaged model or an unsupported setting.
+LoadedPieceModel read_piece_model(const JsonView& view, std::size_t more, bool reads_bytes);
 
 }  // namespace gantry

@@ -1,29 +1,36 @@
 #include "gantry/data/tokenizers/piece_step.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unicode/uchar.h>
+#include <unicode/uscript.h>
 
-#include "gantry/core/error.h"
 #include "gantry/core/utf8.h"
 #include "gantry/data/bert_text.h"
-#include "gantry/data/tokenizers/text_split.h"
+#include "gantry/data/tokenizers/byte_level.h"
+#include "gantry/data/tokenizers/characters.h"
+#include "gantry/data/tokenizers/split_step.h"
+#include "gantry/data/tokenizers/text_pattern.h"
 
 namespace gantry {
 namespace {
 
-// Blanks become a visible character, which also stands before the first word; pieces begin with it.
+using Steps = std::vector<std::unique_ptr<PieceStep>>;
+
+constexpr const char* kOneOfThese = "use a tokenizer with one of these";
+
+// Spaces become a visible character, which is also put before the first word; pieces begin with it.
 class Metaspace final : public PieceStep {
  public:
   enum class Prefix { kAlways, kFirst, kNever };
   Metaspace(std::string blank, Prefix prefix, bool splits)
       : blank_(std::move(blank)), prefix_(prefix), splits_(splits) {}
 
-  void cut(std::string_view text, bool at_start, const TakePiece& take) const override {
+  void split(std::string_view text, bool at_start, const TakePiece& take) const override {
     std::string marked;
     for (const char c : text) c == ' ' ? marked += blank_ : marked += c;
-    const bool wants_prefix = prefix_ == Prefix::kAlways || (prefix_ == Prefix::kFirst && at_start);
-    if (wants_prefix && !marked.starts_with(blank_)) marked.insert(0, blank_);
+    const bool has_prefix = prefix_ == Prefix::kAlways || (prefix_ == Prefix::kFirst && at_start);
+    if (has_prefix && !marked.starts_with(blank_)) marked.insert(0, blank_);
     const std::string_view whole = marked;
     for (std::size_t begin = 0; begin < whole.size();) {
       const std::size_t end = splits_ ? std::min(whole.find(blank_, begin + 1), whole.size()) : whole.size();
@@ -38,112 +45,162 @@ class Metaspace final : public PieceStep {
   bool splits_;
 };
 
-// By white space, which is dropped.
-class WhitespaceSplit final : public PieceStep {
+// \w+|[^\w\s]+ as Rust's regular expressions read it; white space is dropped.
+class WordSplit final : public PieceStep {
  public:
-  void cut(std::string_view text, bool at_start, const TakePiece& take) const override {
+  void split(std::string_view text, bool at_start, const TakePiece& take) const override {
+    enum Kind { kSpace, kWord, kOther };
     std::size_t begin = 0;
+    Kind last = kSpace;
+    for (std::size_t at = 0; at <= text.size();) {
+      const auto [length, character] = at < text.size() ? first_utf8(text.substr(at)) : Utf8Piece{};
+      const Kind kind = at == text.size() || is_white_space(*character) ? kSpace
+                        : is_word_character(*character)                 ? kWord
+                                                                        : kOther;
+      if (kind != last) {
+        if (last != kSpace) take(text.substr(begin, at - begin), at_start && begin == 0);
+        begin = at;
+        last = kind;
+      }
+      at += length;
+    }
+  }
+};
+
+// At changes of the script; blanks belong to the piece before them.
+class ScriptSplit final : public PieceStep {
+ public:
+  void split(std::string_view text, bool at_start, const TakePiece& take) const override {
+    constexpr int kAny = -1;
+    int last = kAny;
+    std::size_t begin = text.size();  // blanks at the start are dropped
     for (std::size_t at = 0; at < text.size();) {
       const auto [length, character] = first_utf8(text.substr(at));
-      const std::size_t next = at + length;
-      if (character && u_isUWhiteSpace(static_cast<UChar32>(*character))) {
-        if (at > begin) take(text.substr(begin, at - begin), at_start && begin == 0);
-        begin = next;
+      const int script = script_of(*character);
+      if (script != kAny && script != last) {
+        if (begin < at) take(text.substr(begin, at - begin), at_start && begin == 0);
+        begin = at;
+        last = script;
       }
-      at = next;
+      at += length;
     }
     if (begin < text.size()) take(text.substr(begin), at_start && begin == 0);
   }
-};
 
-class BertSplit final : public PieceStep {
- public:
-  void cut(std::string_view text, bool at_start, const TakePiece& take) const override {
-    for (const auto& word : bert_words(characters_of(text))) {
-      std::string piece;
-      for (const auto& c : word) append_utf8(piece, c.value);
-      take(piece, at_start && word.front().source.begin == 0);
-    }
+ private:
+  // Chinese and Japanese are one script. Blanks and characters that Unicode 9 lacks have any script.
+  static int script_of(char32_t character) {
+    if (character == ' ') return -1;
+    if (character == 0x30FC) return USCRIPT_HAN;
+    UErrorCode status = U_ZERO_ERROR;
+    const UScriptCode script = uscript_getScript(static_cast<UChar32>(character), &status);
+    if (script == USCRIPT_UNKNOWN || unicode_age(character) > 9) return -1;
+    return script == USCRIPT_HIRAGANA || script == USCRIPT_KATAKANA ? USCRIPT_HAN : script;
   }
 };
 
-// By a pattern: what matches and what lies between are pieces, or the one of the two alone.
-class PatternSplit final : public PieceStep {
+class ByteLevelStep final : public PieceStep {
  public:
-  enum class Kept { kBoth, kMatches, kOthers };
-  PatternSplit(const std::string& pattern, Kept kept) : split_(pattern), kept_(kept) {}
+  ByteLevelStep(bool add_prefix_space, bool uses_pattern, bool spells)
+      : add_prefix_space_(add_prefix_space), spells_(spells) {
+    if (uses_pattern) pattern_.emplace(kGpt2Pattern);
+  }
 
-  void cut(std::string_view text, bool at_start, const TakePiece& take) const override {
-    const auto scratch = TextSplit::make_scratch();
-    split_.visit(text, *scratch, [&](std::string_view part, bool matches) {
-      if (kept_ == Kept::kBoth || (kept_ == Kept::kMatches) == matches)
-        take(part, at_start && part.data() == text.data());
-    });
+  void split(std::string_view text, bool at_start, const TakePiece& take) const override {
+    const std::string with_space = add_prefix_space_ && text[0] != ' ' ? fmt::format(" {}", text) : "";
+    if (!with_space.empty()) text = with_space;
+    const auto give = [&](std::string_view part, bool) {
+      const bool part_at_start = at_start && part.data() == text.data();
+      spells_ ? take(spelling_of(part), part_at_start) : take(part, part_at_start);
+    };
+    pattern_ ? pattern_->visit(text, give) : give(text, true);
   }
 
  private:
-  TextSplit split_;
-  Kept kept_;
+  bool add_prefix_space_, spells_;
+  std::optional<TextPattern> pattern_;
 };
 
-std::string escaped(const std::string& text) {
-  std::string pattern;
-  for (const char c : text) {
-    if (std::string_view(R"(\^$.|?*+()[]{})").find(c) != std::string_view::npos) pattern += '\\';
-    pattern += c;
-  }
-  return pattern;
+Metaspace::Prefix read_prefix(const JsonView& view) {
+  const auto scheme = view.find("prepend_scheme");
+  if (!scheme) return view.flag_or("add_prefix_space", true) ? Metaspace::Prefix::kAlways : Metaspace::Prefix::kNever;
+  if (scheme->text() == "always") return Metaspace::Prefix::kAlways;
+  if (scheme->text() == "first") return Metaspace::Prefix::kFirst;
+  if (scheme->text() == "never") return Metaspace::Prefix::kNever;
+  scheme->refuse("always, first or never");
 }
 
 std::unique_ptr<PieceStep> read_metaspace(const JsonView& view) {
   const auto blank = view.find("replacement");
-  const auto scheme = view.find("prepend_scheme");
-  auto prefix = view.flag_or("add_prefix_space", true) ? Metaspace::Prefix::kAlways : Metaspace::Prefix::kNever;
-  if (scheme) {
-    if (scheme->text() == "always") {
-      prefix = Metaspace::Prefix::kAlways;
-    } else if (scheme->text() == "first") {
-      prefix = Metaspace::Prefix::kFirst;
-    } else if (scheme->text() == "never") {
-      prefix = Metaspace::Prefix::kNever;
-    } else {
-      scheme->refuse("always, first or never");
-    }
-  }
   if (blank && blank->text().empty()) blank->refuse("a character");
-  return std::make_unique<Metaspace>(blank ? blank->text() : "\u2581", prefix, view.flag_or("split", true));
+  return std::make_unique<Metaspace>(blank ? blank->text() : "\u2581", read_prefix(view), view.flag_or("split", true));
 }
 
-std::unique_ptr<PieceStep> read_split_step(const JsonView& view) {
-  const JsonView behavior = view.at("behavior"), pattern = view.at("pattern");
-  const bool is_removed = behavior.text() == "Removed";
-  if (!is_removed && behavior.text() != "Isolated")
-    behavior.refuse("Isolated or Removed", "use a tokenizer with one of these");
-  const bool is_inverted = view.flag_or("invert", false);
-  const auto plain = pattern.find("String");
-  const std::string text = plain ? escaped(plain->text()) : pattern.at("Regex").text();
-  if (text.empty()) pattern.refuse("a pattern");
-  using Kept = PatternSplit::Kept;
-  return std::make_unique<PatternSplit>(text, !is_removed ? Kept::kBoth : is_inverted ? Kept::kMatches : Kept::kOthers);
+SplitBehavior read_behavior(const JsonView& view) {
+  for (const auto& [name, behavior] :
+       {std::pair("Isolated", SplitBehavior::kIsolated), std::pair("Removed", SplitBehavior::kRemoved),
+        std::pair("Contiguous", SplitBehavior::kContiguous),
+        std::pair("MergedWithPrevious", SplitBehavior::kMergedWithPrevious),
+        std::pair("MergedWithNext", SplitBehavior::kMergedWithNext)})
+    if (view.text() == name) return behavior;
+  view.refuse("Isolated, Removed, Contiguous, MergedWithPrevious or MergedWithNext");
 }
 
-std::unique_ptr<PieceStep> read_piece_step(const JsonView& view) {
-  const JsonView type_view = view.at("type");
-  const std::string& type = type_view.text();
-  using Kept = PatternSplit::Kept;
-  if (type == "Metaspace") return read_metaspace(view);
-  if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
-  if (type == "BertPreTokenizer") return std::make_unique<BertSplit>();
-  if (type == "Whitespace") return std::make_unique<PatternSplit>(R"(\w+|[^\w\s]+)", Kept::kMatches);
-  if (type == "Digits")
-    return std::make_unique<PatternSplit>(view.flag_or("individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)",
-                                          Kept::kBoth);
-  if (type == "Split") return read_split_step(view);
-  type_view.refuse("Metaspace, WhitespaceSplit, Whitespace, BertPreTokenizer, Digits or Split",
-                   "use a tokenizer with one of these");
+FindParts read_pattern(const JsonView& pattern) {
+  if (const auto plain = pattern.find("String")) {
+    if (plain->text().empty()) plain->refuse("a text");
+    return parts_by_text(plain->text());
+  }
+  const auto compiled = std::make_shared<TextPattern>(pattern.at("Regex").text());
+  return [compiled](std::string_view text, const TextPattern::Visit& visit) { compiled->visit(text, visit); };
+}
+
+Steps one(std::unique_ptr<PieceStep> step) {
+  Steps steps;
+  steps.push_back(std::move(step));
+  return steps;
+}
+
+Steps one(FindParts parts, SplitBehavior behavior, bool inverted = false) {
+  return one(std::make_unique<SplitStep>(std::move(parts), behavior, inverted));
 }
 
 }  // namespace
+
+Steps read_piece_steps(const JsonView& view, bool spells_bytes) {
+  using enum SplitBehavior;
+  const JsonView type_view = view.at("type");
+  const std::string& type = type_view.text();
+  if (type == "ByteLevel")
+    return one(std::make_unique<ByteLevelStep>(view.flag_or("add_prefix_space", true), view.flag_or("use_regex", true),
+                                               spells_bytes));
+  if (type == "Split")
+    return one(read_pattern(view.at("pattern")), read_behavior(view.at("behavior")), view.flag_or("invert", false));
+  if (type == "Metaspace") return one(read_metaspace(view));
+  if (type == "Whitespace") return one(std::make_unique<WordSplit>());
+  if (type == "WhitespaceSplit") return one(parts_by_class(is_white_space), kRemoved);
+  if (type == "UnicodeScripts") return one(std::make_unique<ScriptSplit>());
+  if (type == "Digits")
+    return one(parts_by_class(is_numeric), view.flag_or("individual_digits", false) ? kIsolated : kContiguous);
+  if (type == "Punctuation") {
+    const auto behavior = view.find("behavior");
+    return one(parts_by_class(is_bert_punctuation), behavior ? read_behavior(*behavior) : kIsolated);
+  }
+  if (type == "CharDelimiterSplit") {
+    const JsonView delimiter = view.at("delimiter");
+    if (delimiter.text().empty()) delimiter.refuse("a character");
+    return one(parts_by_text(delimiter.text()), kRemoved);
+  }
+  if (type == "BertPreTokenizer") {
+    Steps steps = one(parts_by_class(is_white_space), kRemoved);
+    steps.push_back(std::make_unique<SplitStep>(parts_by_class(is_bert_punctuation), kIsolated, false));
+    return steps;
+  }
+  type_view.refuse(
+      "BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, Metaspace, Punctuation, Sequence, Split, "
+      "UnicodeScripts, Whitespace or WhitespaceSplit",
+      kOneOfThese);
+}
 
 std::vector<JsonView> list_steps(const JsonView& pre_tokenizer) {
   if (pre_tokenizer.at("type").text() != "Sequence") return {pre_tokenizer};
@@ -153,12 +210,6 @@ std::vector<JsonView> list_steps(const JsonView& pre_tokenizer) {
     const auto inner = list_steps(list.element(i));
     steps.insert(steps.end(), inner.begin(), inner.end());
   }
-  return steps;
-}
-
-std::vector<std::unique_ptr<PieceStep>> read_piece_steps(const JsonView& pre_tokenizer) {
-  std::vector<std::unique_ptr<PieceStep>> steps;
-  for (const auto& step : list_steps(pre_tokenizer)) steps.push_back(read_piece_step(step));
   return steps;
 }
 

@@ -1,4 +1,4 @@
-// The steps of tokenizer.json's pre_tokenizer for tokens that are characters: how a normalized text is cut into pieces.
+// The steps of tokenizer.json's pre_tokenizer: how normalized text is split into pieces.
 #pragma once
 
 #include <functional>
@@ -10,21 +10,23 @@
 
 namespace gantry {
 
-// `at_start`: the whole text begins with the piece.
+// `at_start`: the piece begins the whole text.
 using TakePiece = std::function<void(std::string_view piece, bool at_start)>;
 
 class PieceStep {
  public:
   virtual ~PieceStep() = default;
-  // Gives the pieces of `text` in order, none of them empty; each is valid during the call. Any thread may call it.
-  virtual void cut(std::string_view text, bool at_start, const TakePiece& take) const = 0;
+  // Passes the pieces of `text` (valid UTF-8, not empty) to `take` in order. Pieces are not empty and valid during the
+  // call. Thread-safe.
+  virtual void split(std::string_view text, bool at_start, const TakePiece& take) const = 0;
 };
 
-// Metaspace, WhitespaceSplit, Whitespace, BertPreTokenizer, Digits, Split, or a Sequence of them. InputError names a
-// type or setting that is not supported.
-std::vector<std::unique_ptr<PieceStep>> read_piece_steps(const JsonView& pre_tokenizer);
+// Reads one step: BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, Metaspace, Punctuation, Split,
+// UnicodeScripts, Whitespace or WhitespaceSplit. Some consist of several. `spells_bytes`: a ByteLevel step replaces
+// bytes by their spelling (byte_level.h). Throws InputError that names an unsupported type or setting.
+std::vector<std::unique_ptr<PieceStep>> read_piece_steps(const JsonView& step, bool spells_bytes);
 
-// The steps of a pre_tokenizer, which may be a Sequence of them.
+// The steps of a pre_tokenizer, which may be a Sequence.
 std::vector<JsonView> list_steps(const JsonView& pre_tokenizer);
 
 }  // namespace gantry

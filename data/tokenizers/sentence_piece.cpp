@@ -35,13 +35,15 @@ class SentencePiece final : public Tokenizer {
     ids.insert(ids.end(), pieces.begin(), pieces.end());
   }
 
-  std::string decode(std::span<const std::int64_t> ids) const override {
+  using Tokenizer::decode;
+  std::string decode(std::span<const std::int64_t> ids, bool skip_specials) const override {
     std::vector<int> pieces;
     for (const std::int64_t id : ids) {
       if (id < 0 || id >= size())
         throw InputError({fmt::format("token {}", id), "the token is not in the vocabulary",
                           fmt::format("0 to {}", size() - 1), ""});
-      pieces.push_back(static_cast<int>(id));
+      const int piece = static_cast<int>(id);
+      if (!skip_specials || (!processor_.IsControl(piece) && !processor_.IsUnknown(piece))) pieces.push_back(piece);
     }
     std::string text;
     check(processor_.Decode(pieces, &text));

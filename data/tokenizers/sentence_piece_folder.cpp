@@ -9,8 +9,9 @@
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/core/utf8.h"
-#include "gantry/data/tokenizers/library_tokenizers.h"
-#include "gantry/data/tokenizers/piece_tokenizer.h"
+#include "gantry/data/tokenizers/json_file.h"
+#include "gantry/data/tokenizers/tokenizer_files.h"
+#include "gantry/data/tokenizers/vocabulary.h"
 
 namespace gantry {
 namespace {
@@ -167,6 +168,26 @@ json unigram_of(const SentenceModel& model) {
             {"vocab", std::move(vocabulary)}}}};
 }
 
+// Classes whose ids are not those of the model's pieces.
+void refuse_other_classes(const JsonView& settings) {
+  const auto name = settings.find("tokenizer_class");
+  if (!name) return;
+  for (const char* other : {"XLMRoberta", "Camembert", "MBart", "Nllb", "Albert", "XLNet", "Barthez", "RemBert",
+                            "DebertaV2", "Pegasus", "BigBird", "M2M100", "Marian", "Speech2Text", "FNet", "Reformer"})
+    if (name->text().starts_with(other))
+      name->refuse("a class that reads the SentencePiece model like Llama or T5",
+                   "save the tokenizer with transformers, which writes a tokenizer.json");
+}
+
+// Llama's begin token before a text, or T5's end token after it.
+json surrounded_by(std::optional<std::int64_t> before, std::optional<std::int64_t> after) {
+  if (!before && !after) return nullptr;
+  const json token = {{"SpecialToken", {{"id", "special"}}}}, text = {{"Sequence", {{"id", "A"}}}};
+  return {{"type", "TemplateProcessing"},
+          {"single", before ? json{token, text} : json{text, token}},
+          {"special_tokens", {{"special", {{"ids", {before ? *before : *after}}}}}}};
+}
+
 json added_token(const std::string& content, std::size_t id) {
   return {{"id", id}, {"content", content}, {"special", true}, {"normalized", false}};
 }
@@ -200,23 +221,25 @@ json added_of(const SentenceModel& model, const JsonView& config, const fs::path
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentence_piece_folder(const fs::path& path) {
-  auto alone = load_sentence_piece(path);  // says what is wrong with the file
+ConvertedTokenizer convert_sentence_piece(const fs::path& path, const SpecialTokenIds& special) {
   const std::string bytes = read_bytes(path, kMostTokenizerBytes), place = path.string();
   const SentenceModel model = parse_sentence_model(bytes, place);
   const fs::path folder = path.parent_path(), config_path = folder / "tokenizer_config.json";
   const json config = path_exists(config_path) ? read_json_file(config_path, kMostTokenizerBytes) : json::object();
   const JsonView settings(config, config_path.string());
+  refuse_other_classes(settings);
   if (model.kind != SentenceModel::kBpe && model.kind != SentenceModel::kUnigram)
     throw InputError({place, fmt::format("the model type is {}", model.kind), "1 (Unigram) or 2 (BPE)",
                       "use a model of one of these types"});
   const bool has_prefix = model.has_prefix && settings.flag_or("add_prefix_space", true);
   const std::string prefix = !has_prefix ? "never" : settings.flag_or("legacy", false) ? "always" : "first";
-  json made = model.kind == SentenceModel::kBpe ? bpe_of(model, prefix) : unigram_of(model);
+  const bool is_pairs = model.kind == SentenceModel::kBpe;
+  json made = is_pairs ? bpe_of(model, prefix) : unigram_of(model);
   if (!model.table.empty())
     made["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", encode_base64(model.table)}};
   made["added_tokens"] = added_of(model, settings, folder);
-  return std::make_unique<PieceTokenizer>(made.dump(), path, alone->special());
+  made["post_processor"] = is_pairs ? surrounded_by(special.begin, {}) : surrounded_by({}, special.end);
+  return {std::move(made), path, special};
 }
 
 }  // namespace gantry

@@ -1,10 +1,13 @@
 #include "gantry/data/tokenizers/token_decoder.h"
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "gantry/core/utf8.h"
+#include "gantry/data/tokenizers/byte_level.h"
 #include "gantry/data/tokenizers/normalizer.h"
 
 namespace gantry {
@@ -63,6 +66,43 @@ std::unique_ptr<TokenDecoder> read_metaspace_decoder(const JsonView& view) {
   });
 }
 
+// A text that may not be empty.
+std::string mark_or(const JsonView& view, const char* key, const std::string& otherwise) {
+  const std::string mark = view.text_or(key, otherwise);
+  if (mark.empty()) view.at(key).refuse("a text");
+  return mark;
+}
+
+// The suffix ends a word.
+std::unique_ptr<TokenDecoder> read_pair_decoder(const JsonView& view) {
+  return decoder_of([suffix = mark_or(view, "suffix", "</w>")](Texts tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
+    return tokens;
+  });
+}
+
+// Repeated tokens are one, and padding separates equal ones (connectionist temporal classification).
+std::unique_ptr<TokenDecoder> read_ctc(const JsonView& view) {
+  const std::string padding = mark_or(view, "pad_token", "<pad>");
+  const std::string delimiter = mark_or(view, "word_delimiter_token", "|");
+  return decoder_of([padding, delimiter, cleans_up = view.flag_or("cleanup", true)](Texts tokens) {
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    for (auto& token : tokens) {
+      replace_all(token, padding, "");
+      if (!cleans_up) continue;
+      clean_up(token);
+      replace_all(token, delimiter, " ");
+    }
+    return tokens;
+  });
+}
+
+Texts join_spelled_bytes(const Texts& tokens) {
+  std::string bytes;
+  for (const auto& token : tokens) bytes += bytes_of_token(token);
+  return {bytes};
+}
+
 // <0x41> is the byte 0x41; neighbours are one text.
 Texts join_bytes(Texts tokens) {
   Texts joined;
@@ -104,11 +144,10 @@ std::unique_ptr<TokenDecoder> read_strip(const JsonView& view) {
 }
 
 std::unique_ptr<TokenDecoder> read_replace_decoder(const JsonView& view) {
-  if (const auto pattern = view.at("pattern"); pattern.find("Regex"))  // what is decoded may be no UTF-8
-    pattern.refuse("a String", "use a decoder without regular expressions");
   const auto replace = read_normalizer(view);  // the same keys
-  return decoder_of([replace](Texts tokens) {
-    for (auto& token : tokens) token = replace->apply(token);
+  const bool needs_utf8 = view.at("pattern").find("Regex").has_value();
+  return decoder_of([replace, needs_utf8](Texts tokens) {
+    for (auto& token : tokens) token = replace->apply(needs_utf8 ? valid_utf8(token) : token);
     return tokens;
   });
 }
@@ -134,9 +173,16 @@ std::unique_ptr<TokenDecoder> read_decoder(const JsonView& view) {
   if (type == "Replace") return read_replace_decoder(view);
   if (type == "ByteFallback") return decoder_of(join_bytes);
   if (type == "Fuse") return decoder_of(fuse);
+  if (type == "ByteLevel") return decoder_of(join_spelled_bytes);
+  if (type == "BPEDecoder") return read_pair_decoder(view);
+  if (type == "CTC") return read_ctc(view);
   if (type == "Strip") return read_strip(view);
-  type_view.refuse("Sequence, Metaspace, WordPiece, Replace, ByteFallback, Fuse or Strip",
+  type_view.refuse("BPEDecoder, ByteFallback, ByteLevel, CTC, Fuse, Metaspace, Replace, Sequence, Strip or WordPiece",
                    "use a tokenizer with one of these");
+}
+
+std::unique_ptr<TokenDecoder> make_joining_decoder() {
+  return decoder_of([](Texts tokens) { return tokens; });
 }
 
 }  // namespace gantry

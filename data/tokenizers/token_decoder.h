@@ -16,8 +16,10 @@ class TokenDecoder {
   virtual std::vector<std::string> apply(std::vector<std::string> tokens) const = 0;
 };
 
-// Metaspace, WordPiece, Replace, ByteFallback, Fuse, Strip, or a Sequence of them. InputError names a type that is not
-// supported.
+// BPEDecoder, ByteFallback, ByteLevel, CTC, Fuse, Metaspace, Replace, Strip, WordPiece, or a Sequence of them. Throws
+// InputError that names an unsupported type.
 std::unique_ptr<TokenDecoder> read_decoder(const JsonView& view);
+
+std::unique_ptr<TokenDecoder> make_joining_decoder();  // joins the tokens without a change
 
 }  // namespace gantry

@@ -5,10 +5,10 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
-#include "gantry/data/tokenizers/byte_pair_tokenizer.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
-#include "gantry/data/tokenizers/piece_tokenizer.h"
+#include "gantry/data/tokenizers/tokenizer_files.h"
+#include "gantry/data/tokenizers/tokenizer_pipeline.h"
 #include "gantry/data/tokenizers/vocabulary.h"
 
 namespace gantry {
@@ -25,7 +25,8 @@ class ByteTokenizer final : public Tokenizer {
   void append(std::string_view text, TokenIds& ids) const override {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   }
-  std::string decode(std::span<const std::int64_t> ids) const override {
+  using Tokenizer::decode;
+  std::string decode(std::span<const std::int64_t> ids, bool) const override {
     std::string text;
     for (const std::int64_t id : ids) {
       if (id < 0 || id >= kBytes)
@@ -39,20 +40,21 @@ class ByteTokenizer final : public Tokenizer {
 constexpr const char* kKnown =
     "tokenizer.json, vocab.json with merges.txt, a SentencePiece *.model, or WordPiece's vocab.txt";
 
-std::unique_ptr<Tokenizer> load_tokenizer_json(const fs::path& path) {
-  const std::string text = read_bytes(path, kMostTokenizerBytes);
-  if (const auto model = parse_tokenizer_json(text, path)) return std::make_unique<BytePairTokenizer>(*model);
-  return std::make_unique<PieceTokenizer>(text, path);
+std::unique_ptr<Tokenizer> load_tokenizer_json(const fs::path& path, bool is_folder) {
+  return std::make_unique<TokenizerPipeline>(read_json_file(path, kMostTokenizerBytes), path, is_folder);
+}
+
+std::unique_ptr<Tokenizer> load_converted(const ConvertedTokenizer& made, bool is_folder) {
+  return std::make_unique<TokenizerPipeline>(made.file, made.path, is_folder, made.special);
 }
 
 std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
   const std::string name = path.filename().string();
-  if (name == "vocab.json" || name == "merges.txt")
-    return std::make_unique<BytePairTokenizer>(read_vocab_json(path.parent_path() / "vocab.json"));
+  if (name == "vocab.json" || name == "merges.txt") return load_converted(convert_vocab_json(path.parent_path()), true);
   if (name.ends_with(".model")) return load_sentence_piece(path);
-  if (name.ends_with(".txt")) return load_word_piece(path);
+  if (name.ends_with(".txt")) return load_converted(convert_vocab_txt(path), true);
   if (!name.ends_with(".json")) throw InputError({path.string(), "the file is not a tokenizer file", kKnown, ""});
-  return load_tokenizer_json(path);
+  return load_tokenizer_json(path, false);
 }
 
 // The one *.model of a folder, tokenizer.model before others; an empty path for none.
@@ -65,14 +67,29 @@ fs::path model_in(const fs::path& folder) {
 }
 
 std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
-  if (const fs::path json = folder / "tokenizer.json"; path_exists(json)) return load_tokenizer_json(json);
+  if (const fs::path json = folder / "tokenizer.json"; path_exists(json)) return load_tokenizer_json(json, true);
   if (path_exists(folder / "vocab.json") && path_exists(folder / "merges.txt")) return load_file(folder / "vocab.json");
-  if (const fs::path model = model_in(folder); !model.empty()) return load_sentence_piece_folder(model);
+  if (const fs::path model = model_in(folder); !model.empty()) {
+    const auto alone = load_sentence_piece(model);  // reports a damaged file
+    return load_converted(convert_sentence_piece(model, alone->special()), true);
+  }
   if (path_exists(folder / "vocab.txt")) return load_file(folder / "vocab.txt");
   throw InputError({folder.string(), "the directory has no tokenizer", kKnown, ""});
 }
 
 }  // namespace
+
+const SurroundingTokens& Tokenizer::surrounding() const {
+  static const SurroundingTokens kNone;
+  return kNone;
+}
+
+TokenIds Tokenizer::encode_surrounded(std::string_view text) const {
+  TokenIds ids = surrounding().before;
+  append(text, ids);
+  ids.insert(ids.end(), surrounding().after.begin(), surrounding().after.end());
+  return ids;
+}
 
 bool is_byte_tokenizer(const std::string& path) { return path == "bytes" || path == "byte"; }
 

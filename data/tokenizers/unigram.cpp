@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/utf8.h"
+#include "gantry/data/tokenizers/pair_model.h"
 
 namespace gantry {
 namespace {
@@ -20,7 +21,9 @@ class Unigram final : public PieceModel {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       lowest = std::min(lowest, scores[i]);
       if (!tokens[i].empty()) entries_.push_back({tokens[i], static_cast<std::int64_t>(i), scores[i]});
+      ids_.insert_or_assign(tokens[i], static_cast<std::int32_t>(i));
     }
+    bytes_ = byte_tokens(ids_);
     unknown_score_ = lowest - kUnknownPenalty;
     // Of equal tokens the last of the list comes first here, and is the one that is found.
     std::ranges::stable_sort(
@@ -100,14 +103,19 @@ class Unigram final : public PieceModel {
     }
   }
 
+  // A run of unknown characters is one token, or the tokens of its bytes if there are all of them.
   void append_token(std::string_view text, std::int64_t id, TokenIds& ids) const {
-    if (is_unknown(id) && !options_.bytes.empty())
-      for (const char c : text) ids.push_back(options_.bytes[static_cast<unsigned char>(c)]);
-    else
-      ids.push_back(id);
+    if (!is_unknown(id)) return ids.push_back(id);
+    if (const auto found = ids_.find(text); found != ids_.end()) return ids.push_back(found->second);
+    const auto token = [&](char c) { return bytes_[static_cast<unsigned char>(c)]; };
+    if (!options_.falls_back_to_bytes || std::ranges::any_of(text, [&](char c) { return token(c) == kNoToken; }))
+      return ids.push_back(id);
+    for (const char c : text) ids.push_back(token(c));
   }
 
   std::vector<Entry> entries_;  // by token
+  TokenTable ids_;
+  std::array<std::int32_t, 256> bytes_{};  // see byte_tokens()
   double unknown_score_ = 0;
   UnigramOptions options_;
 };

@@ -11,8 +11,8 @@
 namespace gantry {
 
 struct UnigramOptions {
-  std::optional<std::int64_t> unknown;  // what a character without a token is; neighbours are one
-  std::vector<std::int32_t> bytes;      // tokens of the bytes that such characters fall back to; empty: none
+  std::optional<std::int64_t> unknown;  // token of characters that the vocabulary lacks; neighbours are one token
+  bool falls_back_to_bytes = false;     // such characters are replaced by the tokens <0x00> to <0xFF>
 };
 
 // tokens[i] has scores[i] and the id i; of equal tokens the last counts.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
@@ -15,9 +16,9 @@ using nlohmann::json;
 
 constexpr std::int64_t kMostIds = 1 << 24;
 
-Merge make_merge(const Vocabulary& vocabulary, std::string_view left, std::string_view right,
+Merge make_merge(const Vocabulary& vocabulary, std::string_view left, std::string_view right, std::size_t prefix,
                  const std::string& place) {
-  const std::string result = fmt::format("{}{}", left, right);
+  const std::string result = fmt::format("{}{}", left, right.substr(std::min(prefix, right.size())));
   const auto id = [&](std::string_view token) {
     const auto found = vocabulary.id_of(token);
     if (!found)
@@ -28,13 +29,22 @@ Merge make_merge(const Vocabulary& vocabulary, std::string_view left, std::strin
   return {id(left), id(right), id(result)};
 }
 
+std::pair<std::string_view, std::string_view> split_merge(std::string_view line, const std::string& place) {
+  const std::size_t space = line.find(' ');
+  if (space == 0 || space == std::string_view::npos || space + 1 == line.size() ||
+      line.find(' ', space + 1) != std::string_view::npos)
+    throw InputError({place, fmt::format("the line is '{}'", line), "two tokens with a space between them", ""});
+  return {line.substr(0, space), line.substr(space + 1)};
+}
+
 AddedToken read_added(const JsonView& view, std::int64_t id) {
   AddedToken token{.id = id, .content = view.at("content").text()};
   if (token.content.empty()) view.at("content").refuse("a token");
+  token.is_special = view.flag_or("special", false);
   token.single_word = view.flag_or("single_word", false);
   token.strip_left = view.flag_or("lstrip", false);
   token.strip_right = view.flag_or("rstrip", false);
-  token.is_normalized = view.flag_or("normalized", !view.flag_or("special", false));
+  token.is_normalized = view.flag_or("normalized", !token.is_special);
   return token;
 }
 
@@ -69,8 +79,7 @@ Vocabulary read_vocabulary(const JsonView& view, std::size_t more) {
   const std::int64_t limit = token_id_limit(object.size() + more);
   vocabulary.ids.reserve(object.size());
   for (const auto& [token, id] : object.items()) {
-    const bool is_id = id.is_number_unsigned() && id.get<std::uint64_t>() < static_cast<std::uint64_t>(limit);
-    if (!is_id || token.empty())
+    if (!is_count(id, limit))
       JsonView(id, fmt::format("{}: '{}'", view.place(), token))
           .refuse(fmt::format("an id from 0 to {} of a token", limit - 1));
     const auto index = id.get<std::size_t>();
@@ -85,26 +94,19 @@ Vocabulary read_vocabulary(const JsonView& view, std::size_t more) {
   return vocabulary;
 }
 
-Merge parse_merge(const Vocabulary& vocabulary, std::string_view line, const std::string& place) {
-  const std::size_t space = line.find(' ');
-  if (space == 0 || space == std::string_view::npos || space + 1 == line.size() ||
-      line.find(' ', space + 1) != std::string_view::npos)
-    throw InputError({place, fmt::format("the line is '{}'", line), "two tokens with a space between them", ""});
-  return make_merge(vocabulary, line.substr(0, space), line.substr(space + 1), place);
-}
-
-std::vector<Merge> read_merges(const JsonView& view, const Vocabulary& vocabulary) {
+std::vector<Merge> read_merges(const JsonView& view, const Vocabulary& vocabulary, std::size_t prefix) {
   std::vector<Merge> merges;
   const json& list = view.list();
   for (std::size_t i = 0; i < list.size(); ++i) {
-    const std::string place = fmt::format("{}[{}]", view.place(), i);
+    const JsonView pair = view.element(i);
+    std::string_view left, right;
     if (list[i].is_string()) {
-      merges.push_back(parse_merge(vocabulary, list[i].get_ref<const std::string&>(), place));
+      std::tie(left, right) = split_merge(list[i].get_ref<const std::string&>(), pair.place());
     } else {
-      const JsonView pair(list[i], place);
       if (pair.list().size() != 2) pair.refuse("two tokens");
-      merges.push_back(make_merge(vocabulary, pair.element(0).text(), pair.element(1).text(), place));
+      left = pair.element(0).text(), right = pair.element(1).text();
     }
+    merges.push_back(make_merge(vocabulary, left, right, prefix, pair.place()));
   }
   return merges;
 }
@@ -135,19 +137,6 @@ void read_added_decoder(const JsonView& config, const Vocabulary& vocabulary, st
     if (!is_number || std::stoll(key) >= limit)
       throw InputError({token.place(), "the key is not an id", fmt::format("0 to {}", limit - 1), ""});
     put_added(added, read_added(token, std::stoll(key)), vocabulary, token.place());
-  }
-}
-
-void read_added_json(const fs::path& path, const Vocabulary& vocabulary, std::vector<AddedToken>& added) {
-  if (!path_exists(path)) return;
-  const json parsed = read_json_file(path, kMostTokenizerBytes);
-  const JsonView file(parsed, path.string());
-  const std::int64_t limit = token_id_limit(vocabulary.ids.size() + file.object().size());
-  for (const auto& [content, id] : file.object().items()) {
-    const JsonView view(id, fmt::format("{}: '{}'", path.string(), content));
-    if (content.empty()) view.refuse("the id of a token");
-    if (!find_token(added, vocabulary, content) || view.count(limit) != find_token(added, vocabulary, content))
-      put_added(added, {.id = view.count(limit), .content = content}, vocabulary, view.place());
   }
 }
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gantry/data/tokenizers/added_tokens.h"
-#include "gantry/data/tokenizers/byte_pair.h"
 #include "gantry/data/tokenizers/json_file.h"
+#include "gantry/data/tokenizers/merge_table.h"
 
 namespace gantry {
 
@@ -18,7 +18,7 @@ inline constexpr std::uintmax_t kMostTokenizerBytes = 512u << 20;  // the larges
 // Both ways between tokens and ids.
 struct Vocabulary {
   TokenTable ids;
-  std::vector<std::string> tokens;  // empty where an id is not used
+  std::vector<std::string> tokens;  // empty for an unused id, and for a token without characters
 
   std::optional<std::int64_t> id_of(std::string_view token) const;
 };
@@ -26,21 +26,18 @@ struct Vocabulary {
 // Ids are below this: there may be gaps, but not so wide that a hostile file could fill the memory.
 std::int64_t token_id_limit(std::size_t tokens);
 
-// {"token": id, ...}; `more` tokens will be added. InputError for an id that two tokens have, and for an empty token.
+// {"token": id, ...}; `more` tokens will be added. A token may be empty. Throws InputError for an id of two tokens.
 Vocabulary read_vocabulary(const JsonView& view, std::size_t more);
 
-// ["a b", ...] or [["a", "b"], ...]; InputError where a pair or its union is no token.
-std::vector<Merge> read_merges(const JsonView& view, const Vocabulary& vocabulary);
-Merge parse_merge(const Vocabulary& vocabulary, std::string_view line, const std::string& place);
+// ["a b", ...] or [["a", "b"], ...]. The second token loses `prefix` bytes in the merged one. Throws InputError if a
+// token of a pair or the merged one is not in the vocabulary.
+std::vector<Merge> read_merges(const JsonView& view, const Vocabulary& vocabulary, std::size_t prefix);
 
 // tokenizer.json's added_tokens, then tokenizer_config.json's beside it, whose settings of a token count.
 std::vector<AddedToken> read_added_tokens(const JsonView& file, const std::filesystem::path& folder,
                                           const Vocabulary& vocabulary);
 // tokenizer_config.json's added_tokens_decoder alone: {"50256": {"content": "<|endoftext|>", ...}, ...}
 void read_added_decoder(const JsonView& config, const Vocabulary& vocabulary, std::vector<AddedToken>& added);
-// added_tokens.json: {"<|mark|>": 50257, ...}; nothing where there is no such file.
-void read_added_json(const std::filesystem::path& path, const Vocabulary& vocabulary, std::vector<AddedToken>& added);
-
 // A token that is known already is given these settings. InputError where the vocabulary has another token of that id,
 // or another id for it.
 void put_added(std::vector<AddedToken>& added, AddedToken token, const Vocabulary& vocabulary,

@@ -53,19 +53,22 @@ TEST(LoadTokenizer, WhatIsWrongIsNamed) {
       {"/model/merges/0", json::array({"!", "!"}), "'!!' is not in the vocabulary"},
       {"/model/ignore_merges", "yes", "model.ignore_merges: the value is \"yes\""},
       {"/model/dropout", 0.1, "model.dropout: the value is 0.1; expected null"},
-      {"/model/continuing_subword_prefix", "##", "continuing_subword_prefix"},
-      {"/normalizer", {{"type", "Nmt"}}, "normalizer.type: the value is \"Nmt\"; expected Sequence, NFC"},
-      {"/decoder", {{"type", "CTC"}}, "decoder.type: the value is \"CTC\"; expected ByteLevel"},
-      {"/pre_tokenizer/pretokenizers/0/invert", true, "invert: the value is true; expected false"},
-      {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a", "tokenizer's pattern (a: missing closing parenthesis"},
-      {"/pre_tokenizer/pretokenizers/0/behavior", "Removed", "behavior: the value is \"Removed\""},
-      {"/pre_tokenizer/pretokenizers/0/type", "Metaspace", "type: the value is \"Metaspace\""},
+      {"/normalizer", {{"type", "Unknown"}}, "normalizer.type: the value is \"Unknown\"; expected Sequence, NFC"},
+      {"/decoder", {{"type", "Unknown"}}, "decoder.type: the value is \"Unknown\"; expected BPEDecoder"},
+      {"/post_processor", {{"type", "Unknown"}}, "post_processor.type: the value is \"Unknown\"; expected Bert"},
+      {"/post_processor",
+       {{"type", "BertProcessing"}, {"cls", {"a", 1}}, {"sep", {"b", 9'999'999}}},
+       "post_processor: token 9999999 is not in the vocabulary"},
+      {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a",
+       "tokenizer's pattern (a: end pattern with unmatched parenthesis; expected a regular expression that Oniguruma"},
+      {"/pre_tokenizer/pretokenizers/0/behavior", "Kept", "behavior: the value is \"Kept\"; expected Isolated"},
+      {"/pre_tokenizer/pretokenizers/0/type", "FixedLength", "type: the value is \"FixedLength\"; expected Bert"},
       {"/added_tokens/0/id", 1 << 30, "added_tokens[0].id: the value is 1073741824"},
       {"/added_tokens/0/id", 0, "added_tokens[0]: 0 is '<|begin|>' here and '!' in the vocabulary"},
       {"/added_tokens/0/content", "", "added_tokens[0].content: the value is \"\"; expected a token"},
       {"/added_tokens/0/content", "!", "'!' is"},
       {"/added_tokens/0/lstrip", 1, "lstrip: the value is 1"},
-      {"/model/type", "WordLevel", "model.type: the value is \"WordLevel\"; expected BPE, Unigram or WordPiece"},
+      {"/model/type", "Words", "model.type: the value is \"Words\"; expected BPE, Unigram, WordPiece or WordLevel"},
       {"/model", nullptr, "model: the value is null; expected an object"},
   };
   for (const auto& [pointer, value, said] : cases) EXPECT_THAT(fault_with(pointer, value), HasSubstr(said)) << pointer;
@@ -90,7 +93,7 @@ TEST(LoadTokenizer, FilesThatAreNoTokenizersAreNamed) {
   EXPECT_THAT(fault(scratch.write("tokenizer.json", deep)), HasSubstr("is nested deeper than 64"));
   EXPECT_THAT(fault(scratch.write("vocab.json", R"({"a": 0})")), HasSubstr("merges.txt: "));
   scratch.write("merges.txt", "#version: 0.2\na b\n");
-  EXPECT_THAT(fault(scratch / "vocab.json"), HasSubstr("merges.txt:2: 'b' is not in the vocabulary"));
+  EXPECT_THAT(fault(scratch / "vocab.json"), HasSubstr("model.merges[0]: 'b' is not in the vocabulary"));
 }
 
 TEST(LoadTokenizer, AFolderIsReadByWhatItHas) {
@@ -144,25 +147,54 @@ TEST(LoadTokenizer, WhatPiecesCantDoIsNamed) {
   };
   const Case cases[] = {
       {"llama2", "/model/dropout", 0.1, "model.dropout: the value is 0.1; expected null"},
-      {"llama2", "/model/end_of_word_suffix", "</w>", "end_of_word_suffix: the value is \"</w>\""},
       {"llama2", "/model/unk_token", "<none>",
        "model.unk_token: the value is \"<none>\"; expected a token of the vocabulary"},
-      {"llama2", "/normalizer/normalizers/0/type", "Nmt", "normalizers[0].type: the value is \"Nmt\""},
+      {"llama2", "/normalizer/normalizers/0/type", "X", "normalizers[0].type: the value is \"X\""},
       {"llama2", "/normalizer/normalizers/1/pattern/String", "", "expected a text to replace"},
-      {"llama2", "/decoder/decoders/1/type", "CTC", "decoders[1].type: the value is \"CTC\""},
+      {"llama2", "/decoder/decoders/1/type", "X", "decoders[1].type: the value is \"X\""},
       {"mistral", "/pre_tokenizer/prepend_scheme", "last",
        "prepend_scheme: the value is \"last\"; expected always, first or"},
-      {"mistral", "/pre_tokenizer/type", "Punctuation", "pre_tokenizer.type: the value is \"Punctuation\""},
+      {"mistral", "/pre_tokenizer/type", "X", "pre_tokenizer.type: the value is \"X\""},
       {"t5", "/normalizer/normalizers/0/precompiled_charsmap", "AA*", "the value is not base64"},
       {"t5", "/normalizer/normalizers/0/precompiled_charsmap", "/////w==", "and a trie of"},
       {"t5", "/model/unk_id", 100000, "model.unk_id: the value is 100000"},
       {"t5", "/model/vocab/0", json::array({"a"}),
        "model.vocab[0]: the value is array; expected a token and its score"},
-      {"bert", "/normalizer/clean_text", false, "clean_text: the value is false; expected true"},
-      {"bert", "/model/unk_token", nullptr, "expected a model with unk_token"},
   };
   for (const auto& [kind, pointer, value, said] : cases)
     EXPECT_THAT(piece_fault_with(kind, pointer, value), HasSubstr(said)) << kind << pointer;
+}
+
+TEST(LoadTokenizer, AClassDecidesHowVocabJsonIsRead) {
+  const ScratchFolder scratch;
+  for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, scratch / name);
+  const std::string text = "it.\n 12";
+  const TokenIds gpt2 = load_tokenizer(scratch.path())->encode(text);
+  const auto with_class = [&](const std::string& name) {
+    scratch.write("tokenizer_config.json", "{\"tokenizer_class\": \"" + name + "\"}");
+    return load_tokenizer(scratch.path());
+  };
+  EXPECT_EQ(with_class("GPT2TokenizerFast")->encode(text), gpt2);
+  EXPECT_NE(with_class("Qwen2Tokenizer")->encode(text), gpt2);  // ".\n" is one piece
+  EXPECT_EQ(with_class("CLIPTokenizer")->kind(), "BPE");
+  with_class("RobertaTokenizer");
+  with_class("WhisperTokenizer");
+  scratch.write("tokenizer_config.json", R"({"tokenizer_class": "BlenderbotTokenizer"})");
+  EXPECT_THAT(fault(scratch.path()),
+              HasSubstr("tokenizer_class: the value is \"BlenderbotTokenizer\"; expected a class"));
+}
+
+TEST(LoadTokenizer, TheDirectorysFlagsReplaceThePostProcessor) {
+  const ScratchFolder scratch;
+  fs::copy(kTokenizerFolders + "kinds/t5/tokenizer.json", scratch / "tokenizer.json");
+  const auto around = [&](const std::string& config) {
+    scratch.write("tokenizer_config.json", config);
+    return load_tokenizer(scratch.path())->surrounding();
+  };
+  EXPECT_EQ(around("{}").after, TokenIds{1});
+  EXPECT_EQ(around("{}").before, TokenIds{});
+  EXPECT_EQ(around(R"({"add_eos_token": false, "eos_token": "</s>"})").after, TokenIds{});
+  EXPECT_EQ(around(R"({"add_bos_token": true, "bos_token": "<pad>"})").before, TokenIds{0});
 }
 
 // An id that vocab.json leaves out, and an added token takes.

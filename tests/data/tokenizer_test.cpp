@@ -10,8 +10,8 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/utf8.h"
-#include "gantry/data/tokenizers/byte_pair.h"
-#include "gantry/data/tokenizers/text_split.h"
+#include "gantry/data/tokenizers/merge_table.h"
+#include "gantry/data/tokenizers/text_pattern.h"
 
 namespace gantry {
 namespace {
@@ -95,11 +95,16 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerKinds,
                          ::testing::Values("llama2", "llama2_model", "mistral", "t5", "t5_model", "bert", "qwen2"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(TextSplit, ClassesAreOnigurumasOnEveryCodePoint) {
-  auto scratch = TextSplit::make_scratch();
+std::vector<std::string> split(const TextPattern& pattern, std::string_view text) {
+  std::vector<std::string> parts;
+  pattern.visit(text, [&](std::string_view part, bool) { parts.emplace_back(part); });
+  return parts;
+}
+
+TEST(TextPattern, ClassesAreThoseOfUnicode16OnEveryCodePoint) {
   const json classes = tokenizer_golden("classes.json");
   for (const auto& [pattern, ranges] : classes.items()) {
-    const TextSplit inside(pattern), outside("[^" + pattern + "]");
+    const TextPattern inside(pattern), outside("[^" + pattern + "]");
     std::vector<bool> expected(0x110000);
     for (const auto& range : ranges)
       for (std::size_t point = range[0]; point <= range[1].get<std::size_t>(); ++point) expected[point] = true;
@@ -109,51 +114,76 @@ TEST(TextSplit, ClassesAreOnigurumasOnEveryCodePoint) {
       std::string text;
       for (int i = 0; i < 2; ++i) append_utf8(text, point);
       int parts_inside = 0, parts_outside = 0;
-      inside.split(text, *scratch, [&](std::string_view) { ++parts_inside; });
-      outside.split(text, *scratch, [&](std::string_view) { ++parts_outside; });
+      inside.visit(text, [&](std::string_view, bool) { ++parts_inside; });
+      outside.visit(text, [&](std::string_view, bool) { ++parts_outside; });
       wrong += (parts_inside == 2) != expected[point] || (parts_outside == 2) == expected[point];
     }
     EXPECT_EQ(wrong, 0) << pattern;
   }
 }
 
-std::vector<std::string> split(const std::string& pattern, std::string_view text) {
-  auto scratch = TextSplit::make_scratch();
-  std::vector<std::string> parts;
-  TextSplit(pattern).split(text, *scratch, [&](std::string_view part) { parts.emplace_back(part); });
-  return parts;
-}
-
-TEST(TextSplit, PartsCoverTheText) {
+TEST(TextPattern, PartsCoverTheText) {
   using Parts = std::vector<std::string>;
-  EXPECT_EQ(split("b+", "abbcb"), (Parts{"a", "bb", "c", "b"}));
-  EXPECT_EQ(split("x*", "axxb\u00e9"), (Parts{"a", "xx", "b", "\u00e9"}));  // empty matches part, and end
-  EXPECT_EQ(split(R"([^\s\p{L}]|\S)", "a 1"), (Parts{"a", " ", "1"}));
-  EXPECT_EQ(split(R"(\[\s])", "a[ ]"), (Parts{"a", "[ ]"}));  // an escaped bracket opens no class
-  EXPECT_EQ(split("a", ""), Parts{});
+  EXPECT_EQ(split(TextPattern("b+"), "abbcb"), (Parts{"a", "bb", "c", "b"}));
+  EXPECT_EQ(split(TextPattern("x*"), "axxb\u00e9"), (Parts{"", "a", "xx", "b", "", "\u00e9", ""}));
+  EXPECT_EQ(split(TextPattern(R"([^\s\p{L}]|\S)"), "a 1"), (Parts{"a", " ", "1"}));
+  EXPECT_EQ(split(TextPattern(R"(\[\s])"), "a[ ]"), (Parts{"a", "[ ]"}));  // an escaped bracket opens no class
+  EXPECT_EQ(split(TextPattern("a"), ""), Parts{});
 }
 
-TEST(TextSplit, HostilePatternsEnd) {
-  EXPECT_THROW(TextSplit("(a"), InputError);
-  EXPECT_THROW(TextSplit(R"(\C)"), InputError);
-  EXPECT_THROW(split("(?:a|aa|aaa)+$", std::string(60, 'a') + "!"), InputError);
-  EXPECT_EQ(split("(?:a|b|cc)+", std::string(3'000'000, 'a')).size(), 1u);  // deeper than the stack of compiled code
+TEST(TextPattern, HostilePatternsEnd) {
+  EXPECT_THROW(TextPattern("(a"), InputError);
+  EXPECT_THROW(split(TextPattern("(?:a|aa|aaa)+$"), std::string(60, 'a') + "!"), InputError);
+  EXPECT_EQ(split(TextPattern("(?:a|b|cc)+"), std::string(1'000'000, 'a')).size(), 1u);
 }
 
-TEST(BytePair, LongPiecesMergeAsShortOnes) {
-  std::array<std::int32_t, 256> bytes;
-  bytes.fill(BytePair::kNone);
-  bytes['a'] = 0, bytes['b'] = 1;
+// Text of letters, digits, marks, blanks and all that patterns name.
+std::string random_text(std::uint32_t& state) {
+  static const std::vector<std::string> kPieces = {
+      "a",      "B",          "s",          "'",      "'s",      "'S",           "'\u017f",
+      "'LL",    "'ve",        "'r",         "\u00e9", "e\u0301", "\u0939\u093f", "\u6f22",
+      "\u1c89", "\U00010d40", "1",          "23",     "\u0663",  "\u00b2",       "\u2167",
+      " ",      "  ",         "\n",         "\r\n",   "\t",      "\u00a0",       "\u3000",
+      "\u2028", "\u180e",     "\u200b",     "\u200d", ".",       "!?",           "(",
+      "_",      "-",          "\U0001f469", "\ufe0f", "\u0378",  "\u0085"};
+  std::string text;
+  const auto random = [&](std::size_t below) { return (state = state * 1664525 + 1013904223) % 65536 * below / 65536; };
+  for (std::size_t i = 0, count = random(14); i < count; ++i) text += kPieces[random(kPieces.size())];
+  return text;
+}
+
+TEST(TextPattern, OwnScannersMatchOniguruma) {
+  const std::string llama3 =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  std::string qwen2 = llama3;
+  qwen2.erase(qwen2.find("{1,3}"), 5);
+  for (const std::string& pattern : {std::string(kGpt2Pattern), llama3, qwen2}) {
+    ASSERT_NE(word_scanner_of(pattern), nullptr);
+    const TextPattern own(pattern), engine(pattern, false);
+    std::uint32_t state = 3;
+    for (int round = 0; round < 20'000; ++round) {
+      const std::string text = random_text(state);
+      ASSERT_EQ(split(own, text), split(engine, text)) << json(text).dump() << pattern;
+    }
+    for (char32_t point = 1; point < 0x110000; ++point) {
+      if (point >= 0xD800 && point < 0xE000) continue;
+      std::string text = "a1'";
+      append_utf8(text, point);
+      ASSERT_EQ(split(own, text + " x"), split(engine, text + " x")) << static_cast<std::uint32_t>(point) << pattern;
+    }
+  }
+}
+
+TEST(MergeTable, LongPiecesMergeAsShortOnes) {
   // aa, ab, aab, aaaa: overlapping candidates of every rank
   const std::vector<Merge> merges{{0, 0, 2}, {0, 1, 3}, {2, 1, 4}, {2, 2, 5}, {3, 3, 6}, {1, 3, 7}};
-  const BytePair pairs(bytes, merges, {});
+  const MergeTable table(merges);
   std::uint32_t state = 1;
   for (int round = 0; round < 300; ++round) {
-    std::string piece;
-    for (int i = 0; i < 1 + round; ++i) piece += (state = state * 1664525 + 1013904223) >> 30 ? 'a' : 'b';
+    std::vector<std::int32_t> symbols;
+    for (int i = 0; i < 1 + round; ++i) symbols.push_back((state = state * 1664525 + 1013904223) >> 30 ? 0 : 1);
     // The definition: the leftmost pair of the lowest rank, again and again.
-    std::vector<std::int32_t> want;
-    for (const char c : piece) want.push_back(c - 'a');
+    std::vector<std::int32_t> want = symbols;
     for (std::size_t rank = 0; rank < merges.size();) {
       const auto& [left, right, result] = merges[rank++];
       for (std::size_t i = 0; i + 1 < want.size(); ++i)
@@ -163,16 +193,9 @@ TEST(BytePair, LongPiecesMergeAsShortOnes) {
           rank = 0;
         }
     }
-    TokenIds ids;
-    pairs.append(piece, nullptr, ids);
-    EXPECT_EQ(ids, TokenIds(want.begin(), want.end())) << piece;
+    table.merge(symbols);
+    EXPECT_EQ(symbols, want) << round;
   }
-  EXPECT_THROW(
-      {
-        TokenIds ids;
-        pairs.append("abc", nullptr, ids);
-      },
-      InputError);
 }
 
 TEST(Tokenizer, BytesAreTheirOwnTokens) {

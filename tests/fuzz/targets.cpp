@@ -18,8 +18,8 @@
 #include "gantry/data/images/image_settings.h"
 #include "gantry/data/images/resample.h"
 #include "gantry/data/jinja/template.h"
-#include "gantry/data/tokenizers/byte_pair_tokenizer.h"
-#include "gantry/data/tokenizers/piece_tokenizer.h"
+#include "gantry/data/tokenizers/json_file.h"
+#include "gantry/data/tokenizers/tokenizer_pipeline.h"
 #include "gantry/diagnosis/diagnosis.h"
 
 namespace gantry::fuzz {
@@ -76,14 +76,10 @@ bool model_index(std::string_view bytes) {
 
 bool tokenizer(std::string_view bytes) {
   return accepts<InputError>([&] {
-    std::unique_ptr<Tokenizer> loaded;
-    if (const auto model = parse_tokenizer_json(bytes, "tokenizer.json"))
-      loaded = std::make_unique<BytePairTokenizer>(*model);
-    else
-      loaded = std::make_unique<PieceTokenizer>(bytes, "tokenizer.json");
-    const TokenIds ids = loaded->encode("Hello, world! 12\n\xC3\xA4");
-    for (const auto id : ids) require(id >= 0 && id < loaded->size(), "an id outside of the vocabulary");
-    loaded->decode(ids);
+    const TokenizerPipeline loaded(parse_json_text(bytes, "tokenizer.json"), "tokenizer.json", false);
+    const TokenIds ids = loaded.encode_surrounded("Hello, world! 12\n\xC3\xA4");
+    for (const auto id : ids) require(id >= 0 && id < loaded.size(), "an id outside of the vocabulary");
+    loaded.decode(ids);
   });
 }
 

@@ -10,10 +10,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LIMIT = 60 << 20
 # What no check reads, and the models of tests/golden that do travel.
 LEFT_OUT = re.compile(r"tests/fuzz/corpus|docs/|tests/golden/(?!gpt2/|llama/|generation/)")
-HEADERS = ["fmt", "yaml-cpp", "CLI", "nlohmann", "gtest", "gmock", "xxhash.h", "xxh3.h", "pcre2.h", "sentencepiece_processor.h",
+HEADERS = ["fmt", "yaml-cpp", "CLI", "nlohmann", "gtest", "gmock", "xxhash.h", "xxh3.h", "oniguruma.h", "sentencepiece_processor.h",
            "jpeglib.h", "jconfig.h", "jmorecfg.h", "jerror.h", "png.h", "pngconf.h", "pnglibconf.h"]
 LARGE = "boost|unicode"  # of these only the headers in use
-LIBRARIES = ["fmt", "yaml-cpp", "icuuc", "icudata", "pcre2-8", "sentencepiece", "xxhash", "jpeg", "png16"]
+LIBRARIES = ["fmt", "yaml-cpp", "icuuc", "icudata", "onig", "sentencepiece", "xxhash", "jpeg", "png16"]
 ARCHIVES = ["gtest", "gtest_main", "gmock", "gmock_main"]
 PACKAGES = ["fmt", "yaml-cpp", "CLI11", "nlohmann_json", "GTest"]  # folders of CMake's package files
 

@@ -14,7 +14,7 @@ done
 
 # The packed files alone must do: the machine's own are not looked at.
 (cd "$scratch/folder" && GANTRY_GPU_CONFIGURE_ONLY=1 GANTRY_GPU_BUILD= "$python" tests/gpu/build.py)
-for name in fmt_DIR yaml-cpp_DIR nlohmann_json_DIR CLI11_DIR GTest_DIR PCRE2_LIBRARY SENTENCEPIECE_LIBRARY XXHASH_LIBRARY \
+for name in fmt_DIR yaml-cpp_DIR nlohmann_json_DIR CLI11_DIR GTest_DIR ONIGURUMA_LIBRARY SENTENCEPIECE_LIBRARY XXHASH_LIBRARY \
   BOOST_ASIO_INCLUDE_DIR JPEG_LIBRARY_RELEASE PNG_LIBRARY_RELEASE MPI_mpi_LIBRARY; do
   grep -q "^$name:.*=$scratch/folder/packed/usr" "$scratch/folder/build/gpu/CMakeCache.txt" ||
     fail "$name was not found in the packed files: $(grep "^$name:" "$scratch/folder/build/gpu/CMakeCache.txt")"

@@ -4,7 +4,7 @@
 // The result equals that of BertNormalizer and BertPreTokenizer in Hugging Face's tokenizers (used by
 // BertTokenizerFast). Their Unicode data are older than ICU's: categories are those of Unicode 8.0, decompositions
 // those of 9.0. Later characters count as unassigned (neither mark nor punctuation), because pre-trained models have
-// seen them so. Case mapping uses the ICU of this build; letters that it does not know keep their case.
+// seen them so. Case mapping is that of Unicode 17.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,14 @@ struct TextCharacter {
 using TextCharacters = std::vector<TextCharacter>;
 
 struct BertTextOptions {
+  bool clean_text = true;  // removal of control characters; white space becomes ' '
   bool lower_case = true;
   bool strip_accents = true;  // canonical decomposition and removal of nonspacing marks; Hangul stays decomposed
   bool tokenize_chinese_chars = true;
 };
 
 bool is_nonspacing_mark(char32_t character);
+bool is_bert_punctuation(char32_t character);  // ASCII symbols are punctuation
 // Converts each character separately, so a final sigma is not special. The dotted capital I is the only character that
 // becomes two.
 TextCharacters to_lower(const TextCharacters& text);

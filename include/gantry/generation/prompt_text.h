@@ -11,9 +11,11 @@ namespace gantry {
 
 class PromptText {
  public:
-  // `path`: see load_tokenizer(). Encoded texts start with the first token that the tokenizer's files define, if any.
+  // `path`: see load_tokenizer().
   explicit PromptText(const std::string& path);
 
+  // Returns the ids of the text between the special tokens that the tokenizer puts around texts (Llama's <s>, T5's
+  // </s>). They are not doubled if the text begins or ends with them.
   TokenIds encode(const std::string& text) const;
   std::string decode(const TokenIds& tokens) const;  // bytes; may end within a UTF-8 character
   // Parses a token number ("13"), or a text that is a single token. Throws UsageError for other texts.
@@ -22,7 +24,6 @@ class PromptText {
 
  private:
   std::unique_ptr<Tokenizer> tokenizer_;
-  TokenIds first_;
 };
 
 // Parses "1,2,3". Throws UsageError for other texts.

@@ -1,8 +1,8 @@
 // Converts text to token ids and back, with the files of published models.
 //
-// Ids and decoded text equal those of Hugging Face's tokenizers with add_special_tokens=False: special tokens in the
-// text become one id each, and none are added. Invalid UTF-8 is read like Python's bytes.decode(errors="replace"); only
-// the byte tokenizer keeps arbitrary bytes.
+// Ids and decoded text equal those of Hugging Face's tokenizers: special tokens in the text become one id each.
+// Special tokens around a text are added on request. Invalid UTF-8 is read like Python's
+// bytes.decode(errors="replace"); only the byte tokenizer keeps arbitrary bytes.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,11 @@ struct SpecialTokenIds {
   std::optional<std::int64_t> begin, end, padding, unknown;
 };
 
+// The special tokens that a tokenizer puts around a text, such as <s> before it or </s> after it.
+struct SurroundingTokens {
+  TokenIds before, after;
+};
+
 // All functions are thread-safe.
 class Tokenizer {
  public:
@@ -29,25 +34,32 @@ class Tokenizer {
   virtual std::string kind() const = 0;   // "byte-level BPE", for messages
   virtual std::int64_t size() const = 0;  // ids are below this
   virtual SpecialTokenIds special() const = 0;
+  // The tokens of tokenizer.json's post_processor. In a directory, add_bos_token and add_eos_token of
+  // tokenizer_config.json replace them, as in transformers.
+  virtual const SurroundingTokens& surrounding() const;
   // Appends the ids of `text`. Throws InputError if the vocabulary cannot represent a part of it.
   virtual void append(std::string_view text, TokenIds& ids) const = 0;
-  // Returns the exact bytes of the ids, which may end within a character (see valid_utf8). Throws InputError for an id
-  // outside of the vocabulary.
-  virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
+  // Returns the exact bytes of the ids, which may end within a character (see valid_utf8). `skip_specials` leaves out
+  // the tokens that the files mark as special. Throws InputError for an id outside of the vocabulary.
+  virtual std::string decode(std::span<const std::int64_t> ids, bool skip_specials) const = 0;
+  std::string decode(std::span<const std::int64_t> ids) const { return decode(ids, false); }
 
   TokenIds encode(std::string_view text) const {
     TokenIds ids;
     append(text, ids);
     return ids;
   }
+  // The ids of the text between the surrounding tokens, like Hugging Face's encode() with add_special_tokens=True.
+  TokenIds encode_surrounded(std::string_view text) const;
 };
 
 // Loads a tokenizer. `path` is "bytes" (ids 0 to 255 are bytes), one of the following files, or a directory with one of
 // them. In a directory they are searched in this order:
 //
-//   tokenizer.json              BPE, Unigram or WordPiece
-//   vocab.json with merges.txt  BPE
-//   *.model                     SentencePiece
+//   tokenizer.json              all models
+//   vocab.json with merges.txt  byte-level BPE, for the tokenizer_class GPT2, Roberta, Whisper, CLIP or Qwen2
+//   *.tiktoken                  byte-level BPE, see tiktoken_pattern in docs/data.md
+//   *.model                     SentencePiece, or tiktoken's format
 //   vocab.txt                   WordPiece
 //
 // In a directory, the added tokens of tokenizer_config.json and added_tokens.json are used too. Throws InputError with

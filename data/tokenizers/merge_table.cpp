@@ -1,16 +1,14 @@
-#include "gantry/data/tokenizers/byte_pair.h"
+#include "gantry/data/tokenizers/merge_table.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <fmt/format.h>
+#include <functional>
 #include <queue>
-
-#include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
 
-constexpr std::size_t kCacheEntries = 1 << 16;
 constexpr std::size_t kShort = 48;  // symbols; below, scanning beats a queue
 
 std::uint64_t mix(std::uint64_t value) {  // the finaliser of MurmurHash3
@@ -25,14 +23,7 @@ std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
 
 }  // namespace
 
-PieceCache::PieceCache() : entries_(kCacheEntries) {}
-
-PieceCache::Entry& PieceCache::entry(std::string_view piece) {
-  return entries_[std::hash<std::string_view>{}(piece) % kCacheEntries];
-}
-
-BytePair::BytePair(const std::array<std::int32_t, 256>& bytes, const std::vector<Merge>& merges, TokenTable whole)
-    : bytes_(bytes), slots_(std::bit_ceil(2 * merges.size() + 2)), whole_(std::move(whole)) {
+MergeTable::MergeTable(const std::vector<Merge>& merges) : slots_(std::bit_ceil(2 * merges.size() + 2)) {
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const std::uint64_t pair = pair_of(merges[rank].left, merges[rank].right);
@@ -42,7 +33,7 @@ BytePair::BytePair(const std::array<std::int32_t, 256>& bytes, const std::vector
   }
 }
 
-BytePair::Ranked BytePair::lookup(std::int32_t left, std::int32_t right) const {
+MergeTable::Ranked MergeTable::lookup(std::int32_t left, std::int32_t right) const {
   const std::uint64_t pair = pair_of(left, right);
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t at = mix(pair) & mask; slots_[at].pair != kEmpty; at = (at + 1) & mask)
@@ -51,7 +42,7 @@ BytePair::Ranked BytePair::lookup(std::int32_t left, std::int32_t right) const {
 }
 
 // A few symbols: the lowest rank is sought among all, then two neighbours are looked up again.
-void BytePair::merge_short(std::vector<std::int32_t>& symbols) const {
+void MergeTable::merge_short(std::vector<std::int32_t>& symbols) const {
   std::array<Ranked, kShort> ranked;
   std::size_t size = symbols.size();
   for (std::size_t i = 0; i + 1 < size; ++i) ranked[i] = lookup(symbols[i], symbols[i + 1]);
@@ -74,7 +65,7 @@ void BytePair::merge_short(std::vector<std::int32_t>& symbols) const {
 }
 
 // Many symbols: a linked list of them, and a queue of pairs whose stale entries are passed over.
-void BytePair::merge_long(std::vector<std::int32_t>& symbols) const {
+void MergeTable::merge_long(std::vector<std::int32_t>& symbols) const {
   struct Candidate {
     std::int32_t rank;
     std::uint32_t at;
@@ -105,40 +96,8 @@ void BytePair::merge_long(std::vector<std::int32_t>& symbols) const {
   std::erase(symbols, kNone);
 }
 
-std::vector<std::int32_t> BytePair::merged(std::string_view piece) const {
-  std::vector<std::int32_t> symbols;
-  symbols.reserve(piece.size());
-  for (const char c : piece) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (bytes_[byte] == kNone)
-      throw InputError({"tokenizer",
-                        fmt::format("the vocabulary has no token for the byte 0x{:02x}, which is in the text", byte),
-                        "a vocabulary with all 256 bytes", ""});
-    symbols.push_back(bytes_[byte]);
-  }
-  merge(symbols);
-  return symbols;
-}
-
-void BytePair::merge(std::vector<std::int32_t>& symbols) const {
+void MergeTable::merge(std::vector<std::int32_t>& symbols) const {
   symbols.size() <= kShort ? merge_short(symbols) : merge_long(symbols);
-}
-
-void BytePair::append(std::string_view piece, PieceCache* cache, TokenIds& ids) const {
-  PieceCache::Entry* entry = cache && PieceCache::takes(piece) ? &cache->entry(piece) : nullptr;
-  if (entry && std::string_view(entry->piece.data(), entry->bytes) == piece) {
-    ids.insert(ids.end(), entry->id.begin(), entry->id.begin() + entry->ids);
-    return;
-  }
-  const auto whole = whole_.find(piece);
-  const std::vector<std::int32_t> symbols =
-      whole == whole_.end() ? merged(piece) : std::vector<std::int32_t>{whole->second};
-  ids.insert(ids.end(), symbols.begin(), symbols.end());
-  if (!entry || symbols.size() > PieceCache::Entry::kMostIds) return;
-  entry->bytes = static_cast<std::uint8_t>(piece.size());
-  entry->ids = static_cast<std::uint8_t>(symbols.size());
-  std::copy(piece.begin(), piece.end(), entry->piece.begin());
-  std::copy(symbols.begin(), symbols.end(), entry->id.begin());
 }
 
 }  // namespace gantry

@@ -1,0 +1,156 @@
+#include "gantry/data/tokenizers/tokenizer_pipeline.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/error.h"
+#include "gantry/core/paths.h"
+#include "gantry/core/utf8.h"
+#include "gantry/data/tokenizers/byte_level.h"
+#include "gantry/data/tokenizers/piece_cache.h"
+#include "gantry/data/tokenizers/post_processor.h"
+#include "gantry/data/tokenizers/special_tokens.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool ends_with_bytes(const JsonView& file) {
+  const auto pre_tokenizer = file.find("pre_tokenizer");
+  if (!pre_tokenizer) return false;
+  const auto steps = list_steps(*pre_tokenizer);
+  return !steps.empty() && steps.back().at("type").text() == "ByteLevel";
+}
+
+// Whisper's class keeps its own post-processor.
+bool replaces_post_processor(const JsonView& config) {
+  const auto name = config.find("tokenizer_class");
+  return (config.object().contains("add_bos_token") || config.object().contains("add_eos_token")) &&
+         !(name && name->text().starts_with("Whisper"));
+}
+
+}  // namespace
+
+TokenizerPipeline::~TokenizerPipeline() = default;
+
+TokenizerPipeline::TokenizerPipeline(const nlohmann::json& json, const fs::path& path, bool is_folder,
+                                     const SpecialTokenIds& special) {
+  const JsonView file(json, path.string());
+  const JsonView model = file.at("model");
+  const fs::path folder = path.parent_path();
+  const auto listed = file.find("added_tokens");
+  const bool reads_bytes = ends_with_bytes(file) && can_read_bytes(model);
+  LoadedPieceModel loaded = read_piece_model(model, listed ? listed->list().size() : 0, reads_bytes);
+  model_ = std::move(loaded.model);
+  kind_ = reads_bytes ? "byte-level BPE" : model_->kind();
+  const auto added = read_added_tokens(file, folder, loaded.vocabulary);
+  const auto normalizer_view = file.find("normalizer");
+  const auto normalizer = normalizer_view ? read_normalizer(*normalizer_view) : nullptr;
+  read_steps(file, reads_bytes);
+  special_ =
+      read_special_tokens(folder, [&](const auto& token) { return find_token(added, loaded.vocabulary, token); });
+  for (const auto member :
+       {&SpecialTokenIds::begin, &SpecialTokenIds::end, &SpecialTokenIds::padding, &SpecialTokenIds::unknown})
+    if (!(special_.*member)) special_.*member = special.*member;
+  tokens_ = std::move(loaded.vocabulary.tokens);
+  take_added(added, normalizer);
+  read_decode(file);
+  read_surrounding(file, folder, is_folder);
+}
+
+void TokenizerPipeline::read_steps(const JsonView& file, bool reads_bytes) {
+  const auto pre_tokenizer = file.find("pre_tokenizer");
+  if (!pre_tokenizer) return;
+  const auto listed = list_steps(*pre_tokenizer);
+  for (std::size_t i = 0; i < listed.size(); ++i)
+    for (auto& step : read_piece_steps(listed[i], !reads_bytes || i + 1 < listed.size()))
+      steps_.push_back(std::move(step));
+}
+
+void TokenizerPipeline::take_added(const std::vector<AddedToken>& added,
+                                   const std::shared_ptr<const Normalizer>& normalizer) {
+  added_ = AddedTokens(added, normalizer);
+  is_special_.resize(tokens_.size());
+  for (const auto& token : added) {
+    const auto id = static_cast<std::size_t>(token.id);
+    if (id >= tokens_.size()) tokens_.resize(id + 1), is_special_.resize(id + 1);
+    tokens_[id] = token.is_normalized && normalizer ? normalizer->apply(token.content) : token.content;
+    is_special_[id] = token.is_special;
+  }
+}
+
+void TokenizerPipeline::read_decode(const JsonView& file) {
+  const auto decoder = file.find("decoder");
+  if (!decoder) return;
+  decoder_ = read_decoder(*decoder);
+  if (decoder->at("type").text() != "ByteLevel") return;
+  for (auto& token : tokens_) token = bytes_of_token(token);  // once, and not in each call
+  decoder_ = make_joining_decoder();
+}
+
+void TokenizerPipeline::read_surrounding(const JsonView& file, const fs::path& folder, bool is_folder) {
+  if (const auto processor = file.find("post_processor")) surrounding_ = read_post_processor(*processor);
+  const fs::path path = folder / "tokenizer_config.json";
+  if (is_folder && path_exists(path)) {
+    const auto json = read_json_file(path, kMostTokenizerBytes);
+    const JsonView config(json, path.string());
+    if (replaces_post_processor(config)) {
+      surrounding_ = {};
+      if (special_.begin && config.flag_or("add_bos_token", false)) surrounding_.before = {*special_.begin};
+      if (special_.end && config.flag_or("add_eos_token", false)) surrounding_.after = {*special_.end};
+    }
+  }
+  for (const auto* tokens : {&surrounding_.before, &surrounding_.after})
+    for (const std::int64_t id : *tokens)
+      if (id >= size())
+        throw InputError({file.place() + ".post_processor", fmt::format("token {} is not in the vocabulary", id),
+                          fmt::format("0 to {}", size() - 1), "download the file again"});
+}
+
+void TokenizerPipeline::append(std::string_view text, TokenIds& ids) const {
+  std::unique_ptr<PieceCache> cache;
+  if (const std::lock_guard lock(mutex_); !idle_.empty()) {
+    cache = std::move(idle_.back());
+    idle_.pop_back();
+  }
+  if (!cache) cache = std::make_unique<PieceCache>();
+  const bool is_valid = valid_utf8_prefix(text) == text.size();
+  const std::string replaced = is_valid ? "" : valid_utf8(text);
+  added_.split(is_valid ? text : replaced, [&](const TextPart& part) {
+    if (part.id == TextPart::kText)
+      append_piece(part.text, part.at_start, 0, *cache, ids);
+    else
+      ids.push_back(part.id);
+  });
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(cache));
+}
+
+void TokenizerPipeline::append_piece(std::string_view piece, bool at_start, std::size_t step, PieceCache& cache,
+                                     TokenIds& ids) const {
+  if (step == steps_.size())
+    return cache.append(piece, ids, [&](std::string_view each, TokenIds& all) { model_->append(each, all); });
+  steps_[step]->split(piece, at_start, [&](std::string_view part, bool part_at_start) {
+    append_piece(part, part_at_start, step + 1, cache, ids);
+  });
+}
+
+std::string TokenizerPipeline::decode(std::span<const std::int64_t> ids, bool skip_specials) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const std::int64_t id : ids) {
+    if (id < 0 || id >= size())
+      throw InputError(
+          {fmt::format("token {}", id), "the token is not in the vocabulary", fmt::format("0 to {}", size() - 1), ""});
+    if (!skip_specials || !is_special_[static_cast<std::size_t>(id)])
+      tokens.push_back(tokens_[static_cast<std::size_t>(id)]);
+  }
+  std::string text;
+  if (decoder_) tokens = decoder_->apply(std::move(tokens));
+  for (std::size_t i = 0; i < tokens.size(); ++i) text += (decoder_ || i == 0 ? "" : " ") + tokens[i];
+  return text;
+}
+
+}  // namespace gantry
