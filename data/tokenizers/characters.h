@@ -14,7 +14,7 @@ std::uint32_t category_mask(char32_t character);
 bool is_white_space(char32_t character);
 bool is_numeric(char32_t character);         // Nd, Nl and No
 bool is_word_character(char32_t character);  // letters, marks, decimal digits, connectors such as '_', and joiners
-bool is_combining_mark(char32_t character);  // Mn, Mc and Me of Unicode 10, as tokenizers has them
+bool is_combining_mark(char32_t character);  // Mn, Mc and Me; none that Unicode 10 lacks
 
 int unicode_age(char32_t character);  // the major version of Unicode that added the character
 

@@ -9,7 +9,7 @@
 
 namespace gantry {
 
-// What becomes of the delimiters: pieces of their own, nothing, one piece of neighbouring ones, or a part of the piece
+// The use of delimiters: each is a piece, they are removed, neighbours are one piece, or they are a part of the piece
 // before or after them.
 enum class SplitBehavior { kIsolated, kRemoved, kContiguous, kMergedWithPrevious, kMergedWithNext };
 

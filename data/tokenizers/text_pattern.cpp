@@ -46,7 +46,7 @@ ClassName class_at(std::string_view rest) {
 }
 
 // The class with its later characters; "" if it has none. Outside of brackets Oniguruma reads \w with more characters
-// than inside, so that it stays as it is there. [:punct:] has had symbols since Oniguruma 6.9.9.
+// than inside, so that it is not put into brackets. [:punct:] has had symbols since Oniguruma 6.9.9.
 std::string spelling_of_class(const ClassName& found, bool in_brackets) {
   const char* caret = found.is_negated ? "^" : "";
   if (found.name == "punct")
@@ -63,7 +63,7 @@ std::string spelling_of_class(const ClassName& found, bool in_brackets) {
 // Adds later characters to the classes of a pattern, as nested classes: \P{N} becomes [^\p{N}\x{10d40}-...].
 std::string with_later_characters(std::string_view pattern) {
   std::string spelled;
-  int depth = 0;  // of brackets
+  int depth = 0;  // number of open brackets
   for (std::size_t at = 0; at < pattern.size();) {
     const ClassName found = class_at(pattern.substr(at));
     const std::string spelling = found.length ? spelling_of_class(found, depth > 0) : "";

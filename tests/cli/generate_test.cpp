@@ -75,6 +75,22 @@ TEST(GenerateCommand, WhatAnEncoderReadsIsNoPartOfTheText) {
   EXPECT_EQ(run_generate(asked).out, expected);
 }
 
+// T5's tokenizer ends each text with </s>, which is 1.
+TEST(GenerateCommand, APromptHasTheSpecialTokensOfItsTokenizer) {
+  const std::string asked = "--model " + golden_model("families/t5") + " --max-new-tokens 3 --json --tokenizer " +
+                            std::string(GANTRY_SOURCE_DIR) + "/tests/golden/tokenizers/kinds/t5 ";
+  const auto lines_of = [&](const std::string& prompt) {
+    auto lines = json_lines(run_generate(asked + prompt));
+    for (auto& line : lines) line.erase("text");
+    return lines;
+  };
+  const auto given = lines_of("--tokens 17,57,4,1");
+  ASSERT_EQ(given.size(), 1u);
+  EXPECT_EQ(given[0]["prompt_tokens"], (TokenIds{17, 57, 4, 1}));
+  EXPECT_EQ(lines_of("--prompt 'the dogs'"), given);
+  EXPECT_EQ(lines_of("--prompt 'the dogs</s>'"), given);
+}
+
 // A row of sound for each text, which begins with the start token, or with tokens that are given.
 TEST(GenerateCommand, SoundBecomesText) {
   const std::string folder = golden_model("families/whisper"), model = "--model " + folder;
