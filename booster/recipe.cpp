@@ -255,10 +255,7 @@ std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
 
 LrSchedule build_lr_schedule(const Config& config) {
   config.mark_used("lr_schedule");
-  LrSchedule rates{config.lr_schedule, config.optimizer.lr, config.train.steps};
-  if (config.lr_schedule.warmup_ratio > 0)
-    rates.config.warmup_steps = static_cast<int>(std::ceil(config.lr_schedule.warmup_ratio * config.train.steps));
-  return rates;
+  return LrSchedule(config.lr_schedule, config.optimizer.lr, config.train.steps);
 }
 
 namespace {

@@ -71,9 +71,20 @@ const KeyContext kMomentum = {"optimizer.name sgd or muon",
 const KeyContext kDecaying = {"optimizer.weight_decay above 0", [](C c) { return c.optimizer.weight_decay > 0; },
                               [](C) { return std::string("with weight_decay 0"); }};
 const KeyContext kDecayingRate = {
-    "lr_schedule.name linear or cosine, or wsd with decay_steps",
-    [](C c) { return c.lr_schedule.name == "wsd" ? c.lr_schedule.decay_steps > 0 : c.lr_schedule.name != "constant"; },
+    "a schedule that decreases to a lowest rate: linear, cosine, cosine_with_restarts, polynomial, or wsd with "
+    "decay_steps",
+    [](C c) {
+      const std::string& name = c.lr_schedule.name;
+      return name == "wsd" ? c.lr_schedule.decay_steps > 0
+                           : name != "constant" && name != "inverse_sqrt" && name != "piecewise";
+    },
     with_rates};
+const KeyContext kPolynomial = {"lr_schedule.name polynomial", [](C c) { return c.lr_schedule.name == "polynomial"; },
+                                with_rates};
+const KeyContext kRestarts = {"lr_schedule.name cosine_with_restarts",
+                              [](C c) { return c.lr_schedule.name == "cosine_with_restarts"; }, with_rates};
+const KeyContext kPiecewise = {"lr_schedule.name piecewise", [](C c) { return c.lr_schedule.name == "piecewise"; },
+                               with_rates};
 const KeyContext kWsd = {"lr_schedule.name wsd", [](C c) { return c.lr_schedule.name == "wsd"; }, with_rates};
 const KeyContext kFloat16 = {"precision float16", is_float16, with_precision};
 const KeyContext kNotFloat16 = {"a precision other than float16, which skips such steps and lowers the loss scale",
@@ -336,13 +347,25 @@ std::vector<ConfigKey> make_keys() {
        "weight decay of the group; takes precedence over `no_decay`"},
 
       {"lr_schedule.name", "constant",
-       "learning-rate schedule: `constant`, `linear`, `cosine` or `wsd` (warm-up, stable, decay)"},
+       "learning-rate schedule: `constant`, `linear`, `cosine`, `cosine_with_restarts`, `wsd` (warm-up, stable, "
+       "decay), "
+       "`polynomial`, `inverse_sqrt` or `piecewise`"},
       {"lr_schedule.warmup_steps", "0", "number of steps over which the learning rate increases linearly from 0"},
       {"lr_schedule.warmup_ratio", "0",
        "warm-up as a share of `train.steps`, rounded up to full steps, as an alternative to `warmup_steps`"},
       {"lr_schedule.decay_steps", "0",
        "number of steps at the end of the run over which the learning rate decreases to `min_lr`", &kWsd},
       {"lr_schedule.min_lr", "0", "learning rate at the end of the decay", &kDecayingRate},
+      {"lr_schedule.min_lr_ratio", "0",
+       "learning rate at the end of the decay, as a share of the peak; an alternative to "
+       "`min_lr`",
+       &kDecayingRate},
+      {"lr_schedule.power", "1", "exponent of the polynomial decay", &kPolynomial},
+      {"lr_schedule.cycles", "1", "number of cosine cycles, each of which begins at the peak", &kRestarts},
+      {"lr_schedule.milestones", "[]",
+       "ascending numbers of steps; after each of them the learning rate is the peak times the entry of `factors`",
+       &kPiecewise},
+      {"lr_schedule.factors", "[]", "factors of the peak, one for each entry of `milestones`", &kPiecewise},
 
       {"precision", "float32",
        "type of the model's parameters and activations: `float32`, `float64`, `bfloat16` or `float16`. The last two "

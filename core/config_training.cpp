@@ -33,7 +33,7 @@ void read_sources(ConfigFaults& faults, ConfigSection& section, DataConfig& data
 
 // Reads a list of `count` numbers above `above`; if `ascends`, in ascending order.
 void read_numbers(ConfigSection& section, const std::string& key, std::size_t count, double above, bool ascends,
-                  std::vector<double>& values) {
+                  const std::string& expected, std::vector<double>& values) {
   const YAML::Node list = section.node(key);
   if (!list.IsDefined()) return;
   std::vector<double> read;
@@ -48,19 +48,22 @@ void read_numbers(ConfigSection& section, const std::string& key, std::size_t co
     section.fault(key,
                   fmt::format("the value is not a list of {} numbers{}{}", count, above > -kInfinity ? " above 0" : "",
                               ascends ? " in ascending order" : ""),
-                  ascends ? "two numbers such as [0.08, 1]" : "one number for each colour, such as [0.5, 0.5, 0.5]");
+                  expected);
 }
+
+constexpr const char* kColours = "one number for each colour, such as [0.5, 0.5, 0.5]";
+constexpr const char* kBounds = "two numbers such as [0.08, 1]";
 
 void read_images(ConfigSection& section, ImageConfig& pictures) {
   int size = 0, resize = -1;
   if (section.integer("image_size", size, 1, 1 << 14); size > 0) pictures.image_size = size;
   if (section.integer("resize", resize, 0, 1 << 14); resize >= 0) pictures.resize = resize;
   section.text("interpolation", pictures.interpolation, {"bilinear", "bicubic"});
-  read_numbers(section, "mean", 3, -kInfinity, false, pictures.mean);
-  read_numbers(section, "std", 3, 0, false, pictures.deviation);
+  read_numbers(section, "mean", 3, -kInfinity, false, kColours, pictures.mean);
+  read_numbers(section, "std", 3, 0, false, kColours, pictures.deviation);
   section.text("crop", pictures.crop, {"random", "center"});
-  read_numbers(section, "crop_scale", 2, 0, true, pictures.crop_scale);
-  read_numbers(section, "crop_ratio", 2, 0, true, pictures.crop_ratio);
+  read_numbers(section, "crop_scale", 2, 0, true, kBounds, pictures.crop_scale);
+  read_numbers(section, "crop_ratio", 2, 0, true, kBounds, pictures.crop_ratio);
   if (pictures.crop_scale[1] > 1)
     section.fault("crop_scale", fmt::format("{} is more than the full image", pictures.crop_scale[1]),
                   "shares of the image area, such as [0.08, 1]");
@@ -149,6 +152,21 @@ void read_optimizer(ConfigFaults& faults, ConfigSection section, OptimizerConfig
   section.finish();
 }
 
+void read_pieces(ConfigSection& section, LrScheduleConfig& schedule) {
+  if (const auto steps = section.integers("milestones", 1)) schedule.milestones = *steps;
+  const YAML::Node factors = section.node("factors");
+  if (factors.IsDefined())
+    read_numbers(section, "factors", schedule.milestones.size(), 0, /*ascends=*/false,
+                 "one factor of the peak for each milestone, such as [0.1, 0.01]", schedule.factors);
+  if (schedule.name == "piecewise" && schedule.milestones.empty())
+    section.fault("milestones", "the list is missing", "numbers of steps such as [1000, 2000]",
+                  "list the steps after which the learning rate changes, and its factors in lr_schedule.factors");
+  else if (schedule.name == "piecewise" && !factors.IsDefined())
+    section.fault("factors", "the list is missing", "one factor of the peak for each milestone, such as [0.1, 0.01]");
+  if (!std::is_sorted(schedule.milestones.begin(), schedule.milestones.end()))
+    section.fault("milestones", "the steps are not in ascending order", "an ascending list");
+}
+
 void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double lr) {
   section.text("name", schedule.name);
   section.integer("warmup_steps", schedule.warmup_steps, 0);
@@ -157,6 +175,12 @@ void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double 
     section.fault("warmup_ratio", "both warmup_ratio and warmup_steps are set", "", "remove one of them");
   section.integer("decay_steps", schedule.decay_steps, 0);
   section.number("min_lr", schedule.min_lr, 0, kInfinity);
+  section.number("min_lr_ratio", schedule.min_lr_ratio, 0, 1);
+  if (section.has("min_lr_ratio") && section.has("min_lr"))
+    section.fault("min_lr_ratio", "both min_lr_ratio and min_lr are set", "", "remove one of them");
+  section.number("power", schedule.power, 0, kInfinity, /*open_below=*/true);
+  section.integer("cycles", schedule.cycles, 1);
+  read_pieces(section, schedule);
   if (schedule.min_lr > lr)
     section.fault("min_lr", fmt::format("{} is above optimizer.lr {}", schedule.min_lr, lr),
                   "a value of at most the learning rate");

@@ -62,9 +62,10 @@ BoostedOptimizer::BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> opti
       latch_(std::make_unique<StepLatch>(*optimizer_, [this] { zero_grad(); })) {
   if (rules.scaled) scaler_ = std::make_unique<LossScaler>(*rules.scaled);
   const auto whole = stated_lr(optimizer_->defaults());
+  lr_ = whole.value_or(0);
   for (auto& group : optimizer_->param_groups()) {
     const auto own = group.has_options() ? stated_lr(group.options()) : std::nullopt;
-    states_lr_.push_back(own.has_value());
+    own_rates_.push_back(own);
     lr_shares_.push_back(own && whole && *whole > 0 ? *own / *whole : 1);
   }
 }
@@ -84,7 +85,7 @@ void BoostedOptimizer::require_gradients() const {
 void BoostedOptimizer::require_finite_rates() const {
   const auto& groups = optimizer_->param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (!states_lr_[i] || std::isfinite(groups[i].options().get_lr())) continue;
+    if (!own_rates_[i] || std::isfinite(groups[i].options().get_lr())) continue;
     throw NumericalError({"optimizer step " + std::to_string(steps_ + 1),
                           "the learning rate is " + std::to_string(groups[i].options().get_lr()), "a finite number",
                           "check the learning rate schedule, or the argument of set_lr"});
@@ -104,7 +105,7 @@ bool BoostedOptimizer::is_finite_step() {
 
 bool BoostedOptimizer::step() {
   require_gradients();
-  if (rules_.lr_schedule) set_lr(rules_.lr_schedule->at(steps_ + 1));
+  if (rules_.lr_schedule) follow(*rules_.lr_schedule);
   require_finite_rates();
   const bool finite = is_finite_step();
   if (scaler_) finite ? scaler_->stepped() : scaler_->overflowed();
@@ -171,9 +172,25 @@ double BoostedOptimizer::clip_grad_norm(double max_norm, double p) {
   return norm;
 }
 
+void BoostedOptimizer::follow(const LrSchedule& schedule) {
+  auto& groups = optimizer_->param_groups();
+  for (std::size_t i = groups.size(); i-- > 0;) {
+    if (!own_rates_[i]) continue;
+    const double at = schedule.at(steps_ + 1, i),
+                 rate = schedule.unit() == LrSchedule::Unit::kFactor ? at * *own_rates_[i] : at;
+    groups[i].options().set_lr(schedule.unit() == LrSchedule::Unit::kDefaultRate ? rate * lr_shares_[i] : rate);
+    lr_ = rate;
+  }
+}
+
 void BoostedOptimizer::set_lr(double lr) {
+  if (rules_.lr_schedule)
+    throw UsageError({"boosted optimizer",
+                      "set_lr() was called, but the learning rate of each step is set by an lr_schedule", "",
+                      "pass an LrSchedule made of a function of the step, or boost without an lr_schedule"});
   auto& groups = optimizer_->param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(lr * lr_shares_[i]);
+  lr_ = lr;
 }
 
 }  // namespace gantry

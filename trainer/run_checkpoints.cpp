@@ -25,11 +25,6 @@ int count_of(const char* variable) {
   return text ? std::atoi(text) : 0;
 }
 
-double rate_of(const Boosted& boosted, std::int64_t step) {
-  if (boosted.lr_schedule) return boosted.lr_schedule->at(step);
-  return boosted.optimizer->inner().param_groups().front().options().get_lr();
-}
-
 // The parameters of a state, and masters that are made of them; its optimizer is as before its first step.
 class Weights final : public StateSource {
  public:
@@ -152,6 +147,7 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   if (info.progress.is_object()) held_out_->restore(info.progress.value("held_out", nlohmann::json()));
   if (world_.is_main()) fmt::print("resuming from {} at step {}\n", info.path, info.step);
   warn_of_threads(info);
+  warn_of_rates(info);
   return info.step;
 }
 
@@ -214,6 +210,16 @@ void RunCheckpoints::compare_with(const CheckpointInfo& info, const DataLoader& 
                            "restore these keys, or set checkpoint.allow_changes: true"});
 }
 
+void RunCheckpoints::warn_of_rates(const CheckpointInfo& info) const {
+  const auto& rates = config_.lr_schedule;
+  const bool by_step = rates.name != "constant" || rates.warmup_steps > 0 || rates.warmup_ratio > 0;
+  if (info.step > 0 && by_step && !info.progress.contains("learning_rate_index"))
+    warn(
+        "the checkpoint was made by a version whose learning rates were those of one step later; from here on step k "
+        "has "
+        "the rate of PyTorch's schedulers at index k - 1");
+}
+
 void RunCheckpoints::warn_of_threads(const CheckpointInfo& info) const {
   if (info.step > 0 && info.threads_per_rank != at::get_num_threads())
     warn(fmt::format(
@@ -229,7 +235,8 @@ bool RunCheckpoints::saves_at(std::int64_t step) const {
 bool RunCheckpoints::save(std::int64_t step, Boosted& boosted) {
   if (!writer_ || std::exchange(saved_step_, step) == step) return false;
   const auto& model_keys = config_.model.config_json;
-  nlohmann::json progress = {{"learning_rate", rate_of(boosted, step)},
+  nlohmann::json progress = {{"learning_rate", boosted.optimizer->lr()},
+                             {"learning_rate_index", step - 1},
                              {"data",
                               {{"samples", boosted.loader->position()},
                                {"epoch_samples", boosted.loader->samples()},

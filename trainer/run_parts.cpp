@@ -36,6 +36,22 @@ void make_ready(torch::nn::Module& model, const TrainerParts& given, Config& con
   freeze_parameters(model, config);
 }
 
+// An optimizer of the program's own keeps its rates as the peaks, unless the program brings a schedule too.
+LrSchedule rates_of(const TrainerParts& given, const Config& config) {
+  if (given.lr_schedule) return *given.lr_schedule;
+  if (!given.optimizer) return build_lr_schedule(config);
+  config.mark_used("lr_schedule");
+  return LrSchedule(config.lr_schedule, std::nullopt, config.train.steps);
+}
+
+void require_a_rate(const LrSchedule& rates, std::size_t groups, std::int64_t steps) {
+  for (std::int64_t step = 1; step <= steps; ++step)
+    for (std::size_t group = 0; group < groups; ++group)
+      if (rates.at(step, group) != 0) return;
+  throw ConfigError({"lr_schedule", fmt::format("the learning rate of all {} steps is 0", steps),
+                     "a step with a learning rate above 0", "lower lr_schedule.warmup_steps, or raise train.steps"});
+}
+
 }  // namespace
 
 RunParts assemble_parts(const TrainerParts& given, Config& config, const World& world, const ProcessGroupMesh& mesh) {
@@ -53,7 +69,8 @@ RunParts assemble_parts(const TrainerParts& given, Config& config, const World& 
   parts.held_out = given.evaluation_loader ? given.evaluation_loader : build_evaluation_loader(config);
   parts.criterion = given.criterion ? *given.criterion : build_criterion(config);
   parts.predictions = given.criterion ? Predictions::kNone : predictions_of(config);
-  parts.rates = given.lr_schedule ? *given.lr_schedule : build_lr_schedule(config);
+  parts.rates = rates_of(given, config);
+  require_a_rate(*parts.rates, parts.optimizer->param_groups().size(), config.train.steps);
   return parts;
 }
 

@@ -17,7 +17,7 @@ struct RunParts {
   std::shared_ptr<DataLoader> loader, held_out;  // null: nothing is evaluated
   Criterion criterion;
   Predictions predictions;  // that evaluations score
-  LrSchedule rates;
+  std::optional<LrSchedule> rates;
 };
 
 // Says in `config` what the program's parts decide (model.policy, evaluation.every), and train.epochs as train.steps.

@@ -50,7 +50,7 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
                       .loss = *result.loss,
                       .added_losses = result.added_losses,
                       .grad_norm = norm,
-                      .lr = boosted.lr_schedule->at(step),
+                      .lr = boosted.optimizer->lr(),
                       .tokens = result.tokens,
                       .step_seconds = seconds,
                       .peak_memory_bytes = peaks_,

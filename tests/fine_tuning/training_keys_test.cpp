@@ -19,8 +19,8 @@ TEST(WarmupRatio, IsAShareOfTheStepsRoundedUp) {
       "model: {policy: llama}\noptimizer: {lr: 0.5}\nlr_schedule: {name: linear, warmup_ratio: 0.3}\ntrain: {steps: "
       "7}");
   const LrSchedule rates = build_lr_schedule(config);
-  EXPECT_EQ(rates.config.warmup_steps, 3);  // of 2.1
-  EXPECT_DOUBLE_EQ(rates.at(3), 0.5);
+  EXPECT_DOUBLE_EQ(rates.at(2), 0.5 / 3);  // 3 steps, from 2.1
+  EXPECT_DOUBLE_EQ(rates.at(4), 0.5);
   EXPECT_EQ(Config::parse(config.to_yaml()).lr_schedule.warmup_ratio, 0.3);
   EXPECT_THROW(Config::parse("model: {policy: llama}\nlr_schedule: {warmup_ratio: 0.3, warmup_steps: 2}"), ConfigError);
 }

@@ -13,23 +13,49 @@
 namespace gantry::testing {
 namespace {
 
-TEST(LrSchedule, EveryShapeAtItsCorners) {
-  const auto at = [](const char* name, std::int64_t step) {
-    return LrSchedule{{.name = name, .warmup_steps = 10, .decay_steps = 20, .min_lr = 0.1}, 1.0, 100}.at(step);
-  };
-  for (const char* name : {"constant", "linear", "cosine", "wsd"}) {
-    EXPECT_DOUBLE_EQ(at(name, 1), 0.1) << name;
-    EXPECT_DOUBLE_EQ(at(name, 10), 1.0) << name;
+// The rates of 12 steps with peak 2, by the schedulers of PyTorch 2.13 and transformers 5.23 (warm-up of 3 steps).
+TEST(LrSchedule, StepHasTheRateOfTransformersAtTheIndexBefore) {
+  const double sixth = 2.0 / 3;
+  const std::vector<std::pair<LrScheduleConfig, std::vector<double>>> cases{
+      {{.name = "linear", .warmup_steps = 3},
+       {0, sixth, 2 * sixth, 2, 16. / 9, 14. / 9, 12. / 9, 10. / 9, 8. / 9, 6. / 9, 4. / 9, 2. / 9}},
+      {{.name = "cosine", .warmup_steps = 3},
+       {0, sixth, 2 * sixth, 2, 1.9396926207859084, 1.7660444431189779, 1.5, 1.1736481776669305, 0.8263518223330697,
+        0.5, 0.2339555568810221, 0.060307379214091683}},
+      {{.name = "cosine_with_restarts", .warmup_steps = 3, .cycles = 2},
+       {0, sixth, 2 * sixth, 2, 1.7660444431189779, 1.1736481776669305, 0.5, 0.060307379214091683, 1.9396926207859084,
+        1.5, 0.8263518223330697, 0.2339555568810221}},
+      {{.name = "polynomial", .warmup_steps = 3, .min_lr = 0.2, .power = 2},
+       {0, sixth, 2 * sixth, 2, 1.6222222222222222, 1.288888888888889, 1, 0.7555555555555558, 0.5555555555555556, 0.4,
+        0.2888888888888889, 0.22222222222222227}},
+      {{.name = "inverse_sqrt", .warmup_steps = 3},
+       {0, sixth, 2 * sixth, 2, 1.7320508075688774, 1.5491933384829668, 1.4142135623730949, 1.3093073414159542,
+        1.2247448713915889, 1.1547005383792517, 1.0954451150103321, 1.044465935734187}},
+      {{.name = "wsd", .warmup_steps = 3, .decay_steps = 4}, {0, sixth, 2 * sixth, 2, 2, 2, 2, 2, 2, 1.5, 1, 0.5}},
+      {{.name = "piecewise", .milestones = {4, 8}, .factors = {0.1, 0.01}},
+       {2, 2, 2, 2, 0.2, 0.2, 0.2, 0.2, 0.02, 0.02, 0.02, 0.02}},
+      {{.name = "constant", .warmup_ratio = 0.25}, {0, sixth, 2 * sixth, 2, 2, 2, 2, 2, 2, 2, 2, 2}},
+      {{.name = "linear", .min_lr_ratio = 0.5},
+       {2, 23. / 12, 22. / 12, 21. / 12, 20. / 12, 19. / 12, 18. / 12, 17. / 12, 16. / 12, 15. / 12, 14. / 12,
+        13. / 12}}};
+  for (const auto& [config, rates] : cases) {
+    const LrSchedule schedule(config, 2.0, 12);
+    for (std::size_t i = 0; i < rates.size(); ++i)
+      EXPECT_NEAR(schedule.at(static_cast<std::int64_t>(i) + 1), rates[i], 1e-12)
+          << config.name << " at step " << i + 1;
   }
-  EXPECT_DOUBLE_EQ(at("constant", 100), 1.0);
-  EXPECT_DOUBLE_EQ(at("linear", 55), 0.55);
-  EXPECT_DOUBLE_EQ(at("linear", 100), 0.1);
-  EXPECT_DOUBLE_EQ(at("cosine", 55), 0.55);
-  EXPECT_DOUBLE_EQ(at("cosine", 100), 0.1);
-  EXPECT_DOUBLE_EQ(at("wsd", 80), 1.0);
-  EXPECT_DOUBLE_EQ(at("wsd", 90), 0.55);
-  EXPECT_DOUBLE_EQ(at("wsd", 100), 0.1);
-  EXPECT_DOUBLE_EQ(at("wsd", 120), 0.1);  // a run that goes on stays low
+}
+
+TEST(LrSchedule, IsAnyFunctionOfStepAndGroup) {
+  const LrSchedule schedule(
+      [](std::int64_t step, std::size_t group) { return 1.0 / static_cast<double>(step + group); });
+  EXPECT_DOUBLE_EQ(schedule.at(1, 3), 0.25);
+  EXPECT_EQ(schedule.unit(), LrSchedule::Unit::kRate);
+}
+
+TEST(LrSchedule, RefusesWhatItCannotCompute) {
+  EXPECT_THROW(LrSchedule({.name = "liner"}, 1.0, 10), ConfigError);
+  EXPECT_THROW(LrSchedule({.name = "linear", .min_lr = 0.1}, std::nullopt, 10), ConfigError);
 }
 
 Config config_with(const std::string& optimizer) {

@@ -253,6 +253,69 @@ Failure failure_of(const Config& config, const std::function<void(World&)>& body
   return launch_quietly(config, body).value_or(Failure{0, "nothing failed"});
 }
 
+// Trains the model of the test above with an optimizer of two groups, and returns their rates after each step.
+std::vector<std::vector<double>> rates_of_groups(const std::string& keys, std::optional<LrSchedule> schedule = {}) {
+  const ScratchFolder scratch;
+  const Config config = Config::parse("model: {policy: trainers_stack}\ntrain: {steps: 4}\n" + keys);
+  std::vector<std::vector<double>> rates;
+  EXPECT_EQ(train(config,
+                  [&](Trainer& trainer) {
+                    const auto model = std::make_shared<StackImpl>();
+                    std::vector<torch::optim::OptimizerParamGroup> groups{{{}}, {{}}};
+                    groups[1].set_options(std::make_unique<torch::optim::AdamOptions>(0.5));
+                    int place = 0;
+                    for (const auto& parameter : model->parameters()) groups[place++ % 2].params().push_back(parameter);
+                    trainer.use({.model = model,
+                                 .optimizer = std::make_shared<torch::optim::Adam>(groups, 0.25),
+                                 .criterion = cross_entropy(),
+                                 .loader = std::make_shared<DataLoader>(std::make_shared<Signs>(),
+                                                                        DataLoaderOptions{.global_batch = 8}),
+                                 .lr_schedule = std::move(schedule)});
+                    trainer.add({.on_step = [&](const StepMetrics& step) {
+                      std::vector<double> now{step.lr};
+                      for (auto& group : trainer.boosted().optimizer->inner().param_groups())
+                        now.push_back(group.options().get_lr());
+                      rates.push_back(now);
+                    }});
+                    trainer.run();
+                  }),
+            0);
+  return rates;
+}
+
+TEST(Trainer, TheRatesOfAnOwnOptimizerAreThePeaksOfItsGroups) {
+  using ::testing::Each;
+  const auto kept = rates_of_groups("");
+  ASSERT_EQ(kept.size(), 4u);
+  EXPECT_THAT(kept, Each(ElementsAre(0.25, 0.25, 0.5)));
+  EXPECT_THAT(rates_of_groups("lr_schedule: {name: linear}"),
+              ElementsAre(ElementsAre(0.25, 0.25, 0.5), ElementsAre(0.1875, 0.1875, 0.375),
+                          ElementsAre(0.125, 0.125, 0.25), ElementsAre(0.0625, 0.0625, 0.125)));
+  const LrSchedule own([](std::int64_t step, std::size_t group) { return group == 0 ? 1.0 / step : 2.0 * step; });
+  EXPECT_THAT(rates_of_groups("", own), ElementsAre(ElementsAre(1, 1, 2), ElementsAre(0.5, 0.5, 4),
+                                                    ElementsAre(1.0 / 3, 1.0 / 3, 6), ElementsAre(0.25, 0.25, 8)));
+}
+
+TEST(Trainer, RefusesARunWhoseRatesAreAllZero) {
+  const ScratchFolder scratch;
+  Config config = text_config(scratch);
+  config.train.steps = 1;
+  const Failure failed = failure_of(config, [](World& world) { Trainer(world, world.config()).run(); });
+  EXPECT_EQ(failed.exit_code, ConfigError::kExitCode);
+  EXPECT_THAT(failed.line, HasSubstr("lr_schedule: the learning rate of all 1 steps is 0"));
+}
+
+TEST(Trainer, RefusesSetLrBesideASchedule) {
+  const ScratchFolder scratch;
+  const Failure failed = failure_of(text_config(scratch), [](World& world) {
+    Trainer trainer(world, world.config());
+    trainer.add({.on_step = [&](const StepMetrics&) { trainer.boosted().optimizer->set_lr(0.1); }});
+    trainer.run();
+  });
+  EXPECT_EQ(failed.exit_code, UsageError::kExitCode);
+  EXPECT_THAT(failed.line, HasSubstr("the learning rate of each step is set by an lr_schedule"));
+}
+
 TEST(Trainer, RefusesPartsThatDoNotFitEachOtherAndKeysThatThePartsReplace) {
   const ScratchFolder scratch;
   const Config config = text_config(scratch);

@@ -155,11 +155,18 @@ struct OptimizerConfig {
 
 // Section `lr_schedule`; the peak is optimizer.lr.
 struct LrScheduleConfig {
-  std::string name = "constant";  // constant | linear | cosine | wsd (warm-up, stable, decay)
+  // constant | linear | cosine | cosine_with_restarts | wsd (warm-up, stable, decay) | polynomial | inverse_sqrt |
+  // piecewise
+  std::string name = "constant";
   int warmup_steps = 0;
   double warmup_ratio = 0;  // alternative to warmup_steps: fraction of train.steps
   int decay_steps = 0;      // wsd: number of last steps, in which the rate decreases to min_lr
   double min_lr = 0;
+  double min_lr_ratio = 0;      // alternative to min_lr: fraction of the peak
+  double power = 1;             // polynomial
+  int cycles = 1;               // cosine_with_restarts
+  std::vector<int> milestones;  // piecewise: numbers of steps after which the rate is a new factor of the peak
+  std::vector<double> factors;  // piecewise: the factors, one for each milestone
 };
 
 // Dynamic loss scaling for precision float16, so that small gradients do not underflow.

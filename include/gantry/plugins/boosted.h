@@ -102,8 +102,11 @@ class BoostedOptimizer {
   double clip_grad_norm(double max_norm, double p = 2);
 
   // Sets the learning rate. A parameter group with its own rate keeps the ratio of that rate to the optimizer's default
-  // rate. If there is an lr_schedule, step() overwrites the value.
+  // rate. Throws UsageError if there is an lr_schedule, which sets the rates of each step.
   void set_lr(double lr);
+  // Returns the learning rate: after step(), that of the step. Parameter groups with a rate of their own differ from it
+  // by their ratio; with an LrSchedule made of a function, or without a peak, it is the rate of the first group.
+  double lr() const { return lr_; }
   torch::optim::Optimizer& inner() { return *optimizer_; }
   MasterParameters* masters() { return masters_.get(); }  // null if the optimizer updates the model's own parameters
   double loss_scale() const;
@@ -148,8 +151,10 @@ class BoostedOptimizer {
   std::unique_ptr<LossScaler> scaler_;
   bool keeps_loss_scale_ = false;
   std::vector<double> lr_shares_;  // per parameter group: its learning rate / the default learning rate
-  std::vector<bool> states_lr_;    // per parameter group: its options have a learning rate
-  std::optional<double> norm_;     // cached 2-norm of the current gradients
+  double lr_ = 0;
+  // Per parameter group: the learning rate with which the optimizer was made, if its options have one.
+  std::vector<std::optional<double>> own_rates_;
+  std::optional<double> norm_;  // cached 2-norm of the current gradients
   struct PartNorms {
     std::vector<double> norms;
     std::uint64_t changes;  // value of GradientBuffers::changes() when the norms were read
@@ -162,6 +167,7 @@ class BoostedOptimizer {
   std::function<void()> after_step_;
 
   void require_gradients() const;
+  void follow(const LrSchedule& schedule);
   void require_finite_rates() const;
   bool is_finite_step();
 };

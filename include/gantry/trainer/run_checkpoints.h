@@ -56,6 +56,7 @@ class RunCheckpoints {
   // Samples the data of this run. Returns true if they begin with those that the checkpoint's run had. Collective.
   bool sample_data(const CheckpointInfo& info);
   void compare_with(const CheckpointInfo& info, const DataLoader& loader, bool begins_as_before) const;
+  void warn_of_rates(const CheckpointInfo& info) const;
   void warn_of_threads(const CheckpointInfo& info) const;
   void warn(const std::string& line) const;
 
