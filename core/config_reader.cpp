@@ -37,9 +37,10 @@ void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const st
     return;
   }
   const std::string key = shortened(path);
-  const std::string where = is_overridden(path) ? "--set " + key
-                                                : fmt::format("{}:{}:{}: {}", file, std::max(0, mark.line) + 1,
-                                                              std::max(0, mark.column) + 1, key);
+  const std::string where =
+      is_overridden(path) ? "--set " + key
+      : file.empty()      ? key
+                     : fmt::format("{}:{}:{}: {}", file, std::max(0, mark.line) + 1, std::max(0, mark.column) + 1, key);
   lines.push_back(format_error({where, shortened(what), shortened(expected), remedy}));
 }
 

@@ -13,7 +13,7 @@ namespace gantry {
 
 // Collects faults with their positions in the file.
 struct ConfigFaults {
-  std::string file;
+  std::string file;                  // empty: no file, so faults have no positions
   std::set<std::string> overridden;  // paths that --set has set
   std::vector<std::string> lines;    // limited to a number that a user would read
   std::size_t further = 0;           // number of faults beyond the limit

@@ -5,7 +5,7 @@
 // - partitioned_buckets (ZeRO 1): gradients are reduce-scattered; each replica steps a range, and the values are
 //   gathered again.
 // - scattered_buckets (ZeRO 2): the gradient that a backward adds for a parameter is moved to the bucket at once. The
-//   bucket is reduced when it is full, and only a range of the sum is kept.
+//   bucket is reduced once it is full and the buckets before it are being reduced, and only a range of the sum is kept.
 // - unit_buckets (ZeRO 3): full gradients of a unit exist from its first backward to its REDUCE_GRAD. Then only the sum
 //   of the rows that this replica holds is kept.
 //
@@ -33,10 +33,13 @@ class BucketStrategy {
   // True if reductions are launched within backwards, by add() and send_added(); else by send(), once for each
   // accumulation.
   virtual bool sends_within_backwards() const { return false; }
-  // Takes what a backward has added to the member's own gradient, if anything. Collective where that fills the bucket.
-  virtual void add(GradientBucket& /*bucket*/, BucketMember& /*member*/) {}
-  // After a backward: sends what add() has taken, and an empty bucket if there was nothing. Collective.
+  // Takes what a backward has added to the member's own gradient, if anything. `sends`: sends buckets that are full by
+  // now, which is collective.
+  virtual void add(GradientBucket& /*bucket*/, BucketMember& /*member*/, bool /*sends*/) {}
+  // After a backward: sends the bucket, also an empty one, unless add() has sent it in this backward. Collective.
   virtual void send_added(GradientBucket& /*bucket*/) {}
+  // add() has taken something that was not sent.
+  virtual bool has_unsent(const GradientBucket& /*bucket*/) const { return false; }
   // Of units of cut parameters (ZeRO 3), whose reductions the schedule launches: gives whole gradients memory, zero at
   // first; and launches the reduction, once for each accumulation. reduce() is collective.
   virtual void open(GradientBucket& /*bucket*/) {}

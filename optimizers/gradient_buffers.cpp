@@ -70,6 +70,7 @@ void GradientBuffers::leave_out_frozen() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!steps(i) || parameters_[i].tensor.requires_grad()) continue;
     place_[i].frozen = true;
+    if (const auto& lazy = member_of(i).lazy) lazy->hide();
     parameters_[i].tensor.mutable_grad().reset();
   }
 }
@@ -77,6 +78,7 @@ void GradientBuffers::leave_out_frozen() {
 // --- From step to step ---
 
 void GradientBuffers::show_gradient(std::size_t parameter) {
+  if (shows_lazily(parameter)) return member_of(parameter).lazy->show();
   parameters_[parameter].tensor.mutable_grad() = member_of(parameter).gradient;
 }
 
@@ -86,8 +88,8 @@ bool GradientBuffers::show_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!steps(i)) continue;
     const torch::Tensor& gradient = parameters_[i].tensor.grad();
-    if (gradient.is_same(member_of(i).gradient)) continue;
-    removed = removed || !gradient.defined();
+    if (gradient.is_same(shows_lazily(i) ? member_of(i).lazy->gradient() : member_of(i).gradient)) continue;
+    removed = removed || (!gradient.defined() && !shows_lazily(i));
     show_gradient(i);
   }
   return removed;
@@ -129,22 +131,48 @@ void GradientBuffers::take_over() {
   leave_out_frozen();
 }
 
+bool GradientBuffers::were_all_removed() const {
+  bool any = false;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!steps(i) || !member_of(i).gradient.defined() || is_in_unit(i)) continue;
+    if (parameters_[i].tensor.grad().defined()) return false;
+    any = true;
+  }
+  return any;
+}
+
+void GradientBuffers::zero_removed() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!steps(i) || !member_of(i).gradient.defined() || is_in_unit(i)) continue;
+    const torch::Tensor known = parameters_[i].tensor.grad();
+    if (known.is_same(member_of(i).gradient)) continue;
+    known.defined() ? member_of(i).gradient.copy_(known) : member_of(i).gradient.zero_();
+    show_gradient(i);
+  }
+}
+
 // Without whole gradients there is the sum alone; else it is a part of them, but for a unit's.
 void GradientBuffers::zero(GradientBucket& bucket) {
+  for (auto& member : bucket.members)
+    if (member.lazy) member.lazy->clear();
   if (bucket.sum_memory) {
     bucket.sum_memory->bring();  // a step that was given up has not
     bucket.sum.zero_();
-    for (auto& member : bucket.members) member.lazy->clear();
   }
   (bucket.gradients.defined() ? bucket.gradients : bucket.sum).zero_();
 }
 
 void GradientBuffers::zero() {
-  release_buckets();
   for (auto& bucket : buckets_) {
+    bucket.strategy->finish(bucket);
+    bucket.strategy->release(bucket);
+    bucket.begin();
     zero(bucket);
     bucket.previously_reduced.reset();
   }
+  next_ = 0;
+  watches_ = false;
   left_ = 1;
   zeroed_ = true;
   reduced_ = false;
@@ -172,7 +200,7 @@ void GradientBuffers::parameter_ready(std::size_t parameter) {
   if (bucket.kind.unit >= 0) return;  // reduce_unit() and the sync
   BucketMember& member = member_of(parameter);
   if (bucket.strategy->sends_within_backwards()) {
-    if (!holds_) bucket.strategy->add(bucket, member);
+    bucket.strategy->add(bucket, member, /*sends=*/!holds_);
     return;
   }
   if (!watches_ || member.ready) return;
@@ -207,23 +235,30 @@ bool GradientBuffers::scatters() const {
                      [](const auto& bucket) { return bucket.strategy->sends_within_backwards(); });
 }
 
+bool GradientBuffers::has_unsent() const {
+  return std::any_of(buckets_.begin(), buckets_.end(),
+                     [](const auto& bucket) { return bucket.strategy->has_unsent(bucket); });
+}
+
 void GradientBuffers::scatter_added(int stage) {
   for (auto& bucket : buckets_) {
     if (bucket.kind.stage != stage) continue;
-    for (auto& member : bucket.members) bucket.strategy->add(bucket, member);
+    for (auto& member : bucket.members) bucket.strategy->add(bucket, member, /*sends=*/true);
   }
 }
 
 void GradientBuffers::scatter_stage(int stage) {
   for (auto& bucket : buckets_) {
     if (bucket.kind.stage != stage) continue;
-    for (auto& member : bucket.members) bucket.strategy->add(bucket, member);
+    for (auto& member : bucket.members) bucket.strategy->add(bucket, member, /*sends=*/true);
     bucket.strategy->send_added(bucket);
   }
 }
 
-void GradientBuffers::sync(double factor, double left) {
+void GradientBuffers::sync(double factor, double left, bool any_unsent) {
   const torch::NoGradGuard no_grad;
+  if (any_unsent)
+    for (auto& bucket : buckets_) bucket.strategy->send_added(bucket);
   for (auto& bucket : buckets_)
     if (bucket.kind.unit >= 0 && bucket.kind.late) bucket.strategy->open(bucket);
   if (overlaps_ == GradientSum::kAtSync)

@@ -40,8 +40,8 @@ struct GradientOptions {
 
 class GradientBuffers {
  public:
-  // Parameters keep their order. Attaches at once. Gradients of bfloat16 and float16 parameters are float32. In a step
-  // with hold(true), they accumulate in the type of their parameters first. The mesh is not owned.
+  // Parameters keep their order. Attaches at once. Gradients of bfloat16 and float16 parameters are float32. The mesh
+  // is not owned.
   GradientBuffers(std::vector<HeldTensor> parameters, std::vector<SharedGradient> shared, const ProcessGroupMesh& mesh,
                   const GradientOptions& options = {});
 
@@ -54,6 +54,10 @@ class GradientBuffers {
   // Takes over the gradients of a loop whose backwards nobody announced: of parameters that came to require one, and
   // those that a zero_grad of the user's had removed before. Before sync(), with ZeRO 0 or 1.
   void take_over();
+  // Between calls that add up, with ZeRO 0 or 1: true if the program has set the gradients of all parameters to none.
+  bool were_all_removed() const;
+  // Then, or if only some were removed or replaced: the buckets get the program's values, zero for removed ones.
+  void zero_removed();
   // The buckets hold sums that were reduced and not zeroed since.
   bool is_reduced() const { return reduced_; }
 
@@ -67,10 +71,11 @@ class GradientBuffers {
   void stage_ready(int stage);
 
   // ZeRO 2. After each backward of a stage, or of a part of it, its gradients are reduced to their owners. Both calls
-  // are collective over the replicas. Full buckets are sent in the order in which the backward reaches parameters, so
-  // all replicas must use the same parameters in each backward. Replicas with different numbers of backwards hold()
-  // instead, and scatter each stage once.
+  // are collective over the replicas. In each backward a bucket is sent once, in the order of the buckets, whatever
+  // parameters a replica uses. A gradient that is added after its bucket was sent waits for the next backward or for
+  // the sync. Replicas with different numbers of backwards hold() instead, and scatter each stage once.
   bool scatters() const;
+  bool has_unsent() const;  // some gradients wait for the sync
   void hold(bool on) { holds_ = on; }
   void scatter_added(int stage);  // what was added, which may fill buckets
   void scatter_stage(int stage);  // and the reduction of every bucket is launched
@@ -86,13 +91,13 @@ class GradientBuffers {
   // Sums elements that ranks of a cut share, then over shared stages, then over each parameter's gradient axes what is
   // not reduced yet, then multiplies by `factor`, then adds what was previously reduced. Collective over those axes.
   // Once for each accumulation. `left`: a further factor, which who steps the gradients may take out with others in one
-  // pass; it is multiplied by at once where there is something to be added to.
-  void sync(double factor, double left = 1);
+  // pass; it is multiplied by at once where there is something to be added to. `any_unsent`: has_unsent() of any rank.
+  void sync(double factor, double left = 1, bool any_unsent = false);
   // What the sums are still to be multiplied by, until scale(), or multiplied() by who did so.
   double left() const { return left_; }
   void multiplied() { left_ = 1; }
 
-  void zero();
+  void zero();                // also in the middle of a step, whose reductions end first
   void scale(double factor);  // by that and by what is left
   // Grows with each change of a gradient in place, whoever makes it; but not by way of its data().
   std::uint64_t changes() const;
@@ -158,6 +163,10 @@ class GradientBuffers {
 
   Placement make_stepped_placement(std::size_t parameter) const;
   bool is_in_unit(std::size_t parameter) const { return shards_ && trained(parameter); }
+  // Units show their gradients themselves.
+  bool shows_lazily(std::size_t parameter) const {
+    return member_of(parameter).lazy && bucket_of(parameter).kind.unit < 0;
+  }
 
   std::vector<HeldTensor> parameters_;
   std::vector<Placement> stepped_;  // by parameter

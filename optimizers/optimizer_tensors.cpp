@@ -1,6 +1,12 @@
 #include "gantry/optimizers/optimizer_tensors.h"
 
+#include <typeinfo>
+
+#include <torch/optim/adagrad.h>
+#include <torch/optim/rmsprop.h>
+
 #include "gantry/core/error.h"
+#include "gantry/optimizers/fused_adamw.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -89,6 +95,14 @@ std::optional<std::int64_t> optimizer_steps(Optimizer& optimizer, const torch::T
   if (dynamic_cast<torch::optim::Adam*>(&optimizer))
     return moments_of<torch::optim::AdamParamState>(optimizer, parameter).step();
   return std::nullopt;
+}
+
+bool is_known_optimizer(const Optimizer& optimizer) {
+  if (dynamic_cast<const StatefulOptimizer*>(&optimizer)) return true;
+  const auto& type = typeid(optimizer);
+  return type == typeid(FusedAdamW) || type == typeid(torch::optim::Adam) || type == typeid(torch::optim::AdamW) ||
+         type == typeid(torch::optim::SGD) || type == typeid(torch::optim::RMSprop) ||
+         type == typeid(torch::optim::Adagrad);
 }
 
 OptimizerUnit optimizer_unit(const Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group) {

@@ -1,9 +1,12 @@
 // ZeRO 2: gradients are on their way to the replica that owns them while the backward runs. Whole buckets at a time:
 // one travels while the next one fills.
+#include <map>
 #include <set>
+#include <vector>
 
 #include "gantry/optimizers/bucket_strategy.h"
 #include "gantry/optimizers/partitioned_values.h"
+#include "gantry/tensors/lazy_gradient.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -21,28 +24,38 @@ class ScatteredBuckets final : public BucketStrategy {
   void lay_out(GradientBucket& bucket) override {
     partition_values(bucket, mesh_);
     bucket.sum = bucket.new_gradients(own_range(bucket).size());
+    of_stage_[bucket.kind.stage].push_back(&bucket);
+    if (bucket.type_of_gradients() == bucket.kind.type) return;
+    for (auto& member : bucket.members)
+      member.lazy = std::make_shared<LazyGradient>(member.tensor, bucket.type_of_gradients(),
+                                                   "a gradient is read before a backward pass has computed it");
   }
 
   bool sends_within_backwards() const override { return true; }
 
-  // A parameter that is used again afterwards has its bucket reduced again.
-  void add(GradientBucket& bucket, BucketMember& member) override {
+  void add(GradientBucket& bucket, BucketMember& member, bool sends) override {
     const torch::NoGradGuard no_grad;
     auto& gradient = member.tensor.mutable_grad();
-    if (!gradient.defined()) return;
+    const bool is_lazy = member.lazy && gradient.is_same(member.lazy->gradient());
+    if (is_lazy ? !member.lazy->has_values() : !gradient.defined()) return;
     finish(bucket);
     if (!bucket.gradients.defined()) bucket.gradients = bucket.new_gradients(bucket.elements);
     bucket.gradients.narrow(0, member.offset, gradient.numel()).view(gradient.sizes()).add_(gradient);
-    gradient.reset();
+    is_lazy ? member.lazy->clear() : gradient.reset();
     if (member.ready) return;
     member.ready = true;
-    if (--bucket.missing == 0) set_out(bucket);
+    if (--bucket.missing == 0 && sends) send_full(bucket.kind.stage);
   }
 
+  // Once in each backward: other replicas may not have used the parameter again.
   void send_added(GradientBucket& bucket) override {
-    const bool filled = bucket.gradients.defined() && &bucket != travelling_;
-    if (filled || !sent_.contains(&bucket)) set_out(bucket);
+    if (!sent_.contains(&bucket)) set_out(bucket);
     sent_.erase(&bucket);
+    bucket.begin();
+  }
+
+  bool has_unsent(const GradientBucket& bucket) const override {
+    return bucket.gradients.defined() && &bucket != travelling_;
   }
 
   void finish(GradientBucket& bucket) override {
@@ -59,7 +72,10 @@ class ScatteredBuckets final : public BucketStrategy {
     finish(bucket);
     sent_.erase(&bucket);
     bucket.gradients.reset();
-    for (auto& member : bucket.members) member.gradient.reset();
+    for (auto& member : bucket.members) {
+      member.gradient.reset();
+      if (member.lazy) member.lazy->hide();
+    }
   }
 
   void complete(GradientBucket& bucket) override {
@@ -73,6 +89,16 @@ class ScatteredBuckets final : public BucketStrategy {
  private:
   Range own_range(const GradientBucket& bucket) const { return bucket.range(replicas_of(bucket, mesh_).rank()); }
 
+  // Replicas that use other parameters fill their buckets in another order: all of them send in the order of the
+  // buckets.
+  void send_full(int stage) {
+    for (GradientBucket* bucket : of_stage_.at(stage)) {
+      if (sent_.contains(bucket)) continue;
+      if (bucket->missing > 0) return;
+      set_out(*bucket);
+    }
+  }
+
   void set_out(GradientBucket& bucket) {
     if (travelling_) finish(*travelling_);
     if (!bucket.gradients.defined()) bucket.gradients = bucket.new_gradients(bucket.elements);
@@ -85,6 +111,7 @@ class ScatteredBuckets final : public BucketStrategy {
   }
 
   const ProcessGroupMesh& mesh_;
+  std::map<int, std::vector<GradientBucket*>> of_stage_;  // in the order in which each backward sends them
   GradientBucket* travelling_ = nullptr;
   std::set<const GradientBucket*> sent_;  // since the last send_added
 };

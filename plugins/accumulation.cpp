@@ -23,12 +23,19 @@ std::string first_names(const std::vector<std::string>& names) {
 
 }  // namespace
 
-void Accumulation::take(const Batch& batch, std::int64_t step_tokens) {
-  if (optimizer_->steps() != step_) {
-    step_ = optimizer_->steps();
-    samples_ = 0;
-  }
-  if (!under_way_) begin(batch, step_tokens);
+void Accumulation::prepare() {
+  using enum BoostedOptimizer::Gradients;
+  const bool dropped = under_way() && optimizer_->gradients().were_all_removed();
+  if (dropped || optimizer_->state() == kBroken) optimizer_->zero_grad();
+}
+
+void Accumulation::take(double expected, std::int64_t step_tokens) {
+  if (optimizer_->steps() != step_ || optimizer_->state() == BoostedOptimizer::Gradients::kNone) samples_ = 0;
+  step_ = optimizer_->steps();
+  if (under_way())
+    optimizer_->gradients().zero_removed();
+  else
+    begin(expected, step_tokens);
   if (step_tokens != stated_tokens_)
     throw UsageError({"step_tokens",
                       fmt::format("the value is {}, but an earlier call of this optimizer step passed {}", step_tokens,
@@ -39,16 +46,14 @@ void Accumulation::take(const Batch& batch, std::int64_t step_tokens) {
   if (optimizer_->masters()) optimizer_->masters()->add_parameters();
 }
 
-void Accumulation::begin(const Batch& batch, std::int64_t step_tokens) {
+void Accumulation::begin(double expected, std::int64_t step_tokens) {
   look_at_unused_gradients(optimizer_->gradients().begin_accumulation());
   optimizer_->gradients().release_sums();
   stated_tokens_ = step_tokens;
-  const std::int64_t expected = step_tokens > 0 ? step_tokens : batch.global_samples * batch.tokens_per_sample;
-  expected_tokens_ = std::max<double>(1, static_cast<double>(expected));
+  expected_tokens_ = step_tokens > 0 ? static_cast<double>(step_tokens) : expected;
   loss_scale_ = optimizer_->loss_scale();
   counted_ = 0;
-  under_way_ = true;
-  optimizer_->set_synced(false);
+  optimizer_->set_state(BoostedOptimizer::Gradients::kAdding);
 }
 
 void Accumulation::add(std::int64_t global_samples, std::int64_t counted) {
@@ -56,31 +61,28 @@ void Accumulation::add(std::int64_t global_samples, std::int64_t counted) {
   counted_ += counted;
 }
 
-void Accumulation::finish(double counted) {
+void Accumulation::finish(double counted, bool any_unsent) {
   if (stated_tokens_ > 0 && counted != static_cast<double>(stated_tokens_))
     throw UsageError(
         {"step_tokens", fmt::format("the value is {}, but the step's calls counted {}", stated_tokens_, counted),
          "the number that the criterion counts", "count the labels that are not ignored in all calls and replicas"});
   const double factor = counted > 0 ? expected_tokens_ / counted : 1;
   if (optimizer_->keeps_loss_scale())
-    optimizer_->gradients().sync(factor, 1 / loss_scale_);
+    optimizer_->gradients().sync(factor, 1 / loss_scale_, any_unsent);
   else
-    optimizer_->gradients().sync(factor / loss_scale_);
-  under_way_ = false;
-  optimizer_->set_synced(true);
+    optimizer_->gradients().sync(factor / loss_scale_, 1, any_unsent);
+  optimizer_->set_state(BoostedOptimizer::Gradients::kSummed);
   look_at_first_step(counted);
 }
 
 void Accumulation::give_up() {
   optimizer_->gradients().sync(1);
   optimizer_->zero_grad();
-  under_way_ = false;
-  samples_ = 0;
 }
 
 // Where masters are stepped in place of the parameters, no other optimizer trains the model.
 void Accumulation::look_at_unused_gradients(bool removed) {
-  if (!optimizer_->masters() || !optimizer_->has_unused_gradients()) return;
+  if (!optimizer_->masters() || optimizer_->state() != BoostedOptimizer::Gradients::kSummed) return;
   if (removed)
     throw UsageError({"boosted optimizer", "another optimizer has removed gradients that were not applied", "",
                       "call boosted.optimizer->step() and zero_grad(), because no other optimizer can train the model "

@@ -73,10 +73,10 @@ BoostedOptimizer::BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> opti
 BoostedOptimizer::~BoostedOptimizer() = default;
 
 void BoostedOptimizer::require_gradients() const {
-  if (added_ == Added::kUnsynced)
+  if (state_ == Gradients::kAdding)
     throw UsageError({"boosted optimizer", "step() was called before the gradients were reduced over the ranks", "",
                       "call booster.sync_gradients(boosted) after the last execute_pipeline under no_sync"});
-  if (added_ == Added::kNothing)
+  if (state_ != Gradients::kSummed)
     throw UsageError({"boosted optimizer", "step() was called without a backward since the last step or zero_grad", "",
                       "call booster.execute_pipeline(batch, boosted) first, or in a custom training loop "
                       "booster.sync_gradients(boosted) after the backward; and zero_grad() after step()"});
@@ -93,8 +93,7 @@ void BoostedOptimizer::require_finite_rates() const {
 }
 
 // True for a finite norm. Else the step is skipped, or the run stopped.
-bool BoostedOptimizer::is_finite_step() {
-  const double norm = grad_norm();
+bool BoostedOptimizer::is_finite_step(double norm) {
   if (std::isfinite(norm)) return true;
   if (skips_non_finite()) return false;
   throw NumericalError(
@@ -107,13 +106,14 @@ bool BoostedOptimizer::step() {
   require_gradients();
   if (rules_.lr_schedule) follow(*rules_.lr_schedule);
   require_finite_rates();
-  const bool finite = is_finite_step();
+  const double norm = grad_norm();
+  const bool finite = is_finite_step(norm);
   if (scaler_) finite ? scaler_->stepped() : scaler_->overflowed();
   ++steps_;
-  added_ = Added::kNothing;
+  set_state(Gradients::kNone);
   if (!finite) return false;
   ++taken_steps_;
-  const double clip = rules_.clip_grad_norm ? clip_factor(grad_norm(), *rules_.clip_grad_norm) : 1;
+  const double clip = rules_.clip_grad_norm ? clip_factor(norm, *rules_.clip_grad_norm) : 1;
   const double factor = clip * gradients_->left();
   FusedAdamW* const scaling = factor != 1 ? scales_as_it_steps(*optimizer_, *gradients_, masters_.get()) : nullptr;
   if (factor != 1 && !scaling) gradients_->scale(clip);
@@ -134,7 +134,8 @@ bool BoostedOptimizer::step() {
       [&] {
         std::vector<torch::Tensor> values;
         for (const auto& one : held) values.push_back(one.tensor);
-        return device_memory(values, this, values.front().device());
+        // A rank of a pipeline may hold no parameters.
+        return device_memory(values, this, values.empty() ? torch::Device(torch::kCPU) : values.front().device());
       });
   if (rules_.waits) wait();
   return true;
@@ -146,17 +147,14 @@ double BoostedOptimizer::loss_scale() const { return scaler_ ? scaler_->scale() 
 
 void BoostedOptimizer::zero_grad() {
   gradients_->zero();
-  norm_.reset();
-  added_ = Added::kNothing;
+  set_state(Gradients::kNone);
 }
 
 double BoostedOptimizer::grad_norm(double p) {
   if (p != 2) return gradient_norm(*gradients_, mesh_, held_stages_, p);
-  if (norm_) return *norm_;
   // Each rank by itself: only some may hold what its user has changed.
   if (!part_norms_ || part_norms_->changes != gradients_->changes()) set_part_norms(read_back({part_norms()}));
-  norm_ = gradient_norm(part_norms_->norms, mesh_);
-  return *norm_;
+  return gradient_norm(part_norms_->norms, mesh_);
 }
 
 void BoostedOptimizer::set_part_norms(std::vector<double> norms) {
@@ -168,7 +166,6 @@ torch::Tensor BoostedOptimizer::part_norms() const { return gantry::part_norms(*
 double BoostedOptimizer::clip_grad_norm(double max_norm, double p) {
   const double norm = grad_norm(p);
   if (const double factor = clip_factor(norm, max_norm); factor < 1) gradients_->scale(factor);
-  norm_.reset();
   return norm;
 }
 

@@ -41,7 +41,7 @@ Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const s
   criterion.set_count([=](const TensorDict& batch) {
     const torch::Tensor& given = batch.at(labels);
     const torch::Tensor known = on_host(given);
-    const torch::Tensor counted = align(known.defined() ? known : given) != options.ignore_index;
+    const torch::Tensor counted = align(known.defined() ? known : given).to(torch::kInt64) != options.ignore_index;
     return static_cast<std::int64_t>(number_of(counted.sum()));
   });
   return criterion;

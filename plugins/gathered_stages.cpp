@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "gantry/core/adapter_split.h"
 #include "gantry/policies/model_map.h"
@@ -44,8 +45,10 @@ std::vector<int> layers_of_parameters(const StageModule& module) {
 }
 
 void GatheredStages::begin(const Step& step) {
+  // An earlier step may have thrown in the middle.
+  if (stage_ >= 0) end();
+  for (const int stage : std::exchange(whole_, {})) release(shards_.of_stage(stage));
   step_ = step;
-  stage_ = -1;
 }
 
 LayerRange GatheredStages::layers() const { return module_.layer_ranges().at(stage_); }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/core/device_graphs.h"
-#include "gantry/core/expert_ranks.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/action_times.h"
 #include "gantry/pipeline/executor.h"
@@ -36,16 +34,21 @@ namespace gantry {
 
 // What the plugin keeps of one boosted model.
 struct HybridParallelPlugin::ModelState {
+  std::shared_ptr<const ProcessGroupMesh> mesh;  // destroyed last
   std::shared_ptr<BoostedModel> model;
   Loop loop = Loop::kPipeline;
   SplitOutputs split;
   std::vector<std::unique_ptr<ProcessGroup>> shared_groups;
-  std::unique_ptr<Accumulation> accumulation;  // null without an optimizer
+  std::shared_ptr<BoostedOptimizer> optimizer;  // null without one; the handles of users own this state
+  std::unique_ptr<Accumulation> accumulation;   // null without an optimizer
   std::unique_ptr<OptimizerState> state;
+  std::optional<ScheduleSource> schedules;
+  // Key: number of microbatches, forward_only, and when sharded parameters are gathered.
+  std::map<std::tuple<int, bool, std::optional<schedule::Gather>>, std::unique_ptr<schedule::Executor>> executors;
   bool inputs_compared = false;   // once, at the first step
   bool keys_checked = false;      // likewise, of one that trains
   bool outputs_compared = false;  // likewise, on the ranks of the last stage
-  bool no_sync = false;
+  std::shared_ptr<int> no_sync_guards = std::make_shared<int>(0);
   std::vector<std::string> loss_names;  // of losses that stages add, on any rank
   // Of the model's parameters, where they are of one type: what a batch's reals become.
   std::optional<torch::ScalarType> real_type;
@@ -64,6 +67,7 @@ struct HybridParallelPlugin::StepPlan {
 
   bool trains = false;
   bool syncs = false;    // gradients, at its end
+  bool joins = false;    // adds gradients to those of earlier calls
   bool adds = false;     // gradients to those of other calls, or others to its own
   bool is_full = false;  // one microbatch is all that the gradients are of
   int microbatches = 0;
@@ -72,11 +76,6 @@ struct HybridParallelPlugin::StepPlan {
 };
 
 namespace {
-
-bool is_equal_over(ProcessGroup& group, std::int64_t number) {
-  const auto all = all_gather_numbers(group, number);
-  return std::all_of(all.begin(), all.end(), [&](std::int64_t each) { return each == number; });
-}
 
 Recomputation recomputation_of(const std::string& name) {
   if (name == "full") return Recomputation::kFull;
@@ -112,10 +111,9 @@ void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, con
        "one of each", "set it to false, or train on one stage with one microbatch"});
 }
 
-// A program's own configuration was not read from a file.
+// A configuration that a program has made obeys the same rules as a file.
 Config checked(Config config) {
-  for (const auto& fault : {fault_of_experts(config.parallel), fault_of_device_graphs(config)})
-    if (fault) throw ConfigError(*fault);
+  Config::parse_written(config.to_yaml(), /*name=*/"");
   if (config.parallel.expert > 1 && config.parallel.vocabulary != "stages")
     throw ConfigError(
         {"parallel.vocabulary",
@@ -124,11 +122,10 @@ Config checked(Config config) {
   return config;
 }
 
-// Replicas that compute each other's tokens run equally many microbatches.
-int equal_microbatches(int microbatches, const ProcessGroupMesh& mesh) {
-  if (!mesh.mesh().has_expert_view()) return microbatches;
-  const auto all = all_gather_numbers(mesh.batch_group(), microbatches);
-  return static_cast<int>(*std::max_element(all.begin(), all.end()));
+StepEnd end_of(Accumulation& accumulation, bool aborted) {
+  return {.counted = static_cast<double>(accumulation.counted()),
+          .aborted = aborted,
+          .unsent = accumulation.gradients().has_unsent()};
 }
 
 std::set<std::pair<int, int>> split_backwards(const std::vector<schedule::Action>& row) {
@@ -143,7 +140,8 @@ std::set<std::pair<int, int>> split_backwards(const std::vector<schedule::Action
 HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
     : world_(world),
       config_(checked(std::move(config))),
-      mesh_(world),
+      mesh_owner_(std::make_shared<ProcessGroupMesh>(world)),
+      mesh_(*mesh_owner_),
       schedules_(config_.schedule, mesh_.size(axis::kPipeline)),
       stages_(mesh_.coordinate(axis::kPipeline), schedules_.stages_of_rank()),
       link_(std::make_unique<StageLink>(mesh_[axis::kPipeline])) {
@@ -185,10 +183,13 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
     shard.rows = &rows;
     shard.coordinates = mesh_.coordinates();
   }
-  auto state = std::make_unique<ModelState>();
+  auto state = std::make_shared<ModelState>();
+  state->mesh = mesh_owner_;
   state->loop = request.loop;
-  state->parts = SequenceParts::of(config_, *policy, *request.model, request.criterion, mesh_, world_.device());
-  const bool shares_vocabulary = chosen_vocabulary(*policy, *request.model);
+  state->parts = SequenceParts::of(config_, *policy, *request.model, mesh_, world_.device());
+  if (state->parts) state->parts->require(request.criterion);
+  state->schedules = schedules_;
+  const bool shares_vocabulary = chosen_vocabulary(*state->schedules, *policy, *request.model);
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_, shares_vocabulary);
   if (shares_vocabulary) shard.vocabulary = SharedVocabulary::axes_of(mesh_);
   const auto split_outputs = shares_vocabulary ? std::vector<SplitOutput>() : policy->split_outputs(*request.model);
@@ -198,14 +199,16 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   const bool keeps_split = request.loop == Loop::kPipeline && request.criterion.accepts_split_outputs();
   state->split = bind_split_outputs(*request.model, split_outputs, keeps_split, mesh_[axis::kTensor]);
 
-  Boosted boosted{.model = state->model,
+  // Both handles own all that they need, and the process groups, so that they can outlive the plugin.
+  Boosted boosted{.model = {state, state->model.get()},
                   .optimizer = nullptr,
                   .criterion = request.criterion,
-                  .loader = request.loader,
-                  .lr_schedule = request.lr_schedule};
+                  .loader = request.loader};
   const auto& module = state->model->stage_module();
-  if (shares_vocabulary)
-    state->vocabulary = std::make_unique<SharedVocabulary>(module, request.criterion, config_, mesh_, stages_);
+  if (shares_vocabulary) {
+    state->vocabulary = std::make_unique<SharedVocabulary>(module, config_, mesh_, stages_);
+    state->vocabulary->loss_of(request.criterion);  // throws for one that is not possible
+  }
   state->real_type = real_type_of(module);
   refuse_other_precision(config_, state->real_type);
   state->routers.emplace(config_.experts, module, mesh_, shard.sequence_parallel);
@@ -213,9 +216,10 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   if (request.optimizer) {
     keep_held_parameters(*request.optimizer, module);
     if (cuts_rows) shard_parameters(*state, rows);
-    boosted.optimizer = boost_optimizer(request, state->shards ? state->shards->wholes() : module.parameters,
-                                        std::move(shared), config_, mesh_, stages_, state->shards.get());
-    state->accumulation = std::make_unique<Accumulation>(boosted.optimizer, module, mesh_);
+    state->optimizer = boost_optimizer(request, state->shards ? state->shards->wholes() : module.parameters,
+                                       std::move(shared), config_, mesh_, stages_, state->shards.get());
+    boosted.optimizer = {state, state->optimizer.get()};
+    state->accumulation = std::make_unique<Accumulation>(state->optimizer, module, mesh_);
     if (const auto offload = schedule::offload_of(config_.train.offload); offload.any())
       state->offload = std::make_unique<StepOffload>(offload, *boosted.optimizer, stages_.stages(), world_.device());
     if (config_.train.device_graphs) {
@@ -230,7 +234,7 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   }
   if (boosted.loader) distribute(*boosted.loader, boosted);
   state->state =
-      std::make_unique<OptimizerState>(*state->model, boosted.optimizer, stages_, mesh_, config_.lora.is_on());
+      std::make_unique<OptimizerState>(*state->model, state->optimizer, stages_, mesh_, config_.lora.is_on());
   models_.push_back(std::move(state));
   return boosted;
 }
@@ -244,16 +248,16 @@ void HybridParallelPlugin::shard_parameters(ModelState& state, const RowShards& 
   module.gather = [gathered = state.gathered, stages = stages_.stages()] { return gathered->gather_all(stages); };
 }
 
-// Whether embedding and head are computed by all ranks of a pipeline; the schedules are then made for that.
-bool HybridParallelPlugin::chosen_vocabulary(const Policy& policy, const torch::nn::Module& model) {
+// Whether embedding and head are computed by all ranks of a pipeline; the model's schedules are then made for that.
+bool HybridParallelPlugin::chosen_vocabulary(ScheduleSource& schedules, const Policy& policy,
+                                             const torch::nn::Module& model) const {
   if (config_.parallel.vocabulary == "stages" || stages_.pipeline_size() == 1) return false;
   const bool is_possible = policy.vocabulary(model).has_value();
   const LayerWork work = policy.layer_work(model);
   if (config_.parallel.vocabulary == "auto" &&
-      !(is_possible && schedules_.gains_by_vocabulary(work, chosen_layers(config_.schedule, policy, model, stages_))))
+      !(is_possible && schedules.gains_by_vocabulary(work, chosen_layers(config_.schedule, policy, model, stages_))))
     return false;
-  schedules_.share_vocabulary(work);
-  executors_.clear();
+  schedules.share_vocabulary(work);
   return true;
 }
 
@@ -267,8 +271,8 @@ void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted
   loader.set_samples(static_cast<std::int64_t>(all_reduce_number(mesh_[axis::kPipeline], samples, ReduceOp::kMax)));
 }
 
-void HybridParallelPlugin::set_no_sync(bool no_sync, const Boosted* boosted) {
-  (boosted ? state_of(*boosted).no_sync : no_sync_) = no_sync;
+std::shared_ptr<int> HybridParallelPlugin::no_sync_guards(const Boosted* boosted) {
+  return boosted ? state_of(*boosted).no_sync_guards : no_sync_guards_;
 }
 
 HybridParallelPlugin::ModelState& HybridParallelPlugin::state_of(const Boosted& boosted) {
@@ -287,23 +291,24 @@ const SequenceParts* HybridParallelPlugin::sequence_parts(const Boosted& boosted
 
 StateSource& HybridParallelPlugin::state(Boosted& boosted) { return *state_of(boosted).state; }
 
-schedule::Schedule HybridParallelPlugin::schedule_for(std::int64_t replica_samples, bool forward_only) const {
-  auto made = schedules_.make(microbatches(replica_samples));
+schedule::Schedule HybridParallelPlugin::schedule_for(const Boosted& boosted, std::int64_t replica_samples,
+                                                      bool forward_only) {
+  auto made = state_of(boosted).schedules->make(microbatches(replica_samples));
   return forward_only ? schedule::forward_only(made) : made;
 }
 
-schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool forward_only,
+schedule::Executor& HybridParallelPlugin::executor_for(ModelState& state, int microbatches, bool forward_only,
                                                        std::optional<schedule::Gather> gather) {
   const std::tuple key{microbatches, forward_only, gather};
-  if (const auto found = executors_.find(key); found != executors_.end()) return *found->second;
-  auto made = schedules_.make(microbatches);
+  if (const auto found = state.executors.find(key); found != state.executors.end()) return *found->second;
+  auto made = state.schedules->make(microbatches);
   if (forward_only) made = schedule::forward_only(made);
   if (gather) made = schedule::with_parameter_actions(made, *gather);
   if (!forward_only) made = schedule::with_offload_actions(made, schedule::offload_of(config_.train.offload));
   auto lowered = schedule::lower(made);
   schedule::validate(lowered);
   auto executor = std::make_unique<schedule::Executor>(std::move(lowered), stages_.pipeline_rank(), *link_);
-  return *executors_.emplace(key, std::move(executor)).first->second;
+  return *state.executors.emplace(key, std::move(executor)).first->second;
 }
 
 StepResult HybridParallelPlugin::execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) {
@@ -316,15 +321,33 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& batch, Boosted& b
   return result;
 }
 
-StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boosted, const ExecuteOptions& options) {
+// The gradients of a call that throws are incomplete: the next call drops them, which may need other ranks.
+StepResult HybridParallelPlugin::run_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) {
   ModelState& state = state_of(boosted);
+  const bool trains = boosted.optimizer && !options.forward_only;
+  if (!trains) return run_step(state, batch, boosted, options);
+  try {
+    return run_step(state, batch, boosted, options);
+  } catch (...) {
+    boosted.optimizer->set_state(BoostedOptimizer::Gradients::kBroken);
+    throw;
+  }
+}
+
+StepResult HybridParallelPlugin::run_step(ModelState& state, const Batch& given, Boosted& boosted,
+                                          const ExecuteOptions& options) {
   Batch batch = given;
+  const Criterion& criterion = options.criterion ? options.criterion : boosted.criterion;
+  if (state.parts) state.parts->require(criterion);
   if (options.observer && state.vocabulary)
     throw ConfigError({"parallel.vocabulary", "the value is pipeline, but the outputs of modules are observed",
                        "stages for gantry compare, and for the outputs of routers",
                        "remove parallel.vocabulary, which does not change the loss, gradients or logits"});
-  agree_on_counts(batch, state.model->stage_module_unmaterialized().policy(), config_.parallel.sequence_parallel,
-                  mesh_);
+  StepPlan plan = plan_call(state, boosted, criterion, given.samples, options);
+  const StepCounts counts = agree_on_counts(
+      batch, {.microbatches = plan.microbatches, .trains = plan.trains, .syncs = plan.syncs, .adds = plan.joins},
+      stages_.holds_last() ? criterion : Criterion(), state.model->stage_module_unmaterialized().policy(),
+      config_.parallel.sequence_parallel, mesh_);
   check_batch(batch);
   if (!state.inputs_compared) {
     check_equal_inputs(batch.tensors, mesh_, axis::kTensor);
@@ -332,23 +355,25 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
   }
   state.inputs_compared = true;
   const Batch whole = batch;
-  if (state.parts) batch = state.parts->cut(std::move(batch));
+  if (state.parts) batch = state.parts->cut(std::move(batch), criterion);
   const PreparedBatch prepared(batch, world_.device(), state.real_type);
   batch.tensors = prepared.tensors;
   batch.whole = prepared.whole;
 
-  const StepPlan plan = begin_step(state, boosted, batch, options);
+  complete_plan(plan, state, counts, batch);
+  if (plan.trains) begin_step(state, boosted, plan, counts, options);
   if (plan.trains && !plan.adds) forward_times_ = {};
-  const nn::RouterBalance balance = balance_of(state, boosted, whole, plan, options);
-  PipelineStep step = make_step(state, boosted, batch, plan, options, balance);
+  const nn::RouterBalance balance = balance_of(state, criterion, whole, plan, options);
+  PipelineStep step = make_step(state, criterion, batch, plan, options, balance);
   std::optional<VocabularyPasses> passes;
   if (state.vocabulary && plan.microbatches > 0) {
     passes.emplace(*state.vocabulary, step.microbatches(),
-                   executor_for(plan.microbatches, !plan.trains, plan.gather).schedule(),
+                   executor_for(state, plan.microbatches, !plan.trains, plan.gather).schedule(),
                    VocabularyPasses::Options{.seed = plan.trains ? state.accumulation->seed() : 1,
                                              .needs_gradients = plan.trains,
                                              .keeps_outputs = options.return_outputs,
-                                             .is_aligned = state.parts.has_value()});
+                                             .is_aligned = state.parts.has_value(),
+                                             .loss = state.vocabulary->loss_of(criterion)});
     step.set_vocabulary(&*passes);
   }
   MasterParameters* masters = plan.trains && !state.offload ? boosted.optimizer->masters() : nullptr;
@@ -364,7 +389,7 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
   StepResult result;
   if (options.return_outputs) result.outputs = step.outputs();
   if (!stages_.holds_last()) result.outputs = {};
-  if (options.return_loss && boosted.criterion) {
+  if (options.return_loss && criterion) {
     TotalLoss loss = read_loss(step.losses(), counted, plan.syncs ? boosted.optimizer.get() : nullptr,
                                plan.syncs ? &*state.routers : nullptr, state.loss_names, mesh_);
     if (options.broadcast_loss || stages_.holds_last()) {
@@ -389,43 +414,54 @@ void HybridParallelPlugin::set_observer(ActionObserver observer) {
   times_ = observer_ ? schedule::action_times(world_.device()) : nullptr;
 }
 
-// Gradients may be added from here on, where the step trains.
-HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& state, const Boosted& boosted,
-                                                                const Batch& batch, const ExecuteOptions& options) {
-  StepPlan plan{.trains = boosted.optimizer && !options.forward_only,
-                .microbatches = equal_microbatches(microbatches(batch.samples), mesh_)};
-  if (state.shards) {
-    // Replicas with unequal numbers of microbatches meet around them alone.
-    const bool equal = is_equal_over(mesh_.batch_group(), plan.microbatches);
-    plan.gather =
-        equal ? schedule::gather_of(config_.parallel.gather, mesh_.size(axis::kPipeline)) : schedule::Gather::kAround;
-  }
-  if (plan.trains && !boosted.criterion)
-    throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
-  if (plan.trains) refuse_parts_of_joint_loss(*state.model, plan.microbatches, mesh_);
-  const bool no_sync = no_sync_ || state.no_sync;
-  const bool adds = plan.trains && state.accumulation->under_way();
-  plan.syncs = plan.trains && !no_sync;
-  plan.adds = plan.trains && (no_sync || adds);
-  plan.is_full = plan.microbatches <= 1 && batch.samples == batch.global_samples && !no_sync && !adds;
+// As far as this rank can tell.
+HybridParallelPlugin::StepPlan HybridParallelPlugin::plan_call(ModelState& state, const Boosted& boosted,
+                                                               const Criterion& criterion, std::int64_t samples,
+                                                               const ExecuteOptions& options) {
+  StepPlan plan{.trains = boosted.optimizer && !options.forward_only, .microbatches = microbatches(samples)};
   if (!plan.trains) return plan;
-  if (!std::exchange(state.keys_checked, true)) refuse_unused_keys(config_);
-  if (!adds && !boosted.optimizer->has_unused_gradients()) state.routers->begin();
-  state.accumulation->take(batch, options.step_tokens);
-  GradientBuffers& gradients = state.accumulation->gradients();
-  if (!gradients.scatters()) return plan;
-  // Replicas that run unequal numbers of microbatches can't reduce in the midst of them.
-  const bool equal = is_equal_over(mesh_.batch_group(), plan.microbatches);
-  plan.scattering = equal ? StepPlan::Scattering::kAfterEachBackward : StepPlan::Scattering::kAfterTheStep;
-  gradients.hold(!equal);
+  if (!criterion)
+    throw UsageError(
+        {"execute_pipeline", "training needs a criterion", "", "pass one to boost() or in ExecuteOptions::criterion"});
+  state.accumulation->prepare();
+  const bool no_sync = *no_sync_guards_ + *state.no_sync_guards > 0;
+  plan.syncs = !no_sync;
+  plan.joins = state.accumulation->under_way();
+  plan.adds = no_sync || plan.joins;
   return plan;
 }
 
-nn::RouterBalance HybridParallelPlugin::balance_of(const ModelState& state, const Boosted& boosted, const Batch& whole,
-                                                   const StepPlan& plan, const ExecuteOptions& options) const {
+// With the numbers of all ranks.
+void HybridParallelPlugin::complete_plan(StepPlan& plan, const ModelState& state, const StepCounts& counts,
+                                         const Batch& batch) const {
+  // Replicas that compute each other's tokens run the same number of microbatches.
+  if (mesh_.mesh().has_expert_view()) plan.microbatches = static_cast<int>(counts.most_microbatches);
+  const bool equal = counts.equal_microbatches || mesh_.mesh().has_expert_view();
+  // Replicas with different numbers of microbatches communicate before and after them only.
+  if (state.shards)
+    plan.gather =
+        equal ? schedule::gather_of(config_.parallel.gather, mesh_.size(axis::kPipeline)) : schedule::Gather::kAround;
+  plan.is_full = plan.microbatches <= 1 && batch.samples == batch.global_samples && !plan.adds;
+  if (plan.trains && state.accumulation->gradients().scatters())
+    plan.scattering = equal ? StepPlan::Scattering::kAfterEachBackward : StepPlan::Scattering::kAfterTheStep;
+}
+
+// Gradients may be added from here on.
+void HybridParallelPlugin::begin_step(ModelState& state, const Boosted& boosted, const StepPlan& plan,
+                                      const StepCounts& counts, const ExecuteOptions& options) {
+  refuse_parts_of_joint_loss(*state.model, plan.microbatches, mesh_);
+  if (!std::exchange(state.keys_checked, true)) refuse_unused_keys(config_);
+  if (!plan.joins && boosted.optimizer->state() != BoostedOptimizer::Gradients::kSummed) state.routers->begin();
+  state.accumulation->take(counts.expected, options.step_tokens);
+  state.accumulation->gradients().hold(plan.scattering == StepPlan::Scattering::kAfterTheStep);
+}
+
+nn::RouterBalance HybridParallelPlugin::balance_of(const ModelState& state, const Criterion& criterion,
+                                                   const Batch& whole, const StepPlan& plan,
+                                                   const ExecuteOptions& options) const {
   if (!plan.trains) return {};
   const bool is_first_part = !state.parts || mesh_.coordinate(axis::kContext) == 0;
-  return state.routers->balance(whole, boosted.criterion, microbatches(whole.samples), plan.adds, options,
+  return state.routers->balance(whole, criterion, microbatches(whole.samples), plan.adds, options,
                                 stages_.holds_last() && is_first_part);
 }
 
@@ -435,7 +471,7 @@ std::int64_t HybridParallelPlugin::length_of_shards(const ModelState& state, con
   return state.parts ? state.parts->tokens_here(batch) : batch.tokens_per_sample;
 }
 
-PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& boosted, const Batch& batch,
+PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Criterion& criterion, const Batch& batch,
                                              const StepPlan& plan, const ExecuteOptions& options,
                                              const nn::RouterBalance& balance) {
   std::vector<Batch> microbatches;
@@ -453,8 +489,9 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
         check_whole_outputs(outputs, state.split, state.model->stage_module_unmaterialized(), mesh_);
   };
   GradientBuffers* gradients = accumulation ? &accumulation->gradients() : nullptr;
-  const bool interleaves = plan.trains && plan.microbatches > 0 && !state.gathered && !state.offload &&
-                           executor_for(plan.microbatches, /*forward_only=*/false, plan.gather).schedule().has_pairs();
+  const bool interleaves =
+      plan.trains && plan.microbatches > 0 && !state.gathered && !state.offload &&
+      executor_for(state, plan.microbatches, /*forward_only=*/false, plan.gather).schedule().has_pairs();
   const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
   StageGraphs* graphs = plan.trains && plan.microbatches > 0 ? state.graphs.get() : nullptr;
   if (graphs && interleaves)
@@ -467,8 +504,8 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                            .gradients = plan.trains ? gradients : nullptr,
                            .reduces = plan.syncs});
   return PipelineStep(
-      state.model->stage_module_unmaterialized(), state.parts ? state.parts->criterion() : boosted.criterion,
-      state.split, std::move(microbatches),
+      state.model->stage_module_unmaterialized(), state.parts ? state.parts->of_cut(criterion) : criterion, state.split,
+      std::move(microbatches),
       {.seed_gradient = plan.trains ? accumulation->seed() : 1,
        .random = random,
        .needs_gradients = plan.trains,
@@ -490,16 +527,16 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
        .tensor_pieces = config_.parallel.tensor_overlap,
        .interleaves = interleaves,
        .graphs = graphs,
-       .split_backwards =
-           graphs ? split_backwards(
-                        executor_for(plan.microbatches, false, plan.gather).schedule().actions[stages_.pipeline_rank()])
-                  : std::set<std::pair<int, int>>(),
+       .split_backwards = graphs ? split_backwards(executor_for(state, plan.microbatches, false, plan.gather)
+                                                       .schedule()
+                                                       .actions[stages_.pipeline_rank()])
+                                 : std::set<std::pair<int, int>>(),
        .check_outputs =
            state.outputs_compared ? std::function<void(const TensorDict&)>() : std::function(check_outputs)});
 }
 
 // False where this rank has given the step up.
-bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, const StepPlan& plan,
+bool HybridParallelPlugin::run(PipelineStep& step, ModelState& state, const StepPlan& plan,
                                const ExecuteOptions& options) {
   bool done = true;
   if (plan.microbatches > 0) {
@@ -512,7 +549,7 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
     StopVote vote(scatters || mesh_.mesh().has_expert_view() ? mesh_.batch_group_and(axis::kTensor) : within,
                   options.stops);
     const auto stops = options.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
-    schedule::Executor& executor = executor_for(plan.microbatches, !plan.trains, plan.gather);
+    schedule::Executor& executor = executor_for(state, plan.microbatches, !plan.trains, plan.gather);
     StepOffload* offload = plan.trains ? state.offload.get() : nullptr;
     try {
       done = executor.run(step, plan.trains ? times_.get() : nullptr, stops);
@@ -532,12 +569,14 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
 // True where a rank has given the step up. Gradients are whole afterwards, where the call ends a step.
 bool HybridParallelPlugin::end_step(ModelState& state, const StepPlan& plan, const ExecuteOptions& options, bool done) {
   if (!plan.syncs && !options.stops) return false;
-  const StepEnd end = agree_on_end(state.accumulation ? state.accumulation->counted() : 0, !done, mesh_);
+  StepEnd mine{.aborted = !done};
+  if (plan.trains) mine = end_of(*state.accumulation, !done);
+  const StepEnd end = agree_on_end(mine, mesh_);
   if (end.aborted) {
     if (plan.trains) state.accumulation->give_up();
     if (times_) times_->take();
   } else if (plan.syncs) {
-    finish_gradients(state, end.counted);
+    finish_gradients(state, end);
   }
   return end.aborted;
 }
@@ -547,15 +586,14 @@ void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
   if (state.loop == Loop::kOwn && !(state.accumulation && state.accumulation->under_way()))
     return sync_own_loop(boosted, mesh_);
   if (!boosted.optimizer || !state.accumulation->under_way()) return;
-  const StepEnd end = agree_on_end(state.accumulation->counted(), /*aborted=*/false, mesh_);
-  finish_gradients(state, end.counted);
+  finish_gradients(state, agree_on_end(end_of(*state.accumulation, /*aborted=*/false), mesh_));
   audit_when_due(state, boosted);
   report_times();
 }
 
-void HybridParallelPlugin::finish_gradients(ModelState& state, double counted) {
+void HybridParallelPlugin::finish_gradients(ModelState& state, const StepEnd& end) {
   state.routers->sync();
-  state.accumulation->finish(counted);
+  state.accumulation->finish(end.counted, end.unsent);
 }
 
 void HybridParallelPlugin::audit_when_due(const ModelState& state, Boosted& boosted) {

@@ -4,12 +4,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <set>
+#include <typeinfo>
+
+#include <c10/util/Type.h>
 
 #include "gantry/core/schedule_choice.h"
 #include "gantry/core/zero_level.h"
 #include "gantry/nn/linear.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
+#include "gantry/optimizers/optimizer_tensors.h"
 #include "gantry/optimizers/ready_hooks.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
@@ -146,11 +150,25 @@ void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule&
   }
 }
 
+void refuse_unknown_optimizer(const torch::optim::Optimizer& optimizer, const Config& config,
+                              const ProcessGroupMesh& mesh) {
+  const bool shards_states = config.parallel.zero > 0 && mesh.batch_group().size() > 1;
+  if (mesh.size(axis::kTensor) == 1 && config.parallel.expert == 1 && !shards_states) return;
+  if (is_known_optimizer(optimizer)) return;
+  throw UsageError({"boost",
+                    "the step of an optimizer of the class " + c10::demangle(typeid(optimizer).name()) +
+                        " may need full parameters, for example for their norms, but ranks hold shards",
+                    "Adam, AdamW, SGD, RMSprop, Lion, Muon or a gantry::StatefulOptimizer",
+                    "derive its class from gantry::StatefulOptimizer and override unit(), or train without "
+                    "parallel.tensor, parallel.expert and parallel.zero"});
+}
+
 std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
                                                   const std::vector<HeldTensor>& parameters,
                                                   std::vector<SharedGradient> shared, const Config& config,
                                                   const ProcessGroupMesh& mesh, const PipelineStageManager& stages,
                                                   const ParameterShards* shards) {
+  refuse_unknown_optimizer(*request.optimizer, config, mesh);
   const auto gradients = std::make_shared<GradientBuffers>(
       parameters, std::move(shared), mesh,
       GradientOptions{.shards = shards,

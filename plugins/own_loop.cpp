@@ -84,7 +84,7 @@ void sync_own_loop(Boosted& boosted, const ProcessGroupMesh& mesh) {
   optimizer.gradients().take_over();
   if (optimizer.masters()) optimizer.masters()->add_parameters();
   optimizer.gradients().sync(1 / (optimizer.loss_scale() * mesh.batch_group().size()));
-  optimizer.set_synced(true);
+  optimizer.set_state(BoostedOptimizer::Gradients::kSummed);
 }
 
 }  // namespace gantry

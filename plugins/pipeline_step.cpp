@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/plugins/user_checks.h"
 #include "gantry/tensors/exceptions.h"
@@ -33,10 +34,10 @@ void report_outputs(const TensorDict& outputs, const SplitOutputs& split, nn::Ou
 
 }  // namespace
 
-PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split,
+PipelineStep::PipelineStep(const StageModule& model, Criterion criterion, const SplitOutputs& split,
                            std::vector<Batch> microbatches, Options options)
     : model_(model),
-      criterion_(criterion),
+      criterion_(std::move(criterion)),
       split_(split),
       microbatches_(std::move(microbatches)),
       options_(std::move(options)),
@@ -56,9 +57,9 @@ std::string PipelineStep::place_of(int stage, const ForwardReport& report) const
     return report.part.empty() ? layer : fmt::format("{} ({})", layer, report.part);
   }
   const LayerRange range = model_.layer_ranges().at(stage);
+  if (range.size() == 0) return "no layers";
   if (model_.lists().size() == 1)
     return fmt::format("{} {} to {}", model_.lists().front().path, range.begin, range.end - 1);
-  if (range.size() == 0) return "no layers";
   return fmt::format("{} to {}", layer_path(model_.lists(), range.begin), layer_path(model_.lists(), range.end - 1));
 }
 
@@ -192,6 +193,9 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
   if (batch.samples == 0 || (options_.parts && !options_.parts->compares_outputs()))
     return no_loss(microbatch, outputs);
   Loss loss = compared(outputs, batch.tensors);
+  // A constant, for example of a microbatch without labels, has a root too: other ranks take part in the collectives of
+  // this backward.
+  if (options_.needs_gradients && !loss.sum.requires_grad()) loss.sum = loss.sum + zero_of(outputs);
   if (!loss.count.defined()) {  // a mean: microbatches weigh by their samples
     if (!options_.is_full) refuse_mean_over_ignored(batch.tensors);
     loss.count = torch::tensor(batch.samples);
@@ -202,8 +206,20 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
   return loss.sum * options_.seed_gradient;
 }
 
+// Outputs that are sharded over tp, gathered.
+TensorDict PipelineStep::full(const TensorDict& outputs) const {
+  TensorDict whole = outputs;
+  for (const auto& [name, dim] : split_) {
+    if (!dim.placement.sharded() || !whole.contains(name)) continue;
+    Sizes sizes;
+    for (int rank = 0; rank < dim.group->size(); ++rank) sizes.push_back(dim.placement.local_size(rank));
+    whole.set(name, gather_from_group(whole.at(name), *dim.group, -1, sizes));
+  }
+  return whole;
+}
+
 Loss PipelineStep::compared(const TensorDict& outputs, const TensorDict& batch) const {
-  Loss loss = criterion_(outputs, batch, split_);
+  Loss loss = criterion_(criterion_.accepts_split_outputs() ? outputs : full(outputs), batch, split_);
   if (!loss.sum.defined() || loss.sum.dim() != 0) {
     throw UsageError({"criterion", "it returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
                       "reduce the loss over its tokens"});
@@ -214,15 +230,21 @@ Loss PipelineStep::compared(const TensorDict& outputs, const TensorDict& batch) 
   return loss;
 }
 
+// Zero, with a backward through all outputs.
+torch::Tensor PipelineStep::zero_of(const TensorDict& outputs) {
+  torch::Tensor zero;
+  for (const auto& [name, tensor] : outputs)
+    if (tensor.defined() && tensor.is_floating_point()) {
+      const torch::Tensor nothing = tensor.reshape({-1}).narrow(0, 0, 0).sum();
+      zero = zero.defined() ? zero + nothing : nothing;
+    }
+  return zero.defined() ? zero : torch::zeros({});
+}
+
 // Of a microbatch without samples, or one that another rank compares: a root for its backward, whose collectives others
 // wait for.
 torch::Tensor PipelineStep::no_loss(int microbatch, const TensorDict& outputs) {
-  torch::Tensor root;
-  for (const auto& [name, tensor] : outputs)
-    if (tensor.is_floating_point()) {
-      const torch::Tensor nothing = (tensor.dim() > 0 ? tensor.narrow(0, 0, 0) : tensor).sum();
-      root = root.defined() ? root + nothing : nothing;
-    }
+  const torch::Tensor root = zero_of(outputs);
   sums_[microbatch] = root.detach();
   counts_[microbatch] = torch::tensor(std::int64_t{0});
   return root;

@@ -58,7 +58,7 @@ class PipelineStep final : public StageRuntime {
     std::function<void(const TensorDict& outputs)> check_outputs = {};
   };
 
-  PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split,
+  PipelineStep(const StageModule& model, Criterion criterion, const SplitOutputs& split,
                std::vector<Batch> microbatches, Options options);
 
   StageOutput forward(int stage, int microbatch, TensorDict input) override;
@@ -112,12 +112,14 @@ class PipelineStep final : public StageRuntime {
   torch::Tensor count_replayed(int microbatch, const Loss& loss) const;
   TensorDict replay_backward(int stage, int microbatch, const TensorDict& gradients, bool is_split);
   void end_recorded(int stage, int microbatch);
+  TensorDict full(const TensorDict& outputs) const;
   Loss compared(const TensorDict& outputs, const TensorDict& batch) const;
   torch::Tensor record_loss(int microbatch, const TensorDict& outputs);
+  static torch::Tensor zero_of(const TensorDict& outputs);
   torch::Tensor no_loss(int microbatch, const TensorDict& outputs);
 
   const StageModule& model_;
-  const Criterion& criterion_;
+  const Criterion criterion_;
   const SplitOutputs& split_;
   std::vector<Batch> microbatches_;
   std::vector<std::string> shape_keys_;

@@ -11,8 +11,15 @@
 
 namespace gantry {
 
-void agree_on_counts(Batch& batch, const Policy& policy, bool sequence_parallel, const ProcessGroupMesh& mesh) {
+StepCounts agree_on_counts(Batch& batch, RankCounts mine, const Criterion& criterion, const Policy& policy,
+                           bool sequence_parallel, const ProcessGroupMesh& mesh) {
   if (batch.tokens_per_sample == 0) batch.tokens_per_sample = policy.tokens_per_sample(batch.tensors);
+  mine.replica = mesh.coordinate(axis::kData);
+  mine.samples = batch.samples;
+  mine.tokens = batch.tokens_per_sample;
+  mine.labels = known_labels(criterion, batch.tensors);
+  const StepCounts counts = combine_counts(exchange_counts(mine, mesh), mine.replica);
+  if (batch.tokens_per_sample == 0) batch.tokens_per_sample = counts.tokens_per_sample;
   if (batch.tokens_per_sample == 0 && sequence_parallel && mesh.size(axis::kTensor) > 1)
     throw InputError({"batch",
                       "the number of tokens per sample of " + describe(batch.tensors) +
@@ -20,11 +27,11 @@ void agree_on_counts(Batch& batch, const Policy& policy, bool sequence_parallel,
                       "input_ids [samples, tokens], or integers of one such shape",
                       "set batch.tokens_per_sample, or override " + policy.name() + "::tokens_per_sample"});
   batch.tokens_per_sample = std::max<std::int64_t>(1, batch.tokens_per_sample);
-  if (batch.global_samples != 0) return;
-  const auto samples = all_gather_numbers(mesh[axis::kData], batch.samples);
-  batch.first_sample = 0;
-  for (int replica = 0; replica < mesh.coordinate(axis::kData); ++replica) batch.first_sample += samples[replica];
-  for (const std::int64_t count : samples) batch.global_samples += count;
+  if (batch.global_samples == 0) {
+    batch.first_sample = counts.first_sample;
+    batch.global_samples = counts.global_samples;
+  }
+  return counts;
 }
 
 void check_batch(const Batch& batch) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
+#include "gantry/plugins/step_counts.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/batch.h"
 #include "gantry/tensors/host_copy.h"
@@ -13,10 +14,11 @@
 
 namespace gantry {
 
-// Fills in the counts that the batch does not say. Replicas may not know of each other's samples: they are asked once.
-// InputError where sequence parallelism needs to know the tokens of each sample and nothing tells. Collective over
-// dp where global_samples is 0.
-void agree_on_counts(Batch& batch, const Policy& policy, bool sequence_parallel, const ProcessGroupMesh& mesh);
+// Exchanges the counts of all ranks, and fills in those that the batch does not state. `mine`: without the counts of
+// the batch. `criterion`: of the last stage, else empty. Throws InputError if sequence parallelism needs the number of
+// tokens per sample and no rank of the replica can tell it. Collective over the batch axes and pp.
+StepCounts agree_on_counts(Batch& batch, RankCounts mine, const Criterion& criterion, const Policy& policy,
+                           bool sequence_parallel, const ProcessGroupMesh& mesh);
 
 // InputError for entries of another number of samples than the batch's or of a type that NumberType has not, naming the
 // entry, and for samples that lie outside of the global batch.

@@ -76,14 +76,12 @@ ContextPlace place_of(const Config& config, const ProcessGroupMesh& mesh) {
 }  // namespace
 
 SequenceParts::SequenceParts(ContextChoice choice, const Policy& policy, const torch::nn::Module& model,
-                             const Criterion& criterion, const ProcessGroupMesh& mesh, torch::Device device)
+                             const ProcessGroupMesh& mesh, torch::Device device)
     : choice_(std::move(choice)),
       policy_(dynamic_cast<const SharesStreams*>(&policy)),
       model_(&model),
       gives_whole_(policy_ && policy_->gathers_outputs(model)),
       causal_(!policy_ || policy_->token_streams(model, {}).back().causal),
-      given_(criterion),
-      criterion_(given_ && !gives_whole_ ? given_.of_aligned() : given_),
       group_(&mesh[axis::kContext]),
       device_(device) {
   if (choice_.method != ContextMethod::kUlyssesRing) return;
@@ -93,8 +91,8 @@ SequenceParts::SequenceParts(ContextChoice choice, const Policy& policy, const t
 }
 
 std::optional<SequenceParts> SequenceParts::of(const Config& config, const Policy& policy,
-                                               const torch::nn::Module& model, const Criterion& criterion,
-                                               const ProcessGroupMesh& mesh, torch::Device device) {
+                                               const torch::nn::Module& model, const ProcessGroupMesh& mesh,
+                                               torch::Device device) {
   const auto& parallel = config.parallel;
   if (parallel.context == 1) return std::nullopt;
   const auto heads = policy.context_heads(model);
@@ -104,13 +102,15 @@ std::optional<SequenceParts> SequenceParts::of(const Config& config, const Polic
          fmt::format("the value is {}, but {} only supports full sequences", parallel.context, policy.name()),
          "1, or a model whose policy implements context_heads",
          "use one of Gantry's model families, or remove parallel.context"});
-  SequenceParts parts(choose_context(parallel, *heads, place_of(config, mesh)), policy, model, criterion, mesh, device);
-  if (criterion && !parts.gives_whole_ && !criterion.is_over_tokens())
-    throw ConfigError({"parallel.context",
-                       fmt::format("the value is {}, but the criterion may need full sequences", parallel.context),
-                       "gantry::cross_entropy or gantry::causal_cross_entropy, which are sums over tokens",
-                       "pass one of them to boost(), or remove parallel.context"});
-  return parts;
+  return SequenceParts(choose_context(parallel, *heads, place_of(config, mesh)), policy, model, mesh, device);
+}
+
+void SequenceParts::require(const Criterion& criterion) const {
+  if (!criterion || gives_whole_ || criterion.is_over_tokens()) return;
+  throw ConfigError({"parallel.context",
+                     fmt::format("the value is {}, but the criterion may need full sequences", group_->size()),
+                     "gantry::cross_entropy or gantry::causal_cross_entropy, which are sums over tokens",
+                     "use one of them as the criterion, or remove parallel.context"});
 }
 
 std::vector<TokenStream> SequenceParts::streams_of(const TensorDict& batch, std::int64_t tokens_per_sample) const {
@@ -132,7 +132,7 @@ std::int64_t SequenceParts::tokens_here(const Batch& batch) const {
   return cut_of(batch.tokens_per_sample).size(group_->rank());
 }
 
-Batch SequenceParts::cut(Batch batch) const {
+Batch SequenceParts::cut(Batch batch, const Criterion& criterion) const {
   if (policy_) batch.tensors = policy_->completed(*model_, std::move(batch.tensors));
   const auto streams = streams_of(batch.tensors, batch.tokens_per_sample);
   const auto ids = batch.tensors.get("input_ids");
@@ -146,7 +146,7 @@ Batch SequenceParts::cut(Batch batch) const {
                         fmt::format("there are {} tokens per sample for {} ranks of parallel.context", stream.tokens,
                                     group_->size()),
                         "at least one token for each rank", "use longer samples or a smaller parallel.context"});
-  if (given_ && !gives_whole_) batch.tensors = given_.aligned(batch.tensors);
+  if (criterion && !gives_whole_) batch.tensors = criterion.aligned(batch.tensors);
   TensorDict parts = batch.tensors;
   // Of one stream whose outputs are its tokens', whatever has their number is of them.
   const bool by_size = streams.size() == 1 && !gives_whole_;

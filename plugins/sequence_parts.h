@@ -18,19 +18,19 @@ namespace gantry {
 // One model's way to share sequences over a group of ranks.
 class SequenceParts {
  public:
-  // Absent where parallel.context is 1. ConfigError where the policy computes whole sequences alone, where outputs are
-  // of single tokens and the criterion is not a sum over tokens, and as choose_context. Collective over the world: it
-  // may make groups. The policy and the model must outlive it.
+  // Absent where parallel.context is 1. ConfigError where the policy computes whole sequences alone, and as
+  // choose_context. Collective over the world: it may make groups. The policy and the model must outlive it.
   static std::optional<SequenceParts> of(const Config& config, const Policy& policy, const torch::nn::Module& model,
-                                         const Criterion& criterion, const ProcessGroupMesh& mesh,
-                                         torch::Device device);
+                                         const ProcessGroupMesh& mesh, torch::Device device);
+  // Throws ConfigError if outputs are of single tokens and the criterion is not a sum over tokens.
+  void require(const Criterion& criterion) const;
 
   // How many tokens of a batch's sequences this rank has.
   std::int64_t tokens_here(const Batch& batch) const;
   // Every entry [samples, tokens, ...] becomes this rank's part of it, masks and documents are kept whole beside.
   // Labels are aligned with what they are compared with, and positions in documents counted, before that. InputError
   // where there are fewer tokens than ranks.
-  Batch cut(Batch batch) const;
+  Batch cut(Batch batch, const Criterion& criterion) const;
   // What a forward of a microbatch of a cut batch knows of it; and of one causal text of so many tokens, with the masks
   // and documents of whole sequences as nn::AttentionOptions has them.
   std::shared_ptr<const nn::SequencePart> part_of(const Batch& microbatch) const;
@@ -46,8 +46,10 @@ class SequenceParts {
   // Whether this rank's outputs are compared with labels: of whole ones one rank's are.
   bool compares_outputs() const { return !gives_whole_ || group_->rank() == 0; }
 
-  // Of a cut batch.
-  const Criterion& criterion() const { return criterion_; }
+  // The criterion for the result of cut().
+  Criterion of_cut(const Criterion& criterion) const {
+    return criterion && !gives_whole_ ? criterion.of_aligned() : criterion;
+  }
   ContextMethod method() const { return choice_.method; }
   // How sequences of so many tokens are cut that outputs are of; and
   SequenceShard cut_of(std::int64_t tokens) const { return choice_.cut(tokens, group_->size(), causal_); }
@@ -57,7 +59,7 @@ class SequenceParts {
   torch::Device device() const { return device_; }
 
  private:
-  SequenceParts(ContextChoice choice, const Policy& policy, const torch::nn::Module& model, const Criterion& criterion,
+  SequenceParts(ContextChoice choice, const Policy& policy, const torch::nn::Module& model,
                 const ProcessGroupMesh& mesh, torch::Device device);
   std::vector<TokenStream> streams_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
   SequenceShard cut_of(const TokenStream& stream) const;
@@ -69,7 +71,6 @@ class SequenceParts {
   const SharesStreams* policy_;  // null: one causal stream; not owned
   const torch::nn::Module* model_;
   bool gives_whole_, causal_;
-  Criterion given_, criterion_;
   ProcessGroup* group_;
   std::shared_ptr<ProcessGroup> exchanging_, ring_;  // of ulysses_ring: ranks that exchange heads; those of equal heads
   torch::Device device_;

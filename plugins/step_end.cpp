@@ -29,9 +29,9 @@ std::vector<std::string> agree_on_names(std::set<std::string> names, const Proce
 
 }  // namespace
 
-StepEnd agree_on_end(std::int64_t counted, bool aborted, const ProcessGroupMesh& mesh) {
-  const auto sums = sum_over_ranks({static_cast<double>(counted), aborted ? 1.0 : 0.0}, mesh);
-  return {.counted = sums[0], .aborted = sums[1] > 0};
+StepEnd agree_on_end(const StepEnd& mine, const ProcessGroupMesh& mesh) {
+  const auto sums = sum_over_ranks({mine.counted, mine.aborted ? 1.0 : 0.0, mine.unsent ? 1.0 : 0.0}, mesh);
+  return {.counted = sums[0], .aborted = sums[1] > 0, .unsent = sums[2] > 0};
 }
 
 TotalLoss read_loss(const StepLosses& losses, std::int64_t counted, BoostedOptimizer* synced,

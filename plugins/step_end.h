@@ -14,9 +14,11 @@ namespace gantry {
 struct StepEnd {
   double counted = 0;    // tokens of all ranks
   bool aborted = false;  // by any rank
+  bool unsent = false;   // any rank has gradients that no reduction has taken (ZeRO 2)
 };
-// `counted`: tokens of this rank's last stage since gradients were zeroed. Collective over dp and pp.
-StepEnd agree_on_end(std::int64_t counted, bool aborted, const ProcessGroupMesh& mesh);
+// The numbers of this rank, which become those of all ranks. `counted`: tokens of this rank's last stage since
+// gradients were zeroed. Collective over dp and pp.
+StepEnd agree_on_end(const StepEnd& mine, const ProcessGroupMesh& mesh);
 
 // Sums of losses on one rank: scalars where they were computed, of microbatches.
 struct StepLosses {

@@ -78,7 +78,8 @@ bool check_whole_outputs(const TensorDict& outputs, const SplitOutputs& split, c
 void refuse_mean_over_ignored(const TensorDict& batch) {
   constexpr std::int64_t kIgnored = -100;
   for (const auto& [name, tensor] : batch) {
-    if (!tensor.defined() || tensor.is_meta() || !holds_ignored_labels(tensor.scalar_type())) continue;
+    const bool is_labels = name.find("label") != std::string::npos || name.find("target") != std::string::npos;
+    if (!is_labels || !tensor.defined() || tensor.is_meta() || !holds_ignored_labels(tensor.scalar_type())) continue;
     const torch::Tensor known = on_host(tensor);
     if (number_of(((known.defined() ? known : tensor) == kIgnored).any()) == 0) continue;
     throw UsageError({"criterion",

@@ -33,12 +33,14 @@ void refuse(const std::string& what, const std::string& expected) {
   throw ConfigError({"parallel.vocabulary", "the value is pipeline, but " + what, expected, "remove one of the two"});
 }
 
-void refuse_unsupported(const Criterion& criterion, const Config& config, const VocabularyModules& modules) {
-  if (criterion && (!criterion.labelled() || criterion.labelled()->logits != modules.output))
-    refuse("the criterion needs full outputs",
-           "gantry::cross_entropy or gantry::causal_cross_entropy of '" + modules.output + "'");
+void refuse_unsupported(const Config& config) {
   if (config.parallel.zero > 1) refuse(fmt::format("parallel.zero is {}", config.parallel.zero), "zero 0 or 1");
   if (config.lora.is_on()) refuse("the run uses lora", "weights that are trained in full");
+}
+
+nn::SplitHeadOptions with_loss(nn::SplitHeadOptions options, const std::optional<LabelledLoss>& loss) {
+  if (loss) options.loss = loss->options;
+  return options;
 }
 
 std::vector<int> order_of(const schedule::Schedule& schedule, int rank, ActionKind kind) {
@@ -58,16 +60,14 @@ int next_in(const std::vector<int>& order, int microbatch) {
 
 ShardAxes SharedVocabulary::axes_of(const ProcessGroupMesh& mesh) { return {mesh, {axis::kPipeline, axis::kTensor}}; }
 
-SharedVocabulary::SharedVocabulary(const StageModule& module, const Criterion& criterion, const Config& config,
-                                   const ProcessGroupMesh& mesh, const PipelineStageManager& stages)
+SharedVocabulary::SharedVocabulary(const StageModule& module, const Config& config, const ProcessGroupMesh& mesh,
+                                   const PipelineStageManager& stages)
     : first_rank_(stages.rank_of(0)), last_rank_(stages.rank_of(stages.num_stages() - 1)) {
   const VocabularyModules& modules = *module.vocabulary();
-  refuse_unsupported(criterion, config, modules);
+  refuse_unsupported(config);
   embedding_ = module_at<nn::Embedding>(module.module(), modules.embedding);
   head_ = module_at<nn::Linear>(module.module(), modules.head);
   options_ = {.scale = modules.scale, .soft_cap = modules.soft_cap, .loss = {}};
-  loss_ = criterion ? criterion.labelled() : std::nullopt;
-  if (loss_) options_.loss = loss_->options;
   output_ = modules.output;
   if (config.parallel.sequence_parallel && mesh.size(axis::kTensor) > 1) sequence_ = &mesh[axis::kTensor];
   const auto pipelines = mesh.mesh().groups({axis::kPipeline});
@@ -80,12 +80,21 @@ SharedVocabulary::SharedVocabulary(const StageModule& module, const Criterion& c
   outputs_ = mesh.make_group("logits", all);
 }
 
+std::optional<LabelledLoss> SharedVocabulary::loss_of(const Criterion& criterion) const {
+  if (!criterion) return std::nullopt;
+  if (!criterion.labelled() || criterion.labelled()->logits != output_)
+    refuse("the criterion needs full outputs",
+           "gantry::cross_entropy or gantry::causal_cross_entropy of '" + output_ + "'");
+  return criterion.labelled();
+}
+
 VocabularyPasses::VocabularyPasses(const SharedVocabulary& shared, const std::vector<Batch>& microbatches,
                                    const schedule::Schedule& schedule, Options options)
     : shared_(shared),
       microbatches_(microbatches),
-      options_(options),
-      combines_(options.needs_gradients && schedule::algorithm_of(schedule) == 2),
+      options_(std::move(options)),
+      head_options_(with_loss(shared.options_, options_.loss)),
+      combines_(options_.needs_gradients && schedule::algorithm_of(schedule) == 2),
       head_order_(order_of(schedule, shared.hidden_->rank(), ActionKind::kHeadForward)),
       embedding_order_(order_of(schedule, shared.hidden_->rank(), ActionKind::kEmbeddingBackward)),
       of_(microbatches.size()) {
@@ -224,8 +233,8 @@ void VocabularyPasses::await_hidden(int microbatch) {
 
 // [rows], aligned; counts them on the last stage's rank.
 torch::Tensor VocabularyPasses::labels_of(int microbatch) {
-  if (!shared_.loss_) return {};
-  const LabelledLoss& loss = *shared_.loss_;
+  if (!options_.loss) return {};
+  const LabelledLoss& loss = *options_.loss;
   const torch::Tensor given = microbatches_[microbatch].tensors.at(loss.labels);
   const auto aligned = [&](const torch::Tensor& labels) {
     return (options_.is_aligned ? labels : loss.align(labels)).reshape({-1}).to(torch::kInt64);
@@ -246,7 +255,7 @@ void VocabularyPasses::head(int microbatch) {
   const torch::Tensor labels = labels_of(microbatch);
   const bool computes = !is_aborted_;
   if (computes)
-    of.share = nn::head_forward(shared_.head_, input, labels, shared_.options_,
+    of.share = nn::head_forward(shared_.head_, input, labels, head_options_,
                                 combines_ ? nn::HeadWork::kInputGradient : nn::HeadWork::kStatistics);
   if (options_.keeps_outputs && computes)
     of.logits = of.share.logits.view({input.size(0), input.size(kTokenDim), of.share.logits.size(1)});
@@ -268,8 +277,8 @@ void VocabularyPasses::await_totals(int microbatch) {
   of.statistics.work.wait();
   of.totals = nn::head_totals(std::exchange(of.statistics.tensor, {}));
   if (is_last() && !is_aborted_ && of.share.counted.defined())
-    of.sum = nn::head_loss(of.totals, of.share.counted, nn::counted_words(shared_.head_, shared_.options_.loss),
-                           shared_.options_.loss);
+    of.sum = nn::head_loss(of.totals, of.share.counted, nn::counted_words(shared_.head_, head_options_.loss),
+                           head_options_.loss);
 }
 
 // `part`: this rank's, [rows, in]; undefined: zeros.
@@ -287,9 +296,9 @@ void VocabularyPasses::head_combine(int microbatch) {
   await_totals(microbatch);
   OfMicrobatch& of = of_[microbatch];
   const bool computes = !is_aborted_ && of.share.by_exponentials.defined();
-  send_hidden_gradient(
-      microbatch, computes ? nn::head_input_part(shared_.head_, of.share, of.totals, options_.seed, shared_.options_)
-                           : torch::Tensor());
+  send_hidden_gradient(microbatch,
+                       computes ? nn::head_input_part(shared_.head_, of.share, of.totals, options_.seed, head_options_)
+                                : torch::Tensor());
 }
 
 void VocabularyPasses::head_backward(int microbatch) {
@@ -299,11 +308,11 @@ void VocabularyPasses::head_backward(int microbatch) {
   const nn::HeadTotals totals = std::exchange(of.totals, {});
   const bool computes = !is_aborted_ && share.statistics.defined();
   if (!combines_)
-    send_hidden_gradient(
-        microbatch,
-        computes ? nn::head_backward(shared_.head_, share, totals, options_.seed, shared_.options_) : torch::Tensor());
+    send_hidden_gradient(microbatch, computes
+                                         ? nn::head_backward(shared_.head_, share, totals, options_.seed, head_options_)
+                                         : torch::Tensor());
   else if (computes)
-    nn::head_weight_backward(shared_.head_, share, totals, options_.seed, shared_.options_);
+    nn::head_weight_backward(shared_.head_, share, totals, options_.seed, head_options_);
 }
 
 torch::Tensor VocabularyPasses::hidden_gradient(int microbatch) {

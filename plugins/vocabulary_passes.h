@@ -27,15 +27,17 @@ class SharedVocabulary {
 
   // Of a model that was split over those axes. ConfigError, by name, for what can't be computed so. Collective over the
   // world.
-  SharedVocabulary(const StageModule& module, const Criterion& criterion, const Config& config,
-                   const ProcessGroupMesh& mesh, const PipelineStageManager& stages);
+  SharedVocabulary(const StageModule& module, const Config& config, const ProcessGroupMesh& mesh,
+                   const PipelineStageManager& stages);
+  // The criterion as the passes compute it; empty: logits alone. Throws ConfigError if it is not a cross entropy of the
+  // model's logits.
+  std::optional<LabelledLoss> loss_of(const Criterion& criterion) const;
 
  private:
   friend class VocabularyPasses;
   nn::Embedding embedding_{nullptr};
   nn::Linear head_{nullptr};
-  nn::SplitHeadOptions options_;
-  std::optional<LabelledLoss> loss_;  // absent: logits alone
+  nn::SplitHeadOptions options_;  // without the loss
   std::string output_;
   int first_rank_, last_rank_;        // of the pipeline: those that hold the first and the last stage
   ProcessGroup* sequence_ = nullptr;  // over which activations are sequence shards; null: they are whole
@@ -52,6 +54,7 @@ class VocabularyPasses {
     bool needs_gradients = true;  // else there are no backward passes
     bool keeps_outputs = false;
     bool is_aligned = false;  // labels stand beside their logits already
+    std::optional<LabelledLoss> loss = {};
   };
   // `schedule`: says in which order the passes come. Microbatches are kept by reference.
   VocabularyPasses(const SharedVocabulary& shared, const std::vector<Batch>& microbatches,
@@ -111,6 +114,7 @@ class VocabularyPasses {
   const SharedVocabulary& shared_;
   const std::vector<Batch>& microbatches_;
   const Options options_;
+  const nn::SplitHeadOptions head_options_;
   const bool combines_;                            // algorithm 2
   std::vector<int> head_order_, embedding_order_;  // microbatches, by S and by IB
   std::vector<OfMicrobatch> of_;

@@ -58,6 +58,8 @@ const torch::Tensor& LazyGradient::values() {
   return state_->gradient;
 }
 
+bool LazyGradient::has_values() const { return state_->memory.is_there(); }
+
 void LazyGradient::clear() { state_->memory.release(); }
 
 void LazyGradient::hide() {

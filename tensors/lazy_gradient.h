@@ -18,7 +18,8 @@ class LazyGradient {
   // The same tensor always; values() brings its memory.
   const torch::Tensor& gradient() const;
   const torch::Tensor& values();
-  void clear();  // zero again, without memory
+  bool has_values() const;  // memory was brought since clear()
+  void clear();             // zero again, without memory
 
  private:
   struct State;

@@ -20,7 +20,8 @@ StepTimeline::StepTimeline(Plugin& plugin) : plugin_(plugin) {
   });
 }
 
-void StepTimeline::begin() {
+void StepTimeline::begin(const Boosted& boosted) {
+  boosted_.model = boosted.model;
   running_.clear();
   watches_ = true;
 }
@@ -52,7 +53,7 @@ double StepTimeline::bubble() const {
 double StepTimeline::predicted_bubble() {
   if (plugin_.mesh().size(axis::kPipeline) == 1 || samples_ == 0) return 0;
   const auto [found, is_new] = predicted_.try_emplace(samples_);
-  if (is_new) found->second = schedule::simulate(plugin_.schedule_for(samples_, false)).bubble_rate;
+  if (is_new) found->second = schedule::simulate(plugin_.schedule_for(boosted_, samples_, false)).bubble_rate;
   return found->second;
 }
 
@@ -98,7 +99,7 @@ schedule::ForwardTimes StepTimeline::gather_forwards(int layers) const {
 
 std::optional<StepPictures> StepTimeline::pictures(const std::vector<LayerRange>& ranges) const {
   if (samples_ == 0) return std::nullopt;
-  const auto made = plugin_.schedule_for(samples_, false);
+  const auto made = plugin_.schedule_for(boosted_, samples_, false);
   schedule::Timeline timeline = gather(made);
   for (auto& lane : timeline)
     for (auto& timed : lane) timed.start *= kMilliseconds, timed.end *= kMilliseconds;

@@ -26,7 +26,7 @@ TrainingSteps::TrainingSteps(const World& world, const Config& config, Booster& 
 std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& boosted, const std::function<bool()>& stops) {
   const double start = steady_seconds();
   const std::int64_t first_sample = boosted.loader->position();
-  timeline_.begin();
+  timeline_.begin(boosted);
   meter_.resume();
   const Batch batch = boosted.loader->next();
   const StepResult result =

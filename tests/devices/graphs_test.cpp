@@ -151,9 +151,8 @@ class GraphRun {
         }
     if (number == 6 || number == 12) execute({200 + number}, {.stops = [asked = 0]() mutable { return ++asked == 3; }});
     if (number == 3 || number == 11) {
-      plugin_->set_no_sync(true, &boosted_);
+      const auto guard = booster_.no_sync(boosted_);
       execute({300 + number});
-      plugin_->set_no_sync(false, &boosted_);
     }
   }
 

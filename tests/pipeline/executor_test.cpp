@@ -180,11 +180,12 @@ TEST(Executor, RunsPyTorchsCsv) {
   const char* given = std::getenv("GANTRY_GOLDENS");
   const std::string folder = given ? given : std::string(GANTRY_SOURCE_DIR) + "/../shared/goldens";
   const std::string file = folder + "/schedules/pytorch_zb1p_2rank_2stagep_compute.csv";
-  // Without it, its likeness: the same schedule in the same form.
-  const auto made = std::filesystem::exists(file)
-                        ? schedule::load_csv(file)
-                        : schedule::from_csv(schedule::to_csv(schedule::generate("zb_v", 2, 4)), "zb_v");
-  run_closed_form(made);
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << "needs GANTRY_GOLDENS, the directory with schedules of PyTorch";
+  run_closed_form(schedule::load_csv(file));
+}
+
+TEST(Executor, RunsAScheduleThatWasWrittenAsCsv) {
+  run_closed_form(schedule::from_csv(schedule::to_csv(schedule::generate("zb_v", 2, 4)), "zb_v"));
 }
 
 TEST(Executor, AStageThatWritesIntoItsInputIsNamed) {

@@ -78,7 +78,8 @@ TEST(LateUse, ParametersOfALaterMicrobatchHaveTheGradientsOfOneRank) {
   for (const char* zero : {"2", "3", "3, gather: step", "3, gather: microbatch"})
     for (const char* rest : {"}\nschedule: {microbatches: 1}", "}\nschedule: {microbatches: 2}",
                              ", pipeline: 2}\nschedule: {microbatches: 2, name: zb_h1}"}) {
-      const std::string layout = std::string("parallel: {data: 2, zero: ") + zero + rest;
+      // A bucket for each parameter: replicas fill them in different orders.
+      const std::string layout = std::string("parallel: {data: 2, bucket_mb: 0.0001, zero: ") + zero + rest;
       SCOPED_TRACE(layout);
       expect_steps(expected, marked_steps(layout));
     }
@@ -87,6 +88,8 @@ TEST(LateUse, ParametersOfALaterMicrobatchHaveTheGradientsOfOneRank) {
 TEST(LateUse, OfALaterCallToo) {
   expect_steps(marked_steps("parallel: {}\nschedule: {microbatches: 1}"),
                marked_steps("parallel: {data: 2, zero: 3}\nschedule: {microbatches: 2}", 2));
+  expect_steps(marked_steps("parallel: {}\nschedule: {microbatches: 1}"),
+               marked_steps("parallel: {data: 2, zero: 2, bucket_mb: 0.0001}\nschedule: {microbatches: 2}", 2));
 }
 
 }  // namespace

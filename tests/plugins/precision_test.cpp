@@ -75,14 +75,21 @@ TEST(LossScaler, HalvesGrowsAndHasHysteresis) {
   EXPECT_EQ(scaler.scale(), 1);
 }
 
-// One step whose gradient is not finite on one rank alone; whether it was taken, by rank.
-std::vector<bool> poisoned_step(Config config) {
+enum class Taken { kNotReached, kNo, kYes };
+
+struct PoisonedStep {
+  int code = 0;
+  std::vector<Taken> taken = std::vector<Taken>(4);  // by rank
+};
+
+// One step whose gradient is not finite on one rank alone.
+PoisonedStep poisoned_step(Config config) {
   config.model.policy = "gpt2";
   config.model.config_json = R"({"n_layer": 4, "n_head": 2, "n_embd": 8, "vocab_size": 16,
     "n_positions": 4, "tie_word_embeddings": false})";
-  std::vector<bool> stepped(4);
+  PoisonedStep seen;
   std::mutex mutex;
-  start_ranks()(config, [&](World& world) {
+  seen.code = start_ranks()(config, [&](World& world) {
     auto* plugin = new HybridParallelPlugin(world, config);
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     auto model = build_model(config);
@@ -98,9 +105,9 @@ std::vector<bool> poisoned_step(Config config) {
     const bool taken = boosted.optimizer->step();
     EXPECT_EQ(torch::equal(before, boosted.model->stage_module().parameters[0].tensor), !taken);
     const std::lock_guard lock(mutex);
-    stepped[world.rank()] = taken;
+    seen.taken[world.rank()] = taken ? Taken::kYes : Taken::kNo;
   });
-  return stepped;
+  return seen;
 }
 
 // The norm of the gradients that a step left, on one rank.
@@ -112,18 +119,19 @@ double norm_that_a_step_leaves(const std::string& precision, const std::string& 
   config.model.policy = "gpt2";
   config.model.config_json = R"({"n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 4})";
   double squares = 0;
-  start_ranks()(config, [&](World& world) {
+  const int code = start_ranks()(config, [&](World& world) {
     Booster booster{std::make_unique<HybridParallelPlugin>(world, config)};
     auto model = build_model(config);
     auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
     const torch::Tensor ids = torch::arange(8).view({2, 4});
     booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
-    EXPECT_TRUE(boosted.optimizer->step());
     EXPECT_GT(boosted.optimizer->grad_norm(), 0.1) << "clips nothing";
+    EXPECT_TRUE(boosted.optimizer->step());
     const auto& gradients = boosted.optimizer->gradients();
     for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
       squares += gradients.gradient(i).to(torch::kFloat64).square().sum().item<double>();
   });
+  EXPECT_EQ(code, 0);
   return std::sqrt(squares);
 }
 
@@ -141,7 +149,7 @@ std::vector<torch::Tensor> scaled_steps(Config config, bool keeps, bool some = f
   config.model.policy = "gpt2";
   config.model.config_json = R"({"n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 4})";
   std::vector<torch::Tensor> seen;
-  start_ranks()(config, [&](World& world) {
+  const int code = start_ranks()(config, [&](World& world) {
     Booster booster{std::make_unique<HybridParallelPlugin>(world, config)};
     auto model = build_model(config);
     auto stepping = build_optimizer(config, *model);
@@ -177,6 +185,8 @@ std::vector<torch::Tensor> scaled_steps(Config config, bool keeps, bool some = f
     optimizer.wait();
     for (const auto& held : boosted.model->stage_module().parameters) show(held.tensor);
   });
+  EXPECT_EQ(code, 0);
+  EXPECT_FALSE(seen.empty());
   return seen;
 }
 
@@ -205,19 +215,23 @@ TEST(LossScale, IsTakenOutOfGradientsThatNobodySteps) {
 
 TEST(NonFinite, AStepSkippedOnOneRankIsSkippedOnAll) {
   Config config = layout_config({.pipeline = 2, .tensor = 2});
-  config.train.non_finite = "skip";
-  EXPECT_EQ(poisoned_step(config), std::vector<bool>(4, false));
-  config.train.non_finite = "stop";
-  config.precision = "float16";
-  EXPECT_EQ(poisoned_step(config), std::vector<bool>(4, false));
+  for (const auto& [non_finite, precision] : {std::pair("skip", "float32"), std::pair("stop", "float16")}) {
+    config.train.non_finite = non_finite;
+    config.precision = precision;
+    const PoisonedStep seen = poisoned_step(config);
+    EXPECT_EQ(seen.code, 0);
+    EXPECT_EQ(seen.taken, std::vector<Taken>(4, Taken::kNo));
+  }
 }
 
 TEST(NonFinite, StoppingNamesParameterAndRank) {
   Config config = layout_config({.pipeline = 2, .tensor = 2});
   config.optimizer.clip_grad_norm = 1.0;
   ::testing::internal::CaptureStderr();
-  poisoned_step(config);
+  const PoisonedStep seen = poisoned_step(config);
   const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(seen.code, NumericalError::kExitCode);
+  EXPECT_EQ(seen.taken, std::vector<Taken>(4, Taken::kNotReached));
   EXPECT_THAT(said, ::testing::HasSubstr("optimizer step 1: the gradient norm is inf, first in h.2."));
   EXPECT_THAT(said, ::testing::HasSubstr("on rank 2 (pp 1, dp 0, tp 0)"));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,8 @@ inline ToySteps run_toy(const ToyCase& toy, const Config& config) {
       std::map<std::string, double> added;
       const auto calls = split_evenly(whole.samples, toy.calls);
       for (int call = 0; call < toy.calls; ++call) {
-        plugin->set_no_sync(call + 1 < toy.calls, nullptr);
+        std::optional<Booster::NoSync> guard;
+        if (call + 1 < toy.calls) guard.emplace(plugin->no_sync_guards(nullptr));
         Batch part = slice(whole, calls[call].first, calls[call].second);
         part.first_sample = 0;
         const StepResult done =

@@ -1,9 +1,11 @@
 // Slips of a user's: each is refused or named, none trains something else without a word.
 #include <cmath>
 #include <gmock/gmock.h>
+#include <type_traits>
 
 #include "gantry/core/error.h"
 #include "gantry/optimizers/lion.h"
+#include "gantry/optimizers/optimizer_tensors.h"
 #include "gantry/tensors/libtorch.h"
 #include "ranks_outcome.h"
 #include "small_stack.h"
@@ -324,6 +326,88 @@ TEST(UserChecks, SplitOutputsThatThePolicyForgets) {
     EXPECT_EQ(said.code, 3) << said.text;
     EXPECT_THAT(said.text, HasSubstr("StackPolicy::split_outputs: output 'logits' float64 [4, 3] of rank 2"));
   }
+}
+
+TEST(UserChecks, AStageWithoutLayersIsNamed) {
+  Config config = stack_config({.pipeline = 2});
+  config.schedule.layers = std::vector<int>{4, 0};
+  const RanksOutcome said = outcome_of(config, [&](World& world) {
+    StackRig(world, config,
+             Criterion([](const TensorDict&, const TensorDict&) -> Loss { throw std::runtime_error("mine"); }))
+        .run();
+  });
+  EXPECT_THAT(said.text, HasSubstr("criterion of stage 1 (no layers), microbatch 0"));
+}
+
+TEST(UserChecks, AConfigurationOfAProgramIsChecked) {
+  const std::vector<std::pair<std::function<void(Config&)>, std::string>> mistakes = {
+      {[](Config& config) { config.schedule.recompute = "selectiv"; }, "schedule.recompute: "},
+      {[](Config& config) { config.train.non_finite = "ignore"; }, "train.non_finite: "},
+      {[](Config& config) { config.parallel.zero = 4; }, "parallel.zero: "},
+      {[](Config& config) { config.parallel.gather = "never"; }, "parallel.gather: "},
+      {[](Config& config) { config.precision = "fp16"; }, "precision: "},
+      {[](Config& config) { config.optimizer.clip_grad_norm = -1; }, "optimizer.clip_grad_norm: "},
+  };
+  for (const auto& [make, key] : mistakes) {
+    Config config = stack_config({});
+    const auto model = build_stack(config);
+    config.parallel.gather = "step";
+    config.parallel.zero = 3;
+    make(config);
+    const RanksOutcome said =
+        outcome_of(stack_config({}), [&](World& world) { const HybridParallelPlugin plugin(world, config); });
+    EXPECT_EQ(said.code, 3) << key;
+    EXPECT_THAT(said.text, HasSubstr(key));
+  }
+}
+
+// Steps a parameter by its norm, as LARS does.
+class StepsByNorms : public torch::optim::SGD {
+ public:
+  using torch::optim::SGD::SGD;
+};
+class StepsByElements final : public StepsByNorms, public StatefulOptimizer {
+ public:
+  using StepsByNorms::StepsByNorms;
+  NamedTensors state_tensors(const torch::Tensor&) override { return {}; }
+  void set_steps(const torch::Tensor&, std::int64_t) override {}
+};
+
+TEST(UserChecks, AnOptimizerWhoseUnitIsUnknown) {
+  for (const auto& [layout, zero] : {std::pair(Layout{.tensor = 2}, 0), std::pair(Layout{.data = 2}, 1),
+                                     std::pair(Layout{.data = 2}, 3), std::pair(Layout{.pipeline = 2, .data = 2}, 0)}) {
+    Config config = stack_config(layout);
+    config.parallel.zero = zero;
+    const auto with = [&]<class Optimizer>(std::type_identity<Optimizer>) {
+      return outcome_of(config, [&](World& world) {
+        Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+        auto model = build_stack(config);
+        booster.boost(model, std::make_shared<Optimizer>(model->parameters(), 0.1), cross_entropy());
+      });
+    };
+    const RanksOutcome said = with(std::type_identity<StepsByNorms>());
+    const bool shards = layout.tensor > 1 || zero > 0;
+    EXPECT_EQ(said.code, shards ? 2 : 0);
+    if (shards) {
+      EXPECT_THAT(said.text, HasSubstr("StepsByNorms may need full parameters"));
+    }
+    EXPECT_EQ(with(std::type_identity<StepsByElements>()).code, 0);
+  }
+}
+
+TEST(UserChecks, OnlyLabelsMarkIgnoredOnes) {
+  const Config config = stack_config({.data = 2});
+  const auto mean = [](const TensorDict& outputs, const TensorDict& batch) {
+    return nn::cross_entropy(outputs.at("logits"), batch.at("labels")).sum / outputs.at("logits").size(0);
+  };
+  EXPECT_EQ(outcome_of(config,
+                       [&](World& world) {
+                         StackRig rig(world, config, mean);
+                         rig.batch.tensors.set("temperature", torch::full({4}, -100));
+                         rig.run();
+                       })
+                .code,
+            0);
 }
 
 TEST(UserChecks, APathWithoutANeighbourSuggestsNone) {

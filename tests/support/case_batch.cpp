@@ -104,6 +104,12 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
       labels.data_ptr<std::int64_t>()[i] = -100;
   }
   labels.narrow(1, 0, what.first_counted).fill_(-100);
+  for (std::int64_t sample = 0; what.irregular && sample < samples; ++sample) {
+    const std::int64_t length = 2 + (3 * sample + static_cast<std::int64_t>(step)) % (what.tokens - 1);
+    ids[sample].narrow(0, length, what.tokens - length).zero_();
+    const std::int64_t counted = sample % 3 == 1 ? 0 : length;
+    labels[sample].narrow(0, counted, what.tokens - counted).fill_(-100);
+  }
   TensorDict batch{{"input_ids", ids}, {"labels", labels}};
   if (what.family == "t5") return pairs_of(batch);
   if (what.family == "vit") return images_of(batch);

@@ -45,6 +45,16 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   return config;
 }
 
+// As long as the longest sample with a label.
+Batch without_padding(Batch batch) {
+  const torch::Tensor counted = (batch.tensors.at("labels") != -100).any(0);
+  std::int64_t length = counted.numel();
+  while (length > 1 && !counted[length - 1].item<bool>()) --length;
+  for (const char* name : {"input_ids", "labels"})
+    batch.tensors.set(name, batch.tensors.at(name).narrow(1, 0, length).contiguous());
+  return batch;
+}
+
 // The step's batch in `how.accumulation` parts, summed up; the loss is the mean over all counted tokens. What else is
 // known of the step goes to `of`.
 double run_step(const ModelCase& what, std::size_t step, const Parallelism& how, Booster& booster, Boosted& boosted,
@@ -53,9 +63,17 @@ double run_step(const ModelCase& what, std::size_t step, const Parallelism& how,
   auto& loads = of.loads.emplace_back();
   const Batch whole = make_batch(whole_batch(what, step));
   double sum = 0, tokens = 0;
+  const auto execute = [&](const Batch& part) {
+    const Batch mine = replica_part(part, mesh.size("dp"), mesh.coordinate("dp"));
+    return booster.execute_pipeline(what.irregular ? without_padding(mine) : mine, boosted, {.broadcast_loss = true});
+  };
+  if (what.irregular) {
+    const auto no_sync = booster.no_sync();
+    execute(make_batch(whole_batch(what, 0)));
+    boosted.optimizer->zero_grad();
+  }
   auto add = [&](const Batch& part) {
-    const auto done = booster.execute_pipeline(replica_part(part, mesh.size("dp"), mesh.coordinate("dp")), boosted,
-                                               {.broadcast_loss = true});
+    const auto done = execute(part);
     for (const auto& [name, mean] : done.added_losses) added[name] += mean * static_cast<double>(done.tokens);
     sum += *done.loss * static_cast<double>(done.tokens);
     tokens += static_cast<double>(done.tokens);

@@ -39,6 +39,9 @@ struct ModelCase {
   int first_counted = 0;             // labels of tokens before this one are not counted
   bool causal_labels = false;        // labels are not shifted yet
   ExpertsConfig experts = {};        // of models with experts
+  // Samples of different lengths, padded on the right; each replica's batch is only as long as its longest sample. Some
+  // samples have no counted label. Each step begins with a call whose gradients are dropped.
+  bool irregular = false;
   std::vector<int> documents = {};  // how long those of a sample are; each sample begins with another; empty: as packed
 };
 

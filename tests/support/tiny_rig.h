@@ -70,11 +70,18 @@ Result on_layout(const Config& config, const std::function<Result(World&)>& body
   return result;
 }
 
+// The same names and shapes, and at least one of them.
 inline void expect_close(const TensorDict& a, const TensorDict& b, double tolerance = kTolerance) {
-  for (const auto& [name, tensor] : a)
+  EXPECT_FALSE(a.empty());
+  for (const auto& [name, tensor] : b) EXPECT_TRUE(a.contains(name)) << name;
+  for (const auto& [name, tensor] : a) {
+    ASSERT_TRUE(b.contains(name)) << name;
+    ASSERT_EQ(tensor.sizes(), b.at(name).sizes()) << name;
+    if (tensor.numel() == 0) continue;
     EXPECT_LE((tensor.cpu() - b.at(name).cpu()).abs().max().item<double>(),
               tolerance * std::max(1.0, tensor.abs().max().item<double>()))
         << name;
+  }
 }
 
 }  // namespace gantry::testing

@@ -10,8 +10,8 @@
 
 namespace gantry {
 
-// Boosts models with one plugin, and runs their training steps. Not copyable; it must outlive the models that it has
-// boosted.
+// Boosts models with one plugin, and runs their training steps. Not copyable. Boosted models and optimizers can outlive
+// it, but not the body of launch().
 class Booster {
  public:
   explicit Booster(std::unique_ptr<Plugin> plugin) : plugin_(std::move(plugin)) {}
@@ -36,23 +36,20 @@ class Booster {
   }
 
   // While this guard exists, execute_pipeline() accumulates the gradients of this model, or of all models, without
-  // reducing them. The next execute_pipeline() without a guard, or sync_gradients(), reduces them. Guards must not be
-  // nested: the end of the inner one ends the outer one too.
+  // reducing them. The next execute_pipeline() without a guard, or sync_gradients(), reduces them. Guards can be
+  // nested, and a guard can outlive the Booster.
   class NoSync {
    public:
-    explicit NoSync(Plugin& plugin, const Boosted* boosted) : plugin_(plugin), boosted_(boosted) {
-      plugin_.set_no_sync(true, boosted_);
-    }
-    ~NoSync() { plugin_.set_no_sync(false, boosted_); }
+    explicit NoSync(std::shared_ptr<int> guards) : guards_(std::move(guards)) { ++*guards_; }
+    ~NoSync() { --*guards_; }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
-    Plugin& plugin_;
-    const Boosted* boosted_;
+    std::shared_ptr<int> guards_;
   };
-  [[nodiscard]] NoSync no_sync() { return NoSync(*plugin_, nullptr); }
-  [[nodiscard]] NoSync no_sync(const Boosted& boosted) { return NoSync(*plugin_, &boosted); }
+  [[nodiscard]] NoSync no_sync() { return NoSync(plugin_->no_sync_guards(nullptr)); }
+  [[nodiscard]] NoSync no_sync(const Boosted& boosted) { return NoSync(plugin_->no_sync_guards(&boosted)); }
   // Call it also after backward() in your own training loop; see Plugin::sync_gradients. Collective over the world.
   void sync_gradients(Boosted& boosted) { plugin_->sync_gradients(boosted); }
 

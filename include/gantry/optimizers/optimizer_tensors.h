@@ -17,8 +17,9 @@ using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 // the last two dimensions, as in Muon; earlier dimensions count matrices.
 enum class OptimizerUnit { kElement, kRow, kMatrix };
 
-// Derive your own optimizer from this class, in addition to torch::optim::Optimizer, to include it in checkpoints.
-// LibTorch's Adam, AdamW and SGD are supported without it.
+// Derive your own optimizer from this class, in addition to torch::optim::Optimizer, to include it in checkpoints and
+// to state its unit. With tp, expert parallelism or ZeRO, boost() throws UsageError for an optimizer of an unknown
+// unit. LibTorch's Adam, AdamW and SGD are supported without it.
 class StatefulOptimizer {
  public:
   virtual ~StatefulOptimizer() = default;
@@ -42,6 +43,9 @@ void set_optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor
 // Returns the step count of a parameter; empty if the optimizer does not count steps (SGD, Lion).
 std::optional<std::int64_t> optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
 // Returns kElement for LibTorch's optimizers, and for others that do not override unit().
+// Returns true for a StatefulOptimizer, and for LibTorch's classes that step each element by itself: Adam, AdamW, SGD,
+// RMSprop and Adagrad, but not classes derived from them. The units of other optimizers are unknown.
+bool is_known_optimizer(const torch::optim::Optimizer& optimizer);
 OptimizerUnit optimizer_unit(const torch::optim::Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group);
 
 }  // namespace gantry

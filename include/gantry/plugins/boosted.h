@@ -91,11 +91,12 @@ class BoostedOptimizer {
   bool step();
   // Waits until the new values of all replicas have arrived (see step()).
   void wait();
-  // Sets all gradients to zero and clears the cached norm. Call it after each step.
+  // Sets all gradients to zero. Call it after each step. Between calls under no_sync(), it drops the accumulated
+  // gradients and their token count.
   void zero_grad();
-  // Returns the global norm of the reduced gradients before clipping. Collective over the world. The 2-norm is cached
-  // until the next sync, clip_grad_norm() or zero_grad(), so change gradients in place before the first call. Changes
-  // made through data() are not detected, because the parts of the norm were read together with the loss.
+  // Returns the global norm of the reduced gradients before clipping. Collective over the world. Changes in place are
+  // included. Only changes through data() after execute_pipeline() are not detected, because the parts of the 2-norm
+  // were read together with the loss.
   double grad_norm(double p = 2);
   // Scales the gradients so that their global norm is at most `max_norm`, and returns the norm before scaling.
   // Collective over the world.
@@ -125,11 +126,17 @@ class BoostedOptimizer {
     steps_ = steps;
     taken_steps_ = taken;
   }
-  // Called by execute_pipeline() and sync_gradients(): false while gradients accumulate, true once they are reduced
-  // over the ranks. Clears the cached norm.
-  void set_synced(bool synced) {
-    added_ = synced ? Added::kSynced : Added::kUnsynced;
-    norm_.reset();
+  // The state of the gradients. step() and zero_grad() set it to kNone.
+  enum class Gradients {
+    kNone,    // no backward since the last step or zero_grad()
+    kAdding,  // accumulated on each rank, not reduced
+    kSummed,  // reduced over the ranks, neither applied nor zeroed
+    kBroken,  // execute_pipeline() threw; the next call starts with zero gradients
+  };
+  Gradients state() const { return state_; }
+  // Called by execute_pipeline() and sync_gradients().
+  void set_state(Gradients state) {
+    state_ = state;
     part_norms_.reset();
   }
   // Sets a function that step() calls after the optimizer has updated the parameters.
@@ -138,8 +145,6 @@ class BoostedOptimizer {
   // host together with other values passes the result to set_part_norms(), so that grad_norm() needs no further copy.
   torch::Tensor part_norms() const;
   void set_part_norms(std::vector<double> norms);
-  // True if gradients were reduced, but neither applied nor zeroed.
-  bool has_unused_gradients() const { return added_ == Added::kSynced; }
 
  private:
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
@@ -154,22 +159,20 @@ class BoostedOptimizer {
   double lr_ = 0;
   // Per parameter group: the learning rate with which the optimizer was made, if its options have one.
   std::vector<std::optional<double>> own_rates_;
-  std::optional<double> norm_;  // cached 2-norm of the current gradients
   struct PartNorms {
     std::vector<double> norms;
     std::uint64_t changes;  // value of GradientBuffers::changes() when the norms were read
   };
   std::optional<PartNorms> part_norms_;
   std::int64_t steps_ = 0, taken_steps_ = 0;
-  enum class Added { kNothing, kUnsynced, kSynced };  // state of the gradients since the last step or zero_grad()
-  Added added_ = Added::kNothing;
+  Gradients state_ = Gradients::kNone;
   std::unique_ptr<StepLatch> latch_;
   std::function<void()> after_step_;
 
   void require_gradients() const;
   void follow(const LrSchedule& schedule);
   void require_finite_rates() const;
-  bool is_finite_step();
+  bool is_finite_step(double norm);
 };
 
 // The code that runs the forward and backward passes of a boosted model.
@@ -192,13 +195,13 @@ struct BoostRequest {
   std::shared_ptr<const Policy> policy = nullptr;  // null: by model.policy, or by the class of the model
 };
 
-// The result of Booster::boost(). Entries that were not passed are null or empty.
+// The result of Booster::boost(). Entries that were not passed are null or empty. `model` and `optimizer` can outlive
+// the Booster, but not the body of launch().
 struct Boosted {
   std::shared_ptr<BoostedModel> model;
   std::shared_ptr<BoostedOptimizer> optimizer;
-  Criterion criterion;
+  Criterion criterion;  // read by each execute_pipeline(), so it can be replaced; see ExecuteOptions::criterion
   std::shared_ptr<DataLoader> loader;
-  std::optional<LrSchedule> lr_schedule;
 };
 
 }  // namespace gantry

@@ -37,8 +37,8 @@ class Criterion {
   // A callable of (outputs, batch) that returns a Loss{sum, count} or a scalar mean. It receives full outputs. A mean
   // is taken as a mean over the samples of the microbatch, so microbatches and replicas are weighted by their number of
   // samples. This is wrong for a mean over tokens or labels if samples differ in their number of labels. A mean
-  // therefore throws UsageError if an integer entry of the batch contains -100 (an ignored label); see
-  // mean_over_labels().
+  // therefore throws UsageError if an integer entry of the batch with `label` or `target` in its name contains -100 (an
+  // ignored label); see mean_over_labels().
   template <class F>
   requires std::is_invocable_r_v<Loss, F, const TensorDict&, const TensorDict&> Criterion(F function)
       : whole_(std::move(function)) {}  // NOLINT: a callable is a criterion

@@ -40,6 +40,10 @@ struct ExecuteOptions {
   std::function<bool()> stops = {};
   // Receives the outputs of modules (nn/output_observer.h). Not owned; null: none.
   nn::OutputObserver* observer = nullptr;
+  // The criterion of this call; empty: Boosted::criterion. A criterion that needs full outputs gets them gathered over
+  // tp. With context parallelism it must be a sum over tokens, as boost() requires, and with parallel.vocabulary:
+  // pipeline a cross entropy; otherwise the call throws ConfigError.
+  Criterion criterion = {};
 };
 
 // The result of execute_pipeline().
@@ -65,12 +69,13 @@ class Plugin {
   // Shards the model, and adapts the optimizer, criterion, loader and learning-rate schedule to it. Collective over the
   // world.
   virtual Boosted boost(BoostRequest request) = 0;
-  // Runs forward and backward of a batch through the pipeline, and syncs the gradients unless set_no_sync() is on.
-  // Collective over the world.
+  // Runs forward and backward of a batch through the pipeline, and syncs the gradients unless no_sync_guards() is above
+  // 0. If it throws, the gradients since the last optimizer step are dropped, and the next call starts with zero
+  // gradients. Collective over the world.
   virtual StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) = 0;
-  // While true, execute_pipeline() accumulates this model's gradients without reducing them. `boosted` null: for all
-  // models.
-  virtual void set_no_sync(bool no_sync, const Boosted* boosted) = 0;
+  // Returns the number of guards (Booster::NoSync) during which execute_pipeline() accumulates this model's gradients
+  // without reducing them. `boosted` null: those for all models. Guards change it.
+  virtual std::shared_ptr<int> no_sync_guards(const Boosted* boosted) = 0;
   // Reduces the gradients that were accumulated without a sync, or those that the backward() calls of a custom loop
   // (Loop::kOwn) have added since zero_grad(). In a custom loop, each replica's gradients are those of the mean over
   // its samples; the result is the mean over the replicas. With float16, multiply the loss by
@@ -93,9 +98,10 @@ class Plugin {
   virtual const SplitOutputs& split_outputs(const Boosted& boosted) = 0;
   // How the ranks of a boosted model share sequences along cp; null if cp is 1.
   virtual const SequenceParts* sequence_parts(const Boosted& boosted) = 0;
-  // The number of microbatches of a step with `replica_samples` samples per replica, and its schedule before lowering.
+  // The number of microbatches of a step with `replica_samples` samples per replica, and the schedule of a boosted
+  // model for it, before lowering.
   virtual int microbatches(std::int64_t replica_samples) const = 0;
-  virtual schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const = 0;
+  virtual schedule::Schedule schedule_for(const Boosted& boosted, std::int64_t replica_samples, bool forward_only) = 0;
   // Sets a function that is called at the end of each training step, after the sync, for each action of this rank with
   // its start and end time (pipeline/action_times.h). Stays until replaced. For timelines.
   using ActionObserver = std::function<void(const schedule::Action& action, double start, double end)>;

@@ -29,9 +29,9 @@ class StepTimeline {
   // another observer is set. The plugin is not owned.
   explicit StepTimeline(Plugin& plugin);
 
-  // Call begin() before each step, and end() or give_up() after it; actions outside are ignored. give_up() is for
-  // aborted steps, which are not recorded: the previous step remains the last one.
-  void begin();
+  // Call begin() before each step of a model, and end() or give_up() after it; actions outside are ignored. give_up()
+  // is for aborted steps, which are not recorded: the previous step remains the last one.
+  void begin(const Boosted& boosted);
   void end(std::int64_t replica_samples);
   void give_up();
 
@@ -58,6 +58,7 @@ class StepTimeline {
   schedule::ForwardTimes gather_forwards(int layers) const;
 
   Plugin& plugin_;
+  Boosted boosted_;                                    // only the model of the last step
   std::vector<schedule::TimedAction> seen_, running_;  // actions of the last step, and of the running one
   Plugin::ActionObserver listener_;
   std::int64_t samples_ = 0;                  // samples per replica of the last step
