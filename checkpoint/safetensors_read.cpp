@@ -31,6 +31,12 @@ torch::Tensor SafetensorsFile::view(const std::string& name) const {
   const StoredTensor& stored = file_->at(name);
   const auto bytes = file_->bytes(stored);
   const torch::TensorOptions options(dtype(name));
+  if (!stored.strides.empty()) {
+    const auto elements = file_->elements(stored);
+    torch::Tensor copy = torch::empty(stored.shape, options);
+    std::memcpy(copy.data_ptr(), elements.data(), elements.size());
+    return copy;
+  }
   // Files of others need not align their tensors.
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % c10::elementSize(dtype(name)) != 0) {
     torch::Tensor copy = torch::empty(stored.shape, options);

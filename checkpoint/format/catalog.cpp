@@ -87,7 +87,11 @@ std::vector<unsigned char> TensorCatalog::read(const std::string& key) {
   std::vector<unsigned char> whole(tensor.bytes());
   for (const auto& slice : tensor.slices) {
     const StoredFile& stored = file(slice.file);
-    if (!whole.empty()) place_slice(tensor, slice, stored.bytes(stored.at(key)), whole);
+    const StoredTensor& found = stored.at(key);
+    if (!found.strides.empty())
+      whole = stored.elements(found);  // only PyTorch's files have these, in one slice
+    else if (!whole.empty())
+      place_slice(tensor, slice, stored.bytes(found), whole);
   }
   return whole;
 }

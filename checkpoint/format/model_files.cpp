@@ -1,5 +1,6 @@
 #include "gantry/checkpoint/format/model_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr std::pair<const char*, const char*> kForms[] = {{kModelFile, kModelIndex}, {kPickledFile, kPickledIndex}};
 constexpr std::uint64_t kMostJsonBytes = std::uint64_t{1} << 28;
 
 json parse_json_object(std::string_view text, const std::string& path) {
@@ -30,8 +32,8 @@ json parse_json_object(std::string_view text, const std::string& path) {
 }
 
 // Each shard that the index names must be there.
-ModelFiles existing_shards(const std::string& directory) {
-  const std::string path = directory + "/" + kModelIndex;
+ModelFiles existing_shards(const std::string& directory, const char* index) {
+  const std::string path = directory + "/" + index;
   const ModelFiles files = parse_model_index(read_text(path, kMostJsonBytes), path);
   std::vector<std::string> missing;
   for (const auto& shard : files.paths)
@@ -71,6 +73,12 @@ void set_weight_type(json& config, const std::string& type) {
 
 json read_json_object(const std::string& path) { return parse_json_object(read_text(path, kMostJsonBytes), path); }
 
+bool has_model_files(const std::string& directory) {
+  return std::any_of(std::begin(kForms), std::end(kForms), [&](const auto& form) {
+    return path_exists(directory + "/" + form.first) || path_exists(directory + "/" + form.second);
+  });
+}
+
 std::string find_pickle(const std::string& directory) {
   std::set<std::string> found;
   for (const auto& entry : entries_of(directory)) {
@@ -84,15 +92,17 @@ std::string find_pickle(const std::string& directory) {
 ModelFiles find_model_files(const std::string& directory) {
   if (!is_folder(directory))
     throw InputError({directory, "the path is not a directory", "a Hugging Face model directory", "check the path"});
-  if (path_exists(directory + "/" + kModelFile)) return {{directory + "/" + kModelFile}, {}};
-  if (path_exists(directory + "/" + kModelIndex)) return existing_shards(directory);
+  for (const auto& [file, index] : kForms) {
+    if (path_exists(directory + "/" + file)) return {{directory + "/" + file}, {}};
+    if (path_exists(directory + "/" + index)) return existing_shards(directory, index);
+  }
   const std::string pickle = find_pickle(directory);
   throw InputError(
       {directory,
        fmt::format("the directory has neither {} nor {}{}", kModelFile, kModelIndex, unfinished_placing(directory)),
        "a Hugging Face model directory",
        pickle.empty() ? "convert its weights to safetensors"
-                      : "its " + pickle + " is a pickle; convert it to safetensors"});
+                      : "its " + pickle + " has another form; convert it to safetensors"});
 }
 
 }  // namespace gantry

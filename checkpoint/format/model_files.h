@@ -1,4 +1,5 @@
-// The safetensors files of a Hugging Face directory: one file, or shards with an index. Without LibTorch.
+// The files of weights of a Hugging Face directory: one file, or shards with an index, in the safetensors format or as
+// torch.save writes them. Without LibTorch.
 #pragma once
 
 #include <map>
@@ -11,6 +12,8 @@ namespace gantry {
 
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kModelIndex = "model.safetensors.index.json";
+inline constexpr const char* kPickledFile = "pytorch_model.bin";
+inline constexpr const char* kPickledIndex = "pytorch_model.bin.index.json";
 
 // A file that is one JSON object. InputError where it is missing or is not, with what it looks like.
 nlohmann::json read_json_object(const std::string& path);
@@ -28,12 +31,14 @@ struct ModelFiles {
 // InputError for an index that is broken or whose files leave the directory.
 ModelFiles parse_model_index(std::string_view text, const std::string& path);
 
-// A file of the directory that PyTorch has pickled weights in (pytorch_model.bin, pytorch_model_tp_0_pp_0.bin, ...), or
-// "".
+// True if the directory has weights in one of the forms that find_model_files reads.
+bool has_model_files(const std::string& directory);
+
+// A file of the directory that another program has pickled weights in (pytorch_model_tp_0_pp_0.bin, ...), or "".
 std::string find_pickle(const std::string& directory);
 
-// InputError for a directory that has neither, an index that is broken or whose files leave the directory, and shards
-// that are missing, all named.
+// safetensors come first. InputError for a directory that has no weights, an index that is broken or whose files leave
+// the directory, and shards that are missing, all named.
 ModelFiles find_model_files(const std::string& directory);
 
 }  // namespace gantry

@@ -16,6 +16,8 @@ struct StoredTensor {
   const StoredType* type = nullptr;
   std::vector<std::int64_t> shape;
   std::uint64_t begin = 0, end = 0;
+  // In elements. Empty: the elements lie one after the other. Only PyTorch's files have other tensors.
+  std::vector<std::int64_t> strides = {};
 };
 
 struct SafetensorsHeader {

@@ -1,8 +1,9 @@
-// A safetensors file, mapped, with its header checked. Without LibTorch.
+// A file of tensors, mapped, with its header checked: safetensors, or torch.save's. Without LibTorch.
 #pragma once
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "gantry/checkpoint/format/safetensors_header.h"
 #include "gantry/core/mapped_file.h"
@@ -11,8 +12,7 @@ namespace gantry {
 
 class StoredFile {
  public:
-  explicit StoredFile(const std::string& path)
-      : path_(path), file_(path), header_(parse_safetensors_header(file_.text(), path)) {}
+  explicit StoredFile(const std::string& path);
 
   const std::string& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }
@@ -22,6 +22,8 @@ class StoredFile {
   std::span<const unsigned char> bytes(const StoredTensor& tensor) const {
     return {file_.data() + header_.data_start + tensor.begin, tensor.end - tensor.begin};
   }
+  // A copy of the elements, one after the other.
+  std::vector<unsigned char> elements(const StoredTensor& tensor) const;
 
  private:
   std::string path_;

@@ -12,8 +12,7 @@ StoredForm stored_form(const std::string& path) {
   if (is_file(path)) return StoredForm::kFile;
   if (!is_folder(path) || path_exists(path + "/" + kManifestName)) return StoredForm::kCheckpoint;
   if (is_parallelized_directory(path)) return StoredForm::kParallelized;
-  for (const char* weights : {kModelFile, kModelIndex})
-    if (path_exists(path + "/" + weights)) return StoredForm::kHuggingFace;
+  if (has_model_files(path)) return StoredForm::kHuggingFace;
   if (!find_pickle(path).empty()) return StoredForm::kHuggingFace;
   if (holds_checkpoints(path)) return StoredForm::kCheckpoint;
   return path_exists(path + "/config.json") ? StoredForm::kHuggingFace : StoredForm::kCheckpoint;

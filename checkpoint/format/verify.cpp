@@ -66,7 +66,7 @@ void check_file_slices(const Manifest& manifest, const std::string& name, const 
         throw CheckpointError(
             {file.path(), "the file has no tensor '" + key + "'", "the tensors that the manifest lists", kDamaged});
       const auto shape = tensor.slice_of(slice).shape;
-      if (found->second.type != tensor.type || found->second.shape != shape)
+      if (found->second.type != tensor.type || found->second.shape != shape || !found->second.strides.empty())
         throw CheckpointError(
             {file.path() + " '" + key + "'",
              fmt::format("the tensor is {} [{}]", found->second.type->readable, fmt::join(found->second.shape, ", ")),

@@ -203,7 +203,7 @@ TEST(CheckpointCommand, OtherKindsOfFilesAreNamed) {
       {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "a Git LFS pointer"},
       {"<!DOCTYPE html><html><body>404</body></html>", "an HTML page"},
       {std::string("\x80\x02}q\0.", 6), "a pickle"},
-      {std::string("PK\x03\x04\x14\0", 6) + std::string(40, '\0'), "a zip archive, as torch.save writes"},
+      {std::string("PK\x03\x04\x14\0", 6) + std::string(40, '\0'), "the zip file has no directory at its end"},
       {"GGUF" + std::string(40, '\0'), "a GGUF file"}};
   for (const auto& [bytes, said] : files) {
     const Outcome run = checkpoint("inspect " + scratch.write("model.safetensors", bytes));
@@ -213,12 +213,13 @@ TEST(CheckpointCommand, OtherKindsOfFilesAreNamed) {
   }
   fs::remove(scratch / "model.safetensors");
   scratch.write("config.json", "{}");
-  scratch.write("pytorch_model.bin", "");
+  scratch.write("pytorch_model.bin", std::string("\x80\x02}q\0.", 6));
   const Outcome pickled = checkpoint("inspect " + scratch.path());
   EXPECT_EQ(pickled.exit_code, 4);
-  EXPECT_THAT(pickled.err, HasSubstr("its pytorch_model.bin is a pickle"));
+  EXPECT_THAT(pickled.err, HasSubstr("it looks like a pickle"));
   fs::rename(scratch / "pytorch_model.bin", scratch / "pytorch_model_tp_0_pp_0.bin");  // OSLO's own
-  EXPECT_THAT(checkpoint("inspect " + scratch.path()).err, HasSubstr("its pytorch_model_tp_0_pp_0.bin is a pickle"));
+  EXPECT_THAT(checkpoint("inspect " + scratch.path()).err,
+              HasSubstr("its pytorch_model_tp_0_pp_0.bin has another form"));
 }
 
 // A checkpoint whose large files were not fetched, or were fetched as something else.

@@ -90,7 +90,7 @@ TEST(FormatHeader, HostileOnesAreRefused) {
       {with_header(R"({"__metadata__":null})", 0), "not an object"},
       {with_header(R"({"__metadata__":{"x":{"y":"z"}}})", 0), "not a string"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"},
-      {"PK\x03\x04 and some more bytes", "zip archive"},
+      {"PK\x03\x04 and some more bytes", "the zip file has no directory"},
       {"\x80\x02}q\x01 and more bytes here", "a pickle"},
       {"<!DOCTYPE html><html></html>", "an HTML page"},
       {"\n\n <html lang=\"en\"><body>Not found</body></html>", "an HTML page"},

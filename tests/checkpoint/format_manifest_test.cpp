@@ -337,8 +337,18 @@ TEST(FormatModelFiles, IndexesAreReadStrictly) {
 TEST(FormatModelFiles, DirectoriesWithoutSafetensorsSayWhatToDo) {
   const ScratchFolder scratch;
   EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch.path()); }).find("has neither"), std::string::npos);
+  scratch.write("pytorch_model_tp_0_pp_0.bin", "x");
+  EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch.path()); }).find("has another form"),
+            std::string::npos);
+  scratch.write("pytorch_model.bin.index.json", R"({"weight_map": {"a": "pytorch_model-00001-of-00002.bin"}})");
+  EXPECT_NE(thrown_by<InputError>([&] {
+              find_model_files(scratch.path());
+            }).find("1 of 1 shards are missing: pytorch_model-00001-of-00002.bin"),
+            std::string::npos);
   scratch.write("pytorch_model.bin", "x");
-  EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch.path()); }).find("is a pickle"), std::string::npos);
+  EXPECT_EQ(find_model_files(scratch.path()).paths, std::vector<std::string>{scratch / "pytorch_model.bin"});
+  scratch.write("model.safetensors", "x");
+  EXPECT_EQ(find_model_files(scratch.path()).paths, std::vector<std::string>{scratch / "model.safetensors"});
   EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch / "none"); }).find("not a directory"),
             std::string::npos);
 }

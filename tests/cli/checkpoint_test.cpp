@@ -219,7 +219,7 @@ TEST(CheckpointProgram, ExportGoesFromCheckpointsToPlacesOfItsOwn) {
   scratch.write("p/pytorch_model_tp=0_pp=0.bin", "");
   const Outcome pickled = gantry_run("checkpoint export " + (scratch / "p") + " " + (scratch / "x"));
   EXPECT_EQ(pickled.exit_code, 4) << pickled.err;
-  EXPECT_THAT(pickled.err, HasSubstr("is a pickle"));
+  EXPECT_THAT(pickled.err, HasSubstr("has another form"));
 }
 
 TEST(CheckpointProgram, AnIndexThatIsWrongAboutItsShardsIsRefused) {

@@ -9,6 +9,7 @@
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/pickled_tensors.h"
 #include "gantry/checkpoint/format/safetensors_header.h"
 #include "gantry/comm/control/frames.h"
 #include "gantry/core/config.h"
@@ -21,6 +22,7 @@
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/tokenizer_pipeline.h"
 #include "gantry/diagnosis/diagnosis.h"
+#include "stored_zip.h"
 
 namespace gantry::fuzz {
 namespace {
@@ -50,6 +52,26 @@ bool safetensors(std::string_view bytes) {
     }
     require(header.data_start + sum == bytes.size(), "bytes that no tensor has");
   });
+}
+
+void require_placed(const SafetensorsHeader& header, std::string_view file) {
+  for (const auto& [name, tensor] : header.tensors) {
+    require(tensor.begin <= tensor.end && tensor.end <= file.size(), "a tensor outside of its file");
+    const auto bytes = stored_bytes(*tensor.type, tensor.shape);
+    require(bytes && *bytes <= file.size(), "a tensor larger than its file");
+    if (tensor.strides.empty()) require(*bytes == tensor.end - tensor.begin, "a tensor has another size");
+    require(tensor.strides.empty() || tensor.strides.size() == tensor.shape.size(), "strides of another shape");
+  }
+}
+
+bool torch_files(std::string_view bytes) {
+  return accepts<InputError>([&] { require_placed(parse_pickled_tensors(bytes, "pytorch_model.bin"), bytes); });
+}
+
+// The pickle alone, within a sound file.
+bool pickle(std::string_view bytes) {
+  const std::string file = torch_file(bytes);
+  return torch_files(file);
 }
 
 // The body of a manifest: its hash is put before it, so that the reader sees all there is behind that gate.
@@ -242,6 +264,8 @@ bool image_processor(std::string_view bytes) {
 }
 
 constexpr Target kTargets[] = {{"safetensors", safetensors},
+                               {"torch_file", torch_files},
+                               {"pickle", pickle},
                                {"manifest", manifest},
                                {"model_index", model_index},
                                {"tokenizer", tokenizer},

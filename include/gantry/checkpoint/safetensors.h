@@ -16,8 +16,9 @@ class HashedFile;
 class StoredFile;
 struct StoredType;
 
-// A safetensors file that is mapped into memory and read tensor by tensor. Throws InputError if the file is not valid;
-// the error says what the file seems to be (a Git LFS pointer, a pickle, an HTML page, ...).
+// A safetensors file that is mapped into memory and read tensor by tensor. A file that torch.save has written (zip
+// format, a mapping of names to tensors) is read too; nothing in it is executed. Throws InputError if the file is not
+// valid; the error says what the file seems to be (a Git LFS pointer, an HTML page, ...).
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -31,7 +32,8 @@ class SafetensorsFile {
   // Returns a copy of the tensor, or of ranges along `dim`, concatenated.
   torch::Tensor read(const std::string& name) const;
   torch::Tensor read_slice(const std::string& name, int dim, const std::vector<Range>& ranges) const;
-  // Returns a view of the mapped bytes. Do not write to it, and do not use it after this object was destroyed.
+  // Returns a view of the mapped bytes, or a copy of a tensor whose elements are not contiguous. Do not write to it,
+  // and do not use it after this object was destroyed.
   torch::Tensor view(const std::string& name) const;
   const std::map<std::string, std::string>& metadata() const;
   const StoredFile& stored() const { return *file_; }
