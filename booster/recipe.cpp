@@ -14,6 +14,8 @@
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/stored_names.h"
+#include "gantry/checkpoint/tied_tensors.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/first_process.h"
 #include "gantry/core/paths.h"
@@ -206,11 +208,16 @@ Config resolve_model(Config config) {
   config.require_model();
   config.lora = resolve_lora(std::move(config.lora));
   policies().at(config.model.policy);
-  if (const auto* family = family_or_null(config)) {
+  const auto* family = family_or_null(config);
+  if (family) {
     const std::string path = config.model.path + "/config.json";
-    const std::string warning =
-        models::check_model_keys(*family, model_json(config), config.model.unknown_keys, file, path);
+    nlohmann::json keys = model_json(config);
+    const std::string warning = models::check_model_keys(*family, keys, config.model.unknown_keys, file, path);
     if (!warning.empty() && is_first_process()) fmt::print(stderr, "warning: {}\n", warning);
+    if (!config.model.path.empty()) {
+      keys.update(compare_tied_tensors(config.model.path, *family, keys).keys);
+      config.model.config_json = keys.dump();
+    }
   }
   name_classes(config);
   return config;
@@ -316,6 +323,16 @@ std::vector<HeldTensor> without_adapters(std::vector<HeldTensor> held) {
   return held;
 }
 
+// Tells where the model differs from config.json, and which tensors of the files are not used.
+void say_how_files_were_read(const Config& config, const LoadedModel& found) {
+  const auto& family = models::families().at(config.model.policy);
+  const auto ties = compare_tied_tensors(config.model.path, family, read_model_config(config.model.path));
+  for (const auto& note : ties.notes) fmt::print(stderr, "warning: {}\n", note);
+  if (!found.passed_over.empty())
+    fmt::print(stderr, "warning: {}: tensors that this model does not read: {}\n", config.model.path,
+               summary_of_names(found.passed_over));
+}
+
 void load_configured_adapter(const Config& config, const StageModule& module, const ProcessGroupMesh& mesh,
                              const std::function<void(std::uint64_t)>& loaded) {
   std::vector<std::string> names;
@@ -331,7 +348,7 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
   config.mark_used("model.path");
   if (config.model.path.empty() && config.lora.path.empty()) return {};
   DiskProgress progress;
-  std::vector<std::string> fresh;
+  LoadedModel found;
   work_on_disk(mesh.world_group(), disk_limits(config.comm.timeout_seconds), progress, [&] {
     const StageModule& module = boosted.model->stage_module();
     const auto read = [&](std::uint64_t bytes) {
@@ -339,11 +356,12 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
       if (loaded) loaded(bytes);
     };
     if (!config.model.path.empty())
-      fresh = load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
+      found = load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
                                 without_adapters(module.parameters), mesh.coordinates(), read);
     if (!config.lora.path.empty()) load_configured_adapter(config, module, mesh, read);
   });
-  return fresh;
+  if (mesh.rank() == 0 && !config.model.path.empty()) say_how_files_were_read(config, found);
+  return std::move(found.fresh);
 }
 
 }  // namespace gantry

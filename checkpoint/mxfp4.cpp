@@ -2,10 +2,51 @@
 
 #include <array>
 #include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
+namespace {
+
+class Mxfp4Tensor : public EncodedTensor {
+ public:
+  Mxfp4Tensor(TensorPlace blocks, TensorPlace scales) : blocks_(std::move(blocks)), scales_(std::move(scales)) {}
+
+  std::string stored_name() const override {
+    return blocks_.name.substr(0, blocks_.name.size() - std::string(kMxfp4Blocks).size());
+  }
+  Shape shape() const override {
+    const Shape& stored = blocks_.shape();
+    return stored.size() == 4 ? Shape{stored[0], stored[2] * kMxfp4Block, stored[1]} : Shape{};
+  }
+  void check(const Shape& whole) const override {
+    if (whole.size() != 3 || whole[1] % kMxfp4Block != 0)
+      throw InputError({blocks_.name, fmt::format("the blocks belong to a weight [{}]", fmt::join(whole, ", ")),
+                        fmt::format("[experts, in, out] with a multiple of {} inputs", kMxfp4Block),
+                        "check that config.json belongs to these weights"});
+    const std::int64_t in_row = whole[1] / kMxfp4Block;
+    check_stored_shape(blocks_, blocks_.name, {whole[0], whole[2], in_row, kMxfp4Block / 2});
+    check_stored_shape(scales_, scales_.name, {whole[0], whole[2], in_row});
+    for (const TensorPlace* place : {&blocks_, &scales_})
+      if (place->type() != torch::kUInt8)
+        throw InputError({place->name, std::string("the tensor is ") + dtype_name(place->type()), "uint8",
+                          "download the file again, because other kinds of blocks are not supported"});
+  }
+  torch::Tensor decode(const Range& rows) const override {
+    const torch::Tensor values = mxfp4_values(blocks_.file->read_slice(blocks_.name, 0, {rows}),
+                                              scales_.file->read_slice(scales_.name, 0, {rows}));
+    return values.transpose(1, 2).contiguous();
+  }
+  std::int64_t rows_at_once() const override { return 1; }
+
+ private:
+  TensorPlace blocks_, scales_;
+};
+
+}  // namespace
 
 torch::Tensor mxfp4_values(const torch::Tensor& blocks, const torch::Tensor& scales) {
   // By bits: sign, two of exponent, one of mantissa.
@@ -25,6 +66,10 @@ torch::Tensor mxfp4_values(const torch::Tensor& blocks, const torch::Tensor& sca
     }
   }
   return values;
+}
+
+std::unique_ptr<EncodedTensor> mxfp4_tensor(TensorPlace blocks, TensorPlace scales) {
+  return std::make_unique<Mxfp4Tensor>(std::move(blocks), std::move(scales));
 }
 
 }  // namespace gantry

@@ -1,18 +1,25 @@
-// Weights in blocks of 32 four-bit floats with one scale (OCP Microscaling Formats 1.0, MXFP4), as gpt-oss's files have
-// its experts.
+// The MXFP4 format of weights (OCP Microscaling 1.0), which gpt-oss's files have: blocks of 32 numbers of four bits
+// with a scale of eight bits each.
 #pragma once
 
-#include "gantry/tensors/tensor.h"
+#include <memory>
+#include <string>
+
+#include <torch/types.h>
+
+#include "gantry/checkpoint/encoded_tensor.h"
 
 namespace gantry {
 
-// What files have in place of a weight NAME [experts, in, out].
-inline constexpr const char* kMxfp4Blocks = "_blocks";  // uint8 [experts, out, in / 32, 16]
-inline constexpr const char* kMxfp4Scales = "_scales";  // uint8 [experts, out, in / 32]
-inline constexpr std::int64_t kMxfp4Block = 32;
+inline constexpr const char *kMxfp4Blocks = "_blocks", *kMxfp4Scales = "_scales";  // behind the weight's name
+inline constexpr int kMxfp4Block = 32;
 
-// Blocks [..., n, 16] of two numbers a byte, the lower half first, and their scales [..., n] -> float32 [..., 32 n]:
-// every number times 2^(scale - 127).
+// The numbers of blocks [..., blocks of a row, 16] and scales [..., blocks of a row], both uint8, as float32 [...,
+// row]. A byte has two numbers, the first in its low half; a scale of 255 stands for NaN.
 torch::Tensor mxfp4_values(const torch::Tensor& blocks, const torch::Tensor& scales);
+
+// A stack of experts' weights [experts, in, out], which files have turned: blocks [experts, out, blocks of a row, 16].
+// One expert is decoded at a time.
+std::unique_ptr<EncodedTensor> mxfp4_tensor(TensorPlace blocks, TensorPlace scales);
 
 }  // namespace gantry

@@ -10,10 +10,10 @@
 
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/companion_files.h"
-#include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/stored_form.h"
 #include "gantry/checkpoint/format/verify.h"
-#include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/stored_model.h"
+#include "gantry/checkpoint/tied_tensors.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/philox.h"
@@ -83,21 +83,17 @@ DenseModel of_directory(const std::string& directory) {
     throw InputError(
         {directory + "/config.json", "Gantry does not support this model family", "llama, mistral or qwen3", ""});
   const auto& family = models::families().at(dense.family);
-  dense.keys = family.hugging_face_config(config);
-  std::map<std::string, std::pair<std::shared_ptr<SafetensorsFile>, std::string>> stored;
-  for (const auto& path : find_model_files(directory).paths) {
-    const auto file = std::make_shared<SafetensorsFile>(path);
-    for (const auto& name : file->names())
-      stored.emplace(family.normalise_name ? family.normalise_name(config, name) : name, std::pair(file, name));
-  }
-  for (const auto& name : family.tensor_names(config)) {
-    const auto found = stored.find(name.hugging_face);
-    if (found == stored.end())
+  json keys = config;
+  keys.update(compare_tied_tensors(directory, family, config).keys);
+  dense.keys = family.hugging_face_config(keys);
+  const auto stored = std::make_shared<const StoredModel>(directory, family, keys);
+  for (const auto& name : family.tensor_names(keys)) {
+    if (!stored->contains(name.hugging_face))
       throw InputError({directory, "the files have no tensor '" + name.hugging_face + "'",
                         "the tensors that config.json describes", "check that config.json belongs to these weights"});
-    const auto [file, own] = found->second;
+    const std::string found = name.hugging_face;
     dense.tensors.push_back(
-        {name.hugging_face, file->shape(own), file->dtype(own), [file = file, own = own] { return file->read(own); }});
+        {found, stored->shape(found), stored->type(found), [stored, found] { return stored->read(found); }});
   }
   return dense;
 }

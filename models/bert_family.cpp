@@ -14,6 +14,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kWordTable = "embeddings.word_embeddings.weight";
+
 // What BERT and RoBERTa differ in, beside their modules.
 struct BertNames {
   std::string model_type;  // also the prefix of their files' names
@@ -80,6 +82,10 @@ class NameList {
     add(ours + ".bias", theirs + ".bias", new_allowed);
   }
   void copy_last(const std::string& theirs) { names_.back().copies.push_back(theirs); }
+  void prefer_last(const std::string& preferred, const std::string& other) {
+    names_.back().preferred = preferred;
+    names_.back().other_names = {other};
+  }
   std::vector<TensorName> take() { return std::move(names_); }
 
  private:
@@ -91,17 +97,27 @@ void add_predictions(NameList& names, const BertNames& family, bool tied) {
   names.add_both("cls.dense", family.dense, true);
   names.add_both("cls.LayerNorm", family.norm, true);
   if (!tied) names.add("cls.decoder.weight", family.decoder + ".weight", true);
-  // transformers ties the decoder's bias to one beside it; an untied decoder has its own.
+  // transformers ties the decoder's bias to another parameter, and computes with the decoder's if they differ.
   names.add("cls.decoder.bias", tied ? family.bias : family.decoder + ".bias", true);
+  names.prefer_last(family.decoder + ".bias", family.bias);
   // An untied model of transformers still has the parameter, and does not use it.
   if (!tied) names.copy_last(family.bias);
+}
+
+std::vector<TiedTensor> bert_tied_tensors(const BertNames& family, const json& keys) {
+  const BertConfig config = config_of(family, keys);
+  if (config.head != BertHead::kMaskedLm || !config.tie_word_embeddings) return {};
+  return {{family.model_type + "." + kWordTable}, {family.decoder + ".weight", {{"tie_word_embeddings", false}}}};
 }
 
 std::vector<TensorName> bert_tensor_names(const BertNames& family, const json& keys) {
   const BertConfig config = config_of(family, keys);
   const std::string prefix = config.head == BertHead::kNone ? "" : family.model_type + ".";
   NameList names;
-  for (const char* part : {"word_embeddings", "position_embeddings", "token_type_embeddings"})
+  names.add(kWordTable, prefix + kWordTable);
+  if (config.head == BertHead::kMaskedLm && config.tie_word_embeddings)
+    names.prefer_last("", family.decoder + ".weight");
+  for (const char* part : {"position_embeddings", "token_type_embeddings"})
     names.add(fmt::format("embeddings.{}.weight", part), fmt::format("{}embeddings.{}.weight", prefix, part));
   names.add_both("embeddings.LayerNorm", prefix + "embeddings.LayerNorm");
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
@@ -126,8 +142,6 @@ std::string bert_normalise(const BertNames& family, const json& keys, const std:
   if (name.ends_with(".beta")) name = name.substr(0, name.size() - 4) + "bias";
   if (name.ends_with("embeddings.position_ids") || name.starts_with("cls.seq_relationship.")) return "";
   const BertConfig config = config_of(family, keys);
-  if (name.starts_with(family.decoder + ".") && config.tie_word_embeddings) return "";
-  if (name == family.bias && !config.tie_word_embeddings) return "";
   const bool body = name.find("embeddings.") != std::string::npos || name.find("encoder.") != std::string::npos ||
                     name.find("pooler.") != std::string::npos;
   const std::string prefix = family.model_type + ".";
@@ -210,6 +224,7 @@ ModelFamily family_of_names(const BertNames& family) {
       },
       .normalise_name = [family](const json& keys,
                                  const std::string& name) { return bert_normalise(family, keys, name); },
+      .tied_tensors = [family](const json& keys) { return bert_tied_tensors(family, keys); },
       .is_ignored_tensor = [family](const json&, const std::string& name) { return bert_is_other_heads(family, name); },
       .config_fingerprint = [family](const json& keys) { return bert_keys_that_decide(family, keys); },
       .check = [family](const json& keys) { return check_keys(*find_family_reader(family.model_type), keys); },

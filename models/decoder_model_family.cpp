@@ -37,6 +37,8 @@ TensorName file_name(const FileNames& files, const DecoderSpec& spec, const std:
   }
   tensor.transposed = name.ends_with(".weight") &&
                       std::find(files.transposed.begin(), files.transposed.end(), path) != files.transposed.end();
+  if (tensor.hugging_face != files.prefix + name && !tensor.transposed)
+    tensor.other_names.push_back(files.prefix + name);  // files of newer versions may have the registered name
   return tensor;
 }
 
@@ -48,6 +50,7 @@ std::string numbered_name(const std::string& layer, const std::string& pattern, 
 // A stack of all experts' projections, [experts, rows, columns], as files have each of them.
 TensorName stacked_name(const FileNames& files, const DecoderSpec& spec, const ParameterShape& parameter) {
   TensorName tensor{.name = parameter.name, .hugging_face = ""};
+  tensor.other_names = {files.prefix + parameter.name};  // the stack that transformers 5 has in memory
   const std::string layer = files.prefix + parameter.name.substr(0, parameter.name.find(spec.names.experts));
   const std::int64_t rows = parameter.shape.at(1);
   const auto add = [&](const std::string& pattern, std::int64_t expert, Range part) {
@@ -74,7 +77,42 @@ TensorName row_names(const FileNames& files, const ParameterShape& parameter, co
   return tensor;
 }
 
-std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& spec) {
+// The rows of one projection of a layer that some files store as several.
+std::vector<std::pair<std::string, std::int64_t>> rows_of_fused(const DecoderSpec& spec, const std::string& path,
+                                                                std::int64_t rows) {
+  if (path == spec.names.fused_gate && !path.empty()) return {{"mlp.gate_proj", rows / 2}, {"mlp.up_proj", rows / 2}};
+  const AttentionSpec& attention = spec.layers.front().attention;
+  if (path != spec.names.fused || path.empty() || attention.rows != ProjectionRows::kSegments) return {};
+  const std::int64_t size = attention.head_size;
+  return {{"self_attn.q_proj", attention.heads * size},
+          {"self_attn.k_proj", attention.key_heads * size},
+          {"self_attn.v_proj", attention.key_heads * size}};
+}
+
+void add_separate_rows(TensorName& tensor, const FileNames& files, const DecoderSpec& spec,
+                       const ParameterShape& parameter) {
+  const std::string path = path_in_layer(spec, parameter.name);
+  if (path.empty() || tensor.transposed) return;
+  const std::size_t at = parameter.name.find(path);
+  std::int64_t begin = 0;
+  for (const auto& [part, rows] : rows_of_fused(spec, path, parameter.shape.front())) {
+    const std::string name = parameter.name.substr(0, at) + part + parameter.name.substr(at + path.size());
+    tensor.other_parts.push_back({files.prefix + name, {{0, 0, {{begin, begin + rows}}}}});
+    begin += rows;
+  }
+}
+
+// True if config.json names another head than the family's: `head` is then new, unless the files have it.
+bool has_other_head(const DecoderFamily& family, const json& keys) {
+  const std::string named = architecture_key(keys);
+  return !named.empty() && named != family.architecture;
+}
+
+std::string table_name(const FileNames& files, const DecoderSpec& spec) {
+  return files.prefix + spec.names.tokens + ".weight";
+}
+
+std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& spec, bool has_other_head) {
   std::vector<TensorName> names;
   for (const auto& parameter : parameter_shapes(spec)) {
     const auto rows = std::find_if(files.by_row.begin(), files.by_row.end(),
@@ -85,17 +123,33 @@ std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& 
     }
     const bool stacked = !files.expert_gate.empty() && path_in_layer(spec, parameter.name) == spec.names.experts;
     names.push_back(stacked ? stacked_name(files, spec, parameter) : file_name(files, spec, parameter.name));
+    TensorName& last = names.back();
+    add_separate_rows(last, files, spec, parameter);
+    if (last.hugging_face == table_name(files, spec) && spec.tied) last.other_names.push_back(files.head + ".weight");
+    last.new_allowed = has_other_head && parameter.name.starts_with(spec.names.head + ".");
   }
   return names;
+}
+
+// True for a tensor of a head that classifies, answers or scores.
+bool is_other_head(const std::string& name) {
+  for (const char* module : {"score.", "classifier.", "qa_outputs.", "v_head."})
+    if (name.starts_with(module)) return true;
+  return false;
 }
 
 std::string normalised(const FileNames& files, const std::string& name) {
   for (const auto& ending : files.ignored)
     if (name.ends_with(ending)) return "";
-  if (name.starts_with(files.prefix) || name.starts_with(files.head + ".")) return name;
+  if (name.starts_with(files.prefix) || name.starts_with(files.head + ".") || is_other_head(name)) return name;
   const std::size_t dot = files.prefix.find('.') + 1;
   const std::string below = files.prefix.substr(dot);  // of "model.decoder.": what a bare model's files begin with
   return !below.empty() && name.starts_with(below) ? files.prefix.substr(0, dot) + name : files.prefix + name;
+}
+
+std::vector<TiedTensor> tied_tensors(const DecoderFamily& family, const DecoderSpec& spec) {
+  if (!spec.tied) return {};
+  return {{table_name(family.files, spec)}, {family.files.head + ".weight", {{"tie_word_embeddings", false}}}};
 }
 
 // Of a layer behind the description's last one.
@@ -105,19 +159,6 @@ bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const st
   std::size_t layer = 0;
   const auto [end, fault] = std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
   return fault == std::errc() && layer >= spec.layers.size();
-}
-
-// True if config.json names another head than the family's: `head` is then new, unless the files have it.
-bool has_other_head(const DecoderFamily& family, const json& keys) {
-  const std::string named = architecture_key(keys);
-  return !named.empty() && named != family.architecture;
-}
-
-// Tensors of heads that Gantry's decoders do not have.
-bool is_of_other_head(const std::string& name) {
-  for (const char* head : {"score.", "classifier.", "qa_outputs."})
-    if (name.find(head) != std::string::npos) return true;
-  return false;
 }
 
 json whole_config(const DecoderFamily& family, const json& keys) {
@@ -136,12 +177,7 @@ ModelFamily model_family(const DecoderFamily& family) {
           },
           .tensor_names =
               [family, spec](const json& keys) {
-                const DecoderSpec described = spec(keys);
-                auto names = tensor_names(family.files, described);
-                if (has_other_head(family, keys))
-                  for (TensorName& name : names)
-                    name.new_allowed = name.new_allowed || name.name.starts_with(described.names.head + ".");
-                return names;
+                return tensor_names(family.files, spec(keys), has_other_head(family, keys));
               },
           .hugging_face_config = [family](const json& keys) { return whole_config(family, keys); },
           .model_type = family.model_type,
@@ -153,12 +189,12 @@ ModelFamily model_family(const DecoderFamily& family) {
                 return described.unlimited_positions ? kNoLimit : described.positions;
               },
           .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
-          .is_ignored_tensor =  // a stored head of a tied model is not compared with the embedding
-          [family, spec](const json& keys, const std::string& name) {
-            if (has_other_head(family, keys) && is_of_other_head(name)) return true;
-            if (family.files.further_layers && is_further_layers(family.files, spec(keys), name)) return true;
-            return name == family.files.head + ".weight" && spec(keys).tied;
-          },
+          .tied_tensors = [family, spec](const json& keys) { return tied_tensors(family, spec(keys)); },
+          .is_ignored_tensor =
+              [family, spec](const json& keys, const std::string& name) {
+                return is_other_head(name) ||
+                       (family.files.further_layers && is_further_layers(family.files, spec(keys), name));
+              },
           .config_fingerprint =
               [family](const json& keys) {
                 return deciding_keys_of(keys, family.model_type, with_shared_keys(family.read));

@@ -19,7 +19,7 @@ void initialise_t5(torch::nn::Module& model, const T5Config& config) {
   const auto model_width = static_cast<double>(config.d_model), inner = static_cast<double>(config.d_kv);
   const auto heads = static_cast<double>(config.num_heads), wide = static_cast<double>(config.d_ff);
   const auto deviation = [&](const std::string& name) {
-    if (name == "shared.weight" || name == "lm_head.weight") return 1.0;
+    if (name == "shared.weight" || name == "lm_head.weight" || name.ends_with("embed_tokens.weight")) return 1.0;
     if (name.ends_with(".q.weight")) return 1 / std::sqrt(model_width * inner);
     if (name.ends_with(".o.weight")) return 1 / std::sqrt(heads * inner);
     return 1 / std::sqrt(name.ends_with(".wo.weight") ? wide : model_width);
@@ -117,6 +117,8 @@ LayerParts T5LayerImpl::parts(const nn::AttentionOptions& self, const nn::Attent
 }
 
 T5StackImpl::T5StackImpl(const T5Config& config, bool is_decoder) {
+  if (is_decoder ? config.separate_decoder_embedding : config.separate_encoder_embedding)
+    embed_tokens = register_module("embed_tokens", nn::Embedding(config.vocab_size, config.d_model));
   dropout = register_module("dropout", nn::Dropout(config.dropout_rate));
   relative_attention_bias = register_module(
       "relative_attention_bias", RelativeBias(RelativeBuckets{.bidirectional = !is_decoder,
@@ -131,7 +133,7 @@ T5StackImpl::T5StackImpl(const T5Config& config, bool is_decoder) {
 }
 
 T5Impl::T5Impl(const T5Config& config) : config(config) {
-  shared_ = register_module("shared", nn::Embedding(config.vocab_size, config.d_model));
+  if (config.has_shared_table()) shared_ = register_module("shared", nn::Embedding(config.vocab_size, config.d_model));
   encoder_ = register_module("encoder", T5Stack(config, /*is_decoder=*/false));
   decoder_ = register_module("decoder", T5Stack(config, /*is_decoder=*/true));
   head_ = linear_at(*this, "lm_head", config.d_model, config.vocab_size, false);
@@ -157,17 +159,20 @@ TensorDict T5Impl::run(const StageContext& stage, TensorDict state, int list) {
   return stage.run_layers(std::move(state), parts_of, list);
 }
 
+nn::Embedding& T5Impl::table_of(T5Stack& stack) { return stack->embed_tokens ? stack->embed_tokens : shared_; }
+
 // What the first stage begins with.
 TensorDict T5Impl::begin(const StageContext& stage, const TensorDict& input) {
   const nn::StreamScope scope(stage, stage.tokens().sequence);
-  if (input.contains("input_ids")) return {{"hidden", encoder_->dropout(shared_(input.at("input_ids")))}};
+  nn::Embedding& table = table_of(encoder_);
+  if (input.contains("input_ids")) return {{"hidden", encoder_->dropout(table(input.at("input_ids")))}};
   const std::int64_t samples = input.at("decoder_input_ids").size(0);
-  return {{"hidden", torch::empty({samples, 0, config.d_model}, shared_->weight.options().requires_grad(false))}};
+  return {{"hidden", torch::empty({samples, 0, config.d_model}, table->weight.options().requires_grad(false))}};
 }
 
 TensorDict T5Impl::begin_decoder(const StageContext& stage, const torch::Tensor& encoder_hidden) {
   const torch::Tensor ids = decoder_tokens(stage.batch(), config.decoder_start_token_id, config.pad_token_id);
-  TensorDict state{{"hidden", decoder_->dropout(shared_(ids))}};
+  TensorDict state{{"hidden", decoder_->dropout(table_of(decoder_)(ids))}};
   if (!encoder_hidden.defined()) return state;
   const nn::StreamScope scope(stage, stage.tokens().sequence);
   state.set("encoded", encoder_->last_dropout(encoder_->final_layer_norm(encoder_hidden)));

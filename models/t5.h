@@ -53,12 +53,13 @@ class T5LayerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(T5Layer);
 
-// The encoder or the decoder, but for the embedding, which both have.
+// The encoder or the decoder, without the shared embedding.
 class T5StackImpl : public torch::nn::Module {
  public:
   T5StackImpl(const T5Config& config, bool is_decoder);
   torch::nn::ModuleList block;
   RelativeBias relative_attention_bias{nullptr};
+  nn::Embedding embed_tokens{nullptr};  // null: the shared one
   nn::RmsNorm final_layer_norm{nullptr};
   nn::Dropout dropout{nullptr}, last_dropout{nullptr};  // of the embedding, and behind the final norm
 };
@@ -80,6 +81,8 @@ class T5Impl : public torch::nn::Module {
 
  private:
   TensorDict run(const StageContext& stage, TensorDict state, int list);
+  // The embedding that a stack reads.
+  nn::Embedding& table_of(T5Stack& stack);
   TensorDict begin(const StageContext& stage, const TensorDict& input);
   // `encoder_hidden`: undefined where caches have what is read of it.
   TensorDict begin_decoder(const StageContext& stage, const torch::Tensor& encoder_hidden);

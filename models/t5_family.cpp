@@ -18,6 +18,9 @@ using nlohmann::json;
 
 constexpr const char* kT5 = "t5";
 constexpr const char* kT5Architecture = "T5ForConditionalGeneration";
+constexpr const char *kSeparateEncoder = "separate_encoder_embedding", *kSeparateDecoder = "separate_decoder_embedding";
+constexpr const char *kT5Table = "shared.weight", *kEncoderTable = "encoder.embed_tokens.weight",
+                     *kDecoderTable = "decoder.embed_tokens.weight", *kT5Head = "lm_head.weight";
 constexpr const char* kRelativeBias = "relative_attention_bias.weight";
 constexpr std::int64_t kMostPositions = std::int64_t{1} << 31;
 
@@ -28,7 +31,24 @@ T5Config t5_config(const json& keys) { return read_keys(keys, kT5, kReadT5); }
 json t5_hugging_face_config(const json& keys) {
   json whole = whole_config_of(keys, kT5, kT5Architecture, kReadT5);
   whole["is_encoder_decoder"] = true;
+  for (const char* key : {kSeparateEncoder, kSeparateDecoder})
+    if (whole[key] == false) whole.erase(key);
   return whole;
+}
+
+// The shared table may have the name of any tensor that is tied to it.
+void add_tables(const T5Config& config, std::vector<TensorName>& names) {
+  TensorName shared{kT5Table, kT5Table};
+  const auto add = [&](const char* table, bool separate) {
+    if (separate)
+      names.push_back({table, table});
+    else
+      shared.other_names.emplace_back(table);
+  };
+  add(kEncoderTable, config.separate_encoder_embedding);
+  add(kDecoderTable, config.separate_decoder_embedding);
+  if (config.tie_word_embeddings) shared.other_names.emplace_back(kT5Head);
+  if (config.has_shared_table()) names.insert(names.begin(), shared);
 }
 
 // By their registered names, which but for the bias are the files'.
@@ -39,7 +59,7 @@ std::vector<TensorName> t5_tensor_names(const json& keys) {
   const auto add_attention = [&](const std::string& at, const char* kind) {
     for (const char* part : {"q", "k", "v", "o"}) add(fmt::format("{}.{}.{}.weight", at, kind, part));
   };
-  add("shared.weight");
+  add_tables(config, names);
   for (const bool decodes : {false, true}) {
     const std::string stack = decodes ? "decoder" : "encoder";
     const std::string own = stack + "." + kRelativeBias;
@@ -56,13 +76,23 @@ std::vector<TensorName> t5_tensor_names(const json& keys) {
     }
     add(stack + ".final_layer_norm.weight");
   }
-  if (!config.tie_word_embeddings) add("lm_head.weight");
+  if (!config.tie_word_embeddings) add(kT5Head);
   return names;
 }
 
-// Older files store the embedding once more for each stack, and a bias of cross-attention that nothing reads.
+// transformers ties those of the four tables that are equal in the files. tie_word_embeddings only says whether the
+// inputs of the head are scaled.
+std::vector<TiedTensor> t5_tied_tensors(const json& keys) {
+  const bool scaled = t5_config(keys).scale_decoder_outputs;
+  const auto head = [&](bool tied) { return json{{"tie_word_embeddings", tied}, {"scale_decoder_outputs", scaled}}; };
+  return {{kT5Table},
+          {kEncoderTable, {{kSeparateEncoder, true}}, {{kSeparateEncoder, false}}},
+          {kDecoderTable, {{kSeparateDecoder, true}}, {{kSeparateDecoder, false}}},
+          {kT5Head, head(false), head(true)}};
+}
+
+// Older files store a bias of cross-attention that nothing reads.
 std::string t5_normalise(const std::string& name) {
-  if (name == "encoder.embed_tokens.weight" || name == "decoder.embed_tokens.weight") return "";
   return name.ends_with(std::string("EncDecAttention.") + kRelativeBias) ? "" : name;
 }
 
@@ -80,10 +110,7 @@ ModelFamily t5_family() {
           .context_length = [](const json&) { return kMostPositions; },
           .task = [](const json&) -> std::string { return "pairs"; },
           .normalise_name = [](const json&, const std::string& name) { return t5_normalise(name); },
-          .is_ignored_tensor =
-              [](const json& keys, const std::string& name) {
-                return name == "lm_head.weight" && t5_config(keys).tie_word_embeddings;
-              },
+          .tied_tensors = t5_tied_tensors,
           .config_fingerprint = [](const json& keys) { return deciding_keys_of(keys, kT5, kReadT5); },
           .check = [](const json& keys) { return check_keys(*find_family_reader(kT5), keys); },
           .inputs = {"input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask"}};

@@ -17,6 +17,7 @@ using nlohmann::json;
 
 constexpr const char* kWhisper = "whisper";
 constexpr const char* kWhisperArchitecture = "WhisperForConditionalGeneration";
+constexpr const char *kWhisperTable = "model.decoder.embed_tokens.weight", *kWhisperHead = "proj_out.weight";
 
 const auto kReadWhisper = with_shared_keys(read_whisper, /*has_cross_attention=*/true);
 
@@ -67,8 +68,19 @@ std::vector<TensorName> whisper_tensor_names(const json& keys) {
   names.add("decoder.embed_positions.weight");
   names.add_stack("decoder", config.decoder_layers, true);
   std::vector<TensorName> all = names.take();
-  if (!config.tie_word_embeddings) all.push_back({"proj_out.weight", "proj_out.weight"});
+  if (!config.tie_word_embeddings) {
+    all.push_back({kWhisperHead, kWhisperHead});
+  } else {
+    std::find_if(all.begin(), all.end(), [](const TensorName& name) {
+      return name.hugging_face == kWhisperTable;
+    })->other_names = {kWhisperHead};
+  }
   return all;
+}
+
+std::vector<TiedTensor> whisper_tied_tensors(const json& keys) {
+  if (!whisper_config(keys).tie_word_embeddings) return {};
+  return {{kWhisperTable}, {kWhisperHead, {{"tie_word_embeddings", false}}}};
 }
 
 // Files of the bare model have no prefix.
@@ -90,10 +102,7 @@ ModelFamily whisper_family() {
           .context_length = [](const json& keys) { return whisper_config(keys).max_target_positions; },
           .task = [](const json&) -> std::string { return "pairs"; },
           .normalise_name = [](const json&, const std::string& name) { return whisper_normalise(name); },
-          .is_ignored_tensor =
-              [](const json& keys, const std::string& name) {
-                return name == "proj_out.weight" && whisper_config(keys).tie_word_embeddings;
-              },
+          .tied_tensors = whisper_tied_tensors,
           .config_fingerprint = [](const json& keys) { return deciding_keys_of(keys, kWhisper, kReadWhisper); },
           .check = [](const json& keys) { return check_keys(*find_family_reader(kWhisper), keys); },
           .inputs = {"input_features", "decoder_input_ids", "decoder_attention_mask"}};

@@ -1,14 +1,33 @@
 #include "gantry/policies/t5.h"
 
+#include <set>
+
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/policies/decoder_length.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 
+namespace {
+
+std::string encoder_table(const models::T5Config& config) {
+  return config.separate_encoder_embedding ? "encoder.embed_tokens" : "shared";
+}
+std::string decoder_table(const models::T5Config& config) {
+  return config.separate_decoder_embedding ? "decoder.embed_tokens" : "shared";
+}
+std::set<std::string> tables_of(const models::T5Config& config) {
+  std::set<std::string> tables = {encoder_table(config), decoder_table(config)};
+  if (config.has_shared_table()) tables.insert("shared");
+  return tables;
+}
+
+}  // namespace
+
 ShardPlan T5Policy::shard_plan(const models::T5Impl& model) const {
   const std::int64_t head = model.config.d_kv;
-  ShardPlan plan = {{"shared", Vocab{}}, {"lm_head", Column{}}};
+  ShardPlan plan = {{"lm_head", Column{}}};
+  for (const auto& table : tables_of(model.config)) plan.push_back({table, Vocab{}});
   const auto add_attention = [&](const std::string& path) {
     for (const char* part : {".q", ".k", ".v"}) plan.push_back({path + part, Column{.unit = head}});
     plan.push_back({path + ".o", Row{.unit = head}});
@@ -30,11 +49,12 @@ ShardPlan T5Policy::shard_plan(const models::T5Impl& model) const {
   return plan;
 }
 
-StageLayout T5Policy::stage_layout(const models::T5Impl&) const {
-  return {.first = {"shared", "encoder.dropout"},
+StageLayout T5Policy::stage_layout(const models::T5Impl& model) const {
+  return {.first = {encoder_table(model.config), "encoder.dropout"},
           .repeated = {{"encoder.block", {}},
                        {"decoder.block",
-                        {"encoder.final_layer_norm", "encoder.last_dropout", "shared", "decoder.dropout"}}},
+                        {"encoder.final_layer_norm", "encoder.last_dropout", decoder_table(model.config),
+                         "decoder.dropout"}}},
           .last = {"decoder.final_layer_norm", "decoder.last_dropout", "lm_head"}};
 }
 
@@ -53,6 +73,7 @@ std::vector<std::string> T5Policy::held_layers(const torch::nn::Module& model, i
 
 SharedParameters T5Policy::shared_parameters(const models::T5Impl& model) const {
   SharedParameters shared = {{"encoder.relative_attention_bias.weight"}, {"decoder.relative_attention_bias.weight"}};
+  if (!model.config.has_shared_table()) return shared;
   shared.push_back({"shared.weight"});
   if (model.config.tie_word_embeddings) shared.back().push_back("lm_head.weight");
   return shared;

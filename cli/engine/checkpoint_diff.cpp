@@ -1,10 +1,12 @@
 // `gantry checkpoint diff` of a checkpoint and a Hugging Face model, whose tensor names and orientations differ.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/format/difference.h"
 #include "gantry/checkpoint/format/stored_form.h"
 #include "gantry/checkpoint/hugging_face.h"
+#include "gantry/checkpoint/stored_names.h"
 #include "gantry/cli/difference_text.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/trained_model.h"
@@ -50,12 +52,20 @@ ComparedNames own_names(const TensorCatalog& catalog, const KnownModel& model, c
 
 ComparedNames their_names(const TensorCatalog& catalog, const KnownModel& model) {
   ComparedNames names;
+  const StoredNames known(*model.family, model.keys);
   for (const auto& [key, tensor] : catalog.tensors()) {
-    const auto& normalise = model.family->normalise_name;
-    const std::string name = normalise ? normalise(model.keys, key) : key;
+    const std::string name = known.find(key);
     if (!name.empty()) names.try_emplace(name, ComparedTensor{key});
   }
   return names;
+}
+
+// True for tensors of other heads, and for those that the model has under another name.
+bool is_unread(const KnownModel& model, const std::string& name) {
+  if (const auto& is_other = model.family->is_ignored_tensor; is_other && is_other(model.keys, name)) return true;
+  if (!model.family->tied_tensors) return false;
+  const auto tied = model.family->tied_tensors(model.keys);
+  return std::any_of(tied.begin(), tied.end(), [&](const auto& one) { return one.hugging_face == name; });
 }
 
 std::vector<TensorDifference> compare(TensorCatalog& a, TensorCatalog& b, const std::vector<std::string>& libraries) {
@@ -66,9 +76,7 @@ std::vector<TensorDifference> compare(TensorCatalog& a, TensorCatalog& b, const 
   if (!model.family || !model.family->tensor_names) return compare_tensors(a, b, bar.function());
   ComparedNames theirs = their_names(their, model);
   const ComparedNames ours = own_names(own, model, theirs);
-  if (const auto& is_other = model.family->is_ignored_tensor)
-    std::erase_if(theirs,
-                  [&](const auto& each) { return !ours.contains(each.first) && is_other(model.keys, each.first); });
+  std::erase_if(theirs, [&](const auto& each) { return !ours.contains(each.first) && is_unread(model, each.first); });
   return compare_tensors(a, a_is_theirs ? theirs : ours, b, a_is_theirs ? ours : theirs, bar.function());
 }
 

@@ -47,6 +47,13 @@ struct T5Config {  // Hugging Face's keys
   bool gated = false;                 // wo(activation(wi_0(x)) * wi_1(x)) in place of wo(activation(wi(x)))
   bool scale_decoder_outputs = true;  // by d_model^-0.5, before the head
   bool tie_word_embeddings = true;
+  // Tables that files store with other values than the shared one. These two keys are Gantry's.
+  bool separate_encoder_embedding = false, separate_decoder_embedding = false;
+
+  // False if no layer reads the shared table.
+  bool has_shared_table() const {
+    return tie_word_embeddings || !separate_encoder_embedding || !separate_decoder_embedding;
+  }
 };
 
 struct WhisperConfig {  // Hugging Face's keys

@@ -54,6 +54,8 @@ T5Config read_t5(ConfigReader& reader) {
   config.tie_word_embeddings = reader.flag("tie_word_embeddings", true);
   // Without the key, the inputs of a tied head are scaled.
   config.scale_decoder_outputs = reader.flag("scale_decoder_outputs", config.tie_word_embeddings);
+  config.separate_encoder_embedding = reader.flag("separate_encoder_embedding", false);
+  config.separate_decoder_embedding = reader.flag("separate_decoder_embedding", false);
   // Keys of other heads and of older files.
   for (const char* key : {"classifier_dropout", "n_positions", "output_past"}) reader.ignore(key);
   return config;

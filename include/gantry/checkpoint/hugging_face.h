@@ -1,4 +1,5 @@
 // Models in Hugging Face's format: config.json and model.safetensors, which may be split into shards with an index.
+// PyTorch's pytorch_model.bin is read too.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,19 @@ struct ManifestTensor;
 // Reads config.json. Throws InputError if it is missing or not a JSON object.
 nlohmann::json read_model_config(const std::string& directory);
 
-// Loads this rank's part of the file's tensors into every held tensor, transposed and converted as needed. `keys`: the
-// model's own configuration. `coordinates`: this rank's, by axis. Returns the names of tensors of a new head that the
-// files lack; these keep their values. `loaded` is called with the number of bytes of each tensor. Throws InputError
-// with the missing and unexpected names, with both shapes if they differ, or if a file has integers for a
-// floating-point weight.
-std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
-                                           const nlohmann::json& keys, const std::vector<HeldTensor>& held,
-                                           const Coordinates& coordinates,
-                                           const std::function<void(std::uint64_t)>& loaded = {});
+// The parameters that the files lack, and the stored tensors that were not used.
+struct LoadedModel {
+  std::vector<std::string> fresh;        // parameters of a new head, which the files lack; they keep their values
+  std::vector<std::string> passed_over;  // tensors of other heads and buffers, by their names in the files
+};
+
+// Loads this rank's part of the file's tensors into every held tensor, transposed, decoded and converted as needed.
+// `keys`: the model's own configuration. `coordinates`: this rank's, by axis. `loaded` is called with the number of
+// bytes of each tensor. Throws InputError with the missing and unexpected names, with both shapes if they differ, or if
+// a file has integers for a floating-point weight.
+LoadedModel load_hugging_face(const std::string& directory, const models::ModelFamily& family,
+                              const nlohmann::json& keys, const std::vector<HeldTensor>& held,
+                              const Coordinates& coordinates, const std::function<void(std::uint64_t)>& loaded = {});
 
 // Converts the full tensors to Hugging Face's names and orientation. Names without a tensor are skipped.
 TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const TensorDict& tensors);

@@ -31,6 +31,17 @@ struct TensorName {
   bool new_allowed = false;
   std::vector<std::string> copies = {};  // further names that are written with the same values, and not read
   std::vector<TensorPart> parts = {};    // separately stored parts; hugging_face is then empty
+  // Other forms in which files of other versions have the tensor. They are read, and never written.
+  std::string preferred = {};                 // name that is read instead of hugging_face if the files have it
+  std::vector<std::string> other_names = {};  // names that are read if the files lack those above
+  std::vector<TensorPart> other_parts = {};   // parts that are read if the files lack all these names
+};
+
+// A tensor in Hugging Face's files that the model shares with others, for example an output layer with the embedding.
+// If the files store it with values of its own, the model has `apart` among its keys, otherwise `together`.
+struct TiedTensor {
+  std::string hugging_face;
+  nlohmann::json apart = nlohmann::json::object(), together = nlohmann::json::object();
 };
 
 // The definition of a model family. `config` is always a JSON object with keys of config.json.
@@ -62,6 +73,9 @@ struct ModelFamily {
   // Returns the family's name for a tensor in a file (prefixes and spellings differ between versions), or "" to ignore
   // the tensor. Unset: the name is used unchanged.
   std::function<std::string(const nlohmann::json& config, const std::string& file_name)> normalise_name;
+  // The tensors that share one parameter according to the keys. The first one is the table, which all others equal
+  // unless the files have different values for them. Unset or empty: none.
+  std::function<std::vector<TiedTensor>(const nlohmann::json& config)> tied_tensors = {};
   // True for tensors of heads that this model does not have, which are ignored. Unset: there are none.
   std::function<bool(const nlohmann::json& config, const std::string& name)> is_ignored_tensor;
   // Returns the keys that affect the model's computation, normalised and with defaults; a resumed run must have those

@@ -1,0 +1,37 @@
+// A weight that files store in fewer bits, together with scales. It is decoded in pieces, so that never all of it is in
+// memory twice.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/slice.h"
+
+namespace gantry {
+
+// A tensor of one of the model's files, by its name there.
+struct TensorPlace {
+  const SafetensorsFile* file = nullptr;
+  std::string name;
+
+  const Shape& shape() const { return file->shape(name); }
+  torch::ScalarType type() const { return file->dtype(name); }
+};
+
+class EncodedTensor {
+ public:
+  virtual ~EncodedTensor() = default;
+  virtual std::string stored_name() const = 0;  // the name of the decoded tensor in the files
+  virtual Shape shape() const = 0;              // shape of the decoded tensor
+  // Throws InputError if the files do not encode a tensor of this shape, or have another encoding.
+  virtual void check(const Shape& expected) const = 0;
+  // Decodes `rows` of the first dimension to float32. They begin at a multiple of rows_at_once().
+  virtual torch::Tensor decode(const Range& rows) const = 0;
+  virtual std::int64_t rows_at_once() const = 0;
+};
+
+// Throws InputError if a tensor has another shape.
+void check_stored_shape(const TensorPlace& place, const std::string& name, const Shape& expected);
+
+}  // namespace gantry

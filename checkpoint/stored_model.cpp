@@ -1,0 +1,137 @@
+#include "gantry/checkpoint/stored_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/fp8.h"
+#include "gantry/checkpoint/mxfp4.h"
+#include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+
+// quantization_config.weight_block_size, [rows, columns].
+Fp8Block block_of(const json& keys) {
+  const json stated = keys.value("quantization_config", json());
+  const json size = stated.is_object() ? stated.value("weight_block_size", json()) : json();
+  if (size.is_null()) return {};
+  const bool fits = size.is_array() && size.size() == 2 && size[0].is_number_integer() && size[1].is_number_integer();
+  if (!fits || size[0].get<std::int64_t>() < 1 || size[1].get<std::int64_t>() < 1)
+    throw ConfigError({"model.config.quantization_config.weight_block_size", "the value is " + size.dump(),
+                       "two positive whole numbers", "check the model's config.json"});
+  return {size[0].get<std::int64_t>(), size[1].get<std::int64_t>()};
+}
+
+// The name without an ending; "" if it has another one.
+std::string without(const std::string& name, const std::string& ending) {
+  return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : "";
+}
+
+// Refuses a file that lacks a tensor which the index lists for it.
+void check_index(const ModelFiles& found, const std::string& path, const SafetensorsFile& opened) {
+  for (const auto& [name, file] : found.file_of_name)
+    if (path.ends_with("/" + file) && !opened.contains(name))
+      throw InputError(
+          {path, "the file has no tensor '" + name + "', which the index lists", "", "download both again"});
+}
+
+}  // namespace
+
+void check_stored_shape(const TensorPlace& place, const std::string& name, const Shape& expected) {
+  if (place.shape() == expected) return;
+  throw InputError({name, fmt::format("the tensor has the shape [{}]", fmt::join(place.shape(), ", ")),
+                    fmt::format("[{}]", fmt::join(expected, ", ")), "check that config.json belongs to these weights"});
+}
+
+StoredModel::StoredModel(const std::string& directory, const models::ModelFamily& family, const json& keys)
+    : known_(family, keys) {
+  const ModelFiles found = find_model_files(directory);
+  for (const auto& path : found.paths) {
+    files_.push_back(std::make_unique<SafetensorsFile>(path));
+    check_index(found, path, *files_.back());
+    for (const auto& name : files_.back()->names()) add({files_.back().get(), name}, path);
+  }
+  find_encoded(keys);
+}
+
+void StoredModel::add(const TensorPlace& place, const std::string& path) {
+  const std::string known = known_.find(place.name);
+  if (known.empty()) return buffers_.push_back(place);
+  const auto [other, fresh] = places_.try_emplace(known, place);
+  if (fresh) return;
+  const std::string& first = other->second.name;
+  throw InputError({path,
+                    first == place.name ? fmt::format("the tensor '{}' is stored twice", first)
+                                        : fmt::format("the tensors '{}' and '{}' are the same one", first, place.name),
+                    "each tensor once", "remove one of them"});
+}
+
+// Finds weights in blocks of four bits, and weights of eight bits that have scales.
+void StoredModel::find_encoded(const json& keys) {
+  const Fp8Block block = block_of(keys);
+  std::vector<std::string> used;
+  for (const auto& [name, place] : places_) {
+    if (const std::string weight = without(name, kMxfp4Blocks);
+        known_.is_known(weight) && !places_.contains(weight) && places_.contains(weight + kMxfp4Scales)) {
+      encoded_[weight] = mxfp4_tensor(place, places_.at(weight + kMxfp4Scales));
+      used.insert(used.end(), {name, weight + kMxfp4Scales});
+    }
+    for (const char* ending : {kFp8Scale, kFp8PlainScale})
+      if (const std::string weight = without(name, ending); known_.is_known(weight) && places_.contains(weight)) {
+        const TensorPlace& values = places_.at(weight);
+        if (values.type() != torch::kFloat8_e4m3fn && values.type() != torch::kFloat8_e5m2)
+          throw InputError(
+              {values.name,
+               fmt::format("the tensor is {}, but it has the scales {}", dtype_name(values.type()), place.name),
+               "float8_e4m3fn", "use weights with another encoding"});
+        encoded_[weight] = fp8_tensor(values, place, block);
+        used.insert(used.end(), {name, weight});
+      }
+  }
+  for (const auto& name : used) places_.erase(name);
+}
+
+std::vector<std::string> StoredModel::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, place] : places_) names.push_back(name);
+  for (const auto& [name, tensor] : encoded_) names.push_back(name);
+  return names;
+}
+
+const EncodedTensor* StoredModel::encoded(const std::string& name) const {
+  const auto found = encoded_.find(name);
+  return found == encoded_.end() ? nullptr : found->second.get();
+}
+
+std::string StoredModel::stored_name(const std::string& name) const {
+  const EncodedTensor* tensor = encoded(name);
+  return tensor ? tensor->stored_name() : place(name).name;
+}
+
+Shape StoredModel::shape(const std::string& name) const {
+  const EncodedTensor* tensor = encoded(name);
+  return tensor ? tensor->shape() : place(name).shape();
+}
+
+torch::ScalarType StoredModel::type(const std::string& name) const {
+  return encoded(name) ? torch::kBFloat16 : place(name).type();
+}
+
+torch::Tensor StoredModel::read(const std::string& name) const {
+  const EncodedTensor* tensor = encoded(name);
+  if (!tensor) return place(name).file->read(place(name).name);
+  tensor->check(tensor->shape());
+  torch::Tensor whole = torch::empty(tensor->shape(), torch::kFloat32);
+  for (std::int64_t row = 0; row < whole.size(0); row += tensor->rows_at_once()) {
+    const Range rows{row, std::min(row + tensor->rows_at_once(), whole.size(0))};
+    whole.narrow(0, row, rows.size()).copy_(tensor->decode(rows));
+  }
+  return whole;
+}
+
+}  // namespace gantry

@@ -1,0 +1,47 @@
+// The names of a model's tensors in files, whose prefixes and spellings differ between versions and programs.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gantry/models/model_family.h"
+
+namespace gantry {
+
+class StoredNames {
+ public:
+  // `family` must outlive the object.
+  StoredNames(const models::ModelFamily& family, const nlohmann::json& keys);
+
+  // Returns the family's name for a name in a file, also for the scales of an encoded weight. A buffer that no model
+  // reads gives "". An unknown name is returned in the family's spelling.
+  std::string find(const std::string& stored) const;
+  // True for the names in all forms that the model's tensors can have in files.
+  bool is_known(const std::string& name) const { return known_.contains(name); }
+
+ private:
+  std::string find_plain(const std::string& stored) const;
+  std::string core_of(std::string name) const;
+  void add(const std::string& name);
+
+  const models::ModelFamily& family_;
+  const nlohmann::json keys_;
+  std::set<std::string> known_;
+  std::map<std::string, std::string> by_core_;  // by the name without prefixes; "": several have it
+};
+
+// The tensor in the form in which the files have it: whole under one of its names, or in parts. If they have none of
+// it, this is the form in which it is written. `has`: whether the files have a name.
+models::TensorName form_in_files(const models::TensorName& name, const std::function<bool(const std::string&)>& has);
+
+// The names of which the files must have all: one, or those of the parts.
+std::vector<std::string> names_in_files(const models::TensorName& name);
+
+// "model.layers.*.self_attn.rotary_emb.inv_freq (32), score.weight": numbers are left out, and equal names counted.
+std::string summary_of_names(const std::vector<std::string>& names);
+
+}  // namespace gantry
