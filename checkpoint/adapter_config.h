@@ -7,6 +7,7 @@
 
 #include "gantry/checkpoint/format/adapter_files.h"
 #include "gantry/core/config.h"
+#include "gantry/models/model_family.h"
 
 namespace gantry {
 
@@ -18,6 +19,10 @@ struct AdaptedModel {
   bool causal = true;
 };
 nlohmann::json adapter_config_json(const LoraConfig& lora, const std::string& base, const AdaptedModel& model);
+
+// Throws InputError unless the adapter's tensors are exactly the trained ones of a model. `path`: of the file.
+void check_adapter_names(const std::vector<std::string>& stored, const std::vector<models::TensorName>& trained,
+                         const std::string& path);
 
 // Whether a tensor of an adapter's file is the base's table beside the adapter of an embedding.
 bool is_base_table(const std::string& stored);

@@ -24,27 +24,6 @@ namespace {
 
 using nlohmann::json;
 
-void check_adapter_names(const SafetensorsFile& file, const std::vector<models::TensorName>& trained,
-                         const std::string& path) {
-  std::set<std::string> expected;
-  std::vector<std::string> missing, unexpected;
-  for (const auto& name : trained)
-    if (expected.insert(name.hugging_face).second && !file.contains(name.hugging_face))
-      missing.push_back(name.hugging_face);
-  // PEFT writes the table beside the adapter of one: it is the base's.
-  for (const auto& name : file.names())
-    if (!expected.contains(name) && !is_base_table(name)) unexpected.push_back(name);
-  if (missing.empty() && unexpected.empty()) return;
-  constexpr std::size_t kShown = 4;
-  for (auto* names : {&missing, &unexpected})
-    if (names->size() > kShown) names->resize(kShown);
-  throw InputError({path,
-                    fmt::format("the adapter belongs to another base model: missing ({}), unexpected ({})",
-                                fmt::join(missing, ", "), fmt::join(unexpected, ", ")),
-                    fmt::format("the {} tensors of this model's adapter", expected.size()),
-                    "check that adapter_config.json and the base model belong to it"});
-}
-
 // The names of a checkpoint's trained tensors.
 std::vector<std::string> model_names(const Manifest& manifest) {
   std::vector<std::string> names;
@@ -102,12 +81,34 @@ void write_adapter_file(const std::string& path, const TensorDict& tensors, File
 
 }  // namespace
 
+void check_adapter_names(const std::vector<std::string>& stored, const std::vector<models::TensorName>& trained,
+                         const std::string& path) {
+  const std::set<std::string> found(stored.begin(), stored.end());
+  std::set<std::string> expected;
+  std::vector<std::string> missing, unexpected;
+  for (const auto& name : trained)
+    if (expected.insert(name.hugging_face).second && !found.contains(name.hugging_face))
+      missing.push_back(name.hugging_face);
+  // PEFT also writes the base's table for an adapter of an embedding.
+  for (const auto& name : stored)
+    if (!expected.contains(name) && !is_base_table(name)) unexpected.push_back(name);
+  if (missing.empty() && unexpected.empty()) return;
+  constexpr std::size_t kShown = 4;
+  for (auto* names : {&missing, &unexpected})
+    if (names->size() > kShown) names->resize(kShown);
+  throw InputError({path,
+                    fmt::format("the adapter belongs to another base model: missing ({}), unexpected ({})",
+                                fmt::join(missing, ", "), fmt::join(unexpected, ", ")),
+                    fmt::format("the {} tensors of this model's adapter", expected.size()),
+                    "check that adapter_config.json and the base model belong to it"});
+}
+
 void load_adapter(const std::string& directory, const std::vector<models::TensorName>& trained,
                   const std::vector<HeldTensor>& held, const Coordinates& coordinates,
                   const std::function<void(std::uint64_t)>& loaded) {
   const std::string path = directory + "/" + kAdapterModel;
   const SafetensorsFile file(path);
-  check_adapter_names(file, trained, path);
+  check_adapter_names(file.names(), trained, path);
   const torch::NoGradGuard no_grad;
   for (const auto& tensor : held) {
     const auto name = std::find_if(trained.begin(), trained.end(),

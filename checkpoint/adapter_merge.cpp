@@ -3,19 +3,24 @@
 #include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "gantry/checkpoint/adapter.h"
+#include "gantry/checkpoint/adapter_additions.h"
 #include "gantry/checkpoint/adapter_config.h"
-#include "gantry/checkpoint/checkpoint_files.h"
-#include "gantry/checkpoint/format/model_files.h"
-#include "gantry/checkpoint/format/verify.h"
+#include "gantry/checkpoint/stored_adapter.h"
+#include "gantry/checkpoint/stored_model.h"
 #include "gantry/checkpoint/stored_parts.h"
+#include "gantry/checkpoint/tied_tensors.h"
+#include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/lora.h"
+#include "gantry/policies/policy.h"
+#include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -23,134 +28,17 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kStoredPrefix = "base_model.model.";  // of PEFT's names
-constexpr const char* kStoredA = ".lora_A.weight";
-constexpr const char* kStoredB = ".lora_B.weight";
-constexpr const char* kStoredTableA = ".lora_embedding_A";
-constexpr const char* kStoredTableB = ".lora_embedding_B";
-
-// An adapter, wherever it comes from: whole tensors by PEFT's names without their prefix.
-struct Adapter {
-  std::string from;
-  LoraConfig lora;
-  std::string base;  // that it names
-  std::map<std::string, torch::Tensor> tensors;
-};
-
-Adapter adapter_of_directory(const std::string& directory) {
-  Adapter adapter{directory, read_adapter_config(directory), stated_base(directory), {}};
-  const SafetensorsFile file(directory + "/" + kAdapterModel);
-  for (const auto& name : file.names()) {
-    if (!name.starts_with(kStoredPrefix))
-      throw InputError({directory + "/" + kAdapterModel, "the file has a tensor '" + name + "'",
-                        std::string("names that begin with ") + kStoredPrefix, ""});
-    adapter.tensors[name.substr(std::string(kStoredPrefix).size())] = file.read(name);
-  }
-  return adapter;
-}
-
-Adapter adapter_of_checkpoint(const std::string& folder) {
-  const Manifest manifest = read_manifest(folder);
-  const Config config = Config::parse_written(manifest.config_text, folder);
-  if (!config.lora.is_on())
-    throw CheckpointError({folder, "the checkpoint has no adapters to merge", "a checkpoint of a run with lora",
-                           "write its model with gantry checkpoint export"});
-  check_all_hashes(folder, manifest);
-  const auto names = models::families().at(manifest.policy).tensor_names(manifest.model_config);
-  std::vector<std::string> parameters;
-  for (const auto& [key, tensor] : manifest.tensors)
-    if (tensor.kind == "model") parameters.push_back(tensor.name);
-  Adapter adapter{folder, config.lora, config.model.path, {}};
-  CheckpointFiles files(folder, &manifest);
-  for (const auto& name : models::trained_names(parameters, config.lora, names)) {
-    const torch::Tensor whole = files.read(manifest.tensors.at("model/" + name.name));
-    const torch::Tensor stored = models::as_stored_factor(name.name, name.transposed ? whole.t() : whole);
-    adapter.tensors[name.hugging_face.substr(std::string(kStoredPrefix).size())] = stored;
-  }
-  return adapter;
-}
-
-// What an adapter adds to one of the base's tensors.
-struct Addition {
-  std::string factors;  // what the names of both begin with
-  std::string path;     // that ranks and scales go by
-  std::string a = kStoredA, b = kStoredB;
-  bool transposed = false;                             // the product is turned
-  std::int64_t experts = 0;                            // of a stack of adapters
-  std::optional<std::vector<AppliedShard>> cuts = {};  // what files have of the stack apart
-};
-
-// What of the base the adapter changes, by the family's names.
-class Additions {
- public:
-  Additions(const Adapter& adapter, const std::string& family, const json& config,
-            const std::vector<models::TensorName>& names)
-      : adapter_(adapter), family_(family), config_(config) {
-    for (const auto& name : names)
-      if (name.name.ends_with(".weight"))
-        add_matrix(name, models::hugging_face_path(adapted_layer(name.name), names).path);
-      else if (name.name.ends_with(kStacks[0]) || name.name.ends_with(kStacks[1]))
-        add_stack(name, models::hugging_face_path(adapted_layer(name.name), names).path);
-  }
-
-  const Addition* find(const std::string& stored) const {
-    const auto found = all_.find(stored);
-    return found == all_.end() ? nullptr : &found->second;
-  }
-  bool changes_table() const { return changes_table_; }
-
- private:
-  static constexpr const char* kStacks[] = {".gate_up_proj", ".down_proj"};
-
-  void add_matrix(const models::TensorName& name, const std::string& path) {
-    if (adapter_.tensors.contains(path + kStoredA)) {
-      all_[name.hugging_face] = {.factors = path, .path = path, .transposed = name.transposed};
-    } else if (adapter_.tensors.contains(path + kStoredTableA)) {
-      all_[name.hugging_face] = {
-          .factors = path, .path = path, .a = kStoredTableA, .b = kStoredTableB, .transposed = true};
-      changes_table_ = true;
-    }
-  }
-
-  // Of two stacks of one module the first is wrapped by the second.
-  void add_stack(const models::TensorName& name, const std::string& module) {
-    const std::string stack = name.name.substr(name.name.rfind('.')), path = module + stack;
-    const auto& entries = adapter_.lora.target_modules;
-    if (std::none_of(entries.begin(), entries.end(), [&](const auto& one) { return models::names_module(one, path); }))
-      return;
-    const bool both = adapter_.tensors.contains(module + kInner + kStoredA);
-    const models::DecoderSpec spec = models::decoder_spec(family_, config_);
-    const auto layer = std::find_if(spec.layers.begin(), spec.layers.end(),
-                                    [](const models::LayerSpec& one) { return one.experts.has_value(); });
-    Addition addition{.factors = module + (both && stack == kStacks[0] ? kInner : ""),
-                      .path = path,
-                      .transposed = layer->experts->interleaved,
-                      .experts = layer->experts->count};
-    if (name.parts.empty()) all_[name.hugging_face] = addition;
-    for (const auto& part : name.parts) {
-      addition.cuts = part.cuts;
-      all_[part.hugging_face] = addition;
-    }
-  }
-
-  static constexpr const char* kInner = ".base_layer";
-  const Adapter& adapter_;
-  const std::string& family_;
-  const json& config_;
-  std::map<std::string, Addition> all_;
-  bool changes_table_ = false;
-};
-
 // What the adapter makes of one of the base's tensors.
 class Merge {
  public:
-  Merge(Adapter adapter, const std::string& family, const json& config, const std::vector<models::TensorName>& names)
-      : adapter_(std::move(adapter)), additions_(adapter_, family, config, names) {}
+  // `type`: of the result; unset: the base's.
+  Merge(StoredAdapter adapter, const std::string& family, const json& config,
+        const std::vector<models::TensorName>& names, std::optional<torch::ScalarType> type)
+      : adapter_(std::move(adapter)), additions_(adapter_, family, config, names), type_(type) {}
   Merge(const Merge&) = delete;
   Merge& operator=(const Merge&) = delete;
 
   bool changes(const std::string& name) const { return adapter_.tensors.contains(name) || additions_.find(name); }
-  bool changes_table() const { return additions_.changes_table(); }
 
   // Refuses shapes that don't fit, before anything is written.
   void use(const std::string& name, const std::vector<std::int64_t>& shape) {
@@ -179,7 +67,8 @@ class Merge {
   torch::Tensor merged(const std::string& name, const torch::Tensor& base) const {
     if (const auto whole = adapter_.tensors.find(name); whole != adapter_.tensors.end()) return whole->second;
     const Addition& addition = *additions_.find(name);
-    const auto type = base.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+    const bool wide = base.scalar_type() == torch::kFloat64 || type_ == torch::kFloat64;
+    const auto type = wide ? torch::kFloat64 : torch::kFloat32;
     return base.to(type) + product(addition, type).view(base.sizes()) * models::scale_of(adapter_.lora, addition.path);
   }
 
@@ -215,8 +104,8 @@ class Merge {
     }
     torch::Tensor made = torch::matmul(b, a);
     if (addition.transposed) made = made.transpose(-2, -1);
-    if (addition.cuts && addition.cuts->size() > 1) {
-      const AppliedShard& rows = (*addition.cuts)[1];
+    if (addition.cuts && (addition.cuts->size() > 1 || addition.experts == 0)) {
+      const AppliedShard& rows = addition.cuts->back();
       made = made.narrow(rows.dim, rows.ranges.front().begin, rows.ranges.front().size());
     }
     return made.contiguous();
@@ -231,33 +120,84 @@ class Merge {
                         fmt::format("[{}]", fmt::join(shape, ", ")), "pass the adapter's own base model with --model"});
   }
 
-  Adapter adapter_;
+  StoredAdapter adapter_;
   Additions additions_;
+  std::optional<torch::ScalarType> type_;
   std::set<std::string> used_;
 };
 
-// A merged table is no longer the output layer's, which gets a tensor of its own: the base's.
-void untie(json& config, const models::ModelFamily& family, std::vector<ExportTensor>& tensors,
-           const std::map<std::string, ExportTensor>& bases) {
-  const auto tied = family.tensor_names(config);
-  if (!bases.contains(tied.front().hugging_face)) return;  // another table than that of tokens
-  config["tie_word_embeddings"] = false;
-  std::set<std::string> known;
-  for (const auto& name : tied) known.insert(name.hugging_face);
-  for (const auto& name : family.tensor_names(config)) {
-    if (known.contains(name.hugging_face)) continue;
-    ExportTensor head = bases.at(tied.front().hugging_face);
-    head.name = name.hugging_face;
-    std::erase_if(tensors, [&](const ExportTensor& one) { return one.name == head.name; });
-    tensors.push_back(std::move(head));
-  }
+// The names of an adapter's tensors for this model, as they are when it is trained.
+std::vector<models::TensorName> trained_of(const LoraConfig& lora, const std::string& family, const json& keys,
+                                           const std::vector<models::TensorName>& names) {
+  const DeferredInit deferred;
+  const auto model = models::families().at(family).build(keys);
+  std::vector<std::string> outputs, parameters;
+  if (lora.target_modules == std::vector<std::string>{kAllLinear})
+    for (const auto& split : policies().at(family)()->split_outputs(*model)) outputs.push_back(split.module);
+  models::add_adapters(*model, lora, names, outputs);
+  for (const auto& item : model->named_parameters()) parameters.push_back(item.key());
+  return models::trained_names(parameters, lora, names);
 }
+
+// The keys of the merged model. A table that the adapter changes is no longer the output layer's, which gets a tensor
+// of its own, and the same holds for a changed output layer.
+json keys_of_merged(const StoredAdapter& adapter, const models::ModelFamily& family, json keys) {
+  const auto tied = family.tied_tensors ? family.tied_tensors(keys) : std::vector<models::TiedTensor>();
+  const auto changes = [&](const models::TiedTensor& one) {
+    const std::string path = one.hugging_face.substr(0, one.hugging_face.rfind('.'));
+    return adapter.tensors.contains(one.hugging_face) || adapter.tensors.contains(path + kStoredA) ||
+           adapter.tensors.contains(path + kStoredTableA);
+  };
+  const bool table = !tied.empty() && changes(tied.front());
+  for (const auto& one : tied)
+    if (changes(one) || (table && one.apart.contains("tie_word_embeddings"))) keys.update(one.apart);
+  return keys;
+}
+
+// The tensors of the merged model.
+class MergedTensors {
+ public:
+  MergedTensors(const std::string& directory, const models::ModelFamily& family, const json& keys, Merge& merge)
+      : model_(std::make_shared<const StoredModel>(directory, family, keys)), merge_(merge) {
+    for (const auto& name : model_->names()) add(model_->stored_name(name), name, name);
+    for (const auto& place : model_->buffers())
+      tensors_.push_back(
+          {place.name, place.shape(), place.type(), [model = model_, place] { return place.file->read(place.name); }});
+  }
+
+  // Adds a tensor that the base has under the name of another one.
+  void add_untied(const std::string& name, const std::string& table) {
+    if (!model_->contains(name)) add(name, name, table);
+  }
+  bool contains(const std::string& name) const { return model_->contains(name); }
+  bool has_encoded() const {
+    const auto names = model_->names();
+    return std::any_of(names.begin(), names.end(), [&](const auto& name) { return model_->encoded(name) != nullptr; });
+  }
+  const std::vector<ExportTensor>& all() const { return tensors_; }
+
+ private:
+  void add(const std::string& written, const std::string& name, const std::string& source) {
+    const Shape shape = model_->shape(source);
+    const bool changed = merge_.changes(name);
+    if (changed) merge_.use(name, shape);
+    const auto read = [model = model_, &merge = merge_, changed, name, source] {
+      const torch::Tensor base = model->read(source);
+      return changed ? merge.merged(name, base) : base;
+    };
+    tensors_.push_back({written, shape, model_->type(source), read});
+  }
+
+  std::shared_ptr<const StoredModel> model_;
+  Merge& merge_;
+  std::vector<ExportTensor> tensors_;
+};
 
 }  // namespace
 
 void merge_adapter(const std::string& from, const std::string& base, const std::string& directory,
                    const ExportOptions& options) {
-  Adapter adapter = is_adapter_directory(from) ? adapter_of_directory(from) : adapter_of_checkpoint(from);
+  StoredAdapter adapter = read_stored_adapter(from);
   const std::string model = base.empty() ? adapter.base : base;
   if (model.empty() || !path_exists(model + "/config.json"))
     throw UsageError(
@@ -269,27 +209,26 @@ void merge_adapter(const std::string& from, const std::string& base, const std::
     throw InputError(
         {model + "/config.json", "Gantry does not support this model family", "the base model of the adapter", ""});
   const auto& family = models::families().at(family_name);
-  const auto names = family.tensor_names(config);
-  const auto merge = std::make_shared<Merge>(std::move(adapter), family_name, config, names);
-  std::vector<ExportTensor> tensors;
-  std::map<std::string, ExportTensor> bases;  // of what is changed, as they were
-  for (const auto& path : find_model_files(model).paths) {
-    const auto file = std::make_shared<SafetensorsFile>(path);
-    for (const auto& stored : file->names()) {
-      const std::string known = family.normalise_name ? family.normalise_name(config, stored) : stored;
-      const bool changed = !known.empty() && merge->changes(known);
-      const auto read = [=] { return file->read(stored); };
-      if (changed) merge->use(known, file->shape(stored));
-      if (changed) bases[known] = {stored, file->shape(stored), file->dtype(stored), read};
-      tensors.push_back({stored, file->shape(stored), file->dtype(stored),
-                         [=] { return changed ? merge->merged(known, read()) : read(); }});
-    }
-  }
-  merge->refuse_unused(model);
-  if (merge->changes_table()) untie(config, family, tensors, bases);
+  config.update(compare_tied_tensors(model, family, config).keys);
+  const auto tied = family.tied_tensors ? family.tied_tensors(config) : std::vector<models::TiedTensor>();
+  const json keys = keys_of_merged(adapter, family, config);
+  const auto names = family.tensor_names(keys);
+  if (adapter.is_directory)
+    check_adapter_names(adapter.stored_names(), trained_of(adapter.lora, family_name, keys, names), from);
+  Merge merge(std::move(adapter), family_name, keys, names, options.type);
+  MergedTensors tensors(model, family, keys, merge);
+  const auto table =
+      std::find_if(tied.begin(), tied.end(), [&](const auto& one) { return tensors.contains(one.hugging_face); });
+  for (const auto& name : names)
+    if (table != tied.end() &&
+        std::any_of(tied.begin(), tied.end(), [&](const auto& one) { return one.hugging_face == name.hugging_face; }))
+      tensors.add_untied(name.hugging_face, table->hugging_face);
+  merge.refuse_unused(model);
+  json merged = keys;
+  if (tensors.has_encoded()) merged.erase("quantization_config");
   ExportOptions complete = options;
   complete.model_directory = model;
-  save_hugging_face(directory, config, tensors, complete);
+  save_hugging_face(directory, merged, tensors.all(), complete);
 }
 
 }  // namespace gantry

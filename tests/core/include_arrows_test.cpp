@@ -32,7 +32,7 @@ const std::map<std::string, Folders> kNarrower = {
     {"planner", {"core", "schedule", "nn", "models", "checkpoint"}},
     {"policies", {"core", "tensors", "comm", "nn", "models"}},
     {"pipeline", {"core", "schedule", "tensors", "comm"}},
-    {"checkpoint", {"core", "tensors", "comm", "models"}},
+    {"checkpoint", {"core", "tensors", "comm", "models", "policies"}},
     {"data", {"core", "tensors", "comm", "checkpoint"}},
     {"optimizers", {"core", "tensors", "comm", "nn"}},
 };

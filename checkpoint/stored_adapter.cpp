@@ -1,0 +1,63 @@
+#include "gantry/checkpoint/stored_adapter.h"
+
+#include <nlohmann/json.hpp>
+
+#include "gantry/checkpoint/adapter.h"
+#include "gantry/checkpoint/adapter_config.h"
+#include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/format/verify.h"
+#include "gantry/core/error.h"
+#include "gantry/models/lora.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry {
+namespace {
+
+constexpr const char* kStoredPrefix = "base_model.model.";  // prefix of PEFT's names
+
+StoredAdapter adapter_of_directory(const std::string& directory) {
+  StoredAdapter adapter{directory, read_adapter_config(directory), stated_base(directory), {}, /*is_directory=*/true};
+  const SafetensorsFile file(directory + "/" + kAdapterModel);
+  for (const auto& name : file.names()) {
+    if (!name.starts_with(kStoredPrefix))
+      throw InputError({directory + "/" + kAdapterModel, "the file has a tensor '" + name + "'",
+                        std::string("the prefix ") + kStoredPrefix + " in every name", ""});
+    adapter.tensors[name.substr(std::string(kStoredPrefix).size())] = file.read(name);
+  }
+  return adapter;
+}
+
+StoredAdapter adapter_of_checkpoint(const std::string& folder) {
+  const Manifest manifest = read_manifest(folder);
+  const Config config = Config::parse_written(manifest.config_text, folder);
+  if (!config.lora.is_on())
+    throw CheckpointError({folder, "the checkpoint has no adapters to merge", "a checkpoint of a run with lora",
+                           "write its model with gantry checkpoint export"});
+  check_all_hashes(folder, manifest);
+  const auto names = models::families().at(manifest.policy).tensor_names(manifest.model_config);
+  std::vector<std::string> parameters;
+  for (const auto& [key, tensor] : manifest.tensors)
+    if (tensor.kind == "model") parameters.push_back(tensor.name);
+  StoredAdapter adapter{folder, config.lora, config.model.path, {}};
+  CheckpointFiles files(folder, &manifest);
+  for (const auto& name : models::trained_names(parameters, config.lora, names)) {
+    const torch::Tensor whole = files.read(manifest.tensors.at("model/" + name.name));
+    const torch::Tensor stored = models::as_stored_factor(name.name, name.transposed ? whole.t() : whole);
+    adapter.tensors[name.hugging_face.substr(std::string(kStoredPrefix).size())] = stored;
+  }
+  return adapter;
+}
+
+}  // namespace
+
+std::vector<std::string> StoredAdapter::stored_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) names.push_back(kStoredPrefix + name);
+  return names;
+}
+
+StoredAdapter read_stored_adapter(const std::string& from) {
+  return is_adapter_directory(from) ? adapter_of_directory(from) : adapter_of_checkpoint(from);
+}
+
+}  // namespace gantry

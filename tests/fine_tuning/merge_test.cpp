@@ -1,0 +1,100 @@
+// Merging: tables of a tied model, adapters that are not whole, and the precision of the sum.
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "family_case.h"
+#include "gantry/checkpoint/adapter.h"
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const std::string kAdapters = GANTRY_SOURCE_DIR "/tests/golden/lora/";
+const std::string kTiedBase = GANTRY_SOURCE_DIR "/tests/golden/families/gemma";
+
+// PEFT computes with the base's table where the adapter has not trained it.
+TEST(MergedTables, OfATiedModelAreSeparate) {
+  const json logits = json::parse(read_file(kAdapters + "saved_tables/logits.json"));
+  for (const std::string name : {"embed_tokens", "lm_head", "both"}) {
+    const ScratchFolder scratch;
+    merge_adapter(kAdapters + "saved_tables/" + name, kTiedBase, scratch / "merged");
+    const TensorDict merged = read_safetensors(scratch / "merged/model.safetensors");
+    EXPECT_EQ(json::parse(read_file(scratch / "merged/config.json"))["tie_word_embeddings"], false) << name;
+    ASSERT_TRUE(merged.contains("lm_head.weight") && merged.contains("model.embed_tokens.weight")) << name;
+    fs::copy_file(kTiedBase + "/inputs.safetensors", scratch / "merged/inputs.safetensors");
+    const torch::Tensor found = run_family(scratch / "merged", {}, false).outputs.at("logits");
+    const auto expected = logits[name].get<std::vector<double>>();
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(found[0][-1][static_cast<std::int64_t>(i)].item<double>(), expected[i], 5e-5) << name << " " << i;
+  }
+}
+
+TEST(MergedTables, OfATiedModelWhoseFilesHaveTheHeadToo) {
+  const ScratchFolder scratch;
+  fs::create_directory(scratch / "base");
+  fs::copy_file(kTiedBase + "/config.json", scratch / "base/config.json");
+  TensorDict base = read_safetensors(kTiedBase + "/model.safetensors");
+  const torch::Tensor table = base.at("model.embed_tokens.weight");
+  base.set("lm_head.weight", table.clone());
+  write_safetensors(scratch / "base/model.safetensors", base);
+  merge_adapter(kAdapters + "saved_tables/embed_tokens", scratch / "base", scratch / "merged");
+  const TensorDict merged = read_safetensors(scratch / "merged/model.safetensors");
+  EXPECT_TRUE(torch::equal(merged.at("lm_head.weight"), table));
+  EXPECT_FALSE(torch::equal(merged.at("model.embed_tokens.weight"), table));
+  EXPECT_EQ(json::parse(read_file(scratch / "merged/config.json"))["tie_word_embeddings"], false);
+}
+
+// A copy of an adapter without the tensors whose names have `without` in them.
+std::string part_of_adapter(const ScratchFolder& scratch, const std::string& from, const std::string& without) {
+  fs::create_directories(scratch / "adapter");
+  fs::copy_file(from + "/adapter_config.json", scratch / "adapter/adapter_config.json");
+  TensorDict kept;
+  for (const auto& [name, tensor] : read_safetensors(from + "/adapter_model.safetensors"))
+    if (name.find(without) == std::string::npos) kept.set(name, tensor);
+  write_safetensors(scratch / "adapter/adapter_model.safetensors", kept);
+  return scratch / "adapter";
+}
+
+TEST(MergedAdapters, ThatCoverAPartOfTheirLayersAreRefused) {
+  for (const std::string without : {"layers.1.", "v_proj", "lora_B"}) {
+    const ScratchFolder scratch;
+    const std::string adapter = part_of_adapter(scratch, kAdapters + "qv/adapter", without);
+    try {
+      merge_adapter(adapter, kAdapters + "qv", scratch / "merged");
+      ADD_FAILURE() << without;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("missing (base_model.model.model.layers."));
+      EXPECT_THAT(error.what(), HasSubstr(without));
+    }
+    EXPECT_FALSE(fs::exists(scratch / "merged/model.safetensors"));
+  }
+}
+
+TEST(MergedAdapters, AreAddedInFloat64WhereThatIsWritten) {
+  const ScratchFolder scratch;
+  merge_adapter(kAdapters + "qv/adapter", kAdapters + "qv", scratch / "merged", {.type = torch::kFloat64});
+  const json config = json::parse(read_file(kAdapters + "qv/adapter/adapter_config.json"));
+  const TensorDict base = read_safetensors(kAdapters + "qv/model.safetensors"),
+                   adapter = read_safetensors(kAdapters + "qv/adapter/adapter_model.safetensors"),
+                   merged = read_safetensors(scratch / "merged/model.safetensors");
+  const std::string layer = "model.layers.1.self_attn.q_proj";
+  const auto factor = [&](const std::string& name) {
+    return adapter.at("base_model.model." + layer + name).to(torch::kFloat64);
+  };
+  const double scale = config["lora_alpha"].get<double>() / config["r"].get<double>();
+  const torch::Tensor expected = base.at(layer + ".weight").to(torch::kFloat64) +
+                                 scale * torch::matmul(factor(".lora_B.weight"), factor(".lora_A.weight"));
+  EXPECT_LE((merged.at(layer + ".weight") - expected).abs().max().item<double>(), 1e-15);
+}
+
+}  // namespace
+}  // namespace gantry::testing
