@@ -46,7 +46,7 @@ struct BucketMember {
   std::int64_t offset = 0;    // in elements
   // A part of the bucket's `gradients`, or of a unit `lazy`'s; undefined while those are not kept.
   torch::Tensor gradient;
-  std::shared_ptr<LazyGradient> lazy;  // of a unit, or in float32 of a parameter in low precision under ZeRO 2
+  std::shared_ptr<LazyGradient> lazy;  // in units, and for float32 sums of low-precision parameters under ZeRO 2
   std::int64_t own = 0;                // where this rank's rows begin in the bucket's `sum`, of a unit
   bool ready = false;  // nothing more is added to its gradient before the bucket's reduction is launched
 };

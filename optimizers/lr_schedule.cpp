@@ -59,7 +59,7 @@ double piecewise_rate(const RateDecay& decay, std::int64_t index) {
 
 struct NamedSchedule {
   const char* name;
-  double (*share)(const RateDecay& decay, std::int64_t index);  // of the way from the lowest rate to the peak
+  double (*share)(const RateDecay& decay, std::int64_t index);  // 0: the lowest rate, 1: the peak
 };
 
 constexpr NamedSchedule kSchedules[] = {

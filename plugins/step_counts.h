@@ -26,12 +26,12 @@ struct RankCounts {
 // The numbers of a call.
 struct StepCounts {
   std::int64_t global_samples = 0;
-  std::int64_t first_sample = 0;       // of this replica
-  std::int64_t tokens_per_sample = 0;  // of this replica; 0: no rank of the replica can tell
+  std::int64_t first_sample = 0;       // index of the first sample of this replica
+  std::int64_t tokens_per_sample = 0;  // tokens of this replica; 0: no rank of the replica can tell
   // Expected number of counted labels of all replicas: exact if the labels are known before the criterion runs, else
   // the number of tokens. At least 1. Gradients are seeded with its inverse, so it must be equal on all ranks.
   double expected = 1;
-  std::int64_t most_microbatches = 0;  // of any replica
+  std::int64_t most_microbatches = 0;  // maximum over the replicas
   bool equal_microbatches = true;
 };
 

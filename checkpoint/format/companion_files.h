@@ -14,7 +14,7 @@
 namespace gantry {
 
 inline constexpr const char* kCompanionFolder = "model_files";                // subdirectory of a checkpoint
-inline constexpr std::uint64_t kMostCompanionBytes = std::uint64_t{1} << 28;  // of all files of a directory
+inline constexpr std::uint64_t kMostCompanionBytes = std::uint64_t{1} << 28;  // total of a directory
 
 struct CompanionFiles {
   std::map<std::string, std::string> contents;  // by path in the directory, for example chat_templates/tools.jinja

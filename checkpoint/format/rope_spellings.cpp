@@ -57,7 +57,7 @@ void add_older(json& config, json rope) {
     rope.erase(newer);
   }
   if (rope.value("rope_type", json("default")) == "default") return;
-  if (config.value("model_type", json()) == "phi3") {  // whose older classes require exactly three keys
+  if (config.value("model_type", json()) == "phi3") {  // its older classes require exactly three keys
     if (has(rope, "original_max_position_embeddings"))
       config["original_max_position_embeddings"] = rope["original_max_position_embeddings"];
     rope = {{"type", rope["rope_type"]},

@@ -285,7 +285,8 @@ TEST(CheckpointProgram, ExportsHaveAllFilesOfTheModelAlsoOnceItIsGone) {
     return outcome;
   };
   done("train " + (scratch / "train.yaml") + " --set checkpoint.path=" + run);
-  done("train " + (scratch / "train.yaml") + " --set 'lora={r: 2, target_modules: [q_proj]}' --set checkpoint.path=" + (scratch / "lora"));
+  done("train " + (scratch / "train.yaml") +
+       " --set 'lora={r: 2, target_modules: [q_proj]}' --set checkpoint.path=" + (scratch / "lora"));
   done("checkpoint import " + base + " " + imported);
   done("checkpoint merge " + (scratch / "lora") + " " + (scratch / "merged"));
   fs::rename(base, scratch / "gone");

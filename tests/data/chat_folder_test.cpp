@@ -179,7 +179,8 @@ TEST(FolderChat, MessagesWithoutALossAreLeftOut) {
   none[1]["train"] = 0.5;
   EXPECT_EQ(written(chat, none).fault, "messages[1]: train is 0.5, not 0, 1, false or true");
   none[0]["weight"] = 1, none[1]["train"] = true;
-  EXPECT_EQ(written(chat, none).fault, "messages[0]: the message asks for a loss, which only the assistant's messages have");
+  EXPECT_EQ(written(chat, none).fault,
+            "messages[0]: the message asks for a loss, which only the assistant's messages have");
 }
 
 TEST(FolderChat, PartsThatCannotBeLocatedAreNamed) {

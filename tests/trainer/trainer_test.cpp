@@ -305,7 +305,7 @@ TEST(Trainer, RefusesARunWhoseRatesAreAllZero) {
   EXPECT_THAT(failed.line, HasSubstr("lr_schedule: the learning rate of all 1 steps is 0"));
 }
 
-TEST(Trainer, RefusesSetLrBesideASchedule) {
+TEST(Trainer, RefusesSetLrWithASchedule) {
   const ScratchFolder scratch;
   const Failure failed = failure_of(text_config(scratch), [](World& world) {
     Trainer trainer(world, world.config());
