@@ -38,6 +38,8 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.experts.dispatch = how.dispatch;
   config.train.offload = how.offload;
   config.precision = what.precision;
+  // An accumulation divides by the labels of its first call: with few of them, the default scale overflows float16.
+  if (what.irregular) config.loss_scale.initial = 4096;
   config.optimizer.name = what.optimizer;
   config.optimizer.lr = what.lr;
   config.optimizer.clip_grad_norm = what.clip;
