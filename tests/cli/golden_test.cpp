@@ -107,7 +107,7 @@ TEST(GoldenExperts, ForwardGivesTheRoutersOutputs) {
       write_safetensors(scratch / "batch.safetensors", batch);
       const Outcome run =
           run_program(gantry_program() + " forward --model " + folder + " --batch " + (scratch / "batch.safetensors") +
-                      " --output " + (scratch / "out.safetensors") + layout);
+                      " --output " + (scratch / "out.safetensors") + " --set precision=float32" + layout);
       ASSERT_EQ(run.exit_code, 0) << run.err;
       const TensorDict expected = read_safetensors(folder + "/expected.safetensors"),
                        got = read_safetensors(scratch / "out.safetensors");

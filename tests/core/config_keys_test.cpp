@@ -16,9 +16,12 @@ namespace {
 
 const std::string kKeyTestModel = "model: {policy: gpt2}\n";
 
+// A configuration: the text, with a model if it has none.
+std::string with_model(const std::string& text) { return (text.starts_with("model:") ? "" : kKeyTestModel) + text; }
+
 std::string refusal(const std::string& text, const std::vector<std::string>& sets = {}) {
   try {
-    Config::parse(kKeyTestModel + text, "c.yaml", sets);
+    Config::parse(with_model(text), "c.yaml", sets);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -33,6 +36,8 @@ struct KeyCase {
 };
 
 const KeyCase kKeyCases[] = {
+    {"model.unknown_keys", "model: {policy: gpt2, unknown_keys: refuse}", "the key has no effect without model.path",
+     "model: {path: x, unknown_keys: refuse}"},
     {"schedule.chunks", "schedule: {name: a.csv, chunks: 2}", "the key has no effect with schedule a.csv",
      "schedule: {name: interleaved_1f1b, chunks: 2}"},
     {"schedule.group_size", "schedule: {group_size: 2}", "the key has no effect with schedule 1f1b",
@@ -206,7 +211,7 @@ TEST(KeysWithoutEffect, AGroupOfItsOwnValuesIsOne) {
 
 TEST(KeysWithoutEffect, AreLeftOutOfTheResolvedWhole) {
   for (const auto& [key, idle, says, usual] : kKeyCases) {
-    const Config config = Config::parse(kKeyTestModel + usual);
+    const Config config = Config::parse(with_model(usual));
     EXPECT_EQ(Config::parse(config.to_yaml()).to_yaml(), config.to_yaml()) << config.to_yaml();
     EXPECT_EQ(Config::parse(config.to_json()).to_yaml(), config.to_yaml());
   }
