@@ -33,7 +33,7 @@ class ReportedFiles final : public FileSystem {
 };
 
 // Saves `boosted` as the only checkpoint of this job in the directory. Collective over the world.
-std::string save_once(SaveRequest request, Boosted& boosted, HybridParallelPlugin& plugin,
+std::string save_once(const SaveRequest& request, Boosted& boosted, HybridParallelPlugin& plugin,
                       const ConversionProgress& progress) {
   ReportedFiles files(progress.written);
   CheckpointWriter writer(request.directory, plugin.mesh(), {.files = &files});

@@ -40,7 +40,8 @@ void add_times(World& world, ProcessGroupMesh& mesh, int size, int stride,
       const double seconds = seconds_of(world, mesh.world_group(), [&] {
         if (group) call();
       });
-      times.push_back({.ranks = size, .rounds = rounds, .bytes = 4.0 * share * size, .seconds = seconds});
+      times.push_back(
+          {.ranks = size, .rounds = rounds, .bytes = 4.0 * static_cast<double>(share) * size, .seconds = seconds});
     };
     measured(2, [&] { group->all_reduce(full[next++ % kTensors]).wait(); });
     measured(1, [&] {

@@ -8,24 +8,13 @@
 #include "gantry/checkpoint/fp8.h"
 #include "gantry/checkpoint/mxfp4.h"
 #include "gantry/core/error.h"
+#include "gantry/models/described/shared_keys.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {
 
 using nlohmann::json;
-
-// quantization_config.weight_block_size, [rows, columns].
-Fp8Block block_of(const json& keys) {
-  const json stated = keys.value("quantization_config", json());
-  const json size = stated.is_object() ? stated.value("weight_block_size", json()) : json();
-  if (size.is_null()) return {};
-  const bool fits = size.is_array() && size.size() == 2 && size[0].is_number_integer() && size[1].is_number_integer();
-  if (!fits || size[0].get<std::int64_t>() < 1 || size[1].get<std::int64_t>() < 1)
-    throw ConfigError({"model.config.quantization_config.weight_block_size", "the value is " + size.dump(),
-                       "two positive whole numbers", "check the model's config.json"});
-  return {size[0].get<std::int64_t>(), size[1].get<std::int64_t>()};
-}
 
 // The name without an ending; "" if it has another one.
 std::string without(const std::string& name, const std::string& ending) {
@@ -73,7 +62,8 @@ void StoredModel::add(const TensorPlace& place, const std::string& path) {
 
 // Finds weights in blocks of four bits, and weights of eight bits that have scales.
 void StoredModel::find_encoded(const json& keys) {
-  const Fp8Block block = block_of(keys);
+  const auto sizes = models::fp8_block(keys);
+  const Fp8Block block = sizes ? Fp8Block{(*sizes)[0], (*sizes)[1]} : Fp8Block();
   std::vector<std::string> used;
   for (const auto& [name, place] : places_) {
     if (const std::string weight = without(name, kMxfp4Blocks);

@@ -22,4 +22,8 @@ BucketStrategy& BucketStrategies::of(const BucketKind& kind) const {
                         [&](const auto& strategy) { return strategy->takes(kind); });
 }
 
+bool BucketStrategies::send_within_backwards() const {
+  return std::ranges::any_of(strategies_, [](const auto& strategy) { return strategy->sends_within_backwards(); });
+}
+
 }  // namespace gantry

@@ -73,6 +73,8 @@ class BucketStrategies {
   BucketStrategy& of(const BucketKind& kind) const;
   // Stages wait for their values apart, and send their gradients apart.
   bool stages_apart() const { return stages_apart_; }
+  // True if buckets of some kind are reduced within backwards, whatever parameters are trained at present.
+  bool send_within_backwards() const;
 
  private:
   std::vector<std::unique_ptr<BucketStrategy>> strategies_;  // the last takes whatever the others don't

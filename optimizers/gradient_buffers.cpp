@@ -230,11 +230,6 @@ void GradientBuffers::send_ready() {
   }
 }
 
-bool GradientBuffers::scatters() const {
-  return std::any_of(buckets_.begin(), buckets_.end(),
-                     [](const auto& bucket) { return bucket.strategy->sends_within_backwards(); });
-}
-
 bool GradientBuffers::has_unsent() const {
   return std::any_of(buckets_.begin(), buckets_.end(),
                      [](const auto& bucket) { return bucket.strategy->has_unsent(bucket); });

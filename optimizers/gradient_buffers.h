@@ -74,7 +74,7 @@ class GradientBuffers {
   // are collective over the replicas. In each backward a bucket is sent once, in the order of the buckets, whatever
   // parameters a replica uses. A gradient that is added after its bucket was sent waits for the next backward or for
   // the sync. Replicas with different numbers of backwards hold() instead, and scatter each stage once.
-  bool scatters() const;
+  bool scatters() const { return strategies_.send_within_backwards(); }
   bool has_unsent() const;  // some gradients wait for the sync
   void hold(bool on) { holds_ = on; }
   void scatter_added(int stage);  // what was added, which may fill buckets

@@ -8,6 +8,7 @@
 namespace gantry {
 
 inline constexpr int kColours = 3;
+inline constexpr std::ptrdiff_t kPixelBytes = kColours;
 
 // Red, green and blue of each pixel, row after row.
 struct Image {

@@ -91,7 +91,8 @@ void append_class(const fs::path& folder, const fs::path& name, std::int32_t lab
 [[noreturn]] void refuse_class(const std::string& path, const std::string& folder,
                                const std::vector<std::string>& classes, const std::string& where) {
   constexpr std::size_t kShown = 10;
-  const std::vector<std::string> shown(classes.begin(), classes.begin() + std::min(classes.size(), kShown));
+  const std::vector<std::string> shown(classes.begin(),
+                                       classes.begin() + static_cast<std::ptrdiff_t>(std::min(classes.size(), kShown)));
   throw InputError({where,
                     fmt::format("'{}' has the subdirectory '{}', which is not a class of the model", path, folder),
                     fmt::format("{}{}", fmt::join(shown, ", "), classes.size() > kShown ? ", ..." : ""),

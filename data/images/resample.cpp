@@ -26,8 +26,8 @@ double bicubic(double x) {
 Taps taps_at(int out, double scale, int size, ImageFilter filter) {
   const double widened = std::max(scale, 1.0), reach = (filter == ImageFilter::kBilinear ? 1 : 2) * widened,
                centre = (out + 0.5) * scale, narrow = 1 / widened;
-  const int first = std::max(0, static_cast<int>(centre - reach + 0.5)),
-            end = std::min(size, static_cast<int>(centre + reach + 0.5));
+  const int first = std::max(0, static_cast<int>(std::trunc(centre - reach + 0.5))),
+            end = std::min(size, static_cast<int>(std::trunc(centre + reach + 0.5)));
   std::vector<double> weights;
   double sum = 0;
   for (int i = first; i < end; ++i) {
@@ -62,7 +62,7 @@ std::uint8_t weighted(const std::uint8_t* from, std::ptrdiff_t stride, const Tap
 Image cut_out(const Image& image, const ImageBox& part) {
   Image cut(part.width, part.height);
   for (int y = 0; y < part.height; ++y)
-    std::copy_n(image.row(part.top + y) + part.left * kColours, part.width * kColours, cut.row(y));
+    std::copy_n(image.row(part.top + y) + part.left * kPixelBytes, part.width * kPixelBytes, cut.row(y));
   return cut;
 }
 
@@ -75,11 +75,11 @@ Image resize_part(const Image& image, const ImageBox& part, int width, int heigh
   } else {
     const std::vector<Taps> taps = taps_of(part.width, width, filter);
     for (int y = 0; y < part.height; ++y) {
-      const std::uint8_t* from = image.row(part.top + y) + part.left * kColours;
+      const std::uint8_t* from = image.row(part.top + y) + part.left * kPixelBytes;
       std::uint8_t* to = wide.row(y);
       for (const Taps& each : taps)
         for (int colour = 0; colour < kColours; ++colour)
-          *to++ = weighted(from + each.first * kColours + colour, kColours, each);
+          *to++ = weighted(from + each.first * kPixelBytes + colour, kPixelBytes, each);
     }
   }
   if (height == part.height) return wide;
@@ -89,7 +89,7 @@ Image resize_part(const Image& image, const ImageBox& part, int width, int heigh
     const Taps& each = taps[static_cast<std::size_t>(y)];
     const std::uint8_t* from = wide.row(each.first);
     std::uint8_t* to = all.row(y);
-    for (int i = 0; i < width * kColours; ++i) to[i] = weighted(from + i, width * kColours, each);
+    for (int i = 0; i < width * kColours; ++i) to[i] = weighted(from + i, width * kPixelBytes, each);
   }
   return all;
 }

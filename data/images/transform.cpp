@@ -20,8 +20,8 @@ int rounded(double number) { return static_cast<int>(std::nearbyint(number)); }
 void mirror(Image& image) {
   for (int y = 0; y < image.height; ++y)
     for (int left = 0, right = image.width - 1; left < right; ++left, --right)
-      std::swap_ranges(image.row(y) + left * kColours, image.row(y) + (left + 1) * kColours,
-                       image.row(y) + right * kColours);
+      std::swap_ranges(image.row(y) + left * kPixelBytes, image.row(y) + (left + 1) * kPixelBytes,
+                       image.row(y) + right * kPixelBytes);
 }
 
 // What RandomResizedCrop takes when ten draws did not fit.

@@ -42,7 +42,6 @@ DecoderSpec decoder_spec(const std::string& family, const json& keys) {
 DecoderSpec decoder_spec(const DecoderFamily& family, const json& keys) {
   DecoderSpec spec = read_keys(keys, family.model_type, with_shared_keys(family.read));
   spec.family = family.model_type;
-  spec.fp8_block = fp8_block(keys);
   return spec;
 }
 

@@ -16,7 +16,7 @@ void make_gemma(DecoderSpec& spec);
 double read_router_loss(ConfigReader& reader);
 // ConfigError where the experts that a token uses are more than those that it chooses from.
 void check_experts(const ExpertsSpec& experts);
-nlohmann::json small_keys_with(nlohmann::json more);
+nlohmann::json small_keys_with(const nlohmann::json& more);
 
 DecoderFamily bloom_family();
 DecoderFamily cohere_family();

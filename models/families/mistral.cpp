@@ -6,7 +6,7 @@ namespace {
 
 // Llama without biases, whose layers all slide a window where config.json has one.
 DecoderSpec read_mistral(ConfigReader& reader) {
-  DecoderSpec spec = read_common(reader, {.width = 14336, .key_heads = 8, .positions = 4096 * 32});
+  DecoderSpec spec = read_common(reader, {.width = 14336, .key_heads = 8, .positions = 131072});
   set_window_of_all(spec, reader.size_or_none("sliding_window", 4096));
   return spec;
 }

@@ -10,7 +10,7 @@ namespace {
 // Mistral whose layers have experts, of which a token uses two; its weights are those of the two alone.
 DecoderSpec read_mixtral(ConfigReader& reader) {
   DecoderSpec spec =
-      read_common(reader, {.width = 14336, .key_heads = 8, .positions = 4096 * 32, .eps = 1e-5, .theta = 1e6});
+      read_common(reader, {.width = 14336, .key_heads = 8, .positions = 131072, .eps = 1e-5, .theta = 1e6});
   ExpertsSpec experts;
   experts.count = reader.size("num_local_experts", 8);
   experts.used = reader.size("num_experts_per_tok", 2);
@@ -44,7 +44,7 @@ void check_experts(const ExpertsSpec& experts) {
                fmt::format("a number from 1 to the {} experts that a token can choose", choice));
 }
 
-nlohmann::json small_keys_with(nlohmann::json more) {
+nlohmann::json small_keys_with(const nlohmann::json& more) {
   nlohmann::json keys = small_keys();
   keys.update(more);
   return keys;

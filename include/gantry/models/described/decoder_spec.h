@@ -2,7 +2,6 @@
 // parameter shapes are derived from it. Independent of LibTorch.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -164,8 +163,6 @@ struct DecoderSpec {
   double logit_soft_cap = 0;  // 0: none
   // Coefficient of the load-balancing loss of transformers, computed jointly over all layers; 0: none.
   double router_loss = 0;
-  // Rows and columns of the blocks that share a scale if the files store the weights in fp8.
-  std::optional<std::array<std::int64_t, 2>> fp8_block = {};
   double initializer_range = 0.02;
   bool initial_by_depth = false;  // scale the initial projections into the residual stream by 1 / sqrt(2 layers)
   DecoderNames names;
