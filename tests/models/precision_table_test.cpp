@@ -68,7 +68,8 @@ void check_training(ModelCase what) {
 }
 
 // T5's initial embedding is of 1, whose gradients leave float16's range where the loss is scaled.
-constexpr const char* kSmallT5 = R"({"initializer_factor": 0.3})";
+// gelu has no kink: an input of relu that is 0 but for rounding has one gradient or the other.
+constexpr const char* kSmallT5 = R"({"initializer_factor": 0.3, "feed_forward_proj": "gelu"})";
 
 class PrecisionTable : public ::testing::TestWithParam<std::tuple<const char*, bool, double>> {};
 
