@@ -52,7 +52,7 @@ TEST(Libraries, WorkInEveryCommandThatNamesAModel) {
   // A directory of the family is read by its model_type.
   const std::string batch = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/gpt2/batch.safetensors";
   const std::string forward = "forward --model " + exported + " --batch " + batch + " --output " + (scratch / "o");
-  EXPECT_EQ(call(forward).exit_code, 4);
+  EXPECT_EQ(call(forward).exit_code, 3);
   const Outcome with_library = call(forward + set);
   EXPECT_EQ(with_library.exit_code, 0) << with_library.err;
   EXPECT_TRUE(fs::exists(scratch / "o"));
