@@ -35,7 +35,7 @@ struct BucketKind {
   std::vector<std::string> axes;      // that gradients are summed over, sorted
   std::vector<std::string> replicas;  // of those, the batch axes: along which ranks hold the same parameters, sorted
   torch::ScalarType type = torch::kFloat;
-  auto operator<=>(const BucketKind&) const = default;
+  auto operator<=>(const BucketKind&) const = default;  // NOLINT(modernize-use-nullptr): of std::vector's
 
   bool is_summed_over_replicas_alone() const { return axes == replicas; }
 };

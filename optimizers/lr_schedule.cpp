@@ -92,7 +92,8 @@ LrSchedule::LrSchedule(const LrScheduleConfig& config, std::optional<double> pea
     throw ConfigError({"lr_schedule.min_lr", "the peaks are the rates of the program's own optimizer",
                        "a ratio of them", "set lr_schedule.min_lr_ratio instead"});
   const std::int64_t warmup =
-      config.warmup_ratio > 0 ? static_cast<std::int64_t>(std::ceil(config.warmup_ratio * steps)) : config.warmup_steps;
+      config.warmup_ratio > 0 ? static_cast<std::int64_t>(std::ceil(config.warmup_ratio * static_cast<double>(steps)))
+                              : config.warmup_steps;
   const double highest = peak.value_or(1);
   const double lowest = config.min_lr_ratio > 0 ? config.min_lr_ratio * highest : config.min_lr;
   rate_ = [config, share = named.share, warmup, steps, highest, lowest](std::int64_t step, std::size_t /*group*/) {

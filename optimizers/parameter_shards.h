@@ -90,7 +90,7 @@ class ParameterShards {
     int layer;
     axis::View view;
     torch::ScalarType type;
-    auto operator<=>(const UnitKey&) const = default;
+    auto operator<=>(const UnitKey&) const = default;  // NOLINT(modernize-use-nullptr): of std::vector's
   };
 
   Holders make_holders(axis::View view, const ViewShards& rows) const;

@@ -53,7 +53,7 @@ Criterion over_numbers(const std::string& logits, const std::string& labels, con
   return Criterion([=](const TensorDict& outputs, const TensorDict& batch) {
     torch::Tensor given = outputs.at(logits);
     if (given.element_size() < 4) given = given.to(torch::kFloat32);
-    const torch::Tensor wanted = batch.at(labels);
+    const torch::Tensor& wanted = batch.at(labels);
     if (wanted.numel() != given.numel())
       throw InputError({"'" + labels + "'",
                         "the labels are " + describe(wanted) + ", and the logits " + describe(given),

@@ -107,7 +107,7 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   });
 }
 
-StageOutput PipelineStep::timed_compute(int stage, int microbatch, TensorDict input, ForwardReport& report) {
+StageOutput PipelineStep::timed_compute(int stage, int microbatch, const TensorDict& input, ForwardReport& report) {
   if (!options_.times) return compute(stage, microbatch, std::move(input), report);
   schedule::ForwardTimes& times = *options_.times;
   times.layers.resize(model_.layer_ranges().back().end, 0);
@@ -131,7 +131,7 @@ void PipelineStep::extra(const schedule::Action& action) {
   options_.gathered->run(action);
 }
 
-StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, ForwardReport& report) {
+StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& input, ForwardReport& report) {
   const Batch& batch = microbatches_[microbatch];
   RandomContext random = options_.random;
   random.first_sample += batch.first_sample - microbatches_.front().first_sample;
@@ -153,9 +153,9 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
                             .choices = options_.choices,
                             .tensor_pieces = options_.tensor_pieces});
 
-  TensorDict given = stage == 0 ? batch.tensors : std::move(input);
+  TensorDict given = stage == 0 ? batch.tensors : input;
   if (options_.vocabulary && stage == 0) given.set("embedded", options_.vocabulary->embedded(microbatch));
-  TensorDict result = model_.forward(stage, std::move(given),
+  TensorDict result = model_.forward(stage, given,
                                      {.batch = batch.tensors,
                                       .recomputation = options_.recomputation,
                                       .recomputed_layers = options_.recomputed_layers,

@@ -88,7 +88,7 @@ class PipelineStep final : public StageRuntime {
   TensorDict outputs() const;
 
  private:
-  StageOutput compute(int stage, int microbatch, TensorDict input, ForwardReport& report);
+  StageOutput compute(int stage, int microbatch, const TensorDict& input, ForwardReport& report);
   template <class Run>
   auto named(const char* what, int stage, int microbatch, const TensorDict& given, const ForwardReport& report,
              Run run) const;
@@ -98,7 +98,7 @@ class PipelineStep final : public StageRuntime {
   auto gathered(int stage, GatheredStages::Kind kind, bool is_last, Run run) const;
   // True where the stage's gradients are whole once this microbatch's are added.
   bool is_last_backward(int stage);
-  StageOutput timed_compute(int stage, int microbatch, TensorDict input, ForwardReport& report);
+  StageOutput timed_compute(int stage, int microbatch, const TensorDict& input, ForwardReport& report);
   TensorDict output_gradients(int stage, int microbatch, const TensorDict& given);
   TensorDict differentiate(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                            const TensorDict& gradients);

@@ -48,7 +48,8 @@ Placements shard_one(const std::string& path, torch::nn::Module& module, const S
 void refuse_unstated(const std::vector<std::string>& paths) {
   if (paths.empty()) return;
   constexpr std::size_t kShown = 6;
-  const std::vector<std::string> shown(paths.begin(), paths.begin() + std::min(paths.size(), kShown));
+  const std::vector<std::string> shown(paths.begin(),
+                                       paths.begin() + static_cast<std::ptrdiff_t>(std::min(paths.size(), kShown)));
   const std::string more = paths.size() > kShown ? fmt::format(" and {} more", paths.size() - kShown) : "";
   throw ConfigError(
       {"shard plan",
@@ -78,7 +79,7 @@ class SummedParameters {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> parameters_;
 };
 
-void sum_in_backward(torch::Tensor parameter, const std::string& name, ProcessGroup& group) {
+void sum_in_backward(const torch::Tensor& parameter, const std::string& name, ProcessGroup& group) {
   if (group.size() == 1) return;
   static SummedParameters summed;
   summed.add(parameter, name);

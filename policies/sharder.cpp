@@ -238,7 +238,7 @@ TensorDict StageModule::forward(int stage, TensorDict input, StageContext::Setti
 
 void refuse_split_model(const std::shared_ptr<torch::nn::Module>& model) { split_models().refuse(model); }
 
-StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
+StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const std::shared_ptr<const Policy>& policy,
                         const ShardConfig& config) {
   static const PipelineStageManager kOneStage(0, 1);
   const PipelineStageManager& manager = config.stages ? *config.stages : kOneStage;

@@ -24,7 +24,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 Failure describe_exception(std::exception_ptr exception) {
   try {
-    std::rethrow_exception(exception);
+    std::rethrow_exception(std::move(exception));
   } catch (const Error& error) {
     return {error.exit_code(), error.what()};
   } catch (const c10::Error& error) {

@@ -15,7 +15,7 @@ class Bound {
   Bound(std::string what, const Arguments& arguments, std::initializer_list<const char*> names);
 
   bool has(std::size_t index) const { return found_[index].has_value(); }
-  Value get(std::size_t index, Value fallback = {}) const { return has(index) ? *found_[index] : fallback; }
+  Value get(std::size_t index, const Value& fallback = {}) const { return has(index) ? *found_[index] : fallback; }
   const Value& required(std::size_t index) const;
   bool flag(std::size_t index, bool fallback) const { return has(index) ? found_[index]->truth() : fallback; }
   Integer whole(std::size_t index) const;

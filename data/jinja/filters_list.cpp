@@ -141,7 +141,7 @@ void sort_keyed(Keyed& keyed, bool is_reverse) {
   });
 }
 
-Values values_of(Keyed keyed) {
+Values values_of(Keyed&& keyed) {
   Values made;
   for (auto& [key, value] : keyed) made.push_back(std::move(value));
   return made;

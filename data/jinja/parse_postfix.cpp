@@ -89,7 +89,7 @@ Expression Parser::filters(std::vector<Expression> of, bool is_first_named) {
     made = made_of(NodeKind::kFilter, place, std::move(of), name);
     if (is_operator("(")) made.arguments = call_arguments();
     of = {};
-    if (is_operator("|")) of.push_back(std::move(made));
+    if (is_operator("|")) of.push_back(std::exchange(made, {}));
   }
   return made;
 }

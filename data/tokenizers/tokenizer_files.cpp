@@ -185,9 +185,9 @@ json read_merges_txt(const fs::path& path) {
 void add_added_json(const fs::path& path, json& added) {
   if (!path_exists(path)) return;
   const json file = read_json_file(path, kMostTokenizerBytes);
-  for (const auto& [content, id] : JsonView(file, path.string()).object().items())
-    if (std::ranges::none_of(added, [&](const json& token) { return token["content"] == content; }))
-      added.push_back({{"id", id}, {"content", content}, {"special", true}, {"normalized", false}});
+  for (const auto& entry : JsonView(file, path.string()).object().items())
+    if (std::ranges::none_of(added, [&](const json& token) { return token["content"] == entry.key(); }))
+      added.push_back({{"id", entry.value()}, {"content", entry.key()}, {"special", true}, {"normalized", false}});
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ class Unigram final : public PieceModel {
     // Of equal tokens the last of the list comes first here, and is the one that is found.
     std::ranges::stable_sort(
         entries_, [](const Entry& a, const Entry& b) { return a.token != b.token ? a.token < b.token : a.id > b.id; });
-    const auto repeated = std::ranges::unique(entries_, {}, &Entry::token);
-    entries_.erase(repeated.begin(), repeated.end());
+    const auto is_same = [](const Entry& a, const Entry& b) { return a.token == b.token; };
+    entries_.erase(std::unique(entries_.begin(), entries_.end(), is_same), entries_.end());
   }
 
   std::string kind() const override { return "Unigram"; }

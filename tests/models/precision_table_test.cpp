@@ -68,7 +68,7 @@ void check_training(ModelCase what) {
 }
 
 // T5's initial embedding is of 1, whose gradients leave float16's range where the loss is scaled.
-// gelu has no kink: an input of relu that is 0 but for rounding has one gradient or the other.
+// gelu has no kink: the gradient of relu near 0 depends on the rounding of its input.
 constexpr const char* kSmallT5 = R"({"initializer_factor": 0.3, "feed_forward_proj": "gelu"})";
 
 class PrecisionTable : public ::testing::TestWithParam<std::tuple<const char*, bool, double>> {};

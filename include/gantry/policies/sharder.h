@@ -85,7 +85,7 @@ class StageModule {
 // plan. Errors in the stages are a parameter that no stage holds, a parameter that two stages hold without being
 // declared as shared, and a shared parameter that consists of two tensors. A model that was sharded before is an error
 // too.
-StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
+StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const std::shared_ptr<const Policy>& policy,
                         const ShardConfig& config);
 
 // Throws ConfigError if the model was sharded before. For callers that communicate before they shard it.
