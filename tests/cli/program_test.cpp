@@ -62,7 +62,7 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
       {"train FOLDER/train.yaml --set model.policy=gpt9", 3, "did you mean 'gpt2'?"},
       {"train FOLDER/train.yaml --set model.config.n_embd=15", 3, "a multiple of n_head 2"},
       {"train FOLDER/train.yaml --set model.config.n_layer=x", 3, "model.config.n_layer"},
-      {"train FOLDER/train.yaml --set model.config.activation_function=swish", 3, "one of gelu_new, gelu, relu"},
+      {"train FOLDER/train.yaml --set model.config.activation_function=swoosh", 3, "activation_function"},
       {"train FOLDER/train.yaml --set model.config.vocab_size=100", 4, "vocabulary is 100"},
       {"train FOLDER/train.yaml --set data.sequence_length=17", 3, "longer than the model's 16 positions"},
       {"train FOLDER/train.yaml --set data.path=FOLDER/nothing", 4, "matches no file"},
