@@ -1,13 +1,14 @@
 """The cost of a build from nothing, as a ratio that holds on any machine: processor seconds of all compilations over those of
 compiling one file that includes <torch/torch.h> and nothing else, with the same compiler and optimization.
 
-usage: ./dev bench build [--targets library,demo,tests] [--keep]
+usage: ./dev bench build [--targets library,demo,program,tests] [--keep]
 
 Builds in build/cost without a compiler cache, which takes as long as the first build of everything. Prints a row for the
-demo's programs, the library alone and the tests, and the twenty dearest compilations. --keep continues a build that was
+demo's programs, the library alone and the tests, and the twenty dearest compilations. "program" is the build of the program
+that `gantry init` writes after its source has changed: gantry_add_program of the installed library, with linking. --keep continues a build that was
 stopped.
 """
-import argparse, pathlib, re, resource, shutil, statistics, subprocess, sys
+import argparse, os, pathlib, re, resource, shutil, statistics, subprocess, sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/cost"
@@ -38,6 +39,22 @@ def unit_command():
             f"{torch}/torch/csrc/api/include", "-c", source, "-o", BUILD / "torch_alone.o"]
 
 
+def program_cost():
+    """Builds the program of `gantry init` again after a change, against an installation of BUILD."""
+    installed, program = BUILD / "installed", BUILD / "programs/own"
+    subprocess.run(["cmake", "--install", BUILD, "--prefix", installed], check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(program.parent, ignore_errors=True)
+    program.parent.mkdir()
+    subprocess.run([installed / "bin/gantry", "init", program.name], cwd=program.parent, check=True, stdout=subprocess.DEVNULL)
+    environment = {**os.environ, "CCACHE_DISABLE": "1"}
+    subprocess.run(["cmake", "-S", program, "-B", program / "build", f"-DCMAKE_PREFIX_PATH={installed}"], check=True,
+                   stdout=subprocess.DEVNULL)
+    build = ["cmake", "--build", program / "build", "--target", "train"]
+    subprocess.run(build, check=True, stdout=subprocess.DEVNULL, env=environment)
+    (program / "train.cpp").touch()
+    return used_by(build, stdout=subprocess.DEVNULL, env=environment)
+
+
 def compilations():
     rows = [line.split("\t") for line in LOG.read_text().splitlines()] if LOG.exists() else []
     return {target: float(seconds) for seconds, target, _ in rows}
@@ -45,7 +62,7 @@ def compilations():
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench build", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--targets", default="library,demo,tests")
+    parser.add_argument("--targets", default="library,demo,program,tests")
     parser.add_argument("--keep", action="store_true")
     args = parser.parse_args()
     if not args.keep:
@@ -54,8 +71,11 @@ def main():
     configure()
     # A busy machine needs more processor time for the same work, so the unit is measured again after each target.
     command = unit_command()
-    units, rows = [used_by(command), used_by(command)], []
+    units, rows, change = [used_by(command), used_by(command)], [], None
     for name in args.targets.split(","):
+        if name == "program":
+            change = program_cost()
+            continue
         subprocess.run(["ninja", "-C", BUILD, "--quiet", *TARGETS[name]], check=True, stdout=subprocess.DEVNULL)
         units += [used_by(command), used_by(command)]
         costs = compilations()
@@ -65,6 +85,8 @@ def main():
     print("each row contains the rows above\n           compilations   seconds   ratio")
     for name, count, seconds in rows:
         print(f"{name:10} {count:12} {seconds:9.0f} {seconds / unit:7.1f}")
+    if change:
+        print(f"\na change of the program of gantry init: {change:.1f} seconds, ratio {change / unit:.2f}")
     print("\nthe twenty dearest compilations, as ratios")
     for target, seconds in sorted(compilations().items(), key=lambda one: -one[1])[:20]:
         print(f"{seconds / unit:7.2f}  {target.replace('CMakeFiles/', '').replace('.dir/', '/')}")

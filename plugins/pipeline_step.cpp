@@ -103,12 +103,12 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   return named("forward", stage, microbatch, given, report, [&] {
     if (recording) return replay_forward(*recording, stage, microbatch, input);
     return gathered(stage, GatheredStages::Kind::kForward, /*is_last=*/false,
-                    [&] { return timed_compute(stage, microbatch, std::move(input), report); });
+                    [&] { return timed_compute(stage, microbatch, input, report); });
   });
 }
 
 StageOutput PipelineStep::timed_compute(int stage, int microbatch, const TensorDict& input, ForwardReport& report) {
-  if (!options_.times) return compute(stage, microbatch, std::move(input), report);
+  if (!options_.times) return compute(stage, microbatch, input, report);
   schedule::ForwardTimes& times = *options_.times;
   times.layers.resize(model_.layer_ranges().back().end, 0);
   const double begin = steady_seconds();
@@ -120,7 +120,7 @@ StageOutput PipelineStep::timed_compute(int stage, int microbatch, const TensorD
     if (first < 0) first = from;
     last = to;
   };
-  StageOutput output = compute(stage, microbatch, std::move(input), report);
+  StageOutput output = compute(stage, microbatch, input, report);
   if (stage == 0 && first >= 0) times.before += first - begin;
   if (stage == model_.num_stages() - 1) times.after += steady_seconds() - last;
   return output;

@@ -1,0 +1,27 @@
+# gantry_add_program(NAME SOURCES...): an executable that links Gantry. The programs of a build tree share one precompiled header,
+# compiled by the first of them, and use ccache where it is installed. They are compiled by -O1: the work is done in LibTorch and
+# Gantry, and -O3 doubles the time of a compilation.
+function(gantry_add_program name)
+  set(optimization $<$<CONFIG:Release,RelWithDebInfo>:-O1>)
+  if(NOT TARGET gantry_program_headers)
+    set(source ${CMAKE_BINARY_DIR}/gantry_program_headers.cpp)
+    file(GENERATE OUTPUT ${source} CONTENT "")
+    add_library(gantry_program_headers OBJECT ${source})
+    target_link_libraries(gantry_program_headers PRIVATE gantry::gantry)
+    target_compile_features(gantry_program_headers PRIVATE cxx_std_20)
+    target_compile_options(gantry_program_headers PRIVATE ${optimization})
+    target_precompile_headers(gantry_program_headers PRIVATE <gantry/booster/gantry.h> <gantry/models/model_family.h>)
+  endif()
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE gantry::gantry)
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  # g++ collects garbage within the memory of a precompiled header unless this limit is above its size.
+  target_compile_options(${name} PRIVATE ${optimization} $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=4000000>)
+  target_precompile_headers(${name} REUSE_FROM gantry_program_headers)
+  find_program(GANTRY_CCACHE ccache)
+  if(GANTRY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(sloppiness pch_defines,time_macros,include_file_mtime,include_file_ctime)
+    set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=${sloppiness};${GANTRY_CCACHE}")
+    target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  endif()
+endfunction()
