@@ -54,8 +54,7 @@ void read_configuration(ModelFolder& folder, const json& keys) {
 bool has_weights(const std::string& path) {
   for (const auto& entry : fs::directory_iterator(path)) {
     const std::string name = entry.path().filename().string();
-    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") || name.ends_with(".bin"))
-      return true;
+    if (name.ends_with(".safetensors") || (name.starts_with("pytorch_model") && name.ends_with(".bin"))) return true;
   }
   return false;
 }

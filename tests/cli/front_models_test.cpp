@@ -52,6 +52,17 @@ TEST(Models, SaysThatTheHeadIsNew) {
               HasSubstr("head: LlamaModel is not supported; the body is read into LlamaForCausalLM"));
 }
 
+// An index whose files were not downloaded says nothing about the configuration.
+TEST(Models, AcceptsADirectoryWithoutWeights) {
+  const ScratchFolder scratch;
+  scratch.write("config.json", fmt::format(R"({{"model_type": "llama", {}}})", kSmall));
+  scratch.write("model.safetensors.index.json",
+                R"({"weight_map": {"lm_head.weight": "model-00001-of-00001.safetensors"}})");
+  const Outcome run = run_program(gantry_program() + " models " + scratch.path());
+  EXPECT_EQ(run.exit_code, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr("weights: none in this directory"));
+}
+
 TEST(Models, RefusesByNameWithExit3) {
   const Outcome quantised = models_of(fmt::format(
       R"({{"model_type": "llama", "quantization_config": {{"quant_method": "gptq", "bits": 4}}, {}}})", kSmall));
