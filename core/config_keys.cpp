@@ -53,6 +53,8 @@ const KeyContext kPackedDocuments = {"data.format text, tokens or megatron",
                                        return has_format(c, {"text", "tokens", "megatron"});
                                      },
                                      with_format};
+const KeyContext kTexts = {"data.format text or jsonl",
+                           [](C c) { return c.data.format == "text" || c.data.format == "jsonl"; }, with_format};
 const KeyContext kLines = {"data.format jsonl", [](C c) { return c.data.format == "jsonl"; }, with_format};
 const KeyContext kImages = {"data.format images", [](C c) { return c.data.format == "images"; }, with_format};
 const KeyContext kRandomCrops = {
@@ -287,6 +289,16 @@ std::vector<ConfigKey> make_keys() {
        "variables that the chat template reads, as a mapping such as `{enable_thinking: false}`; the "
        "`chat_template_kwargs` of a line replace them",
        &kLines},
+      {"data.bos", "auto",
+       "beginning-of-sequence token before each line or file of text. `auto`: as the tokenizer puts it before a text; "
+       "for messages, as the chat template writes it. `always` and `never`: also for messages. It is never doubled",
+       &kTexts},
+      {"data.eos", "auto",
+       "end-of-sequence token after each line or file of text. `auto`: the tokens that the tokenizer puts after a "
+       "text, "
+       "otherwise the end-of-sequence token; for messages, as the chat template writes it. `always` and `never`: also "
+       "for messages. It is never doubled",
+       &kTexts},
       {"data.loss_on", "completions",
        "tokens with a loss in lines with prompts or messages. `completions`: the completion, or the assistant's "
        "messages. `last`: the completion, or the assistant's last message. `all`: every token",

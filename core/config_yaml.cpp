@@ -158,6 +158,8 @@ Values data_values(const Config& config) {
           {"data.tokenizer", text_of(data.tokenizer)},
           {"data.chat_template", text_of(data.chat_template)},
           {"data.template_kwargs", data.template_kwargs},
+          {"data.bos", data.bos},
+          {"data.eos", data.eos},
           {"data.loss_on", data.loss_on},
           {"data.bad_lines", data.bad_lines},
           {"evaluation.choices", text_of(evaluation.choices)},

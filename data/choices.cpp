@@ -38,9 +38,12 @@ std::string question_fault(const json& question) {
 
 }  // namespace
 
-ChoiceSamples::ChoiceSamples(const std::string& path, const std::string& tokenizer, std::int64_t sequence_length,
-                             std::int64_t vocabulary)
-    : tokenizer_(load_tokenizer(tokenizer)), length_(sequence_length), vocabulary_(vocabulary) {
+ChoiceSamples::ChoiceSamples(const std::string& path, const std::string& tokenizer, const TextEnds& ends,
+                             std::int64_t sequence_length, std::int64_t vocabulary)
+    : tokenizer_(load_tokenizer(tokenizer)),
+      before_(ends_of_prompt(*tokenizer_, ends).before),
+      length_(sequence_length),
+      vocabulary_(vocabulary) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw InputError({"evaluation.choices " + path, "the file cannot be read", "a file of JSON lines", ""});
   std::int64_t number = 0;
@@ -65,28 +68,31 @@ void ChoiceSamples::add_question(const std::string& line, const std::string& whe
   questions_.push_back(std::move(added));
 }
 
+std::int64_t ChoiceSamples::first_token(const std::string& where) const {
+  const auto special = tokenizer_->special();
+  const auto first = special.begin ? special.begin : special.end;
+  if (!first)
+    throw InputError({where,
+                      "the context is empty, and the tokenizer has no beginning-of-sequence or end-of-sequence token",
+                      "a context", "add a context"});
+  return *first;
+}
+
 ChoiceSamples::Sample ChoiceSamples::encode(std::string context, std::string continuation,
                                             const std::string& where) const {
   const auto end = context.find_last_not_of(" \t\n\r\f\v");
   const std::size_t kept = end == std::string::npos ? 0 : end + 1;
   continuation = context.substr(kept) + continuation;
   context.resize(kept);
-  Sample sample;
-  std::size_t of_context = 1;
-  if (context.empty()) {
-    const auto special = tokenizer_->special();
-    const auto first = special.begin ? special.begin : special.end;
-    if (!first)
-      throw InputError({where,
-                        "the context is empty, and the tokenizer has no beginning-of-sequence or end-of-sequence token",
-                        "a context", "add a context"});
-    sample.tokens = {*first};
-    tokenizer_->append(continuation, sample.tokens);
-    if (sample.tokens.size() > 1 && sample.tokens[1] == *first) sample.tokens.erase(sample.tokens.begin());
-  } else {
-    of_context = tokenizer_->encode(context).size();
-    sample.tokens = tokenizer_->encode(context + continuation);
-  }
+  TokenIds before = before_;
+  if (before.empty() && context.empty()) before.push_back(first_token(where));
+  const auto tokens_of = [&](const std::string& text) {
+    TokenIds ids = tokenizer_->encode(text);
+    surround(ids, {before, {}});
+    return ids;
+  };
+  const std::size_t of_context = tokens_of(context).size();
+  Sample sample{.tokens = tokens_of(context + continuation)};
   if (sample.tokens.size() <= of_context)
     throw InputError({where, "a choice adds no token to the context", "text that adds at least one token", ""});
   sample.scored = static_cast<std::int64_t>(sample.tokens.size() - of_context);

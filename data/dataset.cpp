@@ -45,8 +45,10 @@ std::vector<fs::path> files_of(const Place& place) {
 std::unique_ptr<PackedDataset> open_text(const Place& place, const DataConfig& config, std::int64_t vocabulary) {
   constexpr std::int64_t kBytes = 256;
   const std::string tokenizer = choose_text_tokenizer(config.tokenizer, "", vocabulary);
+  const TextEnds ends{config.bos, config.eos};
   if (!is_byte_tokenizer(tokenizer))
-    return open_encoded_text(files_of(place), tokenizer, config.sequence_length, vocabulary, place.text());
+    return open_encoded_text(files_of(place), {tokenizer, ends}, config.sequence_length, vocabulary, place.text());
+  ends_of_training_text(*load_tokenizer(tokenizer), ends);  // throws for tokens that bytes do not have
   if (vocabulary < kBytes)
     throw InputError({"data.format text",
                       fmt::format("bytes are tokens 0 to 255, but the model's vocabulary is {}", vocabulary),
@@ -86,6 +88,7 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t voc
                             .vocabulary = vocabulary_size,
                             .chat_template = config.chat_template,
                             .template_kwargs = config.template_kwargs,
+                            .ends = {config.bos, config.eos},
                             .loss_on = config.loss_on,
                             .bad_lines = config.bad_lines},
                            place.text());

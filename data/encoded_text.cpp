@@ -22,21 +22,24 @@ constexpr std::uint64_t kMostTextBytes = 1u << 30;
 // The tokens of each file.
 using FileTokens = std::vector<std::vector<std::int32_t>>;
 
-std::vector<std::int32_t> encode_file(const Tokenizer& tokenizer, const std::filesystem::path& path) {
+std::vector<std::int32_t> encode_file(const Tokenizer& tokenizer, const SurroundingTokens& ends,
+                                      const std::filesystem::path& path) {
   const MappedFile file(path);
-  const TokenIds ids = tokenizer.encode({reinterpret_cast<const char*>(file.data()), file.size()});
+  TokenIds ids = tokenizer.encode({reinterpret_cast<const char*>(file.data()), file.size()});
+  if (!ids.empty()) surround(ids, ends);
   return {ids.begin(), ids.end()};
 }
 
-FileTokens encode_all(const TextPaths& paths, const std::string& tokenizer_path) {
-  const auto tokenizer = load_tokenizer(tokenizer_path);
+FileTokens encode_all(const TextPaths& paths, const TextEncoding& encoding) {
+  const auto tokenizer = load_tokenizer(encoding.tokenizer);
+  const SurroundingTokens ends = ends_of_training_text(*tokenizer, encoding.ends);
   FileTokens tokens(paths.size());
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::exception_ptr failure;
   const auto work = [&] {
     for (std::size_t i; (i = next++) < paths.size();) try {
-        tokens[i] = encode_file(*tokenizer, paths[i]);
+        tokens[i] = encode_file(*tokenizer, ends, paths[i]);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!failure) failure = std::current_exception();
@@ -52,13 +55,13 @@ FileTokens encode_all(const TextPaths& paths, const std::string& tokenizer_path)
 }
 
 // Encoded once for all ranks of this process that hold it at the same time.
-std::shared_ptr<const FileTokens> shared_tokens(const TextPaths& paths, const std::string& tokenizer) {
+std::shared_ptr<const FileTokens> shared_tokens(const TextPaths& paths, const TextEncoding& encoding) {
   static std::mutex mutex;
-  static std::map<std::pair<TextPaths, std::string>, std::weak_ptr<const FileTokens>> all;
+  static std::map<std::pair<TextPaths, TextEncoding>, std::weak_ptr<const FileTokens>> all;
   const std::lock_guard lock(mutex);
-  auto& known = all[{paths, tokenizer}];
+  auto& known = all[{paths, encoding}];
   if (auto tokens = known.lock()) return tokens;
-  auto tokens = std::make_shared<const FileTokens>(encode_all(paths, tokenizer));
+  auto tokens = std::make_shared<const FileTokens>(encode_all(paths, encoding));
   known = tokens;
   return tokens;
 }
@@ -136,12 +139,12 @@ std::string choose_text_tokenizer(const std::string& stated, const std::string& 
        "set data.tokenizer: PATH, or data.tokenizer: bytes to train on bytes"});
 }
 
-std::unique_ptr<PackedDataset> open_encoded_text(const TextPaths& files, const std::string& tokenizer,
+std::unique_ptr<PackedDataset> open_encoded_text(const TextPaths& files, const TextEncoding& encoding,
                                                  std::int64_t sequence_length, std::int64_t vocabulary_size,
                                                  const std::string& place) {
   refuse_much_text(files, place);
-  const auto tokens = shared_tokens(files, tokenizer);
-  require_vocabulary(*tokens, files, tokenizer, vocabulary_size);
+  const auto tokens = shared_tokens(files, encoding);
+  require_vocabulary(*tokens, files, encoding.tokenizer, vocabulary_size);
   auto dataset = std::make_unique<EncodedText>(tokens, sequence_length);
   require_one_sample(dataset->tokens(), sequence_length, place);
   return dataset;

@@ -51,7 +51,10 @@ std::int64_t LineTokens::trained_tokens() const {
   return count;
 }
 
-LineEncoder::LineEncoder(LineRules rules) : rules_(std::move(rules)), tokenizer_(load_tokenizer(rules_.tokenizer)) {
+LineEncoder::LineEncoder(LineRules rules)
+    : rules_(std::move(rules)),
+      tokenizer_(load_tokenizer(rules_.tokenizer)),
+      ends_(ends_of_training_text(*tokenizer_, rules_.ends)) {
   std::optional<ChatSource> source;
   if (!is_byte_tokenizer(rules_.tokenizer)) source = read_chat_source(rules_.tokenizer);
   if (!rules_.chat_template.empty()) {
@@ -93,29 +96,29 @@ LineTokens LineEncoder::encode(const std::string& line, const std::string& where
   const json object = parsed_line(line, where);
   if (rules_.target_length > 0) return encode_pair(object, where);
   LineTokens made;
-  TokenIds ids;
-  std::int64_t first = 0;  // that is trained on
-  const bool all = rules_.loss_on == "all";
-  if (object.contains("messages")) {
-    ids = encode_messages(line, where, made);
-    if (all) made.trained = {{0, static_cast<std::int64_t>(ids.size())}};
-  } else {
-    if (object.contains("text")) {
-      tokenizer_->append(text_of(object, "text", where), ids);
-    } else {
-      tokenizer_->append(text_of(object, "prompt", where), ids);
-      if (!all) first = static_cast<std::int64_t>(ids.size());
-      const std::string completion = text_of(object, "completion", where);
-      if (completion.empty()) throw BadLine({where, "the completion is empty", "text to train on", "remove the line"});
-      tokenizer_->append(completion, ids);
-    }
-    if (const auto end = tokenizer_->special().end) ids.push_back(*end);
-    made.trained = {{first, static_cast<std::int64_t>(ids.size())}};
-  }
+  const TokenIds ids =
+      object.contains("messages") ? encode_messages(line, where, made) : encode_text(object, where, made);
+  if (rules_.loss_on == "all") made.trained = {{0, static_cast<std::int64_t>(ids.size())}};
   require_known(ids, where);
   made.tokens.assign(ids.begin(), ids.end());
   fit(made, where);
   return made;
+}
+
+// A text, or a prompt and its completion, which is trained on.
+TokenIds LineEncoder::encode_text(const json& object, const std::string& where, LineTokens& made) const {
+  const bool is_pair = !object.contains("text");
+  TokenIds ids = tokenizer_->encode(text_of(object, is_pair ? "prompt" : "text", where));
+  surround(ids, {ends_.before, {}});
+  const auto first = is_pair ? static_cast<std::int64_t>(ids.size()) : 0;
+  if (is_pair) {
+    const std::string completion = text_of(object, "completion", where);
+    if (completion.empty()) throw BadLine({where, "the completion is empty", "text to train on", "remove the line"});
+    tokenizer_->append(completion, ids);
+  }
+  surround(ids, {{}, ends_.after});
+  made.trained = {{first, static_cast<std::int64_t>(ids.size())}};
+  return ids;
 }
 
 void LineEncoder::require_known(const TokenIds& ids, const std::string& where) const {
@@ -141,25 +144,27 @@ LineTokens LineEncoder::encode_pair(const json& object, const std::string& where
   return made;
 }
 
-// What is cut keeps its end token, as T5's own tokenizer has it.
+// A truncated text keeps its special tokens, as with the tokenizers of Hugging Face.
 TokenIds LineEncoder::encode_side(const json& object, const char* side, const std::string& where,
                                   LineTokens& made) const {
   const bool is_prompt = std::string_view(side) == "prompt";
   const std::int64_t room = is_prompt ? rules_.sequence_length : rules_.target_length;
   TokenIds ids = tokenizer_->encode(text_of(object, side, where));
   if (ids.empty()) throw BadLine({where, fmt::format("the {} is empty", side), "text", "remove the line"});
-  const auto end = tokenizer_->special().end;
-  const std::int64_t tokens = static_cast<std::int64_t>(ids.size()) + (end ? 1 : 0);
-  if (tokens > room) {
+  TokenIds whole = ids;
+  surround(whole, ends_);
+  const auto tokens = static_cast<std::int64_t>(whole.size()), excess = tokens - room;
+  if (excess > 0) {
     const char* key = is_prompt ? "data.sequence_length" : "data.target_length";
     if (rules_.bad_lines != "cut")
       throw BadLine({where, fmt::format("the {} has {} tokens, more than {} {}", side, tokens, key, room),
                      "a shorter one", fmt::format("raise {}, or set data.bad_lines to skip or cut", key)});
-    ids.resize(static_cast<std::size_t>(room - (end ? 1 : 0)));
+    ids.resize(static_cast<std::size_t>(std::max<std::int64_t>(0, static_cast<std::int64_t>(ids.size()) - excess)));
+    surround(ids, ends_);
     made.was_cut = true;
+    return ids;
   }
-  if (end) ids.push_back(*end);
-  return ids;
+  return whole;
 }
 
 // Where the assistant's part begins and ends among the tokens of the whole: where encodings of the text up to there
@@ -182,11 +187,20 @@ TokenIds LineEncoder::encode_messages(const std::string& line, const std::string
                        last = same(tokenizer_->encode(chat.text.substr(0, end)), ids);
     made.trained.emplace_back(first, last);
   }
-  if (const auto end = tokenizer_->special().end; end && chat.lacks_end) {
-    ids.push_back(*end);
-    made.trained.back().second = static_cast<std::int64_t>(ids.size());
-  }
+  surround_chat(ids, chat.lacks_end, made);
   return ids;
+}
+
+// By data.bos and data.eos: auto adds only the end token of an answer that the template leaves without an end.
+void LineEncoder::surround_chat(TokenIds& ids, bool lacks_end, LineTokens& made) const {
+  const std::size_t before = ids.size();
+  if (rules_.ends.bos == "always") surround(ids, {ends_.before, {}});
+  const auto moved = static_cast<std::int64_t>(ids.size() - before);
+  for (auto& [first, second] : made.trained) first += moved, second += moved;
+  const bool adds_end = rules_.ends.eos == "always" || (rules_.ends.eos == "auto" && lacks_end);
+  if (!adds_end) return;
+  surround(ids, {{}, ends_.after});
+  if (lacks_end && !made.trained.empty()) made.trained.back().second = static_cast<std::int64_t>(ids.size());
 }
 
 void LineEncoder::fit(LineTokens& made, const std::string& where) const {

@@ -11,7 +11,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/chat_folder.h"
-#include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/data/tokenizers/text_ends.h"
 
 namespace gantry {
 
@@ -30,13 +30,15 @@ struct LineRules {
   std::int64_t vocabulary = 0;
   std::string chat_template;    // name of the template; empty: that of the tokenizer's folder
   std::string template_kwargs;  // as data.template_kwargs: a JSON object; empty: none
+  TextEnds ends;
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // as data.bad_lines
 
   auto operator<=>(const LineRules&) const = default;  // NOLINT(modernize-use-nullptr): it is no pointer's 0
 };
 
-// The tokens of one line. Of a pair the prompt's, then the completion's, which are trained on, each with the end token.
+// The tokens of one line. For a pair, the tokens of the prompt and then those of the completion, which are trained on,
+// each between the special tokens of a text.
 struct LineTokens {
   std::vector<std::int32_t> tokens;
   // Tokens that are trained on, as ranges [first, second) in order; the first token of all never is.
@@ -63,9 +65,11 @@ class LineEncoder {
 
  private:
   // `line` holds messages, whose members templates need in their order.
+  void surround_chat(TokenIds& ids, bool lacks_end, LineTokens& made) const;
+  TokenIds encode_text(const nlohmann::json& object, const std::string& where, LineTokens& made) const;
   TokenIds encode_messages(const std::string& line, const std::string& where, LineTokens& made) const;
   LineTokens encode_pair(const nlohmann::json& object, const std::string& where) const;
-  // One side of a pair, with its end token, in `room` tokens.
+  // One side of a pair between the special tokens of a text.
   TokenIds encode_side(const nlohmann::json& object, const char* side, const std::string& where,
                        LineTokens& made) const;
   void require_known(const TokenIds& ids, const std::string& where) const;
@@ -75,6 +79,7 @@ class LineEncoder {
 
   LineRules rules_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  SurroundingTokens ends_;
   std::optional<FolderChat> chat_;  // by the template that the rules name, or that of the tokenizer's folder
 };
 

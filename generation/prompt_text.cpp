@@ -15,17 +15,12 @@ constexpr std::size_t kLongestCharacter = 4;  // bytes
 
 }  // namespace
 
-PromptText::PromptText(const std::string& path) : tokenizer_(load_tokenizer(path)) {}
+PromptText::PromptText(const std::string& path, const TextEnds& ends)
+    : tokenizer_(load_tokenizer(path)), ends_(ends_of_prompt(*tokenizer_, ends)) {}
 
 TokenIds PromptText::encode(const std::string& text) const {
-  const auto& [before, after] = tokenizer_->surrounding();
   TokenIds tokens = tokenizer_->encode(text);
-  if (!std::equal(before.begin(), before.end(), tokens.begin(),
-                  tokens.begin() + static_cast<std::ptrdiff_t>(std::min(before.size(), tokens.size()))))
-    tokens.insert(tokens.begin(), before.begin(), before.end());
-  if (!std::equal(after.rbegin(), after.rend(), tokens.rbegin(),
-                  tokens.rbegin() + static_cast<std::ptrdiff_t>(std::min(after.size(), tokens.size()))))
-    tokens.insert(tokens.end(), after.begin(), after.end());
+  surround(tokens, ends_);
   return tokens;
 }
 

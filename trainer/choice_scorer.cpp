@@ -44,8 +44,8 @@ std::unique_ptr<ChoiceScorer> ChoiceScorer::of(const Config& config) {
                        "a decoder, which reads any text", "remove evaluation.choices"});
   const auto vocabulary = family->vocabulary_size(nlohmann::json::parse(config.model.config_json));
   return std::unique_ptr<ChoiceScorer>(new ChoiceScorer(std::make_shared<const ChoiceSamples>(
-      path, choose_text_tokenizer(config.data.tokenizer, config.model.path, vocabulary), config.data.sequence_length,
-      vocabulary)));
+      path, choose_text_tokenizer(config.data.tokenizer, config.model.path, vocabulary),
+      TextEnds{config.data.bos, config.data.eos}, config.data.sequence_length, vocabulary)));
 }
 
 ChoiceScorer::ChoiceScorer(std::shared_ptr<const ChoiceSamples> samples)

@@ -36,7 +36,9 @@ std::unique_ptr<ContinuedPrompts> ContinuedPrompts::of(const Config& config) {
 }
 
 ContinuedPrompts::ContinuedPrompts(const Config& config, const std::string& tokenizer)
-    : prompts_(config.evaluation.prompts), new_tokens_(config.evaluation.prompt_tokens), text_(tokenizer) {
+    : prompts_(config.evaluation.prompts),
+      new_tokens_(config.evaluation.prompt_tokens),
+      text_(tokenizer, {config.data.bos, config.data.eos}) {
   if (const auto end = load_tokenizer(tokenizer)->special().end) ends_.push_back(*end);
 }
 

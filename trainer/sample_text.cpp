@@ -30,7 +30,7 @@ std::string tokenizer_of(const Config& config) {
 
 SampleText::SampleText(std::string prompt, const Config& config)
     : prompt_(std::move(prompt)),
-      text_(tokenizer_of(config)),
+      text_(tokenizer_of(config), {config.data.bos, config.data.eos}),
       positions_(family_of(config).context_length(keys_of(config))) {}
 
 std::string SampleText::make(Boosted& boosted, Plugin& plugin, const std::function<bool()>& ends) const {

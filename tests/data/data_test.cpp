@@ -108,7 +108,7 @@ TEST_F(Files, BadDataIsRefusedWithTheArithmetic) {
             std::string::npos);
 }
 
-// Each file is encoded for itself, as `gantry data build` does, and the tokens stand in one row.
+// Each file is encoded on its own and ended by the end token; the tokens form one row.
 TEST_F(Files, TextIsEncodedByATokenizer) {
   const std::string golden = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/tokenizers/gpt2";
   const auto tokenizer = load_tokenizer(golden);
@@ -116,6 +116,7 @@ TEST_F(Files, TextIsEncodedByATokenizer) {
   for (const char* text : {"The quick brown fox", "", " and the <|endoftext|> dogs"}) {
     write("t" + std::to_string(row.size()) + ".txt", text);
     tokenizer->append(text, row);
+    if (*text != '\0') row.push_back(tokenizer->special().end.value());
   }
   const DataConfig config{.format = "text", .path = folder_.string(), .tokenizer = golden, .sequence_length = 3};
   const auto data = open_dataset(config, tokenizer->size());

@@ -121,6 +121,7 @@ struct DataConfig {
   std::string tokenizer;
   std::string chat_template;    // for messages: the name of a known template; empty: the tokenizer's template
   std::string template_kwargs;  // variables for the chat template as a JSON object; empty: none
+  std::string bos = "auto", eos = "auto";  // auto | always | never: special tokens around texts, see TextEnds
   // completions | all | last: the tokens of prompts and messages that the loss includes.
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // stop | skip | cut: handling of jsonl lines that cannot be used

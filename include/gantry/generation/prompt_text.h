@@ -5,17 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/data/tokenizers/text_ends.h"
 
 namespace gantry {
 
 class PromptText {
  public:
   // `path`: see load_tokenizer().
-  explicit PromptText(const std::string& path);
+  explicit PromptText(const std::string& path, const TextEnds& ends = {});
 
-  // Returns the ids of the text between the special tokens that the tokenizer puts around texts (Llama's <s>, T5's
-  // </s>). They are not doubled if the text begins or ends with them.
+  // Returns the ids of the text between the special tokens of a prompt (Llama's <s>, T5's </s>). They are not doubled
+  // if the text begins or ends with them.
   TokenIds encode(const std::string& text) const;
   std::string decode(const TokenIds& tokens) const;  // bytes; may end within a UTF-8 character
   // Parses a token number ("13"), or a text that is a single token. Throws UsageError for other texts.
@@ -24,6 +24,7 @@ class PromptText {
 
  private:
   std::unique_ptr<Tokenizer> tokenizer_;
+  SurroundingTokens ends_;
 };
 
 // Parses "1,2,3". Throws UsageError for other texts.
