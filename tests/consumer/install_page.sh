@@ -22,11 +22,11 @@ blocks() {
   echo 'mkdir project && cp train.cpp project && cp "$1" project/CMakeLists.txt && cmake -S project -B project/build'
 } >"$scratch/steps"
 {
-  printf 'cmake_minimum_required(VERSION 3.22)\nproject(page CXX)\nset(CMAKE_CXX_STANDARD 20)\nadd_executable(train train.cpp)\n'
+  printf 'cmake_minimum_required(VERSION 3.22)\nproject(page CXX)\nset(CMAKE_CXX_STANDARD 20)\n'
   blocks cmake
 } >"$scratch/CMakeLists.txt"
 grep -q 'pkg-config --cflags --libs gantry)' "$scratch/steps"
-grep -q target_link_libraries "$scratch/CMakeLists.txt"
+grep -q '^gantry_add_program(train' "$scratch/CMakeLists.txt"
 as_a_user=(env -i HOME="$scratch/home" PATH=/usr/local/bin:/usr/bin:/bin TERM=dumb LANG=C.UTF-8)
 [ -z "${GANTRY_TORCH:-}" ] || as_a_user+=(GANTRY_TORCH="$GANTRY_TORCH")  # where the build's LibTorch has gone
 "${as_a_user[@]}" bash -euxo pipefail "$scratch/steps" "$scratch/CMakeLists.txt"
