@@ -68,6 +68,10 @@ int main(int argc, char** argv) {
                    .optimizer = std::make_shared<torch::optim::Adam>(model->parameters(), 3e-3),
                    .loader = std::make_shared<gantry::DataLoader>(std::make_shared<Sums>(),
                                                                   gantry::DataLoaderOptions{.global_batch = 40})});
+      // Clips each element of the gradients.
+      trainer.add({.after_backward = [](const gantry::StepGradients& step) {
+        for (const auto& [name, gradient] : step.gradients) gradient.clamp_(-0.5, 0.5);
+      }});
       trainer.run();
     });
   });

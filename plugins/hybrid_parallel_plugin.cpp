@@ -532,7 +532,8 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Criterion&
                                                        .actions[stages_.pipeline_rank()])
                                  : std::set<std::pair<int, int>>(),
        .check_outputs =
-           state.outputs_compared ? std::function<void(const TensorDict&)>() : std::function(check_outputs)});
+           state.outputs_compared ? std::function<void(const TensorDict&)>() : std::function(check_outputs),
+       .before_backward = options.before_backward});
 }
 
 // False where this rank has given the step up.

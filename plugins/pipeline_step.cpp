@@ -250,10 +250,18 @@ torch::Tensor PipelineStep::no_loss(int microbatch, const TensorDict& outputs) {
   return root;
 }
 
+// Unless it has begun, between a forward's parts.
+void PipelineStep::announce_backward(int stage, int microbatch) const {
+  if (!options_.before_backward) return;
+  const auto found = cut_.find({stage, microbatch});
+  if (found == cut_.end() || !found->second->has_begun()) options_.before_backward(stage, microbatch);
+}
+
 bool PipelineStep::is_last_backward(int stage) { return ++backwards_done_[stage] == microbatches_.size(); }
 
 TensorDict PipelineStep::backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                                   const TensorDict& gradients) {
+  announce_backward(stage, microbatch);
   if (options_.offload) options_.offload->wait(stage, microbatch);
   const bool completes = is_last_backward(stage);
   const bool last = completes && options_.gradients;
@@ -276,6 +284,7 @@ TensorDict PipelineStep::backward(int stage, int microbatch, const TensorDict& i
 
 TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                                         const TensorDict& gradients) {
+  announce_backward(stage, microbatch);
   if (options_.offload) options_.offload->wait(stage, microbatch);
   auto& store = stores_[{stage, microbatch}];
   store.collect(true);
@@ -310,6 +319,7 @@ void PipelineStep::offer_backward(const schedule::Action& backward, const StageO
   const bool completes =
       backward.kind == schedule::ActionKind::kBackward && backwards_done_[backward.stage] + 1 == microbatches_.size();
   if (found == cut_.end() || completes) return;
+  announce_backward(backward.stage, backward.microbatch);
   found->second->begin(backward_roots(output, gradients));
   partner_ = backward;
 }

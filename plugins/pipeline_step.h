@@ -56,6 +56,7 @@ class PipelineStep final : public StageRuntime {
     VocabularyPasses* vocabulary = nullptr;  // where embedding and head are computed outside of the stages; not owned
     // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.
     std::function<void(const TensorDict& outputs)> check_outputs = {};
+    std::function<void(int stage, int microbatch)> before_backward = {};
   };
 
   PipelineStep(const StageModule& model, Criterion criterion, const SplitOutputs& split,
@@ -102,6 +103,7 @@ class PipelineStep final : public StageRuntime {
   TensorDict output_gradients(int stage, int microbatch, const TensorDict& given);
   TensorDict differentiate(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                            const TensorDict& gradients);
+  void announce_backward(int stage, int microbatch) const;
   void step_of_partner();
   // Of work that is recorded, in pipeline_step_recorded.cpp.
   StageRecording* take_recording(int stage, int microbatch, const TensorDict& input);

@@ -1,20 +1,44 @@
 #include "gantry/trainer/run_listeners.h"
 
+#include <algorithm>
+#include <exception>
+#include <fmt/format.h>
 #include <utility>
 
+#include "gantry/core/error.h"
+#include "gantry/tensors/exceptions.h"
 #include "gantry/trainer/metrics_file.h"
 #include "gantry/trainer/tensorboard_file.h"
 
 namespace gantry {
 
+namespace {
+
+template <class Call>
+void named(const char* name, Call call) try {
+  call();
+} catch (const Error&) {
+  throw;
+} catch (...) {
+  const Failure failure = describe_exception(std::current_exception());
+  if (failure.exit_code != InternalError::kExitCode) throw;
+  throw UserError({fmt::format("callback {}", name), fmt::format("it threw \"{}\"", failure.line), "",
+                   "check the program's TrainerCallbacks"});
+}
+
+}  // namespace
+
 template <class Metrics>
-void RunListeners::publish(const Metrics& metrics, std::function<void(const Metrics&)> TrainerCallbacks::*callback) {
-  if (world_.is_main()) {
-    for (const auto& sink : own_sinks_) sink->write(metrics);
-    for (const auto& sink : sinks_) sink->write(metrics);
-  }
+void RunListeners::write(const Metrics& metrics) const {
+  if (!world_.is_main()) return;
+  for (const auto& sink : own_sinks_) sink->write(metrics);
+  for (const auto& sink : sinks_) sink->write(metrics);
+}
+
+template <class Function, class... Values>
+void RunListeners::tell(const char* name, Function TrainerCallbacks::*callback, const Values&... values) const {
   for (const auto& each : callbacks_)
-    if (each.*callback) (each.*callback)(metrics);
+    if (each.*callback) named(name, [&] { (each.*callback)(values...); });
 }
 
 template <class Sink>
@@ -24,9 +48,15 @@ Sink* RunListeners::add_own(std::unique_ptr<Sink> sink) {
   return added;
 }
 
-void RunListeners::publish(const StepMetrics& metrics) { publish(metrics, &TrainerCallbacks::on_step); }
+void RunListeners::publish(const StepMetrics& metrics) {
+  write(metrics);
+  tell("on_step", &TrainerCallbacks::on_step, metrics);
+}
 
-void RunListeners::publish(const EvaluationMetrics& metrics) { publish(metrics, &TrainerCallbacks::on_evaluation); }
+void RunListeners::publish(const EvaluationMetrics& metrics) {
+  write(metrics);
+  tell("on_evaluation", &TrainerCallbacks::on_evaluation, metrics);
+}
 
 void RunListeners::serve(const StatusPlace& place) {
   if (world_.is_main()) live_ = add_own(std::make_unique<LiveStatus>(place, world_));
@@ -49,15 +79,36 @@ void RunListeners::open(const Config& config, std::int64_t done) {
   progress_ = add_own(std::make_unique<ProgressLine>(done + 1, config.train.steps, config.train.log_every));
 }
 
-void RunListeners::tell_of_save(std::int64_t step) const {
-  for (const auto& each : callbacks_)
-    if (each.on_save) each.on_save(step);
+void RunListeners::tell_of_start(std::int64_t done) const { tell("on_start", &TrainerCallbacks::on_start, done); }
+
+void RunListeners::tell_of_batch(std::int64_t step, const Batch& batch) const {
+  tell("on_batch", &TrainerCallbacks::on_batch, step, batch);
 }
 
-void RunListeners::tell_of_end(const RunEnd& end) const {
-  for (const auto& each : callbacks_)
-    if (each.on_end) each.on_end(end);
+std::function<void(int stage, int microbatch)> RunListeners::before_backward(std::int64_t step) const {
+  if (std::ranges::none_of(callbacks_, [](const auto& each) { return static_cast<bool>(each.before_backward); }))
+    return {};
+  return [this, step](int stage, int microbatch) {
+    tell("before_backward", &TrainerCallbacks::before_backward,
+         MicrobatchBackward{.step = step, .stage = stage, .microbatch = microbatch});
+  };
 }
+
+bool RunListeners::reads_gradients() const {
+  return std::ranges::any_of(callbacks_, [](const auto& each) { return static_cast<bool>(each.after_backward); });
+}
+
+void RunListeners::tell_of_gradients(const StepGradients& gradients) const {
+  tell("after_backward", &TrainerCallbacks::after_backward, gradients);
+}
+
+void RunListeners::tell_before_step(std::int64_t step) const {
+  tell("before_step", &TrainerCallbacks::before_step, step);
+}
+
+void RunListeners::tell_of_save(std::int64_t step) const { tell("on_save", &TrainerCallbacks::on_save, step); }
+
+void RunListeners::tell_of_end(const RunEnd& end) const { tell("on_end", &TrainerCallbacks::on_end, end); }
 
 void RunListeners::clear_progress() {
   if (progress_) progress_->clear();

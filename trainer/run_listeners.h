@@ -33,6 +33,14 @@ class RunListeners {
   // To the sinks on rank 0, and then to the callbacks.
   void publish(const StepMetrics& metrics);
   void publish(const EvaluationMetrics& metrics);
+  // To the callbacks. Another exception than a gantry::Error becomes a UserError with the callback's name.
+  void tell_of_start(std::int64_t done) const;
+  void tell_of_batch(std::int64_t step, const Batch& batch) const;
+  // The function for ExecuteOptions; empty without such a callback.
+  std::function<void(int stage, int microbatch)> before_backward(std::int64_t step) const;
+  bool reads_gradients() const;
+  void tell_of_gradients(const StepGradients& gradients) const;
+  void tell_before_step(std::int64_t step) const;
   void tell_of_save(std::int64_t step) const;
   void tell_of_end(const RunEnd& end) const;
 
@@ -43,7 +51,9 @@ class RunListeners {
 
  private:
   template <class Metrics>
-  void publish(const Metrics& metrics, std::function<void(const Metrics&)> TrainerCallbacks::*callback);
+  void write(const Metrics& metrics) const;
+  template <class Function, class... Values>
+  void tell(const char* name, Function TrainerCallbacks::*callback, const Values&... values) const;
   template <class Sink>
   Sink* add_own(std::unique_ptr<Sink> sink);
 

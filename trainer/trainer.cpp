@@ -45,7 +45,7 @@ class Trainer::Run {
         listeners_(world_),
         stops_(config, mesh_),
         checkpoints_(world_, config_, booster_.plugin(), [this] { listeners_.clear_progress(); }),
-        steps_(world_, config_, booster_, memory_, *meter_, [this] { listeners_.clear_progress(); }),
+        steps_(world_, config_, booster_, memory_, *meter_, listeners_),
         evaluations_(world_, config_, booster_, stops_, checkpoints_.held_out(),
                      [this] { listeners_.clear_progress(); }),
         profile_(config_, mesh_, [this] { listeners_.clear_progress(); }) {
@@ -67,6 +67,7 @@ class Trainer::Run {
     report(done_);
     has_begun_ = true;
     listeners_.show_report();
+    listeners_.tell_of_start(done_);
     RunEnd end{.how = train(owes_evaluation), .last_step = last_step_, .checkpoint = {}};
     finish(end);
     return end;
@@ -89,7 +90,7 @@ class Trainer::Run {
     listeners_.set_steps(config_.train.steps);
     refuse_unused_parts();
     boosted_ = booster_.boost(parts.model, parts.optimizer, parts.criterion, parts.loader, parts.rates);
-    boosted_.optimizer->keep_loss_scale(true);
+    boosted_.optimizer->keep_loss_scale(!listeners_.reads_gradients());
     evaluations_.prepare(parts.held_out, parts.predictions, boosted_);
     const auto fresh = load_weights(config_, boosted_, mesh_);
     if (options_.cluster) {  // what can't be predicted is refused before the first step

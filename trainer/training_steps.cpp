@@ -3,22 +3,23 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <utility>
+#include <set>
 
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/core/zero_level.h"
+#include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/gradient_norm.h"
 
 namespace gantry {
 
 TrainingSteps::TrainingSteps(const World& world, const Config& config, Booster& booster, const MemoryMeter& memory,
-                             CommunicationMeter& meter, std::function<void()> before_print)
+                             CommunicationMeter& meter, RunListeners& listeners)
     : world_(world),
       booster_(booster),
       memory_(memory),
       meter_(meter),
-      before_print_(std::move(before_print)),
+      listeners_(listeners),
       timeline_(booster.plugin()),
       parts_(zero_level(config.parallel.zero).gradients, booster.mesh().size(axis::kPipeline) > 1),
       traffic_(meter, booster.mesh()) {}
@@ -29,15 +30,20 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
   timeline_.begin(boosted);
   meter_.resume();
   const Batch batch = boosted.loader->next();
-  const StepResult result =
-      booster_.execute_pipeline(batch, boosted, {.return_loss = true, .broadcast_loss = true, .stops = stops});
+  listeners_.tell_of_batch(step, batch);
+  const StepResult result = booster_.execute_pipeline(batch, boosted,
+                                                      {.return_loss = true,
+                                                       .broadcast_loss = true,
+                                                       .stops = stops,
+                                                       .before_backward = listeners_.before_backward(step)});
   if (result.aborted) {
     give_up(first_sample, boosted);
     return std::nullopt;
   }
   timeline_.end(batch.samples);
-  const double norm = boosted.optimizer->grad_norm();
+  const double norm = offer_gradients(step, boosted);
   require_finite(step, *result.loss, norm, boosted);
+  listeners_.tell_before_step(step);
   const bool stepped = boosted.optimizer->step();
   boosted.optimizer->zero_grad();
   if (!stepped) warn_of_skipped(step, norm, boosted);
@@ -61,6 +67,25 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
   return metrics;
 }
 
+double TrainingSteps::offer_gradients(std::int64_t step, Boosted& boosted) {
+  BoostedOptimizer& optimizer = *boosted.optimizer;
+  const double norm = optimizer.grad_norm();
+  if (!listeners_.reads_gradients()) return norm;
+  StepGradients offered{.step = step, .norm = norm, .gradients = {}};
+  const GradientBuffers& buffers = optimizer.gradients();
+  std::set<const void*> seen;  // a tied parameter comes once for each of its names
+  for (std::size_t i = 0; i < buffers.parameters().size(); ++i) {
+    const HeldTensor& held = buffers.parameters()[i];
+    if (!buffers.steps(i) || !seen.insert(held.tensor.unsafeGetTensorImpl()).second) continue;
+    offered.gradients.emplace_back(held.placement.name,
+                                   buffers.sharded(i) ? buffers.owned_gradient(i) : buffers.gradient(i));
+  }
+  const torch::NoGradGuard no_grad;
+  listeners_.tell_of_gradients(offered);
+  optimizer.set_state(BoostedOptimizer::Gradients::kSummed);  // the norm that was read may not hold any more
+  return optimizer.grad_norm();
+}
+
 void TrainingSteps::give_up(std::int64_t first_sample, Boosted& boosted) {
   boosted.loader->seek(first_sample);
   timeline_.give_up();
@@ -79,7 +104,7 @@ void TrainingSteps::require_finite(std::int64_t step, double loss, double norm, 
 
 void TrainingSteps::warn_of_skipped(std::int64_t step, double norm, const Boosted& boosted) const {
   if (!world_.is_main()) return;
-  before_print_();
+  listeners_.clear_progress();
   fmt::print(stderr, "warning: step {} is skipped: gradient norm {}, loss scale now {}\n", step, norm,
              boosted.optimizer->loss_scale());
 }

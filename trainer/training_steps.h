@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "gantry/booster/booster.h"
@@ -13,6 +12,7 @@
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/trainer/expert_watch.h"
 #include "gantry/trainer/metrics.h"
+#include "gantry/trainer/run_listeners.h"
 #include "gantry/trainer/run_report.h"
 #include "gantry/trainer/step_parts.h"
 #include "gantry/trainer/timeline.h"
@@ -21,10 +21,10 @@ namespace gantry {
 
 class TrainingSteps {
  public:
-  // None is owned. The meters count this rank's memory and what the world's backend communicates; `before_print` is
-  // called before anything is printed.
+  // None is owned. The meters count this rank's memory and the communication of the world's backend; `listeners` hear
+  // of the parts of each step.
   TrainingSteps(const World& world, const Config& config, Booster& booster, const MemoryMeter& memory,
-                CommunicationMeter& meter, std::function<void()> before_print);
+                CommunicationMeter& meter, RunListeners& listeners);
 
   // Hands each action of the steps to `listener` too.
   void set_listener(Plugin::ActionObserver listener) { timeline_.set_listener(std::move(listener)); }
@@ -41,6 +41,8 @@ class TrainingSteps {
   const std::vector<std::int64_t>& peaks() const { return peaks_; }  // bytes of tensors by rank; none before a step
 
  private:
+  // The norm of the gradients that the optimizer will step.
+  double offer_gradients(std::int64_t step, Boosted& boosted);
   void give_up(std::int64_t first_sample, Boosted& boosted);
   void require_finite(std::int64_t step, double loss, double norm, const Boosted& boosted) const;
   void warn_of_skipped(std::int64_t step, double norm, const Boosted& boosted) const;
@@ -49,7 +51,7 @@ class TrainingSteps {
   Booster& booster_;
   const MemoryMeter& memory_;
   CommunicationMeter& meter_;
-  std::function<void()> before_print_;
+  RunListeners& listeners_;
   StepTimeline timeline_;
   StepParts parts_;
   ExpertTraffic traffic_;

@@ -38,6 +38,8 @@ struct ExecuteOptions {
   // same pipeline and tp group stop at once. Other replicas stop when their own callback returns true, at the latest at
   // the end of the step.
   std::function<bool()> stops = {};
+  // Called before each backward pass that this rank runs, once per stage and microbatch (counted from 0).
+  std::function<void(int stage, int microbatch)> before_backward = {};
   // Receives the outputs of modules (nn/output_observer.h). Not owned; null: none.
   nn::OutputObserver* observer = nullptr;
   // The criterion of this call; empty: Boosted::criterion. A criterion that needs full outputs gets them gathered over
