@@ -73,7 +73,17 @@ LaunchOptions resolve(const LaunchArguments& arguments) {
   return options;
 }
 
-[[noreturn]] void fail(const Verdict& verdict) { throw Error(verdict.exit_code, "launch: " + verdict.line); }
+[[noreturn]] void fail(const Verdict& verdict, const std::string& remedy = "") {
+  throw Error(verdict.exit_code, "launch: " + verdict.line + (remedy.empty() ? "" : "; " + remedy));
+}
+
+// The advice after the loss of a rank in a job without --restarts.
+std::string remedy_of(const LaunchOptions& options) {
+  const std::string checkpoint = newest_checkpoint(run_files(options.program, options.checkpoints));
+  if (checkpoint.empty()) return "check the memory and the logs of its host, then start the job again";
+  return fmt::format("resume the job from {} with checkpoint.resume=auto, or use --restarts N to do so automatically",
+                     checkpoint);
+}
 
 int run_launch(const LaunchOptions& options) {
   find_mpirun();
@@ -91,7 +101,8 @@ int run_launch(const LaunchOptions& options) {
     const JobFailure failure{verdict, last_step(files)};
     const auto decision = decide_restart(options.restarts, starts, files.checkpoints, failure, before);
     if (!decision.line.empty()) output.note(fmt::format("{}; {}", verdict.line, decision.line));
-    if (!decision.again || signals.wait(decision.seconds) != 0) fail(verdict);
+    if (!decision.again || signals.wait(decision.seconds) != 0)
+      fail(verdict, options.restarts == 0 && verdict.exit_code == PeerError::kExitCode ? remedy_of(options) : "");
     before = failure;
   }
 }

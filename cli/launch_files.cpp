@@ -49,20 +49,31 @@ std::optional<std::int64_t> last_step_of_metrics(const std::string& path) {
 
 }  // namespace
 
-RunFiles find_run_files(const std::vector<std::string>& program, const std::string& checkpoints) {
+RunFiles run_files(const std::vector<std::string>& program, const std::string& checkpoints) {
   if (!is_gantry_train(program)) return {checkpoints, ""};
   const Config config = config_of(program);
-  refuse_foreign_checkpoint(config.checkpoint.path, config.checkpoint.resume);
   return {config.checkpoint.path, config.output};
+}
+
+RunFiles find_run_files(const std::vector<std::string>& program, const std::string& checkpoints) {
+  if (is_gantry_train(program)) {
+    const Config config = config_of(program);
+    refuse_foreign_checkpoint(config.checkpoint.path, config.checkpoint.resume);
+  }
+  return run_files(program, checkpoints);
+}
+
+std::string newest_checkpoint(const RunFiles& files) {
+  if (files.checkpoints.empty()) return "";
+  return find_newest_checkpoint(files.checkpoints).folder.value_or("");
 }
 
 std::optional<std::int64_t> last_step(const RunFiles& files) {
   if (!files.output.empty())
     if (const auto step = last_step_of_metrics(files.output + "/metrics.jsonl")) return step;
-  if (files.checkpoints.empty()) return std::nullopt;
-  const auto found = find_newest_checkpoint(files.checkpoints);
-  if (!found.folder) return std::nullopt;
-  return step_of_folder_name(std::filesystem::path(*found.folder).filename().string());
+  const std::string newest = newest_checkpoint(files);
+  if (newest.empty()) return std::nullopt;
+  return step_of_folder_name(std::filesystem::path(newest).filename().string());
 }
 
 }  // namespace gantry::cli

@@ -381,7 +381,7 @@ std::vector<ConfigKey> make_keys() {
 
       {"precision", "float32",
        "type of the model's parameters and activations: `float32`, `float64`, `bfloat16` or `float16`. The last two "
-       "have master weights and gradients in float32"},
+       "have master weights and gradients in float32. `fp32`, `fp64`, `bf16` and `fp16` mean the same"},
       {"loss_scale.initial", "65536", "initial factor by which the loss is multiplied", &kFloat16},
       {"loss_scale.growth_interval", "2000",
        "number of consecutive steps without overflow after which the factor is doubled", &kFloat16},

@@ -117,7 +117,7 @@ void ConfigSection::finish() {
 }
 
 YAML::Node ConfigSection::node(const std::string& key) {
-  known_.push_back(key);
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);
   const YAML::Node& section = node_;  // a const look-up adds nothing; the node for a missing key cannot be queried
   return has(key) ? section[key] : YAML::Node(YAML::NodeType::Undefined);
 }
@@ -154,10 +154,12 @@ std::optional<std::string> ConfigSection::plain(const std::string& key, const st
   return std::nullopt;
 }
 
-void ConfigSection::text(const std::string& key, std::string& value, const std::vector<std::string>& allowed) {
+void ConfigSection::text(const std::string& key, std::string& value, const std::vector<std::string>& allowed,
+                         const std::map<std::string, std::string>& short_names) {
   const std::string expected = allowed.empty() ? "text" : fmt::format("{}", fmt::join(allowed, ", "));
-  const auto read = scalar(key, expected);
+  auto read = scalar(key, expected);
   if (!read) return;
+  if (const auto found = short_names.find(*read); found != short_names.end()) read = found->second;
   if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), *read) == allowed.end()) {
     const std::string near = nearest_name(*read, allowed);
     return fault(key, "'" + *read + "'", "one of " + expected, near.empty() ? "" : "did you mean '" + near + "'?");

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -42,7 +43,9 @@ class ConfigSection {
 
   bool has(const std::string& key);
   YAML::Node node(const std::string& key);
-  void text(const std::string& key, std::string& value, const std::vector<std::string>& allowed = {});
+  // A value of `short_names` is stored as the name that it maps to.
+  void text(const std::string& key, std::string& value, const std::vector<std::string>& allowed = {},
+            const std::map<std::string, std::string>& short_names = {});
   void flag(const std::string& key, bool& value);
   template <class Integer>
   void integer(const std::string& key, Integer& value, long long least, long long most = 1'000'000'000);

@@ -196,7 +196,8 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     read_data(faults, {faults, "data", data}, config.data);
   read_optimizer(faults, {faults, "optimizer", root.node("optimizer")}, config.optimizer);
   read_lr_schedule({faults, "lr_schedule", root.node("lr_schedule")}, config.lr_schedule, config.optimizer.lr);
-  root.text("precision", config.precision, {"float64", "float32", "bfloat16", "float16"});
+  root.text("precision", config.precision, {"float64", "float32", "bfloat16", "float16"},
+            {{"fp64", "float64"}, {"fp32", "float32"}, {"bf16", "bfloat16"}, {"fp16", "float16"}});
   if (ConfigSection train(faults, "train", root.node("train")); true) {
     train.integer("steps", config.train.steps, 1);
     train.number("epochs", config.train.epochs, 0, 1e9, /*open_below=*/true);

@@ -6,7 +6,9 @@
 
 namespace {
 
-void train(gantry::World& world, const gantry::Config& config) {
+// Returns true if a signal stopped the loop.
+bool train(gantry::World& world) {
+  const gantry::Config& config = world.config();
   gantry::Booster booster(std::make_unique<gantry::HybridParallelPlugin>(world, config));
   auto model = gantry::build_model(config);
   auto boosted = booster.boost(model, gantry::build_optimizer(config, *model), gantry::build_criterion(config),
@@ -25,14 +27,13 @@ void train(gantry::World& world, const gantry::Config& config) {
     if (stopped || step == config.train.steps || checkpoints.saves_at(step)) checkpoints.save(step, boosted);
   }
   checkpoints.finish();
+  return stopped;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return gantry::run_main(argc, argv, [](gantry::Config config) {
-    config = gantry::resume_after_restart(gantry::resolve_model(std::move(config)));
-    const gantry::StopSignals signals;
-    return gantry::launch(config, [&](gantry::World& world) { train(world, config); });
+  return gantry::run_main(argc, argv, [](const gantry::Config& config) {
+    return gantry::train_by_loop(gantry::resolve_model(config), train);  // 75 after a signal
   });
 }

@@ -202,7 +202,9 @@ void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
     job.note_ended(rank);
   } catch (...) {
     const Failure failure = describe_exception(std::current_exception());
-    job.fail(failure.exit_code, mesh.size() == 1 ? failure.line : mesh.describe_rank(rank) + ": " + failure.line);
+    // The configuration is the same on all ranks.
+    const bool is_of_rank = mesh.size() > 1 && failure.exit_code != ConfigError::kExitCode;
+    job.fail(failure.exit_code, is_of_rank ? mesh.describe_rank(rank) + ": " + failure.line : failure.line);
   }
 }
 

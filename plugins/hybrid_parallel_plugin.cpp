@@ -114,6 +114,7 @@ void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, con
 // A configuration that a program has made obeys the same rules as a file.
 Config checked(Config config) {
   Config::parse_written(config.to_yaml(), /*name=*/"");
+  dtype_of(config.precision);  // files alone have short names
   if (config.parallel.expert > 1 && config.parallel.vocabulary != "stages")
     throw ConfigError(
         {"parallel.vocabulary",

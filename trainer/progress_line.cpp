@@ -11,6 +11,10 @@
 namespace gantry {
 namespace {
 
+constexpr const char* kLegend =
+    "MB: largest peak memory of a rank; % of ideal: computing time of the pipeline's ranks, relative to its schedule "
+    "with equal stages\n";
+
 std::string duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
@@ -25,22 +29,26 @@ std::size_t columns() {
 
 }  // namespace
 
-std::string ProgressLine::fitted(std::string line, const StepMetrics& metrics, std::size_t columns) const {
+std::string ProgressLine::fitted(std::string line, const StepMetrics& metrics, std::size_t columns) {
+  if (std::exchange(last_columns_, columns) != columns) bar_width_ = 0;
   if (line.size() > columns) return line.substr(0, columns);
   std::string more;
   if (!metrics.peak_memory_bytes.empty())
     more = fmt::format("  {:.0f} MB", static_cast<double>(*std::max_element(metrics.peak_memory_bytes.begin(),
                                                                             metrics.peak_memory_bytes.end())) /
                                           1e6);
-  // Of the time that the pipeline would compute with equal stages.
+  // The share of computing time, relative to that with equal stages.
   if (metrics.predicted_bubble > 0)
     more += fmt::format("  {:.0f}% of ideal", 100 * (1 - metrics.bubble) / (1 - metrics.predicted_bubble));
   if (line.size() + more.size() <= columns) line += more;
-  constexpr std::size_t kLeastBar = 12, kMostBar = 32;
-  if (line.size() + kLeastBar > columns) return line;
-  const std::size_t width = std::min(kMostBar, columns - line.size()) - 4;  // two brackets, two blanks
-  const auto filled = width * static_cast<std::size_t>(metrics.step) / static_cast<std::size_t>(steps_);
-  return fmt::format("[{}{}]  {}", std::string(filled, '='), std::string(width - filled, ' '), line);
+  // Two brackets and two blanks; a first bar leaves room for lines that are longer by a few digits.
+  constexpr std::size_t kAround = 4, kLeastBar = 8, kMostBar = 28, kRoom = 6;
+  const std::size_t space = columns - line.size();
+  if (space < kAround + kLeastBar) return line;
+  if (bar_width_ == 0 || bar_width_ > space - kAround)
+    bar_width_ = std::clamp(space - kAround - std::min(kRoom, space - kAround - kLeastBar), kLeastBar, kMostBar);
+  const auto filled = bar_width_ * static_cast<std::size_t>(metrics.step) / static_cast<std::size_t>(steps_);
+  return fmt::format("[{}{}]  {}", std::string(filled, '='), std::string(bar_width_ - filled, ' '), line);
 }
 
 ProgressLine::ProgressLine(std::int64_t first_step, std::int64_t steps, int log_every)
@@ -57,11 +65,14 @@ void ProgressLine::write(const StepMetrics& metrics) {
                   std::to_string(steps_).size(), steps_, metrics.loss, metrics.grad_norm, metrics.lr,
                   static_cast<double>(metrics.tokens) / metrics.step_seconds, left);
   is_open_ = !keeps;
-  if (terminal_)
+  if (terminal_) {
+    const std::string shown = fitted(line, metrics, columns());
+    const bool needs_legend = shown.ends_with("ideal") && !std::exchange(has_legend_, true);
     // Erased before, not after: in the last column that would take the last letter with it.
-    fmt::print("\r\033[K{}{}", fitted(line, metrics, columns()), keeps ? "\n" : "");
-  else
+    fmt::print("\r\033[K{}{}{}", needs_legend ? kLegend : "", shown, keeps ? "\n" : "");
+  } else {
     fmt::print("{}\n", line);
+  }
   std::fflush(stdout);
 }
 

@@ -24,6 +24,13 @@ void print_peaks(const World& world, const std::vector<std::int64_t>& peaks) {
              world.mesh().describe_rank(static_cast<int>(largest - peaks.begin())));
 }
 
+// The number of microbatches that the configuration asks for can be above the number of samples.
+void print_lowered_microbatches(const Config& config, std::int64_t samples, int used) {
+  if (!config.schedule.microbatches || *config.schedule.microbatches <= used) return;
+  fmt::print("schedule.microbatches: {} instead of {}, because a replica has {} samples per step\n", used,
+             *config.schedule.microbatches, samples);
+}
+
 }  // namespace
 
 void print_beginning(World& world, const Config& config, Booster& booster, const Boosted& boosted,
@@ -32,10 +39,11 @@ void print_beginning(World& world, const Config& config, Booster& booster, const
   if (!config.model.path.empty() && !config.used_keys->is_given("precision"))
     fmt::print("precision: {}, because the configuration does not set it\n", config.precision);
   if (!fresh.empty()) fmt::print("new in this model, with initial weights: {}\n", fmt::join(fresh, ", "));
+  const std::int64_t samples = boosted.loader->global_batch() / booster.mesh().size(axis::kData);
+  const int microbatches = booster.plugin().microbatches(samples);
+  print_lowered_microbatches(config, samples, microbatches);
   fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world.size(), world.mesh().describe(),
-             world.backend().name(), booster.plugin().stages().num_stages(),
-             booster.plugin().microbatches(boosted.loader->global_batch() / booster.mesh().size(axis::kData)),
-             config.schedule.name);
+             world.backend().name(), booster.plugin().stages().num_stages(), microbatches, config.schedule.name);
   std::fflush(stdout);
 }
 
@@ -46,6 +54,8 @@ void print_ending(const World& world, const Config& config, const RunEnd& end, c
   if (!config.output.empty())
     fmt::print("metrics: {}/metrics.jsonl\nreport: {}\n", config.output, write_report(config.output));
   if (!end.checkpoint.empty()) fmt::print("checkpoint: {}\n", end.checkpoint);
+  if (end.how == RunEnd::How::kStopped && config.checkpoint.path.empty())
+    fmt::print("stopped after step {} without a checkpoint, because checkpoint.path is not set\n", end.last_step);
   if (const auto best = record.best_step(); best && config.checkpoint.keep_best)
     fmt::print("best checkpoint: {}/{} (held-out loss {:.6g})\n", config.checkpoint.path, step_folder_name(*best),
                record.best_loss());

@@ -177,6 +177,14 @@ std::string report_text(World& world, Plugin& plugin, Boosted& boosted, const Ru
   return report.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+void note_failure(const std::string& path, const std::string& failure) {
+  std::ifstream file(path);
+  Json report = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!report.is_object()) return;
+  report["failure"] = failure;
+  write_text_durably(path, report.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
 }  // namespace
 
 std::string write_run_report(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts) {
@@ -189,9 +197,10 @@ std::string write_run_report(World& world, Plugin& plugin, Boosted& boosted, con
   return plan.is_object() && plan.contains("largest_gap") ? plan["largest_gap"]["text"].get<std::string>() : "";
 }
 
-std::future<void> write_last_report(const std::string& folder) {
-  const auto write = [folder] {
+std::future<void> write_last_report(const std::string& folder, const std::string& failure) {
+  const auto write = [folder, failure] {
     try {
+      note_failure(folder + "/report.json", failure);
       write_report(folder);
     } catch (const std::exception&) {  // would only hide why the run has failed
     }

@@ -5,9 +5,11 @@
 
 namespace gantry {
 
+bool handles_stop_signals(const Config& config) { return !config.checkpoint.path.empty() || !config.output.empty(); }
+
 RunStops::RunStops(const Config& config, const ProcessGroupMesh& mesh)
     : mesh_(mesh),
-      obeys_signals_(!config.checkpoint.path.empty()),
+      obeys_signals_(handles_stop_signals(config)),
       all_hear_(config.comm.heartbeat_seconds > 0 ||
                 choose_base_backend(choose_backend(config.comm.backend)) != "mpi") {}
 

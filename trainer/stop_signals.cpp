@@ -18,8 +18,7 @@ void on_signal(int signal) {
     return;
   }
   const int error = errno;
-  constexpr std::string_view kNote =
-      "\nstopping after this microbatch; the last complete step is saved; send the signal again to end at once\n";
+  constexpr std::string_view kNote = "\nstopping after this microbatch; send the signal again to end at once\n";
   (void)!::write(STDERR_FILENO, kNote.data(), kNote.size());
   errno = error;
 }

@@ -1,43 +1,56 @@
 #include "gantry/trainer/train.h"
 
 #include <atomic>
+#include <exception>
 #include <future>
+#include <optional>
 
 #include "gantry/booster/recipe.h"
+#include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/model_family.h"
+#include "gantry/tensors/exceptions.h"
 #include "gantry/trainer/run_checkpoints.h"
 #include "gantry/trainer/run_report.h"
+#include "gantry/trainer/run_stops.h"
 #include "gantry/trainer/stop_signals.h"
 
 namespace gantry {
 namespace {
 
-constexpr int kStoppedOnRequest = 75;
-
 // `config` is resolved, unless the program brings the model.
 int run_job(Config config, const std::function<void(Trainer&)>& body, const RunOptions& options) {
-  config = resume_after_restart(std::move(config));
-  std::optional<StopSignals> signals;
-  if (!config.checkpoint.path.empty()) signals.emplace();
-  std::atomic<bool> stopped{false};
   std::future<void> last_report;  // waits for it
-  const int code = launch(config, [&](World& world) {
-    Trainer trainer(world, config, options);
-    trainer.add({.on_end = [&](const RunEnd& end) {
-      if (end.how == RunEnd::How::kStopped) stopped = true;
-    }});
+  return train_by_loop(std::move(config), [&](World& world) {
+    Trainer trainer(world, world.config(), options);
+    bool stopped = false;
+    trainer.add({.on_end = [&](const RunEnd& end) { stopped = end.how == RunEnd::How::kStopped; }});
     try {
       body(trainer);
     } catch (...) {
-      if (world.is_main() && trainer.has_begun()) last_report = write_last_report(config.output);
+      if (world.is_main() && trainer.has_begun())
+        last_report = write_last_report(world.config().output, describe_exception(std::current_exception()).line);
       throw;
     }
+    if (!trainer.has_run())
+      throw UsageError({"gantry::train", "the function returned without a call of Trainer::run()",
+                        "one run per Trainer", "call trainer.run() after use() and add()"});
+    return stopped;
   });
-  return code == 0 && stopped ? kStoppedOnRequest : code;
 }
 
 }  // namespace
+
+int train_by_loop(Config config, const std::function<bool(World&)>& loop) {
+  config = resume_after_restart(std::move(config));
+  std::optional<StopSignals> signals;
+  if (handles_stop_signals(config)) signals.emplace();
+  std::atomic<bool> stopped{false};
+  const int code = launch(config, [&](World& world) {
+    if (loop(world)) stopped = true;
+  });
+  return code == 0 && stopped ? StopRequested::kExitCode : code;
+}
 
 int train(const Config& config, const std::function<void(Trainer&)>& body, const RunOptions& options) {
   config.require_steps();

@@ -80,6 +80,7 @@ class Trainer::Run {
   Boosted& boosted() { return boosted_; }
   const Config& config() const { return config_; }
   void end() { stops_.end(); }
+  bool has_run() const { return has_run_; }
   bool has_begun() const { return has_begun_ && !config_.output.empty(); }
 
  private:
@@ -251,6 +252,7 @@ World& Trainer::world() { return run_->world(); }
 Booster& Trainer::booster() { return run_->booster(); }
 Boosted& Trainer::boosted() { return run_->boosted(); }
 const Config& Trainer::config() const { return run_->config(); }
+bool Trainer::has_run() const { return run_->has_run(); }
 bool Trainer::has_begun() const { return run_->has_begun(); }
 
 }  // namespace gantry

@@ -58,7 +58,8 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
   const MpiFailures& failures = engine_->failures();
   const bool mine = !failures.failed_elsewhere();
   if (mine) {
-    const std::string cause = failures.failed() || size() == 1 ? line : engine_->describe_rank(rank()) + ": " + line;
+    const bool is_of_rank = !failures.failed() && size() > 1 && exit_code != ConfigError::kExitCode;
+    const std::string cause = is_of_rank ? engine_->describe_rank(rank()) + ": " + line : line;
     failure_notes().record(exit_code, line);
     engine_->fail(exit_code, cause);
     // The control plane says whose failure stands: several ranks may fail at once, and one of them is to print.

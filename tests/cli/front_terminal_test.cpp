@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <regex>
+#include <sstream>
 
 #include "program.h"
 #include "terminal.h"
@@ -43,15 +44,17 @@ TEST(TerminalProgress, HasEverythingAndABarWhereThereIsRoom) {
   for (const auto& line : lines) {
     EXPECT_TRUE(std::regex_match(line, whole)) << line;
     EXPECT_LE(line.size(), 160u);
+    EXPECT_EQ(line.find("]"), lines.front().find("]")) << line;
   }
+  EXPECT_NE(terminal.printed().find("% of ideal: computing time of the pipeline's ranks"), std::string::npos);
   const auto filled = [](const std::string& line) { return std::count(line.begin(), line.end(), '='); };
   EXPECT_LT(filled(lines.front()), filled(lines[15]));
   EXPECT_LT(filled(lines[15]), filled(lines.back()));
   EXPECT_EQ(lines.back().find("= "), std::string::npos);  // full
   // One line per log_every steps remains.
   std::size_t stays = 0;
-  for (std::size_t at = 0; (at = terminal.printed().find("\n", at)) != std::string::npos; ++at)
-    stays += terminal.printed().rfind("step ", at) > terminal.printed().rfind("\n", at - 1) ? 1 : 0;
+  std::istringstream printed(terminal.printed());
+  for (std::string line; std::getline(printed, line);) stays += line.find("step ") != std::string::npos ? 1 : 0;
   EXPECT_EQ(stays, 3u) << terminal.printed();
 }
 

@@ -179,6 +179,28 @@ TEST(ConfigErrors, AHostileFileDoesNotFloodTheScreen) {
   EXPECT_LT(fault_of(kModel + std::string(500000, 'k') + ": 1").size(), 2000u);
 }
 
+TEST(ConfigErrors, ListEachKeyOnce) {
+  for (const char* section : {"parallel", "schedule", "optimizer", "data", "train", "checkpoint", "evaluation"}) {
+    try {
+      Config::parse(fmt::format("model: {{policy: gpt2}}\n{}: {{zzzzzzzz: 1}}\n", section));
+      FAIL() << section;
+    } catch (const ConfigError& error) {
+      const std::string line = error.what(), mark = "expected one of ";
+      ASSERT_NE(line.find(mark), std::string::npos) << line;
+      std::istringstream keys(line.substr(line.find(mark) + mark.size()));
+      std::set<std::string> seen;
+      for (std::string key; std::getline(keys >> std::ws, key, ',');)
+        EXPECT_TRUE(seen.insert(key.substr(0, key.find(';'))).second) << key << " in " << line;
+    }
+  }
+}
+
+TEST(Config, ShortNamesOfPrecisionsAreStoredAsTheLongOnes) {
+  for (const auto& [given, stored] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"}, {"fp64", "float64"}})
+    EXPECT_EQ(Config::parse(fmt::format("model: {{policy: gpt2}}\nprecision: {}\n", given)).precision, stored);
+}
+
 TEST(Config, OverridesWinAndAreNamedInErrors) {
   EXPECT_EQ(Config::parse(kModel, "c", {"parallel.tensor=2", "train.steps=7"}).parallel.tensor, 2);
   EXPECT_EQ(fault_of(kModel, {"parallel.tensr=2"}).find("--set parallel.tensr"), 0u);

@@ -94,6 +94,42 @@ TEST(LaunchTrain, KilledRanksAndRestartsLeaveNoTraceInTheBits) {
   }
 }
 
+// Its rank 1 is killed after some steps. Returns what the launch says.
+Outcome with_killed_rank(const ScratchFolder& scratch, const std::string& name, const std::string& sets) {
+  Background run(fmt::format("{} launch -n 2 --log-dir {} -- {}", gantry_program(), scratch / "logs",
+                             train(scratch, write_config(scratch), name, "--set train.steps=100000 " + sets)));
+  EXPECT_TRUE(run.wait_until([&] { return steps_of(scratch, name) >= 100; })) << run.err();
+  ::kill(process_of(scratch, 0, 1), SIGKILL);
+  return run.wait();
+}
+
+TEST(LaunchTrain, AKilledRankSaysHowTheJobGoesOn) {
+  const ScratchFolder scratch;
+  const Outcome bare = with_killed_rank(scratch, "bare", "--set checkpoint.every=100000");
+  EXPECT_EQ(bare.exit_code, 7) << bare.err;
+  EXPECT_NE(bare.err.find("launch: rank 1 was killed by SIGKILL; check the memory and the logs of its host, then start "
+                          "the job again"),
+            std::string::npos)
+      << bare.err;
+  EXPECT_EQ((bare.out + bare.err).find("saved"), std::string::npos) << bare.out << bare.err;
+  EXPECT_EQ((bare.out + bare.err).find("checkpoint"), std::string::npos) << bare.out << bare.err;
+  const Outcome saved = with_killed_rank(scratch, "saved", "");
+  EXPECT_NE(saved.err.find(fmt::format("resume the job from {}/c/step-", scratch / "saved")), std::string::npos)
+      << saved.err;
+  EXPECT_NE(saved.err.find("with checkpoint.resume=auto, or use --restarts N"), std::string::npos) << saved.err;
+}
+
+TEST(LaunchTrain, AnErrorOfTheConfigurationHasNoRank) {
+  const ScratchFolder scratch;
+  const std::string line = fmt::format("{} train {} --set parallel.tensor=8 --set parallel.pipeline=1",
+                                       gantry_program(), write_config(scratch));
+  for (const std::string& run : {line, fmt::format("{} launch -n 8 -- {}", gantry_program(), line)}) {
+    const Outcome wrong = run_program(run, 60);
+    EXPECT_EQ(wrong.exit_code, 3) << wrong.err;
+    EXPECT_EQ(wrong.err.find("(pp 0, dp 0"), std::string::npos) << wrong.err;
+  }
+}
+
 TEST(LaunchTrain, SignalsEndItWithACheckpoint) {
   const ScratchFolder scratch;
   const std::string config = write_config(scratch);

@@ -1,11 +1,13 @@
 // The report that a run leaves which fails: of the steps before, beside the error that it is all about.
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "background.h"
 #include "program.h"
 
 namespace gantry::testing {
@@ -43,6 +45,7 @@ void expect_report_of_metrics(const std::string& folder) {
   ASSERT_TRUE(data.is_object()) << page.substr(0, 400);
   EXPECT_EQ(static_cast<long>(data["metrics"]["loss"].size()), std::count(lines.begin(), lines.end(), '\n'));
   EXPECT_GE(data["metrics"]["loss"].size(), 1u);
+  EXPECT_THAT(data["run"]["failure"].get<std::string>(), HasSubstr("gradient norm"));
   EXPECT_EQ(data["live"], false);
   EXPECT_EQ(data["run"]["mesh"]["ranks"].size(), 2u);
   EXPECT_FALSE(fs::exists(folder + "/report.html.partial"));
@@ -62,6 +65,19 @@ TEST(FailedRun, OfProcessesLeavesAReport) {
   expect_report_of_metrics(scratch / "run");
 }
 #endif
+
+TEST(FailedRun, LeavesAReportAfterASignalWithoutCheckpoints) {
+  const ScratchFolder scratch;
+  Background run(failing_training(scratch, "--set optimizer.lr=0.001 --set train.steps=1000000"));
+  ASSERT_TRUE(
+      run.wait_until([&] { return read_file(scratch / "run/metrics.jsonl").find("\"step\":3") != std::string::npos; }));
+  run.signal(SIGINT);
+  const Outcome stopped = run.wait();
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.err;
+  EXPECT_THAT(stopped.out, HasSubstr("without a checkpoint, because checkpoint.path is not set"));
+  EXPECT_EQ(stopped.err.find("saved"), std::string::npos) << stopped.err;
+  EXPECT_THAT(read_file(scratch / "run/report.html"), HasSubstr("id=\"data\">"));
+}
 
 TEST(FailedRun, SaysTheSameWhereNoReportCanBeWritten) {
   const ScratchFolder scratch;

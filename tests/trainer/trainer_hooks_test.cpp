@@ -64,7 +64,7 @@ TEST(TrainerHooks, AreCalledOnEveryRankInTheOrderOfTheStep) {
     config.schedule.name = schedule;
     std::filesystem::remove_all(scratch / "checkpoints");
     std::mutex mutex;
-    std::map<int, std::vector<std::string>> told;
+    std::map<int, std::vector<std::string>> calls;
     std::map<int, int> stage_of_rank;
     ASSERT_EQ(train(config,
                     [&](Trainer& trainer) {
@@ -74,7 +74,7 @@ TEST(TrainerHooks, AreCalledOnEveryRankInTheOrderOfTheStep) {
                       }
                       trainer.add(all_hooks([&, rank = trainer.world().rank()](const std::string& place) {
                         const std::lock_guard lock(mutex);
-                        told[rank].push_back(place);
+                        calls[rank].push_back(place);
                       }));
                       trainer.run();
                     }),
@@ -92,7 +92,7 @@ TEST(TrainerHooks, AreCalledOnEveryRankInTheOrderOfTheStep) {
         for (const char* name : {"on_save", "on_evaluation"}) expected.push_back(fmt::format("{} {}", name, step));
       }
       expected.push_back("on_end 4");
-      EXPECT_EQ(told[rank], expected) << schedule << " rank " << rank;
+      EXPECT_EQ(calls[rank], expected) << schedule << " rank " << rank;
     }
   }
 }

@@ -340,6 +340,33 @@ TEST(Trainer, RefusesPartsThatDoNotFitEachOtherAndKeysThatThePartsReplace) {
   EXPECT_THAT(twice.line, HasSubstr("data, lr_schedule: the configuration sets this, but the program does not use it"));
 }
 
+TEST(Trainer, ThatWasNotRunIsAnError) {
+  const ScratchFolder scratch;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(train(text_config(scratch), [](Trainer&) {}), UsageError::kExitCode);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("returned without a call of Trainer::run()"));
+}
+
+TEST(Trainer, SaysThatMicrobatchesWereLowered) {
+  const ScratchFolder scratch;
+  Config config = text_config(scratch);
+  config.schedule.microbatches = 100;
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(train(config, [](Trainer& trainer) { trainer.run(); }), 0);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("schedule.microbatches: 4 instead of 100, because a replica has 4 samples per step\n"));
+}
+
+TEST(PlainLoop, ThatASignalStoppedReturns75) {
+  const ScratchFolder scratch;
+  Config config = text_config(scratch, fmt::format("checkpoint: {{path: \"{}\"}}\n", scratch / "c"));
+  const auto end = [&](bool stopped) {
+    return train_by_loop(config, [&](World& world) { return stopped && world.rank() == 2; });
+  };
+  EXPECT_EQ(end(true), 75);
+  EXPECT_EQ(end(false), 0);
+}
+
 TEST(PlainLoop, RefusesKeysThatNothingHonoursAndTakesThoseThatItSaysItHonours) {
   const ScratchFolder scratch;
   const Config config =

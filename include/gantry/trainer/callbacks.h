@@ -15,7 +15,7 @@ struct RunEnd {
   enum class How {
     kDone,     // all of train.steps
     kEnded,    // earlier, by Trainer::end()
-    kStopped,  // by a signal; a later run can resume from the checkpoint
+    kStopped,  // by a signal; a later run can resume from the checkpoint, if there is one
   };
   How how = How::kDone;
   std::int64_t last_step = 0;  // the last completed step

@@ -22,13 +22,16 @@ class ProgressLine final : public MetricSink {
   void clear();
 
   // Formats the line for a terminal with `columns` columns: with memory, share of the ideal speed and a bar if there is
-  // space.
-  std::string fitted(std::string line, const StepMetrics& metrics, std::size_t columns) const;
+  // space. The bar keeps its width as long as the line fits.
+  std::string fitted(std::string line, const StepMetrics& metrics, std::size_t columns);
 
  private:
   std::int64_t first_step_, steps_;
   int log_every_;
   bool terminal_;
+  bool has_legend_ = false;    // the legend of the line's last values was printed
+  std::size_t bar_width_ = 0;  // 0: no bar was drawn for this width of the terminal
+  std::size_t last_columns_ = 0;
   bool is_open_ = false;  // the cursor is at the end of a line that will be updated
   double seconds_ = 0;
 };

@@ -9,11 +9,14 @@
 
 namespace gantry {
 
+// True if stop signals end a run in order: if checkpoint.path or output is set, so that there is something to write.
+// Otherwise signals keep their default action.
+bool handles_stop_signals(const Config& config);
+
 // The stop requests of all ranks, as one rank sees them.
 class RunStops {
  public:
-  // Signals stop the run only if checkpoint.path is set. Without it, they keep their default action, because the run
-  // could not be resumed.
+  // Signals stop the run only if handles_stop_signals().
   RunStops(const Config& config, const ProcessGroupMesh& mesh);
 
   // Requests from this rank that the run ends after this step, as if it were the last one.

@@ -33,6 +33,9 @@ function heads(data) {
   document.getElementById("summary").textContent = run
     ? `${counted(run.mesh.ranks.length, "rank")} (${run.mesh.axes.map(axis => axis.name + " " + axis.size).join(" × ")}), ${run.schedule.name}, step ${done.toLocaleString("en")}${data.steps ? " of " + data.steps.toLocaleString("en") : ""}`
     : `step ${done.toLocaleString("en")}${data.steps ? " of " + data.steps.toLocaleString("en") : ""}`;
+  const failure = document.getElementById("failure");
+  failure.hidden = !(run && run.failure);
+  failure.textContent = failure.hidden ? "" : "The run failed: " + run.failure;
   document.getElementById("footer").textContent = [run ? "Gantry " + run.environment.gantry : "Gantry", data.written ? "written " + data.written : ""].filter(each => each).join(", ") +
     (data.skipped_lines ? `; ${counted(data.skipped_lines, "line")} of metrics.jsonl could not be read` : "");
 }
@@ -139,4 +142,5 @@ theme();
 const first = JSON.parse(document.getElementById("data").textContent);
 render(first);
 if (first.live) follow();
+else if (first.run && first.run.failure) state("failed", "lost");
 else state(first.steps && last(first.metrics.step) < first.steps ? "not finished" : "finished", "");

@@ -30,7 +30,7 @@ function tiles(host, data) {
   ];
   if (evaluation.step.length) all.splice(1, 0, ["Evaluation loss", digits(last(evaluation.loss)), `perplexity ${digits(last(evaluation.perplexity))}`]);
   const stages = run ? run.mesh.axes.find(axis => axis.name === "pp") : null;
-  if (stages && stages.size > 1) all.push(["Bubble", percent(last(metrics.bubble)), `${percent(last(metrics.predicted_bubble))} predicted`]);
+  if (stages && stages.size > 1) all.push(["Bubble", percent(last(metrics.bubble)), `${percent(last(metrics.predicted_bubble))} predicted with equal stages`]);
   if (data.peak_memory_bytes.length) all.push(["Peak memory", bytes(Math.max(...data.peak_memory_bytes)), "tensors of the rank with the most"]);
   host.replaceChildren(...all.map(([label, value, note]) =>
     element("div", { class: "card tile" }, element("p", { class: "label" }, label), element("p", { class: "value" }, value), element("p", { class: "note" }, note))));
