@@ -1,7 +1,9 @@
 #include "gantry/optimizers/optimizer_memory.h"
 
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
 #include "gantry/optimizers/lion.h"
@@ -18,6 +20,11 @@ int tensors_kept(torch::optim::Optimizer& optimizer, const torch::optim::Optimiz
     return static_cast<const torch::optim::AdamOptions&>(group.options()).amsgrad() ? 3 : 2;
   if (dynamic_cast<torch::optim::SGD*>(&optimizer))
     return static_cast<const torch::optim::SGDOptions&>(group.options()).momentum() != 0 ? 1 : 0;
+  if (dynamic_cast<torch::optim::RMSprop*>(&optimizer)) {
+    const auto& options = static_cast<const torch::optim::RMSpropOptions&>(group.options());
+    return 1 + (options.momentum() > 0 ? 1 : 0) + (options.centered() ? 1 : 0);
+  }
+  if (dynamic_cast<torch::optim::Adagrad*>(&optimizer)) return 1;
   if (dynamic_cast<Muon*>(&optimizer)) {
     const auto* by_adamw = dynamic_cast<const torch::optim::AdamWOptions*>(&group.options());
     return !by_adamw ? 1 : by_adamw->amsgrad() ? 3 : 2;

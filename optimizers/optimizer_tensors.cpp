@@ -1,7 +1,10 @@
 #include "gantry/optimizers/optimizer_tensors.h"
 
+#include <array>
 #include <typeinfo>
+#include <utility>
 
+#include <c10/util/Type.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/rmsprop.h>
 
@@ -13,88 +16,200 @@ namespace gantry {
 namespace {
 
 using torch::optim::Optimizer;
+using torch::optim::OptimizerOptions;
+using torch::optim::OptimizerParamState;
 
-// What the parameter is stepped with: the options of its group. One that is in none is not stepped.
-template <class Options>
-const Options& options_of(Optimizer& optimizer, const torch::Tensor& parameter) {
+// A tensor of a parameter's state, and the groups that keep it.
+struct StateTensor {
+  const char* name;  // in checkpoints
+  torch::Tensor& (*of)(OptimizerParamState& state);
+  bool (*is_kept)(const OptimizerOptions& options) = [](const OptimizerOptions&) { return true; };
+};
+
+// The state of a class of LibTorch's optimizers.
+struct StateTable {
+  bool (*is_of)(const Optimizer& optimizer);
+  std::unique_ptr<OptimizerParamState> (*make)();
+  std::vector<StateTensor> tensors;
+  // The number of steps that the optimizer has taken for the parameter; null: it does not count them.
+  std::int64_t& (*steps)(OptimizerParamState& state) = nullptr;
+  // The initial value of the first tensor.
+  double (*first_value)(const Optimizer& optimizer) = [](const Optimizer&) { return 0.0; };
+};
+
+template <class Class>
+bool is_a(const Optimizer& optimizer) {
+  return dynamic_cast<const Class*>(&optimizer) != nullptr;
+}
+
+template <class State>
+std::unique_ptr<OptimizerParamState> make_state() {
+  return std::make_unique<State>();
+}
+
+template <class State>
+std::int64_t& steps_in(OptimizerParamState& state) {
+  return static_cast<State&>(state).step();
+}
+
+template <class State, class Options>
+std::vector<StateTensor> moments() {
+  return {{"exp_avg", [](OptimizerParamState & state) -> auto& {return static_cast<State&>(state).exp_avg();
+}
+}  // namespace
+, {"exp_avg_sq", [](OptimizerParamState& state) -> auto& {return static_cast<State&>(state).exp_avg_sq();
+}  // namespace gantry
+}
+, {
+  "max_exp_avg_sq", [](OptimizerParamState & state) -> auto& { return static_cast<State&>(state).max_exp_avg_sq(); }
+  , [](const OptimizerOptions& options) { return static_cast<const Options&>(options).amsgrad(); }
+}
+}
+;
+}
+
+std::vector<StateTensor> rmsprop_tensors() {
+  using torch::optim::RMSpropOptions, torch::optim::RMSpropParamState;
+  return {{"square_avg",
+           [](OptimizerParamState & state) -> auto& {return static_cast<RMSpropParamState&>(state).square_avg();
+}
+}
+, {"momentum_buffer",
+   [](OptimizerParamState& state) -> auto& {return static_cast<RMSpropParamState&>(state).momentum_buffer();
+}
+, [](const OptimizerOptions& options) { return static_cast<const RMSpropOptions&>(options).momentum() > 0; }
+}
+, {
+  "grad_avg", [](OptimizerParamState & state) -> auto& { return static_cast<RMSpropParamState&>(state).grad_avg(); }
+  , [](const OptimizerOptions& options) { return static_cast<const RMSpropOptions&>(options).centered(); }
+}
+}
+;
+}
+
+const std::array<StateTable, 5>& state_tables() {
+  using namespace torch::optim;
+  static const std::array<StateTable, 5> tables = {
+      StateTable{.is_of = is_a<AdamW>,
+                 .make = make_state<AdamWParamState>,
+                 .tensors = moments<AdamWParamState, AdamWOptions>(),
+                 .steps = steps_in<AdamWParamState>},
+      StateTable{.is_of = is_a<Adam>,
+                 .make = make_state<AdamParamState>,
+                 .tensors = moments<AdamParamState, AdamOptions>(),
+                 .steps = steps_in<AdamParamState>},
+      // The first step sets the buffer to the gradient, which is what it makes of zeros too.
+      StateTable{.is_of = is_a<SGD>,
+                 .make = make_state<SGDParamState>,
+                 .tensors = {{"momentum_buffer",
+                              [](OptimizerParamState &
+                                 state) -> auto& {return static_cast<SGDParamState&>(state).momentum_buffer();
+}
+, [](const OptimizerOptions& options) { return static_cast<const SGDOptions&>(options).momentum() != 0; }
+}
+}
+}
+,
+    StateTable{.is_of = is_a<RMSprop>,
+               .make = make_state<RMSpropParamState>,
+               .tensors = rmsprop_tensors(),
+               .steps = steps_in<RMSpropParamState>},
+    StateTable {
+  .is_of = is_a<Adagrad>, .make = make_state<AdagradParamState>,
+  .tensors = {{"sum", [](OptimizerParamState & state) -> auto& {return static_cast<AdagradParamState&>(state).sum();
+}
+}
+}
+, .steps = steps_in<AdagradParamState>, .first_value = [](const Optimizer& optimizer) {
+  return static_cast<const AdagradOptions&>(optimizer.defaults()).initial_accumulator_value();
+}
+}
+}
+;
+return tables;
+}
+
+const StateTable* find_table(const Optimizer& optimizer) {
+  for (const StateTable& table : state_tables())
+    if (table.is_of(optimizer)) return &table;
+  return nullptr;
+}
+
+const StateTable& table_of(const Optimizer& optimizer) {
+  if (const StateTable* table = find_table(optimizer)) return *table;
+  refuse_unsaved_optimizer(optimizer, "checkpoint");
+}
+
+// The options of the group with the parameter; a parameter without a group is not stepped.
+const OptimizerOptions& options_of(Optimizer& optimizer, const torch::Tensor& parameter) {
   for (auto& group : optimizer.param_groups())
     for (const auto& held : group.params())
-      if (held.is_same(parameter)) return static_cast<const Options&>(group.options());
-  return static_cast<const Options&>(optimizer.defaults());
+      if (held.is_same(parameter)) return group.options();
+  return optimizer.defaults();
 }
 
-// Adam's and AdamW's states have the same parts.
-template <class State>
-State& moments_of(Optimizer& optimizer, const torch::Tensor& parameter) {
+OptimizerParamState& state_of(const StateTable& table, Optimizer& optimizer, const torch::Tensor& parameter) {
   auto& entry = optimizer.state()[parameter.unsafeGetTensorImpl()];
-  if (!entry) {
-    auto fresh = std::make_unique<State>();
-    fresh->step(0);
-    fresh->exp_avg(torch::zeros_like(parameter).detach());
-    fresh->exp_avg_sq(torch::zeros_like(parameter).detach());
-    entry = std::move(fresh);
-  }
-  return static_cast<State&>(*entry);
-}
-
-template <class State>
-NamedTensors moment_tensors(Optimizer& optimizer, const torch::Tensor& parameter, bool has_largest) {
-  auto& state = moments_of<State>(optimizer, parameter);
-  NamedTensors tensors = {{"exp_avg", state.exp_avg()}, {"exp_avg_sq", state.exp_avg_sq()}};
-  if (has_largest) {
-    if (!state.max_exp_avg_sq().defined()) state.max_exp_avg_sq(torch::zeros_like(parameter).detach());
-    tensors.push_back({"max_exp_avg_sq", state.max_exp_avg_sq()});
-  }
-  return tensors;
-}
-
-NamedTensors sgd_tensors(torch::optim::SGD& optimizer, const torch::Tensor& parameter) {
-  if (options_of<torch::optim::SGDOptions>(optimizer, parameter).momentum() == 0) return {};
-  auto& entry = optimizer.state()[parameter.unsafeGetTensorImpl()];
-  if (!entry) {
-    auto fresh = std::make_unique<torch::optim::SGDParamState>();
-    // The first step sets the buffer to the gradient, which is what it makes of zeros too.
-    fresh->momentum_buffer(torch::zeros_like(parameter).detach());
-    entry = std::move(fresh);
-  }
-  return {{"momentum_buffer", static_cast<torch::optim::SGDParamState&>(*entry).momentum_buffer()}};
-}
-
-[[noreturn]] void refuse() {
-  throw UsageError({"checkpoint", "the optimizer cannot be saved, because the state of its class is unknown",
-                    "Adam, AdamW, SGD, Lion, Muon or a gantry::StatefulOptimizer",
-                    "derive its class from gantry::StatefulOptimizer"});
+  if (!entry) entry = table.make();
+  return *entry;
 }
 
 }  // namespace
 
 NamedTensors optimizer_tensors(Optimizer& optimizer, const torch::Tensor& parameter) {
   if (auto* own = dynamic_cast<StatefulOptimizer*>(&optimizer)) return own->state_tensors(parameter);
-  if (dynamic_cast<torch::optim::AdamW*>(&optimizer))
-    return moment_tensors<torch::optim::AdamWParamState>(
-        optimizer, parameter, options_of<torch::optim::AdamWOptions>(optimizer, parameter).amsgrad());
-  if (dynamic_cast<torch::optim::Adam*>(&optimizer))
-    return moment_tensors<torch::optim::AdamParamState>(
-        optimizer, parameter, options_of<torch::optim::AdamOptions>(optimizer, parameter).amsgrad());
-  if (auto* sgd = dynamic_cast<torch::optim::SGD*>(&optimizer)) return sgd_tensors(*sgd, parameter);
-  refuse();
+  const StateTable& table = table_of(optimizer);
+  const OptimizerOptions& options = options_of(optimizer, parameter);
+  NamedTensors tensors;
+  for (const StateTensor& each : table.tensors) {
+    if (!each.is_kept(options)) continue;
+    torch::Tensor& tensor = each.of(state_of(table, optimizer, parameter));
+    if (!tensor.defined())
+      tensor = torch::full_like(parameter, tensors.empty() ? table.first_value(optimizer) : 0.0).detach();
+    tensors.emplace_back(each.name, tensor);
+  }
+  return tensors;
 }
 
 void set_optimizer_steps(Optimizer& optimizer, const torch::Tensor& parameter, std::int64_t steps) {
   if (auto* own = dynamic_cast<StatefulOptimizer*>(&optimizer)) return own->set_steps(parameter, steps);
-  if (dynamic_cast<torch::optim::AdamW*>(&optimizer))
-    moments_of<torch::optim::AdamWParamState>(optimizer, parameter).step(steps);
-  else if (dynamic_cast<torch::optim::Adam*>(&optimizer))
-    moments_of<torch::optim::AdamParamState>(optimizer, parameter).step(steps);
+  const StateTable& table = table_of(optimizer);
+  if (!table.steps) return;
+  optimizer_tensors(optimizer, parameter);  // a state with steps has tensors
+  table.steps(state_of(table, optimizer, parameter)) = steps;
 }
 
 std::optional<std::int64_t> optimizer_steps(Optimizer& optimizer, const torch::Tensor& parameter) {
   if (auto* own = dynamic_cast<StatefulOptimizer*>(&optimizer)) return own->steps_taken(parameter);
-  if (dynamic_cast<torch::optim::AdamW*>(&optimizer))
-    return moments_of<torch::optim::AdamWParamState>(optimizer, parameter).step();
-  if (dynamic_cast<torch::optim::Adam*>(&optimizer))
-    return moments_of<torch::optim::AdamParamState>(optimizer, parameter).step();
-  return std::nullopt;
+  const StateTable& table = table_of(optimizer);
+  if (!table.steps) return std::nullopt;
+  optimizer_tensors(optimizer, parameter);
+  return table.steps(state_of(table, optimizer, parameter));
+}
+
+bool is_saved_optimizer(const Optimizer& optimizer) {
+  return dynamic_cast<const StatefulOptimizer*>(&optimizer) || find_table(optimizer);
+}
+
+void refuse_unsaved_optimizer(const Optimizer& optimizer, const std::string& where) {
+  throw UsageError({where,
+                    "the optimizer cannot be saved, because the state of its class " +
+                        c10::demangle(typeid(optimizer).name()) + " is unknown",
+                    "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon or a gantry::StatefulOptimizer",
+                    "derive its class from gantry::StatefulOptimizer"});
+}
+
+void forget_initial_state(Optimizer& optimizer) {
+  if (!is_a<torch::optim::Adagrad>(optimizer)) return;
+  for (const auto& [parameter, state] : optimizer.state())
+    if (static_cast<torch::optim::AdagradParamState&>(*state).step() > 0) return;
+  optimizer.state().clear();
+}
+
+void make_initial_state(Optimizer& optimizer) {
+  if (!is_a<torch::optim::Adagrad>(optimizer)) return;
+  for (const auto& group : optimizer.param_groups())
+    for (const auto& parameter : group.params()) optimizer_tensors(optimizer, parameter);
 }
 
 bool is_known_optimizer(const Optimizer& optimizer) {

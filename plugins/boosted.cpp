@@ -9,6 +9,7 @@
 #include "gantry/optimizers/gradient_norm.h"
 #include "gantry/optimizers/loss_scaler.h"
 #include "gantry/optimizers/master_parameters.h"
+#include "gantry/optimizers/optimizer_tensors.h"
 #include "gantry/optimizers/step_latch.h"
 #include "gantry/plugins/device_memory.h"
 #include "gantry/tensors/host_copy.h"
@@ -121,6 +122,7 @@ bool BoostedOptimizer::step() {
   naming_device_memory(
       [&] {
         if (masters_) masters_->before_step();
+        make_initial_state(*optimizer_);
         latch_->open_for([&] {
           if (scaling)
             step_by_adamw(*scaling, factor);

@@ -7,6 +7,7 @@
 #include <typeinfo>
 
 #include <c10/util/Type.h>
+#include <torch/optim/lbfgs.h>
 
 #include "gantry/core/schedule_choice.h"
 #include "gantry/core/zero_level.h"
@@ -32,10 +33,12 @@ std::vector<int> pipeline_ranks(const Placement& placement, const PipelineStageM
 }  // namespace
 
 void refuse_used_optimizer(torch::optim::Optimizer* optimizer) {
-  if (optimizer && !optimizer->state().empty()) {
+  if (!optimizer) return;
+  forget_initial_state(*optimizer);
+  if (!optimizer->state().empty()) {
     throw UsageError({"boost",
                       fmt::format("the optimizer already has state for {} parameters", optimizer->state().size()),
-                      "an optimizer that has not taken a step, and not Adagrad, which always has state",
+                      "an optimizer that has not taken a step",
                       "call boost() before the first step, and load a checkpoint after boost()"});
   }
 }
@@ -152,13 +155,19 @@ void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule&
 
 void refuse_unknown_optimizer(const torch::optim::Optimizer& optimizer, const Config& config,
                               const ProcessGroupMesh& mesh) {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer))
+    throw UsageError({"boost",
+                      "LBFGS is not supported, because its step computes the loss several times by a closure and takes "
+                      "inner products over all parameters at once",
+                      "an optimizer that steps once per backward", "use another optimizer"});
+  if (!config.checkpoint.path.empty() && !is_saved_optimizer(optimizer)) refuse_unsaved_optimizer(optimizer, "boost");
   const bool shards_states = config.parallel.zero > 0 && mesh.batch_group().size() > 1;
   if (mesh.size(axis::kTensor) == 1 && config.parallel.expert == 1 && !shards_states) return;
   if (is_known_optimizer(optimizer)) return;
   throw UsageError({"boost",
                     "the step of an optimizer of the class " + c10::demangle(typeid(optimizer).name()) +
                         " may need full parameters, for example for their norms, but ranks hold shards",
-                    "Adam, AdamW, SGD, RMSprop, Lion, Muon or a gantry::StatefulOptimizer",
+                    "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon or a gantry::StatefulOptimizer",
                     "derive its class from gantry::StatefulOptimizer and override unit(), or train without "
                     "parallel.tensor, parallel.expert and parallel.zero"});
 }

@@ -19,7 +19,7 @@ enum class OptimizerUnit { kElement, kRow, kMatrix };
 
 // Derive your own optimizer from this class, in addition to torch::optim::Optimizer, to include it in checkpoints and
 // to state its unit. With tp, expert parallelism or ZeRO, boost() throws UsageError for an optimizer of an unknown
-// unit. LibTorch's Adam, AdamW and SGD are supported without it.
+// unit. LibTorch's Adam, AdamW, SGD, RMSprop and Adagrad are supported without it.
 class StatefulOptimizer {
  public:
   virtual ~StatefulOptimizer() = default;
@@ -42,10 +42,20 @@ NamedTensors optimizer_tensors(torch::optim::Optimizer& optimizer, const torch::
 void set_optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter, std::int64_t steps);
 // Returns the step count of a parameter; empty if the optimizer does not count steps (SGD, Lion).
 std::optional<std::int64_t> optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
-// Returns kElement for LibTorch's optimizers, and for others that do not override unit().
+// Returns true for optimizers that optimizer_tensors() supports: LibTorch's Adam, AdamW, SGD, RMSprop and Adagrad, with
+// derived classes, and StatefulOptimizers.
+bool is_saved_optimizer(const torch::optim::Optimizer& optimizer);
+// Throws UsageError for an optimizer that cannot be saved.
+[[noreturn]] void refuse_unsaved_optimizer(const torch::optim::Optimizer& optimizer, const std::string& where);
+// The constructor of Adagrad creates state for the full parameters, and its step requires state for all. Removes it, if
+// no step was taken, so that the parameters can be sharded, and creates the missing state before a step. No effect for
+// other optimizers.
+void forget_initial_state(torch::optim::Optimizer& optimizer);
+void make_initial_state(torch::optim::Optimizer& optimizer);
 // Returns true for a StatefulOptimizer, and for LibTorch's classes that step each element by itself: Adam, AdamW, SGD,
 // RMSprop and Adagrad, but not classes derived from them. The units of other optimizers are unknown.
 bool is_known_optimizer(const torch::optim::Optimizer& optimizer);
+// Returns kElement for LibTorch's optimizers, and for others that do not override unit().
 OptimizerUnit optimizer_unit(const torch::optim::Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group);
 
 }  // namespace gantry
