@@ -53,10 +53,12 @@ void Accumulation::begin(double expected, std::int64_t step_tokens) {
   expected_tokens_ = step_tokens > 0 ? static_cast<double>(step_tokens) : expected;
   loss_scale_ = optimizer_->loss_scale();
   counted_ = 0;
+  has_graph_ = false;
   optimizer_->set_state(BoostedOptimizer::Gradients::kAdding);
 }
 
-void Accumulation::add(std::int64_t global_samples, std::int64_t counted) {
+void Accumulation::add(std::int64_t global_samples, std::int64_t counted, bool has_graph) {
+  has_graph_ = has_graph_ || has_graph;
   samples_ += global_samples;
   counted_ += counted;
 }
@@ -95,6 +97,19 @@ void Accumulation::look_at_unused_gradients(bool removed) {
   said_unused_ = true;
 }
 
+// Frozen parameters need no graph.
+void Accumulation::require_graph() {
+  bool steps = false;
+  const GradientBuffers& gradients = optimizer_->gradients();
+  for (std::size_t i = 0; i < gradients.parameters().size(); ++i) steps = steps || gradients.steps(i);
+  constexpr double kSteps = 1, kGraph = 2;
+  const double mine = has_graph_ ? kGraph : steps ? kSteps : 0;
+  if (all_reduce_number(mesh_.world_group(), mine, ReduceOp::kMax) != kSteps) return;
+  throw UsageError({"criterion", "the loss of the first step depends on no parameter, so no parameter gets a gradient",
+                    "a loss that autograd computes from the outputs of the model",
+                    "remove detach(), item() and NoGradGuard from the criterion"});
+}
+
 void Accumulation::look_at_first_step(double counted) {
   if (counted == 0) {
     if (!has_counted_)
@@ -106,6 +121,7 @@ void Accumulation::look_at_first_step(double counted) {
   }
   if (has_counted_) return;
   has_counted_ = true;
+  require_graph();
   const auto names = parameters_without_gradient(optimizer_->gradients(), model_, mesh_);
   if (!names.empty() && mesh_.rank() == 0)
     fmt::print(stderr,

@@ -24,12 +24,12 @@ class Accumulation {
   // ExecuteOptions. Throws UsageError if another optimizer has removed gradients that were not applied, or if the calls
   // of a step differ in step_tokens.
   void take(double expected, std::int64_t step_tokens);
-  // After it. `counted`: tokens of this rank's last stage.
-  void add(std::int64_t global_samples, std::int64_t counted);
+  // After it. `counted`: tokens of this rank's last stage; `has_graph`: a loss on this rank depends on parameters.
+  void add(std::int64_t global_samples, std::int64_t counted, bool has_graph);
 
   // Sums the gradients; `counted`: tokens of all ranks; `any_unsent`: GradientBuffers::has_unsent() of any rank. Throws
   // InputError if no label of the first step is counted, and UsageError if another number of tokens was stated than
-  // counted. Collective over the world.
+  // counted, or if no loss of the first step depends on parameters. Collective over the world.
   void finish(double counted, bool any_unsent);
   // Drops the gradients. Reductions that are under way on some ranks end on all of them. Collective over the world.
   void give_up();
@@ -43,6 +43,7 @@ class Accumulation {
  private:
   void begin(double expected, std::int64_t step_tokens);
   void look_at_unused_gradients(bool removed);
+  void require_graph();
   void look_at_first_step(double counted);
 
   std::shared_ptr<BoostedOptimizer> optimizer_;
@@ -52,6 +53,7 @@ class Accumulation {
   std::int64_t stated_tokens_ = 0;  // of the step; 0: none
   double loss_scale_ = 1;
   std::int64_t counted_ = 0, step_ = 0, samples_ = 0;
+  bool has_graph_ = false;    // a loss of the step
   bool has_counted_ = false;  // a step had labels that count
   bool said_unused_ = false;  // that gradients were added to others which nothing had stepped
 };

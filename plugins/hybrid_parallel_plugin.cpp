@@ -28,6 +28,7 @@
 #include "gantry/schedule/offload_actions.h"
 #include "gantry/schedule/parameter_actions.h"
 #include "gantry/schedule/validate.h"
+#include "gantry/tensors/entry_reads.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -45,9 +46,10 @@ struct HybridParallelPlugin::ModelState {
   std::optional<ScheduleSource> schedules;
   // Key: number of microbatches, forward_only, and when sharded parameters are gathered.
   std::map<std::tuple<int, bool, std::optional<schedule::Gather>>, std::unique_ptr<schedule::Executor>> executors;
-  bool inputs_compared = false;   // once, at the first step
-  bool keys_checked = false;      // likewise, of one that trains
-  bool outputs_compared = false;  // likewise, on the ranks of the last stage
+  bool inputs_compared = false;    // at the first step
+  bool keys_checked = false;       // at the first training step
+  bool documents_checked = false;  // at the first training step
+  bool outputs_compared = false;   // at the first step, on the ranks of the last stage
   std::shared_ptr<int> no_sync_guards = std::make_shared<int>(0);
   std::vector<std::string> loss_names;  // of losses that stages add, on any rank
   // Of the model's parameters, where they are of one type: what a batch's reals become.
@@ -379,11 +381,15 @@ StepResult HybridParallelPlugin::run_step(ModelState& state, const Batch& given,
   }
   MasterParameters* masters = plan.trains && !state.offload ? boosted.optimizer->masters() : nullptr;
   if (state.gathered && masters) state.gathered->release_shard(*masters);
+  std::optional<EntryReads> reads;
+  if (plan.trains && !state.documents_checked) reads.emplace();
   const bool done = run(step, state, plan, options);
   if (done) step.finish();
-  if (plan.trains) state.accumulation->add(batch.global_samples, step.loss_count());
+  if (plan.trains) state.accumulation->add(batch.global_samples, step.loss_count(), step.has_graph());
   const bool aborted = end_step(state, plan, options, done);
   if (aborted) return {.aborted = true};
+  if (reads) warn_of_unread_documents(given, *reads, mesh_);
+  state.documents_checked = state.documents_checked || plan.trains;
   if (plan.syncs) audit_when_due(state, boosted);
 
   const std::int64_t counted = step.loss_count();

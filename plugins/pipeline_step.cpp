@@ -182,6 +182,7 @@ StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& i
                       "pass ExecuteOptions::step_tokens to each call"});
   for (const auto& [name, loss] : added) {
     added_[name].push_back(loss.detach());
+    has_graph_ = has_graph_ || loss.requires_grad();
     const torch::Tensor seeded = loss * options_.seed_gradient;
     output.root = output.root.defined() ? output.root + seeded : seeded;
   }
@@ -195,6 +196,7 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
   Loss loss = compared(outputs, batch.tensors);
   // A constant, for example of a microbatch without labels, has a root too: other ranks take part in the collectives of
   // this backward.
+  has_graph_ = has_graph_ || loss.sum.requires_grad();
   if (options_.needs_gradients && !loss.sum.requires_grad()) loss.sum = loss.sum + zero_of(outputs);
   if (!loss.count.defined()) {  // a mean: microbatches weigh by their samples
     if (!options_.is_full) refuse_mean_over_ignored(batch.tensors);

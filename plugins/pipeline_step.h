@@ -77,6 +77,8 @@ class PipelineStep final : public StageRuntime {
   bool needs_gradients() const override { return options_.needs_gradients; }
 
   const std::vector<Batch>& microbatches() const { return microbatches_; }
+  // A loss on this rank depends on something that requires a gradient.
+  bool has_graph() const { return has_graph_ || options_.vocabulary != nullptr; }
   void set_vocabulary(VocabularyPasses* passes) { options_.vocabulary = passes; }
   // What is left to be computed after the last action: losses of passes that no backward follows.
   void finish();
@@ -135,7 +137,8 @@ class PipelineStep final : public StageRuntime {
   std::map<int, std::size_t> backwards_done_;                        // by stage
   std::map<std::pair<int, int>, std::shared_ptr<CutBackward>> cut_;  // likewise, where pairs run in turn
   std::optional<schedule::Action> partner_;                          // the backward that runs between a forward's parts
-  double partner_seconds_ = 0;                                       // that it has taken there
+  bool has_graph_ = false;
+  double partner_seconds_ = 0;  // that it has taken there
 };
 
 }  // namespace gantry

@@ -89,6 +89,18 @@ void refuse_mean_over_ignored(const TensorDict& batch) {
   }
 }
 
+void warn_of_unread_documents(const Batch& batch, const EntryReads& reads, const ProcessGroupMesh& mesh) {
+  constexpr const char* kDocuments = "document_ids";
+  constexpr double kUnread = 1, kRead = 2;
+  const double mine = reads.has(kDocuments) ? kRead : batch.tensors.contains(kDocuments) ? kUnread : 0;
+  const double any = all_reduce_number(mesh.world_group(), mine, ReduceOp::kMax);
+  if (any != kUnread || mesh.rank() != 0) return;
+  fmt::print(
+      stderr,
+      "warning: the batches have document_ids, but the model does not read them, so the documents of a sample see "
+      "each other; use stage.tokens() in the policy's forward\n");
+}
+
 std::vector<std::string> parameters_without_gradient(const GradientBuffers& gradients, const StageModule& model,
                                                      const ProcessGroupMesh& mesh) {
   const auto& all = model.all_placements;

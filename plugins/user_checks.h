@@ -8,6 +8,8 @@
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/policies/sharder.h"
+#include "gantry/tensors/batch.h"
+#include "gantry/tensors/entry_reads.h"
 
 namespace gantry {
 
@@ -18,6 +20,10 @@ bool check_whole_outputs(const TensorDict& outputs, const SplitOutputs& split, c
 
 // UsageError for a criterion's mean where the microbatch has ignored labels, so that microbatches weigh unequally.
 void refuse_mean_over_ignored(const TensorDict& batch);
+
+// Warns on rank 0 if a batch has document_ids that no rank has read: packed documents then see each other. Collective
+// over the world.
+void warn_of_unread_documents(const Batch& batch, const EntryReads& reads, const ProcessGroupMesh& mesh);
 
 // The names of parameters that no backward has reached and whose gradient is zero, in the model's order. After a sync.
 // Collective over the world.

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/entry_reads.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -31,12 +32,14 @@ void TensorDict::set(const std::string& name, torch::Tensor tensor) {
 bool TensorDict::contains(const std::string& name) const { return find_entry(entries_, name) != entries_.end(); }
 
 const torch::Tensor& TensorDict::at(const std::string& name) const {
+  EntryReads::note(name);
   if (const auto found = find_entry(entries_, name); found != entries_.end()) return found->second;
   throw InputError(
       {"tensors", "there is no entry '" + name + "' in " + describe(*this), "", "add the entry, or check its name"});
 }
 
 torch::Tensor TensorDict::get(const std::string& name) const {
+  EntryReads::note(name);
   const auto found = find_entry(entries_, name);
   return found == entries_.end() ? torch::Tensor() : found->second;
 }

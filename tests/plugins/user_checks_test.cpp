@@ -172,6 +172,54 @@ TEST(UserChecks, ParametersThatNothingReachesAreNamedOnce) {
   }
 }
 
+TEST(UserChecks, ACriterionWithoutAGraphIsAnError) {
+  for (const Layout& layout : {Layout{}, Layout{.pipeline = 2, .data = 2}, Layout{.tensor = 2}}) {
+    const Config config = stack_config(layout);
+    const auto with = [&](const Criterion& criterion) {
+      return outcome_of(config, [&](World& world) { StackRig(world, config, criterion).run(); });
+    };
+    const RanksOutcome said = with([](const TensorDict& outputs, const TensorDict&) {
+      return Loss{outputs.at("logits").detach().sum(), torch::tensor(outputs.at("logits").size(0))};
+    });
+    EXPECT_EQ(said.code, 2) << said.text;
+    EXPECT_THAT(said.text, HasSubstr("criterion: the loss of the first step depends on no parameter"));
+    // A gradient of zeros is allowed.
+    const RanksOutcome zero = with([](const TensorDict& outputs, const TensorDict&) {
+      return Loss{outputs.at("logits").sum() * 0, torch::tensor(outputs.at("logits").size(0))};
+    });
+    EXPECT_EQ(zero.code, 0) << zero.text;
+  }
+}
+
+TEST(UserChecks, DocumentsThatNobodyReadsAreOneWarning) {
+  for (const Layout& layout : {Layout{}, Layout{.pipeline = 2, .data = 2}, Layout{.tensor = 2}}) {
+    const Config config = stack_config(layout);
+    const RanksOutcome unread = outcome_of(config, [&](World& world) {
+      StackRig rig(world, config);
+      rig.batch.tensors.set("document_ids", torch::zeros({rig.batch.samples, 5}, torch::kInt64));
+      for (int step = 0; step < 2; ++step) {
+        rig.run();
+        rig.boosted.optimizer->step();
+        rig.boosted.optimizer->zero_grad();
+      }
+    });
+    EXPECT_EQ(unread.code, 0);
+    EXPECT_THAT(unread.text, HasSubstr("warning: the batches have document_ids, but the model does not read them"));
+    EXPECT_EQ(unread.text.find("warning:"), unread.text.rfind("warning:"));
+  }
+  for (const Layout& layout : {Layout{}, Layout{.pipeline = 2}}) {
+    const Config config = tiny(layout);
+    const RanksOutcome read = outcome_of(config, [&](World& world) {
+      Rig rig(world, config);
+      TensorDict whole = tokens(8);
+      whole.set("document_ids", torch::tensor({{0, 0, 1, 1, 1}}).repeat({8, 1}));
+      rig.booster.execute_pipeline(rig.batch(whole), rig.boosted);
+    });
+    EXPECT_EQ(read.code, 0);
+    EXPECT_THAT(read.text, IsEmpty());
+  }
+}
+
 TEST(UserChecks, ALoopOfThePolicysOwnRecomputesNothing) {
   Config config = stack_config({.pipeline = 2}, "stack_loops");
   const auto body = [&](World& world) { StackRig(world, config).run(); };
