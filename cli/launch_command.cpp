@@ -80,7 +80,7 @@ LaunchOptions resolve(const LaunchArguments& arguments) {
 // The advice after the loss of a rank in a job without --restarts.
 std::string remedy_of(const LaunchOptions& options) {
   const std::string checkpoint = newest_checkpoint(run_files(options.program, options.checkpoints));
-  if (checkpoint.empty()) return "check the memory and the logs of its host, then start the job again";
+  if (checkpoint.empty()) return "check its log and the memory of its host, then start the job again";
   return fmt::format("resume the job from {} with checkpoint.resume=auto, or use --restarts N to do so automatically",
                      checkpoint);
 }
@@ -102,7 +102,9 @@ int run_launch(const LaunchOptions& options) {
     const auto decision = decide_restart(options.restarts, starts, files.checkpoints, failure, before);
     if (!decision.line.empty()) output.note(fmt::format("{}; {}", verdict.line, decision.line));
     if (!decision.again || signals.wait(decision.seconds) != 0)
-      fail(verdict, options.restarts == 0 && verdict.exit_code == PeerError::kExitCode ? remedy_of(options) : "");
+      fail(verdict, options.restarts == 0 && verdict.exit_code == PeerError::kExitCode && !verdict.mpirun_knows
+                        ? remedy_of(options)
+                        : "");
     before = failure;
   }
 }

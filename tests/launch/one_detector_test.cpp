@@ -111,7 +111,9 @@ TEST(OneDetector, TheEndOfARankIsReportedToTheOthersAsItsShimSawIt) {
   EXPECT_THROW(first->leave(), PeerError);
   const Outcome ended = shells.end();
   EXPECT_EQ(ended.exit_code, PeerError::kExitCode) << ended.err;
-  EXPECT_EQ(ended.err, "error: launch: rank 1 was killed by SIGKILL\n");
+  EXPECT_EQ(ended.err,
+            "error: launch: rank 1 was killed by SIGKILL; check its log and the memory of its host, then start the job "
+            "again\n");
 }
 
 // They send no heartbeats: a rank that stands still is found by its shim alone.
@@ -142,7 +144,9 @@ TEST(OneDetector, ARankThatLeavesBeforeItsWorkIsDoneEndsTheJob) {
   EXPECT_TRUE(failure->cause.starts_with("rank 1: its connection closed before its work was done")) << failure->cause;
   const Outcome ended = shells.end();
   EXPECT_EQ(ended.exit_code, PeerError::kExitCode) << ended.err;
-  EXPECT_EQ(ended.err, "error: launch: rank 1 has left the job before its work was done\n");
+  EXPECT_EQ(ended.err,
+            "error: launch: rank 1 has left the job before its work was done; check its log and the memory of its "
+            "host, then start the job again\n");
 }
 
 // Several fail at once: all of them hear whose failure stands, and that one is to print it.

@@ -107,7 +107,7 @@ TEST(LaunchTrain, AKilledRankSaysHowTheJobGoesOn) {
   const ScratchFolder scratch;
   const Outcome bare = with_killed_rank(scratch, "bare", "--set checkpoint.every=100000");
   EXPECT_EQ(bare.exit_code, 7) << bare.err;
-  EXPECT_NE(bare.err.find("launch: rank 1 was killed by SIGKILL; check the memory and the logs of its host, then start "
+  EXPECT_NE(bare.err.find("launch: rank 1 was killed by SIGKILL; check its log and the memory of its host, then start "
                           "the job again"),
             std::string::npos)
       << bare.err;

@@ -1,4 +1,4 @@
-// LibTorch's optimizers in every layout: boosted, saved and resumed, or refused by name.
+// LibTorch's optimizers in every layout: boosted, saved and resumed. Those that cannot be are refused.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ TEST(SavedOptimizers, OfLibTorchGoOnInAnotherLayoutAsIfNothingHadHappened) {
   }
 }
 
-// An optimizer of a program whose state nobody can read.
+// An optimizer of a program with a private state.
 class Closed : public torch::optim::Optimizer {
  public:
   explicit Closed(const Parameters& all)
