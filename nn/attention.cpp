@@ -12,6 +12,7 @@
 #include "gantry/nn/recompute.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stage_context.h"
+#include "gantry/nn/token_entries.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -200,10 +201,12 @@ Placements SinksImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   return placements;
 }
 
-torch::Tensor kept_tokens(const torch::Tensor& attention_mask) {
+torch::Tensor kept_tokens(const torch::Tensor& attention_mask, const std::string& name) {
   if (!attention_mask.defined()) return {};
-  const torch::Tensor known = on_host(attention_mask);
-  if (known.defined() && number_of(known.all()) != 0) return {};
+  if (const torch::Tensor known = on_host(attention_mask); known.defined()) {
+    if (number_of((known == 1).all()) != 0) return {};
+    check_mask_values(known, name);
+  }
   return attention_mask != 0;
 }
 

@@ -11,6 +11,7 @@
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/recompute.h"
 #include "gantry/nn/sequence_part.h"
+#include "gantry/nn/token_entries.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -77,7 +78,9 @@ nn::TokenContext StageContext::tokens(const std::string& prefix) const {
     known.sequence = stream_of(known.sequence, prefix);
     return known;
   }
-  nn::TokenContext known{.keep = nn::kept_tokens(batch().get(prefix + "attention_mask")),
+  if (!settings_.sequence) nn::check_token_entries(batch(), prefix);
+  const std::string mask = prefix + "attention_mask";
+  nn::TokenContext known{.keep = nn::kept_tokens(batch().get(mask), mask),
                          .positions = batch().get(prefix + "position_ids"),
                          .documents = batch().get(prefix + "document_ids")};
   if (settings_.sequence) {

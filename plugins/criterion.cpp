@@ -12,6 +12,14 @@ using Aligned = std::function<torch::Tensor(const torch::Tensor& given)>;
 
 torch::Tensor as_given(const torch::Tensor& labels) { return labels; }
 
+// The labels of a batch. Throws InputError if it has a loss_mask too: a position is left out of the loss by its label.
+const torch::Tensor& labels_of(const TensorDict& batch, const std::string& labels) {
+  if (batch.contains("loss_mask"))
+    throw InputError({"loss_mask", "the loss does not read this entry", "labels of -100 at positions without a loss",
+                      "set labels to -100 where loss_mask is 0, and remove loss_mask"});
+  return batch.at(labels);
+}
+
 // The labels, with what the host knows of them for as long as it lives.
 struct Labels {
   Labels(const torch::Tensor& given, const Aligned& align) : labels(align(given)) {
@@ -26,7 +34,7 @@ Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const s
                                  const std::string& labels, const Aligned& align) {
   const auto compare = [=](const Aligned& first) {
     return [=](const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
-      const Labels aligned(batch.at(labels), first);
+      const Labels aligned(labels_of(batch, labels), first);
       const auto dim = split.find(logits);
       if (dim == split.end()) return nn::cross_entropy(outputs.at(logits), aligned.labels, options);
       return nn::cross_entropy(outputs.at(logits), aligned.labels, *dim->second.group, dim->second.placement, options);
@@ -39,7 +47,7 @@ Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const s
   Criterion criterion = Criterion::over_tokens(compare(align), align_batch, compare(as_given))
                             .described_by({options, logits, labels, align});
   criterion.set_count([=](const TensorDict& batch) {
-    const torch::Tensor& given = batch.at(labels);
+    const torch::Tensor& given = labels_of(batch, labels);
     const torch::Tensor known = on_host(given);
     const torch::Tensor counted = align(known.defined() ? known : given).to(torch::kInt64) != options.ignore_index;
     return static_cast<std::int64_t>(number_of(counted.sum()));

@@ -8,6 +8,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/this_host.h"
 #include "gantry/nn/attention.h"
+#include "gantry/nn/token_entries.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -151,6 +152,7 @@ Batch SequenceParts::cut(Batch batch, const Criterion& criterion) const {
   // Of one stream whose outputs are its tokens', whatever has their number is of them.
   const bool by_size = streams.size() == 1 && !gives_whole_;
   for (const TokenStream& stream : streams) {
+    nn::check_token_entries(batch.tensors, stream.prefix);
     for (const char* name : {kMask, kDocuments})
       if (const auto entry = batch.tensors.get(stream.prefix + name); entry.defined())
         batch.whole.set(stream.prefix + name, entry);
@@ -196,8 +198,8 @@ std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(std::int64_t toke
 }
 
 std::shared_ptr<nn::SequencePart> SequenceParts::part(const TokenStream& stream, const TensorDict& whole) const {
-  auto made =
-      part(cut_of(stream), nn::kept_tokens(whole.get(stream.prefix + kMask)), whole.get(stream.prefix + kDocuments));
+  auto made = part(cut_of(stream), nn::kept_tokens(whole.get(stream.prefix + kMask), stream.prefix + kMask),
+                   whole.get(stream.prefix + kDocuments));
   made->prefix = stream.prefix;
   return made;
 }

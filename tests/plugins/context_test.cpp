@@ -111,11 +111,6 @@ TEST(Context, MessagesThatTravelAreThoseOfTheFormula) {
   EXPECT_EQ(count_of_step("ulysses_ring", 4, "send", false).calls, attentions);
 }
 
-void expect_refused(const RanksOutcome& outcome, int code, const std::string& words) {
-  EXPECT_EQ(outcome.code, code) << outcome.text;
-  EXPECT_NE(outcome.text.find(words), std::string::npos) << outcome.text;
-}
-
 TEST(Context, WhatNeedsWholeSequencesIsRefused) {
   const Config stack = stack_config({.context = 2}), llama = sharing("ring", 2);
   const auto boost = [&](World& world) {

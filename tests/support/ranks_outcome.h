@@ -21,4 +21,10 @@ inline RanksOutcome outcome_of(const Config& config, const std::function<void(Wo
   return outcome;
 }
 
+// Expects this exit code and these words.
+inline void expect_refused(const RanksOutcome& outcome, int code, const std::string& words) {
+  EXPECT_EQ(outcome.code, code) << outcome.text;
+  EXPECT_NE(outcome.text.find(words), std::string::npos) << outcome.text;
+}
+
 }  // namespace gantry::testing

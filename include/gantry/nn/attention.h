@@ -64,8 +64,9 @@ class SinksImpl : public torch::nn::Module, public Shardable {
 TORCH_MODULE(Sinks);
 
 // Returns the tokens that an attention mask [samples, tokens] of zeros and ones keeps. Undefined if there is no mask,
-// or if the host knows that it keeps all tokens (tensors/host_copy.h).
-torch::Tensor kept_tokens(const torch::Tensor& attention_mask);
+// or if the host knows that it keeps all tokens (tensors/host_copy.h). Throws InputError with `name` if the host knows
+// of other values than 0 and 1.
+torch::Tensor kept_tokens(const torch::Tensor& attention_mask, const std::string& name = "attention_mask");
 
 // Computes softmax(scale q k^T) v over the keys that are attended to. query [samples, heads, tokens, head size], key
 // and value [samples, KV heads, tokens, head size] -> the shape of query. `heads` and `key_heads`: the ranges that this
