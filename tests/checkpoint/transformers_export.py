@@ -53,7 +53,8 @@ def check(model, exported, dtype, source, case):
 
     logits = logits_of(loaded.float(), case["batch"])
     output = exported / "forward.out"
-    gantry("forward", "--model", exported, "--batch", GOLDEN / model / "batch.safetensors", "--output", output)
+    gantry("forward", "--model", exported, "--batch", GOLDEN / model / "batch.safetensors", "--output", output,
+           "--set", "precision=float32")
     differences = [(logits - load_file(output)["logits"]).abs().max().item()]
     if dtype == "float32":
         differences.append((logits - case["forward"]["logits"]).abs().max().item())
