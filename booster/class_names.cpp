@@ -6,8 +6,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "gantry/booster/run_task.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/data/images/image_folder.h"
+#include "gantry/data/labelled_lines.h"
 
 namespace gantry {
 namespace {
@@ -43,6 +46,20 @@ std::map<std::int64_t, std::string> names_by_label(const json& keys) {
       refuse_labels(key, mapping);
     break;
   }
+  return names;
+}
+
+std::int64_t labels_of(const Config& config, const json& keys) {
+  return static_cast<std::int64_t>(family_or_null(config)->hugging_face_config(keys).at("id2label").size());
+}
+
+// The classes of labelled texts; none if labels are numbers.
+std::vector<std::string> classes_of_texts(const DataConfig& data, std::int64_t labels) {
+  auto names = label_names(files_of_data(data));
+  if (static_cast<std::int64_t>(names.size()) > labels)
+    throw InputError({"data.path",
+                      fmt::format("the data have {} classes, but the model distinguishes {}", names.size(), labels),
+                      fmt::format("at most {}", labels), "set model.config.num_labels"});
   return names;
 }
 
@@ -84,6 +101,20 @@ void set_class_names(json& keys, const std::vector<std::string>& names, std::int
   }
   keys["id2label"] = by_label;
   keys["label2id"] = by_name;
+}
+
+void name_classes(Config& config) {
+  const DataConfig& data = config.data;
+  json keys = model_json(config);
+  const std::string& path = data.sources.empty() ? data.path : data.sources.front().path;
+  const bool are_images = data.format == "images" && task_of(config) == "images" && is_folder(path),
+             are_texts = data.format == "jsonl" && task_of(config) == "classes" && problem_of(config) != kRegression;
+  if ((!are_images && !are_texts) || !stated_classes(keys).empty()) return;
+  const std::int64_t labels = are_images ? vocabulary_of(config) : labels_of(config, keys);
+  const auto names = are_images ? classes_of_images(config, keys, labels) : classes_of_texts(data, labels);
+  if (names.empty()) return;
+  set_class_names(keys, names, labels);
+  config.model.config_json = keys.dump();
 }
 
 }  // namespace gantry

@@ -23,6 +23,10 @@ std::vector<std::string> classes_of_images(const Config& config, const nlohmann:
 // for each other, and another num_labels has no names yet, as in transformers.
 void drop_replaced_labels(nlohmann::json& file, const nlohmann::json& asked);
 
+// Names the classes of the run's model as the training data do (directories of images, or labels of texts), so that an
+// export names them. No effect if config.json names them.
+void name_classes(Config& config);
+
 // Sets id2label and label2id to the names of classes_of_images() and, for labels without a class, to placeholders.
 void set_class_names(nlohmann::json& keys, const std::vector<std::string>& names, std::int64_t labels);
 

@@ -43,9 +43,9 @@ const KeyContext kRecomputing = {"schedule.recompute selective, parts or full",
 const KeyContext kChoosing = {"schedule.recompute auto", [](C c) { return c.schedule.recompute == "auto"; },
                               [](C c) { return "with recompute " + c.schedule.recompute; },
                               "set schedule.recompute: auto, or remove the key"};
-const KeyContext kVocabulary = {"data.format text, jsonl or squad",
+const KeyContext kVocabulary = {"data.format text, jsonl or squad, or data.objective mlm",
                                 [](C c) {
-                                  return has_format(c, {"text", "jsonl", "squad"});
+                                  return has_format(c, {"text", "jsonl", "squad"}) || c.data.objective == "mlm";
                                 },
                                 with_format, "remove the key; gantry data build applies a tokenizer to text"};
 const KeyContext kPackedDocuments = {"data.format text, tokens or megatron",
@@ -56,6 +56,8 @@ const KeyContext kPackedDocuments = {"data.format text, tokens or megatron",
 const KeyContext kTexts = {"data.format text or jsonl",
                            [](C c) { return c.data.format == "text" || c.data.format == "jsonl"; }, with_format};
 const KeyContext kLines = {"data.format jsonl", [](C c) { return c.data.format == "jsonl"; }, with_format};
+const KeyContext kMaskedTokens = {"data.objective mlm", [](C c) { return c.data.objective == "mlm"; },
+                                  [](C) { return std::string("without data.objective mlm"); }};
 const KeyContext kImages = {"data.format images", [](C c) { return c.data.format == "images"; }, with_format};
 const KeyContext kRandomCrops = {
     "data.format images and data.crop random",
@@ -289,6 +291,14 @@ std::vector<ConfigKey> make_keys() {
        "variables that the chat template reads, as a mapping such as `{enable_thinking: false}`; the "
        "`chat_template_kwargs` of a line replace them",
        &kLines},
+      {"data.objective", "",
+       "origin of the labels. `causal`: the next token, for decoders and encoder-decoders. `mlm`: the tokens that are "
+       "masked in each row of text, for BERT and RoBERTa with a masked language model head. `labels`: those of the "
+       "data. Without the key, the model's head and `data.format` decide, but `mlm` must be set"},
+      {"data.mlm_probability", "0.15",
+       "share of the tokens that are chosen for the loss. 80 % of them become the mask token, 10 % a random token, and "
+       "10 % stay. Special tokens are never chosen",
+       &kMaskedTokens},
       {"data.bos", "auto",
        "beginning-of-sequence token before each line or file of text. `auto`: as the tokenizer puts it before a text; "
        "for messages, as the chat template writes it. `always` and `never`: also for messages. It is never doubled",

@@ -81,6 +81,8 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
     section.fault("template_kwargs", "the value is not a mapping", "variables such as {enable_thinking: false}");
   else if (kwargs.IsDefined() && kwargs.size() > 0)
     data.template_kwargs = yaml_to_json(kwargs, "data.template_kwargs", faults).dump();
+  section.text("objective", data.objective, {"causal", "mlm", "labels"});
+  section.number("mlm_probability", data.mlm_probability, 0, 1);
   section.text("bos", data.bos, {"auto", "always", "never"});
   section.text("eos", data.eos, {"auto", "always", "never"});
   section.text("loss_on", data.loss_on, {"completions", "all", "last"});

@@ -158,6 +158,8 @@ Values data_values(const Config& config) {
           {"data.tokenizer", text_of(data.tokenizer)},
           {"data.chat_template", text_of(data.chat_template)},
           {"data.template_kwargs", data.template_kwargs},
+          {"data.objective", text_of(data.objective)},
+          {"data.mlm_probability", fmt::format("{}", data.mlm_probability)},
           {"data.bos", data.bos},
           {"data.eos", data.eos},
           {"data.loss_on", data.loss_on},

@@ -68,6 +68,9 @@ std::vector<RunChange> changes_between(const Config& before, const Config& now, 
     list.compare("data.document_mask", was.document_mask ? "true" : "false", is.document_mask ? "true" : "false", true);
     list.compare("data.chat_template", was.chat_template, is.chat_template, true);
     list.compare("data.template_kwargs", was.template_kwargs, is.template_kwargs, true);
+    list.compare("data.objective", was.objective, is.objective, true);
+    list.compare("data.mlm_probability", fmt::format("{}", was.mlm_probability), fmt::format("{}", is.mlm_probability),
+                 true);
     list.compare("data.bos", was.bos, is.bos, true);
     list.compare("data.eos", was.eos, is.eos, true);
     list.compare("data.loss_on", was.loss_on, is.loss_on, true);

@@ -21,7 +21,7 @@ void append_special(const JsonView& name, const JsonView& special_tokens, TokenI
   for (std::size_t i = 0; i < ids.list().size(); ++i) tokens.push_back(ids.element(i).count(kMostId));
 }
 
-SurroundingTokens read_template(const JsonView& view) {
+SurroundingTokens read_single(const JsonView& view) {
   SurroundingTokens tokens;
   const JsonView single = view.at("single");
   int texts = 0;
@@ -36,26 +36,74 @@ SurroundingTokens read_template(const JsonView& view) {
   return tokens;
 }
 
+std::int64_t type_of(const JsonView& part) {
+  const auto type = part.find("type_id");
+  return type ? type->count(kMostId) : 0;
+}
+
+std::vector<PairPart> read_pair_template(const JsonView& view) {
+  const auto pair = view.find("pair");
+  if (!pair) return PostProcessor().pair;
+  std::vector<PairPart> parts;
+  int first = 0, second = 0;
+  for (std::size_t i = 0; i < pair->list().size(); ++i) {
+    const JsonView part = pair->element(i);
+    if (const auto special = part.find("SpecialToken")) {
+      parts.push_back({.type = type_of(*special)});
+      append_special(special->at("id"), view.at("special_tokens"), parts.back().tokens);
+      continue;
+    }
+    const JsonView text = part.at("Sequence");
+    const bool is_first = text.at("id").text() == "A";
+    ++(is_first ? first : second);
+    parts.push_back({.text = is_first ? 1 : 2, .type = type_of(text)});
+  }
+  if (first != 1 || second != 1) return {};
+  return parts;
+}
+
+// [CLS] A [SEP] B [SEP], and <s> A </s></s> B </s>.
+PostProcessor read_class_and_separator(const JsonView& view, bool is_bert) {
+  const TokenIds begin = {read_pair(view.at("cls"))}, end = {read_pair(view.at("sep"))};
+  const std::int64_t type = is_bert ? 1 : 0;
+  PostProcessor made{.single = {begin, end}, .pair = {{.tokens = begin}, {.text = 1}, {.tokens = end}}};
+  if (!is_bert) made.pair.push_back({.tokens = end});
+  made.pair.push_back({.text = 2, .type = type});
+  made.pair.push_back({.type = type, .tokens = end});
+  return made;
+}
+
 }  // namespace
 
-SurroundingTokens read_post_processor(const JsonView& view) {
+PostProcessor read_post_processor(const JsonView& view) {
   const JsonView type_view = view.at("type");
   const std::string& type = type_view.text();
   if (type == "ByteLevel") return {};  // changes offsets only
-  if (type == "TemplateProcessing") return read_template(view);
+  if (type == "TemplateProcessing") return {read_single(view), read_pair_template(view)};
   if (type == "BertProcessing" || type == "RobertaProcessing")
-    return {{read_pair(view.at("cls"))}, {read_pair(view.at("sep"))}};
+    return read_class_and_separator(view, type == "BertProcessing");
   if (type != "Sequence")
     type_view.refuse("BertProcessing, RobertaProcessing, TemplateProcessing, ByteLevel or Sequence",
                      "use a tokenizer with one of these");
-  SurroundingTokens tokens;
+  PostProcessor made;
   const JsonView list = view.at("processors");
   for (std::size_t i = 0; i < list.list().size(); ++i) {
-    const SurroundingTokens outer = read_post_processor(list.element(i));
-    tokens.before.insert(tokens.before.begin(), outer.before.begin(), outer.before.end());
-    tokens.after.insert(tokens.after.end(), outer.after.begin(), outer.after.end());
+    PostProcessor outer = read_post_processor(list.element(i));
+    made.single.before.insert(made.single.before.begin(), outer.single.before.begin(), outer.single.before.end());
+    made.single.after.insert(made.single.after.end(), outer.single.after.begin(), outer.single.after.end());
+    if (list.element(i).at("type").text() != "ByteLevel") made.pair = std::move(outer.pair);
   }
-  return tokens;
+  return made;
+}
+
+TypedTokens join_texts(const std::vector<PairPart>& parts, const TokenIds& first, const TokenIds& second) {
+  TypedTokens joined;
+  for (const PairPart& part : parts) {
+    const TokenIds& tokens = part.text == 0 ? part.tokens : part.text == 1 ? first : second;
+    joined.ids.insert(joined.ids.end(), tokens.begin(), tokens.end());
+    joined.types.insert(joined.types.end(), tokens.size(), part.type);
+  }
+  return joined;
 }
 
 }  // namespace gantry

@@ -26,7 +26,8 @@ SpecialTokenIds read_special_tokens(const std::filesystem::path& folder,
     const auto json = read_json_file(path, kMostListBytes);
     const JsonView file(json, path.string());
     for (const auto& [key, id] : {std::pair("bos_token", &special.begin), std::pair("eos_token", &special.end),
-                                  std::pair("pad_token", &special.padding), std::pair("unk_token", &special.unknown)}) {
+                                  std::pair("pad_token", &special.padding), std::pair("unk_token", &special.unknown),
+                                  std::pair("mask_token", &special.mask)}) {
       const auto value = file.find(key);
       if (!value || *id) continue;
       *id = id_of(token_content(*value));

@@ -7,6 +7,7 @@
 #include "gantry/core/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
+#include "gantry/data/tokenizers/post_processor.h"
 #include "gantry/data/tokenizers/tokenizer_files.h"
 #include "gantry/data/tokenizers/tokenizer_pipeline.h"
 #include "gantry/data/tokenizers/vocabulary.h"
@@ -82,6 +83,10 @@ std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
 const SurroundingTokens& Tokenizer::surrounding() const {
   static const SurroundingTokens kNone;
   return kNone;
+}
+
+TypedTokens Tokenizer::join(const TokenIds& first, const TokenIds& second) const {
+  return join_texts({{.text = 1}, {.text = 2, .type = 1}}, first, second);
 }
 
 TokenIds Tokenizer::encode_surrounded(std::string_view text) const {

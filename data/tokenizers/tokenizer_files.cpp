@@ -101,6 +101,12 @@ json known_template(std::vector<std::string> before, std::vector<std::string> af
   return before.empty() && after.empty() ? json() : template_around(before, after, ids);
 }
 
+// [CLS] and [SEP] around one text and between two, by the processor of BERT or RoBERTa.
+json class_and_separator(const char* processor, const std::string& begin, const std::string& end, const json& ids) {
+  if (!ids.contains(begin) || !ids.contains(end)) return known_template({begin}, {end}, ids);
+  return {{"type", processor}, {"cls", {begin, ids.at(begin)}}, {"sep", {end, ids.at(end)}}};
+}
+
 json byte_level(bool add_prefix_space, bool uses_pattern) {
   return {{"type", "ByteLevel"}, {"add_prefix_space", add_prefix_space}, {"use_regex", uses_pattern}};
 }
@@ -131,8 +137,8 @@ void be_roberta(const Settings& settings, const json& ids, ConvertedTokenizer& m
                 {"pad_token", "<pad>", &Role::padding},
                 {"mask_token", "<mask>"}},
                settings, ids, made);
-  made.file["post_processor"] =
-      known_template({settings.token("cls_token", "<s>")}, {settings.token("sep_token", "</s>")}, ids);
+  made.file["post_processor"] = class_and_separator("RobertaProcessing", settings.token("cls_token", "<s>"),
+                                                    settings.token("sep_token", "</s>"), ids);
 }
 
 void be_whisper(const Settings& settings, const json& ids, ConvertedTokenizer& made) {
@@ -249,8 +255,8 @@ ConvertedTokenizer convert_vocab_txt(const fs::path& path) {
                 {"unk_token", "[UNK]", &Role::unknown},
                 {"mask_token", "[MASK]"}},
                settings, ids, made);
-  made.file["post_processor"] =
-      known_template({settings.token("cls_token", "[CLS]")}, {settings.token("sep_token", "[SEP]")}, ids);
+  made.file["post_processor"] = class_and_separator("BertProcessing", settings.token("cls_token", "[CLS]"),
+                                                    settings.token("sep_token", "[SEP]"), ids);
   made.file["model"]["vocab"] = std::move(ids);
   return made;
 }

@@ -54,6 +54,8 @@ TokenizerPipeline::TokenizerPipeline(const nlohmann::json& json, const fs::path&
   for (const auto member :
        {&SpecialTokenIds::begin, &SpecialTokenIds::end, &SpecialTokenIds::padding, &SpecialTokenIds::unknown})
     if (!(special_.*member)) special_.*member = special.*member;
+  for (const char* name : {"[MASK]", "<mask>"})
+    if (!special_.mask) special_.mask = find_token(added, loaded.vocabulary, name);
   tokens_ = std::move(loaded.vocabulary.tokens);
   take_added(added, normalizer);
   read_decode(file);
@@ -91,22 +93,34 @@ void TokenizerPipeline::read_decode(const JsonView& file) {
 }
 
 void TokenizerPipeline::read_surrounding(const JsonView& file, const fs::path& folder, bool is_folder) {
-  if (const auto processor = file.find("post_processor")) surrounding_ = read_post_processor(*processor);
+  if (const auto processor = file.find("post_processor")) processor_ = read_post_processor(*processor);
   const fs::path path = folder / "tokenizer_config.json";
   if (is_folder && path_exists(path)) {
     const auto json = read_json_file(path, kMostTokenizerBytes);
     const JsonView config(json, path.string());
     if (replaces_post_processor(config)) {
-      surrounding_ = {};
-      if (special_.begin && config.flag_or("add_bos_token", false)) surrounding_.before = {*special_.begin};
-      if (special_.end && config.flag_or("add_eos_token", false)) surrounding_.after = {*special_.end};
+      TokenIds before, after;
+      if (special_.begin && config.flag_or("add_bos_token", false)) before = {*special_.begin};
+      if (special_.end && config.flag_or("add_eos_token", false)) after = {*special_.end};
+      processor_ = {.single = {before, after}, .pair = {{.tokens = before}, {.text = 1}, {.tokens = after}}};
+      for (const PairPart& part : {PairPart{.tokens = before}, PairPart{.text = 2}, PairPart{.tokens = after}})
+        processor_.pair.push_back({part.text, 1, part.tokens});
     }
   }
-  for (const auto* tokens : {&surrounding_.before, &surrounding_.after})
+  const TokenIds of_pairs = join_texts(processor_.pair, {}, {}).ids;
+  for (const TokenIds* tokens :
+       std::initializer_list<const TokenIds*>{&processor_.single.before, &processor_.single.after, &of_pairs})
     for (const std::int64_t id : *tokens)
       if (id >= size())
         throw InputError({file.place() + ".post_processor", fmt::format("token {} is not in the vocabulary", id),
                           fmt::format("0 to {}", size() - 1), "download the file again"});
+}
+
+TypedTokens TokenizerPipeline::join(const TokenIds& first, const TokenIds& second) const {
+  if (processor_.pair.empty())
+    throw InputError({"tokenizer.json: post_processor.pair", "the template does not have the texts A and B once each",
+                      "a tokenizer that can join two texts", "put both texts into text, without text_pair"});
+  return join_texts(processor_.pair, first, second);
 }
 
 void TokenizerPipeline::append(std::string_view text, TokenIds& ids) const {

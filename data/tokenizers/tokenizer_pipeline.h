@@ -12,6 +12,7 @@
 #include "gantry/data/tokenizers/added_tokens.h"
 #include "gantry/data/tokenizers/piece_model.h"
 #include "gantry/data/tokenizers/piece_step.h"
+#include "gantry/data/tokenizers/post_processor.h"
 #include "gantry/data/tokenizers/token_decoder.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
@@ -32,7 +33,9 @@ class TokenizerPipeline final : public Tokenizer {
   std::string kind() const override { return kind_; }
   std::int64_t size() const override { return static_cast<std::int64_t>(tokens_.size()); }
   SpecialTokenIds special() const override { return special_; }
-  const SurroundingTokens& surrounding() const override { return surrounding_; }
+  bool is_special(std::int64_t id) const override { return id < size() && is_special_[static_cast<std::size_t>(id)]; }
+  const SurroundingTokens& surrounding() const override { return processor_.single; }
+  TypedTokens join(const TokenIds& first, const TokenIds& second) const override;
   void append(std::string_view text, TokenIds& ids) const override;
   std::string decode(std::span<const std::int64_t> ids, bool skip_specials) const override;
   using Tokenizer::decode;
@@ -48,7 +51,7 @@ class TokenizerPipeline final : public Tokenizer {
   std::vector<std::string> tokens_;  // by id
   std::vector<bool> is_special_;     // by id
   SpecialTokenIds special_;
-  SurroundingTokens surrounding_;
+  PostProcessor processor_;
   AddedTokens added_;
   std::vector<std::unique_ptr<PieceStep>> steps_;
   std::unique_ptr<PieceModel> model_;

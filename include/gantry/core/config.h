@@ -127,6 +127,8 @@ struct DataConfig {
   std::string bad_lines = "stop";  // stop | skip | cut: handling of jsonl lines that cannot be used
   bool document_mask = false;      // packed samples: attention is restricted to the token's own document
   int sequence_length = 128;       // tokens per sample
+  std::string objective;           // causal | mlm | labels: the origin of labels; empty: by the model's head
+  double mlm_probability = 0.15;   // share of the tokens that mlm masks
   int target_length = 0;           // tokens of a completion for encoder-decoder models; 0: sequence_length
   int batch_size = 32;             // samples per step, over all replicas
   bool shuffle = true;

@@ -19,12 +19,17 @@ using TokenIds = std::vector<std::int64_t>;
 
 // Special tokens according to tokenizer_config.json or the model; a tokenizer may lack some of them.
 struct SpecialTokenIds {
-  std::optional<std::int64_t> begin, end, padding, unknown;
+  std::optional<std::int64_t> begin = {}, end = {}, padding = {}, unknown = {}, mask = {};
 };
 
 // The special tokens that a tokenizer puts around a text, such as <s> before it or </s> after it.
 struct SurroundingTokens {
   TokenIds before, after;
+};
+
+// Tokens with their types (token_type_ids): usually 0 for the first of two texts, and 1 for the second.
+struct TypedTokens {
+  TokenIds ids, types;
 };
 
 // All functions are thread-safe.
@@ -34,9 +39,13 @@ class Tokenizer {
   virtual std::string kind() const = 0;   // "byte-level BPE", for messages
   virtual std::int64_t size() const = 0;  // ids are below this
   virtual SpecialTokenIds special() const = 0;
+  // True for the tokens that the files mark as special.
+  virtual bool is_special(std::int64_t) const { return false; }
   // The tokens of tokenizer.json's post_processor. In a directory, add_bos_token and add_eos_token of
   // tokenizer_config.json replace them, as in transformers.
   virtual const SurroundingTokens& surrounding() const;
+  // Joins the tokens of two texts with special tokens, like Hugging Face's encode(first, second).
+  virtual TypedTokens join(const TokenIds& first, const TokenIds& second) const;
   // Appends the ids of `text`. Throws InputError if the vocabulary cannot represent a part of it.
   virtual void append(std::string_view text, TokenIds& ids) const = 0;
   // Returns the exact bytes of the ids, which may end within a character (see valid_utf8). `skip_specials` leaves out

@@ -1,0 +1,236 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/booster/class_names.h"
+#include "gantry/booster/recipe.h"
+#include "gantry/booster/run_task.h"
+#include "gantry/core/error.h"
+#include "gantry/data/encoded_text.h"
+#include "gantry/data/images/image_folder.h"
+#include "gantry/data/labelled_lines.h"
+#include "gantry/data/masked_text.h"
+
+namespace gantry {
+namespace {
+
+void require_context(const Config& config, const DataConfig& data) {
+  const auto* family = family_or_null(config);
+  const auto context = family ? family->context_length(model_json(config)) : data.sequence_length;
+  if (data.sequence_length > context)
+    throw ConfigError({"data.sequence_length",
+                       fmt::format("{} is longer than the model's {} positions", data.sequence_length, context),
+                       fmt::format("at most {}", context), "shorten it, or give the model more positions"});
+}
+
+// Samples that a safetensors file has ready. What the family reads and is trained on has to be there.
+SampleSource tensors_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
+  SampleSource source = sample_source(data, vocabulary_of(config), key);
+  std::vector<std::string> needed, names;
+  if (const auto* family = family_or_null(config)) {
+    needed = {family->inputs.front(), task == "spans" ? "start_positions" : "labels"};
+    if (task == "spans") needed.emplace_back("end_positions");
+  }
+  for (const auto& entry : source.entries) names.push_back(entry.name);
+  for (const auto& name : needed)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw InputError({key, fmt::format("it has {}, but no '{}'", fmt::join(names, ", "), name),
+                        fmt::format("{} for a model that is trained on {}", fmt::join(needed, ", "), task),
+                        "add it to the file"});
+  if (source.sequence_length != 0 && source.sequence_length != data.sequence_length)
+    throw ConfigError(
+        {"data.sequence_length",
+         fmt::format("the value is {}, but the samples have {} tokens", data.sequence_length, source.sequence_length),
+         fmt::format("{}", source.sequence_length), "set it to the length in the file"});
+  if (source.sequence_length != 0) require_context(config, data);
+  return source;
+}
+
+// Pictures in folders, as the model wants them: its processor's settings, or those that lie beside the training data.
+SampleSource images_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
+  if (task != "images")
+    throw ConfigError({"data.format", "images do not fit a model that is trained on " + task,
+                       "a model that is trained on images (vit)", "choose the format of this model's samples"});
+  const std::int64_t size = model_json(config).value("image_size", std::int64_t{ImageSettings().size}),
+                     channels = model_json(config).value("num_channels", std::int64_t{kColours});
+  if (channels != kColours)
+    throw ConfigError({"data.format", fmt::format("images do not fit a model with {} channels", channels), "3 channels",
+                       "prepare the images yourself: docs/data_labelled.md, \"Tensors\""});
+  return image_source(data,
+                      {.settings = image_settings_of(config.data, config.model.path, static_cast<int>(size)),
+                       .trains = key != "evaluation.path",
+                       .seed = config.train.seed,
+                       .labels = vocabulary_of(config),
+                       .classes = classes_of_images(config, model_json(config), vocabulary_of(config))},
+                      key);
+}
+
+// data.objective: how rows and labels are made. Without the key, as the model's head and the format require.
+enum class Objective { kCausal, kMasked, kLabels };
+
+std::string name_of(Objective objective) {
+  return objective == Objective::kCausal ? "causal" : objective == Objective::kMasked ? "mlm" : "labels";
+}
+
+bool is_bidirectional(const models::ModelFamily* family) { return family && family->is_bidirectional; }
+
+// The only objective that fits the format and the model.
+Objective fitting_objective(const DataConfig& data, const std::string& task, const models::ModelFamily* family) {
+  if (data.format == "tensors" || data.format == "images" || data.format == "squad") return Objective::kLabels;
+  if (task == "classes") return Objective::kLabels;
+  return is_bidirectional(family) && task == "tokens" ? Objective::kMasked : Objective::kCausal;
+}
+
+void require_objective(const Config& config, const DataConfig& data, const std::string& task) {
+  const auto* family = family_or_null(config);
+  const Objective fitting = fitting_objective(data, task, family);
+  // A model of the program's own may read both directions.
+  const bool may_be_masked = !family && fitting == Objective::kCausal && data.objective == "mlm";
+  if (!data.objective.empty() && data.objective != name_of(fitting) && !may_be_masked)
+    throw ConfigError(
+        {"data.objective",
+         fmt::format("{} does not fit {} data and a model that is trained on {}", data.objective, data.format, task),
+         name_of(fitting), "change or remove the key"});
+  if (data.objective.empty() && fitting == Objective::kMasked)
+    throw ConfigError({"data.objective",
+                       fmt::format("{} data have labels for the next token, which {} would see because it reads both "
+                                   "directions",
+                                   data.format, family->model_type),
+                       "mlm, which masks tokens", "set data.objective: mlm"});
+}
+
+// Text, tokens or Megatron's files with masked tokens.
+SampleSource masked_of(const Config& config, DataConfig data, const std::string& key) {
+  if (data.format == "jsonl")
+    throw ConfigError({"data.objective", "mlm does not read jsonl", "text, tokens or megatron",
+                       "write the texts into files, and use data.format: text"});
+  if (data.document_mask)
+    throw ConfigError(
+        {"data.document_mask", "the key has no effect with data.objective mlm", "false", "remove the key"});
+  const auto vocabulary = vocabulary_of(config);
+  data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
+  Masking masking = make_masking(*load_tokenizer(data.tokenizer), data.tokenizer, vocabulary);
+  masking.probability = data.mlm_probability;
+  masking.seed = config.train.seed;
+  return mask_tokens(sample_source(data, vocabulary, key), masking);
+}
+
+void refuse_keys_of_texts(const DataConfig& data) {
+  const DataConfig usual;
+  const std::vector<std::pair<const char*, bool>> keys = {{"data.chat_template", !data.chat_template.empty()},
+                                                          {"data.template_kwargs", !data.template_kwargs.empty()},
+                                                          {"data.loss_on", data.loss_on != usual.loss_on},
+                                                          {"data.bos", data.bos != usual.bos},
+                                                          {"data.eos", data.eos != usual.eos},
+                                                          {"data.target_length", data.target_length != 0}};
+  for (const auto& [key, is_set] : keys)
+    if (is_set)
+      throw ConfigError(
+          {key, "the key has no effect on lines with a text and its label", "data without labels", "remove the key"});
+}
+
+// JSON lines with a text and its label.
+SampleSource labelled_of(const Config& config, const DataConfig& data, const std::string& key) {
+  const auto* family = family_or_null(config);
+  const nlohmann::json keys = family->hugging_face_config(model_json(config));
+  if (const auto head = keys["architectures"][0].get<std::string>(); !head.ends_with("ForSequenceClassification"))
+    throw ConfigError({"data.format", "jsonl does not fit " + head,
+                       "a model with ForSequenceClassification, or tensors",
+                       "write the samples' entries into a safetensors file: docs/data_labelled.md, \"Tensors\""});
+  refuse_keys_of_texts(data);
+  const std::string problem = problem_of(config);
+  const LabelledRules rules{
+      .tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary_of(config)),
+      .sequence_length = data.sequence_length,
+      .vocabulary = vocabulary_of(config),
+      .padding = keys.at("pad_token_id").is_null() ? 0 : keys.at("pad_token_id").get<int>(),
+      .kind = problem == kRegression      ? LabelKind::kNumbers
+              : problem == kSeveralLabels ? LabelKind::kSeveral
+                                          : LabelKind::kClass,
+      .labels = static_cast<std::int64_t>(keys.at("id2label").size()),
+      .classes = stated_classes(keys),
+      .bad_lines = data.bad_lines};
+  const auto open = [rules, data, key] {
+    std::vector<WeightedDataset> all;
+    const auto add = [&](const std::string& path, double weight, const std::string& where) {
+      all.push_back({open_labelled_lines(data_files("jsonl", path, where), rules, where + " " + path), weight});
+    };
+    if (data.sources.empty()) add(data.path, 1, key);
+    for (std::size_t i = 0; i < data.sources.size(); ++i)
+      add(data.sources[i].path, data.sources[i].weight, fmt::format("data.sources[{}].path", i));
+    return all;
+  };
+  return {.entries = labelled_entries(rules), .sequence_length = data.sequence_length, .open = open};
+}
+
+// The configured samples, for this model. Refuses what can be refused without opening a file.
+SampleSource samples_of(const Config& config, DataConfig data, const std::string& key) {
+  const auto* family = family_or_null(config);
+  const auto vocabulary = vocabulary_of(config);
+  const std::string task = task_of(config);
+  if (data.format == "tensors" || data.format == "images") require_objective(config, data, task);
+  if (data.format == "tensors") return tensors_of(config, data, task, key);
+  if (data.format == "images") return images_of(config, data, task, key);
+  require_context(config, data);
+  require_objective(config, data, task);
+  if (data.objective == "mlm") return masked_of(config, data, key);
+  if (task == "classes" && data.format == "jsonl") return labelled_of(config, data, key);
+  if (task == "pairs" && data.format == "jsonl" && family->inputs.front() == "input_ids") {
+    if (data.target_length == 0) data.target_length = data.sequence_length;
+    data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
+    return sample_source(data, vocabulary, key);
+  }
+  if (task == "pairs" || task == "images" || task == "classes")
+    throw ConfigError({"data.format", fmt::format("{} does not fit a model that is trained on {}", data.format, task),
+                       task == "pairs"    ? "tensors, or jsonl if the encoder reads tokens"
+                       : task == "images" ? "images or tensors"
+                                          : "jsonl or tensors",
+                       "write the samples' entries into a safetensors file: docs/data_labelled.md, \"Tensors\""});
+  if (data.target_length > 0)
+    throw ConfigError({"data.target_length",
+                       fmt::format("the value is {}, but the model is trained on {}", data.target_length, task),
+                       "a model with an encoder and a decoder", "remove the key"});
+  if ((data.format == "squad") != (task == "spans"))
+    throw ConfigError({"data.format", fmt::format("{} does not fit a model that is trained on {}", data.format, task),
+                       task == "spans" ? "squad or tensors" : "text, jsonl, tokens, megatron or tensors",
+                       "use squad only for models with a question-answering head"});
+  if (data.format == "jsonl" && (!family || family->task))
+    throw ConfigError({"data.format",
+                       "jsonl packs documents into one sample, but this model cannot separate their attention",
+                       "a decoder of one of Gantry's families", "use text, tokens or megatron"});
+  if (data.format == "text" || data.format == "jsonl")
+    data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
+  else if (data.tokenizer.empty())
+    data.tokenizer = config.model.path;
+  if (data.format == "squad" && data.tokenizer.empty())
+    throw ConfigError(
+        {"data.tokenizer", "the key is missing, and there is no model.path", "a directory with vocab.txt", ""});
+  return sample_source(data, vocabulary, key);
+}
+
+}  // namespace
+
+std::shared_ptr<DataLoader> build_loader(const Config& config) {
+  config.mark_used("data");
+  return std::make_shared<DataLoader>(samples_of(config, config.data, "data.path"),
+                                      DataLoaderOptions{.global_batch = config.data.batch_size,
+                                                        .shuffle = config.data.shuffle,
+                                                        .seed = config.train.seed,
+                                                        .prefetch = config.data.prefetch});
+}
+
+std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
+  config.mark_used("evaluation.path");
+  if (config.evaluation.path.empty()) return nullptr;
+  DataConfig held_out = config.data;
+  held_out.path = config.evaluation.path;
+  held_out.sources.clear();
+  return std::make_shared<DataLoader>(samples_of(config, held_out, "evaluation.path"),
+                                      DataLoaderOptions{.global_batch = held_out.batch_size,
+                                                        .shuffle = false,
+                                                        .steps = config.evaluation.batches,
+                                                        .keep_last = true});
+}
+
+}  // namespace gantry

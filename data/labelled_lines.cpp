@@ -1,0 +1,271 @@
+#include "gantry/data/labelled_lines.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "gantry/core/error.h"
+#include "gantry/core/mapped_file.h"
+#include "gantry/core/strict_json.h"
+#include "gantry/data/line_encoder.h"
+#include "gantry/data/tokenizers/tokenizer.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+using Files = std::vector<std::filesystem::path>;
+
+constexpr const char* kLabelledObject = "an object with text and label, and perhaps text_pair";
+
+// Calls `take` with each line and its place, until it returns false.
+template <class Take>
+void for_each_line(const Files& files, const Take& take) {
+  for (const auto& path : files) {
+    const MappedFile file(path);
+    const std::string_view text = file.text();
+    std::int64_t number = 1;
+    for (std::size_t begin = 0; begin < text.size(); ++number) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      const std::string line(text.substr(begin, end - begin));
+      begin = end + 1;
+      if (line.find_first_not_of(" \t\r") != std::string::npos &&
+          !take(line, fmt::format("{}:{}", path.string(), number)))
+        return;
+    }
+  }
+}
+
+// The label of a line; null if there is none.
+json label_of_line(const std::string& line) {
+  const json object = json::parse(line, nullptr, false);
+  return object.is_object() ? object.value("label", json()) : json();
+}
+
+json labelled_object(const std::string& line, const std::string& where) {
+  if (const std::string fault = json_fault(line); !fault.empty()) throw BadLine({where, fault, kLabelledObject, ""});
+  json object = json::parse(line);
+  for (const char* key : {"text", "label"})
+    if (!object.is_object() || !object.contains(key))
+      throw BadLine({where, fmt::format("the line has no '{}'", key), kLabelledObject, ""});
+  for (const char* key : {"text", "text_pair"})
+    if (object.contains(key) && !object[key].is_string())
+      throw BadLine({where, fmt::format("'{}' is not a string", key), "a string", ""});
+  return object;
+}
+
+// The tokens that remain of two texts of these lengths in so much room: as in Hugging Face's tokenizers, the longer
+// text is shortened first.
+std::pair<std::int64_t, std::int64_t> lengths_in(std::int64_t room, std::int64_t first, std::int64_t second) {
+  const bool swaps = first > second;
+  std::int64_t shorter = std::min(first, second), longer = std::max(shorter, room - shorter);
+  if (shorter + longer > room) shorter = room / 2, longer = room / 2 + room % 2;
+  return swaps ? std::pair(std::min(first, longer), shorter) : std::pair(shorter, std::min(second, longer));
+}
+
+struct LabelledText {
+  std::vector<std::int32_t> ids;
+  std::vector<std::int8_t> types;
+  std::int64_t label = 0;
+  std::vector<float> numbers;
+};
+
+class LabelledEncoder {
+ public:
+  explicit LabelledEncoder(const LabelledRules& rules) : rules_(rules), tokenizer_(load_tokenizer(rules.tokenizer)) {}
+
+  LabelledText encode(const json& object, const std::string& where, bool& was_cut) const {
+    TypedTokens tokens = tokens_of(object, where, was_cut);
+    for (const std::int64_t id : tokens.ids)
+      if (id >= rules_.vocabulary)
+        throw InputError({where,
+                          fmt::format("token {} of the tokenizer {} is outside the model's vocabulary of {}", id,
+                                      rules_.tokenizer, rules_.vocabulary),
+                          fmt::format("0 to {}", rules_.vocabulary - 1),
+                          "check that data.tokenizer is the model's own"});
+    LabelledText made{.ids = {tokens.ids.begin(), tokens.ids.end()},
+                      .types = {tokens.types.begin(), tokens.types.end()}};
+    const json& label = object["label"];
+    if (rules_.kind == LabelKind::kClass)
+      made.label = class_of(label, where);
+    else
+      made.numbers = rules_.kind == LabelKind::kSeveral ? several_of(label, where) : numbers_of(label, where);
+    return made;
+  }
+
+ private:
+  TypedTokens tokens_of(const json& object, const std::string& where, bool& was_cut) const {
+    const bool is_pair = object.contains("text_pair");
+    TokenIds first = tokenizer_->encode(object["text"].get<std::string>()), second;
+    if (is_pair) second = tokenizer_->encode(object["text_pair"].get<std::string>());
+    const auto& [before, after] = tokenizer_->surrounding();
+    const std::size_t added = is_pair ? tokenizer_->join({}, {}).ids.size() : before.size() + after.size();
+    const auto size = [](const TokenIds& ids) { return static_cast<std::int64_t>(ids.size()); };
+    const std::int64_t room = std::max<std::int64_t>(0, rules_.sequence_length - static_cast<std::int64_t>(added));
+    was_cut = size(first) + size(second) > room;
+    if (was_cut && rules_.bad_lines != "cut")
+      throw BadLine({where,
+                     fmt::format("the text has {} tokens, more than data.sequence_length {}",
+                                 size(first) + size(second) + static_cast<std::int64_t>(added), rules_.sequence_length),
+                     "a shorter text", "raise data.sequence_length, or set data.bad_lines to skip or cut"});
+    if (was_cut) {
+      const auto [left, right] =
+          is_pair ? lengths_in(room, size(first), size(second)) : std::pair(room, std::int64_t{0});
+      first.resize(static_cast<std::size_t>(left));
+      second.resize(static_cast<std::size_t>(right));
+    }
+    if (is_pair) return tokenizer_->join(first, second);
+    TypedTokens made{.ids = before};
+    made.ids.insert(made.ids.end(), first.begin(), first.end());
+    made.ids.insert(made.ids.end(), after.begin(), after.end());
+    made.types.assign(made.ids.size(), 0);
+    return made;
+  }
+
+  std::int64_t class_of(const json& label, const std::string& where) const {
+    if (label.is_string()) {
+      const auto found = std::ranges::find(rules_.classes, label.get<std::string>());
+      if (found != rules_.classes.end()) return found - rules_.classes.begin();
+      throw BadLine({where, fmt::format("the label '{}' is not a class of the model", label.get<std::string>()),
+                     rules_.classes.empty() ? "a number" : fmt::format("{}", fmt::join(rules_.classes, ", ")),
+                     "correct it, or set model.config.id2label"});
+    }
+    if (!label.is_number_integer() || label < 0 || label >= rules_.labels)
+      throw BadLine({where, "the label is " + label.dump(),
+                     fmt::format("the name of a class, or 0 to {}", rules_.labels - 1),
+                     "correct it, or set model.config.num_labels"});
+    return label.get<std::int64_t>();
+  }
+
+  std::vector<float> several_of(const json& label, const std::string& where) const {
+    if (!label.is_array()) throw BadLine({where, "the label is " + label.dump(), "a list of classes", ""});
+    const bool are_names = std::ranges::all_of(label, [](const json& each) { return each.is_string(); });
+    std::vector<float> numbers(static_cast<std::size_t>(rules_.labels), 0);
+    if (are_names) {
+      for (const json& name : label) numbers[static_cast<std::size_t>(class_of(name, where))] = 1;
+      return numbers;
+    }
+    numbers = numbers_of(label, where);
+    for (const float number : numbers)
+      if (number != 0 && number != 1)
+        throw BadLine({where, "the label is " + label.dump(), "a list of 0 or 1 for each class", ""});
+    return numbers;
+  }
+
+  std::vector<float> numbers_of(const json& label, const std::string& where) const {
+    const json list = label.is_array() ? label : json::array({label});
+    const bool are_numbers = std::ranges::all_of(list, [](const json& each) { return each.is_number(); });
+    if (!are_numbers || static_cast<std::int64_t>(list.size()) != rules_.labels)
+      throw BadLine({where, "the label is " + label.dump(),
+                     rules_.labels == 1 ? "a number" : fmt::format("a list of {} numbers", rules_.labels),
+                     "correct it, or set model.config.num_labels"});
+    return list.get<std::vector<float>>();
+  }
+
+  const LabelledRules& rules_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+class LabelledLines final : public Dataset {
+ public:
+  LabelledLines(const Files& files, LabelledRules rules) : rules_(std::move(rules)) {
+    const LabelledEncoder encoder(rules_);
+    for_each_line(files, [&](const std::string& line, const std::string& where) {
+      try {
+        bool was_cut = false;
+        texts_.push_back(encoder.encode(labelled_object(line, where), where, was_cut));
+        cut_ += was_cut ? 1 : 0;
+      } catch (const BadLine& error) {
+        if (rules_.bad_lines == "stop") throw;
+        if (skipped_++ == 0) first_skipped_ = error.what();
+      }
+      return true;
+    });
+  }
+
+  std::int64_t skipped() const { return skipped_; }
+  const std::string& first_skipped() const { return first_skipped_; }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(texts_.size()); }
+  std::int64_t sequence_length() const override { return rules_.sequence_length; }
+  std::vector<SampleEntry> entries() const override { return labelled_entries(rules_); }
+
+  std::string summary() const override {
+    std::size_t tokens = 0, longest = 0;
+    for (const LabelledText& text : texts_) tokens += text.ids.size(), longest = std::max(longest, text.ids.size());
+    std::string said = fmt::format("{} labelled lines with {} tokens ({:.1f} per line, at most {})", texts_.size(),
+                                   tokens, static_cast<double>(tokens) / static_cast<double>(texts_.size()), longest);
+    if (cut_ > 0) said += fmt::format("; {} truncated to {} tokens", cut_, rules_.sequence_length);
+    if (skipped_ > 0) said += fmt::format("; {} skipped, the first: {}", skipped_, first_skipped_);
+    return said;
+  }
+
+  void read_numbers(std::int64_t index, const NumberRow& row) const override {
+    const LabelledText& text = texts_[static_cast<std::size_t>(index)];
+    if (row.type() == NumberType::kFloat32) {
+      std::ranges::copy(text.numbers, row.as<float>());
+      return;
+    }
+    const std::int64_t length = rules_.sequence_length, tokens = static_cast<std::int64_t>(text.ids.size());
+    auto *ids = row.as<std::int64_t>(), *types = ids + length, *mask = types + length;
+    std::fill_n(ids, length, rules_.padding);
+    std::fill_n(types, 2 * length, 0);
+    std::ranges::copy(text.ids, ids);
+    std::ranges::copy(text.types, types);
+    std::fill_n(mask, tokens, 1);
+    if (rules_.kind == LabelKind::kClass) mask[length] = text.label;
+  }
+
+ private:
+  LabelledRules rules_;
+  std::vector<LabelledText> texts_;
+  std::int64_t cut_ = 0, skipped_ = 0;
+  std::string first_skipped_;
+};
+
+}  // namespace
+
+std::vector<SampleEntry> labelled_entries(const LabelledRules& rules) {
+  const std::int64_t s = rules.sequence_length;
+  std::vector<SampleEntry> entries = {{"input_ids", 0, s}, {"token_type_ids", s, s}, {"attention_mask", 2 * s, s}};
+  if (rules.kind == LabelKind::kClass)
+    entries.push_back({"labels", 3 * s});
+  else
+    entries.push_back({.name = "labels", .length = rules.labels, .type = NumberType::kFloat32});
+  return entries;
+}
+
+std::unique_ptr<Dataset> open_labelled_lines(const Files& files, const LabelledRules& rules, const std::string& place) {
+  auto lines = std::make_unique<LabelledLines>(files, rules);
+  if (lines->size() == 0)
+    throw InputError({place,
+                      lines->skipped() > 0 ? fmt::format("all {} lines were skipped, the first: {}", lines->skipped(),
+                                                         lines->first_skipped())
+                                           : "there are no lines that are not empty",
+                      kLabelledObject, ""});
+  return lines;
+}
+
+std::vector<std::string> label_names(const Files& files) {
+  std::set<std::string> names;
+  for_each_line(files, [&](const std::string& line, const std::string&) {
+    const json label = label_of_line(line);
+    for (const json& each : label.is_array() ? label : json::array({label}))
+      if (each.is_string()) names.insert(each.get<std::string>());
+    return true;
+  });
+  return {names.begin(), names.end()};
+}
+
+bool has_label_lists(const Files& files) {
+  bool is_list = false;
+  for_each_line(files, [&](const std::string& line, const std::string&) {
+    is_list = label_of_line(line).is_array();
+    return false;
+  });
+  return is_list;
+}
+
+}  // namespace gantry
