@@ -211,9 +211,11 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
 
 }  // namespace
 
+SampleSource build_samples(const Config& config) { return samples_of(config, config.data, "data.path"); }
+
 std::shared_ptr<DataLoader> build_loader(const Config& config) {
   config.mark_used("data");
-  return std::make_shared<DataLoader>(samples_of(config, config.data, "data.path"),
+  return std::make_shared<DataLoader>(build_samples(config),
                                       DataLoaderOptions{.global_batch = config.data.batch_size,
                                                         .shuffle = config.data.shuffle,
                                                         .seed = config.train.seed,

@@ -94,6 +94,21 @@ CLI::App* add_compare_command(CLI::App& app, CompareArguments& arguments) {
   return compare;
 }
 
+void add_show_command(CLI::App& data, DataShowArguments& arguments, const std::function<void()>& run_show) {
+  auto* show = data.add_subcommand(
+      "show", "Print the tokens of a training sample, and for each of them whether it is trained on and why");
+  show->add_option("source", arguments.source,
+                   "A configuration (.yaml; with :NUMBER, another sample than the first), or a data file: a line of a "
+                   ".jsonl file (with :LINE, another one than the first), a text file, or a line of it (with :LINE)")
+      ->required();
+  show->add_option("--model", arguments.model, "A Hugging Face directory with the model and its tokenizer")
+      ->type_name("DIR");
+  show->add_option("--tokenizer", arguments.tokenizer, "A tokenizer file or directory, or bytes")->type_name("PATH");
+  add_sets(*show, arguments.sets);
+  show->add_flag("--json", arguments.json, "Print JSON");
+  show->callback(run_show);
+}
+
 void add_measure_command(CLI::App& plan, PlanMeasureArguments& arguments, const std::function<void()>& run_measure) {
   auto* measure = plan.add_subcommand(
       "measure", "Measure this machine (under mpirun: the hosts of the job) and write a cluster file");

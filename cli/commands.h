@@ -26,6 +26,12 @@ struct ForwardArguments {
   std::vector<std::string> sets;
 };
 
+struct DataShowArguments {
+  std::string source, model, tokenizer;
+  std::vector<std::string> sets;
+  bool json = false;
+};
+
 struct CompareArguments {
   std::string config;
   std::vector<std::string> sets;
@@ -101,6 +107,7 @@ CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments);
 CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments);
 CLI::App* add_compare_command(CLI::App& app, CompareArguments& arguments);
 // Adds a subcommand of `plan`.
+void add_show_command(CLI::App& data, DataShowArguments& arguments, const std::function<void()>& run_show);
 void add_measure_command(CLI::App& plan, PlanMeasureArguments& arguments, const std::function<void()>& run_measure);
 void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, const std::function<void()>& run_diff);
 CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, const CheckpointCallbacks& callbacks);

@@ -85,7 +85,7 @@ void run_build(const DataOptions& options) {
 
 }  // namespace
 
-void add_data_command(CLI::App& app) {
+void add_data_command(CLI::App& app, DataShowArguments& show, const std::function<void()>& run_show) {
   CLI::App* group = app.add_subcommand("data", "Prepare data for training, and convert between text and tokens");
   group->require_subcommand(1);
   CLI::App* build =
@@ -115,6 +115,7 @@ void add_data_command(CLI::App& app) {
   build->add_flag("--json", options->json, "Print the summary as JSON");
   build->callback([options] { run_build(*options); });
   add_token_commands(*group);
+  add_show_command(*group, show, run_show);
 }
 
 }  // namespace gantry::cli

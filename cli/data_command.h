@@ -1,13 +1,13 @@
-// `gantry data`: tokenizes text into token files for training, and converts between text and tokens.
+// `gantry data`: tokenizes text into token files for training, converts between text and tokens, and shows samples.
 #pragma once
 
-namespace CLI {
-class App;
-}
+#include <functional>
+
+#include "gantry/cli/commands.h"
 
 namespace gantry::cli {
 
-// Adds the subcommand. Its callback prints to stdout and throws gantry::Error.
-void add_data_command(CLI::App& app);
+// Adds the subcommand; `run_show` runs `gantry data show`. The other callbacks print to stdout and throw gantry::Error.
+void add_data_command(CLI::App& app, DataShowArguments& show, const std::function<void()>& run_show);
 
 }  // namespace gantry::cli

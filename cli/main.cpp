@@ -36,6 +36,7 @@ struct Arguments {
   cli::GenerateArguments generate;
   cli::CheckpointArguments checkpoint;
   cli::PlanMeasureArguments measure;
+  cli::DataShowArguments show;
   std::string config, cluster;
   std::vector<std::string> sets;
   bool json = false;
@@ -52,7 +53,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_checkpoint_readers(
       *cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on, hand_on, hand_on}), hand_on);
   cli::add_schedule_command(app);
-  cli::add_data_command(app);
+  cli::add_data_command(app, arguments.show, hand_on);
   cli::add_init_command(app);
   cli::add_completion_command(app);
   cli::add_report_command(app);

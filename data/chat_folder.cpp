@@ -64,8 +64,8 @@ std::string take_generated(const ChatLine& line, std::vector<std::pair<std::size
   std::size_t answer = 0;
   for (std::size_t i = 0; i < line.messages.size(); ++i) {
     if (!is_assistants(line.messages[i])) continue;
-    if (std::ranges::find(line.trained, i) != line.trained.end()) chat.said.push_back(generated[answer]);
-    ++answer;
+    const bool is_trained = std::ranges::find(line.trained, i) != line.trained.end();
+    (is_trained ? chat.said : chat.not_trained).push_back(generated[answer++]);
   }
   return "";
 }

@@ -149,7 +149,7 @@ std::string SaidFinder::find(ChatText& chat) {
           "(data.loss_on: all does not need it)",
           i);
     }
-    if (is_trained) chat.said.emplace_back(begin, end);
+    (is_trained ? chat.said : chat.not_trained).emplace_back(begin, end);
     const auto place = places_.find(i);
     chat.lacks_end = is_trained && i + 1 == line_.messages.size() && place != places_.end() &&
                      place->second.second == chat.text.size();

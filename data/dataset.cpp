@@ -81,17 +81,7 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t voc
   if (config.format == "megatron")
     return open_megatron_dataset(config.path, config.sequence_length, vocabulary_size, config.document_mask);
   if (config.format == "jsonl")
-    return open_json_lines(files_of(place),
-                           {.tokenizer = choose_text_tokenizer(config.tokenizer, "", vocabulary_size),
-                            .sequence_length = config.sequence_length,
-                            .target_length = config.target_length,
-                            .vocabulary = vocabulary_size,
-                            .chat_template = config.chat_template,
-                            .template_kwargs = config.template_kwargs,
-                            .ends = {config.bos, config.eos},
-                            .loss_on = config.loss_on,
-                            .bad_lines = config.bad_lines},
-                           place.text());
+    return open_json_lines(files_of(place), line_rules(config, vocabulary_size), place.text());
   if (config.format == "tensors") return open_tensor_file(config.path, key);
   if (config.format == "squad")
     return open_squad_dataset(config.path, config.tokenizer, config.sequence_length, vocabulary_size);

@@ -34,6 +34,14 @@ class JsonLines final : public Dataset {
   std::vector<SampleEntry> entries() const override { return packed_entries(length_); }
   std::string summary() const override { return index_->summary(); }
 
+  std::vector<SampleToken> tokens_of(std::int64_t sample) const override {
+    std::vector<SampleToken> tokens;
+    std::int64_t document = 0;
+    for (const LineTokens& line : index_->lines_of(sample, /*for_display=*/true))
+      append_tokens(line, document++, /*is_pair=*/false, tokens);
+    return tokens;
+  }
+
   void read(std::int64_t sample, std::int64_t* numbers) const override {
     std::int64_t *ids = numbers, *labels = ids + length_, *documents = labels + length_;
     std::fill(labels, labels + length_, kNotCounted);
@@ -68,6 +76,12 @@ class PairLines final : public Dataset {
   std::int64_t sequence_length() const override { return prompt_; }
   std::vector<SampleEntry> entries() const override { return pair_entries(prompt_, completion_); }
   std::string summary() const override { return index_->summary(); }
+
+  std::vector<SampleToken> tokens_of(std::int64_t sample) const override {
+    std::vector<SampleToken> tokens;
+    append_tokens(index_->lines_of(sample, /*for_display=*/true).front(), 0, /*is_pair=*/true, tokens);
+    return tokens;
+  }
 
   void read(std::int64_t sample, std::int64_t* numbers) const override {
     const LineTokens line = index_->lines_of(sample).front();

@@ -202,6 +202,13 @@ class LabelledLines final : public Dataset {
     return said;
   }
 
+  std::vector<SampleToken> tokens_of(std::int64_t index) const override {
+    std::vector<SampleToken> tokens;
+    for (const std::int32_t id : texts_[static_cast<std::size_t>(index)].ids)
+      tokens.push_back({.id = id, .position = static_cast<std::int64_t>(tokens.size()), .why = "labelled text"});
+    return tokens;
+  }
+
   void read_numbers(std::int64_t index, const NumberRow& row) const override {
     const LabelledText& text = texts_[static_cast<std::size_t>(index)];
     if (row.type() == NumberType::kFloat32) {

@@ -8,6 +8,7 @@
 #include "gantry/core/chat_template_names.h"
 #include "gantry/core/strict_json.h"
 #include "gantry/data/chat_template.h"
+#include "gantry/data/encoded_text.h"
 
 namespace gantry {
 namespace {
@@ -51,6 +52,38 @@ std::int64_t LineTokens::trained_tokens() const {
   return count;
 }
 
+LineRules line_rules(const DataConfig& data, std::int64_t vocabulary) {
+  return {.tokenizer = choose_text_tokenizer(data.tokenizer, "", vocabulary),
+          .sequence_length = data.sequence_length,
+          .target_length = data.target_length,
+          .vocabulary = vocabulary,
+          .chat_template = data.chat_template,
+          .template_kwargs = data.template_kwargs,
+          .ends = {data.bos, data.eos},
+          .loss_on = data.loss_on,
+          .bad_lines = data.bad_lines};
+}
+
+void append_tokens(const LineTokens& line, std::int64_t document, bool is_pair, std::vector<SampleToken>& tokens) {
+  std::int64_t start = 0;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(line.tokens.size()); ++i) {
+    const auto holds = [i](std::int64_t first, std::int64_t second) { return first <= i && i < second; };
+    const auto part =
+        std::ranges::find_if(line.parts, [&](const auto& each) { return holds(each.first, each.second); });
+    const bool counts =
+        std::ranges::any_of(line.trained, [&](const auto& each) { return holds(each.first, each.second); });
+    if (is_pair && i == line.trained.front().first) start = i;
+    const bool is_first = i == 0 && !is_pair;
+    tokens.push_back({.id = line.tokens[static_cast<std::size_t>(i)],
+                      .document = document,
+                      .position = i - start,
+                      .is_trained = counts && !is_first,
+                      .why = counts && is_first         ? "first token of the document"
+                             : part == line.parts.end() ? "special token"
+                                                        : part->name});
+  }
+}
+
 LineEncoder::LineEncoder(LineRules rules)
     : rules_(std::move(rules)),
       tokenizer_(load_tokenizer(rules_.tokenizer)),
@@ -92,12 +125,12 @@ std::string LineEncoder::split_marks() const {
   return fmt::format("{}", fmt::join(split, ", "));
 }
 
-LineTokens LineEncoder::encode(const std::string& line, const std::string& where) const {
+LineTokens LineEncoder::encode(const std::string& line, const std::string& where, bool for_display) const {
   const json object = parsed_line(line, where);
   if (rules_.target_length > 0) return encode_pair(object, where);
   LineTokens made;
   const TokenIds ids =
-      object.contains("messages") ? encode_messages(line, where, made) : encode_text(object, where, made);
+      object.contains("messages") ? encode_messages(line, where, for_display, made) : encode_text(object, where, made);
   if (rules_.loss_on == "all") made.trained = {{0, static_cast<std::int64_t>(ids.size())}};
   require_known(ids, where);
   made.tokens.assign(ids.begin(), ids.end());
@@ -110,11 +143,14 @@ TokenIds LineEncoder::encode_text(const json& object, const std::string& where, 
   const bool is_pair = !object.contains("text");
   TokenIds ids = tokenizer_->encode(text_of(object, is_pair ? "prompt" : "text", where));
   surround(ids, {ends_.before, {}});
-  const auto first = is_pair ? static_cast<std::int64_t>(ids.size()) : 0;
+  const auto before = static_cast<std::int64_t>(ends_.before.size()), after = static_cast<std::int64_t>(ids.size());
+  made.parts = {{std::min(before, after), after, is_pair ? "prompt" : "text"}};
+  const auto first = is_pair ? after : 0;
   if (is_pair) {
     const std::string completion = text_of(object, "completion", where);
     if (completion.empty()) throw BadLine({where, "the completion is empty", "text to train on", "remove the line"});
     tokenizer_->append(completion, ids);
+    made.parts.push_back({first, static_cast<std::int64_t>(ids.size()), "completion"});
   }
   surround(ids, {{}, ends_.after});
   made.trained = {{first, static_cast<std::int64_t>(ids.size())}};
@@ -140,6 +176,7 @@ LineTokens LineEncoder::encode_pair(const json& object, const std::string& where
     const auto first = static_cast<std::int64_t>(made.tokens.size());
     made.tokens.insert(made.tokens.end(), ids.begin(), ids.end());
     made.trained = {{first, static_cast<std::int64_t>(made.tokens.size())}};
+    made.parts.push_back({first, made.trained.front().second, side});
   }
   return made;
 }
@@ -169,7 +206,8 @@ TokenIds LineEncoder::encode_side(const json& object, const char* side, const st
 
 // Where the assistant's part begins and ends among the tokens of the whole: where encodings of the text up to there
 // differ from it. A token that has a part of it is trained on.
-TokenIds LineEncoder::encode_messages(const std::string& line, const std::string& where, LineTokens& made) const {
+TokenIds LineEncoder::encode_messages(const std::string& line, const std::string& where, bool for_display,
+                                      LineTokens& made) const {
   if (!chat_)
     throw InputError(
         {where, "there is no template for its messages in the tokenizer's directory or in data.chat_template",
@@ -182,11 +220,14 @@ TokenIds LineEncoder::encode_messages(const std::string& line, const std::string
                                                 : "change them, or data.chat_template"});
   made.is_chat = true;
   TokenIds ids = tokenizer_->encode(chat.text);
-  for (const auto& [begin, end] : chat.said) {
-    const std::int64_t first = same(tokenizer_->encode(chat.text.substr(0, begin)), ids),
-                       last = same(tokenizer_->encode(chat.text.substr(0, end)), ids);
-    made.trained.emplace_back(first, last);
-  }
+  const auto place = [&](std::size_t bytes) { return same(tokenizer_->encode(chat.text.substr(0, bytes)), ids); };
+  for (const auto& [begin, end] : chat.said) made.trained.emplace_back(place(begin), place(end));
+  for (const auto& [first, second] : made.trained) made.parts.push_back({first, second, "answer"});
+  if (for_display)
+    for (const auto& [begin, end] : chat.not_trained)
+      made.parts.push_back({place(begin), place(end), "answer without a loss"});
+  made.parts.push_back({0, static_cast<std::int64_t>(ids.size()),
+                        rules_.loss_on == "all" ? "message or template" : "prompt or template"});
   surround_chat(ids, chat.lacks_end, made);
   return ids;
 }
@@ -197,6 +238,7 @@ void LineEncoder::surround_chat(TokenIds& ids, bool lacks_end, LineTokens& made)
   if (rules_.ends.bos == "always") surround(ids, {ends_.before, {}});
   const auto moved = static_cast<std::int64_t>(ids.size() - before);
   for (auto& [first, second] : made.trained) first += moved, second += moved;
+  for (auto& part : made.parts) part.first += moved, part.second += moved;
   const bool adds_end = rules_.ends.eos == "always" || (rules_.ends.eos == "auto" && lacks_end);
   if (!adds_end) return;
   surround(ids, {{}, ends_.after});

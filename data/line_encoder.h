@@ -11,6 +11,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/chat_folder.h"
+#include "gantry/data/dataset.h"
 #include "gantry/data/tokenizers/text_ends.h"
 
 namespace gantry {
@@ -37,17 +38,30 @@ struct LineRules {
   auto operator<=>(const LineRules&) const = default;  // NOLINT(modernize-use-nullptr): it is no pointer's 0
 };
 
+// Tokens [first, second) of a line, and what they are: "prompt", "completion", "answer", ...
+struct LinePart {
+  std::int64_t first = 0, second = 0;
+  const char* name = "";
+};
+
+// The rules of a configuration. ConfigError without data.tokenizer if the vocabulary is not the 256 bytes.
+LineRules line_rules(const DataConfig& data, std::int64_t vocabulary);
+
 // The tokens of one line. For a pair, the tokens of the prompt and then those of the completion, which are trained on,
 // each between the special tokens of a text.
 struct LineTokens {
   std::vector<std::int32_t> tokens;
   // Tokens that are trained on, as ranges [first, second) in order; the first token of all never is.
   std::vector<std::pair<std::int64_t, std::int64_t>> trained;
+  std::vector<LinePart> parts;  // of a token, the first one that has it; tokens outside of them are special tokens
   bool was_cut = false, is_chat = false;
 
   std::int64_t places() const { return static_cast<std::int64_t>(tokens.size()) - 1; }  // in a sample
   std::int64_t trained_tokens() const;
 };
+
+// Appends the tokens of a line as a document, for users. `is_pair`: prompt and completion have positions of their own.
+void append_tokens(const LineTokens& line, std::int64_t document, bool is_pair, std::vector<SampleToken>& tokens);
 
 // May be called from several threads at once.
 class LineEncoder {
@@ -57,7 +71,8 @@ class LineEncoder {
 
   // `where`: file and line, for errors. BadLine as the rules have it; InputError for messages without a chat template
   // or with one that can't be read, and for a token outside the vocabulary.
-  LineTokens encode(const std::string& line, const std::string& where) const;
+  // `for_display`: the parts tell answers without a loss from prompts, which takes longer.
+  LineTokens encode(const std::string& line, const std::string& where, bool for_display = false) const;
 
   std::string chat_template() const;  // by which chats are written: a name or a file; "" where there is none
   // Marks of a chat template by name that the tokenizer has no token of its own for, in words, or "".
@@ -67,7 +82,7 @@ class LineEncoder {
   // `line` holds messages, whose members templates need in their order.
   void surround_chat(TokenIds& ids, bool lacks_end, LineTokens& made) const;
   TokenIds encode_text(const nlohmann::json& object, const std::string& where, LineTokens& made) const;
-  TokenIds encode_messages(const std::string& line, const std::string& where, LineTokens& made) const;
+  TokenIds encode_messages(const std::string& line, const std::string& where, bool for_display, LineTokens& made) const;
   LineTokens encode_pair(const nlohmann::json& object, const std::string& where) const;
   // One side of a pair between the special tokens of a text.
   TokenIds encode_side(const nlohmann::json& object, const char* side, const std::string& where,

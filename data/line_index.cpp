@@ -115,7 +115,7 @@ std::string LineIndex::summary() const {
   return text;
 }
 
-std::vector<LineTokens> LineIndex::lines_of(std::int64_t sample) const {
+std::vector<LineTokens> LineIndex::lines_of(std::int64_t sample, bool for_display) const {
   const SampleStart& start = starts_[static_cast<std::size_t>(sample)];
   std::vector<LineTokens> lines;
   Place place = start.place;
@@ -125,7 +125,7 @@ std::vector<LineTokens> LineIndex::lines_of(std::int64_t sample) const {
       throw InputError({files_[start.place.file].path().string(), "the file has fewer lines than when it was opened",
                         "files that do not change during a run", ""});
     try {
-      lines.push_back(encoder_.encode(std::string(found.text), name_of(found.place)));
+      lines.push_back(encoder_.encode(std::string(found.text), name_of(found.place), for_display));
     } catch (const BadLine&) {  // as when it was opened
       if (rules_.bad_lines == "stop") throw;
     }

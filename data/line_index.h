@@ -26,7 +26,7 @@ class LineIndex {
   std::string summary() const;
 
   // The documents of a sample, in order. Any thread may call it.
-  std::vector<LineTokens> lines_of(std::int64_t sample) const;
+  std::vector<LineTokens> lines_of(std::int64_t sample, bool for_display = false) const;
 
  private:
   // A line, and what is behind it.

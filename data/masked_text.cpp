@@ -25,6 +25,21 @@ class MaskedText final : public DrawnDataset {
   std::string summary() const override { return rows_->summary(); }
   std::vector<SampleEntry> entries() const override { return masked_entries(sequence_length()); }
 
+  std::vector<SampleToken> tokens_of(std::int64_t index) const override {
+    auto tokens = rows_->tokens_of(index);
+    tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(sequence_length())));
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      std::int64_t id = 0, label = 0;
+      mask(tokens[i].id, index, static_cast<std::int64_t>(i), id, label);
+      tokens[i].is_trained = label != kNotCounted;
+      tokens[i].why = label == kNotCounted        ? "not masked"
+                      : id == masking_.mask_token ? "masked"
+                      : id == label               ? "masked by itself"
+                                                  : "masked by a random token";
+    }
+    return tokens;
+  }
+
   void read_at(std::int64_t index, std::int64_t place, const NumberRow& row) const override {
     const std::int64_t length = sequence_length();
     std::vector<std::int64_t> tokens(static_cast<std::size_t>(length) + 1);

@@ -29,6 +29,10 @@ int main(int argc, char** argv) {
        .run_merge = [&] { exit_code = cli::run_checkpoint_merge(checkpoint.merged); },
        .run_upcycle = [&] { exit_code = cli::run_checkpoint_upcycle(checkpoint.upcycled); }});
   cli::add_diff_command(*commands, diff, [&] { exit_code = cli::run_checkpoint_diff(diff); });
+  cli::DataShowArguments show;
+  cli::add_show_command(
+      *app.add_subcommand("data", "The command of data that needs LibTorch")->require_subcommand(1), show,
+      [&] { exit_code = cli::run_data_show(show); });
   cli::PlanMeasureArguments measure;
   cli::add_measure_command(
       *app.add_subcommand("plan", "The command of the planner that needs LibTorch")->require_subcommand(1), measure,

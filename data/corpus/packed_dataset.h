@@ -14,6 +14,7 @@ class PackedDataset : public Dataset {
  public:
   // The runs of documents that a sample's sequence_length() + 1 tokens are of, in order.
   virtual std::vector<TokenRun> documents(std::int64_t index) const = 0;
+  std::vector<SampleToken> tokens_of(std::int64_t index) const override;
 };
 
 // The same samples with the entries of packed_entries: tokens see those of their own document alone, whose positions

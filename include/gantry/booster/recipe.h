@@ -30,6 +30,10 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 // ConfigError if a pattern matches nothing, or for muon if no matrix belongs to a repeated layer.
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model);
 
+// Returns the configured training data. They are not opened yet. Throws ConfigError if the model cannot be trained on
+// these data.
+SampleSource build_samples(const Config& config);
+
 // Returns a loader of the global batches of the configured data, as a single device would see them. Files are opened
 // when they are first read, or when the loader is distributed (InputError). Throws ConfigError if the model cannot be
 // trained on this data.

@@ -44,6 +44,15 @@ inline std::vector<SampleEntry> pair_entries(std::int64_t prompt, std::int64_t c
   return {{"input_ids", 0, prompt}, {"attention_mask", prompt, prompt}, {"labels", 2 * prompt, completion}};
 }
 
+// A token of a sample, as shown to users.
+struct SampleToken {
+  std::int64_t id = 0;
+  std::int64_t document = 0;  // number of the document in the sample
+  std::int64_t position = 0;  // in the document, or in the sample if documents are not separated
+  bool is_trained = false;    // the loss includes the prediction of the token
+  std::string why;            // the reason in a few words, such as "completion"
+};
+
 // Samples with a fixed set of entries. Derive your own data sets from it. Reading must be thread-safe.
 class Dataset {
  public:
@@ -53,6 +62,8 @@ class Dataset {
   virtual std::int64_t sequence_length() const = 0;
   // Returns a description for users, in one line, for example problems found when the data set was opened; "" for none.
   virtual std::string summary() const { return ""; }
+  // Returns the tokens of a sample with those that only the labels have, for users; empty if the data set has none.
+  virtual std::vector<SampleToken> tokens_of(std::int64_t) const { return {}; }
   virtual std::vector<SampleEntry> entries() const { return next_token_entries(sequence_length()); }
   // Writes the numbers of a sample that have type row.type(): as many as the entries of this type span. Called once for
   // each type in entries(), from any thread. The default is for data sets of tokens: it calls read().

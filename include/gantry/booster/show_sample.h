@@ -1,0 +1,30 @@
+// The tokens of one training sample, as the run sees them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gantry/core/config.h"
+#include "gantry/data/dataset.h"
+
+namespace gantry {
+
+struct ShownSample {
+  std::string place;                // "run.yaml: sample 1", or FILE:LINE
+  std::string tokenizer;            // as load_tokenizer() takes it
+  std::vector<SampleToken> tokens;  // without padding
+  std::vector<std::string> texts;   // of each token, valid UTF-8
+};
+
+// Returns sample `row` (from 1) of the configured training data (of the first source), in the order of the files. The
+// configuration must be resolved. Throws the errors of build_loader(), and InputError if there is no such row or the
+// format has no tokens.
+ShownSample show_sample(const Config& config, const std::string& place, std::int64_t row);
+
+// Returns the sample of a line (from 1) of a file: a line of a *.jsonl file is read like data.format jsonl, and a line
+// of another file, or the whole file if `line` is 0, is a text. `config`: with the model, which must be resolved, or
+// with data.tokenizer alone. Throws InputError with FILE:LINE for a line that cannot be used.
+ShownSample show_line(const Config& config, const std::string& file, std::int64_t line);
+
+}  // namespace gantry
