@@ -24,7 +24,7 @@ void require_context(const Config& config, const DataConfig& data) {
                        fmt::format("at most {}", context), "shorten it, or give the model more positions"});
 }
 
-// Samples that a safetensors file has ready. What the family reads and is trained on has to be there.
+// Samples that a safetensors file has ready. It must have the entries that the family reads and is trained on.
 SampleSource tensors_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
   SampleSource source = sample_source(data, vocabulary_of(config), key);
   std::vector<std::string> needed, names;
@@ -47,7 +47,8 @@ SampleSource tensors_of(const Config& config, const DataConfig& data, const std:
   return source;
 }
 
-// Pictures in folders, as the model wants them: its processor's settings, or those that lie beside the training data.
+// Pictures in folders, as the model wants them: its processor's settings, or those in the directory of the training
+// data.
 SampleSource images_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
   if (task != "images")
     throw ConfigError({"data.format", "images do not fit a model that is trained on " + task,
@@ -215,11 +216,10 @@ SampleSource build_samples(const Config& config) { return samples_of(config, con
 
 std::shared_ptr<DataLoader> build_loader(const Config& config) {
   config.mark_used("data");
-  return std::make_shared<DataLoader>(build_samples(config),
-                                      DataLoaderOptions{.global_batch = config.data.batch_size,
-                                                        .shuffle = config.data.shuffle,
-                                                        .seed = config.train.seed,
-                                                        .prefetch = config.data.prefetch});
+  return std::make_shared<DataLoader>(build_samples(config), DataLoaderOptions{.global_batch = config.data.batch_size,
+                                                                               .shuffle = config.data.shuffle,
+                                                                               .seed = config.train.seed,
+                                                                               .prefetch = config.data.prefetch});
 }
 
 std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {

@@ -20,7 +20,7 @@ nlohmann::json model_json(const Config& config);  // model.config
 // Null for a model whose policy is registered without a family; the program builds it.
 const models::ModelFamily* family_or_null(const Config& config);
 
-// The training task of the model's head, as of ModelFamily::task.
+// The training task of the model's head, by ModelFamily::task.
 std::string task_of(const Config& config);
 
 // The files of the training data (of the first source); none if they do not exist, which opening them reports.

@@ -98,8 +98,8 @@ void add_show_command(CLI::App& data, DataShowArguments& arguments, const std::f
   auto* show = data.add_subcommand(
       "show", "Print the tokens of a training sample, and for each of them whether it is trained on and why");
   show->add_option("source", arguments.source,
-                   "A configuration (.yaml; with :NUMBER, another sample than the first), or a data file: a line of a "
-                   ".jsonl file (with :LINE, another one than the first), a text file, or a line of it (with :LINE)")
+                   "CONFIG.yaml or CONFIG.yaml:NUMBER, for a sample of a run (default: the first); FILE.jsonl or "
+                   "FILE.jsonl:LINE, for a line; another FILE or FILE:LINE, for a text")
       ->required();
   show->add_option("--model", arguments.model, "A Hugging Face directory with the model and its tokenizer")
       ->type_name("DIR");

@@ -56,8 +56,8 @@ json labelled_object(const std::string& line, const std::string& where) {
   return object;
 }
 
-// The tokens that remain of two texts of these lengths in so much room: as in Hugging Face's tokenizers, the longer
-// text is shortened first.
+// The lengths to which two texts are shortened so that they fit into `room` tokens: as in Hugging Face's tokenizers,
+// the longer text is shortened first.
 std::pair<std::int64_t, std::int64_t> lengths_in(std::int64_t room, std::int64_t first, std::int64_t second) {
   const bool swaps = first > second;
   std::int64_t shorter = std::min(first, second), longer = std::max(shorter, room - shorter);

@@ -38,7 +38,7 @@ struct LineRules {
   auto operator<=>(const LineRules&) const = default;  // NOLINT(modernize-use-nullptr): it is no pointer's 0
 };
 
-// Tokens [first, second) of a line, and what they are: "prompt", "completion", "answer", ...
+// Tokens [first, second) of a line, and their name: "prompt", "completion", "answer", ...
 struct LinePart {
   std::int64_t first = 0, second = 0;
   const char* name = "";
@@ -53,7 +53,7 @@ struct LineTokens {
   std::vector<std::int32_t> tokens;
   // Tokens that are trained on, as ranges [first, second) in order; the first token of all never is.
   std::vector<std::pair<std::int64_t, std::int64_t>> trained;
-  std::vector<LinePart> parts;  // of a token, the first one that has it; tokens outside of them are special tokens
+  std::vector<LinePart> parts;  // the first one that has a token counts; tokens outside are special tokens
   bool was_cut = false, is_chat = false;
 
   std::int64_t places() const { return static_cast<std::int64_t>(tokens.size()) - 1; }  // in a sample

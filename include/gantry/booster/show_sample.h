@@ -22,9 +22,9 @@ struct ShownSample {
 // format has no tokens.
 ShownSample show_sample(const Config& config, const std::string& place, std::int64_t row);
 
-// Returns the sample of a line (from 1) of a file: a line of a *.jsonl file is read like data.format jsonl, and a line
-// of another file, or the whole file if `line` is 0, is a text. `config`: with the model, which must be resolved, or
-// with data.tokenizer alone. Throws InputError with FILE:LINE for a line that cannot be used.
+// Returns the sample of a line (from 1) of a file. A line of a *.jsonl file is read like data.format jsonl. A line of
+// another file, or the whole file if `line` is 0, is a text. `config`: with the model, which must be resolved, or with
+// data.tokenizer alone. Throws InputError with FILE:LINE for a line that cannot be used.
 ShownSample show_line(const Config& config, const std::string& file, std::int64_t line);
 
 }  // namespace gantry
