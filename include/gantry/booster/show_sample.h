@@ -14,7 +14,7 @@ struct ShownSample {
   std::string place;                // "run.yaml: sample 1", or FILE:LINE
   std::string tokenizer;            // as load_tokenizer() takes it
   std::vector<SampleToken> tokens;  // without padding
-  std::vector<std::string> texts;   // of each token, valid UTF-8
+  std::vector<std::string> texts;   // one for each token, valid UTF-8
 };
 
 // Returns sample `row` (from 1) of the configured training data (of the first source), in the order of the files. The
