@@ -5,7 +5,7 @@
 namespace gantry::cli {
 namespace {
 
-void add_prompts(CLI::App& command, GenerateArguments& arguments) {
+void add_model(CLI::App& command, GenerateArguments& arguments) {
   command
       .add_option("--model", arguments.model,
                   "A Hugging Face directory, a step folder, its parent for the newest one, or a directory of "
@@ -14,22 +14,6 @@ void add_prompts(CLI::App& command, GenerateArguments& arguments) {
       ->type_name("DIR");
   command.add_option("--adapter", arguments.adapter, "A PEFT directory with the adapter to load into the model")
       ->type_name("DIR");
-  auto* prompt =
-      command.add_option("--prompt", arguments.prompts, "A text to continue; repeat the flag for several prompts")
-          ->type_name("TEXT")
-          ->allow_extra_args(false);
-  command
-      .add_option("--tokens", arguments.tokens,
-                  "A prompt as tokens, such as 1,2,3; repeat the flag for several prompts")
-      ->type_name("IDS")
-      ->allow_extra_args(false)
-      ->excludes(prompt);
-  command
-      .add_option("--features", arguments.features,
-                  "A safetensors file with the input of Whisper's encoder, input_features [texts, mel bins, steps]; "
-                  "--tokens are then the first tokens of the texts")
-      ->type_name("FILE")
-      ->excludes(prompt);
   command
       .add_option("--tokenizer", arguments.tokenizer,
                   "A tokenizer file or directory, or bytes; default: the tokenizer of the model")
@@ -39,6 +23,37 @@ void add_prompts(CLI::App& command, GenerateArguments& arguments) {
                   "A token, by number or text, that ends a sequence; repeat the flag for several tokens")
       ->type_name("TOKEN")
       ->allow_extra_args(false);
+}
+
+void add_prompts(CLI::App& command, GenerateArguments& arguments) {
+  auto* prompt =
+      command.add_option("--prompt", arguments.prompts, "A text to continue; repeat the flag for several prompts")
+          ->type_name("TEXT")
+          ->allow_extra_args(false);
+  auto* tokens = command
+                     .add_option("--tokens", arguments.tokens,
+                                 "A prompt as tokens, such as 1,2,3; repeat the flag for several prompts")
+                     ->type_name("IDS")
+                     ->allow_extra_args(false)
+                     ->excludes(prompt);
+  auto* features =
+      command
+          .add_option("--features", arguments.features,
+                      "A safetensors file with the input of Whisper's encoder, input_features [texts, mel bins, "
+                      "steps]; --tokens are then the first tokens of the texts")
+          ->type_name("FILE")
+          ->excludes(prompt);
+  auto* messages = command
+                       .add_option("--messages", arguments.messages,
+                                   "A JSON file with the messages of a chat, or JSON lines with one chat per line, to "
+                                   "answer by the model's chat template; -: standard input")
+                       ->type_name("FILE")
+                       ->excludes(prompt)
+                       ->excludes(tokens)
+                       ->excludes(features);
+  command.add_option("--system", arguments.system, "Text of a system message that begins each chat")
+      ->type_name("TEXT")
+      ->needs(messages);
 }
 
 void add_speech(CLI::App& command, GenerateArguments& arguments) {
@@ -94,6 +109,7 @@ void add_beams(CLI::App& command, GenerateArguments& arguments) {
 CLI::App* add_generate_command(CLI::App& app, GenerateArguments& arguments) {
   auto* generate =
       app.add_subcommand("generate", "Generate text with greedy decoding, sampling or beam search, in any layout");
+  add_model(*generate, arguments);
   add_prompts(*generate, arguments);
   add_speech(*generate, arguments);
   add_lengths(*generate, arguments);
@@ -103,6 +119,18 @@ CLI::App* add_generate_command(CLI::App& app, GenerateArguments& arguments) {
   generate->add_flag("--json", arguments.json, "Print JSON, one object per sequence");
   add_sets(*generate, arguments.sets);
   return generate;
+}
+
+CLI::App* add_chat_command(CLI::App& app, GenerateArguments& arguments) {
+  auto* chat = app.add_subcommand(
+      "chat",
+      "Talk to a model: each line of the standard input is a message, which the model answers by its chat template");
+  add_model(*chat, arguments);
+  chat->add_option("--system", arguments.system, "Text of a system message that begins the chat")->type_name("TEXT");
+  add_lengths(*chat, arguments);
+  add_sampling(*chat, arguments);
+  add_sets(*chat, arguments.sets);
+  return chat;
 }
 
 }  // namespace gantry::cli

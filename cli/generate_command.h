@@ -17,6 +17,8 @@ struct GenerateArguments {
   std::string adapter;               // a PEFT directory; empty: none
   std::vector<std::string> prompts;  // text
   std::vector<std::string> tokens;   // "1,2,3"
+  std::string messages;              // a file of chats, or "-"; empty: none
+  std::string system;                // text of a system message; empty: none
   std::string features;              // a safetensors file for a speech encoder; empty: none
   std::string language, task;        // for speech; empty: not given
   bool time_stamps = false;
@@ -33,5 +35,7 @@ struct GenerateArguments {
 };
 
 CLI::App* add_generate_command(CLI::App& app, GenerateArguments& arguments);
+// `gantry chat`, with the flags that apply to chats.
+CLI::App* add_chat_command(CLI::App& app, GenerateArguments& arguments);
 
 }  // namespace gantry::cli

@@ -33,7 +33,7 @@ struct Arguments {
   cli::TrainArguments train;
   cli::ForwardArguments forward;
   cli::CompareArguments compare;
-  cli::GenerateArguments generate;
+  cli::GenerateArguments generate, chat;
   cli::CheckpointArguments checkpoint;
   cli::PlanMeasureArguments measure;
   cli::DataShowArguments show;
@@ -50,6 +50,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_forward_command(app, arguments.forward)->callback(hand_on);
   cli::add_compare_command(app, arguments.compare)->callback(hand_on);
   cli::add_generate_command(app, arguments.generate)->callback(hand_on);
+  cli::add_chat_command(app, arguments.chat)->callback(hand_on);
   cli::add_checkpoint_readers(
       *cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on, hand_on, hand_on}), hand_on);
   cli::add_schedule_command(app);

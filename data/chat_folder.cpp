@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
@@ -70,6 +71,19 @@ std::string take_generated(const ChatLine& line, std::vector<std::pair<std::size
   return "";
 }
 
+void require_fitting_template(const std::string& name, const ChatSource& source) {
+  const auto fitting = names_that_fit(source.jinja);
+  if (std::ranges::find(fitting, name) != fitting.end()) return;
+  std::vector<std::string> missing;
+  for (const auto& mark : chat_marks(name))
+    if (source.jinja.find(mark) == std::string::npos) missing.push_back("'" + mark + "'");
+  throw InputError({"data.chat_template",
+                    fmt::format("{}, but {} has no {}", name, source.file, fmt::join(missing, " and no ")),
+                    fitting.empty() ? "a template of this model's family, which is not built in"
+                                    : fmt::format("{}", fmt::join(fitting, " or ")),
+                    "remove data.chat_template to use that file's template"});
+}
+
 }  // namespace
 
 std::optional<ChatSource> read_chat_source(const std::string& folder) {
@@ -114,12 +128,26 @@ const JinjaTemplate& FolderChat::template_for(const ChatLine& line) const {
   return std::get<JinjaTemplate>(found->second);
 }
 
+OrderedJson FolderChat::variables_of(const ChatLine& line) const {
+  OrderedJson variables = kwargs_;
+  for (const auto& [name, value] : line.variables.items()) variables[name] = value;
+  return variables;
+}
+
+ChatResult FolderChat::prompt(const OrderedJson& line) const {
+  const ChatLine chat = read_chat_line(line, /*loss_on=*/"");
+  if (!chat.fault.empty()) return {{}, chat.fault};
+  OrderedJson variables = variables_of(chat);
+  variables["messages"] = chat.messages;
+  auto written = template_for(chat).write(variables, /*prompts=*/true);
+  return {{.text = std::move(written.text)}, std::move(written.fault)};
+}
+
 ChatResult FolderChat::write(const OrderedJson& line, const std::string& loss_on) const {
   const ChatLine chat = read_chat_line(line, loss_on);
   if (!chat.fault.empty()) return {{}, chat.fault};
   const JinjaTemplate& jinja = template_for(chat);
-  OrderedJson variables = kwargs_;
-  for (const auto& [name, value] : chat.variables.items()) variables[name] = value;
+  const OrderedJson variables = variables_of(chat);
   const SaidFinder::Render render = [&](const OrderedJson& messages, bool prompts) {
     OrderedJson all = variables;
     all["messages"] = messages;
@@ -134,6 +162,17 @@ ChatResult FolderChat::write(const OrderedJson& line, const std::string& loss_on
           ? SaidFinder(chat, render, end_token == source_.tokens.end() ? "" : end_token->second).find(made.chat)
           : take_generated(chat, std::move(written.generated), made.chat);
   return made;
+}
+
+std::optional<FolderChat> open_chat(const std::string& tokenizer, const std::string& name, const std::string& kwargs) {
+  std::optional<ChatSource> source;
+  if (!is_byte_tokenizer(tokenizer)) source = read_chat_source(tokenizer);
+  if (!name.empty()) {
+    if (source) require_fitting_template(name, *source);
+    source = ChatSource{.jinja = chat_template_text(name), .file = name};
+  }
+  if (!source) return {};
+  return FolderChat(std::move(*source), OrderedJson::parse(kwargs.empty() ? "{}" : std::string_view(kwargs)));
 }
 
 }  // namespace gantry

@@ -38,15 +38,23 @@ class FolderChat {
   // documents by rag, if the folder has them. The parts with a loss are those of {% generation %} blocks, or those of
   // SaidFinder; none are looked for if loss_on is "all". InputError for a template that cannot be parsed.
   ChatResult write(const nlohmann::ordered_json& line, const std::string& loss_on) const;
+  // The text of the messages with the heading of an answer, like apply_chat_template with add_generation_prompt.
+  ChatResult prompt(const nlohmann::ordered_json& line) const;
 
  private:
   using Parsed = std::variant<JinjaTemplate, std::string>;  // or the reason why it cannot be read
 
   const JinjaTemplate& template_for(const ChatLine& line) const;
+  nlohmann::ordered_json variables_of(const ChatLine& line) const;
 
   ChatSource source_;
   nlohmann::ordered_json kwargs_;
   std::map<std::string, Parsed> templates_;  // by name; "" is the default
 };
+
+// The chats of a tokenizer, as load_tokenizer() takes it: by the built-in template `name` or, if that is empty, by the
+// template in the tokenizer's directory. Nothing if there is no template. `kwargs`: data.template_kwargs. InputError if
+// the named template contradicts that of the directory.
+std::optional<FolderChat> open_chat(const std::string& tokenizer, const std::string& name, const std::string& kwargs);
 
 }  // namespace gantry

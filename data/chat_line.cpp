@@ -137,7 +137,7 @@ ChatLine read_chat_line(const OrderedJson& line, const std::string& loss_on) {
     parse_arguments(message);
     made.messages.push_back(std::move(message));
   }
-  find_trained(made, loss_on);
+  if (!loss_on.empty()) find_trained(made, loss_on);
   return made;
 }
 

@@ -19,7 +19,8 @@ struct ChatLine {
 };
 
 // `line`: an object with messages, and maybe tools, documents and chat_template_kwargs. A message of the assistant has
-// a loss unless its `weight`, `train`, `loss_mask` or `trainable` is 0 or false. `loss_on`: see data.loss_on.
+// a loss unless its `weight`, `train`, `loss_mask` or `trainable` is 0 or false. `loss_on`: see data.loss_on; empty for
+// a prompt, which has no loss.
 ChatLine read_chat_line(const nlohmann::ordered_json& line, const std::string& loss_on);
 
 bool is_assistants(const nlohmann::ordered_json& message);

@@ -87,31 +87,8 @@ void append_tokens(const LineTokens& line, std::int64_t document, bool is_pair, 
 LineEncoder::LineEncoder(LineRules rules)
     : rules_(std::move(rules)),
       tokenizer_(load_tokenizer(rules_.tokenizer)),
-      ends_(ends_of_training_text(*tokenizer_, rules_.ends)) {
-  std::optional<ChatSource> source;
-  if (!is_byte_tokenizer(rules_.tokenizer)) source = read_chat_source(rules_.tokenizer);
-  if (!rules_.chat_template.empty()) {
-    if (source) require_fitting_template(*source);
-    source = ChatSource{.jinja = chat_template_text(rules_.chat_template), .file = rules_.chat_template};
-  }
-  const auto kwargs =
-      nlohmann::ordered_json::parse(rules_.template_kwargs.empty() ? "{}" : std::string_view(rules_.template_kwargs));
-  if (source) chat_.emplace(std::move(*source), kwargs);
-}
-
-void LineEncoder::require_fitting_template(const ChatSource& source) const {
-  const std::string& name = rules_.chat_template;
-  const auto fitting = names_that_fit(source.jinja);
-  if (std::ranges::find(fitting, name) != fitting.end()) return;
-  std::vector<std::string> missing;
-  for (const auto& mark : chat_marks(name))
-    if (source.jinja.find(mark) == std::string::npos) missing.push_back("'" + mark + "'");
-  throw InputError({"data.chat_template",
-                    fmt::format("{}, but {} has no {}", name, source.file, fmt::join(missing, " and no ")),
-                    fitting.empty() ? "a template of this model's family, which is not built in"
-                                    : fmt::format("{}", fmt::join(fitting, " or ")),
-                    "remove data.chat_template to use that file's template"});
-}
+      ends_(ends_of_training_text(*tokenizer_, rules_.ends)),
+      chat_(open_chat(rules_.tokenizer, rules_.chat_template, rules_.template_kwargs)) {}
 
 std::string LineEncoder::chat_template() const { return chat_ ? chat_->file() : ""; }
 

@@ -90,7 +90,6 @@ class LineEncoder {
   void require_known(const TokenIds& ids, const std::string& where) const;
   // Cuts what is too long, where the rules say so, and refuses what can't be trained on.
   void fit(LineTokens& made, const std::string& where) const;
-  void require_fitting_template(const ChatSource& source) const;
 
   LineRules rules_;
   std::unique_ptr<Tokenizer> tokenizer_;

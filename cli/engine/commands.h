@@ -10,6 +10,7 @@ int run_train(const TrainArguments& arguments);
 int run_forward(const ForwardArguments& arguments);
 int run_compare(const CompareArguments& arguments);
 int run_generate(const GenerateArguments& arguments);
+int run_chat(const GenerateArguments& arguments);
 int run_data_show(const DataShowArguments& arguments);
 int run_plan_measure(const PlanMeasureArguments& arguments);
 int run_checkpoint_export(const CheckpointExportArguments& arguments);

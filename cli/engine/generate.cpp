@@ -8,10 +8,12 @@
 
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
+#include "gantry/cli/engine/generation_choice.h"
 #include "gantry/cli/engine/trained_model.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
 #include "gantry/core/utf8.h"
+#include "gantry/generation/chat_prompts.h"
 #include "gantry/generation/prompt_text.h"
 #include "gantry/generation/time_stamps.h"
 #include "gantry/launch/launch.h"
@@ -32,77 +34,9 @@ struct Job {
 
   bool reads_speech() const { return !arguments.features.empty(); }
   bool shows_times() const { return options.time_stamps.has_value(); }
-  bool shows_text() const { return !arguments.prompts.empty() || (reads_speech() && text); }
+  bool is_chat() const { return !arguments.messages.empty(); }
+  bool shows_text() const { return !arguments.prompts.empty() || is_chat() || (reads_speech() && text); }
 };
-
-template <class Value, class Given>
-void take(Value& value, const Given& given) {
-  if (given) value = *given;
-}
-
-std::int64_t stop_token(const std::string& word, const TrainedModel& model, const PromptText* text) {
-  if (!word.empty() && word.find_first_not_of("0123456789") == std::string::npos) {
-    const std::int64_t token = parse_tokens(word).front();
-    if (token < model.vocabulary) return token;
-    throw UsageError({"--stop", fmt::format("token {} is outside the vocabulary of {} tokens", token, model.vocabulary),
-                      fmt::format("0 to {}", model.vocabulary - 1), ""});
-  }
-  if (!text)
-    throw UsageError(
-        {"--stop", fmt::format("'{}' is text, but the model has no tokenizer", word), "the number of a token", ""});
-  return text->token_of(word);
-}
-
-GenerationOptions options_of(const GenerateArguments& given, const TrainedModel& model, const PromptText* text) {
-  SpeechChoice speech{.language = given.language, .task = given.task};
-  if (given.time_stamps) speech.time_stamps = true;
-  GenerationOptions options = generation_defaults(model.path, speech);
-  if (given.max_length && !given.max_new_tokens) options.max_new_tokens.reset();
-  take(options.max_new_tokens, given.max_new_tokens);
-  take(options.max_length, given.max_length);
-  take(options.min_new_tokens, given.min_new_tokens);
-  take(options.min_length, given.min_length);
-  take(options.repetition_penalty, given.repetition_penalty);
-  take(options.sample, given.sample);
-  take(options.temperature, given.temperature);
-  take(options.top_k, given.top_k);
-  take(options.top_p, given.top_p);
-  take(options.seed, given.seed);
-  take(options.num_beams, given.num_beams);
-  take(options.length_penalty, given.length_penalty);
-  take(options.num_return_sequences, given.num_return_sequences);
-  if (given.early_stopping == "never")
-    options.early_stopping = EarlyStopping::kNever;
-  else if (!given.early_stopping.empty())
-    options.early_stopping = given.early_stopping == "true" ? EarlyStopping::kYes : EarlyStopping::kNo;
-  for (const auto& word : given.stops) options.stop_tokens.push_back(stop_token(word, model, text));
-  options.use_cache = !given.recomputes;
-  if (!given.prompts.empty()) options.vocabulary = text->size();
-  return options;
-}
-
-void refuse_without(const char* flag, const char* needed) {
-  throw UsageError({flag, std::string("the flag has no effect without ") + needed, "", std::string("add ") + needed});
-}
-
-void refuse_lost_speech(const GenerateArguments& given) {
-  if (!given.features.empty()) return;
-  if (!given.language.empty()) refuse_without("--language", "--features");
-  if (!given.task.empty()) refuse_without("--task", "--features");
-  if (given.time_stamps) refuse_without("--timestamps", "--features");
-}
-
-void refuse_lost_flags(const GenerateArguments& given, const GenerationOptions& options) {
-  if (!options.sample) {
-    if (given.temperature) refuse_without("--temperature", "--sample");
-    if (given.top_k) refuse_without("--top-k", "--sample");
-    if (given.top_p) refuse_without("--top-p", "--sample");
-    if (given.seed) refuse_without("--seed", "--sample");
-  }
-  if (options.num_beams > 1) return;
-  if (given.length_penalty) refuse_without("--length-penalty", "--num-beams");
-  if (!given.early_stopping.empty()) refuse_without("--early-stopping", "--num-beams");
-}
 
 bool has_encoder(const Config& config) {
   const auto& family = models::families().at(config.model.policy);
@@ -128,10 +62,9 @@ TensorDict features_of(const GenerateArguments& arguments, const Config& config)
 }
 
 Job prepare(const GenerateArguments& arguments) {
-  if (arguments.prompts.empty() && arguments.tokens.empty() && arguments.features.empty())
-    throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT or --tokens 1,2,3",
+  if (arguments.prompts.empty() && arguments.tokens.empty() && arguments.features.empty() && arguments.messages.empty())
+    throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT, --messages FILE or --tokens 1,2,3",
                       "add a prompt; for a model that reads speech use --features FILE"});
-  refuse_lost_speech(arguments);
   Job job{.arguments = arguments,
           .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter),
           .text = {},
@@ -144,19 +77,24 @@ Job prepare(const GenerateArguments& arguments) {
                       "use --tokenizer, or --tokens"});
   for (const auto& prompt : arguments.prompts) job.prompts.push_back(job.text->encode(prompt));
   for (const auto& tokens : arguments.tokens) job.prompts.push_back(parse_tokens(tokens));
+  if (job.is_chat()) {
+    const ChatPrompts chats(tokenizer, job.model.chat_template, job.model.template_kwargs);
+    for (const auto& [where, json] : read_chats(arguments.messages, arguments.system))
+      job.prompts.push_back(chats.encode(nlohmann::ordered_json::parse(json), where));
+  }
   job.options = options_of(arguments, job.model, job.text.get());
+  if (!arguments.prompts.empty() || job.is_chat()) job.options.vocabulary = job.text->size();
   job.options.encoder = features_of(arguments, job.model.config);
   const std::size_t texts =
       job.reads_speech() ? static_cast<std::size_t>(job.options.encoder.begin()->second.size(0)) : job.prompts.size();
   if (job.reads_speech() && job.prompts.size() == 1) job.prompts.resize(texts, TokenIds(job.prompts.front()));
   job.begun = has_encoder(job.model.config) ? std::vector<TokenIds>(texts) : job.prompts;
-  refuse_lost_flags(arguments, job.options);
   return job;
 }
 
-// Returns the text of the sequence, without the stop token and without time stamps.
+// Returns the text of the sequence, without the stop token and without time stamps. An answer has no prompt.
 std::string text_of(const Job& job, const GeneratedSequence& sequence, bool with_prompt) {
-  TokenIds tokens = job.begun[sequence.prompt];
+  TokenIds tokens = job.is_chat() ? TokenIds() : job.begun[sequence.prompt];
   const std::string prompt = job.text->decode(tokens);
   std::copy_if(sequence.tokens.begin(), sequence.tokens.end() - (sequence.stopped ? 1 : 0), std::back_inserter(tokens),
                [&](std::int64_t token) { return !job.shows_times() || token < job.options.time_stamps->first; });
@@ -237,7 +175,7 @@ void generate_rank(World& world, const Job& job) {
     return;
   }
   GrowingText shown;
-  TokenIds tokens = job.begun.front();
+  TokenIds tokens = job.is_chat() ? TokenIds() : job.begun.front();
   shown.show(job.text->decode(tokens));
   GenerationOptions options = job.options;
   options.on_token = [&](std::int64_t, std::int64_t token) {

@@ -20,6 +20,8 @@ int main(int argc, char** argv) {
   cli::add_forward_command(app, forward)->callback([&] { exit_code = cli::run_forward(forward); });
   cli::add_compare_command(app, compare)->callback([&] { exit_code = cli::run_compare(compare); });
   cli::add_generate_command(app, generate)->callback([&] { exit_code = cli::run_generate(generate); });
+  cli::GenerateArguments chat;
+  cli::add_chat_command(app, chat)->callback([&] { exit_code = cli::run_chat(chat); });
   cli::CheckpointDiffArguments diff;
   auto* commands = cli::add_checkpoint_command(
       app, checkpoint,
@@ -30,9 +32,8 @@ int main(int argc, char** argv) {
        .run_upcycle = [&] { exit_code = cli::run_checkpoint_upcycle(checkpoint.upcycled); }});
   cli::add_diff_command(*commands, diff, [&] { exit_code = cli::run_checkpoint_diff(diff); });
   cli::DataShowArguments show;
-  cli::add_show_command(
-      *app.add_subcommand("data", "The command of data that needs LibTorch")->require_subcommand(1), show,
-      [&] { exit_code = cli::run_data_show(show); });
+  cli::add_show_command(*app.add_subcommand("data", "The command of data that needs LibTorch")->require_subcommand(1),
+                        show, [&] { exit_code = cli::run_data_show(show); });
   cli::PlanMeasureArguments measure;
   cli::add_measure_command(
       *app.add_subcommand("plan", "The command of the planner that needs LibTorch")->require_subcommand(1), measure,

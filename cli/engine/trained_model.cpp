@@ -26,7 +26,8 @@ void set_vocabulary(TrainedModel& model) {
 
 TrainedModel of_directory(const std::string& path, StoredForm form, const std::vector<std::string>& sets,
                           const std::string& adapter) {
-  TrainedModel model{.form = form, .path = path, .config = {}, .tokenizer = has_tokenizer(path) ? path : ""};
+  TrainedModel model{.form = form, .path = path};
+  if (has_tokenizer(path)) model.tokenizer = path;
   json keys = {{"model", {{"path", path}}}};
   if (!adapter.empty()) keys["lora"] = {{"path", adapter}};
   model.config = Config::parse(keys.dump(), "--model", sets);
@@ -50,13 +51,15 @@ void take_adapters(const Config& made, const std::string& folder, Config& config
 // The layout comes from `sets` only, because the layout of the checkpoint was chosen for training.
 TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::string>& sets) {
   const CheckpointInfo info = read_checkpoint_info(folder);
-  TrainedModel model{.form = StoredForm::kCheckpoint, .path = folder, .config = {}, .tokenizer = {}};
+  TrainedModel model{.form = StoredForm::kCheckpoint, .path = folder};
   json keys = {{"model", {{"policy", info.policy}}}};
   std::optional<Config> adapted;
   if (!info.config_text.empty()) {
     const Config made = Config::parse_written(info.config_text, folder);
     if (made.lora.is_on()) adapted = made;
     if (!made.libraries.empty()) keys["libraries"] = made.libraries;
+    model.chat_template = made.data.chat_template;
+    model.template_kwargs = made.data.template_kwargs;
     if (is_byte_tokenizer(made.data.tokenizer) || std::filesystem::exists(made.data.tokenizer))
       model.tokenizer = made.data.tokenizer;
     else if (const std::string own = folder + "/" + kCompanionFolder; has_tokenizer(own))

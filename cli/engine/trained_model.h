@@ -14,6 +14,7 @@ struct TrainedModel {
   std::string path;                            // the directory, or the step folder of the checkpoint
   Config config;                               // resolved, in the layout of --set
   std::string tokenizer;  // "bytes", or the tokenizer file or directory of the model; empty: unknown
+  std::string chat_template, template_kwargs;  // as in DataConfig, for a checkpoint of a run; empty: none
   std::int64_t vocabulary = 0;
 };
 

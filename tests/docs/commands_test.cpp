@@ -56,8 +56,10 @@ constexpr Unrun kUnrun[] = {
     {"docs/troubleshooting.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
 };
 
-// A fixed port may be taken.
-constexpr std::pair<const char*, const char*> kInstead[] = {{"--status 8080", "--status 0"}};
+// A fixed port may be taken, and a chat reads a terminal.
+constexpr std::pair<const char*, const char*> kInstead[] = {
+    {"--status 8080", "--status 0"},
+    {"gantry chat --model models/chat", "echo hi | gantry chat --model models/chat --max-new-tokens 4"}};
 
 bool is_unrun(const std::string& page, const std::string& line) {
   return std::any_of(std::begin(kUnrun), std::end(kUnrun),
@@ -84,6 +86,9 @@ ln -s "$build" build/release
 cp -r "$source/examples" "$source/README.md" .
 cp "$source/docs/design.md" notes.txt
 printf '{"text": "one"}\n{"text": "two"}\n' >articles.jsonl
+echo '[{"role": "user", "content": "Why?"}]' >question.json
+chat='{"messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]}'
+printf '%s\n%s\n' "$chat" "$chat" >chats.jsonl
 
 # The demo: the same keys, a smaller model, one text.
 sed -i -e 's/n_embd: 128/n_embd: 16/' -e 's/microbatches: 8/microbatches: 2/' \

@@ -1,0 +1,82 @@
+#include "gantry/generation/chat_prompts.h"
+
+#include <fmt/format.h>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/error.h"
+#include "gantry/core/strict_json.h"
+#include "gantry/data/chat_folder.h"
+
+namespace gantry {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr const char* kChatForm = "a list of messages, or an object with messages";
+
+std::string read_all(const std::string& file) {
+  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream opened(file, std::ios::binary);
+  if (!opened)
+    throw InputError({file, "the file cannot be read", "a file with messages, or - for the standard input", ""});
+  return {std::istreambuf_iterator<char>(opened), {}};
+}
+
+bool is_chat(const OrderedJson& value) {
+  if (value.is_object()) return value.contains("messages");
+  return value.is_array() && !value.empty() && value[0].is_object() && value[0].contains("role");
+}
+
+FileChat chat_of(const std::string& text, const std::string& where, const std::string& system) {
+  if (const std::string fault = json_fault(text); !fault.empty()) throw InputError({where, fault, kChatForm, ""});
+  OrderedJson value = OrderedJson::parse(text);
+  if (!is_chat(value)) throw InputError({where, "the value is not a chat", kChatForm, ""});
+  if (value.is_array()) value = OrderedJson{{"messages", std::move(value)}};
+  if (system.empty()) return {where, value.dump()};
+  OrderedJson& messages = value["messages"];
+  if (messages.is_array() && !messages.empty() && messages[0].is_object() && messages[0].value("role", "") == "system")
+    throw InputError({where, "the chat begins with a system message, but --system is given", "one of the two",
+                      "remove --system or that message"});
+  if (messages.is_array()) messages.insert(messages.begin(), OrderedJson::object({{"role", "system"}, {"content", system}}));
+  return {where, value.dump()};
+}
+
+}  // namespace
+
+ChatPrompts::ChatPrompts(const std::string& tokenizer, const std::string& name, const std::string& kwargs)
+    : tokenizer_(load_tokenizer(tokenizer)) {
+  auto chat = open_chat(tokenizer, name, kwargs);
+  if (!chat)
+    throw InputError({tokenizer, "there is no chat template",
+                      "chat_template.jinja, or chat_template in tokenizer_config.json",
+                      "use a model that was trained on chats, or write a prompt"});
+  chat_ = std::make_unique<FolderChat>(std::move(*chat));
+}
+
+ChatPrompts::~ChatPrompts() = default;
+
+TokenIds ChatPrompts::encode(const OrderedJson& chat, const std::string& where) const {
+  const auto [written, fault] = chat_->prompt(chat);
+  if (!fault.empty())
+    throw InputError(
+        {where, fault, "messages that the chat template " + chat_->file() + " can render", "change the messages"});
+  return tokenizer_->encode(written.text);
+}
+
+std::vector<FileChat> read_chats(const std::string& file, const std::string& system) {
+  const std::string text = read_all(file), name = file == "-" ? "standard input" : file;
+  if (json_fault(text).empty()) return {chat_of(text, name, system)};
+  std::vector<FileChat> chats;
+  std::istringstream lines(text);
+  std::string line;
+  for (std::int64_t number = 1; std::getline(lines, line); ++number)
+    if (line.find_first_not_of(" \t\r") != std::string::npos)
+      chats.push_back(chat_of(line, fmt::format("{}:{}", name, number), system));
+  if (chats.empty()) throw InputError({name, "the file is empty", kChatForm, ""});
+  return chats;
+}
+
+}  // namespace gantry
