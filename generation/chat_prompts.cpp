@@ -40,7 +40,8 @@ FileChat chat_of(const std::string& text, const std::string& where, const std::s
   if (messages.is_array() && !messages.empty() && messages[0].is_object() && messages[0].value("role", "") == "system")
     throw InputError({where, "the chat begins with a system message, but --system is given", "one of the two",
                       "remove --system or that message"});
-  if (messages.is_array()) messages.insert(messages.begin(), OrderedJson::object({{"role", "system"}, {"content", system}}));
+  if (messages.is_array())
+    messages.insert(messages.begin(), OrderedJson::object({{"role", "system"}, {"content", system}}));
   return {where, value.dump()};
 }
 
