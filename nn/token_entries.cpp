@@ -23,7 +23,7 @@ void refuse_new_beginnings(const torch::Tensor& given, const torch::Tensor& mask
   const torch::Tensor found = decreases.nonzero();
   if (found.size(0) == 0) return;
   throw InputError({name,
-                    fmt::format("the positions begin anew at token {} of a sample, but the batch has no document_ids",
+                    fmt::format("the positions restart at token {} of a sample, but the batch has no document_ids",
                                 number_of(found[0][1]) + 1),
                     "ascending positions, or document_ids for packed documents", kRemedy});
 }

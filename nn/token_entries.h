@@ -8,7 +8,7 @@
 namespace gantry::nn {
 
 // Throws InputError for entries in a form that other programs use for packed documents, and that would be misread:
-// segment_ids or seq_idx, and position_ids that begin anew in a sample, each without document_ids. `prefix`: of the
+// segment_ids or seq_idx, and position_ids that restart in a sample, each without document_ids. `prefix`: of the
 // names. Values are checked if they are known without reading from a device.
 void check_token_entries(const TensorDict& batch, const std::string& prefix);
 

@@ -18,7 +18,7 @@ namespace gantry::cli {
 namespace {
 
 constexpr int kPollMilliseconds = 500;     // other ranks hear from the main one at least this often
-constexpr std::int64_t kMostTokens = 512;  // of an answer, unless flags or files state it
+constexpr std::int64_t kMostTokens = 512;  // limit of an answer, unless flags or files state one
 
 using OrderedJson = nlohmann::ordered_json;
 
@@ -59,7 +59,7 @@ struct Talk {
   std::unique_ptr<ChatPrompts> chats;
   GenerationOptions options;
   std::string system;
-  std::int64_t positions = 0;  // of the model
+  std::int64_t positions = 0;  // longest text of the model
 };
 
 OrderedJson beginning(const Talk& talk) {

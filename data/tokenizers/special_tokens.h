@@ -11,7 +11,7 @@
 namespace gantry {
 
 // bos_token, eos_token, pad_token, unk_token and mask_token as ids by `id_of`. Missing files name none. InputError for
-// a name that is no token.
+// a name that is not a token.
 SpecialTokenIds read_special_tokens(const std::filesystem::path& folder,
                                     const std::function<std::optional<std::int64_t>(const std::string&)>& id_of);
 

@@ -9,8 +9,10 @@
 #include <sstream>
 
 #include "gantry/booster/gantry.h"
+#include "gantry/booster/show_sample.h"
 #include "gantry/data/corpus/megatron_dataset.h"
 #include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/generation/chat_prompts.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/prepare_input.h"
 #include "gantry/policies/sharder.h"
@@ -290,6 +292,17 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   auto sequences = gantry::generate(boosted, plugin, {{464, 3290}, {15496}}, options);
   // A plain model on one rank:
   auto same = gantry::generate(model, {{464, 3290}, {15496}}, options);
+  const gantry::ChatPrompts chats("models/chat", "", "");  // the template of the directory
+  const auto chat = nlohmann::ordered_json::parse(R"({"messages": [{"role": "user", "content": "Why?"}]})");
+  auto answers = gantry::generate(boosted, plugin, {chats.encode(chat, "the chat")});
+}
+
+// --- data.md
+
+[[maybe_unused]] void show_calls(const gantry::Config& config) {
+  const gantry::ShownSample sample = gantry::show_line(config, "chats.jsonl", 2);
+  for (std::size_t i = 0; i < sample.tokens.size(); ++i)
+    std::printf("%s: %s\n", sample.texts[i].c_str(), sample.tokens[i].why.c_str());
 }
 
 // --- coming_from.md

@@ -75,7 +75,7 @@ TEST(TokenEntries, OfOtherProgramsAreRefusedByName) {
   const torch::Tensor numbers = of_every_sample({1, 1, 1, 1, 1, 2, 2, 2});
   const torch::Tensor additive = torch::where(numbers == 1, 0.0, -1e9);
   const std::vector<std::tuple<std::string, torch::Tensor, std::string>> cases = {
-      {"position_ids", of_every_sample({0, 1, 2, 3, 4, 0, 1, 2}), "position_ids: the positions begin anew at token 5"},
+      {"position_ids", of_every_sample({0, 1, 2, 3, 4, 0, 1, 2}), "position_ids: the positions restart at token 5"},
       {"attention_mask", numbers, "attention_mask: the mask has the value 2"},
       {"attention_mask", additive, "attention_mask: the mask has the value -1"},
       {"segment_ids", numbers, "segment_ids: the model does not read this entry"},
