@@ -15,9 +15,9 @@ struct TextEnds {
   auto operator<=>(const TextEnds&) const = default;  // NOLINT(modernize-use-nullptr): of std::string's
 };
 
-// The tokens around a text to train on. auto: those of the tokenizer's post-processor, and the end-of-sequence token if
-// it puts none after a text. always: as with auto, and the beginning-of-sequence token if it puts none before a text.
-// Throws InputError if always is set and the tokenizer has no such token.
+// Returns the tokens around a text to train on. With auto they are those of the tokenizer's post-processor, and the
+// end-of-sequence token if it puts none after a text. With always they also include the beginning-of-sequence token if
+// it puts none before a text. Throws InputError if always is set and the tokenizer has no such token.
 SurroundingTokens ends_of_training_text(const Tokenizer& tokenizer, const TextEnds& ends = {});
 
 // The tokens around a prompt: as above, but an end-of-sequence token only if the post-processor adds it (T5).
