@@ -22,7 +22,7 @@ struct TextEncoding {
   std::string tokenizer;
   TextEnds ends = {};
 
-  auto operator<=>(const TextEncoding&) const = default;
+  auto operator<=>(const TextEncoding&) const = default;  // NOLINT(modernize-use-nullptr): of std::string's
 };
 
 // All files one after the other as one row of tokens, each a document that is encoded for itself, between the special

@@ -190,9 +190,10 @@ TokenIds LineEncoder::encode_messages(const std::string& line, const std::string
         {where, "there is no template for its messages in the tokenizer's directory or in data.chat_template",
          fmt::format("one of {}", fmt::join(chat_template_names(), ", ")),
          "set data.chat_template to the template that this model was trained with, or write prompt and completion"});
-  const auto [chat, fault] = chat_->write(nlohmann::ordered_json::parse(line), rules_.loss_on);
-  if (!fault.empty())
-    throw BadLine({where, fault, "messages that the chat template " + chat_template() + " can render",
+  const ChatResult rendered = chat_->write(nlohmann::ordered_json::parse(line), rules_.loss_on);
+  const ChatText& chat = rendered.chat;
+  if (!rendered.fault.empty())
+    throw BadLine({where, rendered.fault, "messages that the chat template " + chat_template() + " can render",
                    rules_.chat_template.empty() ? "change them, or write prompt and completion"
                                                 : "change them, or data.chat_template"});
   made.is_chat = true;
