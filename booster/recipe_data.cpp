@@ -11,6 +11,7 @@
 #include "gantry/data/images/image_folder.h"
 #include "gantry/data/labelled_lines.h"
 #include "gantry/data/masked_text.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {
@@ -210,6 +211,8 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
   return sample_source(data, vocabulary, key);
 }
 
+int workers_of(const DataConfig& data) { return data.workers > 0 ? data.workers : at::get_num_threads(); }
+
 }  // namespace
 
 SampleSource build_samples(const Config& config) { return samples_of(config, config.data, "data.path"); }
@@ -219,7 +222,8 @@ std::shared_ptr<DataLoader> build_loader(const Config& config) {
   return std::make_shared<DataLoader>(build_samples(config), DataLoaderOptions{.global_batch = config.data.batch_size,
                                                                                .shuffle = config.data.shuffle,
                                                                                .seed = config.train.seed,
-                                                                               .prefetch = config.data.prefetch});
+                                                                               .prefetch = config.data.prefetch,
+                                                                               .workers = workers_of(config.data)});
 }
 
 std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
@@ -232,6 +236,7 @@ std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
                                       DataLoaderOptions{.global_batch = held_out.batch_size,
                                                         .shuffle = false,
                                                         .steps = config.evaluation.batches,
+                                                        .workers = workers_of(held_out),
                                                         .keep_last = true});
 }
 

@@ -55,6 +55,10 @@ const KeyContext kPackedDocuments = {"data.format text, tokens or megatron",
                                      with_format};
 const KeyContext kTexts = {"data.format text or jsonl",
                            [](C c) { return c.data.format == "text" || c.data.format == "jsonl"; }, with_format};
+bool has_chats(C c) {
+  return c.data.format == "jsonl" || std::ranges::any_of(c.evaluation.prompts, &EvaluationPrompt::is_chat);
+}
+const KeyContext kChats = {"data.format jsonl, or chats in evaluation.prompts", has_chats, with_format};
 const KeyContext kLines = {"data.format jsonl", [](C c) { return c.data.format == "jsonl"; }, with_format};
 const KeyContext kMaskedTokens = {"data.objective mlm", [](C c) { return c.data.objective == "mlm"; },
                                   [](C) { return std::string("without data.objective mlm"); }};
@@ -286,11 +290,11 @@ std::vector<ConfigKey> make_keys() {
       {"data.chat_template", "from the tokenizer",
        "name of the template that renders `messages`: `chatml`, `gemma`, `gemma3`, `llama2`, `llama3`, `mistral`, "
        "`phi3` or `zephyr` ([docs/fine_tuning.md](fine_tuning.md#chats))",
-       &kLines},
+       &kChats},
       {"data.template_kwargs", "{}",
        "variables that the chat template reads, as a mapping such as `{enable_thinking: false}`; the "
        "`chat_template_kwargs` of a line replace them",
-       &kLines},
+       &kChats},
       {"data.objective", "",
        "origin of the labels. `causal`: the next token, for decoders and encoder-decoders. `mlm`: the tokens that are "
        "masked in each row of text, for BERT and RoBERTa with a masked language model head. `labels`: those of the "
@@ -331,6 +335,9 @@ std::vector<ConfigKey> make_keys() {
       {"data.shuffle", "true",
        "true: each pass through the data has its own random order; false: the order of the data"},
       {"data.prefetch", "2", "number of batches that a thread prepares ahead; 0: none"},
+      {"data.workers", "auto",
+       "number of threads that encode the lines of `jsonl` or decode the images of a batch. `auto`: the threads of the "
+       "rank (`comm.threads_per_rank`). The samples and their order do not depend on it"},
       {"data.image_size", "from the model",
        "side length in pixels of the model's input ([docs/data_labelled.md](data_labelled.md#images))", &kImages},
       {"data.resize", "from the processor",
@@ -409,7 +416,9 @@ std::vector<ConfigKey> make_keys() {
        "([docs/evaluation.md](evaluation.md#multiple-choice-questions))",
        &kEvaluating},
       {"evaluation.prompts", "[]",
-       "list of prompts that each evaluation continues with the most likely tokens (greedy decoding)", &kEvaluating},
+       "list of prompts that each evaluation continues with the most likely tokens (greedy decoding). A prompt is a "
+       "text, or a list of messages (`{role, content}`) that are answered by the chat template",
+       &kEvaluating},
       {"evaluation.prompt_tokens", "32", "maximum number of generated tokens per prompt", &kPrompting},
 
       {"train.steps", "", "number of steps of the full run, including those before a resume"},

@@ -70,6 +70,26 @@ void read_images(ConfigSection& section, ImageConfig& pictures) {
   section.number("flip", pictures.flip, 0, 1);
 }
 
+void read_prompts(ConfigFaults& faults, ConfigSection& section, std::vector<EvaluationPrompt>& prompts) {
+  constexpr const char* kExpected = "a list of texts, and of chats as lists of messages";
+  const YAML::Node list = section.node("prompts");
+  if (!list.IsDefined()) return;
+  if (!list.IsSequence()) return section.fault("prompts", "the value is not a list", kExpected);
+  std::vector<EvaluationPrompt> read;
+  for (const auto& item : list) {
+    if (item.IsScalar()) {
+      read.push_back({item.Scalar()});
+      continue;
+    }
+    nlohmann::json chat = yaml_to_json(item, "evaluation.prompts", faults);
+    if (chat.is_array()) chat = {{"messages", chat}};
+    if (!chat.is_object() || !chat.contains("messages"))
+      return section.fault("prompts", "the list has an entry that is neither a text nor a chat", kExpected);
+    read.push_back({chat.dump(), /*is_chat=*/true});
+  }
+  prompts = std::move(read);
+}
+
 void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.text("format", data.format, {"text", "tokens", "megatron", "jsonl", "squad", "tensors", "images"});
   section.text("path", data.path);
@@ -88,6 +108,8 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.text("loss_on", data.loss_on, {"completions", "all", "last"});
   section.text("bad_lines", data.bad_lines, {"stop", "skip", "cut"});
   section.integer("prefetch", data.prefetch, 0, 1000);
+  if (const YAML::Node workers = section.node("workers"); !workers.IsScalar() || workers.Scalar() != "auto")
+    section.integer("workers", data.workers, 1, 4096);
   section.integer("sequence_length", data.sequence_length, 1, 1 << 24);
   section.integer("target_length", data.target_length, 0, 1 << 24);
   section.flag("document_mask", data.document_mask);
@@ -252,7 +274,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     evaluation.integer("every", config.evaluation.every, 0);
     evaluation.integer("batches", config.evaluation.batches, 0);
     evaluation.text("choices", config.evaluation.choices);
-    evaluation.texts("prompts", config.evaluation.prompts);
+    read_prompts(faults, evaluation, config.evaluation.prompts);
     evaluation.integer("prompt_tokens", config.evaluation.prompt_tokens, 1);
     evaluation.finish();
   }

@@ -43,6 +43,12 @@ std::string sources_text(const DataConfig& data) {
   return all.empty() ? "" : fmt::format("[{}]", fmt::join(all, ", "));
 }
 
+std::string prompts_text(const std::vector<EvaluationPrompt>& prompts) {
+  std::vector<std::string> all;
+  for (const auto& prompt : prompts) all.push_back(prompt.is_chat ? prompt.text : quoted(prompt.text));
+  return all.empty() ? "" : fmt::format("[{}]", fmt::join(all, ", "));
+}
+
 std::string layers_text(const ScheduleConfig& schedule) {
   if (const auto* list = std::get_if<std::vector<int>>(&schedule.layers))
     return fmt::format("[{}]", fmt::join(*list, ", "));
@@ -155,6 +161,7 @@ Values data_values(const Config& config) {
           {"data.batch_size", std::to_string(data.batch_size)},
           {"data.shuffle", fmt::format("{}", data.shuffle)},
           {"data.prefetch", std::to_string(data.prefetch)},
+          {"data.workers", size_text(data.workers)},
           {"data.tokenizer", text_of(data.tokenizer)},
           {"data.chat_template", text_of(data.chat_template)},
           {"data.template_kwargs", data.template_kwargs},
@@ -165,7 +172,7 @@ Values data_values(const Config& config) {
           {"data.loss_on", data.loss_on},
           {"data.bad_lines", data.bad_lines},
           {"evaluation.choices", text_of(evaluation.choices)},
-          {"evaluation.prompts", evaluation.prompts.empty() ? "" : quoted(evaluation.prompts)},
+          {"evaluation.prompts", prompts_text(evaluation.prompts)},
           {"evaluation.prompt_tokens", std::to_string(evaluation.prompt_tokens)},
           {"evaluation.path", text_of(evaluation.path)},
           {"evaluation.every", std::to_string(evaluation.every)},

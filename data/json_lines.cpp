@@ -33,6 +33,7 @@ class JsonLines final : public Dataset {
   std::int64_t sequence_length() const override { return length_; }
   std::vector<SampleEntry> entries() const override { return packed_entries(length_); }
   std::string summary() const override { return index_->summary(); }
+  bool is_slow() const override { return true; }
 
   std::vector<SampleToken> tokens_of(std::int64_t sample) const override {
     std::vector<SampleToken> tokens;
@@ -76,6 +77,7 @@ class PairLines final : public Dataset {
   std::int64_t sequence_length() const override { return prompt_; }
   std::vector<SampleEntry> entries() const override { return pair_entries(prompt_, completion_); }
   std::string summary() const override { return index_->summary(); }
+  bool is_slow() const override { return true; }
 
   std::vector<SampleToken> tokens_of(std::int64_t sample) const override {
     std::vector<SampleToken> tokens;

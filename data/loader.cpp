@@ -1,8 +1,12 @@
 #include "gantry/data/loader.h"
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
+#include <thread>
 
 #include "gantry/core/error.h"
 #include "gantry/data/drawn_dataset.h"
@@ -53,6 +57,27 @@ void require_equal(const SampleSource& source, const Dataset& dataset) {
                       "blend datasets with the same entries and length"});
 }
 
+// Calls `read` for 0 to count - 1 on this number of threads. Throws the error of the first sample that has one.
+void for_each_sample(std::int64_t count, std::int64_t threads, const std::function<void(std::int64_t)>& read) {
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(count));
+  std::atomic<std::int64_t> next{0};
+  const auto work = [&] {
+    for (std::int64_t i; (i = next++) < count;) try {
+        read(i);
+      } catch (...) {
+        failures[static_cast<std::size_t>(i)] = std::current_exception();
+        next = count;
+      }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::int64_t i = 1; i < std::min(threads, count); ++i) others.emplace_back(work);
+    work();
+  }
+  for (const auto& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+}
+
 }  // namespace
 
 Loader::Loader(const SampleSource& source, const LoaderOptions& options)
@@ -85,7 +110,7 @@ torch::Tensor Loader::read(std::int64_t first, std::int64_t count, NumberType ty
   if (!options_.reads || width == 0) return numbers;
   auto* bytes = static_cast<std::byte*>(numbers.data_ptr());
   const std::size_t row_bytes = static_cast<std::size_t>(width) * facts_of(type).bytes;
-  for (std::int64_t i = 0; i < count; ++i) {
+  const auto read_sample = [&](std::int64_t i) {
     const auto [source, sample] = sampler_->sample(first + i);
     const Dataset& dataset = *datasets_[static_cast<std::size_t>(source)].dataset;
     const NumberRow row(type, bytes + static_cast<std::size_t>(i) * row_bytes);
@@ -93,7 +118,9 @@ torch::Tensor Loader::read(std::int64_t first, std::int64_t count, NumberType ty
       drawn->read_at(sample, first + i, row);
     else
       dataset.read_numbers(sample, row);
-  }
+  };
+  const bool is_slow = std::ranges::any_of(datasets_, [](const auto& each) { return each.dataset->is_slow(); });
+  for_each_sample(count, is_slow ? options_.workers : 1, read_sample);
   return numbers;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "gantry/core/config.h"
+#include "gantry/generation/chat_prompts.h"
 #include "gantry/generation/prompt_text.h"
 #include "gantry/plugins/plugin.h"
 #include "gantry/trainer/metrics.h"
@@ -24,9 +26,12 @@ class ContinuedPrompts {
  private:
   ContinuedPrompts(const Config& config, const std::string& tokenizer);
 
-  std::vector<std::string> prompts_;
+  TokenIds tokens_of(const EvaluationPrompt& prompt) const;
+
+  std::vector<EvaluationPrompt> prompts_;
   std::int64_t new_tokens_;
   PromptText text_;
+  std::unique_ptr<ChatPrompts> chats_;  // null if no prompt is a chat
   std::vector<std::int64_t> ends_;
 };
 

@@ -29,6 +29,7 @@ class ImageFolder final : public DrawnDataset {
 
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
   std::int64_t sequence_length() const override { return 0; }
+  bool is_slow() const override { return true; }
   std::string summary() const override {
     return fmt::format("{}: {} images of {} classes", folder_.string(), files_.size(), classes_);
   }

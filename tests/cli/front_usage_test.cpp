@@ -14,12 +14,12 @@ struct Misspelt {
 
 const Misspelt kMisspelt[] = {
     {"trian",
-     "gantry: 'trian' is not a command; expected one of train, launch, forward, compare, generate, checkpoint, "
+     "gantry: 'trian' is not a command; expected one of train, launch, forward, compare, generate, chat, checkpoint, "
      "schedule, "
      "data, "
      "init, completion, manual, report, plan, config, models, doctor; did you mean 'train'?"},
     {"help trian",
-     "gantry: 'trian' is not a command; expected one of train, launch, forward, compare, generate, checkpoint, "
+     "gantry: 'trian' is not a command; expected one of train, launch, forward, compare, generate, chat, checkpoint, "
      "schedule, "
      "data, "
      "init, completion, manual, report, plan, config, models, doctor; did you mean 'train'?"},
@@ -50,7 +50,7 @@ const Misspelt kMisspelt[] = {
      "gantry schedule show: '--microbatch' is not a flag; did you mean '--microbatches'?"},
     {"config x.yaml --jsn", "gantry config: '--jsn' is not a flag; did you mean '--json'?"},
     {"data biuld --tokenizer byte --output a b",
-     "gantry data: 'biuld' is not a command; expected one of build, encode, decode; did you mean 'build'?"},
+     "gantry data: 'biuld' is not a command; expected one of build, encode, decode, show; did you mean 'build'?"},
     {"data build --tokeniser byte --output a b",
      "gantry data build: '--tokeniser' is not a flag; did you mean '--tokenizer'?"},
     {"data build --output a b", "gantry data build: --tokenizer is required; see gantry data build --help"},

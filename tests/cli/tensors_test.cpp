@@ -235,8 +235,10 @@ TEST_F(TrainsOnTensors, FaultsAreOneLine) {
   const std::string line = scratch_.write("line.jsonl", R"({"prompt": "a", "completion": "b"})");
   const Outcome other = train(kBert, line, "format: jsonl, target_length: 4, sequence_length: 8", "");
   EXPECT_EQ(other.exit_code, 3);
-  EXPECT_NE(other.err.find("jsonl does not fit a model that is trained on classes; expected tensors"),
-            std::string::npos)
+  EXPECT_NE(
+      other.err.find(
+          "jsonl does not fit BertForTokenClassification; expected a model with ForSequenceClassification, or tensors"),
+      std::string::npos)
       << other.err;
 }
 

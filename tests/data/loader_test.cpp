@@ -1,10 +1,12 @@
 // The loader: its cursor, batches prepared ahead, ranks that read nothing, a shorter last batch.
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <limits>
+#include <mutex>
 #include <thread>
 
 #include "gantry/core/error.h"
@@ -107,6 +109,54 @@ TEST(DataLoader, AFaultIsReportedAtItsBatchAndAgain) {
     EXPECT_EQ(loader.position(), 15);
     loader.seek(20);
     EXPECT_EQ(samples_of(loader.next()).front(), 20);
+  }
+}
+
+// A slow data set whose samples wait until this number of them are read at the same time.
+class Together final : public Dataset {
+ public:
+  Together(std::int64_t size, int together, std::int64_t broken) : size_(size), together_(together), broken_(broken) {}
+  std::int64_t size() const override { return size_; }
+  std::int64_t sequence_length() const override { return 3; }
+  bool is_slow() const override { return true; }
+  void read(std::int64_t index, std::int64_t* tokens) const override {
+    {
+      std::unique_lock lock(mutex_);
+      if (++reading_ >= together_) met_ = true;
+      changed_.notify_all();
+      if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return met_; })) alone_ = true;
+    }
+    if (index >= broken_) throw InputError("sample " + std::to_string(index) + " is broken");
+    std::fill_n(tokens, 4, index);
+  }
+  bool read_alone() const { return alone_; }
+
+ private:
+  std::int64_t size_;
+  int together_;
+  std::int64_t broken_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int reading_ = 0;
+  mutable bool met_ = false, alone_ = false;
+};
+
+TEST(DataLoader, WorkersReadTheSameSamplesAtTheSameTime) {
+  const auto slow = std::make_shared<const Together>(40, 3, 40);
+  const auto plain = std::make_shared<const Numbers>(40);
+  std::int64_t one = 0, other = 0;
+  EXPECT_EQ(run(slow, {.global_batch = 7, .seed = 5, .workers = 3}, 1, 9, one),
+            run(plain, {.global_batch = 7, .seed = 5}, 1, 9, other));
+  EXPECT_FALSE(slow->read_alone());
+}
+
+TEST(DataLoader, WorkersReportTheFirstFaultAndStop) {
+  DataLoader loader(std::make_shared<const Together>(40, 2, 1), {.global_batch = 30, .shuffle = false, .workers = 2});
+  try {
+    loader.next();
+    ADD_FAILURE() << "the broken samples were read";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "sample 1 is broken");
   }
 }
 

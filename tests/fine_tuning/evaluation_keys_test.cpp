@@ -115,6 +115,28 @@ TEST(Choices, AndPromptsAreAnsweredIdenticallyInEveryLayout) {
     expect_same(expected, metrics_of(scratch, yaml, sets + layout), layout);
 }
 
+TEST(Prompts, MayBeChats) {
+  const ScratchFolder scratch;
+  const std::string yaml = train_yaml(scratch);
+  const std::string chat = "[{role: user, content: the dog}]";
+  const auto samples = [&](const std::string& prompts, const std::string& more) {
+    const auto lines =
+        metrics_of(scratch, yaml,
+                   with("evaluation.prompts", "\"" + prompts + "\"") + with("evaluation.prompt_tokens", "5") + more);
+    for (const json& line : lines)
+      if (line.contains("samples")) return line["samples"];
+    return json();
+  };
+  const std::string chatml = with("data.chat_template", "chatml");
+  const json found = samples("['the ', " + chat + "]", chatml);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0]["prompt"], "the ");
+  EXPECT_EQ(json::parse(found[1]["prompt"].get<std::string>()),
+            (json{{"messages", {{{"role", "user"}, {"content", "the dog"}}}}}));
+  EXPECT_EQ(samples("['the ', {messages: " + chat + "}]", chatml), found);
+  EXPECT_EQ(samples("['the ', " + chat + "]", chatml + with("parallel.tensor", "2")), found);
+}
+
 // With a learning rate of 0 no evaluation is better than the first.
 TEST(Patience, EndsARunAndTheBestCheckpointStays) {
   const ScratchFolder scratch;

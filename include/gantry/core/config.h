@@ -132,6 +132,7 @@ struct DataConfig {
   int target_length = 0;           // tokens of a completion for encoder-decoder models; 0: sequence_length
   int batch_size = 32;             // samples per step, over all replicas
   bool shuffle = true;
+  int workers = 0;   // threads that read the samples of a batch if they have to be encoded or decoded; 0: auto
   int prefetch = 2;  // number of batches that a background thread prepares in advance; 0: none
   ImageConfig pictures = {};
 };
@@ -179,14 +180,20 @@ struct LossScaleConfig {
   int hysteresis = 2;          // number of consecutive overflows before the scale is halved
 };
 
+// A prompt that evaluations continue: a text, or a chat as a JSON object with `messages`.
+struct EvaluationPrompt {
+  std::string text;
+  bool is_chat = false;
+};
+
 // Section `evaluation`.
 struct EvaluationConfig {
-  std::string path;                  // held-out data in data.format; empty: no evaluation
-  int every = 0;                     // steps between evaluations; 0: only at the end
-  int batches = 0;                   // maximum number of batches of data.batch_size; 0: the full evaluation set
-  std::string choices;               // a jsonl file of contexts and choices to score; empty: none
-  std::vector<std::string> prompts;  // prompts to continue at each evaluation
-  int prompt_tokens = 32;            // maximum number of new tokens for each prompt
+  std::string path;                       // held-out data in data.format; empty: no evaluation
+  int every = 0;                          // steps between evaluations; 0: only at the end
+  int batches = 0;                        // maximum number of batches of data.batch_size; 0: the full evaluation set
+  std::string choices;                    // a jsonl file of contexts and choices to score; empty: none
+  std::vector<EvaluationPrompt> prompts;  // prompts to continue at each evaluation
+  int prompt_tokens = 32;                 // maximum number of new tokens for each prompt
 };
 
 // Section `train`.

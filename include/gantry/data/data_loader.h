@@ -16,6 +16,7 @@ struct DataLoaderOptions {
   std::uint64_t seed = 1;
   std::int64_t steps = 0;  // number of steps of an iteration; 0: one epoch
   int prefetch = 0;        // number of batches that a thread prepares before next()
+  int workers = 1;         // number of threads that read the samples of a batch of a slow data set (Dataset::is_slow)
   // True: an epoch ends with a smaller batch of the remaining samples. False: all batches have the same size, and
   // continue in the next epoch.
   bool keep_last = false;

@@ -64,6 +64,9 @@ class Dataset {
   virtual std::string summary() const { return ""; }
   // Returns the tokens of a sample with those that only the labels have, for users; empty if the data set has none.
   virtual std::vector<SampleToken> tokens_of(std::int64_t) const { return {}; }
+  // True if it takes longer to read a sample than to start a thread, for example to decode an image: the threads of
+  // data.workers then read the samples of a batch.
+  virtual bool is_slow() const { return false; }
   virtual std::vector<SampleEntry> entries() const { return next_token_entries(sequence_length()); }
   // Writes the numbers of a sample that have type row.type(): as many as the entries of this type span. Called once for
   // each type in entries(), from any thread. The default is for data sets of tokens: it calls read().

@@ -17,6 +17,7 @@ struct LoaderOptions {
   bool shuffle = true;
   std::uint64_t seed = 1;
   bool reads = true;  // false: opens nothing and returns batches without data
+  int workers = 1;    // number of threads that read the samples of a slow data set
 };
 
 class Loader {
