@@ -1,4 +1,4 @@
-// Entries of a batch in the forms of other programs: each trains as intended or is refused by name, in every layout.
+// Entries of a batch in the forms of other programs: in every layout each of them trains as intended or is an error.
 #include <gtest/gtest.h>
 #include <tuple>
 
