@@ -26,7 +26,9 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderO
     : DataLoader(source_of(std::move(dataset)), options) {}
 
 DataLoader::DataLoader(SampleSource source, const DataLoaderOptions& options)
-    : source_(std::move(source)), options_(options), share_{.shuffle = options.shuffle, .seed = options.seed, .workers = options.workers} {}
+    : source_(std::move(source)),
+      options_(options),
+      share_{.shuffle = options.shuffle, .seed = options.seed, .workers = options.workers} {}
 
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
