@@ -248,7 +248,8 @@ TEST(OwnLoopOptimizer, ExecutePipelineRunsTheModelToo) {
 
 TEST(OwnLoopOptimizer, MistakesAreNamed) {
   const ScratchFolder scratch;
-  const std::string path = scratch.write("gantry.yaml", "parallel: {data: 2}\n");
+  const std::string path = scratch.write("gantry.yaml", "parallel: {data: 2}\n"),
+                    two = scratch.write("two.yaml", "parallel: {data: 2, zero: 2}\n");
   run_ranks(Layout{.data = 2}, [&](World&, ProcessGroupMesh&) {
     auto model = llama();
     auto [booster, boosted] = initialize(
@@ -266,7 +267,6 @@ TEST(OwnLoopOptimizer, MistakesAreNamed) {
     booster.sync_gradients(boosted);
     EXPECT_THAT(said([&] { booster.sync_gradients(boosted); }), HasSubstr("already reduced over the ranks"));
     auto other = llama();
-    const std::string two = scratch.write("two.yaml", "parallel: {data: 2, zero: 2}\n");
     EXPECT_THAT(said([&] { initialize(*other, two); }),
                 HasSubstr("is not supported if the program calls the model's forward itself; expected 0 or 1"));
   });
