@@ -152,11 +152,13 @@ SampleSource labelled_of(const Config& config, const DataConfig& data, const std
                                           : LabelKind::kClass,
       .labels = static_cast<std::int64_t>(keys.at("id2label").size()),
       .classes = stated_classes(keys),
-      .bad_lines = data.bad_lines};
-  const auto open = [rules, data, key] {
+      .bad_lines = data.bad_lines,
+      .encoding = encoding_resources(data)};
+  const auto open = [rules, data, key](const OpenProgress& progress) {
     std::vector<WeightedDataset> all;
     const auto add = [&](const std::string& path, double weight, const std::string& where) {
-      all.push_back({open_labelled_lines(data_files("jsonl", path, where), rules, where + " " + path), weight});
+      all.push_back(
+          {open_labelled_lines(data_files("jsonl", path, where), rules, where + " " + path, progress), weight});
     };
     if (data.sources.empty()) add(data.path, 1, key);
     for (std::size_t i = 0; i < data.sources.size(); ++i)

@@ -8,8 +8,8 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/run_task.h"
 #include "gantry/core/error.h"
-#include "gantry/core/mapped_file.h"
 #include "gantry/core/utf8.h"
+#include "gantry/data/corpus/line_file.h"
 #include "gantry/data/encoded_text.h"
 #include "gantry/data/json_lines.h"
 #include "gantry/data/line_encoder.h"
@@ -36,28 +36,49 @@ ShownSample with_texts(const std::string& place, const std::string& path, std::v
   return made;
 }
 
-// The line, without its end.
-std::string line_of(const std::string& file, std::int64_t number) {
-  const MappedFile mapped(file);
-  std::string_view rest = mapped.text();
-  for (std::int64_t i = 1; !rest.empty(); ++i) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    if (i == number) return std::string(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+// The text around a token as a JSON string, with the tokens with a loss between brackets.
+std::string excerpt(const ShownSample& sample, std::ptrdiff_t token) {
+  constexpr std::ptrdiff_t kBefore = 12, kTokens = 40;
+  const auto count = static_cast<std::ptrdiff_t>(sample.tokens.size());
+  const std::ptrdiff_t first = std::max<std::ptrdiff_t>(0, token - kBefore), last = std::min(count, first + kTokens);
+  TokenIds part;  // of tokens alike, which are decoded together
+  bool is_trained = false;
+  const auto tokenizer = load_tokenizer(sample.tokenizer);
+  std::string text = first > 0 ? "..." : "";
+  const auto flush = [&] {
+    const std::string decoded = valid_utf8(tokenizer->decode(part));
+    text += is_trained ? "\u27e6" + decoded + "\u27e7" : decoded;
+    part.clear();
+  };
+  for (std::ptrdiff_t i = first; i < last; ++i) {
+    const SampleToken& each = sample.tokens[static_cast<std::size_t>(i)];
+    if (!part.empty() && each.is_trained != is_trained) flush();
+    is_trained = each.is_trained;
+    part.push_back(each.id);
   }
+  if (!part.empty()) flush();
+  return nlohmann::json(text + (last < count ? "..." : "")).dump();
+}
+
+std::string line_of(const std::string& file, std::int64_t number) {
+  LineFile lines(file);
+  for (std::string line; lines.next(line);)
+    if (lines.number() == number) return line;
   throw InputError({fmt::format("{}:{}", file, number), "the file has fewer lines", "a line of the file, from 1", ""});
 }
 
 std::string json_line(const std::string& file, std::int64_t line) {
-  if (file.ends_with(".jsonl")) return line_of(file, std::max<std::int64_t>(line, 1));
-  const std::string text = line > 0 ? line_of(file, line) : std::string(MappedFile(file).text());
+  if (is_json_lines_file(file)) return line_of(file, std::max<std::int64_t>(line, 1));
+  if (line > 0) return nlohmann::json{{"text", valid_utf8(line_of(file, line))}}.dump();
+  std::string text;
+  LineFile(file).read_rest(text);
   return nlohmann::json{{"text", valid_utf8(text)}}.dump();
 }
 
 }  // namespace
 
 ShownSample show_sample(const Config& config, const std::string& place, std::int64_t row) {
-  const auto datasets = build_samples(config).open();
+  const auto datasets = build_samples(config).open(no_progress);
   const Dataset& data = *datasets.front().dataset;
   if (row < 1 || row > data.size())
     throw InputError({place, fmt::format("there is no sample {}", row), fmt::format("1 to {}", data.size()), ""});
@@ -66,12 +87,25 @@ ShownSample show_sample(const Config& config, const std::string& place, std::int
     throw ConfigError({"data.format",
                        fmt::format("samples of the format {} have no tokens to show", config.data.format),
                        "text, tokens, megatron or jsonl", ""});
-  return with_texts(fmt::format("{}: sample {}", place, row), tokenizer_of(config), std::move(tokens));
+  ShownSample made = with_texts(fmt::format("{}: sample {}", place, row), tokenizer_of(config), std::move(tokens));
+  made.label = data.label_of(row - 1);
+  return made;
+}
+
+std::string describe_first_sample(const Config& config) {
+  if (config.data.format != "text" && config.data.format != "jsonl") return "";
+  const ShownSample sample = show_sample(config, "data", 1);
+  if (!sample.label.empty())
+    return fmt::format("{} tokens, label {}: {}", sample.tokens.size(), sample.label, excerpt(sample, 0));
+  const auto is_trained = [](const SampleToken& token) { return token.is_trained; };
+  const auto first = std::ranges::find_if(sample.tokens, is_trained) - sample.tokens.begin();
+  return fmt::format("{} tokens, {} of them with a loss, here between \u27e6 and \u27e7: {}", sample.tokens.size(),
+                     std::ranges::count_if(sample.tokens, is_trained), excerpt(sample, first));
 }
 
 ShownSample show_line(const Config& config, const std::string& file, std::int64_t line) {
   const std::string place =
-      file.ends_with(".jsonl") || line > 0 ? fmt::format("{}:{}", file, std::max<std::int64_t>(line, 1)) : file;
+      is_json_lines_file(file) || line > 0 ? fmt::format("{}:{}", file, std::max<std::int64_t>(line, 1)) : file;
   const auto* family = has_model(config) ? family_or_null(config) : nullptr;
   const std::string task = family ? task_of(config) : "tokens";
   if ((task != "tokens" && task != "pairs") || (family && family->is_bidirectional && task == "tokens"))

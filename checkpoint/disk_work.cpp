@@ -68,8 +68,8 @@ class Teller {
   }
 
   [[noreturn]] void refuse_stall(std::ptrdiff_t rank) const {
-    throw PeerError({"reading or writing a checkpoint",
-                     fmt::format("rank {} of the job has not finished, and no rank has transferred a byte for {} s",
+    throw PeerError({limits_.work,
+                     fmt::format("rank {} of the job has not finished, and no rank has made progress for {} s",
                                  rank, limits_.stall_seconds),
                      "a disk that responds", "check that rank's file system"});
   }
@@ -88,8 +88,9 @@ class Teller {
 
 }  // namespace
 
-DiskLimits disk_limits(double timeout_seconds) {
+DiskLimits disk_limits(double timeout_seconds, const char* work) {
   DiskLimits limits;
+  limits.work = work;
   limits.tell_seconds = std::min(limits.tell_seconds, timeout_seconds / 4);
   return limits;
 }

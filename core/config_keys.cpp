@@ -336,8 +336,14 @@ std::vector<ConfigKey> make_keys() {
        "true: each pass through the data has its own random order; false: the order of the data"},
       {"data.prefetch", "2", "number of batches that a thread prepares ahead; 0: none"},
       {"data.workers", "auto",
-       "number of threads that encode the lines of `jsonl` or decode the images of a batch. `auto`: the threads of the "
-       "rank (`comm.threads_per_rank`). The samples and their order do not depend on it"},
+       "number of threads that encode text when the data are opened (`auto`: the cores that the process may use), and "
+       "that decode the images of a batch (`auto`: the threads of the rank, `comm.threads_per_rank`). The samples and "
+       "their order do not depend on it"},
+      {"data.cache", "auto",
+       "directory of encoded text. Later runs and other processes find there the tokens of equal files, tokenizers and "
+       "keys; files below 1 MiB are encoded each time. `auto`: `gantry/data` below `$XDG_CACHE_HOME` or `~/.cache`. "
+       "`never`: the tokens are in memory",
+       &kTexts},
       {"data.image_size", "from the model",
        "side length in pixels of the model's input ([docs/data_labelled.md](data_labelled.md#images))", &kImages},
       {"data.resize", "from the processor",

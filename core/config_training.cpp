@@ -110,6 +110,7 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.integer("prefetch", data.prefetch, 0, 1000);
   if (const YAML::Node workers = section.node("workers"); !workers.IsScalar() || workers.Scalar() != "auto")
     section.integer("workers", data.workers, 1, 4096);
+  section.text("cache", data.cache);
   section.integer("sequence_length", data.sequence_length, 1, 1 << 24);
   section.integer("target_length", data.target_length, 0, 1 << 24);
   section.flag("document_mask", data.document_mask);

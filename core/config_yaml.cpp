@@ -162,6 +162,7 @@ Values data_values(const Config& config) {
           {"data.shuffle", fmt::format("{}", data.shuffle)},
           {"data.prefetch", std::to_string(data.prefetch)},
           {"data.workers", size_text(data.workers)},
+          {"data.cache", text_of(data.cache)},
           {"data.tokenizer", text_of(data.tokenizer)},
           {"data.chat_template", text_of(data.chat_template)},
           {"data.template_kwargs", data.template_kwargs},

@@ -106,10 +106,11 @@ std::optional<ChatSource> read_chat_source(const std::string& folder) {
   return source;
 }
 
-FolderChat::FolderChat(ChatSource source, OrderedJson kwargs) : source_(std::move(source)), kwargs_(std::move(kwargs)) {
-  const auto add = [this](const std::string& name, const std::string& jinja) {
+FolderChat::FolderChat(ChatSource source, OrderedJson kwargs, std::time_t now)
+    : source_(std::move(source)), kwargs_(std::move(kwargs)) {
+  const auto add = [&](const std::string& name, const std::string& jinja) {
     try {
-      templates_.emplace(name, JinjaTemplate(jinja, source_.tokens));
+      templates_.emplace(name, JinjaTemplate(jinja, source_.tokens, now));
     } catch (const std::runtime_error& error) {
       templates_.emplace(name, std::string(error.what()));
     }
@@ -164,7 +165,21 @@ ChatResult FolderChat::write(const OrderedJson& line, const std::string& loss_on
   return made;
 }
 
-std::optional<FolderChat> open_chat(const std::string& tokenizer, const std::string& name, const std::string& kwargs) {
+std::string time_in_chats(const std::string& tokenizer, const std::string& name, std::time_t now) {
+  const auto source = name.empty() && !is_byte_tokenizer(tokenizer) ? read_chat_source(tokenizer) : std::nullopt;
+  if (!source) return "";
+  std::string templates = source->jinja;
+  for (const auto& [other, jinja] : source->named) templates += jinja;
+  if (templates.find("strftime_now") == std::string::npos) return "";
+  // Directives with less than a day, and any that a template computes.
+  for (const char* directive : {"%H", "%I", "%k", "%l", "%M", "%S", "%s", "%p", "%c", "%r", "%R", "%T", "%X", "%E",
+                                "%O", "strftime_now(format"})
+    if (templates.find(directive) != std::string::npos) return fmt::format("{}", now);
+  return text_of_time(now, "%F");
+}
+
+std::optional<FolderChat> open_chat(const std::string& tokenizer, const std::string& name, const std::string& kwargs,
+                                    std::time_t now) {
   std::optional<ChatSource> source;
   if (!is_byte_tokenizer(tokenizer)) source = read_chat_source(tokenizer);
   if (!name.empty()) {
@@ -172,7 +187,7 @@ std::optional<FolderChat> open_chat(const std::string& tokenizer, const std::str
     source = ChatSource{.jinja = chat_template_text(name), .file = name};
   }
   if (!source) return {};
-  return FolderChat(std::move(*source), OrderedJson::parse(kwargs.empty() ? "{}" : std::string_view(kwargs)));
+  return FolderChat(std::move(*source), OrderedJson::parse(kwargs.empty() ? "{}" : std::string_view(kwargs)), now);
 }
 
 }  // namespace gantry

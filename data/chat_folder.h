@@ -1,6 +1,7 @@
 // Chats as text by the template of a tokenizer's folder.
 #pragma once
 
+#include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -29,8 +30,9 @@ std::optional<ChatSource> read_chat_source(const std::string& folder);
 class FolderChat {
  public:
   // A template that cannot be read is an error only when write() needs it. `kwargs`: an object of variables for the
-  // templates; those of a line replace them.
-  explicit FolderChat(ChatSource source, nlohmann::ordered_json kwargs = nlohmann::ordered_json::object());
+  // templates; those of a line replace them. `now`: the time of strftime_now().
+  explicit FolderChat(ChatSource source, nlohmann::ordered_json kwargs = nlohmann::ordered_json::object(),
+                      std::time_t now = std::time(nullptr));
 
   const std::string& file() const { return source_.file; }
 
@@ -54,7 +56,12 @@ class FolderChat {
 
 // The chats of a tokenizer, as load_tokenizer() takes it: by the built-in template `name` or, if that is empty, by the
 // template in the tokenizer's directory. Nothing if there is no template. `kwargs`: data.template_kwargs. InputError if
-// the named template contradicts that of the directory.
-std::optional<FolderChat> open_chat(const std::string& tokenizer, const std::string& name, const std::string& kwargs);
+// the named template contradicts that of the directory. `now`: the time of strftime_now().
+std::optional<FolderChat> open_chat(const std::string& tokenizer, const std::string& name, const std::string& kwargs,
+                                    std::time_t now = std::time(nullptr));
+
+// The part of `now` that can change the text of these chats, as text: nothing for templates without strftime_now(), the
+// date for those with a date only, else all of it.
+std::string time_in_chats(const std::string& tokenizer, const std::string& name, std::time_t now);
 
 }  // namespace gantry

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 namespace gantry {
-namespace {
 
 std::string text_of_time(std::time_t now, const std::string& format) {
   std::tm parts{};
@@ -14,8 +13,6 @@ std::string text_of_time(std::time_t now, const std::string& format) {
   const std::size_t length = std::strftime(text.data(), text.size(), format.c_str(), &parts);
   return {text.data(), length};
 }
-
-}  // namespace
 
 JinjaTemplate::JinjaTemplate(const std::string& source, std::map<std::string, std::string> tokens, std::time_t now)
     : template_(source), tokens_(std::move(tokens)), now_(now) {}

@@ -12,6 +12,9 @@
 
 namespace gantry {
 
+// strftime() of a time, in local time.
+std::string text_of_time(std::time_t now, const std::string& format);
+
 // May be called from several threads at once.
 class JinjaTemplate {
  public:

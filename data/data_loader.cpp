@@ -10,7 +10,7 @@ namespace gantry {
 namespace {
 
 SampleSource source_of(std::shared_ptr<const Dataset> dataset) {
-  return {.entries = dataset->entries(), .sequence_length = dataset->sequence_length(), .open = [dataset] {
+  return {.entries = dataset->entries(), .sequence_length = dataset->sequence_length(), .open = [dataset](const OpenProgress&) {
             return std::vector<WeightedDataset>{{dataset, 1}};
           }};
 }
@@ -34,14 +34,18 @@ DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
 DataLoader::~DataLoader() = default;
 
-void DataLoader::distribute(int replicas, int replica, bool reads) {
+void DataLoader::distribute(int replicas, int replica, bool reads, const OpenProgress& progress) {
   prefetcher_.reset();
   const auto opened = std::move(loader_);  // data that ranks of a process share stay open
   loader_.reset();
   share_.replicas = replicas;
   share_.replica = replica;
   share_.reads = reads;
-  loader();
+  open(progress);
+}
+
+void DataLoader::open(const OpenProgress& progress) {
+  if (!loader_) loader_ = std::make_shared<const Loader>(source_, share_, progress);
 }
 
 void DataLoader::send_ahead_to(torch::Device device) {

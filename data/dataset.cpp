@@ -9,6 +9,7 @@
 #include "gantry/core/paths.h"
 #include "gantry/data/corpus/megatron_dataset.h"
 #include "gantry/data/encoded_text.h"
+#include "gantry/data/encoding_cache.h"
 #include "gantry/data/json_lines.h"
 #include "gantry/data/squad_dataset.h"
 #include "gantry/data/tensor_file.h"
@@ -42,12 +43,13 @@ std::vector<fs::path> files_of(const Place& place) {
   return files;
 }
 
-std::unique_ptr<PackedDataset> open_text(const Place& place, const DataConfig& config, std::int64_t vocabulary) {
+std::unique_ptr<PackedDataset> open_text(const Place& place, const DataConfig& config, std::int64_t vocabulary,
+                                         const OpenProgress& progress) {
   constexpr std::int64_t kBytes = 256;
   const std::string tokenizer = choose_text_tokenizer(config.tokenizer, "", vocabulary);
   const TextEnds ends{config.bos, config.eos};
   if (!is_byte_tokenizer(tokenizer))
-    return open_encoded_text(files_of(place), {tokenizer, ends}, config.sequence_length, vocabulary, place.text());
+    return open_encoded_text(files_of(place), {tokenizer, ends, encoding_resources(config)}, config.sequence_length, vocabulary, place.text(), progress);
   ends_of_training_text(*load_tokenizer(tokenizer), ends);  // throws for tokens that bytes do not have
   if (vocabulary < kBytes)
     throw InputError({"data.format text",
@@ -76,37 +78,39 @@ std::vector<fs::path> data_files(const std::string& format, const std::string& p
   return files;
 }
 
-std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size, const std::string& key) {
+std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size, const std::string& key,
+                                      const OpenProgress& progress) {
   const Place place{key, config.path};
   if (config.format == "megatron")
     return open_megatron_dataset(config.path, config.sequence_length, vocabulary_size, config.document_mask);
   if (config.format == "jsonl")
-    return open_json_lines(files_of(place), line_rules(config, vocabulary_size), place.text());
+    return open_json_lines(files_of(place), line_rules(config, vocabulary_size), place.text(), progress);
   if (config.format == "tensors") return open_tensor_file(config.path, key);
   if (config.format == "squad")
     return open_squad_dataset(config.path, config.tokenizer, config.sequence_length, vocabulary_size);
   auto packed = config.format == "tokens"
                     ? open_token_files(files_of(place), 2, config.sequence_length, vocabulary_size, place.text())
-                    : open_text(place, config, vocabulary_size);
+                    : open_text(place, config, vocabulary_size, progress);
   if (config.document_mask) return mask_documents(std::move(packed));
   return packed;
 }
 
 SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_size, const std::string& key) {
-  const auto open = [config, vocabulary_size, key] {
+  const auto open = [config, vocabulary_size, key](const OpenProgress& progress) {
     std::vector<WeightedDataset> datasets;
-    if (config.sources.empty()) datasets.push_back({open_dataset(config, vocabulary_size, key)});
+    if (config.sources.empty()) datasets.push_back({open_dataset(config, vocabulary_size, key, progress)});
     for (std::size_t i = 0; i < config.sources.size(); ++i) {
       DataConfig one = config;
       one.path = config.sources[i].path;
       datasets.push_back(
-          {open_dataset(one, vocabulary_size, fmt::format("data.sources[{}].path", i)), config.sources[i].weight});
+          {open_dataset(one, vocabulary_size, fmt::format("data.sources[{}].path", i), progress),
+           config.sources[i].weight});
     }
     return datasets;
   };
   if (config.format != "tensors")
     return {.entries = entries_of(config), .sequence_length = config.sequence_length, .open = open};
-  const auto first = open().front().dataset;  // its header says what there is, to every rank
+  const auto first = open(no_progress).front().dataset;  // its header says what there is, to every rank
   return {.entries = first->entries(), .sequence_length = first->sequence_length(), .open = open};
 }
 

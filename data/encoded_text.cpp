@@ -1,14 +1,12 @@
 #include "gantry/data/encoded_text.h"
 
 #include <algorithm>
-#include <atomic>
 #include <fmt/format.h>
-#include <map>
-#include <mutex>
-#include <thread>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
+#include "gantry/core/parallel_for.h"
 #include "gantry/data/corpus/packed_sequences.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
@@ -19,64 +17,44 @@ using TextPaths = std::vector<std::filesystem::path>;
 
 constexpr std::uint64_t kMostTextBytes = 1u << 30;
 
-// The tokens of each file.
-using FileTokens = std::vector<std::vector<std::int32_t>>;
-
 std::vector<std::int32_t> encode_file(const Tokenizer& tokenizer, const SurroundingTokens& ends,
                                       const std::filesystem::path& path) {
   const MappedFile file(path);
-  TokenIds ids = tokenizer.encode({reinterpret_cast<const char*>(file.data()), file.size()});
+  TokenIds ids = tokenizer.encode(file.text());
   if (!ids.empty()) surround(ids, ends);
   return {ids.begin(), ids.end()};
 }
 
-FileTokens encode_all(const TextPaths& paths, const TextEncoding& encoding) {
+// A row for each file. As many files as there are threads are in memory at once.
+void encode_files(const TextPaths& paths, const TextEncoding& encoding, const OpenProgress& progress,
+                  EncodedRowsWriter& rows) {
   const auto tokenizer = load_tokenizer(encoding.tokenizer);
   const SurroundingTokens ends = ends_of_training_text(*tokenizer, encoding.ends);
-  FileTokens tokens(paths.size());
-  std::atomic<std::size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    for (std::size_t i; (i = next++) < paths.size();) try {
-        tokens[i] = encode_file(*tokenizer, ends, paths[i]);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-      }
-  };
-  std::vector<std::jthread> threads;
-  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  for (std::size_t i = 1; i < std::min(cores, paths.size()); ++i) threads.emplace_back(work);
-  work();
-  threads.clear();
-  if (failure) std::rethrow_exception(failure);
-  return tokens;
+  const std::size_t threads = encoding_threads(encoding.encoding);
+  for (std::size_t begin = 0; begin < paths.size(); begin += threads) {
+    std::vector<std::vector<std::int32_t>> tokens(std::min(threads, paths.size() - begin));
+    parallel_for(tokens.size(), threads, [&](std::size_t i) {
+      tokens[i] = encode_file(*tokenizer, ends, paths[begin + i]);
+      progress(tokens[i].size());
+    });
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      rows.add(tokens[i], {}, {.file = static_cast<std::int64_t>(begin + i)});
+  }
+  rows.finish("");
 }
 
-// Encoded once for all ranks of this process that hold it at the same time.
-std::shared_ptr<const FileTokens> shared_tokens(const TextPaths& paths, const TextEncoding& encoding) {
-  static std::mutex mutex;
-  static std::map<std::pair<TextPaths, TextEncoding>, std::weak_ptr<const FileTokens>> all;
-  const std::lock_guard lock(mutex);
-  auto& known = all[{paths, encoding}];
-  if (auto tokens = known.lock()) return tokens;
-  auto tokens = std::make_shared<const FileTokens>(encode_all(paths, encoding));
-  known = tokens;
-  return tokens;
-}
-
-std::vector<std::int64_t> boundaries_of_tokens(const FileTokens& tokens) {
+std::vector<std::int64_t> boundaries_of_rows(const EncodedRows& rows) {
   std::vector<std::int64_t> boundaries = {0};
-  for (const auto& file : tokens) boundaries.push_back(boundaries.back() + static_cast<std::int64_t>(file.size()));
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    boundaries.push_back(boundaries.back() + static_cast<std::int64_t>(rows.row(i).tokens.size()));
   return boundaries;
 }
 
 class EncodedText final : public PackedDataset {
  public:
-  EncodedText(std::shared_ptr<const FileTokens> tokens, std::int64_t sequence_length)
-      : tokens_(std::move(tokens)),
-        boundaries_(boundaries_of_tokens(*tokens_)),
+  EncodedText(std::shared_ptr<const EncodedRows> rows, std::int64_t sequence_length)
+      : rows_(std::move(rows)),
+        boundaries_(boundaries_of_rows(*rows_)),
         packed_(boundaries_, sequence_length) {}
 
   std::int64_t tokens() const { return boundaries_.back(); }
@@ -86,21 +64,21 @@ class EncodedText final : public PackedDataset {
 
   void read(std::int64_t index, std::int64_t* numbers) const override {
     for (const auto& run : packed_.runs(index)) {
-      const auto& file = (*tokens_)[static_cast<std::size_t>(run.document)];
-      numbers = std::copy_n(file.begin() + run.offset, run.count, numbers);
+      const EncodedRow file = rows_->row(static_cast<std::size_t>(run.document));
+      numbers = std::copy_n(file.tokens.begin() + run.offset, run.count, numbers);
     }
   }
 
  private:
-  std::shared_ptr<const FileTokens> tokens_;
+  std::shared_ptr<const EncodedRows> rows_;
   std::vector<std::int64_t> boundaries_;
   PackedSequences packed_;  // reads boundaries_
 };
 
-void require_vocabulary(const FileTokens& tokens, const TextPaths& paths, const std::string& tokenizer,
+void require_vocabulary(const EncodedRows& rows, const TextPaths& paths, const std::string& tokenizer,
                         std::int64_t vocabulary_size) {
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    for (const auto token : tokens[i])
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (const auto token : rows.row(i).tokens)
       if (token >= vocabulary_size)
         throw InputError({paths[i].string(),
                           fmt::format("token {} of the tokenizer {} is outside the model's vocabulary of {}", token,
@@ -141,11 +119,14 @@ std::string choose_text_tokenizer(const std::string& stated, const std::string& 
 
 std::unique_ptr<PackedDataset> open_encoded_text(const TextPaths& files, const TextEncoding& encoding,
                                                  std::int64_t sequence_length, std::int64_t vocabulary_size,
-                                                 const std::string& place) {
+                                                 const std::string& place, const OpenProgress& progress) {
   refuse_much_text(files, place);
-  const auto tokens = shared_tokens(files, encoding);
-  require_vocabulary(*tokens, files, encoding.tokenizer, vocabulary_size);
-  auto dataset = std::make_unique<EncodedText>(tokens, sequence_length);
+  const std::string rules = nlohmann::json({"text", encoding.tokenizer, encoding.ends.bos, encoding.ends.eos}).dump();
+  const auto rows = encoded_rows(
+      encoding.encoding.cache, {.files = files, .tokenizer = encoding.tokenizer, .rules = rules}, progress,
+      [&](EncodedRowsWriter& writer) { encode_files(files, encoding, progress, writer); });
+  require_vocabulary(*rows, files, encoding.tokenizer, vocabulary_size);
+  auto dataset = std::make_unique<EncodedText>(rows, sequence_length);
   require_one_sample(dataset->tokens(), sequence_length, place);
   return dataset;
 }

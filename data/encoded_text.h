@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gantry/data/corpus/packed_dataset.h"
+#include "gantry/data/encoding_cache.h"
 #include "gantry/data/tokenizers/text_ends.h"
 
 namespace gantry {
@@ -21,16 +22,16 @@ std::string choose_text_tokenizer(const std::string& stated, const std::string& 
 struct TextEncoding {
   std::string tokenizer;
   TextEnds ends = {};
-
-  auto operator<=>(const TextEncoding&) const = default;  // NOLINT(modernize-use-nullptr): of std::string's
+  EncodingResources encoding = {};
 };
 
 // All files one after the other as one row of tokens, each a document that is encoded for itself, between the special
-// tokens of a text to train on. The ranks of one process share what was encoded. `place` names the files in
+// tokens of a text to train on, and encoded once (encoding_cache.h). `place` names the files in
 // errors. InputError for more than 1 GiB of text, for fewer than sequence_length + 1 tokens, for a token outside 0 ..
 // vocabulary_size - 1, and for files and tokenizers that can't be read.
 std::unique_ptr<PackedDataset> open_encoded_text(const std::vector<std::filesystem::path>& files,
                                                  const TextEncoding& encoding, std::int64_t sequence_length,
-                                                 std::int64_t vocabulary_size, const std::string& place);
+                                                 std::int64_t vocabulary_size, const std::string& place,
+                                                 const OpenProgress& progress = no_progress);
 
 }  // namespace gantry

@@ -21,12 +21,12 @@ namespace gantry {
 // With rules.target_length a line is a sample of its own: input_ids and attention_mask [sequence_length] of the prompt,
 // labels [target_length] of the completion.
 //
-// Files are mapped. All lines are encoded once when they are opened, by all cores, and what stays in memory is where
-// each sample begins (32 bytes); a sample is encoded again when it is read. The ranks of one process share that.
+// All lines are encoded once when the files are opened, by all cores (encoding_cache.h). The ranks of a process share
+// the tokens.
 //
 // `place` names the files in errors. InputError with file and line for the first bad line where rules.bad_lines is
 // stop, else bad ones are left out; for a token outside the vocabulary; and where no line is left.
 std::unique_ptr<Dataset> open_json_lines(const std::vector<std::filesystem::path>& files, const LineRules& rules,
-                                         const std::string& place);
+                                         const std::string& place, const OpenProgress& progress = no_progress);
 
 }  // namespace gantry

@@ -1,15 +1,17 @@
 #include "gantry/data/labelled_lines.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "gantry/core/error.h"
-#include "gantry/core/mapped_file.h"
 #include "gantry/core/strict_json.h"
-#include "gantry/data/line_encoder.h"
+#include "gantry/data/line_rows.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry {
@@ -23,19 +25,9 @@ constexpr const char* kLabelledObject = "an object with text and label, and perh
 // Calls `take` with each line and its place, until it returns false.
 template <class Take>
 void for_each_line(const Files& files, const Take& take) {
-  for (const auto& path : files) {
-    const MappedFile file(path);
-    const std::string_view text = file.text();
-    std::int64_t number = 1;
-    for (std::size_t begin = 0; begin < text.size(); ++number) {
-      const std::size_t end = std::min(text.find('\n', begin), text.size());
-      const std::string line(text.substr(begin, end - begin));
-      begin = end + 1;
-      if (line.find_first_not_of(" \t\r") != std::string::npos &&
-          !take(line, fmt::format("{}:{}", path.string(), number)))
-        return;
-    }
-  }
+  FoundLines lines(files);
+  for (FoundLine line; lines.next(line);)
+    if (!take(line.text, line.place)) return;
 }
 
 // The label of a line; null if there is none.
@@ -65,19 +57,16 @@ std::pair<std::int64_t, std::int64_t> lengths_in(std::int64_t room, std::int64_t
   return swaps ? std::pair(std::min(first, longer), shorter) : std::pair(shorter, std::min(second, longer));
 }
 
-struct LabelledText {
-  std::vector<std::int32_t> ids;
-  std::vector<std::int8_t> types;
-  std::int64_t label = 0;
-  std::vector<float> numbers;
-};
+constexpr std::int64_t kWasShortened = 1;  // flag of a row
 
+// A row is the ids of a text, their types, and the label: the number of a class, or the bits of its float32 numbers.
 class LabelledEncoder {
  public:
   explicit LabelledEncoder(const LabelledRules& rules) : rules_(rules), tokenizer_(load_tokenizer(rules.tokenizer)) {}
 
-  LabelledText encode(const json& object, const std::string& where, bool& was_cut) const {
-    TypedTokens tokens = tokens_of(object, where, was_cut);
+  LineRow encode(const json& object, const std::string& where) const {
+    LineRow row;
+    const TypedTokens tokens = tokens_of(object, where, row.flags);
     for (const std::int64_t id : tokens.ids)
       if (id >= rules_.vocabulary)
         throw InputError({where,
@@ -85,18 +74,20 @@ class LabelledEncoder {
                                       rules_.tokenizer, rules_.vocabulary),
                           fmt::format("0 to {}", rules_.vocabulary - 1),
                           "check that data.tokenizer is the model's own"});
-    LabelledText made{.ids = {tokens.ids.begin(), tokens.ids.end()},
-                      .types = {tokens.types.begin(), tokens.types.end()}};
+    row.tokens.assign(tokens.ids.begin(), tokens.ids.end());
+    row.tokens.insert(row.tokens.end(), tokens.types.begin(), tokens.types.end());
     const json& label = object["label"];
-    if (rules_.kind == LabelKind::kClass)
-      made.label = class_of(label, where);
-    else
-      made.numbers = rules_.kind == LabelKind::kSeveral ? several_of(label, where) : numbers_of(label, where);
-    return made;
+    if (rules_.kind == LabelKind::kClass) {
+      row.tokens.push_back(static_cast<std::int32_t>(class_of(label, where)));
+      return row;
+    }
+    for (const float number : rules_.kind == LabelKind::kSeveral ? several_of(label, where) : numbers_of(label, where))
+      row.tokens.push_back(std::bit_cast<std::int32_t>(number));
+    return row;
   }
 
  private:
-  TypedTokens tokens_of(const json& object, const std::string& where, bool& was_cut) const {
+  TypedTokens tokens_of(const json& object, const std::string& where, std::int64_t& flags) const {
     const bool is_pair = object.contains("text_pair");
     TokenIds first = tokenizer_->encode(object["text"].get<std::string>()), second;
     if (is_pair) second = tokenizer_->encode(object["text_pair"].get<std::string>());
@@ -104,13 +95,14 @@ class LabelledEncoder {
     const std::size_t added = is_pair ? tokenizer_->join({}, {}).ids.size() : before.size() + after.size();
     const auto size = [](const TokenIds& ids) { return static_cast<std::int64_t>(ids.size()); };
     const std::int64_t room = std::max<std::int64_t>(0, rules_.sequence_length - static_cast<std::int64_t>(added));
-    was_cut = size(first) + size(second) > room;
+    const bool was_cut = size(first) + size(second) > room;
     if (was_cut && rules_.bad_lines != "cut")
       throw BadLine({where,
                      fmt::format("the text has {} tokens, more than data.sequence_length {}",
                                  size(first) + size(second) + static_cast<std::int64_t>(added), rules_.sequence_length),
                      "a shorter text", "raise data.sequence_length, or set data.bad_lines to skip or cut"});
     if (was_cut) {
+      flags |= kWasShortened;
       const auto [left, right] =
           is_pair ? lengths_in(room, size(first), size(second)) : std::pair(room, std::int64_t{0});
       first.resize(static_cast<std::size_t>(left));
@@ -164,55 +156,81 @@ class LabelledEncoder {
     return list.get<std::vector<float>>();
   }
 
-  const LabelledRules& rules_;
+  LabelledRules rules_;
   std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+LineRowsInput labelled_input(const Files& files, const LabelledRules& rules) {
+  const json text = {"labelled",      rules.tokenizer, rules.sequence_length,           rules.vocabulary,
+                     rules.labels,    rules.classes,   static_cast<int>(rules.kind),    rules.bad_lines};
+  return {.input = {.files = files, .tokenizer = rules.tokenizer, .rules = text.dump()},
+          .stops_at_bad_line = rules.bad_lines == "stop",
+          .resources = rules.encoding};
+}
+
+LineRowEncoder labelled_row_encoder(const LabelledRules& rules) {
+  const auto encoder = std::make_shared<const LabelledEncoder>(rules);
+  return {.encode =
+              [encoder](const FoundLine& line) {
+                return encoder->encode(labelled_object(line.text, line.place), line.place);
+              },
+          .note = ""};
+}
+
+// A row in its parts.
+struct LabelledText {
+  std::span<const std::int32_t> ids, types, label;
 };
 
 class LabelledLines final : public Dataset {
  public:
-  LabelledLines(const Files& files, LabelledRules rules) : rules_(std::move(rules)) {
-    const LabelledEncoder encoder(rules_);
-    for_each_line(files, [&](const std::string& line, const std::string& where) {
-      try {
-        bool was_cut = false;
-        texts_.push_back(encoder.encode(labelled_object(line, where), where, was_cut));
-        cut_ += was_cut ? 1 : 0;
-      } catch (const BadLine& error) {
-        if (rules_.bad_lines == "stop") throw;
-        if (skipped_++ == 0) first_skipped_ = error.what();
-      }
-      return true;
-    });
-  }
+  LabelledLines(const Files& files, const LabelledRules& rules, const OpenProgress& progress)
+      : rules_(rules), lines_(labelled_input(files, rules), progress, [&] { return labelled_row_encoder(rules); }) {}
 
-  std::int64_t skipped() const { return skipped_; }
-  const std::string& first_skipped() const { return first_skipped_; }
+  const LineRows& lines() const { return lines_; }
 
-  std::int64_t size() const override { return static_cast<std::int64_t>(texts_.size()); }
+  std::int64_t size() const override { return static_cast<std::int64_t>(lines_.rows().size()); }
   std::int64_t sequence_length() const override { return rules_.sequence_length; }
   std::vector<SampleEntry> entries() const override { return labelled_entries(rules_); }
 
   std::string summary() const override {
-    std::size_t tokens = 0, longest = 0;
-    for (const LabelledText& text : texts_) tokens += text.ids.size(), longest = std::max(longest, text.ids.size());
-    std::string said = fmt::format("{} labelled lines with {} tokens ({:.1f} per line, at most {})", texts_.size(),
-                                   tokens, static_cast<double>(tokens) / static_cast<double>(texts_.size()), longest);
-    if (cut_ > 0) said += fmt::format("; {} truncated to {} tokens", cut_, rules_.sequence_length);
-    if (skipped_ > 0) said += fmt::format("; {} skipped, the first: {}", skipped_, first_skipped_);
+    std::size_t tokens = 0, longest = 0, cut = 0;
+    for (std::int64_t i = 0; i < size(); ++i) {
+      const std::size_t count = text_of(i).ids.size();
+      tokens += count;
+      longest = std::max(longest, count);
+      cut += lines_.rows().row(static_cast<std::size_t>(i)).facts.flags == kWasShortened ? 1 : 0;
+    }
+    std::string said = fmt::format("{} labelled lines with {} tokens ({:.1f} per line, at most {})", size(), tokens,
+                                   static_cast<double>(tokens) / static_cast<double>(size()), longest);
+    if (cut > 0) said += fmt::format("; {} truncated to {} tokens", cut, rules_.sequence_length);
+    if (lines_.skipped() > 0) said += "; " + lines_.skipped_in_words();
     return said;
   }
 
   std::vector<SampleToken> tokens_of(std::int64_t index) const override {
     std::vector<SampleToken> tokens;
-    for (const std::int32_t id : texts_[static_cast<std::size_t>(index)].ids)
+    for (const std::int32_t id : text_of(index).ids)
       tokens.push_back({.id = id, .position = static_cast<std::int64_t>(tokens.size()), .why = "labelled text"});
     return tokens;
   }
 
+  std::string label_of(std::int64_t index) const override {
+    const auto label = text_of(index).label;
+    if (rules_.kind == LabelKind::kClass) {
+      const auto number = static_cast<std::size_t>(label.front());
+      return number < rules_.classes.size() ? fmt::format("{} ({})", number, rules_.classes[number])
+                                            : fmt::format("{}", number);
+    }
+    std::vector<float> numbers;
+    for (const std::int32_t bits : label) numbers.push_back(std::bit_cast<float>(bits));
+    return fmt::format("{}", fmt::join(numbers, ", "));
+  }
+
   void read_numbers(std::int64_t index, const NumberRow& row) const override {
-    const LabelledText& text = texts_[static_cast<std::size_t>(index)];
+    const LabelledText text = text_of(index);
     if (row.type() == NumberType::kFloat32) {
-      std::ranges::copy(text.numbers, row.as<float>());
+      std::memcpy(row.as<float>(), text.label.data(), text.label.size_bytes());
       return;
     }
     const std::int64_t length = rules_.sequence_length, tokens = static_cast<std::int64_t>(text.ids.size());
@@ -222,14 +240,19 @@ class LabelledLines final : public Dataset {
     std::ranges::copy(text.ids, ids);
     std::ranges::copy(text.types, types);
     std::fill_n(mask, tokens, 1);
-    if (rules_.kind == LabelKind::kClass) mask[length] = text.label;
+    if (rules_.kind == LabelKind::kClass) mask[length] = text.label.front();
   }
 
  private:
+  LabelledText text_of(std::int64_t index) const {
+    const auto row = lines_.rows().row(static_cast<std::size_t>(index)).tokens;
+    const std::size_t labels = rules_.kind == LabelKind::kClass ? 1 : static_cast<std::size_t>(rules_.labels),
+                      ids = (row.size() - labels) / 2;
+    return {.ids = row.first(ids), .types = row.subspan(ids, ids), .label = row.last(labels)};
+  }
+
   LabelledRules rules_;
-  std::vector<LabelledText> texts_;
-  std::int64_t cut_ = 0, skipped_ = 0;
-  std::string first_skipped_;
+  LineRows lines_;
 };
 
 }  // namespace
@@ -244,15 +267,17 @@ std::vector<SampleEntry> labelled_entries(const LabelledRules& rules) {
   return entries;
 }
 
-std::unique_ptr<Dataset> open_labelled_lines(const Files& files, const LabelledRules& rules, const std::string& place) {
-  auto lines = std::make_unique<LabelledLines>(files, rules);
-  if (lines->size() == 0)
+std::unique_ptr<Dataset> open_labelled_lines(const Files& files, const LabelledRules& rules, const std::string& place,
+                                             const OpenProgress& progress) {
+  auto labelled = std::make_unique<LabelledLines>(files, rules, progress);
+  const LineRows& lines = labelled->lines();
+  if (labelled->size() == 0)
     throw InputError({place,
-                      lines->skipped() > 0 ? fmt::format("all {} lines were skipped, the first: {}", lines->skipped(),
-                                                         lines->first_skipped())
-                                           : "there are no lines that are not empty",
+                      lines.skipped() > 0 ? fmt::format("all {} lines were skipped, the first: {}", lines.skipped(),
+                                                        lines.first_skipped())
+                                          : "there are no lines that are not empty",
                       kLabelledObject, ""});
-  return lines;
+  return labelled;
 }
 
 std::vector<std::string> label_names(const Files& files) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gantry/data/dataset.h"
+#include "gantry/data/encoding_cache.h"
 
 namespace gantry {
 
@@ -26,6 +27,7 @@ struct LabelledRules {
   std::int64_t labels = 0;           // logits of the model
   std::vector<std::string> classes;  // names by label; empty: labels are numbers
   std::string bad_lines = "stop";    // as data.bad_lines
+  EncodingResources encoding = {};
 };
 
 // input_ids, token_type_ids and attention_mask [sequence_length], and labels: int64 [] of a class, else float32
@@ -33,11 +35,12 @@ struct LabelledRules {
 std::vector<SampleEntry> labelled_entries(const LabelledRules& rules);
 
 // Each line that is not empty is an object with the string `text`, perhaps a second one `text_pair`, and `label`; it is
-// a sample. Special tokens, types and truncation (of the longer text first) are those of Hugging Face's tokenizers. All
-// tokens are held in memory. `place` names the files in errors. Throws InputError with file and line for the first bad
+// a sample. Special tokens, types and truncation (of the longer text first) are those of Hugging Face's tokenizers. The
+// lines are encoded once (encoding_cache.h). `place` names the files in errors. Throws InputError with file and line for the first bad
 // line if rules.bad_lines is stop, for a token outside the vocabulary, and if no line is left.
 std::unique_ptr<Dataset> open_labelled_lines(const std::vector<std::filesystem::path>& files,
-                                             const LabelledRules& rules, const std::string& place);
+                                             const LabelledRules& rules, const std::string& place,
+                                             const OpenProgress& progress = no_progress);
 
 // The names of all classes in the files, in ascending order; empty if labels are numbers.
 std::vector<std::string> label_names(const std::vector<std::filesystem::path>& files);

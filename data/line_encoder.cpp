@@ -13,13 +13,13 @@
 namespace gantry {
 namespace {
 
-using nlohmann::json;
+using OrderedLine = nlohmann::ordered_json;  // chat templates need the members in their order
 
 constexpr const char* kExpected = "an object with text, with prompt and completion, or with messages";
 
-json parsed_line(const std::string& line, const std::string& where) {
+OrderedLine parsed_line(const std::string& line, const std::string& where) {
   if (const std::string fault = json_fault(line); !fault.empty()) throw BadLine({where, fault, kExpected, ""});
-  json object = json::parse(line);
+  OrderedLine object = OrderedLine::parse(line);
   if (!object.is_object()) throw BadLine({where, "the line is not a JSON object", kExpected, ""});
   const bool has_pair = object.contains("prompt") && object.contains("completion");
   const int kinds = (has_pair ? 1 : 0) + (object.contains("text") ? 1 : 0) + (object.contains("messages") ? 1 : 0);
@@ -31,16 +31,28 @@ json parsed_line(const std::string& line, const std::string& where) {
   return object;
 }
 
-std::string text_of(const json& object, const char* key, const std::string& where) {
+std::string text_of(const nlohmann::ordered_json& object, const char* key, const std::string& where) {
   if (!object[key].is_string()) throw BadLine({where, fmt::format("'{}' is not a string", key), "a string", ""});
   return object[key].get<std::string>();
 }
 
-// Tokens that two rows begin with alike.
-std::int64_t same(const TokenIds& one, const TokenIds& other) {
-  const auto least = std::min(one.size(), other.size());
-  return std::mismatch(one.begin(), one.begin() + static_cast<std::ptrdiff_t>(least), other.begin()).first -
-         one.begin();
+using ByteRanges = std::vector<std::pair<std::size_t, std::size_t>>;
+
+// Encodes a text, and finds its tokens in ranges of its bytes.
+std::vector<std::pair<std::int64_t, std::int64_t>> token_ranges(const Tokenizer& tokenizer, const std::string& text,
+                                                                const ByteRanges& ranges, TokenIds& ids) {
+  std::vector<std::size_t> places;
+  for (const auto& [begin, end] : ranges) places.insert(places.end(), {begin, end});
+  std::ranges::sort(places);
+  ids.clear();
+  const auto counts = tokenizer.append_and_count(text, places, ids);
+  const auto count_at = [&](std::size_t place) {
+    return static_cast<std::int64_t>(
+        counts[static_cast<std::size_t>(std::ranges::lower_bound(places, place) - places.begin())]);
+  };
+  std::vector<std::pair<std::int64_t, std::int64_t>> found;
+  for (const auto& [begin, end] : ranges) found.emplace_back(count_at(begin), count_at(end));
+  return found;
 }
 
 }  // namespace
@@ -59,9 +71,11 @@ LineRules line_rules(const DataConfig& data, std::int64_t vocabulary) {
           .vocabulary = vocabulary,
           .chat_template = data.chat_template,
           .template_kwargs = data.template_kwargs,
+          .now = data.started > 0 ? static_cast<std::time_t>(data.started) : std::time(nullptr),
           .ends = {data.bos, data.eos},
           .loss_on = data.loss_on,
-          .bad_lines = data.bad_lines};
+          .bad_lines = data.bad_lines,
+          .encoding = encoding_resources(data)};
 }
 
 void append_tokens(const LineTokens& line, std::int64_t document, bool is_pair, std::vector<SampleToken>& tokens) {
@@ -88,7 +102,7 @@ LineEncoder::LineEncoder(LineRules rules)
     : rules_(std::move(rules)),
       tokenizer_(load_tokenizer(rules_.tokenizer)),
       ends_(ends_of_training_text(*tokenizer_, rules_.ends)),
-      chat_(open_chat(rules_.tokenizer, rules_.chat_template, rules_.template_kwargs)) {}
+      chat_(open_chat(rules_.tokenizer, rules_.chat_template, rules_.template_kwargs, rules_.now)) {}
 
 std::string LineEncoder::chat_template() const { return chat_ ? chat_->file() : ""; }
 
@@ -103,11 +117,11 @@ std::string LineEncoder::split_marks() const {
 }
 
 LineTokens LineEncoder::encode(const std::string& line, const std::string& where, bool for_display) const {
-  const json object = parsed_line(line, where);
+  const OrderedLine object = parsed_line(line, where);
   if (rules_.target_length > 0) return encode_pair(object, where);
   LineTokens made;
   const TokenIds ids =
-      object.contains("messages") ? encode_messages(line, where, for_display, made) : encode_text(object, where, made);
+      object.contains("messages") ? encode_messages(object, where, for_display, made) : encode_text(object, where, made);
   if (rules_.loss_on == "all") made.trained = {{0, static_cast<std::int64_t>(ids.size())}};
   require_known(ids, where);
   made.tokens.assign(ids.begin(), ids.end());
@@ -116,7 +130,7 @@ LineTokens LineEncoder::encode(const std::string& line, const std::string& where
 }
 
 // A text, or a prompt and its completion, which is trained on.
-TokenIds LineEncoder::encode_text(const json& object, const std::string& where, LineTokens& made) const {
+TokenIds LineEncoder::encode_text(const nlohmann::ordered_json& object, const std::string& where, LineTokens& made) const {
   const bool is_pair = !object.contains("text");
   TokenIds ids = tokenizer_->encode(text_of(object, is_pair ? "prompt" : "text", where));
   surround(ids, {ends_.before, {}});
@@ -143,7 +157,7 @@ void LineEncoder::require_known(const TokenIds& ids, const std::string& where) c
                         fmt::format("0 to {}", rules_.vocabulary - 1), "check that data.tokenizer is the model's own"});
 }
 
-LineTokens LineEncoder::encode_pair(const json& object, const std::string& where) const {
+LineTokens LineEncoder::encode_pair(const nlohmann::ordered_json& object, const std::string& where) const {
   if (!object.contains("prompt"))
     throw BadLine({where, "the object has no prompt", "an object with prompt and completion", ""});
   LineTokens made;
@@ -159,7 +173,7 @@ LineTokens LineEncoder::encode_pair(const json& object, const std::string& where
 }
 
 // A truncated text keeps its special tokens, as with the tokenizers of Hugging Face.
-TokenIds LineEncoder::encode_side(const json& object, const char* side, const std::string& where,
+TokenIds LineEncoder::encode_side(const nlohmann::ordered_json& object, const char* side, const std::string& where,
                                   LineTokens& made) const {
   const bool is_prompt = std::string_view(side) == "prompt";
   const std::int64_t room = is_prompt ? rules_.sequence_length : rules_.target_length;
@@ -181,29 +195,28 @@ TokenIds LineEncoder::encode_side(const json& object, const char* side, const st
   return whole;
 }
 
-// Where the assistant's part begins and ends among the tokens of the whole: where encodings of the text up to there
-// differ from it. A token that has a part of it is trained on.
-TokenIds LineEncoder::encode_messages(const std::string& line, const std::string& where, bool for_display,
+// A part of the assistant begins with the first token that the text up to there does not determine.
+TokenIds LineEncoder::encode_messages(const nlohmann::ordered_json& line, const std::string& where, bool for_display,
                                       LineTokens& made) const {
   if (!chat_)
     throw InputError(
         {where, "there is no template for its messages in the tokenizer's directory or in data.chat_template",
          fmt::format("one of {}", fmt::join(chat_template_names(), ", ")),
          "set data.chat_template to the template that this model was trained with, or write prompt and completion"});
-  const ChatResult rendered = chat_->write(nlohmann::ordered_json::parse(line), rules_.loss_on);
+  const ChatResult rendered = chat_->write(line, rules_.loss_on);
   const ChatText& chat = rendered.chat;
   if (!rendered.fault.empty())
     throw BadLine({where, rendered.fault, "messages that the chat template " + chat_template() + " can render",
                    rules_.chat_template.empty() ? "change them, or write prompt and completion"
                                                 : "change them, or data.chat_template"});
   made.is_chat = true;
-  TokenIds ids = tokenizer_->encode(chat.text);
-  const auto place = [&](std::size_t bytes) { return same(tokenizer_->encode(chat.text.substr(0, bytes)), ids); };
-  for (const auto& [begin, end] : chat.said) made.trained.emplace_back(place(begin), place(end));
+  TokenIds ids;
+  const auto parts_of = [&](const ByteRanges& ranges) { return token_ranges(*tokenizer_, chat.text, ranges, ids); };
+  made.trained = parts_of(chat.said);
   for (const auto& [first, second] : made.trained) made.parts.push_back({first, second, "answer"});
   if (for_display)
-    for (const auto& [begin, end] : chat.not_trained)
-      made.parts.push_back({place(begin), place(end), "answer without a loss"});
+    for (const auto& [first, second] : parts_of(chat.not_trained))
+      made.parts.push_back({first, second, "answer without a loss"});
   made.parts.push_back({0, static_cast<std::int64_t>(ids.size()),
                         rules_.loss_on == "all" ? "message or template" : "prompt or template"});
   surround_chat(ids, chat.lacks_end, made);
@@ -239,11 +252,12 @@ void LineEncoder::fit(LineTokens& made, const std::string& where) const {
     std::erase_if(made.trained, [](const auto& range) { return range.first >= range.second; });
   }
   if (made.trained_tokens() == 0)
-    throw BadLine({where,
-                   made.was_cut ? fmt::format("the document has {} tokens, but the loss covers none of the first {}",
-                                              tokens, room + 1)
-                                : fmt::format("the document has {} tokens, but the loss covers none of them", tokens),
-                   "at least two tokens, with one in the completion", "remove the line"});
+    throw UntrainedLine(
+        {where,
+         made.was_cut
+             ? fmt::format("the document has {} tokens, but the loss covers none of the first {}", tokens, room + 1)
+             : fmt::format("the document has {} tokens, but the loss covers none of them", tokens),
+         "at least two tokens, with one in the completion", "remove the line"});
 }
 
 }  // namespace gantry

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -12,14 +13,10 @@
 #include "gantry/core/error.h"
 #include "gantry/data/chat_folder.h"
 #include "gantry/data/dataset.h"
+#include "gantry/data/line_rows.h"
 #include "gantry/data/tokenizers/text_ends.h"
 
 namespace gantry {
-
-// A line that can't be trained on: one that data.bad_lines may have passed over.
-struct BadLine : InputError {
-  using InputError::InputError;
-};
 
 // How lines are read.
 struct LineRules {
@@ -31,11 +28,11 @@ struct LineRules {
   std::int64_t vocabulary = 0;
   std::string chat_template;    // name of the template; empty: that of the tokenizer's folder
   std::string template_kwargs;  // as data.template_kwargs: a JSON object; empty: none
+  std::time_t now = std::time(nullptr);  // of strftime_now() in chat templates
   TextEnds ends;
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // as data.bad_lines
-
-  auto operator<=>(const LineRules&) const = default;  // NOLINT(modernize-use-nullptr): it is no pointer's 0
+  EncodingResources encoding = {};
 };
 
 // Tokens [first, second) of a line, and their name: "prompt", "completion", "answer", ...
@@ -79,13 +76,13 @@ class LineEncoder {
   std::string split_marks() const;
 
  private:
-  // `line` holds messages, whose members templates need in their order.
   void surround_chat(TokenIds& ids, bool lacks_end, LineTokens& made) const;
-  TokenIds encode_text(const nlohmann::json& object, const std::string& where, LineTokens& made) const;
-  TokenIds encode_messages(const std::string& line, const std::string& where, bool for_display, LineTokens& made) const;
-  LineTokens encode_pair(const nlohmann::json& object, const std::string& where) const;
+  TokenIds encode_text(const nlohmann::ordered_json& object, const std::string& where, LineTokens& made) const;
+  TokenIds encode_messages(const nlohmann::ordered_json& line, const std::string& where, bool for_display,
+                           LineTokens& made) const;
+  LineTokens encode_pair(const nlohmann::ordered_json& object, const std::string& where) const;
   // One side of a pair between the special tokens of a text.
-  TokenIds encode_side(const nlohmann::json& object, const char* side, const std::string& where,
+  TokenIds encode_side(const nlohmann::ordered_json& object, const char* side, const std::string& where,
                        LineTokens& made) const;
   void require_known(const TokenIds& ids, const std::string& where) const;
   // Cuts what is too long, where the rules say so, and refuses what can't be trained on.

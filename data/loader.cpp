@@ -1,14 +1,11 @@
 #include "gantry/data/loader.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <functional>
-#include <thread>
 
 #include "gantry/core/error.h"
+#include "gantry/core/parallel_for.h"
 #include "gantry/data/drawn_dataset.h"
 #include "gantry/data/scalar_type.h"
 #include "gantry/tensors/libtorch.h"
@@ -57,37 +54,16 @@ void require_equal(const SampleSource& source, const Dataset& dataset) {
                       "blend datasets with the same entries and length"});
 }
 
-// Calls `read` for 0 to count - 1 on this number of threads. Throws the error of the first sample that has one.
-void for_each_sample(std::int64_t count, std::int64_t threads, const std::function<void(std::int64_t)>& read) {
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(count));
-  std::atomic<std::int64_t> next{0};
-  const auto work = [&] {
-    for (std::int64_t i; (i = next++) < count;) try {
-        read(i);
-      } catch (...) {
-        failures[static_cast<std::size_t>(i)] = std::current_exception();
-        next = count;
-      }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (std::int64_t i = 1; i < std::min(threads, count); ++i) others.emplace_back(work);
-    work();
-  }
-  for (const auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
-}
-
 }  // namespace
 
-Loader::Loader(const SampleSource& source, const LoaderOptions& options)
+Loader::Loader(const SampleSource& source, const LoaderOptions& options, const OpenProgress& progress)
     : entries_(source.entries),
       sequence_length_(source.sequence_length),
       widths_(widths_of(source.entries)),
       options_(options) {
   require_shapes(entries_);
   if (!options_.reads) return;
-  datasets_ = source.open();
+  datasets_ = source.open(progress);
   std::vector<SampledSource> sampled;
   for (const auto& [dataset, weight] : datasets_) {
     require_equal(source, *dataset);
@@ -120,7 +96,8 @@ torch::Tensor Loader::read(std::int64_t first, std::int64_t count, NumberType ty
       dataset.read_numbers(sample, row);
   };
   const bool is_slow = std::ranges::any_of(datasets_, [](const auto& each) { return each.dataset->is_slow(); });
-  for_each_sample(count, is_slow ? options_.workers : 1, read_sample);
+  parallel_for(static_cast<std::size_t>(count), is_slow ? static_cast<std::size_t>(options_.workers) : 1,
+               [&](std::size_t i) { read_sample(static_cast<std::int64_t>(i)); });
   return numbers;
 }
 

@@ -88,8 +88,8 @@ Masking make_masking(const Tokenizer& tokenizer, const std::string& path, std::i
 
 SampleSource mask_tokens(SampleSource rows, const Masking& masking) {
   rows.entries = masked_entries(rows.sequence_length);
-  rows.open = [open = std::move(rows.open), masking] {
-    auto datasets = open();
+  rows.open = [open = std::move(rows.open), masking](const OpenProgress& progress) {
+    auto datasets = open(progress);
     for (auto& each : datasets) each.dataset = std::make_shared<MaskedText>(std::move(each.dataset), masking);
     return datasets;
   };

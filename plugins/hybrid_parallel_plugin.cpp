@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "gantry/checkpoint/disk_work.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/action_times.h"
 #include "gantry/pipeline/executor.h"
@@ -268,7 +269,11 @@ void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted
   const bool at_an_end = stages_.holds_first() || stages_.holds_last();
   const StageModule& module = boosted.model->stage_module_unmaterialized();
   const bool reads = at_an_end || module.vocabulary() || reads_between(module.policy(), loader.entries());
-  loader.distribute(mesh_.size(axis::kData), mesh_.coordinate(axis::kData), reads);
+  DiskProgress progress;
+  work_on_disk(mesh_.world_group(), disk_limits(config_.comm.timeout_seconds, "opening the data"), progress, [&] {
+    loader.distribute(mesh_.size(axis::kData), mesh_.coordinate(axis::kData), reads,
+                      [&](std::uint64_t bytes) { progress.add(bytes); });
+  });
   loader.send_ahead_to(world_.device());
   const double samples = reads ? static_cast<double>(loader.samples()) : 0;
   loader.set_samples(static_cast<std::int64_t>(all_reduce_number(mesh_[axis::kPipeline], samples, ReduceOp::kMax)));

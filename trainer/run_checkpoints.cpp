@@ -1,6 +1,7 @@
 #include "gantry/trainer/run_checkpoints.h"
 
 #include <cstdlib>
+#include <ctime>
 #include <fmt/format.h>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -62,6 +63,19 @@ std::vector<SampledContent> contents_of(const DataConfig& data) {
   if (data.sources.empty()) contents.push_back(sample_data_at(data, data.path));
   for (const auto& source : data.sources) contents.push_back(sample_data_at(data, source.path));
   return contents;
+}
+
+// The time at which the run of the checkpoint to resume began, else now. resume() reports faults of checkpoints.
+std::int64_t start_of_run(const CheckpointConfig& settings) try {
+  const auto now = static_cast<std::int64_t>(std::time(nullptr));
+  if (settings.resume == "none") return now;
+  const auto folder = settings.resume == "auto" ? find_newest_checkpoint(settings.path).folder
+                                                : std::optional(require_checkpoint(settings.resume));
+  if (!folder) return now;
+  const nlohmann::json progress = read_checkpoint_info(*folder).progress;
+  return progress.is_object() ? count_in(progress.value("started", nlohmann::json())).value_or(now) : now;
+} catch (const Error&) {
+  return static_cast<std::int64_t>(std::time(nullptr));
 }
 
 }  // namespace
@@ -128,6 +142,14 @@ void RunCheckpoints::load_weights_alone(Boosted& boosted) {
   load_checkpoint(*agreed, weights, plugin_.mesh(), {}, disk_);
   companions_ = companion_directory(agreed->folder, *agreed->manifest);
   if (world_.is_main()) fmt::print("weights of {} at step {}\n", info.path, info.step);
+}
+
+std::int64_t RunCheckpoints::first_start() const {
+  double start = 0;
+  work_on_disk(plugin_.mesh().world_group(), disk_, {}, [&] {
+    if (world_.is_main()) start = static_cast<double>(start_of_run(config_.checkpoint));
+  });
+  return static_cast<std::int64_t>(all_reduce_number(plugin_.mesh().world_group(), start));
 }
 
 std::int64_t RunCheckpoints::resume(Boosted& boosted) {
@@ -242,6 +264,7 @@ bool RunCheckpoints::save(std::int64_t step, Boosted& boosted) {
                                {"epoch_samples", boosted.loader->samples()},
                                {"contents", to_json(contents_)}}},
                              {"random", {{"seed", config_.train.seed}, {"step", step}}}};
+  if (config_.data.started > 0) progress["started"] = config_.data.started;
   if (auto record = held_out_->state(); !record.is_null()) progress["held_out"] = std::move(record);
   const SaveRequest request{.directory = config_.checkpoint.path,
                             .step = step,

@@ -34,8 +34,9 @@ void print_lowered_microbatches(const Config& config, std::int64_t samples, int 
 }  // namespace
 
 void print_beginning(World& world, const Config& config, Booster& booster, const Boosted& boosted,
-                     const std::vector<std::string>& fresh) {
+                     const std::vector<std::string>& fresh, const std::string& example) {
   for (const auto& found : boosted.loader->summaries()) fmt::print("data: {}\n", found);
+  if (!example.empty()) fmt::print("first sample: {}\n", example);
   if (!config.model.path.empty() && !config.used_keys->is_given("precision"))
     fmt::print("precision: {}, because the configuration does not set it\n", config.precision);
   if (!fresh.empty()) fmt::print("new in this model, with initial weights: {}\n", fmt::join(fresh, ", "));

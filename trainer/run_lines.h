@@ -13,8 +13,9 @@
 namespace gantry {
 
 // The data, the layout and the schedule. `fresh`: parameters that begin with initial weights beside loaded ones.
+// `example`: describe_first_sample(), or "".
 void print_beginning(World& world, const Config& config, Booster& booster, const Boosted& boosted,
-                     const std::vector<std::string>& fresh);
+                     const std::vector<std::string>& fresh, const std::string& example);
 
 // The folders of what was written, after the report is made. `peaks`: bytes of tensors by rank, none where no step
 // ran. `gap`: as write_run_report() gives it.

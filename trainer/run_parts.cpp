@@ -6,6 +6,7 @@
 
 #include "gantry/booster/lora.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/disk_work.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/deferred_init.h"
 
@@ -13,9 +14,13 @@ namespace gantry {
 namespace {
 
 // train.epochs as steps, now that it is known how many samples there are. Rank 0 looks, for all.
-void resolve_epochs(Config& config, const DataLoader& loader, const World& world, const ProcessGroupMesh& mesh) {
+void resolve_epochs(Config& config, DataLoader& loader, const World& world, const ProcessGroupMesh& mesh) {
   config.mark_used("train.epochs");
   if (config.train.epochs == 0) return;
+  DiskProgress progress;
+  work_on_disk(mesh.world_group(), disk_limits(config.comm.timeout_seconds, "opening the data"), progress, [&] {
+    if (world.is_main()) loader.open([&](std::uint64_t bytes) { progress.add(bytes); });
+  });
   const double samples =
       all_reduce_number(mesh.world_group(), world.is_main() ? static_cast<double>(loader.samples()) : 0);
   const double steps = std::ceil(config.train.epochs * samples / static_cast<double>(loader.global_batch()));

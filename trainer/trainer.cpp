@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gantry/booster/recipe.h"
+#include "gantry/booster/show_sample.h"
 #include "gantry/comm/observed_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
@@ -59,6 +60,7 @@ class Trainer::Run {
     if (std::exchange(has_run_, true))
       throw UsageError(
           {"Trainer::run", "this Trainer has already run", "one run per Trainer", "create another Trainer"});
+    if (config_.data.format == "jsonl") config_.data.started = checkpoints_.first_start();
     boost();
     done_ = last_step_ = checkpoints_.resume(boosted_);
     const bool owes_evaluation = open_output(config_, done_, mesh_);
@@ -87,6 +89,7 @@ class Trainer::Run {
   using How = RunEnd::How;
 
   void boost() {
+    const bool has_own_data = given_.loader != nullptr;
     const RunParts parts = assemble_parts(std::exchange(given_, {}), config_, world_, mesh_);
     listeners_.set_steps(config_.train.steps);
     refuse_unused_parts();
@@ -100,7 +103,7 @@ class Trainer::Run {
     }
     if (!world_.is_main()) return;
     fmt::print("{}", options_.plan);
-    print_beginning(world_, config_, booster_, boosted_, fresh);
+    print_beginning(world_, config_, booster_, boosted_, fresh, has_own_data ? "" : describe_first_sample(config_));
   }
 
   // load_weights is still to come, and the rest of these keys was honoured by those that are members.

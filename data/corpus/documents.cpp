@@ -1,11 +1,10 @@
 #include "gantry/data/corpus/documents.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
@@ -82,42 +81,26 @@ bool DocumentReader::next(std::string& document) {
 }
 
 void DocumentReader::open_next() {
-  stream_ = std::ifstream(files_[opened_++], std::ios::binary);
-  line_ = 0;
-  if (!stream_) throw InputError({file(), std::strerror(errno), "a readable file", ""});
+  if (open_) read_ += open_->consumed();
+  open_.emplace(files_[opened_++]);
+  is_read_ = false;
 }
 
 bool DocumentReader::next_here(std::string& document) {
-  const bool is_jsonl = file().ends_with(".jsonl");
+  const bool is_jsonl = is_json_lines_file(file());
   if (!is_jsonl && !options_.lines) {
-    if (line_++ > 0) return false;
-    read_rest(document);
+    if (std::exchange(is_read_, true)) return false;
+    open_->read_rest(document);
     return true;
   }
-  while (next_line(document)) {
+  while (open_->next(document)) {
+    if (document.ends_with('\r')) document.pop_back();
     if (!is_jsonl) return true;
     if (document.find_first_not_of(" \t") == std::string::npos) continue;
     extract(document);
     return true;
   }
   return false;
-}
-
-bool DocumentReader::next_line(std::string& line) {
-  if (!std::getline(stream_, line)) {
-    if (stream_.bad()) throw InputError({file(), std::strerror(errno), "a readable file", ""});
-    return false;
-  }
-  ++line_;
-  read_ += static_cast<std::int64_t>(line.size()) + (stream_.eof() ? 0 : 1);
-  if (line.ends_with('\r')) line.pop_back();
-  return true;
-}
-
-void DocumentReader::read_rest(std::string& document) {
-  document.assign(std::istreambuf_iterator<char>(stream_), std::istreambuf_iterator<char>());
-  if (stream_.bad()) throw InputError({file(), std::strerror(errno), "a readable file", ""});
-  read_ += static_cast<std::int64_t>(document.size());
 }
 
 void DocumentReader::extract(std::string& line) const {
@@ -127,7 +110,7 @@ void DocumentReader::extract(std::string& line) const {
     line = std::move(*finder.text);
     return;
   }
-  throw InputError({fmt::format("{}:{}", file(), line_),
+  throw InputError({fmt::format("{}:{}", file(), open_->number()),
                     is_full ? fmt::format("the object has no '{}'", options_.jsonl_key) : finder.fault,
                     fmt::format("an object with a string '{}'", options_.jsonl_key), ""});
 }

@@ -2,14 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "gantry/data/corpus/line_file.h"
 
 namespace gantry {
 
 struct DocumentOptions {
-  std::string jsonl_key = "text";  // a line of *.jsonl is an object, and this member of it the document
+  std::string jsonl_key = "text";  // a line of *.jsonl (.gz, .zst) is an object, with the document
   bool lines = false;              // of other files: a line is a document; else the whole file is one
 };
 
@@ -23,22 +25,21 @@ class DocumentReader {
   bool next(std::string& document);
 
   std::int64_t bytes() const { return bytes_; }  // of all files
-  std::int64_t bytes_read() const { return read_; }
+  std::int64_t bytes_read() const { return read_ + (open_ ? open_->consumed() : 0); }
 
  private:
   void open_next();
   bool next_here(std::string& document);
-  bool next_line(std::string& line);
-  void read_rest(std::string& document);
   void extract(std::string& line) const;
   const std::string& file() const { return files_[opened_ - 1]; }
 
   std::vector<std::string> files_;
   DocumentOptions options_;
   std::size_t opened_ = 0;  // files so far
-  std::ifstream stream_;
-  std::int64_t line_ = 0;
-  std::int64_t bytes_ = 0, read_ = 0;
+  std::optional<LineFile> open_;
+  bool is_read_ = false;  // the file that is open was read as one document
+  std::int64_t bytes_ = 0;
+  std::int64_t read_ = 0;  // bytes of the files before
 };
 
 }  // namespace gantry

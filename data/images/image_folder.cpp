@@ -130,7 +130,7 @@ std::vector<std::string> image_classes(const std::string& path, std::int64_t lab
 }
 
 std::unique_ptr<Dataset> open_image_folder(const std::string& path, const ImageFolderOptions& options,
-                                           const std::string& where) {
+                                           const std::string& where, const OpenProgress& progress) {
   constexpr auto kAny = std::numeric_limits<std::int64_t>::max();
   const auto folders = image_classes(path, kAny, where);
   std::vector<LabelledFile> files;
@@ -138,12 +138,13 @@ std::unique_ptr<Dataset> open_image_folder(const std::string& path, const ImageF
     const auto found = std::find(options.classes.begin(), options.classes.end(), folder);
     if (found == options.classes.end()) refuse_class(path, folder, options.classes, where);
     append_class(path, fs::path(path) / folder, static_cast<std::int32_t>(found - options.classes.begin()), files);
+    progress(1);
   }
   return std::make_unique<ImageFolder>(path, std::move(files), static_cast<std::int64_t>(folders.size()), options);
 }
 
 SampleSource image_source(const DataConfig& config, const ImageFolderOptions& options, const std::string& key) {
-  const auto open = [config, options, key] {
+  const auto open = [config, options, key](const OpenProgress& progress) {
     const auto where = [&](std::size_t i) {
       return config.sources.empty() ? key : fmt::format("data.sources[{}].path", i);
     };
@@ -152,9 +153,9 @@ SampleSource image_source(const DataConfig& config, const ImageFolderOptions& op
       known.classes =
           image_classes(config.sources.empty() ? config.path : config.sources[0].path, options.labels, where(0));
     std::vector<WeightedDataset> all;
-    if (config.sources.empty()) all.push_back({open_image_folder(config.path, known, where(0))});
+    if (config.sources.empty()) all.push_back({open_image_folder(config.path, known, where(0), progress)});
     for (std::size_t i = 0; i < config.sources.size(); ++i)
-      all.push_back({open_image_folder(config.sources[i].path, known, where(i)), config.sources[i].weight});
+      all.push_back({open_image_folder(config.sources[i].path, known, where(i), progress), config.sources[i].weight});
     return all;
   };
   return {.entries = image_entries(options.settings), .sequence_length = 0, .open = open};

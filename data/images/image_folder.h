@@ -33,7 +33,7 @@ std::vector<std::string> image_classes(const std::string& path, std::int64_t lab
 // without classes, a class that is not in the list, a class without pictures, and a picture of another kind (.bmp,
 // .gif, .tif, .webp, ...), by its ending.
 std::unique_ptr<Dataset> open_image_folder(const std::string& path, const ImageFolderOptions& options,
-                                           const std::string& where);
+                                           const std::string& where, const OpenProgress& progress = no_progress);
 
 // The path of the configuration, or all its sources; opens nothing yet.
 SampleSource image_source(const DataConfig& config, const ImageFolderOptions& options, const std::string& key);

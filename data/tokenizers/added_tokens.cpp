@@ -51,36 +51,38 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, std::shared_ptr<
     if (token.content.empty())
       throw InputError({fmt::format("added token {}", token.id), "the token has no characters", "the text of the token",
                         "remove it from the tokenizer's files"});
-    passes_[token.is_normalized ? 1 : 0][static_cast<unsigned char>(token.content[0])].push_back(token);
+    Pass& pass = passes_[token.is_normalized ? 1 : 0];
+    const auto first = static_cast<unsigned char>(token.content[0]);
+    pass.tokens[first].push_back(token);
+    pass.begins[first] = true;
   }
   for (auto& pass : passes_)
-    for (auto& list : pass)
+    for (auto& list : pass.tokens)
       std::stable_sort(list.begin(), list.end(),
                        [](const auto& a, const auto& b) { return a.content.size() > b.content.size(); });
 }
 
-void AddedTokens::split(std::string_view text, const Take& take) const {
-  std::vector<TextPart> first;
-  split_pass(passes_[0], text, first);
-  for (const auto& part : first) {
-    if (part.id != TextPart::kText) {
-      take(part);
-      continue;
-    }
-    const std::string normalized = normalizer_ ? normalizer_->apply(part.text) : std::string();
-    std::vector<TextPart> parts;
-    split_pass(passes_[1], normalizer_ ? std::string_view(normalized) : part.text, parts);
-    for (auto& each : parts) {
-      each.at_start = each.at_start && part.at_start;
-      take(each);
-    }
+std::vector<TextPart> AddedTokens::split(std::string_view text) const { return split_pass(passes_[0], text); }
+
+void AddedTokens::split_normalized(const TextPart& part, const Take& take) const {
+  if (part.id != TextPart::kText) return take(part);
+  const std::string normalized = normalizer_ ? normalizer_->apply(part.text) : std::string();
+  for (TextPart each : split_pass(passes_[1], normalizer_ ? std::string_view(normalized) : part.text)) {
+    each.at_start = each.at_start && part.at_start;
+    take(each);
   }
 }
 
-void AddedTokens::split_pass(const Pass& pass, std::string_view text, std::vector<TextPart>& parts) {
+std::vector<TextPart> AddedTokens::split_pass(const Pass& pass, std::string_view text) {
+  std::vector<TextPart> parts;
   std::size_t done = 0;
   for (std::size_t at = 0; at < text.size();) {
-    const auto& list = pass[static_cast<unsigned char>(text[at])];
+    const auto first = static_cast<unsigned char>(text[at]);
+    if (!pass.begins[first]) {
+      ++at;
+      continue;
+    }
+    const auto& list = pass.tokens[first];
     const auto token = std::find_if(list.begin(), list.end(),
                                     [&](const auto& each) { return text.substr(at).starts_with(each.content); });
     if (token == list.end()) {
@@ -97,6 +99,7 @@ void AddedTokens::split_pass(const Pass& pass, std::string_view text, std::vecto
     done = end;
   }
   if (done < text.size()) parts.push_back({TextPart::kText, text.substr(done), done == 0});
+  return parts;
 }
 
 }  // namespace gantry

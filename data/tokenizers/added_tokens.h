@@ -24,7 +24,7 @@ struct AddedToken {
   bool is_normalized = false;  // looked for after the others, in what the normalizer makes of what they leave
 };
 
-// A part of a text: an added token, or normalized text between them.
+// A part of a text: an added token, or text between them.
 struct TextPart {
   static constexpr std::int64_t kText = -1;
   std::int64_t id = kText;
@@ -38,15 +38,21 @@ class AddedTokens {
   // `normalizer` may be null. InputError for a token without a character, which would be found everywhere.
   AddedTokens(const std::vector<AddedToken>& tokens, std::shared_ptr<const Normalizer> normalizer);
 
-  // Gives the parts of valid UTF-8 in order, none of them empty. At each place the longest token counts. A part's text
-  // is valid during the call.
+  // The parts of valid UTF-8 in order, none of them empty. At each place the longest token counts. Their texts are those
+  // of `text`, and each part has the same tokens in every text.
+  std::vector<TextPart> split(std::string_view text) const;
+  // Gives the parts of a part: itself if it is a token, else its normalized text between the tokens that are looked for
+  // there. Their texts are valid during the call.
   using Take = std::function<void(const TextPart& part)>;
-  void split(std::string_view text, const Take& take) const;
+  void split_normalized(const TextPart& part, const Take& take) const;
 
  private:
   // Tokens of one pass, by first byte, the longest first.
-  using Pass = std::array<std::vector<AddedToken>, 256>;
-  static void split_pass(const Pass& pass, std::string_view text, std::vector<TextPart>& parts);
+  struct Pass {
+    std::array<std::vector<AddedToken>, 256> tokens;
+    std::array<bool, 256> begins = {};  // some token begins with the byte
+  };
+  static std::vector<TextPart> split_pass(const Pass& pass, std::string_view text);
 
   std::array<Pass, 2> passes_;  // as they are, normalized
   std::shared_ptr<const Normalizer> normalizer_;

@@ -1,5 +1,6 @@
 #include "gantry/data/tokenizers/tokenizer.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 
@@ -87,6 +88,21 @@ const SurroundingTokens& Tokenizer::surrounding() const {
 
 TypedTokens Tokenizer::join(const TokenIds& first, const TokenIds& second) const {
   return join_texts({{.text = 1}, {.text = 2, .type = 1}}, first, second);
+}
+
+std::size_t common_ids(std::span<const std::int64_t> one, std::span<const std::int64_t> other) {
+  const auto least = static_cast<std::ptrdiff_t>(std::min(one.size(), other.size()));
+  return static_cast<std::size_t>(std::mismatch(one.begin(), one.begin() + least, other.begin()).first - one.begin());
+}
+
+std::vector<std::size_t> Tokenizer::append_and_count(std::string_view text, std::span<const std::size_t> places,
+                                                     TokenIds& ids) const {
+  const std::size_t first = ids.size();
+  append(text, ids);
+  std::vector<std::size_t> counts;
+  for (const std::size_t place : places)
+    counts.push_back(first + common_ids(std::span(ids).subspan(first), encode(text.substr(0, place))));
+  return counts;
 }
 
 TokenIds Tokenizer::encode_surrounded(std::string_view text) const {

@@ -123,23 +123,68 @@ TypedTokens TokenizerPipeline::join(const TokenIds& first, const TokenIds& secon
   return join_texts(processor_.pair, first, second);
 }
 
-void TokenizerPipeline::append(std::string_view text, TokenIds& ids) const {
-  std::unique_ptr<PieceCache> cache;
-  if (const std::lock_guard lock(mutex_); !idle_.empty()) {
-    cache = std::move(idle_.back());
-    idle_.pop_back();
+// A cache for one call. Calls at the same time have different ones.
+class TokenizerPipeline::BorrowedCache {
+ public:
+  explicit BorrowedCache(const TokenizerPipeline& owner) : owner_(owner) {
+    if (const std::lock_guard lock(owner_.mutex_); !owner_.idle_.empty()) {
+      cache_ = std::move(owner_.idle_.back());
+      owner_.idle_.pop_back();
+    }
+    if (!cache_) cache_ = std::make_unique<PieceCache>();
   }
-  if (!cache) cache = std::make_unique<PieceCache>();
+  ~BorrowedCache() {
+    const std::lock_guard lock(owner_.mutex_);
+    owner_.idle_.push_back(std::move(cache_));
+  }
+  BorrowedCache(const BorrowedCache&) = delete;
+  BorrowedCache& operator=(const BorrowedCache&) = delete;
+  PieceCache& operator*() const { return *cache_; }
+
+ private:
+  const TokenizerPipeline& owner_;
+  std::unique_ptr<PieceCache> cache_;
+};
+
+void TokenizerPipeline::append(std::string_view text, TokenIds& ids) const {
   const bool is_valid = valid_utf8_prefix(text) == text.size();
   const std::string replaced = is_valid ? "" : valid_utf8(text);
-  added_.split(is_valid ? text : replaced, [&](const TextPart& part) {
-    if (part.id == TextPart::kText)
-      append_piece(part.text, part.at_start, 0, *cache, ids);
+  const BorrowedCache cache(*this);
+  for (const TextPart& part : added_.split(is_valid ? text : replaced)) append_part(part, *cache, ids);
+}
+
+// Only the part in which a place is has to be encoded up to there.
+std::vector<std::size_t> TokenizerPipeline::append_and_count(std::string_view text,
+                                                             std::span<const std::size_t> places,
+                                                             TokenIds& ids) const {
+  if (valid_utf8_prefix(text) != text.size()) return Tokenizer::append_and_count(text, places, ids);
+  const BorrowedCache cache(*this);
+  std::vector<std::size_t> counts;
+  std::size_t end = 0;
+  for (const TextPart& part : added_.split(text)) {
+    const std::size_t begin = end, first = ids.size();
+    end += part.text.size();
+    append_part(part, *cache, ids);
+    while (counts.size() < places.size() && places[counts.size()] < end) {
+      TextPart before = part;
+      before.text = part.text.substr(0, places[counts.size()] - begin);
+      before.text = before.text.substr(0, valid_utf8_prefix(before.text));
+      TokenIds ids_before;
+      if (part.id == TextPart::kText && !before.text.empty()) append_part(before, *cache, ids_before);
+      counts.push_back(first + common_ids(std::span(ids).subspan(first), ids_before));
+    }
+  }
+  counts.resize(places.size(), ids.size());
+  return counts;
+}
+
+void TokenizerPipeline::append_part(const TextPart& part, PieceCache& cache, TokenIds& ids) const {
+  added_.split_normalized(part, [&](const TextPart& each) {
+    if (each.id == TextPart::kText)
+      append_piece(each.text, each.at_start, 0, cache, ids);
     else
-      ids.push_back(part.id);
+      ids.push_back(each.id);
   });
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(cache));
 }
 
 void TokenizerPipeline::append_piece(std::string_view piece, bool at_start, std::size_t step, PieceCache& cache,

@@ -20,6 +20,9 @@ namespace gantry {
 
 class PieceCache;
 
+// The number of ids that two lists begin with alike.
+std::size_t common_ids(std::span<const std::int64_t> one, std::span<const std::int64_t> other);
+
 class TokenizerPipeline final : public Tokenizer {
  public:
   // `file`: a parsed tokenizer.json. `path`: its path, for messages, and to find the special and added tokens of
@@ -37,14 +40,18 @@ class TokenizerPipeline final : public Tokenizer {
   const SurroundingTokens& surrounding() const override { return processor_.single; }
   TypedTokens join(const TokenIds& first, const TokenIds& second) const override;
   void append(std::string_view text, TokenIds& ids) const override;
+  std::vector<std::size_t> append_and_count(std::string_view text, std::span<const std::size_t> places,
+                                            TokenIds& ids) const override;
   std::string decode(std::span<const std::int64_t> ids, bool skip_specials) const override;
   using Tokenizer::decode;
 
  private:
+  class BorrowedCache;
   void read_steps(const JsonView& file, bool reads_bytes);
   void take_added(const std::vector<AddedToken>& added, const std::shared_ptr<const Normalizer>& normalizer);
   void read_surrounding(const JsonView& file, const std::filesystem::path& folder, bool is_folder);
   void read_decode(const JsonView& file);
+  void append_part(const TextPart& part, PieceCache& cache, TokenIds& ids) const;
   void append_piece(std::string_view piece, bool at_start, std::size_t step, PieceCache& cache, TokenIds& ids) const;
 
   std::string kind_;

@@ -91,7 +91,7 @@ TEST(DiskWork, ADiskThatDoesNotAnswerEndsTheJobByName) {
       });
     } catch (const PeerError& error) {
       named += std::string(error.what())
-                   .find("rank 1 of the job has not finished, and no rank has transferred a byte for 0 s") !=
+                   .find("rank 1 of the job has not finished, and no rank has made progress for 0 s") !=
                std::string::npos;
     }
     notified = true;

@@ -130,6 +130,8 @@ const KeyCase kKeyCases[] = {
      "data: {format: text, path: x, objective: mlm, mlm_probability: 0.2}"},
     {"data.bos", "data: {format: tokens, path: x, bos: never}", "the key has no effect with format tokens",
      "data: {format: text, path: x, bos: never}"},
+    {"data.cache", "data: {format: tokens, path: x, cache: never}", "the key has no effect with format tokens",
+     "data: {format: text, path: x, cache: never}"},
     {"data.eos", "data: {format: squad, path: x, tokenizer: t, eos: never}", "the key has no effect with format squad",
      "data: {format: jsonl, path: x, eos: never}"},
     {"data.loss_on", "data: {format: text, path: x, loss_on: all}", "the key has no effect with format text",

@@ -176,7 +176,7 @@ class ImageFolders : public ::testing::Test {
   }
   std::string refusal() const {
     try {
-      source(true).open();
+      source(true).open(no_progress);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -235,7 +235,7 @@ TEST_F(ImageFolders, FaultsAreOneLineWithTheFile) {
   fs::remove(scratch_ / "set/empty");
   fill();
   EXPECT_EQ(refusal(), "none");
-  EXPECT_THROW(source(true, 1).open(), InputError);
+  EXPECT_THROW(source(true, 1).open(no_progress), InputError);
   scratch_.write("set/ant/c.webp", "x");
   EXPECT_THAT(refusal(), HasSubstr("set/ant/c.webp: the file name does not have the extension of a JPEG or PNG image"));
 }

@@ -192,7 +192,7 @@ TEST(DataLoader, WhatIsPreparedCountsForTheRankThatAsks) {
 
 TEST(DataLoader, ARankThatDoesNotReadOpensNothingAndKnowsTheShapes) {
   bool opened = false;
-  const SampleSource source{next_token_entries(3), 3, [&] {
+  const SampleSource source{next_token_entries(3), 3, [&](const OpenProgress&) {
                               opened = true;
                               return std::vector<WeightedDataset>{{std::make_shared<Numbers>(20), 1}};
                             }};
@@ -250,7 +250,7 @@ TEST(DataLoader, EntriesAreAsTheDatasetSays) {
   EXPECT_EQ(batch.tensors.at("input_ids").sizes(), (torch::IntArrayRef{2, 3}));
   EXPECT_EQ(batch.tensors.at("label").sizes(), (torch::IntArrayRef{2}));
   const SampleSource mixed{
-      next_token_entries(3), 3, [] {
+      next_token_entries(3), 3, [](const OpenProgress&) {
         return std::vector<WeightedDataset>{{std::make_shared<Numbers>(20), 1}, {std::make_shared<Pairs>(), 1}};
       }};
   EXPECT_THROW(DataLoader(mixed, {}).next(), UsageError);
@@ -295,7 +295,7 @@ TEST(DataLoader, EntriesHaveTheirTypesAndShapes) {
     EXPECT_EQ(tensors.at("class")[1].item<std::int64_t>(), 3);
   }
   EXPECT_THROW(DataLoader(std::make_shared<Pictures>(false), {}).next(), UsageError);
-  const SampleSource crooked{{{.name = "x", .length = 5, .type = NumberType::kFloat32, .shape = {2, 3}}}, 0, [] {
+  const SampleSource crooked{{{.name = "x", .length = 5, .type = NumberType::kFloat32, .shape = {2, 3}}}, 0, [](const OpenProgress&) {
                                return std::vector<WeightedDataset>{{std::make_shared<Pictures>(), 1}};
                              }};
   EXPECT_THROW(DataLoader(crooked, {}).next(), UsageError);

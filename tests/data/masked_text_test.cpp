@@ -39,10 +39,10 @@ MaskedRow row_at(std::int64_t index, std::int64_t place, const Masking& masking)
   const SampleSource source =
       mask_tokens({.entries = next_token_entries(kLength),
                    .sequence_length = kLength,
-                   .open = [] { return std::vector<WeightedDataset>{{std::make_shared<CountingRows>()}}; }},
+                   .open = [](const OpenProgress&) { return std::vector<WeightedDataset>{{std::make_shared<CountingRows>()}}; }},
                   masking);
   EXPECT_EQ(source.entries[1].first, kLength);
-  const auto datasets = source.open();
+  const auto datasets = source.open(no_progress);
   std::vector<std::int64_t> row(2 * kLength);
   dynamic_cast<const DrawnDataset&>(*datasets.front().dataset)
       .read_at(index, place, NumberRow(NumberType::kInt64, reinterpret_cast<std::byte*>(row.data())));

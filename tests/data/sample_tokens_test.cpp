@@ -141,13 +141,13 @@ TEST(SampleTokens, OfMaskedTexts) {
       mask_tokens({.entries = {},
                    .sequence_length = 12,
                    .open =
-                       [&] {
+                       [&](const OpenProgress&) {
                          std::vector<WeightedDataset> all;
                          all.push_back({open_encoded_text({file}, {kShownTokenizer}, 12, 1 << 20, "place")});
                          return all;
                        }},
                   masking)
-          .open();
+          .open(no_progress);
   const Dataset& data = *rows.front().dataset;
   const auto tokens = data.tokens_of(1);
   const auto ids = part_of(data, 1, "input_ids"), labels = part_of(data, 1, "labels");

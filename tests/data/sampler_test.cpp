@@ -127,10 +127,10 @@ std::vector<std::int64_t> order_of(const SampleSource& source, std::int64_t batc
 }
 
 TEST(SampleOrder, DoesNotDependOnReplicasBatchesOrARestart) {
-  const SampleSource one{next_token_entries(1), 1, [] {
+  const SampleSource one{next_token_entries(1), 1, [](const OpenProgress&) {
                            return std::vector<WeightedDataset>{{std::make_shared<SourcedNumbers>(0, 31), 1}};
                          }};
-  const SampleSource blend{next_token_entries(1), 1, [] {
+  const SampleSource blend{next_token_entries(1), 1, [](const OpenProgress&) {
                              return std::vector<WeightedDataset>{{std::make_shared<SourcedNumbers>(0, 31), 0.6},
                                                                  {std::make_shared<SourcedNumbers>(1, 7), 0.3},
                                                                  {std::make_shared<SourcedNumbers>(2, 100), 0.1}};

@@ -45,6 +45,32 @@ TEST_P(Tokenizers, EqualTheirSourceOnHardText) {
   EXPECT_GE(cases, 40);
 }
 
+TEST_P(Tokenizers, CountTheTokensBeforePlaces) {
+  const auto tokenizer = load_tokenizer(kTokenizerGoldens + GetParam());
+  int compared = 0;
+  for (const auto& entry : tokenizer_golden("cases.json")) {
+    const std::string text = bytes_of(entry["bytes"]);
+    // A place within a special token: without its end, the text before it has other tokens too.
+    if (entry["name"] == "nested special tokens") continue;
+    if (text.size() > 300 || valid_utf8_prefix(text) != text.size()) continue;
+    std::vector<std::size_t> places;
+    for (std::size_t at = 0; at <= text.size(); ++at)
+      if (at == text.size() || utf8_start(text, at) == at) places.push_back(at);
+    TokenIds ids = {7};
+    const auto counts = tokenizer->append_and_count(text, places, ids);
+    ASSERT_EQ(TokenIds(ids.begin() + 1, ids.end()), tokenizer->encode(text)) << entry["name"];
+    ASSERT_EQ(counts.size(), places.size());
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const TokenIds before = tokenizer->encode(text.substr(0, places[i]));
+      std::size_t same = 0;
+      while (same < before.size() && same + 1 < ids.size() && before[same] == ids[same + 1]) ++same;
+      EXPECT_EQ(counts[i], same + 1) << entry["name"] << " at " << places[i];
+    }
+    ++compared;
+  }
+  EXPECT_GE(compared, 100);
+}
+
 // Twice the same text, so that the second comes from the cache, and from several threads.
 TEST_P(Tokenizers, GiveTheSameIdsAgainAndOnEveryThread) {
   const auto tokenizer = load_tokenizer(kTokenizerGoldens + GetParam());

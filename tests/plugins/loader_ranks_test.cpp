@@ -1,7 +1,10 @@
 // Which ranks read the samples, and that the numbers don't depend on it.
+#include <atomic>
+#include <chrono>
 #include <gtest/gtest.h>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/tensors/libtorch.h"
@@ -51,7 +54,7 @@ LoadedRun run(const Layout& layout, const std::string& schedule, bool masked, in
   LoadedRun all;
   std::mutex mutex;
   const int code = start_ranks()(config, [&](World& world) {
-    const SampleSource source{Congruence(masked).entries(), kLoadedTokens, [&] {
+    const SampleSource source{Congruence(masked).entries(), kLoadedTokens, [&](const OpenProgress&) {
                                 const std::lock_guard lock(mutex);
                                 all.readers.insert(world.rank());
                                 return std::vector<WeightedDataset>{{std::make_shared<Congruence>(masked), 1}};
@@ -102,6 +105,32 @@ TEST(LoaderRanks, StagesBetweenReadNothing) {
   const LoadedRun tensor = run({.pipeline = 3, .tensor = 2}, "zb_h1", false, 1);
   EXPECT_EQ(tensor.readers, (std::set<int>{0, 1, 4, 5}));
   expect_equal_runs(expected, tensor, "pp 3, tp 2");
+}
+
+// Rank 1 takes longer than a collective operation may.
+TEST(LoaderRanks, WaitForARankThatIsLate) {
+  Config config = layout_config({.pipeline = 2, .data = 2});
+  config.model.policy = "gpt2";
+  config.model.config_json = R"({"n_layer": 2, "n_head": 2, "n_embd": 8, "vocab_size": 29, "n_positions": 6})";
+  config.comm.threads_per_rank = 1;
+  config.comm.timeout_seconds = 4;
+  std::atomic<int> steps{0};
+  const int code = start_ranks()(config, [&](World& world) {
+    const SampleSource source{Congruence(false).entries(), kLoadedTokens, [&](const OpenProgress& progress) {
+                                if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(6));
+                                progress(1);
+                                return std::vector<WeightedDataset>{{std::make_shared<Congruence>(false), 1}};
+                              }};
+    Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+    auto model = build_model(config);
+    auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy(),
+                                 std::make_shared<DataLoader>(source, DataLoaderOptions{.global_batch = 4}));
+    Batch batch = boosted.loader->next();
+    booster.execute_pipeline(batch, boosted);
+    ++steps;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(steps, 4);
 }
 
 TEST(LoaderRanks, ARankWithBothEndsReadsAlone) {

@@ -1,7 +1,7 @@
 // Disk work that other ranks wait for. It may take any time as long as it makes progress.
 //
-// Operations of groups have the deadline comm.timeout_seconds, which is meant for ranks that compute. Slow disks and
-// large checkpoints are not failures. While ranks read and write, they therefore exchange their progress several times
+// Operations of groups have the deadline comm.timeout_seconds, which is meant for ranks that compute. Slow disks, large
+// checkpoints and data that have to be encoded are not failures. While ranks read and write, they therefore exchange their progress several times
 // within that deadline.
 #pragma once
 
@@ -18,13 +18,14 @@ namespace gantry {
 struct DiskLimits {
   double tell_seconds = 0.2;       // interval of progress messages, several of which must fit in comm.timeout_seconds
   double stall_seconds = 600;      // the job ends if no rank makes progress for this long
+  const char* work = "reading or writing a checkpoint";  // for the error
   std::function<void()> notified;  // called after each exchange of progress, from a separate thread; for tests
 };
 
 // The limits for a job with this comm.timeout_seconds.
-DiskLimits disk_limits(double timeout_seconds);
+DiskLimits disk_limits(double timeout_seconds, const char* work = DiskLimits().work);
 
-// The progress of one rank's disk work, in bytes, or in calls if there are no bytes. Thread-safe.
+// The progress of one rank's work, in bytes, or in calls if there are no bytes. Thread-safe.
 class DiskProgress {
  public:
   void add(std::uint64_t amount) noexcept { amount_.fetch_add(amount, std::memory_order_relaxed); }

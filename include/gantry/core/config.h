@@ -132,8 +132,12 @@ struct DataConfig {
   int target_length = 0;           // tokens of a completion for encoder-decoder models; 0: sequence_length
   int batch_size = 32;             // samples per step, over all replicas
   bool shuffle = true;
-  int workers = 0;   // threads that read the samples of a batch if they have to be encoded or decoded; 0: auto
+  int workers = 0;   // threads that encode text and decode the images of a batch; 0: auto
   int prefetch = 2;  // number of batches that a background thread prepares in advance; 0: none
+  // Time of strftime_now() in chat templates, in seconds since 1970; 0: now. Not a key: the trainer sets it to the first
+  // start of the run.
+  std::int64_t started = 0;
+  std::string cache = "auto";  // auto | never | a directory: where encoded text is kept
   ImageConfig pictures = {};
 };
 

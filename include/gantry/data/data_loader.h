@@ -34,7 +34,9 @@ class DataLoader {
 
   // From now on, returns the samples of one of `replicas` replicas. All tp and pp ranks of a replica get the same
   // batches. Ranks with reads = false get only shapes, and need set_samples(). Opens the source if `reads` is true.
-  void distribute(int replicas, int replica, bool reads = true);
+  void distribute(int replicas, int replica, bool reads = true, const OpenProgress& progress = no_progress);
+  // Opens the source now instead of on first use.
+  void open(const OpenProgress& progress = no_progress);
   // With prefetch, prepared batches are also copied to this device in advance (Batch::ahead).
   void send_ahead_to(torch::Device device);
   const std::vector<SampleEntry>& entries() const { return source_.entries; }

@@ -64,6 +64,8 @@ class Dataset {
   virtual std::string summary() const { return ""; }
   // Returns the tokens of a sample with those that only the labels have, for users; empty if the data set has none.
   virtual std::vector<SampleToken> tokens_of(std::int64_t) const { return {}; }
+  // Returns the label of a sample in words, for users; "" if the labels are tokens.
+  virtual std::string label_of(std::int64_t) const { return ""; }
   // True if it takes longer to read a sample than to start a thread, for example to decode an image: the threads of
   // data.workers then read the samples of a batch.
   virtual bool is_slow() const { return false; }
@@ -90,11 +92,17 @@ struct WeightedDataset {
   double weight = 1;  // the data set's share of the samples is weight / sum of all weights
 };
 
+// Called from any thread while data are opened, with the number of bytes read or encoded since the last call. Ranks that
+// wait for another one to open its data use it to tell slow work from none.
+using OpenProgress = std::function<void(std::uint64_t bytes)>;
+inline void no_progress(std::uint64_t) {}
+
 // The source of a loader's samples. Its entries are known before it is opened; only ranks that read open it.
 struct SampleSource {
   std::vector<SampleEntry> entries;
   std::int64_t sequence_length = 0;
-  std::function<std::vector<WeightedDataset>()> open;  // all data sets have these entries and this length
+  // All data sets have these entries and this length.
+  std::function<std::vector<WeightedDataset>(const OpenProgress& progress)> open;
 };
 
 // Opens a data set of the configured format at config.path. S is config.sequence_length.
@@ -110,7 +118,7 @@ struct SampleSource {
 // Throws InputError, with the position, if the data cannot be read, is shorter than a sequence, or has a token outside
 // of the vocabulary. `key` is the configuration key of the path, for messages.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size,
-                                      const std::string& key = "data.path");
+                                      const std::string& key = "data.path", const OpenProgress& progress = no_progress);
 
 // Returns the files of the configured format at `path`, in the order in which they are read. Throws InputError if
 // there are none.

@@ -24,7 +24,7 @@ class Loader {
  public:
   // Opens the source if options.reads. Throws UsageError if a data set has other entries than the source, or if the
   // shape of an entry does not have `length` elements.
-  Loader(const SampleSource& source, const LoaderOptions& options);
+  Loader(const SampleSource& source, const LoaderOptions& options, const OpenProgress& progress = no_progress);
 
   std::int64_t samples() const { return samples_; }  // over all data sets; 0 if it does not read
 

@@ -36,6 +36,9 @@ class RunCheckpoints {
   // contains checkpoints of an earlier run that a restart would mistake for its own. If there is nothing to resume,
   // loads only the weights of checkpoint.load, if it is set, and returns 0.
   std::int64_t resume(Boosted& boosted);
+  // Returns the time at which the run began, in seconds since 1970: that of the checkpoint from which resume() will
+  // continue, else now. The same on all ranks.
+  std::int64_t first_start() const;
   // The record of held-out losses. It is saved with the checkpoints and restored by resume(). With
   // checkpoint.keep_best, the checkpoint of the best step is kept.
   HeldOutRecord& held_out() { return *held_out_; }

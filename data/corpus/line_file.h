@@ -1,0 +1,47 @@
+// The bytes and lines of a text file, which may be compressed with gzip (*.gz) or Zstandard (*.zst).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace gantry {
+
+// True for a name that ends with .jsonl, .jsonl.gz or .jsonl.zst.
+bool is_json_lines_file(const std::filesystem::path& path);
+
+// Reads the bytes of a file one piece after the other.
+class PieceReader {
+ public:
+  virtual ~PieceReader() = default;
+  // Returns the next bytes, valid until the next call; empty at the end. Throws InputError for a damaged file.
+  virtual std::string_view next() = 0;
+  virtual std::int64_t consumed() const = 0;  // number of bytes of the file that have been read
+};
+
+// Throws InputError if the file cannot be read.
+std::unique_ptr<PieceReader> open_pieces(const std::filesystem::path& path);
+
+class LineFile {
+ public:
+  explicit LineFile(const std::filesystem::path& path) : path_(path), pieces_(open_pieces(path)) {}
+
+  // Reads the next line, without its line feed. Returns false at the end of the file.
+  bool next(std::string& line);
+  // Reads everything behind the last line.
+  void read_rest(std::string& text);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::int64_t number() const { return number_; }  // of the last line, from 1
+  std::int64_t consumed() const { return pieces_->consumed() - static_cast<std::int64_t>(piece_.size()); }
+
+ private:
+  std::filesystem::path path_;
+  std::unique_ptr<PieceReader> pieces_;
+  std::string_view piece_;  // what is left of it
+  std::int64_t number_ = 0;
+};
+
+}  // namespace gantry

@@ -1,0 +1,94 @@
+#include "gantry/data/encoded_lines.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace gantry {
+namespace {
+
+// Flags of a row.
+constexpr std::int64_t kWasCut = 1, kIsChat = 2;
+
+EncodingInput input_of(const LinePaths& paths, const LineRules& rules) {
+  const nlohmann::json text = {"lines",           rules.tokenizer,     rules.sequence_length, rules.target_length,
+                               rules.vocabulary,  rules.chat_template, rules.template_kwargs, rules.ends.bos,
+                               rules.ends.eos,    rules.loss_on,       rules.bad_lines,
+                               time_in_chats(rules.tokenizer, rules.chat_template, rules.now)};
+  return {.files = paths, .tokenizer = rules.tokenizer, .rules = text.dump()};
+}
+
+LineRow row_of(const LineTokens& line) {
+  LineRow row{.tokens = line.tokens, .ranges = {}, .flags = (line.was_cut ? kWasCut : 0) | (line.is_chat ? kIsChat : 0)};
+  for (const auto& [first, second] : line.trained)
+    row.ranges.push_back({static_cast<std::int32_t>(first), static_cast<std::int32_t>(second)});
+  return row;
+}
+
+LineRowEncoder row_encoder(const LineRules& rules) {
+  const auto encoder = std::make_shared<const LineEncoder>(rules);
+  const std::string split = encoder->split_marks();
+  return {.encode = [encoder](const FoundLine& line) { return row_of(encoder->encode(line.text, line.place)); },
+          .note = encoder->chat_template() + (split.empty() ? "" : ", of which " + split)};
+}
+
+}  // namespace
+
+EncodedLines::EncodedLines(const LinePaths& paths, const LineRules& rules, const OpenProgress& progress)
+    : rules_(rules),
+      lines_({.input = input_of(paths, rules),
+              .stops_at_bad_line = rules.bad_lines == "stop",
+              .resources = rules.encoding},
+             progress, [&] { return row_encoder(rules); }) {
+  pack();
+}
+
+void EncodedLines::pack() {
+  const bool is_pairs = rules_.target_length > 0;  // then each line is a sample of its own
+  std::int64_t free = 0;                           // places of the last sample
+  for (std::size_t i = 0; i < lines_.rows().size(); ++i) {
+    const EncodedRow row = lines_.rows().row(i);
+    const auto count = static_cast<std::int64_t>(row.tokens.size());
+    tokens_ += count;
+    for (const auto& [first, second] : row.ranges) trained_ += std::max(0, second - std::max(1, first));
+    longest_ = std::max(longest_, count);
+    cut_ += (row.facts.flags & kWasCut) != 0 ? 1 : 0;
+    chats_ += (row.facts.flags & kIsChat) != 0 ? 1 : 0;
+    if (first_rows_.empty() || count - 1 > free || is_pairs) {
+      first_rows_.push_back(i);
+      free = rules_.sequence_length;
+    }
+    free -= count - 1;
+  }
+}
+
+std::string EncodedLines::summary() const {
+  const auto lines = static_cast<std::int64_t>(lines_.rows().size());
+  const bool is_pairs = rules_.target_length > 0;
+  const std::int64_t filled = is_pairs ? tokens_ : tokens_ - lines,
+                     room = samples() * (rules_.sequence_length + rules_.target_length);
+  std::string text = fmt::format(
+      "{} lines with {} tokens ({:.1f} per line, at most {}), {} of them in the loss; {} samples, {:.1f}% full", lines,
+      tokens_, static_cast<double>(tokens_) / static_cast<double>(lines), longest_, trained_, samples(),
+      100 * static_cast<double>(filled) / static_cast<double>(room));
+  if (cut_ > 0 && is_pairs)
+    text += fmt::format("; {} truncated to {} and {} tokens", cut_, rules_.sequence_length, rules_.target_length);
+  else if (cut_ > 0)
+    text += fmt::format("; {} truncated to {} tokens", cut_, rules_.sequence_length + 1);
+  if (skipped() > 0) text += "; " + lines_.skipped_in_words();
+  if (chats_ > 0) text += fmt::format("; {} chats with the template {}", chats_, lines_.note());
+  return text;
+}
+
+EncodedLines::RowNumbers EncodedLines::rows_of(std::int64_t sample) const {
+  const auto index = static_cast<std::size_t>(sample);
+  const bool is_last = index + 1 == first_rows_.size();
+  return {first_rows_[index], is_last ? lines_.rows().size() : first_rows_[index + 1]};
+}
+
+LineTokens EncodedLines::line_of(std::size_t row) const {
+  const FoundLine line = lines_.line_of(row);
+  return LineEncoder(rules_).encode(line.text, line.place, /*for_display=*/true);
+}
+
+}  // namespace gantry

@@ -1,0 +1,42 @@
+// The tokens of files of JSON lines, and the samples that they are packed into.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gantry/data/line_encoder.h"
+#include "gantry/data/line_rows.h"
+
+namespace gantry {
+
+class EncodedLines {
+ public:
+  // Throws the InputErrors of the files, and with rules.bad_lines stop that of the first bad line.
+  EncodedLines(const LinePaths& paths, const LineRules& rules, const OpenProgress& progress);
+
+  std::int64_t samples() const { return static_cast<std::int64_t>(first_rows_.size()); }
+  std::int64_t skipped() const { return lines_.skipped(); }
+  const std::string& first_skipped() const { return lines_.first_skipped(); }
+  std::string summary() const;  // what was found, in one line
+
+  // The documents of a sample are rows first to last - 1. The ranges of a row are the trained tokens.
+  struct RowNumbers {
+    std::size_t first = 0, last = 0;
+  };
+  RowNumbers rows_of(std::int64_t sample) const;
+  EncodedRow row(std::size_t index) const { return lines_.rows().row(index); }
+
+  // Encodes the line of a row again, for display.
+  LineTokens line_of(std::size_t row) const;
+
+ private:
+  void pack();
+
+  LineRules rules_;
+  LineRows lines_;
+  std::vector<std::size_t> first_rows_;  // of each sample
+  std::int64_t tokens_ = 0, trained_ = 0, longest_ = 0, cut_ = 0, chats_ = 0;
+};
+
+}  // namespace gantry

@@ -1,0 +1,42 @@
+// The directory of encoded data, in which a second start and other processes of a host find what one has encoded.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/data/dataset.h"
+#include "gantry/data/encoded_rows.h"
+
+namespace gantry {
+
+// What encoding may use.
+struct EncodingResources {
+  std::string cache = {};  // directory; empty: none
+  int threads = 0;         // 0: as many as the process may use cores
+};
+
+// Those of data.cache and data.workers. data.cache auto is the directory gantry/data below $XDG_CACHE_HOME or ~/.cache,
+// and none without a home.
+EncodingResources encoding_resources(const DataConfig& data);
+std::size_t encoding_threads(const EncodingResources& resources);
+
+// What determines the encoded rows.
+struct EncodingInput {
+  std::vector<std::filesystem::path> files;  // by content
+  std::string tokenizer;                     // by the content of its files
+  std::string rules;                         // everything else, as text
+};
+
+// Returns the rows that `encode` writes, or those of an earlier call with the same input: of another rank of this
+// process that still holds them, or from `folder`. With a folder and files of 1 MiB or more, the rows are written there
+// and mapped, and processes that need the same rows wait for the one that encodes; otherwise they are in memory. A
+// directory that cannot be written is a warning. Throws what `encode` throws. Thread-safe.
+using EncodeRows = std::function<void(EncodedRowsWriter&)>;
+std::shared_ptr<const EncodedRows> encoded_rows(const std::string& folder, const EncodingInput& input,
+                                                const OpenProgress& progress, const EncodeRows& encode);
+
+}  // namespace gantry
