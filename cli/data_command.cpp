@@ -12,6 +12,7 @@
 #include "gantry/core/output.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/data/corpus/build.h"
+#include "gantry/data/tokenizers/train_tokenizer.h"
 
 namespace gantry::cli {
 namespace {
@@ -71,6 +72,77 @@ std::string to_text(const DataOptions& options, const Tokenizer& tokenizer, cons
   return text;
 }
 
+struct TrainingOptions {
+  TokenizerTraining training;
+  std::string model = "bpe";
+  bool json = false;
+};
+
+void run_train_tokenizer(TrainingOptions options) {
+  options.training.model = options.model == "bpe" ? TokenizerModel::kPairs : TokenizerModel::kUnigram;
+  const TokenizerTrainingSummary summary = train_tokenizer(options.training);
+  const std::string& folder = options.training.folder;
+  const nlohmann::ordered_json json = {{"output", folder},
+                                       {"model", options.model},
+                                       {"vocabulary_size", summary.tokens},
+                                       {"documents", summary.documents},
+                                       {"bytes", summary.bytes},
+                                       {"seconds", summary.seconds}};
+  print_output(options.json ? json.dump() + "\n"
+                            : fmt::format("{}/tokenizer.json: {} with {} tokens, from {} documents ({:.1f} MB), {:.1f} s\n",
+                                          folder, options.model, summary.tokens, summary.documents,
+                                          static_cast<double>(summary.bytes) / 1e6, summary.seconds));
+}
+
+void add_documents(CLI::App& command, std::vector<std::string>& files, DocumentOptions& documents) {
+  command
+      .add_option("files", files,
+                  "Text files (one document each) or *.jsonl (one document per line), also as .gz or .zst")
+      ->required();
+  command.add_option("--jsonl-key", documents.jsonl_key, "Member of a *.jsonl line that contains the text")
+      ->capture_default_str();
+  command.add_flag("--lines", documents.lines, "Treat each line of a text file as a document");
+}
+
+void add_threads(CLI::App& command, int& threads) {
+  threads = usable_cores();
+  command
+      .add_option("--threads", threads,
+                  "Number of threads; default: the number of cores that this process may use")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+}
+
+void add_train_tokenizer(CLI::App& group) {
+  CLI::App* command = group.add_subcommand("train-tokenizer", "Make a tokenizer.json from text");
+  const auto options = std::make_shared<TrainingOptions>();
+  TokenizerTraining& training = options->training;
+  training.specials = {"<|endoftext|>"};
+  add_documents(*command, training.files, training.documents);
+  command->add_option("--output", training.folder, "Directory for tokenizer.json and tokenizer_config.json")
+      ->required()
+      ->type_name("DIR");
+  command->add_option("--model", options->model, "bpe (byte-level, as GPT-2's) or unigram (with byte fallback)")
+      ->check(CLI::IsMember({"bpe", "unigram"}))
+      ->capture_default_str();
+  command->add_option("--vocab-size", training.vocabulary_size, "Number of tokens, with bytes and special tokens")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
+      ->capture_default_str();
+  command
+      ->add_option("--min-frequency", training.min_frequency,
+                   "Smallest number of occurrences of a pair that becomes a token of bpe")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--special-tokens", training.specials,
+                   "Special tokens, which get the first ids; the first one is the end token")
+      ->type_name("TOKEN")
+      ->capture_default_str();
+  add_threads(*command, training.threads);
+  command->add_flag("--json", options->json, "Print the summary as JSON");
+  command->callback([options] { run_train_tokenizer(*options); });
+}
+
 void run_build(const DataOptions& options) {
   const auto tokenizer = load_tokenizer(options.tokenizer);
   CorpusSummary summary;
@@ -92,9 +164,7 @@ void add_data_command(CLI::App& app, DataShowArguments& show, const std::functio
       group->add_subcommand("build", "Tokenize text into token files of Megatron's format (.bin and .idx)");
   const auto options = std::make_shared<DataOptions>();
   CorpusOptions& corpus = options->corpus;
-  corpus.threads = usable_cores();
-  build->add_option("files", corpus.files, "Text files (one document each) or *.jsonl (one document per line)")
-      ->required();
+  add_documents(*build, corpus.files, corpus.documents);
   build
       ->add_option("--tokenizer", options->tokenizer,
                    "tokenizer.json, vocab.json, *.model, vocab.txt, a directory with one of them, or bytes")
@@ -103,18 +173,12 @@ void add_data_command(CLI::App& app, DataShowArguments& show, const std::functio
   build->add_option("--output", corpus.output, "Prefix of the files to write: PREFIX.bin and PREFIX.idx")
       ->required()
       ->type_name("PREFIX");
-  build->add_option("--jsonl-key", corpus.documents.jsonl_key, "Member of a *.jsonl line that contains the text")
-      ->capture_default_str();
-  build->add_flag("--lines", corpus.documents.lines, "Treat each line of a text file as a document");
   build->add_flag("--append-eos", corpus.append_end, "Append the end token of the tokenizer to each document");
-  build
-      ->add_option("--threads", corpus.threads,
-                   "Number of threads; default: the number of cores that this process may use")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
+  add_threads(*build, corpus.threads);
   build->add_flag("--json", options->json, "Print the summary as JSON");
   build->callback([options] { run_build(*options); });
   add_token_commands(*group);
+  add_train_tokenizer(*group);
   add_show_command(*group, show, run_show);
 }
 

@@ -42,6 +42,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   ::close(file);
 }
 
+MappedFile::MappedFile(int file, const std::string& name) : path_(name), bytes_(map(name, file)) {}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
 

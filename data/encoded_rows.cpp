@@ -23,29 +23,24 @@ struct EncodedRows::Footer {
   }
 };
 
-EncodedRows::EncodedRows(std::vector<std::byte> bytes) : memory_(std::move(bytes)), bytes_(memory_) { read(); }
-
-EncodedRows::EncodedRows(MappedFile file)
-    : file_(std::make_shared<const MappedFile>(std::move(file))), bytes_(file_->bytes()) {
-  read();
-}
+EncodedRows::EncodedRows(MappedFile file) : file_(std::move(file)) { read(); }
 
 template <class Entry>
 std::span<const Entry> EncodedRows::entries(std::uint64_t first, std::uint64_t count) const {
   static_assert(std::is_trivially_copyable_v<Entry>);
-  return {reinterpret_cast<const Entry*>(bytes_.data() + first), count};
+  return {reinterpret_cast<const Entry*>(file_.bytes().data() + first), count};
 }
 
 void EncodedRows::read() {
   Footer footer;
-  if (bytes_.size() < sizeof(footer)) return;
-  const std::size_t body = bytes_.size() - sizeof(footer);
-  std::memcpy(&footer, bytes_.data() + body, sizeof(footer));
+  if (file_.size() < sizeof(footer)) return;
+  const std::size_t body = file_.size() - sizeof(footer);
+  std::memcpy(&footer, file_.data() + body, sizeof(footer));
   // Counts above the size would overflow the sum.
   for (const std::uint64_t count : {footer.tokens, footer.records, footer.ranges, footer.note_bytes})
     if (count > body) return;
   if (footer.magic != kRowsMagic || footer.body_bytes() != body) return;
-  const std::string_view text(reinterpret_cast<const char*>(bytes_.data()), body);
+  const std::string_view text = file_.text().substr(0, body);
   if (hash_of(text) != std::string_view(footer.hash.data(), footer.hash.size())) return;
   std::uint64_t at = 0;
   tokens_ = entries<std::int32_t>(at, footer.tokens);

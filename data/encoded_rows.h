@@ -1,4 +1,4 @@
-// Rows of tokens that were encoded once, in memory or in a file that is mapped.
+// Rows of tokens that were encoded once, in a file that is mapped.
 #pragma once
 
 #include <array>
@@ -38,7 +38,6 @@ struct EncodedRow {
 // the counts and the XXH3 hash of everything before it, in the byte order of the host.
 class EncodedRows {
  public:
-  explicit EncodedRows(std::vector<std::byte> bytes);
   explicit EncodedRows(MappedFile file);
 
   // False for bytes that are incomplete, damaged, or of another version. Then nothing else may be called.
@@ -58,9 +57,7 @@ class EncodedRows {
   template <class Entry>
   std::span<const Entry> entries(std::uint64_t first, std::uint64_t count) const;
 
-  std::vector<std::byte> memory_;
-  std::shared_ptr<const MappedFile> file_;
-  std::span<const std::byte> bytes_;
+  MappedFile file_;
   std::span<const std::int32_t> tokens_;
   std::span<const Record> records_;
   std::span<const TokenRange> ranges_;

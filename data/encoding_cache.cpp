@@ -1,14 +1,16 @@
 #include "gantry/data/encoding_cache.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <set>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <thread>
@@ -17,6 +19,7 @@
 
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/core/durable_file.h"
+#include "gantry/core/error.h"
 #include "gantry/core/file_lock.h"
 #include "gantry/core/paths.h"
 #include "gantry/core/steady_seconds.h"
@@ -79,15 +82,27 @@ std::string key_of(const EncodingInput& input, const OpenProgress& progress) {
   return hasher.digits();
 }
 
+// In an unnamed file of the memory, which grows without a copy.
 Rows rows_in_memory(const EncodeRows& encode) {
-  std::vector<std::byte> bytes;
-  EncodedRowsWriter writer([&](const void* data, std::size_t count) {
-    const auto* first = static_cast<const std::byte*>(data);
-    bytes.insert(bytes.end(), first, first + count);
+  const int memory = ::memfd_create("gantry encoded rows", MFD_CLOEXEC);
+  const auto fail = [] {
+    throw ResourceError({"encoded data", std::string("there is no memory: ") + std::strerror(errno), "",
+                         "set data.cache to a directory"});
+  };
+  if (memory < 0) fail();
+  const std::unique_ptr<const int, void (*)(const int*)> closed(&memory, [](const int* file) { ::close(*file); });
+  EncodedRowsWriter writer([&](const void* data, std::size_t bytes) {
+    const auto* left = static_cast<const std::byte*>(data);
+    while (bytes > 0) {
+      const ssize_t written = ::write(memory, left, bytes);
+      if (written < 0 && errno != EINTR) fail();
+      if (written < 0) continue;
+      left += written;
+      bytes -= static_cast<std::size_t>(written);
+    }
   });
   encode(writer);
-  bytes.shrink_to_fit();
-  return std::make_shared<const EncodedRows>(std::move(bytes));
+  return std::make_shared<const EncodedRows>(MappedFile(memory, "encoded data"));
 }
 
 Rows rows_of_file(const std::string& path) {

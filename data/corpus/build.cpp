@@ -1,14 +1,12 @@
 #include "gantry/data/corpus/build.h"
 
-#include <atomic>
 #include <chrono>
-#include <exception>
 #include <filesystem>
 #include <fmt/format.h>
 #include <optional>
-#include <thread>
 
 #include "gantry/core/error.h"
+#include "gantry/core/parallel_for.h"
 #include "gantry/core/utf8.h"
 #include "gantry/data/corpus/megatron_writer.h"
 
@@ -35,28 +33,12 @@ bool read_batch(DocumentReader& reader, std::vector<Document>& batch) {
   return !batch.empty();
 }
 
-// Every document is encoded by whichever thread is free; the first fault is thrown.
 void encode_batch(const Tokenizer& tokenizer, bool any_bytes, int threads, std::vector<Document>& batch) {
-  std::atomic<std::size_t> next = 0;
-  std::vector<std::exception_ptr> faults(static_cast<std::size_t>(threads));
-  const auto work = [&](std::exception_ptr& fault) {
-    try {
-      for (std::size_t i = next++; i < batch.size(); i = next++) {
-        Document& document = batch[i];
-        document.is_valid = any_bytes || valid_utf8_prefix(document.text) == document.text.size();
-        tokenizer.append(document.text, document.ids);
-      }
-    } catch (...) {
-      fault = std::current_exception();
-      next = batch.size();
-    }
-  };
-  std::vector<std::jthread> others;
-  for (int t = 1; t < threads; ++t) others.emplace_back(work, std::ref(faults[static_cast<std::size_t>(t)]));
-  work(faults[0]);
-  others.clear();  // joins
-  for (const auto& fault : faults)
-    if (fault) std::rethrow_exception(fault);
+  parallel_for(batch.size(), static_cast<std::size_t>(threads), [&](std::size_t i) {
+    Document& document = batch[i];
+    document.is_valid = any_bytes || valid_utf8_prefix(document.text) == document.text.size();
+    tokenizer.append(document.text, document.ids);
+  });
 }
 
 void write_batch(std::vector<Document>& batch, std::optional<std::int64_t> end, MegatronWriter& writer,

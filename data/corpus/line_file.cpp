@@ -10,9 +10,19 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
+#ifdef GANTRY_WITH_ARROW
+#include "gantry/data/corpus/parquet_file.h"
+#endif
 
 namespace gantry {
 namespace {
+
+#ifndef GANTRY_WITH_ARROW
+[[noreturn]] std::unique_ptr<PieceReader> open_parquet(const std::filesystem::path& path) {
+  throw InputError({path.string(), "this build of Gantry does not read Parquet files, because it has no Arrow",
+                    "JSON lines", "convert the file, or build Gantry with GANTRY_WITH_ARROW=ON"});
+}
+#endif
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 constexpr int kLargestWindow = 27;  // base 2 logarithm of the bytes that a decompressor may need, 128 MiB
@@ -102,13 +112,14 @@ class ZstandardPieces final : public PieceReader {
 
 bool is_json_lines_file(const std::filesystem::path& path) {
   const std::string name = path.string();
-  return std::ranges::any_of(std::vector{".jsonl", ".jsonl.gz", ".jsonl.zst"},
+  return std::ranges::any_of(std::vector{".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"},
                              [&](const char* ending) { return name.ends_with(ending); });
 }
 
 std::unique_ptr<PieceReader> open_pieces(const std::filesystem::path& path) {
   if (path.extension() == ".gz") return std::make_unique<GzipPieces>(path);
   if (path.extension() == ".zst") return std::make_unique<ZstandardPieces>(path);
+  if (path.extension() == ".parquet") return open_parquet(path);
   return std::make_unique<PlainPieces>(path);
 }
 

@@ -1,4 +1,5 @@
-// The bytes and lines of a text file, which may be compressed with gzip (*.gz) or Zstandard (*.zst).
+// The bytes and lines of a text file, which may be compressed with gzip (*.gz) or Zstandard (*.zst), or a Parquet file
+// whose rows are lines of JSON.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace gantry {
 
-// True for a name that ends with .jsonl, .jsonl.gz or .jsonl.zst.
+// True for a name that ends with .jsonl, .jsonl.gz, .jsonl.zst or .parquet.
 bool is_json_lines_file(const std::filesystem::path& path);
 
 // Reads the bytes of a file one piece after the other.

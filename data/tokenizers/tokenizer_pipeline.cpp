@@ -166,11 +166,13 @@ std::vector<std::size_t> TokenizerPipeline::append_and_count(std::string_view te
     end += part.text.size();
     append_part(part, *cache, ids);
     while (counts.size() < places.size() && places[counts.size()] < end) {
-      TextPart before = part;
-      before.text = part.text.substr(0, places[counts.size()] - begin);
-      before.text = before.text.substr(0, valid_utf8_prefix(before.text));
+      std::string_view before = part.text.substr(0, places[counts.size()] - begin);
+      before = before.substr(0, valid_utf8_prefix(before));
       TokenIds ids_before;
-      if (part.id == TextPart::kText && !before.text.empty()) append_part(before, *cache, ids_before);
+      for (TextPart each : added_.split(before)) {  // white space behind a token may be a part of it
+        each.at_start = each.at_start && part.at_start;
+        append_part(each, *cache, ids_before);
+      }
       counts.push_back(first + common_ids(std::span(ids).subspan(first), ids_before));
     }
   }

@@ -10,7 +10,7 @@ package=$(ls "$scratch"/packages/gantry_*.deb)
 dpkg-deb -I "$package"
 
 depends=$(dpkg-deb -f "$package" Depends)
-for library in libc6 libstdc++6 libyaml-cpp libfmt libicu libonig libsentencepiece libxxhash libjpeg libpng; do
+for library in libc6 libstdc++6 libyaml-cpp libfmt libicu libonig libsentencepiece libxxhash libjpeg libpng libzstd zlib1g; do
   case $depends in *$library*) ;; *) echo "no $library in: $depends"; exit 1 ;; esac
 done
 case $depends in *torch*) echo "LibTorch is no package: $depends"; exit 1 ;; esac

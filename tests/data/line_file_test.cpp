@@ -1,6 +1,7 @@
 #include "gantry/data/corpus/line_file.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <vector>
 #include <zlib.h>
 #include <zstd.h>
@@ -75,8 +76,31 @@ TEST(LineFile, RefusesDamagedFilesByName) {
       }
 }
 
+// tests/golden/parquet/make.py wrote the file.
+TEST(LineFile, ReadsTheRowsOfParquetFiles) {
+  const std::string path = GANTRY_SOURCE_DIR "/tests/golden/parquet/rows.parquet";
+#ifdef GANTRY_WITH_ARROW
+  const std::vector<std::string> expected = {
+      R"({"messages":[{"role":"user","content":"one?"},{"role":"assistant","content":"zwei \u00e4"}],"n":1,"x":0.5})",
+      R"({"text":"a text\nof two lines","n":-2,"flag":true})", R"({"messages":[],"n":3,"kind":"b"})"};
+  std::vector<std::string> lines = lines_of(path);
+  ASSERT_EQ(lines.size(), expected.size());
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    EXPECT_EQ(nlohmann::ordered_json::parse(lines[i]), nlohmann::ordered_json::parse(expected[i])) << lines[i];
+  const ScratchFolder scratch;
+  EXPECT_THROW(lines_of(scratch.write("rows.parquet", "no rows")), InputError);
+#else
+  try {
+    LineFile file(path);
+    ADD_FAILURE() << "it was read";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("GANTRY_WITH_ARROW=ON"), std::string::npos) << error.what();
+  }
+#endif
+}
+
 TEST(LineFile, KnowsTheNamesOfJsonLines) {
-  for (const char* name : {"a.jsonl", "b/a.jsonl.gz", "a.jsonl.zst"}) EXPECT_TRUE(is_json_lines_file(name)) << name;
+  for (const char* name : {"a.jsonl", "b/a.jsonl.gz", "a.jsonl.zst", "a.parquet"}) EXPECT_TRUE(is_json_lines_file(name)) << name;
   for (const char* name : {"a.json", "a.txt.gz", "jsonl", "a.jsonl.bz2"}) EXPECT_FALSE(is_json_lines_file(name)) << name;
 }
 

@@ -50,7 +50,6 @@ TEST_P(Tokenizers, CountTheTokensBeforePlaces) {
   int compared = 0;
   for (const auto& entry : tokenizer_golden("cases.json")) {
     const std::string text = bytes_of(entry["bytes"]);
-    // A place within a special token: without its end, the text before it has other tokens too.
     if (entry["name"] == "nested special tokens") continue;
     if (text.size() > 300 || valid_utf8_prefix(text) != text.size()) continue;
     std::vector<std::size_t> places;
@@ -61,6 +60,11 @@ TEST_P(Tokenizers, CountTheTokensBeforePlaces) {
     ASSERT_EQ(TokenIds(ids.begin() + 1, ids.end()), tokenizer->encode(text)) << entry["name"];
     ASSERT_EQ(counts.size(), places.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
+      // Without the end of a special token, the text before the token may have other tokens too.
+      const std::size_t open = text.rfind('<', places[i] - 1), close = text.find_first_of("<>", places[i]);
+      const bool is_within = places[i] > 0 && open != std::string::npos && text.find('>', open) >= places[i] &&
+                             close != std::string::npos && text[close] == '>';
+      if (is_within) continue;
       const TokenIds before = tokenizer->encode(text.substr(0, places[i]));
       std::size_t same = 0;
       while (same < before.size() && same + 1 < ids.size() && before[same] == ids[same + 1]) ++same;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace gantry {
@@ -14,6 +15,8 @@ class MappedFile {
  public:
   // Throws InputError if `path` is not a readable regular file.
   explicit MappedFile(const std::filesystem::path& path);
+  // Maps an open file, which the caller may close. `name`: for messages.
+  MappedFile(int file, const std::string& name);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;
   ~MappedFile();

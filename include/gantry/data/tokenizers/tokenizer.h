@@ -71,8 +71,7 @@ class Tokenizer {
 //
 //   tokenizer.json              all models
 //   vocab.json with merges.txt  byte-level BPE, for the tokenizer_class GPT2, Roberta, Whisper, CLIP or Qwen2
-//   *.tiktoken                  byte-level BPE, see tiktoken_pattern in docs/data.md
-//   *.model                     SentencePiece, or tiktoken's format
+//   *.model                     SentencePiece
 //   vocab.txt                   WordPiece
 //
 // In a directory, the added tokens of tokenizer_config.json and added_tokens.json are used too. Throws InputError with
