@@ -41,7 +41,7 @@ std::string excerpt(const ShownSample& sample, std::ptrdiff_t token) {
   constexpr std::ptrdiff_t kBefore = 12, kTokens = 40;
   const auto count = static_cast<std::ptrdiff_t>(sample.tokens.size());
   const std::ptrdiff_t first = std::max<std::ptrdiff_t>(0, token - kBefore), last = std::min(count, first + kTokens);
-  TokenIds part;  // of tokens alike, which are decoded together
+  TokenIds part;  // equal in is_trained; decoded together
   bool is_trained = false;
   const auto tokenizer = load_tokenizer(sample.tokenizer);
   std::string text = first > 0 ? "..." : "";

@@ -69,8 +69,8 @@ class Teller {
 
   [[noreturn]] void refuse_stall(std::ptrdiff_t rank) const {
     throw PeerError({limits_.work,
-                     fmt::format("rank {} of the job has not finished, and no rank has made progress for {} s",
-                                 rank, limits_.stall_seconds),
+                     fmt::format("rank {} of the job has not finished, and no rank has made progress for {} s", rank,
+                                 limits_.stall_seconds),
                      "a disk that responds", "check that rank's file system"});
   }
 

@@ -88,10 +88,11 @@ void run_train_tokenizer(TrainingOptions options) {
                                        {"documents", summary.documents},
                                        {"bytes", summary.bytes},
                                        {"seconds", summary.seconds}};
-  print_output(options.json ? json.dump() + "\n"
-                            : fmt::format("{}/tokenizer.json: {} with {} tokens, from {} documents ({:.1f} MB), {:.1f} s\n",
-                                          folder, options.model, summary.tokens, summary.documents,
-                                          static_cast<double>(summary.bytes) / 1e6, summary.seconds));
+  print_output(options.json
+                   ? json.dump() + "\n"
+                   : fmt::format("{}/tokenizer.json: {} with {} tokens, from {} documents ({:.1f} MB), {:.1f} s\n",
+                                 folder, options.model, summary.tokens, summary.documents,
+                                 static_cast<double>(summary.bytes) / 1e6, summary.seconds));
 }
 
 void add_documents(CLI::App& command, std::vector<std::string>& files, DocumentOptions& documents) {
@@ -106,9 +107,7 @@ void add_documents(CLI::App& command, std::vector<std::string>& files, DocumentO
 
 void add_threads(CLI::App& command, int& threads) {
   threads = usable_cores();
-  command
-      .add_option("--threads", threads,
-                  "Number of threads; default: the number of cores that this process may use")
+  command.add_option("--threads", threads, "Number of threads; default: the number of cores that this process may use")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
 }

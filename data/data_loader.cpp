@@ -10,7 +10,9 @@ namespace gantry {
 namespace {
 
 SampleSource source_of(std::shared_ptr<const Dataset> dataset) {
-  return {.entries = dataset->entries(), .sequence_length = dataset->sequence_length(), .open = [dataset](const OpenProgress&) {
+  return {.entries = dataset->entries(),
+          .sequence_length = dataset->sequence_length(),
+          .open = [dataset](const OpenProgress&) {
             return std::vector<WeightedDataset>{{dataset, 1}};
           }};
 }

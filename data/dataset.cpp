@@ -49,7 +49,8 @@ std::unique_ptr<PackedDataset> open_text(const Place& place, const DataConfig& c
   const std::string tokenizer = choose_text_tokenizer(config.tokenizer, "", vocabulary);
   const TextEnds ends{config.bos, config.eos};
   if (!is_byte_tokenizer(tokenizer))
-    return open_encoded_text(files_of(place), {tokenizer, ends, encoding_resources(config)}, config.sequence_length, vocabulary, place.text(), progress);
+    return open_encoded_text(files_of(place), {tokenizer, ends, encoding_resources(config)}, config.sequence_length,
+                             vocabulary, place.text(), progress);
   ends_of_training_text(*load_tokenizer(tokenizer), ends);  // throws for tokens that bytes do not have
   if (vocabulary < kBytes)
     throw InputError({"data.format text",
@@ -102,9 +103,8 @@ SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_siz
     for (std::size_t i = 0; i < config.sources.size(); ++i) {
       DataConfig one = config;
       one.path = config.sources[i].path;
-      datasets.push_back(
-          {open_dataset(one, vocabulary_size, fmt::format("data.sources[{}].path", i), progress),
-           config.sources[i].weight});
+      datasets.push_back({open_dataset(one, vocabulary_size, fmt::format("data.sources[{}].path", i), progress),
+                          config.sources[i].weight});
     }
     return datasets;
   };

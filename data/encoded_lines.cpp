@@ -11,15 +11,24 @@ namespace {
 constexpr std::int64_t kWasCut = 1, kIsChat = 2;
 
 EncodingInput input_of(const LinePaths& paths, const LineRules& rules) {
-  const nlohmann::json text = {"lines",           rules.tokenizer,     rules.sequence_length, rules.target_length,
-                               rules.vocabulary,  rules.chat_template, rules.template_kwargs, rules.ends.bos,
-                               rules.ends.eos,    rules.loss_on,       rules.bad_lines,
+  const nlohmann::json text = {"lines",
+                               rules.tokenizer,
+                               rules.sequence_length,
+                               rules.target_length,
+                               rules.vocabulary,
+                               rules.chat_template,
+                               rules.template_kwargs,
+                               rules.ends.bos,
+                               rules.ends.eos,
+                               rules.loss_on,
+                               rules.bad_lines,
                                time_in_chats(rules.tokenizer, rules.chat_template, rules.now)};
   return {.files = paths, .tokenizer = rules.tokenizer, .rules = text.dump()};
 }
 
 LineRow row_of(const LineTokens& line) {
-  LineRow row{.tokens = line.tokens, .ranges = {}, .flags = (line.was_cut ? kWasCut : 0) | (line.is_chat ? kIsChat : 0)};
+  LineRow row{
+      .tokens = line.tokens, .ranges = {}, .flags = (line.was_cut ? kWasCut : 0) | (line.is_chat ? kIsChat : 0)};
   for (const auto& [first, second] : line.trained)
     row.ranges.push_back({static_cast<std::int32_t>(first), static_cast<std::int32_t>(second)});
   return row;

@@ -18,7 +18,7 @@ class EncodedLines {
   std::int64_t samples() const { return static_cast<std::int64_t>(first_rows_.size()); }
   std::int64_t skipped() const { return lines_.skipped(); }
   const std::string& first_skipped() const { return lines_.first_skipped(); }
-  std::string summary() const;  // what was found, in one line
+  std::string summary() const;  // counts, in one line
 
   // The documents of a sample are rows first to last - 1. The ranges of a row are the trained tokens.
   struct RowNumbers {
@@ -35,7 +35,7 @@ class EncodedLines {
 
   LineRules rules_;
   LineRows lines_;
-  std::vector<std::size_t> first_rows_;  // of each sample
+  std::vector<std::size_t> first_rows_;  // the first row of each sample
   std::int64_t tokens_ = 0, trained_ = 0, longest_ = 0, cut_ = 0, chats_ = 0;
 };
 

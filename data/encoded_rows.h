@@ -34,8 +34,8 @@ struct EncodedRow {
   RowFacts facts;
 };
 
-// Rows in the form in which they are stored: all tokens, a record for each row, all ranges, a note, and a footer with
-// the counts and the XXH3 hash of everything before it, in the byte order of the host.
+// Rows in their stored form: all tokens, a record for each row, all ranges, and a note. A footer has the counts, and
+// the XXH3 hash of everything before it. Numbers have the byte order of the host.
 class EncodedRows {
  public:
   explicit EncodedRows(MappedFile file);

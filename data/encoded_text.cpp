@@ -53,9 +53,7 @@ std::vector<std::int64_t> boundaries_of_rows(const EncodedRows& rows) {
 class EncodedText final : public PackedDataset {
  public:
   EncodedText(std::shared_ptr<const EncodedRows> rows, std::int64_t sequence_length)
-      : rows_(std::move(rows)),
-        boundaries_(boundaries_of_rows(*rows_)),
-        packed_(boundaries_, sequence_length) {}
+      : rows_(std::move(rows)), boundaries_(boundaries_of_rows(*rows_)), packed_(boundaries_, sequence_length) {}
 
   std::int64_t tokens() const { return boundaries_.back(); }
   std::int64_t size() const override { return packed_.size(); }
@@ -122,9 +120,9 @@ std::unique_ptr<PackedDataset> open_encoded_text(const TextPaths& files, const T
                                                  const std::string& place, const OpenProgress& progress) {
   refuse_much_text(files, place);
   const std::string rules = nlohmann::json({"text", encoding.tokenizer, encoding.ends.bos, encoding.ends.eos}).dump();
-  const auto rows = encoded_rows(
-      encoding.encoding.cache, {.files = files, .tokenizer = encoding.tokenizer, .rules = rules}, progress,
-      [&](EncodedRowsWriter& writer) { encode_files(files, encoding, progress, writer); });
+  const auto rows =
+      encoded_rows(encoding.encoding.cache, {.files = files, .tokenizer = encoding.tokenizer, .rules = rules}, progress,
+                   [&](EncodedRowsWriter& writer) { encode_files(files, encoding, progress, writer); });
   require_vocabulary(*rows, files, encoding.tokenizer, vocabulary_size);
   auto dataset = std::make_unique<EncodedText>(rows, sequence_length);
   require_one_sample(dataset->tokens(), sequence_length, place);

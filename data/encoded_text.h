@@ -13,7 +13,7 @@
 
 namespace gantry {
 
-// What text is read with: `stated` (data.tokenizer) where it is not empty, else the files in `model_path`, else
+// Returns the tokenizer of text: `stated` (data.tokenizer) where it is not empty, else the files in `model_path`, else
 // "bytes" for a vocabulary that is the 256 bytes. ConfigError where none of these is there.
 std::string choose_text_tokenizer(const std::string& stated, const std::string& model_path,
                                   std::int64_t vocabulary_size);

@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 // Raise it with each change of the tokens or ranges that some text gets.
 constexpr int kEncodingVersion = 1;
 constexpr std::uint64_t kLeastCachedBytes = 1 << 20;  // encoding less takes no time
-constexpr double kStalledSeconds = 60;                // of another process that encodes
+constexpr double kStalledSeconds = 60;                // without progress of another process that encodes
 constexpr auto kLockPause = std::chrono::milliseconds(50);
 
 using Rows = std::shared_ptr<const EncodedRows>;
@@ -147,7 +147,7 @@ void warn_of_cache(const std::string& folder, const std::string& reason) {
   });
 }
 
-// Of processes that ended while they wrote the rows of `key`, or others a day ago.
+// Removes files of processes that ended while they wrote the rows of `key`, or others a day ago.
 void remove_partial_files(const std::string& folder, const std::string& key) {
   const auto yesterday = fs::file_time_type::clock::now() - std::chrono::hours(24);
   for (const auto& entry : fs::directory_iterator(folder)) {

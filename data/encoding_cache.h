@@ -13,7 +13,7 @@
 
 namespace gantry {
 
-// What encoding may use.
+// Resources for encoding.
 struct EncodingResources {
   std::string cache = {};  // directory; empty: none
   int threads = 0;         // 0: as many as the process may use cores
@@ -24,7 +24,7 @@ struct EncodingResources {
 EncodingResources encoding_resources(const DataConfig& data);
 std::size_t encoding_threads(const EncodingResources& resources);
 
-// What determines the encoded rows.
+// Everything that the encoded rows depend on.
 struct EncodingInput {
   std::vector<std::filesystem::path> files;  // by content
   std::string tokenizer;                     // by the content of its files

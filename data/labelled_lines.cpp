@@ -161,8 +161,8 @@ class LabelledEncoder {
 };
 
 LineRowsInput labelled_input(const Files& files, const LabelledRules& rules) {
-  const json text = {"labelled",      rules.tokenizer, rules.sequence_length,           rules.vocabulary,
-                     rules.labels,    rules.classes,   static_cast<int>(rules.kind),    rules.bad_lines};
+  const json text = {"labelled",   rules.tokenizer, rules.sequence_length,        rules.vocabulary,
+                     rules.labels, rules.classes,   static_cast<int>(rules.kind), rules.bad_lines};
   return {.input = {.files = files, .tokenizer = rules.tokenizer, .rules = text.dump()},
           .stops_at_bad_line = rules.bad_lines == "stop",
           .resources = rules.encoding};

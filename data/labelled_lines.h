@@ -36,8 +36,8 @@ std::vector<SampleEntry> labelled_entries(const LabelledRules& rules);
 
 // Each line that is not empty is an object with the string `text`, perhaps a second one `text_pair`, and `label`; it is
 // a sample. Special tokens, types and truncation (of the longer text first) are those of Hugging Face's tokenizers. The
-// lines are encoded once (encoding_cache.h). `place` names the files in errors. Throws InputError with file and line for the first bad
-// line if rules.bad_lines is stop, for a token outside the vocabulary, and if no line is left.
+// lines are encoded once (encoding_cache.h). `place` names the files in errors. Throws InputError with file and line
+// for the first bad line if rules.bad_lines is stop, for a token outside the vocabulary, and if no line is left.
 std::unique_ptr<Dataset> open_labelled_lines(const std::vector<std::filesystem::path>& files,
                                              const LabelledRules& rules, const std::string& place,
                                              const OpenProgress& progress = no_progress);

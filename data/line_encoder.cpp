@@ -120,8 +120,8 @@ LineTokens LineEncoder::encode(const std::string& line, const std::string& where
   const OrderedLine object = parsed_line(line, where);
   if (rules_.target_length > 0) return encode_pair(object, where);
   LineTokens made;
-  const TokenIds ids =
-      object.contains("messages") ? encode_messages(object, where, for_display, made) : encode_text(object, where, made);
+  const TokenIds ids = object.contains("messages") ? encode_messages(object, where, for_display, made)
+                                                   : encode_text(object, where, made);
   if (rules_.loss_on == "all") made.trained = {{0, static_cast<std::int64_t>(ids.size())}};
   require_known(ids, where);
   made.tokens.assign(ids.begin(), ids.end());
@@ -130,7 +130,8 @@ LineTokens LineEncoder::encode(const std::string& line, const std::string& where
 }
 
 // A text, or a prompt and its completion, which is trained on.
-TokenIds LineEncoder::encode_text(const nlohmann::ordered_json& object, const std::string& where, LineTokens& made) const {
+TokenIds LineEncoder::encode_text(const nlohmann::ordered_json& object, const std::string& where,
+                                  LineTokens& made) const {
   const bool is_pair = !object.contains("text");
   TokenIds ids = tokenizer_->encode(text_of(object, is_pair ? "prompt" : "text", where));
   surround(ids, {ends_.before, {}});

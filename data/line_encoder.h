@@ -26,9 +26,9 @@ struct LineRules {
   // on the completion, of at most so many.
   std::int64_t target_length = 0;
   std::int64_t vocabulary = 0;
-  std::string chat_template;    // name of the template; empty: that of the tokenizer's folder
-  std::string template_kwargs;  // as data.template_kwargs: a JSON object; empty: none
-  std::time_t now = std::time(nullptr);  // of strftime_now() in chat templates
+  std::string chat_template;             // name of the template; empty: that of the tokenizer's folder
+  std::string template_kwargs;           // as data.template_kwargs: a JSON object; empty: none
+  std::time_t now = std::time(nullptr);  // result of strftime_now() in chat templates
   TextEnds ends;
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // as data.bad_lines

@@ -43,7 +43,7 @@ std::vector<FoundLine> next_lines(FoundLines& found) {
   return lines;
 }
 
-// Where the first one is and what its error says behind the place, which is another one in an equal file.
+// The count of bad lines, and the first one. Its reason has no place, because an equal file has another name.
 struct SkippedLines {
   std::int64_t count = 0, untrained = 0, line = 0;
   std::size_t file = 0;
@@ -80,12 +80,8 @@ void write_rows_of_lines(const LineRowsInput& input, const LineRowEncoder& encod
     }
     progress(lines.size());
   }
-  const nlohmann::json note = {{"skipped", skipped.count},
-                               {"untrained", skipped.untrained},
-                               {"file", skipped.file},
-                               {"line", skipped.line},
-                               {"reason", skipped.reason},
-                               {"note", encoder.note}};
+  const nlohmann::json note = {{"skipped", skipped.count}, {"untrained", skipped.untrained}, {"file", skipped.file},
+                               {"line", skipped.line},     {"reason", skipped.reason},       {"note", encoder.note}};
   rows.finish(note.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 

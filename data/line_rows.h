@@ -78,7 +78,7 @@ class LineRows {
  private:
   LineRowsInput input_;
   std::shared_ptr<const EncodedRows> rows_;
-  std::int64_t skipped_ = 0, untrained_ = 0;  // of the skipped ones
+  std::int64_t skipped_ = 0, untrained_ = 0;  // untrained_: a part of the skipped lines
   std::string first_skipped_, note_;
 };
 

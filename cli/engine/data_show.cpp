@@ -75,9 +75,9 @@ std::string to_text(const ShownSample& sample) {
   const bool is_coloured = ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
   const auto trained = std::ranges::count_if(sample.tokens, [](const SampleToken& token) { return token.is_trained; });
   std::string text = fmt::format(
-      "{}: {} tokens, {}; tokenizer {}\n\n{:>6} {:>8} {:>9} {:>9}  {:8} {:28} {}\n", sample.place,
-      sample.tokens.size(),
-      sample.label.empty() ? fmt::format("{} of them trained", trained) : "label " + sample.label, sample.tokenizer, "place", "id", "document", "position", "trained", "why", "text");
+      "{}: {} tokens, {}; tokenizer {}\n\n{:>6} {:>8} {:>9} {:>9}  {:8} {:28} {}\n", sample.place, sample.tokens.size(),
+      sample.label.empty() ? fmt::format("{} of them trained", trained) : "label " + sample.label, sample.tokenizer,
+      "place", "id", "document", "position", "trained", "why", "text");
   for (std::size_t i = 0; i < sample.tokens.size(); ++i) {
     const SampleToken& token = sample.tokens[i];
     const bool is_green = is_coloured && token.is_trained;

@@ -12,7 +12,7 @@ namespace gantry {
 
 struct DocumentOptions {
   std::string jsonl_key = "text";  // a line of *.jsonl (.gz, .zst) is an object, with the document
-  bool lines = false;              // of other files: a line is a document; else the whole file is one
+  bool lines = false;              // true: a line of other files is a document; false: the full file is one
 };
 
 class DocumentReader {
@@ -20,11 +20,11 @@ class DocumentReader {
   // InputError for a file that is not there.
   DocumentReader(std::vector<std::string> files, const DocumentOptions& options);
 
-  // The next document; false at the end. Empty lines of *.jsonl are passed over. InputError with file and line for what
-  // can't be read.
+  // The next document; false at the end. Empty lines of *.jsonl are passed over. InputError with file and line for a
+  // line that is not readable.
   bool next(std::string& document);
 
-  std::int64_t bytes() const { return bytes_; }  // of all files
+  std::int64_t bytes() const { return bytes_; }  // size of all files
   std::int64_t bytes_read() const { return read_ + (open_ ? open_->consumed() : 0); }
 
  private:

@@ -35,13 +35,13 @@ class LineFile {
   void read_rest(std::string& text);
 
   const std::filesystem::path& path() const { return path_; }
-  std::int64_t number() const { return number_; }  // of the last line, from 1
+  std::int64_t number() const { return number_; }  // number of the last line, from 1
   std::int64_t consumed() const { return pieces_->consumed() - static_cast<std::int64_t>(piece_.size()); }
 
  private:
   std::filesystem::path path_;
   std::unique_ptr<PieceReader> pieces_;
-  std::string_view piece_;  // what is left of it
+  std::string_view piece_;  // its unread part
   std::int64_t number_ = 0;
 };
 

@@ -33,28 +33,46 @@ class EntryConverter {
   RowJson convert(const arrow::Array& array, std::int64_t row) const {
     if (array.IsNull(row)) return nullptr;
     switch (array.type_id()) {
-      case arrow::Type::NA: return nullptr;
-      case arrow::Type::BOOL: return as<arrow::BooleanArray>(array).Value(row);
-      case arrow::Type::INT8: return as<arrow::Int8Array>(array).Value(row);
-      case arrow::Type::INT16: return as<arrow::Int16Array>(array).Value(row);
-      case arrow::Type::INT32: return as<arrow::Int32Array>(array).Value(row);
-      case arrow::Type::INT64: return as<arrow::Int64Array>(array).Value(row);
-      case arrow::Type::UINT8: return as<arrow::UInt8Array>(array).Value(row);
-      case arrow::Type::UINT16: return as<arrow::UInt16Array>(array).Value(row);
-      case arrow::Type::UINT32: return as<arrow::UInt32Array>(array).Value(row);
-      case arrow::Type::UINT64: return as<arrow::UInt64Array>(array).Value(row);
-      case arrow::Type::FLOAT: return as<arrow::FloatArray>(array).Value(row);
-      case arrow::Type::DOUBLE: return as<arrow::DoubleArray>(array).Value(row);
-      case arrow::Type::STRING: return as<arrow::StringArray>(array).GetString(row);
-      case arrow::Type::LARGE_STRING: return as<arrow::LargeStringArray>(array).GetString(row);
+      case arrow::Type::NA:
+        return nullptr;
+      case arrow::Type::BOOL:
+        return as<arrow::BooleanArray>(array).Value(row);
+      case arrow::Type::INT8:
+        return as<arrow::Int8Array>(array).Value(row);
+      case arrow::Type::INT16:
+        return as<arrow::Int16Array>(array).Value(row);
+      case arrow::Type::INT32:
+        return as<arrow::Int32Array>(array).Value(row);
+      case arrow::Type::INT64:
+        return as<arrow::Int64Array>(array).Value(row);
+      case arrow::Type::UINT8:
+        return as<arrow::UInt8Array>(array).Value(row);
+      case arrow::Type::UINT16:
+        return as<arrow::UInt16Array>(array).Value(row);
+      case arrow::Type::UINT32:
+        return as<arrow::UInt32Array>(array).Value(row);
+      case arrow::Type::UINT64:
+        return as<arrow::UInt64Array>(array).Value(row);
+      case arrow::Type::FLOAT:
+        return as<arrow::FloatArray>(array).Value(row);
+      case arrow::Type::DOUBLE:
+        return as<arrow::DoubleArray>(array).Value(row);
+      case arrow::Type::STRING:
+        return as<arrow::StringArray>(array).GetString(row);
+      case arrow::Type::LARGE_STRING:
+        return as<arrow::LargeStringArray>(array).GetString(row);
       case arrow::Type::DICTIONARY: {
         const auto& coded = as<arrow::DictionaryArray>(array);
         return convert(*coded.dictionary(), coded.GetValueIndex(row));
       }
-      case arrow::Type::LIST: return list_of<arrow::ListArray>(array, row);
-      case arrow::Type::LARGE_LIST: return list_of<arrow::LargeListArray>(array, row);
-      case arrow::Type::STRUCT: return object_of(as<arrow::StructArray>(array), row);
-      default: refuse_parquet(path_, fmt::format("a column has the type {}", array.type()->ToString()));
+      case arrow::Type::LIST:
+        return list_of<arrow::ListArray>(array, row);
+      case arrow::Type::LARGE_LIST:
+        return list_of<arrow::LargeListArray>(array, row);
+      case arrow::Type::STRUCT:
+        return object_of(as<arrow::StructArray>(array), row);
+      default:
+        refuse_parquet(path_, fmt::format("a column has the type {}", array.type()->ToString()));
     }
   }
 

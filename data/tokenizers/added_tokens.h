@@ -38,8 +38,8 @@ class AddedTokens {
   // `normalizer` may be null. InputError for a token without a character, which would be found everywhere.
   AddedTokens(const std::vector<AddedToken>& tokens, std::shared_ptr<const Normalizer> normalizer);
 
-  // The parts of valid UTF-8 in order, none of them empty. At each place the longest token counts. Their texts are those
-  // of `text`, and each part has the same tokens in every text.
+  // The parts of valid UTF-8 in order, none of them empty. At each place the longest token counts. Their texts are
+  // those of `text`, and each part has the same tokens in every text.
   std::vector<TextPart> split(std::string_view text) const;
   // Gives the parts of a part: itself if it is a token, else its normalized text between the tokens that are looked for
   // there. Their texts are valid during the call.

@@ -87,8 +87,7 @@ class PairTrainer {
     CountedWord added{.tokens = {}, .count = count};
     for_each_character(word, [&](const std::string& character) { added.tokens.push_back(ids_.at(character)); });
     const auto index = static_cast<std::uint32_t>(words_.size());
-    for (std::size_t i = 1; i < added.tokens.size(); ++i)
-      change({added.tokens[i - 1], added.tokens[i]}, count, index);
+    for (std::size_t i = 1; i < added.tokens.size(); ++i) change({added.tokens[i - 1], added.tokens[i]}, count, index);
     words_.push_back(std::move(added));
   }
 

@@ -154,8 +154,7 @@ void TokenizerPipeline::append(std::string_view text, TokenIds& ids) const {
 }
 
 // Only the part in which a place is has to be encoded up to there.
-std::vector<std::size_t> TokenizerPipeline::append_and_count(std::string_view text,
-                                                             std::span<const std::size_t> places,
+std::vector<std::size_t> TokenizerPipeline::append_and_count(std::string_view text, std::span<const std::size_t> places,
                                                              TokenIds& ids) const {
   if (valid_utf8_prefix(text) != text.size()) return Tokenizer::append_and_count(text, places, ids);
   const BorrowedCache cache(*this);

@@ -124,20 +124,18 @@ OrderedFile train_unigram_file(DocumentReader& reader, const TokenizerTraining& 
   OrderedFile vocabulary = OrderedFile::array();
   for (const auto& [piece, score] : trained.pieces) vocabulary.push_back({piece, score});
   summary.tokens = static_cast<std::int64_t>(trained.pieces.size());
-  return {{"normalizer", nullptr},
-          {"pre_tokenizer", metaspace_part()},
-          {"post_processor", nullptr},
-          {"decoder",
-           {{"type", "Sequence"},
-            {"decoders",
-             {OrderedFile{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
-              OrderedFile{{"type", "ByteFallback"}}, OrderedFile{{"type", "Fuse"}},
-              OrderedFile{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
-          {"model",
-           {{"type", "Unigram"},
-            {"unk_id", trained.unknown},
-            {"vocab", std::move(vocabulary)},
-            {"byte_fallback", true}}}};
+  return {
+      {"normalizer", nullptr},
+      {"pre_tokenizer", metaspace_part()},
+      {"post_processor", nullptr},
+      {"decoder",
+       {{"type", "Sequence"},
+        {"decoders",
+         {OrderedFile{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+          OrderedFile{{"type", "ByteFallback"}}, OrderedFile{{"type", "Fuse"}},
+          OrderedFile{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+      {"model",
+       {{"type", "Unigram"}, {"unk_id", trained.unknown}, {"vocab", std::move(vocabulary)}, {"byte_fallback", true}}}};
 }
 
 // The members in the order in which Hugging Face's tokenizers writes them.

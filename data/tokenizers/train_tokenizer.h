@@ -18,7 +18,7 @@ enum class TokenizerModel {
 struct TokenizerTraining {
   std::vector<std::string> files;
   DocumentOptions documents;
-  std::string folder;  // of tokenizer.json and tokenizer_config.json; it is created
+  std::string folder;  // directory of tokenizer.json and tokenizer_config.json; it is created
   TokenizerModel model = TokenizerModel::kPairs;
   std::int64_t vocabulary_size = 32000;
   std::int64_t min_frequency = 2;     // occurrences of a pair that becomes a token; kPairs only
@@ -33,8 +33,8 @@ struct TokenizerTrainingSummary {
 };
 
 // The files depend on the text and the training alone, not on the number of threads. Throws InputError for text that
-// cannot be read, for files without text, for a vocabulary that is too small or too large for the text, and for a
-// directory that has a tokenizer already; ResourceError if the files cannot be written.
+// cannot be read, for files without text, and for a directory that has a tokenizer already. Throws UsageError or
+// InputError for a vocabulary that is too small or too large for the text, and ResourceError for a full disk.
 TokenizerTrainingSummary train_tokenizer(const TokenizerTraining& training);
 
 }  // namespace gantry

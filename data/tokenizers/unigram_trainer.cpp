@@ -10,7 +10,7 @@
 namespace gantry {
 namespace {
 
-constexpr double kNeverInText = -1000;  // log probability of pieces that a text may spell, such as <0x41>
+constexpr double kNeverInText = -1000;   // log probability of pieces that a text may spell, such as <0x41>
 constexpr int kMostLineBytes = 1 << 20;  // longer lines are left out
 
 class TextLines final : public sentencepiece::SentenceIterator {

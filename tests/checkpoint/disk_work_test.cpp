@@ -90,9 +90,9 @@ TEST(DiskWork, ADiskThatDoesNotAnswerEndsTheJobByName) {
         if (world.rank() == 1) notified.wait(false);
       });
     } catch (const PeerError& error) {
-      named += std::string(error.what())
-                   .find("rank 1 of the job has not finished, and no rank has made progress for 0 s") !=
-               std::string::npos;
+      named +=
+          std::string(error.what()).find("rank 1 of the job has not finished, and no rank has made progress for 0 s") !=
+          std::string::npos;
     }
     notified = true;
     notified.notify_all();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -92,6 +93,34 @@ TEST(TrainingData, MegatronFilesOfATextGiveItsNumbers) {
   const auto expected = numbers(from_text.lines("text"), "loss");
   ASSERT_EQ(expected.size(), 6u);
   EXPECT_EQ(numbers(from_files.lines("megatron"), "loss"), expected);
+}
+
+// 1 MiB and more are kept in data.cache. The second run reads the tokens there, whatever the file is called.
+TEST(TrainingData, CompressedAndCachedLinesGiveTheSameNumbers) {
+  Training training(
+      "model: {policy: llama, config: {hidden_size: 16, intermediate_size: 16, num_hidden_layers: 1, "
+      "num_attention_heads: 2, vocab_size: 256, max_position_embeddings: 32}}\nprecision: float64\n"
+      "comm: {threads_per_rank: 1}\ntrain: {steps: 3}\n"
+      "data: {format: jsonl, path: unset, tokenizer: bytes, sequence_length: 32, batch_size: 4}\n");
+  const std::string cache = " --set data.cache=" + (training / "cache");
+  {
+    std::ofstream lines(training / "lines.jsonl");
+    for (std::uint32_t i = 0; i < 24000; ++i)
+      lines << json{{"prompt", text_of(8, i)}, {"completion", text_of(16, i + 7)}}.dump() << "\n";
+  }
+  ASSERT_EQ(run_program("gzip -k " + (training / "lines.jsonl")).exit_code, 0);
+  const auto expected = training.lines("plain", "--set data.cache=never --set data.path=" + (training / "lines.jsonl"));
+  EXPECT_NE(training.last.out.find("first sample: 24 tokens, 16 of them with a loss"), std::string::npos)
+      << training.last.out;
+  for (const char* name : {"first", "second"}) {
+    const auto lines =
+        training.lines(name, "--set parallel.data=2 --set data.path=" + (training / "lines.jsonl") + cache);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(lines.at(i)["loss"].get<double>(), expected[i]["loss"].get<double>(), kTolerance);
+  }
+  const auto packed = training.lines("packed", "--set data.path=" + (training / "lines.jsonl.gz") + cache);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(packed.at(i)["loss"].get<double>(), expected[i]["loss"].get<double>(), kTolerance);
 }
 
 TEST(TrainingData, WeightedSourcesGiveOneRanksNumbersInEveryLayout) {

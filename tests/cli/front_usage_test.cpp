@@ -50,7 +50,8 @@ const Misspelt kMisspelt[] = {
      "gantry schedule show: '--microbatch' is not a flag; did you mean '--microbatches'?"},
     {"config x.yaml --jsn", "gantry config: '--jsn' is not a flag; did you mean '--json'?"},
     {"data biuld --tokenizer byte --output a b",
-     "gantry data: 'biuld' is not a command; expected one of build, encode, decode, show; did you mean 'build'?"},
+     "gantry data: 'biuld' is not a command; expected one of build, encode, decode, train-tokenizer, show; did you "
+     "mean 'build'?"},
     {"data build --tokeniser byte --output a b",
      "gantry data build: '--tokeniser' is not a flag; did you mean '--tokenizer'?"},
     {"data build --output a b", "gantry data build: --tokenizer is required; see gantry data build --help"},

@@ -73,6 +73,18 @@ TEST(LabelledLines, HaveTheTokensAndTypesOfHuggingFace) {
   EXPECT_EQ(samples[1].mask, (Numbers{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0}));
 }
 
+TEST(LabelledLines, NameTheirLabels) {
+  const ScratchFolder scratch;
+  const auto label_of = [&](const std::string& line, const LabelledRules& rules) {
+    return open_labelled_lines({scratch.write("lines.jsonl", line)}, rules, "data.path")->label_of(0);
+  };
+  EXPECT_EQ(label_of(R"({"text": "hello", "label": 2})", classes_of(8)), "2");
+  EXPECT_EQ(label_of(R"({"text": "hello", "label": "b"})", classes_of(8, {"a", "b", "c"})), "1 (b)");
+  LabelledRules numbers = classes_of(8);
+  numbers.kind = LabelKind::kNumbers;
+  EXPECT_EQ(label_of(R"({"text": "hello", "label": [0.5, -1, 2]})", numbers), "0.5, -1, 2");
+}
+
 TEST(LabelledLines, AreTruncatedLikeThoseOfHuggingFace) {
   const std::string longer = R"({"text": "hello the dogs and the cat", "text_pair": "the cat", "label": 1})",
                     second = R"({"text": "the cat", "text_pair": "hello the dogs and the cat", "label": 1})",

@@ -46,12 +46,14 @@ std::vector<std::string> lines_of(const std::filesystem::path& path) {
 TEST(LineFile, ReadsTheSameLinesFromAllKindsOfFiles) {
   const ScratchFolder scratch;
   const std::string big(3 << 20, 'x');  // several pieces
-  for (const std::string& text : {std::string(), std::string("\n"), std::string("one\n\ntwo\r\nlast"), "a\n" + big + "\nb\n"}) {
+  for (const std::string& text :
+       {std::string(), std::string("\n"), std::string("one\n\ntwo\r\nlast"), "a\n" + big + "\nb\n"}) {
     const auto plain = lines_of(scratch.write("lines.jsonl", text));
     EXPECT_EQ(lines_of(scratch.write("lines.jsonl.gz", gzip(text))), plain);
     EXPECT_EQ(lines_of(scratch.write("lines.jsonl.zst", zstandard(text))), plain);
   }
-  EXPECT_EQ(lines_of(scratch.write("two", "one\n\ntwo\r\nlast")), (std::vector<std::string>{"one", "", "two\r", "last"}));
+  EXPECT_EQ(lines_of(scratch.write("two", "one\n\ntwo\r\nlast")),
+            (std::vector<std::string>{"one", "", "two\r", "last"}));
 }
 
 TEST(LineFile, ReadsFilesThatWereJoined) {
@@ -100,8 +102,10 @@ TEST(LineFile, ReadsTheRowsOfParquetFiles) {
 }
 
 TEST(LineFile, KnowsTheNamesOfJsonLines) {
-  for (const char* name : {"a.jsonl", "b/a.jsonl.gz", "a.jsonl.zst", "a.parquet"}) EXPECT_TRUE(is_json_lines_file(name)) << name;
-  for (const char* name : {"a.json", "a.txt.gz", "jsonl", "a.jsonl.bz2"}) EXPECT_FALSE(is_json_lines_file(name)) << name;
+  for (const char* name : {"a.jsonl", "b/a.jsonl.gz", "a.jsonl.zst", "a.parquet"})
+    EXPECT_TRUE(is_json_lines_file(name)) << name;
+  for (const char* name : {"a.json", "a.txt.gz", "jsonl", "a.jsonl.bz2"})
+    EXPECT_FALSE(is_json_lines_file(name)) << name;
 }
 
 }  // namespace

@@ -295,9 +295,10 @@ TEST(DataLoader, EntriesHaveTheirTypesAndShapes) {
     EXPECT_EQ(tensors.at("class")[1].item<std::int64_t>(), 3);
   }
   EXPECT_THROW(DataLoader(std::make_shared<Pictures>(false), {}).next(), UsageError);
-  const SampleSource crooked{{{.name = "x", .length = 5, .type = NumberType::kFloat32, .shape = {2, 3}}}, 0, [](const OpenProgress&) {
-                               return std::vector<WeightedDataset>{{std::make_shared<Pictures>(), 1}};
-                             }};
+  const SampleSource crooked{
+      {{.name = "x", .length = 5, .type = NumberType::kFloat32, .shape = {2, 3}}}, 0, [](const OpenProgress&) {
+        return std::vector<WeightedDataset>{{std::make_shared<Pictures>(), 1}};
+      }};
   EXPECT_THROW(DataLoader(crooked, {}).next(), UsageError);
 }
 

@@ -36,11 +36,11 @@ struct MaskedRow {
 };
 
 MaskedRow row_at(std::int64_t index, std::int64_t place, const Masking& masking) {
-  const SampleSource source =
-      mask_tokens({.entries = next_token_entries(kLength),
-                   .sequence_length = kLength,
-                   .open = [](const OpenProgress&) { return std::vector<WeightedDataset>{{std::make_shared<CountingRows>()}}; }},
-                  masking);
+  const SampleSource source = mask_tokens(
+      {.entries = next_token_entries(kLength),
+       .sequence_length = kLength,
+       .open = [](const OpenProgress&) { return std::vector<WeightedDataset>{{std::make_shared<CountingRows>()}}; }},
+      masking);
   EXPECT_EQ(source.entries[1].first, kLength);
   const auto datasets = source.open(no_progress);
   std::vector<std::int64_t> row(2 * kLength);

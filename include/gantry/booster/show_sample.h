@@ -15,7 +15,7 @@ struct ShownSample {
   std::string tokenizer;            // as load_tokenizer() takes it
   std::vector<SampleToken> tokens;  // without padding
   std::vector<std::string> texts;   // one for each token, valid UTF-8
-  std::string label = {};           // of labelled data
+  std::string label = {};           // the label of labelled data
 };
 
 // Returns sample `row` (from 1) of the configured training data (of the first source), in the order of the files. The
@@ -29,8 +29,8 @@ ShownSample show_sample(const Config& config, const std::string& place, std::int
 ShownSample show_line(const Config& config, const std::string& file, std::int64_t line);
 
 // Describes the first sample of the configured training data in one line: counts, and the text around the first token
-// with a loss, with such tokens between the brackets U+27E6 and U+27E7. "" for formats other than text and jsonl. The
-// configuration must be resolved.
+// with a loss. Tokens with a loss are between the brackets U+27E6 and U+27E7. Returns "" for formats other than text
+// and jsonl. The configuration must be resolved.
 std::string describe_first_sample(const Config& config);
 
 }  // namespace gantry

@@ -1,8 +1,8 @@
 // Disk work that other ranks wait for. It may take any time as long as it makes progress.
 //
 // Operations of groups have the deadline comm.timeout_seconds, which is meant for ranks that compute. Slow disks, large
-// checkpoints and data that have to be encoded are not failures. While ranks read and write, they therefore exchange their progress several times
-// within that deadline.
+// checkpoints and data that have to be encoded are not failures. While ranks read and write, they therefore exchange
+// their progress several times within that deadline.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@
 namespace gantry {
 
 struct DiskLimits {
-  double tell_seconds = 0.2;       // interval of progress messages, several of which must fit in comm.timeout_seconds
-  double stall_seconds = 600;      // the job ends if no rank makes progress for this long
+  double tell_seconds = 0.2;   // interval of progress messages, several of which must fit in comm.timeout_seconds
+  double stall_seconds = 600;  // the job ends if no rank makes progress for this long
   const char* work = "reading or writing a checkpoint";  // for the error
   std::function<void()> notified;  // called after each exchange of progress, from a separate thread; for tests
 };

@@ -134,8 +134,8 @@ struct DataConfig {
   bool shuffle = true;
   int workers = 0;   // threads that encode text and decode the images of a batch; 0: auto
   int prefetch = 2;  // number of batches that a background thread prepares in advance; 0: none
-  // Time of strftime_now() in chat templates, in seconds since 1970; 0: now. Not a key: the trainer sets it to the first
-  // start of the run.
+  // Time of strftime_now() in chat templates, in seconds since 1970; 0: now. Not a key: the trainer sets it to the
+  // first start of the run.
   std::int64_t started = 0;
   std::string cache = "auto";  // auto | never | a directory: where encoded text is kept
   ImageConfig pictures = {};

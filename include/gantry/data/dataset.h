@@ -92,8 +92,8 @@ struct WeightedDataset {
   double weight = 1;  // the data set's share of the samples is weight / sum of all weights
 };
 
-// Called from any thread while data are opened, with the number of bytes read or encoded since the last call. Ranks that
-// wait for another one to open its data use it to tell slow work from none.
+// Called from any thread while data are opened, with the number of bytes read or encoded since the last call. Ranks
+// that wait for another one to open its data use it to tell slow work from none.
 using OpenProgress = std::function<void(std::uint64_t bytes)>;
 inline void no_progress(std::uint64_t) {}
 

@@ -48,8 +48,8 @@ class Tokenizer {
   virtual TypedTokens join(const TokenIds& first, const TokenIds& second) const;
   // Appends the ids of `text`. Throws InputError if the vocabulary cannot represent a part of it.
   virtual void append(std::string_view text, TokenIds& ids) const = 0;
-  // The same. Returns for each of `places`, byte offsets in ascending order, the number of ids at the begin of `ids`
-  // that do not depend on the text behind it: those of the text before the place, as far as they are the same.
+  // The same. `places` are byte offsets in ascending order. Returns for each the number of ids of `ids` before it:
+  // those that the text up to the place determines.
   virtual std::vector<std::size_t> append_and_count(std::string_view text, std::span<const std::size_t> places,
                                                     TokenIds& ids) const;
   // Returns the exact bytes of the ids, which may end within a character (see valid_utf8). `skip_specials` leaves out
