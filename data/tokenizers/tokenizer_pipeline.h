@@ -20,7 +20,7 @@ namespace gantry {
 
 class PieceCache;
 
-// The number of ids that two lists begin with alike.
+// The number of equal ids at the begin of two lists.
 std::size_t common_ids(std::span<const std::int64_t> one, std::span<const std::int64_t> other);
 
 class TokenizerPipeline final : public Tokenizer {
