@@ -199,7 +199,7 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
     throw ConfigError({"data.format", fmt::format("{} does not fit a model that is trained on {}", data.format, task),
                        task == "spans" ? "squad or tensors" : "text, jsonl, tokens, megatron or tensors",
                        "use squad only for models with a question-answering head"});
-  if (data.format == "jsonl" && (!family || !models::predicts_next_token(*family, model_json(config))))
+  if (data.format == "jsonl" && (!family || family->task))
     throw ConfigError({"data.format",
                        "jsonl packs documents into one sample, but this model cannot separate their attention",
                        "a decoder of one of Gantry's families", "use text, tokens or megatron"});

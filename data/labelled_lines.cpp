@@ -67,7 +67,6 @@ class LabelledEncoder {
   LineRow encode(const json& object, const std::string& where) const {
     LineRow row;
     const TypedTokens tokens = tokens_of(object, where, row.flags);
-    if (tokens.ids.empty()) throw BadLine({where, "the text has no tokens", "a text that is not empty", ""});
     for (const std::int64_t id : tokens.ids)
       if (id >= rules_.vocabulary)
         throw InputError({where,

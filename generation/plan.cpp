@@ -135,7 +135,7 @@ bool Plan::is_stop(std::int64_t token) const {
 Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& prompts, const Continuation& continuation,
                const std::string& policy) {
   if (!continuation.is_possible)
-    throw ConfigError({policy, "its model cannot generate text", "a causal language model, such as GPT2LMHeadModel",
+    throw ConfigError({policy, "its model cannot generate text", "a causal model, such as gpt2 or llama",
                        "use `gantry forward` for the outputs of other models"});
   check_options(options);
   check_encoder(options, prompts, continuation);

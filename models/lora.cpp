@@ -8,7 +8,6 @@
 #include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
-#include "gantry/models/decoder.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/linear.h"
@@ -196,13 +195,6 @@ std::string stored_factor(const std::string& name, const std::vector<std::string
          (name.ends_with(kStackAdapterA) ? ".lora_A.weight" : ".lora_B.weight");
 }
 
-// The layers that all-linear leaves out: in PEFT also the head of a decoder that classifies.
-std::vector<std::string> with_classifier(std::vector<std::string> outputs, const torch::nn::Module& model) {
-  if (const auto* decoder = dynamic_cast<const DecoderImpl*>(&model); decoder && decoder->spec.labels > 0)
-    outputs.push_back(decoder->spec.names.head);
-  return outputs;
-}
-
 void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
   const nn::AdapterOptions options{
       .rank = rank_of(lora, part.path()), .scale = scale_of(lora, part.path()), .dropout = lora.dropout};
@@ -233,7 +225,7 @@ ModulePath hugging_face_path(const std::string& module, const std::vector<Tensor
 void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
                   const std::vector<std::string>& outputs) {
   const Choice choice(model, names);
-  const auto parts = choice.parts(lora, with_classifier(outputs, model));
+  const auto parts = choice.parts(lora, outputs);
   const auto saved = choice.saved(lora.modules_to_save);
   for (const auto* each : saved)
     for (const auto& parameter : each->module->parameters()) choice.refuse_tied(parameter, "lora.modules_to_save");

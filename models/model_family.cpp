@@ -41,10 +41,6 @@ nlohmann::json config_fingerprint(const ModelFamily& family, const nlohmann::jso
   return deciding;
 }
 
-bool predicts_next_token(const ModelFamily& family, const nlohmann::json& config) {
-  return !family.is_bidirectional && (!family.task || family.task(config) == "tokens");
-}
-
 Registry<ModelFamily>& families() {
   struct Filled : Registry<ModelFamily> {
     Filled() : Registry("model family") {

@@ -94,16 +94,6 @@ Continuation DecoderPolicy::continuation(const models::DecoderImpl& model) const
   return {.is_cached = true, .positions = model.spec.unlimited_positions ? 0 : model.spec.positions};
 }
 
-bool DecoderPolicy::has_streams(const torch::nn::Module& model) const {
-  return dynamic_cast<const models::DecoderImpl&>(model).spec.labels > 0;
-}
-
-std::vector<TokenStream> DecoderPolicy::token_streams(const torch::nn::Module&, const TensorDict& batch) const {
-  return {{.tokens = tokens_per_sample(batch),
-           .causal = true,
-           .entries = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "document_ids"}}};
-}
-
 void add_decoder_family(const models::DecoderFamily& family) {
   models::families().add(family.model_type, models::model_family(family));
   policies().Registry::add(family.model_type,

@@ -39,9 +39,9 @@ std::unique_ptr<ChoiceScorer> ChoiceScorer::of(const Config& config) {
                        "train.label_smoothing 0", "remove one of the two keys"});
   const auto& families = models::families();
   const auto* family = families.contains(config.model.policy) ? &families.at(config.model.policy) : nullptr;
-  if (!family || !models::predicts_next_token(*family, nlohmann::json::parse(config.model.config_json)))
-    throw ConfigError({"evaluation.choices", "the model is not a causal language model of one of Gantry's families",
-                       "a decoder with an output layer", "remove evaluation.choices"});
+  if (!family || family->task)
+    throw ConfigError({"evaluation.choices", "the model is not a decoder of one of Gantry's families",
+                       "a decoder, which reads any text", "remove evaluation.choices"});
   const auto vocabulary = family->vocabulary_size(nlohmann::json::parse(config.model.config_json));
   return std::unique_ptr<ChoiceScorer>(new ChoiceScorer(std::make_shared<const ChoiceSamples>(
       path, choose_text_tokenizer(config.data.tokenizer, config.model.path, vocabulary),

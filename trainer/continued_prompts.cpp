@@ -16,10 +16,9 @@ std::unique_ptr<ContinuedPrompts> ContinuedPrompts::of(const Config& config) {
   config.mark_used("evaluation.prompts");
   if (config.evaluation.prompts.empty()) return nullptr;
   const auto& families = models::families();
-  if (!families.contains(config.model.policy) ||
-      !models::predicts_next_token(families.at(config.model.policy), nlohmann::json::parse(config.model.config_json)))
-    throw ConfigError({"evaluation.prompts", "the model is not a causal language model of one of Gantry's families",
-                       "a decoder with an output layer", "remove evaluation.prompts"});
+  if (!families.contains(config.model.policy) || families.at(config.model.policy).task)
+    throw ConfigError({"evaluation.prompts", "the model is not a decoder of one of Gantry's families",
+                       "a decoder, which continues text", "remove evaluation.prompts"});
   const auto& family = families.at(config.model.policy);
   const auto keys = nlohmann::json::parse(config.model.config_json);
   const std::string tokenizer =

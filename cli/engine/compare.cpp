@@ -60,8 +60,6 @@ TensorDict drawn_batch(const Config& config) {
     batch.set("end_positions", draw(tokens, {kDrawnSamples}));
   } else {
     batch.set("labels", drawn_labels(keys, shape, vocabulary, draw));
-    if (has_head(keys, "ForSequenceClassification"))
-      batch.set("attention_mask", torch::ones_like(batch.at("input_ids")));
   }
   return batch;
 }

@@ -204,7 +204,7 @@ TEST(FamilyForms, TheHeadOfATokenModelMayBeMissingInAClassifiersFiles) {
   tensors.take("embed_out.weight");
   EXPECT_THAT(refusal_of(folder, tensors), HasSubstr("1 tensors are missing (embed_out.weight)"));
   tensors.set("score.weight", torch::ones({2, 24}));
-  keys["architectures"] = {"GPTNeoXForTokenClassification"};
+  keys["architectures"] = {"GPTNeoXForSequenceClassification"};
   write_safetensors(scratch / "model.safetensors", tensors);
   const auto& family = models::families().at("gpt_neox");
   const auto model = family.build(keys);

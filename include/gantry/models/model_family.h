@@ -104,9 +104,6 @@ std::string check_model_keys(const ModelFamily& family, const nlohmann::json& co
 // Returns the keys that affect the computation, with the rule of ModelFamily::config_fingerprint.
 nlohmann::json config_fingerprint(const ModelFamily& family, const nlohmann::json& config);
 
-// True if the model predicts the next token of a text, so that it can score and continue texts.
-bool predicts_next_token(const ModelFamily& family, const nlohmann::json& config);
-
 // The registry of model families. Gantry's own families are always registered.
 Registry<ModelFamily>& families();
 

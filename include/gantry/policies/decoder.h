@@ -8,7 +8,7 @@
 
 namespace gantry {
 
-class DecoderPolicy final : public PolicyFor<models::DecoderImpl>, public SharesStreams {
+class DecoderPolicy final : public PolicyFor<models::DecoderImpl> {
  public:
   // For models of one family; empty: for all families.
   explicit DecoderPolicy(std::string family = {}) : family_(std::move(family)) {}
@@ -24,10 +24,6 @@ class DecoderPolicy final : public PolicyFor<models::DecoderImpl>, public Shares
   SharedParameters shared_parameters(const models::DecoderImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::DecoderImpl& model) const override;
   Continuation continuation(const models::DecoderImpl& model) const override;
-  // A classifier returns full outputs; other decoders return those of their tokens.
-  bool has_streams(const torch::nn::Module& model) const override;
-  std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const override;
-  bool gathers_outputs(const torch::nn::Module& model) const override { return has_streams(model); }
   std::vector<std::string> entries_between() const override {
     return {"attention_mask", "document_ids", "position_ids"};
   }
