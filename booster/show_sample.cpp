@@ -28,11 +28,29 @@ std::string tokenizer_of(const Config& config) {
                                has_model(config) ? vocabulary_of(config) : kAnyVocabulary);
 }
 
-ShownSample with_texts(const std::string& place, const std::string& path, std::vector<SampleToken> tokens) {
-  ShownSample made{.place = place, .tokenizer = path, .tokens = std::move(tokens), .texts = {}};
-  const auto tokenizer = load_tokenizer(path);
-  for (const SampleToken& token : made.tokens)
-    made.texts.push_back(valid_utf8(tokenizer->decode(std::vector<std::int64_t>{token.id})));
+ShownSample with_texts(ShownSample sample) {
+  const auto tokenizer = load_tokenizer(sample.tokenizer);
+  for (const SampleToken& token : sample.tokens)
+    sample.texts.push_back(valid_utf8(tokenizer->decode(std::vector<std::int64_t>{token.id})));
+  return sample;
+}
+
+// Without texts.
+ShownSample sample_of(const Config& config, const std::string& place, std::int64_t row) {
+  const auto datasets = build_samples(config).open(no_progress);
+  const Dataset& data = *datasets.front().dataset;
+  if (row < 1 || row > data.size())
+    throw InputError({place, fmt::format("there is no sample {}", row), fmt::format("1 to {}", data.size()), ""});
+  ShownSample made{.place = fmt::format("{}: sample {}", place, row),
+                   .tokenizer = {},
+                   .tokens = data.tokens_of(row - 1),
+                   .texts = {},
+                   .label = data.label_of(row - 1)};
+  if (made.tokens.empty())
+    throw ConfigError({"data.format",
+                       fmt::format("samples of the format {} have no tokens to show", config.data.format),
+                       "text, tokens, megatron or jsonl", ""});
+  made.tokenizer = tokenizer_of(config);
   return made;
 }
 
@@ -78,23 +96,12 @@ std::string json_line(const std::string& file, std::int64_t line) {
 }  // namespace
 
 ShownSample show_sample(const Config& config, const std::string& place, std::int64_t row) {
-  const auto datasets = build_samples(config).open(no_progress);
-  const Dataset& data = *datasets.front().dataset;
-  if (row < 1 || row > data.size())
-    throw InputError({place, fmt::format("there is no sample {}", row), fmt::format("1 to {}", data.size()), ""});
-  auto tokens = data.tokens_of(row - 1);
-  if (tokens.empty())
-    throw ConfigError({"data.format",
-                       fmt::format("samples of the format {} have no tokens to show", config.data.format),
-                       "text, tokens, megatron or jsonl", ""});
-  ShownSample made = with_texts(fmt::format("{}: sample {}", place, row), tokenizer_of(config), std::move(tokens));
-  made.label = data.label_of(row - 1);
-  return made;
+  return with_texts(sample_of(config, place, row));
 }
 
 std::string describe_first_sample(const Config& config) {
   if (config.data.format != "text" && config.data.format != "jsonl") return "";
-  const ShownSample sample = show_sample(config, "data", 1);
+  const ShownSample sample = sample_of(config, "data", 1);
   if (!sample.label.empty())
     return fmt::format("{} tokens, label {}: {}", sample.tokens.size(), sample.label, excerpt(sample, 0));
   const auto is_trained = [](const SampleToken& token) { return token.is_trained; };
@@ -121,7 +128,7 @@ ShownSample show_line(const Config& config, const std::string& file, std::int64_
   const LineEncoder encoder(line_rules(data, has_model(config) ? vocabulary_of(config) : kAnyVocabulary));
   std::vector<SampleToken> tokens;
   append_tokens(encoder.encode(json_line(file, line), place, /*for_display=*/true), 0, task == "pairs", tokens);
-  return with_texts(place, data.tokenizer, std::move(tokens));
+  return with_texts({.place = place, .tokenizer = data.tokenizer, .tokens = std::move(tokens), .texts = {}});
 }
 
 }  // namespace gantry

@@ -46,17 +46,15 @@ void DataLoader::distribute(int replicas, int replica, bool reads, const OpenPro
   open(progress);
 }
 
-void DataLoader::open(const OpenProgress& progress) {
-  if (!loader_) loader_ = std::make_shared<const Loader>(source_, share_, progress);
-}
+void DataLoader::open(const OpenProgress& progress) { loader(progress); }
 
 void DataLoader::send_ahead_to(torch::Device device) {
   prefetcher_.reset();
   device_ = device;
 }
 
-const std::shared_ptr<const Loader>& DataLoader::loader() const {
-  if (!loader_) loader_ = std::make_shared<const Loader>(source_, share_);
+const std::shared_ptr<const Loader>& DataLoader::loader(const OpenProgress& progress) const {
+  if (!loader_) loader_ = std::make_shared<const Loader>(source_, share_, progress);
   return loader_;
 }
 

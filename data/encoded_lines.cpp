@@ -84,7 +84,7 @@ std::string EncodedLines::summary() const {
     text += fmt::format("; {} truncated to {} and {} tokens", cut_, rules_.sequence_length, rules_.target_length);
   else if (cut_ > 0)
     text += fmt::format("; {} truncated to {} tokens", cut_, rules_.sequence_length + 1);
-  if (skipped() > 0) text += "; " + lines_.skipped_in_words();
+  if (const std::string skipped = lines_.skipped_in_words(); !skipped.empty()) text += "; " + skipped;
   if (chats_ > 0) text += fmt::format("; {} chats with the template {}", chats_, lines_.note());
   return text;
 }
@@ -95,9 +95,13 @@ EncodedLines::RowNumbers EncodedLines::rows_of(std::int64_t sample) const {
   return {first_rows_[index], is_last ? lines_.rows().size() : first_rows_[index + 1]};
 }
 
-LineTokens EncodedLines::line_of(std::size_t row) const {
-  const FoundLine line = lines_.line_of(row);
-  return LineEncoder(rules_).encode(line.text, line.place, /*for_display=*/true);
+std::vector<LineTokens> EncodedLines::lines_of(std::int64_t sample) const {
+  const auto [first, last] = rows_of(sample);
+  const LineEncoder encoder(rules_);
+  std::vector<LineTokens> encoded;
+  for (const FoundLine& line : lines_.lines_of(first, last))
+    encoded.push_back(encoder.encode(line.text, line.place, /*for_display=*/true));
+  return encoded;
 }
 
 }  // namespace gantry

@@ -16,8 +16,7 @@ class EncodedLines {
   EncodedLines(const LinePaths& paths, const LineRules& rules, const OpenProgress& progress);
 
   std::int64_t samples() const { return static_cast<std::int64_t>(first_rows_.size()); }
-  std::int64_t skipped() const { return lines_.skipped(); }
-  const std::string& first_skipped() const { return lines_.first_skipped(); }
+  const LineRows& lines() const { return lines_; }
   std::string summary() const;  // counts, in one line
 
   // The documents of a sample are rows first to last - 1. The ranges of a row are the trained tokens.
@@ -27,8 +26,8 @@ class EncodedLines {
   RowNumbers rows_of(std::int64_t sample) const;
   EncodedRow row(std::size_t index) const { return lines_.rows().row(index); }
 
-  // Encodes the line of a row again, for display.
-  LineTokens line_of(std::size_t row) const;
+  // Encodes the lines of a sample again, for display.
+  std::vector<LineTokens> lines_of(std::int64_t sample) const;
 
  private:
   void pack();

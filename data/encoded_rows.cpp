@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "gantry/checkpoint/format/files.h"
-
 namespace gantry {
 namespace {
 
@@ -60,15 +58,8 @@ EncodedRow EncodedRows::row(std::size_t index) const {
           .facts = record.facts};
 }
 
-struct EncodedRowsWriter::Hash {
-  Hasher hasher;
-};
-
-EncodedRowsWriter::EncodedRowsWriter(Write write) : write_(std::move(write)), hash_(std::make_unique<Hash>()) {}
-EncodedRowsWriter::~EncodedRowsWriter() = default;
-
 void EncodedRowsWriter::put(const void* data, std::size_t bytes) {
-  hash_->hasher.update(data, bytes);
+  hasher_.update(data, bytes);
   write_(data, bytes);
 }
 
@@ -95,7 +86,7 @@ void EncodedRowsWriter::finish(std::string_view note) {
   put_all(records_);
   put_all(ranges_);
   put(note.data(), note.size());
-  const std::string digits = hash_->hasher.digits();
+  const std::string digits = hasher_.digits();
   std::memcpy(footer.hash.data(), digits.data(), footer.hash.size());
   write_(&footer, sizeof(footer));
 }

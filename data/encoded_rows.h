@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include "gantry/checkpoint/format/files.h"
 #include "gantry/core/mapped_file.h"
 
 namespace gantry {
@@ -69,20 +69,18 @@ class EncodedRows {
 class EncodedRowsWriter {
  public:
   using Write = std::function<void(const void* data, std::size_t bytes)>;
-  explicit EncodedRowsWriter(Write write);
-  ~EncodedRowsWriter();
+  explicit EncodedRowsWriter(Write write) : write_(std::move(write)) {}
 
   void add(std::span<const std::int32_t> tokens, std::span<const TokenRange> ranges, const RowFacts& facts);
   void finish(std::string_view note);  // at most once; `note` is any text
 
  private:
-  struct Hash;
   void put(const void* data, std::size_t bytes);
   template <class Entry>
   void put_all(std::vector<Entry>& entries);
 
   Write write_;
-  std::unique_ptr<Hash> hash_;
+  Hasher hasher_;
   std::vector<std::int32_t> waiting_;  // tokens that are written together
   std::vector<EncodedRows::Record> records_;
   std::vector<TokenRange> ranges_;

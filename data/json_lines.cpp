@@ -21,9 +21,8 @@ class JsonLines final : public Dataset {
 
   std::vector<SampleToken> tokens_of(std::int64_t sample) const override {
     std::vector<SampleToken> tokens;
-    const auto [first, last] = lines_->rows_of(sample);
-    for (std::size_t row = first; row < last; ++row)
-      append_tokens(lines_->line_of(row), static_cast<std::int64_t>(row - first), /*is_pair=*/false, tokens);
+    std::int64_t document = 0;
+    for (const LineTokens& line : lines_->lines_of(sample)) append_tokens(line, document++, /*is_pair=*/false, tokens);
     return tokens;
   }
 
@@ -64,7 +63,7 @@ class PairLines final : public Dataset {
 
   std::vector<SampleToken> tokens_of(std::int64_t sample) const override {
     std::vector<SampleToken> tokens;
-    append_tokens(lines_->line_of(lines_->rows_of(sample).first), 0, /*is_pair=*/true, tokens);
+    append_tokens(lines_->lines_of(sample).front(), 0, /*is_pair=*/true, tokens);
     return tokens;
   }
 
@@ -89,12 +88,7 @@ class PairLines final : public Dataset {
 std::unique_ptr<Dataset> open_json_lines(const LinePaths& files, const LineRules& rules, const std::string& place,
                                          const OpenProgress& progress) {
   auto lines = std::make_unique<const EncodedLines>(files, rules, progress);
-  if (lines->samples() == 0)
-    throw InputError({place,
-                      lines->skipped() > 0 ? fmt::format("all {} lines were skipped, the first: {}", lines->skipped(),
-                                                         lines->first_skipped())
-                                           : "there are no lines that are not empty",
-                      "lines of JSON to train on", ""});
+  lines->lines().require_rows(place, "lines of JSON to train on");
   if (rules.target_length > 0) return std::make_unique<PairLines>(std::move(lines), rules);
   return std::make_unique<JsonLines>(std::move(lines), rules.sequence_length);
 }

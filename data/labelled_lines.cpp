@@ -204,7 +204,7 @@ class LabelledLines final : public Dataset {
     std::string said = fmt::format("{} labelled lines with {} tokens ({:.1f} per line, at most {})", size(), tokens,
                                    static_cast<double>(tokens) / static_cast<double>(size()), longest);
     if (cut > 0) said += fmt::format("; {} truncated to {} tokens", cut, rules_.sequence_length);
-    if (lines_.skipped() > 0) said += "; " + lines_.skipped_in_words();
+    if (const std::string skipped = lines_.skipped_in_words(); !skipped.empty()) said += "; " + skipped;
     return said;
   }
 
@@ -270,13 +270,7 @@ std::vector<SampleEntry> labelled_entries(const LabelledRules& rules) {
 std::unique_ptr<Dataset> open_labelled_lines(const Files& files, const LabelledRules& rules, const std::string& place,
                                              const OpenProgress& progress) {
   auto labelled = std::make_unique<LabelledLines>(files, rules, progress);
-  const LineRows& lines = labelled->lines();
-  if (labelled->size() == 0)
-    throw InputError({place,
-                      lines.skipped() > 0 ? fmt::format("all {} lines were skipped, the first: {}", lines.skipped(),
-                                                        lines.first_skipped())
-                                          : "there are no lines that are not empty",
-                      kLabelledObject, ""});
+  labelled->lines().require_rows(place, kLabelledObject);
   return labelled;
 }
 

@@ -31,7 +31,7 @@ OrderedLine parsed_line(const std::string& line, const std::string& where) {
   return object;
 }
 
-std::string text_of(const nlohmann::ordered_json& object, const char* key, const std::string& where) {
+std::string text_of(const OrderedLine& object, const char* key, const std::string& where) {
   if (!object[key].is_string()) throw BadLine({where, fmt::format("'{}' is not a string", key), "a string", ""});
   return object[key].get<std::string>();
 }
@@ -130,8 +130,7 @@ LineTokens LineEncoder::encode(const std::string& line, const std::string& where
 }
 
 // A text, or a prompt and its completion, which is trained on.
-TokenIds LineEncoder::encode_text(const nlohmann::ordered_json& object, const std::string& where,
-                                  LineTokens& made) const {
+TokenIds LineEncoder::encode_text(const OrderedLine& object, const std::string& where, LineTokens& made) const {
   const bool is_pair = !object.contains("text");
   TokenIds ids = tokenizer_->encode(text_of(object, is_pair ? "prompt" : "text", where));
   surround(ids, {ends_.before, {}});
@@ -158,7 +157,7 @@ void LineEncoder::require_known(const TokenIds& ids, const std::string& where) c
                         fmt::format("0 to {}", rules_.vocabulary - 1), "check that data.tokenizer is the model's own"});
 }
 
-LineTokens LineEncoder::encode_pair(const nlohmann::ordered_json& object, const std::string& where) const {
+LineTokens LineEncoder::encode_pair(const OrderedLine& object, const std::string& where) const {
   if (!object.contains("prompt"))
     throw BadLine({where, "the object has no prompt", "an object with prompt and completion", ""});
   LineTokens made;
@@ -174,7 +173,7 @@ LineTokens LineEncoder::encode_pair(const nlohmann::ordered_json& object, const 
 }
 
 // A truncated text keeps its special tokens, as with the tokenizers of Hugging Face.
-TokenIds LineEncoder::encode_side(const nlohmann::ordered_json& object, const char* side, const std::string& where,
+TokenIds LineEncoder::encode_side(const OrderedLine& object, const char* side, const std::string& where,
                                   LineTokens& made) const {
   const bool is_prompt = std::string_view(side) == "prompt";
   const std::int64_t room = is_prompt ? rules_.sequence_length : rules_.target_length;
@@ -197,7 +196,7 @@ TokenIds LineEncoder::encode_side(const nlohmann::ordered_json& object, const ch
 }
 
 // A part of the assistant begins with the first token that the text up to there does not determine.
-TokenIds LineEncoder::encode_messages(const nlohmann::ordered_json& line, const std::string& where, bool for_display,
+TokenIds LineEncoder::encode_messages(const OrderedLine& line, const std::string& where, bool for_display,
                                       LineTokens& made) const {
   if (!chat_)
     throw InputError(

@@ -119,14 +119,27 @@ std::string LineRows::skipped_in_words() const {
   return fmt::format("{} skipped{}, the first: {}", skipped_, untrained, first_skipped_);
 }
 
-FoundLine LineRows::line_of(std::size_t row) const {
-  const RowFacts facts = rows_->row(row).facts;
-  FoundLine found{.file = static_cast<std::size_t>(facts.file), .number = facts.line, .place = "", .text = ""};
-  found.place = place_of(input_.input.files, found.file, found.number);
-  LineFile lines(input_.input.files[found.file]);
-  while (lines.number() < facts.line && lines.next(found.text)) {
+void LineRows::require_rows(const std::string& place, const char* expected) const {
+  if (rows_->size() > 0) return;
+  throw InputError({place,
+                    skipped_ > 0 ? fmt::format("all {} lines were skipped, the first: {}", skipped_, first_skipped_)
+                                 : "there are no lines that are not empty",
+                    expected, ""});
+}
+
+std::vector<FoundLine> LineRows::lines_of(std::size_t first, std::size_t last) const {
+  std::vector<FoundLine> lines;
+  std::unique_ptr<LineFile> open;
+  for (std::size_t row = first; row < last; ++row) {
+    const RowFacts facts = rows_->row(row).facts;
+    FoundLine found{.file = static_cast<std::size_t>(facts.file), .number = facts.line, .place = "", .text = ""};
+    found.place = place_of(input_.input.files, found.file, found.number);
+    if (!open || lines.back().file != found.file) open = std::make_unique<LineFile>(input_.input.files[found.file]);
+    while (open->number() < found.number && open->next(found.text)) {
+    }
+    lines.push_back(std::move(found));
   }
-  return found;
+  return lines;
 }
 
 }  // namespace gantry

@@ -69,11 +69,11 @@ class LineRows {
   LineRows(LineRowsInput input, const OpenProgress& progress, const std::function<LineRowEncoder()>& open);
 
   const EncodedRows& rows() const { return *rows_; }
-  std::int64_t skipped() const { return skipped_; }
-  const std::string& first_skipped() const { return first_skipped_; }  // its error, or ""
+  // Throws InputError that names `place` if no line can be used. `expected`: a description of the lines.
+  void require_rows(const std::string& place, const char* expected) const;
   std::string skipped_in_words() const;  // "3 skipped (2 without a token in the loss), the first: ..."; "" for none
   const std::string& note() const { return note_; }
-  FoundLine line_of(std::size_t row) const;  // read again
+  std::vector<FoundLine> lines_of(std::size_t first, std::size_t last) const;  // of rows first to last - 1, read again
 
  private:
   LineRowsInput input_;

@@ -15,22 +15,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kBatchBytes = 8 << 20;  // of text that the threads share before it is written
-
 struct Document {
   std::string text;
   TokenIds ids;
   bool is_valid = true;  // UTF-8
 };
 
-bool read_batch(DocumentReader& reader, std::vector<Document>& batch) {
-  batch.clear();
-  std::size_t bytes = 0;
-  for (std::string text; bytes < kBatchBytes && reader.next(text);) {
-    bytes += text.size() + 64;  // many empty ones end a batch too
-    batch.push_back({.text = std::move(text)});
-  }
-  return !batch.empty();
+std::vector<Document> read_batch(DocumentReader& reader) {
+  std::vector<Document> batch;
+  for (std::string& text : reader.next_batch()) batch.push_back({.text = std::move(text)});
+  return batch;
 }
 
 void encode_batch(const Tokenizer& tokenizer, bool any_bytes, int threads, std::vector<Document>& batch) {
@@ -75,7 +69,7 @@ CorpusSummary build_corpus(const Tokenizer& tokenizer, const CorpusOptions& opti
   CorpusSummary summary{.bytes = reader.bytes(), .type = token_type_for(tokenizer.size())};
   MegatronWriter writer(options.output, summary.type);
   const bool any_bytes = tokenizer.kind() == "byte";
-  for (std::vector<Document> batch; read_batch(reader, batch);) {
+  for (auto batch = read_batch(reader); !batch.empty(); batch = read_batch(reader)) {
     encode_batch(tokenizer, any_bytes, std::max(1, options.threads), batch);
     write_batch(batch, end, writer, summary);
     summary.bytes_read = reader.bytes_read();

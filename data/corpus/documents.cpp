@@ -80,6 +80,17 @@ bool DocumentReader::next(std::string& document) {
   }
 }
 
+std::vector<std::string> DocumentReader::next_batch() {
+  constexpr std::size_t kBatchBytes = 8 << 20, kBytesOfDocument = 64;  // many empty ones fill a batch too
+  std::vector<std::string> batch;
+  std::size_t bytes = 0;
+  for (std::string text; bytes < kBatchBytes && next(text);) {
+    bytes += text.size() + kBytesOfDocument;
+    batch.push_back(std::move(text));
+  }
+  return batch;
+}
+
 void DocumentReader::open_next() {
   if (open_) read_ += open_->consumed();
   open_.emplace(files_[opened_++]);

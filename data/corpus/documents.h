@@ -23,6 +23,8 @@ class DocumentReader {
   // The next document; false at the end. Empty lines of *.jsonl are passed over. InputError with file and line for a
   // line that is not readable.
   bool next(std::string& document);
+  // The next documents, with 8 MiB of text or a little more; none at the end.
+  std::vector<std::string> next_batch();
 
   std::int64_t bytes() const { return bytes_; }  // size of all files
   std::int64_t bytes_read() const { return read_ + (open_ ? open_->consumed() : 0); }

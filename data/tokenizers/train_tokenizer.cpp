@@ -1,7 +1,6 @@
 #include "gantry/data/tokenizers/train_tokenizer.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -22,8 +21,6 @@ namespace {
 
 using OrderedFile = nlohmann::ordered_json;
 
-constexpr std::size_t kDocumentsAtOnce = 8 << 20;  // bytes of documents whose words are counted side by side
-
 OrderedFile byte_level_part() {
   return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
 }
@@ -32,27 +29,18 @@ OrderedFile metaspace_part() {
   return {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}, {"split", true}};
 }
 
-bool read_documents(DocumentReader& reader, std::vector<std::string>& documents) {
-  documents.clear();
-  std::size_t bytes = 0;
-  for (std::string text; bytes < kDocumentsAtOnce && reader.next(text);) {
-    bytes += text.size();
-    documents.push_back(valid_utf8(text));
-  }
-  return !documents.empty();
-}
-
 // The pieces into which the tokenizer will split the text, in the spelling of bytes.
 WordCounts count_words(DocumentReader& reader, int threads, TokenizerTrainingSummary& summary) {
   const nlohmann::json step = byte_level_part();
   const auto steps = read_piece_steps(JsonView(step, "pre_tokenizer"), /*spells_bytes=*/true);
   WordCounts words;
   std::mutex mutex;
-  for (std::vector<std::string> documents; read_documents(reader, documents);) {
+  for (auto documents = reader.next_batch(); !documents.empty(); documents = reader.next_batch()) {
     parallel_for(documents.size(), static_cast<std::size_t>(threads), [&](std::size_t i) {
       WordCounts found;
-      if (!documents[i].empty())
-        steps.front()->split(documents[i], true, [&](std::string_view word, bool) { ++found[std::string(word)]; });
+      const std::string text = valid_utf8(documents[i]);
+      if (!text.empty())
+        steps.front()->split(text, true, [&](std::string_view word, bool) { ++found[std::string(word)]; });
       const std::lock_guard lock(mutex);
       for (const auto& [word, count] : found) words[word] += count;
     });

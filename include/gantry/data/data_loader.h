@@ -78,7 +78,7 @@ class DataLoader {
   Iterator end() { return {this, 0}; }
 
  private:
-  const std::shared_ptr<const Loader>& loader() const;
+  const std::shared_ptr<const Loader>& loader(const OpenProgress& progress = no_progress) const;
   std::int64_t epoch_steps() const;
   Batch batch_at(std::int64_t position) const;
 
