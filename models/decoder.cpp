@@ -47,7 +47,8 @@ DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description))
     layers_->push_back(DecoderLayer(spec, index));
   norm_ = DecoderNorm(*this, names.norm, spec.norm, spec.hidden);
   if (spec.embedding_width > 0) project_out_ = linear_at(*this, names.project_out, spec.hidden, columns, false);
-  head_ = linear_at(*this, names.head, columns, spec.vocabulary, spec.head_bias);
+  if (spec.labels > 0) whole_sequence_ = register_at(*this, kWholeSequence, nn::PrepareInput());
+  head_ = linear_at(*this, names.head, columns, head_rows(spec), spec.head_bias);
   initialise();
   if (spec.tied) head_->tie_weight(tokens_->weight);
 }
@@ -109,6 +110,19 @@ torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const to
   return part ? rows.index_select(1, part->positions.view({-1})) : rows;
 }
 
+// As transformers chooses it: the token is found by the padding token and, in models without one, by the mask.
+torch::Tensor DecoderImpl::last_tokens(const TensorDict& batch, const torch::Tensor& hidden) const {
+  const torch::Tensor ids = batch.at("input_ids"), mask = batch.get("attention_mask");
+  torch::Tensor counted = torch::ones_like(ids);
+  if (spec.padding)
+    counted = ids != *spec.padding;
+  else if (mask.defined())
+    counted = mask != 0;
+  const torch::Tensor places = torch::arange(ids.size(1), ids.options());
+  const torch::Tensor last = (counted.to(torch::kInt64) * places).argmax(1);
+  return hidden.index({torch::arange(ids.size(0), ids.options()), last});
+}
+
 TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
   const nn::TokenContext tokens = stage.tokens();
   torch::Tensor hidden = stage.is_first()
@@ -126,6 +140,7 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDic
   if (!stage.is_last()) return {{"hidden", hidden}};
   hidden = norm_(tokens.for_head(hidden));
   if (project_out_) hidden = project_out_(hidden);
+  if (whole_sequence_) return {{"logits", head_(last_tokens(stage.batch(), whole_sequence_(hidden)))}};
   if (stage.vocabulary_apart()) return {{"hidden", hidden}};
   const torch::Tensor logits = head_(hidden);
   return {{"logits", capped(multiplied(logits, spec.logit_scale), spec.logit_soft_cap)}};

@@ -26,7 +26,8 @@ std::string path_in_layer(const DecoderSpec& spec, const std::string& name) {
 }
 
 TensorName file_name(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
-  if (name.starts_with(spec.names.head + ".")) return {name, files.head + name.substr(spec.names.head.size())};
+  if (name.starts_with(spec.names.head + "."))
+    return {name, spec.labels > 0 ? name : files.head + name.substr(spec.names.head.size())};
   TensorName tensor{name, files.prefix + name};
   const std::string path = path_in_layer(spec, name);
   const std::string in_layer = path + name.substr(name.rfind('.'));
@@ -138,6 +139,23 @@ bool is_other_head(const std::string& name) {
   return false;
 }
 
+// Of a layer behind the description's last one.
+bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
+  const std::string layers = files.prefix + spec.names.layers + ".";
+  if (!name.starts_with(layers)) return false;
+  std::size_t layer = 0;
+  const auto [end, fault] = std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
+  return fault == std::errc() && layer >= spec.layers.size();
+}
+
+// True for a tensor of files that this model does not have.
+bool is_unused(const DecoderFamily& family, const DecoderSpec& spec, const std::string& name) {
+  const bool is_label_head = spec.labels > 0 && name.starts_with(spec.names.head + ".");
+  if (is_other_head(name)) return !is_label_head;
+  if (spec.labels > 0 && name.starts_with(family.files.head + ".")) return true;
+  return family.files.further_layers && is_further_layers(family.files, spec, name);
+}
+
 std::string normalised(const FileNames& files, const std::string& name) {
   for (const auto& ending : files.ignored)
     if (name.ends_with(ending)) return "";
@@ -152,17 +170,11 @@ std::vector<TiedTensor> tied_tensors(const DecoderFamily& family, const DecoderS
   return {{table_name(family.files, spec)}, {family.files.head + ".weight", {{"tie_word_embeddings", false}}}};
 }
 
-// Of a layer behind the description's last one.
-bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
-  const std::string layers = files.prefix + spec.names.layers + ".";
-  if (!name.starts_with(layers)) return false;
-  std::size_t layer = 0;
-  const auto [end, fault] = std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
-  return fault == std::errc() && layer >= spec.layers.size();
-}
-
 json whole_config(const DecoderFamily& family, const json& keys) {
-  json whole = whole_config_of(keys, family.model_type, family.architecture, with_shared_keys(family.read));
+  const auto read = [&](ConfigReader& reader) { return read_decoder(family, reader); };
+  const std::string architecture = has_labels(keys) ? architecture_key(keys) : family.architecture;
+  json whole = whole_config_of(keys, family.model_type, architecture, read);
+  if (has_labels(keys)) fill_labels(whole, label_count(keys));
   leave_out_tokens(whole);
   whole.erase("quantization_config");  // what is written is in no blocks
   return whole;
@@ -188,21 +200,23 @@ ModelFamily model_family(const DecoderFamily& family) {
                 const DecoderSpec described = spec(keys);
                 return described.unlimited_positions ? kNoLimit : described.positions;
               },
+          .task = [](const json& keys) -> std::string { return has_labels(keys) ? "classes" : "tokens"; },
+          .problem_type = [](const json& keys) -> std::string {
+            return has_labels(keys) ? problem_type_of(keys, label_count(keys)) : "single_label_classification";
+          },
           .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
           .tied_tensors = [family, spec](const json& keys) { return tied_tensors(family, spec(keys)); },
-          .is_ignored_tensor =
-              [family, spec](const json& keys, const std::string& name) {
-                return is_other_head(name) ||
-                       (family.files.further_layers && is_further_layers(family.files, spec(keys), name));
-              },
+          .is_ignored_tensor = [family, spec](const json& keys,
+                                              const std::string& name) { return is_unused(family, spec(keys), name); },
           .config_fingerprint =
               [family](const json& keys) {
-                return deciding_keys_of(keys, family.model_type, with_shared_keys(family.read));
+                return deciding_keys_of(keys, family.model_type,
+                                        [&](ConfigReader& reader) { return read_decoder(family, reader); });
               },
           .check =
               [family](const json& keys) {
-                return check_keys(
-                    {family.model_type, family.architecture, with_shared_keys(family.read), family.harmless}, keys);
+                const auto read = [&](ConfigReader& reader) { read_decoder(family, reader); };
+                return check_keys({family.model_type, family.architecture, read, family.harmless}, keys);
               }};
 }
 

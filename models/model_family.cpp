@@ -29,6 +29,10 @@ std::string check_model_keys(const ModelFamily& family, const nlohmann::json& co
   return judge_unknown_keys(checked, family.model_type, rule, file, path);
 }
 
+bool continues_text(const ModelFamily& family, const nlohmann::json& config) {
+  return !family.is_bidirectional && (!family.task || family.task(config) == "tokens");
+}
+
 nlohmann::json config_fingerprint(const ModelFamily& family, const nlohmann::json& config) {
   if (family.config_fingerprint) return family.config_fingerprint(config);
   const nlohmann::json all = family.hugging_face_config ? family.hugging_face_config(config) : config;

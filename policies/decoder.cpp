@@ -40,6 +40,10 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
   if (model.has_embedding_noise()) plan.push_back({models::kEmbeddingNoise, SequenceParallel{}});
   if (spec.embedding_norm.exists()) plan.push_back({names.embedding_norm, SequenceParallel{}});
   if (spec.norm.exists()) plan.push_back({names.norm, SequenceParallel{}});
+  if (spec.labels > 0) {
+    plan.push_back({models::kWholeSequence, PrepareInput{.from = Shard{1}, .to = Replicate{}}});
+    plan.push_back({names.head, Whole{}});
+  }
   if (spec.embedding_width > 0)
     for (const auto& projection : {names.project_in, names.project_out})
       plan.push_back({projection, SequenceParallel{}});
@@ -52,6 +56,7 @@ StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const 
   if (model.spec.embedding_width > 0) layout.first.push_back(names.project_in);
   if (model.spec.norm.exists()) layout.last.push_back(names.norm);
   if (model.spec.embedding_width > 0) layout.last.push_back(names.project_out);
+  if (model.spec.labels > 0) layout.last.push_back(models::kWholeSequence);
   layout.last.push_back(names.head);
   if (model.spec.learned_positions) layout.first.push_back(names.positions);
   if (!names.dropout.empty()) layout.first.push_back(names.dropout);
@@ -69,11 +74,13 @@ std::string DecoderPolicy::joint_loss(const models::DecoderImpl& model) const {
 }
 
 std::optional<AttentionHeads> DecoderPolicy::context_heads(const models::DecoderImpl& model) const {
+  if (model.spec.labels > 0) return std::nullopt;  // the last token may be another rank's
   return models::fewest_heads(model.spec);
 }
 
 std::optional<VocabularyModules> DecoderPolicy::vocabulary(const models::DecoderImpl& model) const {
   const DecoderSpec& spec = model.spec;
+  if (spec.labels > 0) return std::nullopt;
   return VocabularyModules{.embedding = spec.names.tokens,
                            .head = spec.names.head,
                            .scale = spec.logit_scale,
@@ -87,10 +94,12 @@ SharedParameters DecoderPolicy::shared_parameters(const models::DecoderImpl& mod
 }
 
 std::vector<SplitOutput> DecoderPolicy::split_outputs(const models::DecoderImpl& model) const {
+  if (model.spec.labels > 0) return {};
   return {{"logits", model.spec.names.head}};
 }
 
 Continuation DecoderPolicy::continuation(const models::DecoderImpl& model) const {
+  if (model.spec.labels > 0) return {.is_possible = false};
   return {.is_cached = true, .positions = model.spec.unlimited_positions ? 0 : model.spec.positions};
 }
 

@@ -39,10 +39,11 @@ std::unique_ptr<ChoiceScorer> ChoiceScorer::of(const Config& config) {
                        "train.label_smoothing 0", "remove one of the two keys"});
   const auto& families = models::families();
   const auto* family = families.contains(config.model.policy) ? &families.at(config.model.policy) : nullptr;
-  if (!family || family->task)
+  const auto keys = nlohmann::json::parse(config.model.config_json);
+  if (!family || !models::continues_text(*family, keys))
     throw ConfigError({"evaluation.choices", "the model is not a decoder of one of Gantry's families",
                        "a decoder, which reads any text", "remove evaluation.choices"});
-  const auto vocabulary = family->vocabulary_size(nlohmann::json::parse(config.model.config_json));
+  const auto vocabulary = family->vocabulary_size(keys);
   return std::unique_ptr<ChoiceScorer>(new ChoiceScorer(std::make_shared<const ChoiceSamples>(
       path, choose_text_tokenizer(config.data.tokenizer, config.model.path, vocabulary),
       TextEnds{config.data.bos, config.data.eos}, config.data.sequence_length, vocabulary)));

@@ -16,11 +16,11 @@ std::unique_ptr<ContinuedPrompts> ContinuedPrompts::of(const Config& config) {
   config.mark_used("evaluation.prompts");
   if (config.evaluation.prompts.empty()) return nullptr;
   const auto& families = models::families();
-  if (!families.contains(config.model.policy) || families.at(config.model.policy).task)
+  const auto keys = nlohmann::json::parse(config.model.config_json);
+  if (!families.contains(config.model.policy) || !models::continues_text(families.at(config.model.policy), keys))
     throw ConfigError({"evaluation.prompts", "the model is not a decoder of one of Gantry's families",
                        "a decoder, which continues text", "remove evaluation.prompts"});
   const auto& family = families.at(config.model.policy);
-  const auto keys = nlohmann::json::parse(config.model.config_json);
   const std::string tokenizer =
       choose_text_tokenizer(config.data.tokenizer, config.model.path, family.vocabulary_size(keys));
   std::unique_ptr<ContinuedPrompts> made(new ContinuedPrompts(config, tokenizer));

@@ -5,11 +5,28 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/models/described/keys_of_family.h"
+#include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/shared_keys.h"
 #include "gantry/models/families/families.h"
 
 namespace gantry::models {
 using nlohmann::json;
+
+namespace {
+
+// transformers puts a bias-free projection on the last token, without the scales and caps of the language model's head.
+DecoderSpec with_labels(DecoderSpec spec, ConfigReader& reader) {
+  spec.labels = label_count(reader.keys());
+  problem_type_of(reader.keys(), spec.labels);
+  spec.names.head = "score";
+  spec.tied = spec.head_bias = false;
+  spec.logit_scale = 1;
+  spec.logit_soft_cap = spec.router_loss = 0;
+  reader.decides("num_labels", spec.labels);
+  return spec;
+}
+
+}  // namespace
 
 json small_keys() {
   return {{"vocab_size", 256},        {"hidden_size", 64},
@@ -29,6 +46,17 @@ const std::vector<DecoderFamily>& decoder_families() {
   return families;
 }
 
+bool has_labels(const json& keys) {
+  return keys.is_object() && architecture_key(keys).ends_with("ForSequenceClassification");
+}
+
+DecoderSpec read_decoder(const DecoderFamily& family, ConfigReader& reader) {
+  read_shared_keys(reader, false);
+  DecoderSpec spec = family.read(reader);
+  spec.family = family.model_type;
+  return has_labels(reader.keys()) ? with_labels(std::move(spec), reader) : spec;
+}
+
 DecoderSpec decoder_spec(const std::string& family, const json& keys) {
   std::vector<std::string> names;
   for (const DecoderFamily& known : decoder_families()) {
@@ -40,9 +68,8 @@ DecoderSpec decoder_spec(const std::string& family, const json& keys) {
 }
 
 DecoderSpec decoder_spec(const DecoderFamily& family, const json& keys) {
-  DecoderSpec spec = read_keys(keys, family.model_type, with_shared_keys(family.read));
-  spec.family = family.model_type;
-  return spec;
+  ConfigReader reader(keys, family.model_type);
+  return read_decoder(family, reader);
 }
 
 }  // namespace gantry::models

@@ -95,7 +95,7 @@ std::vector<ModuleShard> decoder_shards(const DecoderSpec& spec) {
   std::vector<ModuleShard> all;
   add_layers(all, spec);
   all.push_back({spec.names.tokens, Vocab{}});
-  all.push_back({spec.names.head, Column{}});
+  if (spec.labels == 0) all.push_back({spec.names.head, Column{}});
   return all;
 }
 

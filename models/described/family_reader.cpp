@@ -27,7 +27,8 @@ std::vector<FamilyReader> all_readers() {
       {"vit", "ViTForImageClassification", with_shared_keys(read_vit), {}},
       {"whisper", "WhisperForConditionalGeneration", with_shared_keys(read_whisper, true), {}}};
   for (const DecoderFamily& family : decoder_families())
-    readers.push_back({family.model_type, family.architecture, with_shared_keys(family.read), family.harmless});
+    readers.push_back({family.model_type, family.architecture,
+                       [&family](ConfigReader& reader) { read_decoder(family, reader); }, family.harmless});
   std::sort(readers.begin(), readers.end(),
             [](const FamilyReader& a, const FamilyReader& b) { return a.model_type < b.model_type; });
   return readers;

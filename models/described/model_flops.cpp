@@ -34,6 +34,7 @@ double embedding_weights(const DecoderSpec& spec) {
 }
 
 double head_weights(const DecoderSpec& spec) {
+  if (spec.labels > 0) return 0;  // it reads one token per sample
   return static_cast<double>(spec.vocabulary) * static_cast<double>(embedding_columns(spec)) + embedding_weights(spec);
 }
 

@@ -196,7 +196,7 @@ TEST(FamilyForms, NamesInMessagesAreThoseOfTheFiles) {
               HasSubstr("the tensors 'model.norm.weight' and 'norm.weight' are the same one"));
 }
 
-TEST(FamilyForms, TheHeadOfATokenModelMayBeMissingInAClassifiersFiles) {
+TEST(FamilyForms, TheHeadMayBeMissingInFilesWithAnotherHead) {
   const ScratchFolder scratch;
   const std::string folder = kNamedCases + "/gpt_neox";
   json keys = json::parse(read_file(folder + "/config.json"));
@@ -204,7 +204,7 @@ TEST(FamilyForms, TheHeadOfATokenModelMayBeMissingInAClassifiersFiles) {
   tensors.take("embed_out.weight");
   EXPECT_THAT(refusal_of(folder, tensors), HasSubstr("1 tensors are missing (embed_out.weight)"));
   tensors.set("score.weight", torch::ones({2, 24}));
-  keys["architectures"] = {"GPTNeoXForSequenceClassification"};
+  keys["architectures"] = {"GPTNeoXForTokenClassification"};
   write_safetensors(scratch / "model.safetensors", tensors);
   const auto& family = models::families().at("gpt_neox");
   const auto model = family.build(keys);

@@ -116,6 +116,7 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
   if (what.family == "whisper") return sounds_of(batch);
   const bool is_bert = what.family == "bert" || what.family == "roberta";
   if (is_bert) add_bert_entries(what, batch);
+  if (!is_bert && what.labels > 0) batch.set("labels", ids.select(1, 0) % what.labels);
   if (!is_bert && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));
   if (!what.documents.empty())
     batch.set("document_ids", document_ids_of(samples, what.documents));

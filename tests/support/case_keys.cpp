@@ -114,6 +114,7 @@ json model_keys(const ModelCase& what) {
 
 std::string config_keys(const ModelCase& what) {
   json keys = model_keys(what);
+  if (what.labels > 0) keys.update({{"architectures", {"ForSequenceClassification"}}, {"num_labels", what.labels}});
   keys.update(json::parse(what.keys));
   return keys.dump();
 }

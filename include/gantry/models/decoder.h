@@ -13,6 +13,7 @@
 #include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/norms.h"
+#include "gantry/nn/prepare_input.h"
 #include "gantry/nn/rotary.h"
 #include "gantry/nn/stage_context.h"
 #include "gantry/tensors/tensor_dict.h"
@@ -25,6 +26,8 @@ namespace gantry::models {
 
 // The path of the module that adds noise to the embeddings.
 inline constexpr const char* kEmbeddingNoise = "embedding_noise";
+// The path of the module that gives the head of a classifier all tokens of a sequence; it has no parameters.
+inline constexpr const char* kWholeSequence = "whole_sequence";
 
 // A norm according to a NormSpec; the identity if there is none.
 class DecoderNorm {
@@ -93,7 +96,7 @@ class DecoderImpl : public torch::nn::Module {
   explicit DecoderImpl(DecoderSpec description);
 
   // Runs the full model: {input_ids int64 [B, S]; optional: attention_mask, position_ids, document_ids [B, S]} ->
-  // {logits [B, S, V]}.
+  // {logits [B, S, V]}; with a head for labels {logits [B, labels]}.
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden [B, S, H]}. Throws InputError if S exceeds the model's positions.
   TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
@@ -112,6 +115,8 @@ class DecoderImpl : public torch::nn::Module {
   torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions,
                       const torch::Tensor& rows);
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
+  // [B, S, H] -> [B, H]: each sample's last token that is no padding.
+  torch::Tensor last_tokens(const TensorDict& batch, const torch::Tensor& hidden) const;
 
   nn::Embedding tokens_{nullptr}, positions_{nullptr};
   std::shared_ptr<nn::EmbeddingNoiseImpl> noise_;  // null: none
@@ -119,6 +124,7 @@ class DecoderImpl : public torch::nn::Module {
   torch::nn::ModuleList layers_;
   DecoderNorm embedding_norm_, norm_;
   nn::Linear project_in_{nullptr}, project_out_{nullptr}, head_{nullptr};
+  nn::PrepareInput whole_sequence_{nullptr};  // null: no head for labels
 };
 TORCH_MODULE(Decoder);
 

@@ -101,6 +101,9 @@ struct ModelFamily {
 std::string check_model_keys(const ModelFamily& family, const nlohmann::json& config, const std::string& rule,
                              const nlohmann::json& file, const std::string& path);
 
+// True if the model of these keys is a decoder that is trained on the next token, so that it can continue text.
+bool continues_text(const ModelFamily& family, const nlohmann::json& config);
+
 // Returns the keys that affect the computation, with the rule of ModelFamily::config_fingerprint.
 nlohmann::json config_fingerprint(const ModelFamily& family, const nlohmann::json& config);
 

@@ -46,6 +46,14 @@ struct DecoderFamily {
 // Gantry's own families.
 const std::vector<DecoderFamily>& decoder_families();
 
+// True if `architectures` in config.json names a class that ends with ForSequenceClassification, as transformers has it
+// for decoders: the head has labels in place of the vocabulary.
+bool has_labels(const nlohmann::json& keys);
+
+// Returns the description of a family's model. It reads the keys of all families, those of `family` and those of the
+// head.
+DecoderSpec read_decoder(const DecoderFamily& family, ConfigReader& reader);
+
 // Returns the description of a model from the keys of its config.json. Throws ConfigError for an unknown family and an
 // unsupported value. Keys that neither the family nor transformers know have no effect.
 DecoderSpec decoder_spec(const std::string& family, const nlohmann::json& keys);

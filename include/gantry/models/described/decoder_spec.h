@@ -157,6 +157,9 @@ struct DecoderSpec {
   std::vector<nn::RotaryOptions> rotaries;
   std::vector<LayerSpec> layers;
   NormSpec norm;
+  // Above 0: the head has one output per label, for each sample's last token that is no padding. 0: one per token of the
+  // vocabulary, for each token.
+  std::int64_t labels = 0;
   bool tied = false;  // the head's weight is the embedding's
   bool head_bias = false;
   double logit_scale = 1;
@@ -175,6 +178,9 @@ struct ParameterShape {
   double used = 1;  // fraction of its elements that are used for a token
 };
 std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec);
+
+// The number of outputs of the head: the labels, or the vocabulary.
+std::int64_t head_rows(const DecoderSpec& spec);
 
 // The number of columns of the embedding and of the head.
 std::int64_t embedding_columns(const DecoderSpec& spec);
