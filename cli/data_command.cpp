@@ -166,7 +166,7 @@ void add_data_command(CLI::App& app, DataShowArguments& show, const std::functio
   add_documents(*build, corpus.files, corpus.documents);
   build
       ->add_option("--tokenizer", options->tokenizer,
-                   "tokenizer.json, vocab.json, *.model, vocab.txt, a directory with one of them, or bytes")
+                   "tokenizer.json, vocab.json, *.model, *.tiktoken, vocab.txt, a directory with one of them, or bytes")
       ->required()
       ->type_name("PATH");
   build->add_option("--output", corpus.output, "Prefix of the files to write: PREFIX.bin and PREFIX.idx")

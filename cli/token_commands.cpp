@@ -112,8 +112,9 @@ void add_token_commands(CLI::App& data) {
     CLI::App* command = data.add_subcommand(each.name, each.description);
     const auto options = std::make_shared<TokenOptions>();
     command
-        ->add_option("--tokenizer", options->tokenizer,
-                     "tokenizer.json, vocab.json, *.model, vocab.txt, a directory with one of them, or bytes")
+        ->add_option(
+            "--tokenizer", options->tokenizer,
+            "tokenizer.json, vocab.json, *.model, *.tiktoken, vocab.txt, a directory with one of them, or bytes")
         ->required()
         ->type_name("PATH");
     command->add_flag(each.specials, options->omits_specials, each.specials_help);

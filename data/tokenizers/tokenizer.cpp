@@ -9,6 +9,7 @@
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
 #include "gantry/data/tokenizers/post_processor.h"
+#include "gantry/data/tokenizers/tiktoken_file.h"
 #include "gantry/data/tokenizers/tokenizer_files.h"
 #include "gantry/data/tokenizers/tokenizer_pipeline.h"
 #include "gantry/data/tokenizers/vocabulary.h"
@@ -40,7 +41,8 @@ class ByteTokenizer final : public Tokenizer {
 };
 
 constexpr const char* kKnown =
-    "tokenizer.json, vocab.json with merges.txt, a SentencePiece *.model, or WordPiece's vocab.txt";
+    "tokenizer.json, vocab.json with merges.txt, a SentencePiece or tiktoken *.model, *.tiktoken, or WordPiece's "
+    "vocab.txt";
 
 std::unique_ptr<Tokenizer> load_tokenizer_json(const fs::path& path, bool is_folder) {
   return std::make_unique<TokenizerPipeline>(read_json_file(path, kMostTokenizerBytes), path, is_folder);
@@ -53,25 +55,28 @@ std::unique_ptr<Tokenizer> load_converted(const ConvertedTokenizer& made, bool i
 std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
   const std::string name = path.filename().string();
   if (name == "vocab.json" || name == "merges.txt") return load_converted(convert_vocab_json(path.parent_path()), true);
-  if (name.ends_with(".model")) return load_sentence_piece(path);
+  const bool is_model = name.ends_with(".model") || name.ends_with(".tiktoken");
+  if (is_model && is_tiktoken_file(path)) return load_converted(convert_tiktoken(path), true);
+  if (is_model) return load_sentence_piece(path);
   if (name.ends_with(".txt")) return load_converted(convert_vocab_txt(path), true);
   if (!name.ends_with(".json")) throw InputError({path.string(), "the file is not a tokenizer file", kKnown, ""});
   return load_tokenizer_json(path, false);
 }
 
-// The one *.model of a folder, tokenizer.model before others; an empty path for none.
+// The first *.model of a folder, tokenizer.model before others, else the first *.tiktoken; an empty path for none.
 fs::path model_in(const fs::path& folder) {
   if (path_exists(folder / "tokenizer.model")) return folder / "tokenizer.model";
-  fs::path found;
-  for (const auto& entry : entries_of(folder))
-    if (entry.extension() == ".model" && found.empty()) found = entry;
-  return found;
+  for (const char* ending : {".model", ".tiktoken"})
+    for (const auto& entry : entries_of(folder))
+      if (entry.extension() == ending) return entry;
+  return {};
 }
 
 std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
   if (const fs::path json = folder / "tokenizer.json"; path_exists(json)) return load_tokenizer_json(json, true);
   if (path_exists(folder / "vocab.json") && path_exists(folder / "merges.txt")) return load_file(folder / "vocab.json");
   if (const fs::path model = model_in(folder); !model.empty()) {
+    if (is_tiktoken_file(model)) return load_file(model);
     const auto alone = load_sentence_piece(model);  // reports a damaged file
     return load_converted(convert_sentence_piece(model, alone->special()), true);
   }
@@ -118,7 +123,8 @@ bool has_tokenizer(const std::string& folder) {
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(folder, failure)) {
     const std::string name = entry.path().filename().string();
-    if (name == "tokenizer.json" || name == "vocab.json" || name == "vocab.txt" || name.ends_with(".model"))
+    if (name == "tokenizer.json" || name == "vocab.json" || name == "vocab.txt" || name.ends_with(".model") ||
+        name.ends_with(".tiktoken"))
       return true;
   }
   return false;

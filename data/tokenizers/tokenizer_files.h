@@ -27,4 +27,10 @@ ConvertedTokenizer convert_vocab_txt(const std::filesystem::path& path);
 // special tokens, otherwise only at the start of the whole text.
 ConvertedTokenizer convert_sentence_piece(const std::filesystem::path& path, const SpecialTokenIds& special);
 
+// tiktoken's ranks (*.tiktoken or *.model). Ids equal those of tiktoken with all special tokens allowed. The pattern
+// and the special tokens are those of tokenizer_config.json (pat_str, added_tokens_decoder and tokens without an id,
+// which get the next ids), else those of a published tokenizer with the same number of ranks. Throws InputError for
+// another number of ranks without pat_str.
+ConvertedTokenizer convert_tiktoken(const std::filesystem::path& path);
+
 }  // namespace gantry

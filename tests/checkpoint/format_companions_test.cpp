@@ -38,13 +38,13 @@ TEST(Companions, AreAllFilesButWeightsAndThoseThatAnExportWrites) {
        {"m/config.json", "m/model.safetensors", "m/model.safetensors.index.json", "m/pytorch_model.bin",
         "m/pytorch_model.bin.index.json", "m/.gitattributes", "m/onnx/model.json", "m/adapter_config.json",
         "m/tokenizer.json", "m/merges.txt", "m/LICENSE", "m/modeling_custom.py", "m/chat_templates/tools.jinja",
-        "m/1_Pooling/config.json", "m/2_Dense/model.safetensors"})
+        "m/1_Pooling/config.json", "m/2_Dense/model.safetensors", "m/tiktoken.model", "m/qwen.tiktoken"})
     write_at(scratch, name, std::string("content of ") + name);
   fs::create_symlink(scratch / "m/LICENSE", scratch / "m/README.md");  // the cache of the hub has links
   const CompanionFiles files = read_companion_files(scratch / "m");
   EXPECT_THAT(names_of(files),
               ElementsAre("1_Pooling/config.json", "LICENSE", "README.md", "chat_templates/tools.jinja", "merges.txt",
-                          "modeling_custom.py", "tokenizer.json"));
+                          "modeling_custom.py", "qwen.tiktoken", "tiktoken.model", "tokenizer.json"));
   EXPECT_EQ(files.contents.at("chat_templates/tools.jinja"), "content of m/chat_templates/tools.jinja");
   EXPECT_THAT(files.left_out, ElementsAre());
   EXPECT_THAT(names_of(read_companion_files(scratch / "missing")), ElementsAre());

@@ -71,7 +71,8 @@ class Tokenizer {
 //
 //   tokenizer.json              all models
 //   vocab.json with merges.txt  byte-level BPE, for the tokenizer_class GPT2, Roberta, Whisper, CLIP or Qwen2
-//   *.model                     SentencePiece
+//   *.model                     SentencePiece, or tiktoken's ranks
+//   *.tiktoken                  tiktoken's ranks
 //   vocab.txt                   WordPiece
 //
 // In a directory, the added tokens of tokenizer_config.json and added_tokens.json are used too. Throws InputError with
