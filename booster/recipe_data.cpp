@@ -132,7 +132,8 @@ void refuse_keys_of_texts(const DataConfig& data) {
           {key, "the key has no effect on lines with a text and its label", "data without labels", "remove the key"});
 }
 
-// The token behind shorter texts. -1 counts from the end of the vocabulary; without the key the mask alone tells padding.
+// The token behind shorter texts. -1 counts from the end of the vocabulary; without the key the mask alone tells
+// padding.
 int padding_of(const nlohmann::json& keys, std::int64_t vocabulary) {
   const auto found = keys.find("pad_token_id");
   if (found == keys.end() || found->is_null()) return 0;

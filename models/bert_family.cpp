@@ -53,7 +53,7 @@ const BertNames& roberta_names() {
   return names;
 }
 
-bool has_labels(BertHead head) {
+bool is_classifier(BertHead head) {
   return head == BertHead::kSequenceClassification || head == BertHead::kTokenClassification;
 }
 
@@ -184,7 +184,7 @@ json bert_hugging_face_config(const BertNames& family, const json& keys) {
   whole["layer_norm_eps"] = config.layer_norm_eps;
   whole["initializer_range"] = config.initializer_range;
   if (has_key(keys, "tie_word_embeddings")) whole["tie_word_embeddings"] = config.tie_word_embeddings;
-  if (has_labels(config.head)) fill_labels(whole, config.num_labels);
+  if (is_classifier(config.head)) fill_labels(whole, config.num_labels);
   return whole;
 }
 
@@ -195,7 +195,7 @@ json bert_keys_that_decide(const BertNames& family, const json& keys) {
                "intermediate_size", "max_position_embeddings", "type_vocab_size", "hidden_act", "layer_norm_eps"});
   const BertConfig config = config_of(family, keys);
   deciding["tie_word_embeddings"] = config.tie_word_embeddings;
-  if (has_labels(config.head)) deciding["num_labels"] = config.num_labels;
+  if (is_classifier(config.head)) deciding["num_labels"] = config.num_labels;
   // Positions count from its row.
   if (family.model_type == "roberta") deciding["pad_token_id"] = *config.pad_token_id;
   return deciding;

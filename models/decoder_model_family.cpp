@@ -139,7 +139,7 @@ bool is_other_head(const std::string& name) {
   return false;
 }
 
-// Of a layer behind the description's last one.
+// True for a tensor of a layer after the last one of the description.
 bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
   const std::string layers = files.prefix + spec.names.layers + ".";
   if (!name.starts_with(layers)) return false;

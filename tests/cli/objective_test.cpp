@@ -95,6 +95,33 @@ TEST(Objective, LabelledTextsAreTheSameInEveryLayout) {
   EXPECT_EQ(exported["id2label"], (json{{"0", "no"}, {"1", "so"}, {"2", "yes"}}));
 }
 
+TEST(Objective, DecodersLearnLabelsOfTexts) {
+  const ScratchFolder scratch;
+  const std::string file = scratch.write("lines.jsonl", R"({"text": "hello dogs", "text_pair": "the cat", "label": "so"}
+{"text": "the cat", "label": "no"}
+{"text": "dogs and dogs", "label": "yes"}
+{"text": "hello", "text_pair": "hello", "label": "no"}
+)");
+  const std::string config = scratch.write(
+      "run.yaml",
+      fmt::format("model: {{policy: llama, config: {{architectures: [LlamaForSequenceClassification], num_labels: 3, "
+                  "pad_token_id: 0, vocab_size: 642, hidden_size: 8, num_hidden_layers: 2, num_attention_heads: 2, "
+                  "intermediate_size: 12, max_position_embeddings: 16}}}}\n"
+                  "data: {{tokenizer: {}, format: jsonl, path: {}, sequence_length: 12, batch_size: 4}}\n"
+                  "precision: float64\noptimizer: {{lr: 0.02}}\ntrain: {{steps: 8}}\n"
+                  "comm: {{threads_per_rank: 1}}\nevaluation: {{path: {}, every: 4}}\ncheckpoint: {{path: {}}}\n",
+                  kVocabularyFile, file, file, scratch / "c"));
+  expect_equal_layouts(scratch, config);
+  run_program(fmt::format("{} checkpoint export {} {}", gantry_program(), scratch / "c", scratch / "exported"), 60);
+  const json exported = json::parse(read_file(scratch / "exported/config.json"));
+  EXPECT_EQ(exported["architectures"], json({"LlamaForSequenceClassification"}));
+  EXPECT_EQ(exported["id2label"], (json{{"0", "no"}, {"1", "so"}, {"2", "yes"}}));
+  const Outcome refused =
+      run_program(fmt::format("{} train {} --set parallel.context=2", gantry_program(), config), 60);
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("parallel.context"));
+}
+
 TEST(Objective, ThatDoesNotFitIsRefused) {
   const ScratchFolder scratch;
   const std::string text = scratch.write("text.txt", "hello the dogs and the cat hello the dogs and the cat"),

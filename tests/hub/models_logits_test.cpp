@@ -68,6 +68,54 @@ TEST_P(HubModels, HaveTheStatedNumberOfParameters) {
   EXPECT_EQ(models::model_sizes(family, keys).parameters, count);
 }
 
+// "NAME/CLASS" of every case of a head for labels, whose body is that of the case NAME.
+std::vector<std::string> classifier_names() {
+  std::set<std::string> names;
+  for (const auto& [stored, tensor] : read_safetensors(GANTRY_SOURCE_DIR "/tests/golden/hub/classifiers.safetensors"))
+    names.insert(stored.substr(0, stored.find('/', stored.find('/') + 1)));
+  return {names.begin(), names.end()};
+}
+
+TEST(HubClassifiers, HaveTheLogitsOfTransformers) {
+  const TensorDict all = read_safetensors(GANTRY_SOURCE_DIR "/tests/golden/hub/classifiers.safetensors");
+  for (const std::string& entry : classifier_names()) {
+    SCOPED_TRACE(entry);
+    const std::string name = entry.substr(0, entry.find('/'));
+    json keys = hub_cases()[name];
+    keys["architectures"] = {entry.substr(entry.find('/') + 1)};
+    keys["id2label"] = {{"0", "a"}, {"1", "b"}, {"2", "c"}};
+    TensorDict weights = hub_tensors(name, "weights"), inputs;
+    weights.set("score.weight", all.at(entry + "/weights/score.weight"));
+    for (const char* input : {"input_ids", "attention_mask", "labels"})
+      inputs.set(input, all.at(entry + "/inputs/" + input));
+    const ScratchFolder scratch;
+    scratch.write("config.json", keys.dump());
+    write_safetensors(scratch / "model.safetensors", weights);
+    write_safetensors(scratch / "inputs.safetensors", inputs);
+    const torch::Tensor expected = all.at(entry + "/expected/logits");
+    for (const Layout& layout : {Layout{}, Layout{.pipeline = 2, .tensor = 2}}) {
+      const torch::Tensor logits = run_family(scratch.path(), layout, layout.tensor > 1).outputs.at("logits");
+      ASSERT_EQ(logits.sizes(), expected.sizes());
+      EXPECT_LE((logits - expected).abs().max().item<double>(), 5e-5) << layout.tensor;
+    }
+  }
+}
+
+// The names and keys that are exported are those that were read.
+TEST(HubClassifiers, KeepTheirClassAndLabels) {
+  json keys = hub_cases()["Mistral-7B-v0.1"];
+  keys["architectures"] = {"MistralForSequenceClassification"};
+  keys["num_labels"] = 3;
+  const auto& family = models::families().at("mistral");
+  const json exported = family.hugging_face_config(keys);
+  EXPECT_EQ(exported["architectures"], json({"MistralForSequenceClassification"}));
+  EXPECT_EQ(exported["id2label"].size(), 3u);
+  EXPECT_EQ(family.task(keys), "classes");
+  EXPECT_EQ(family.config_fingerprint(keys)["num_labels"], 3);
+  EXPECT_FALSE(family.is_ignored_tensor(keys, "score.weight"));
+  EXPECT_TRUE(family.is_ignored_tensor(keys, "lm_head.weight"));
+}
+
 // Another head of the same body: the output layer is new, and the files' own head is ignored.
 TEST(HubHeads, OfOtherKindsLeaveTheBody) {
   const std::string name = "Mistral-7B-v0.1";

@@ -83,6 +83,22 @@ TEST(BertGrid, OtherHeads) {
                            product({1, 2, 3}, {1, 3}, {1, 2}, {"1f1b", "gpipe"}, {2}, sequence_parallel));
 }
 
+// Found by the padding token, and by the mask.
+TEST(DecoderGrid, HeadsForLabels) {
+  for (const char* keys : {R"({"pad_token_id": 5})", "{}"})
+    for (const char* family : {"gpt2", "llama"})
+      for (const bool sequence_parallel : {false, true})
+        expect_layouts_equal({.family = family,
+                              .layers = 3,
+                              .heads = 4,
+                              .dropout = 0.1,
+                              .ignored = 0,
+                              .labels = 3,
+                              .padded = true,
+                              .keys = keys},
+                             product({1, 2, 3}, {1, 3}, {1, 2}, {"1f1b", "zb_h1"}, {3}, sequence_parallel));
+}
+
 TEST(DocumentsGrid, PackedSamplesOfEveryModel) {
   for (const char* family : {"gpt2", "llama", "bert"})
     for (const char* recompute : {"none", "selective", "full"})

@@ -33,7 +33,7 @@ struct ModelCase {
   std::string optimizer = "adamw";
   double lr = 1e-2;
   std::string head = "ForMaskedLM";  // bert, roberta
-  int labels = 0;                    // above 0: a decoder with a head for so many labels
+  int labels = 0;                    // above 0: number of labels of a decoder with such a head
   bool padded = false;               // an attention_mask for decoders too: padding before the text
   std::string keys = "{}";           // further ones of config.json, as JSON
   bool packed = false;               // several documents in each sample

@@ -115,7 +115,7 @@ class DecoderImpl : public torch::nn::Module {
   torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions,
                       const torch::Tensor& rows);
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
-  // [B, S, H] -> [B, H]: each sample's last token that is no padding.
+  // [B, S, H] -> [B, H]: the last token of each sample before its padding.
   torch::Tensor last_tokens(const TensorDict& batch, const torch::Tensor& hidden) const;
 
   nn::Embedding tokens_{nullptr}, positions_{nullptr};

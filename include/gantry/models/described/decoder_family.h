@@ -46,8 +46,8 @@ struct DecoderFamily {
 // Gantry's own families.
 const std::vector<DecoderFamily>& decoder_families();
 
-// True if `architectures` in config.json names a class that ends with ForSequenceClassification, as transformers has it
-// for decoders: the head has labels in place of the vocabulary.
+// True if `architectures` in config.json names a class that ends with ForSequenceClassification, such as
+// LlamaForSequenceClassification: the head has one output per label.
 bool has_labels(const nlohmann::json& keys);
 
 // Returns the description of a family's model. It reads the keys of all families, those of `family` and those of the

@@ -157,8 +157,8 @@ struct DecoderSpec {
   std::vector<nn::RotaryOptions> rotaries;
   std::vector<LayerSpec> layers;
   NormSpec norm;
-  // Above 0: the head has one output per label, for each sample's last token that is no padding. 0: one per token of the
-  // vocabulary, for each token.
+  // Above 0: the head has one output per label, for the last token of each sample before its padding. 0: one per token
+  // of the vocabulary, for each token.
   std::int64_t labels = 0;
   bool tied = false;  // the head's weight is the embedding's
   bool head_bias = false;
