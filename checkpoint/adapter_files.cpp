@@ -164,7 +164,8 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   const auto parameters = models::entries_of_parameters(model_names(manifest), config.lora, names);
   LoraConfig lora = config.lora;
   lora.modules_to_save = saved_as_peft_reads(lora, names);
-  const bool causal = has_family && !models::families().at(manifest.policy).task;
+  const bool causal =
+      has_family && models::continues_text(models::families().at(manifest.policy), manifest.model_config);
   const std::string text =
       adapter_config_json(lora, config.model.path, {layers, parameters, transposed, causal}).dump(2) + "\n";
   OutputFile file(files, staged.path(kAdapterConfig));
