@@ -132,15 +132,6 @@ void refuse_keys_of_texts(const DataConfig& data) {
           {key, "the key has no effect on lines with a text and its label", "data without labels", "remove the key"});
 }
 
-// The token behind shorter texts. -1 counts from the end of the vocabulary; without the key the mask alone tells
-// padding.
-int padding_of(const nlohmann::json& keys, std::int64_t vocabulary) {
-  const auto found = keys.find("pad_token_id");
-  if (found == keys.end() || found->is_null()) return 0;
-  const int padding = found->get<int>();
-  return padding < 0 ? padding + static_cast<int>(vocabulary) : padding;
-}
-
 // JSON lines with a text and its label.
 SampleSource labelled_of(const Config& config, const DataConfig& data, const std::string& key) {
   const auto* family = family_or_null(config);
@@ -155,7 +146,7 @@ SampleSource labelled_of(const Config& config, const DataConfig& data, const std
       .tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary_of(config)),
       .sequence_length = data.sequence_length,
       .vocabulary = vocabulary_of(config),
-      .padding = padding_of(keys, vocabulary_of(config)),
+      .padding = keys.at("pad_token_id").is_null() ? 0 : keys.at("pad_token_id").get<int>(),
       .kind = problem == kRegression      ? LabelKind::kNumbers
               : problem == kSeveralLabels ? LabelKind::kSeveral
                                           : LabelKind::kClass,

@@ -170,11 +170,18 @@ std::vector<TiedTensor> tied_tensors(const DecoderFamily& family, const DecoderS
   return {{table_name(family.files, spec)}, {family.files.head + ".weight", {{"tie_word_embeddings", false}}}};
 }
 
+// A head for labels needs the padding token that the model uses, which may be the default of the family.
+void add_labels(json& whole, const DecoderSpec& spec) {
+  fill_labels(whole, spec.labels);
+  whole["pad_token_id"] = spec.padding ? json(*spec.padding) : json(nullptr);
+}
+
 json whole_config(const DecoderFamily& family, const json& keys) {
-  const auto read = [&](ConfigReader& reader) { return read_decoder(family, reader); };
-  const std::string architecture = has_labels(keys) ? architecture_key(keys) : family.architecture;
-  json whole = whole_config_of(keys, family.model_type, architecture, read);
-  if (has_labels(keys)) fill_labels(whole, label_count(keys));
+  const DecoderSpec spec = decoder_spec(family, keys);
+  const std::string architecture = spec.labels > 0 ? architecture_key(keys) : family.architecture;
+  json whole = whole_config_of(keys, family.model_type, architecture,
+                               [&](ConfigReader& reader) { return read_decoder(family, reader); });
+  if (spec.labels > 0) add_labels(whole, spec);
   leave_out_tokens(whole);
   whole.erase("quantization_config");  // what is written is in no blocks
   return whole;
@@ -183,6 +190,7 @@ json whole_config(const DecoderFamily& family, const json& keys) {
 }  // namespace
 
 ModelFamily model_family(const DecoderFamily& family) {
+  const auto read = [family](ConfigReader& reader) { return read_decoder(family, reader); };
   const auto spec = [family](const json& keys) { return decoder_spec(family, keys); };
   return {.build = [spec](const json& keys) -> std::shared_ptr<torch::nn::Module> {
             return std::make_shared<DecoderImpl>(spec(keys));
@@ -208,14 +216,10 @@ ModelFamily model_family(const DecoderFamily& family) {
           .tied_tensors = [family, spec](const json& keys) { return tied_tensors(family, spec(keys)); },
           .is_ignored_tensor = [family, spec](const json& keys,
                                               const std::string& name) { return is_unused(family, spec(keys), name); },
-          .config_fingerprint =
-              [family](const json& keys) {
-                return deciding_keys_of(keys, family.model_type,
-                                        [&](ConfigReader& reader) { return read_decoder(family, reader); });
-              },
+          .config_fingerprint = [family,
+                                 read](const json& keys) { return deciding_keys_of(keys, family.model_type, read); },
           .check =
-              [family](const json& keys) {
-                const auto read = [&](ConfigReader& reader) { read_decoder(family, reader); };
+              [family, read](const json& keys) {
                 return check_keys({family.model_type, family.architecture, read, family.harmless}, keys);
               }};
 }

@@ -178,10 +178,10 @@ PartOperations head_operations(const Workload& workload, const Layout& layout) {
   const double hidden = as_double(workload.model.hidden),
                words = largest_part(workload.model.vocabulary, layout.tensor);
   builder.norm(workload.model.norm);
-  if (workload.model.labels > 0) return builder.take();  // the head reads one token per sample
   const double columns = as_double(models::embedding_columns(workload.model));
   if (models::embedding_weights(workload.model) > 0)
     builder.product(builder.tokens_between(), hidden, columns, builder.bytes() * builder.tokens_between() * hidden);
+  if (workload.model.labels > 0) return builder.take();  // the head reads one token per sample
   builder.enter_split();
   builder.product(builder.tokens(), columns, words, builder.bytes() * builder.tokens_between() * columns);
   const double logits = builder.tokens() * words;

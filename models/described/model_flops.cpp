@@ -34,8 +34,8 @@ double embedding_weights(const DecoderSpec& spec) {
 }
 
 double head_weights(const DecoderSpec& spec) {
-  if (spec.labels > 0) return 0;  // it reads one token per sample
-  return static_cast<double>(spec.vocabulary) * static_cast<double>(embedding_columns(spec)) + embedding_weights(spec);
+  const std::int64_t rows = spec.labels > 0 ? 0 : spec.vocabulary;  // a head for labels reads one token per sample
+  return static_cast<double>(rows) * static_cast<double>(embedding_columns(spec)) + embedding_weights(spec);
 }
 
 double core_flops(const AttentionSpec& attention, double keys) {

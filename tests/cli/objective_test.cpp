@@ -15,6 +15,11 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 const std::string kVocabularyFile = GANTRY_SOURCE_DIR "/tests/golden/word_piece/vocab.txt";
+const std::string kLabelledLines = R"({"text": "hello dogs", "text_pair": "the cat", "label": "so"}
+{"text": "the cat", "label": "no"}
+{"text": "dogs and dogs", "label": "yes"}
+{"text": "hello", "text_pair": "hello", "label": "no"}
+)";
 const std::vector<std::string> kObjectiveLayouts = {"", "--set parallel.data=2", "--set parallel.tensor=2",
                                                     "--set parallel.pipeline=2 --set schedule.microbatches=2"};
 
@@ -78,11 +83,7 @@ TEST(Objective, MaskedTokensAreTheSameInEveryLayout) {
 
 TEST(Objective, LabelledTextsAreTheSameInEveryLayout) {
   const ScratchFolder scratch;
-  const std::string file = scratch.write("lines.jsonl", R"({"text": "hello dogs", "text_pair": "the cat", "label": "so"}
-{"text": "the cat", "label": "no"}
-{"text": "dogs and dogs", "label": "yes"}
-{"text": "hello", "text_pair": "hello", "label": "no"}
-)");
+  const std::string file = scratch.write("lines.jsonl", kLabelledLines);
   const std::string config =
       small_bert(scratch, "BertForSequenceClassification",
                  fmt::format("format: jsonl, path: {}, sequence_length: 12", file), ", num_labels: 3");
@@ -97,11 +98,7 @@ TEST(Objective, LabelledTextsAreTheSameInEveryLayout) {
 
 TEST(Objective, DecodersLearnLabelsOfTexts) {
   const ScratchFolder scratch;
-  const std::string file = scratch.write("lines.jsonl", R"({"text": "hello dogs", "text_pair": "the cat", "label": "so"}
-{"text": "the cat", "label": "no"}
-{"text": "dogs and dogs", "label": "yes"}
-{"text": "hello", "text_pair": "hello", "label": "no"}
-)");
+  const std::string file = scratch.write("lines.jsonl", kLabelledLines);
   const std::string config = scratch.write(
       "run.yaml",
       fmt::format("model: {{policy: llama, config: {{architectures: [LlamaForSequenceClassification], num_labels: 3, "

@@ -116,6 +116,17 @@ TEST(HubClassifiers, KeepTheirClassAndLabels) {
   EXPECT_TRUE(family.is_ignored_tensor(keys, "lm_head.weight"));
 }
 
+// The key may be missing, where the family has a default, or count from the end of the vocabulary.
+TEST(HubClassifiers, StateThePaddingTokenThatTheyUse) {
+  const auto padding = [](const std::string& family, json keys) {
+    keys["architectures"] = {"AnyForSequenceClassification"};
+    return models::families().at(family).hugging_face_config(keys)["pad_token_id"];
+  };
+  EXPECT_EQ(padding("phi3", json::object()), 32000);
+  EXPECT_EQ(padding("llama", {{"vocab_size", 50}, {"pad_token_id", -1}}), 49);
+  EXPECT_EQ(padding("llama", json::object()), json());
+}
+
 // Another head of the same body: the output layer is new, and the files' own head is ignored.
 TEST(HubHeads, OfOtherKindsLeaveTheBody) {
   const std::string name = "Mistral-7B-v0.1";
