@@ -147,8 +147,9 @@ std::vector<ConfigKey> make_keys() {
       {"model.config", "",
        "mapping of keys of the model's `config.json`; with `path`, they override the values of the file"},
       {"model.unknown_keys", "warn",
-       "handling of keys in the `config.json` at `path` that neither Gantry nor transformers knows for this family: "
-       "`warn`: one warning lists them, and they have no effect; `refuse`: the first one is an error",
+       "treatment of unknown keys in the `config.json` at `path`, which neither Gantry nor transformers defines for "
+       "this family. `warn`: they have no effect, and one warning lists them. `refuse`: the first unknown key is an "
+       "error",
        &kWithPath},
 
       {"lora.r", "8",
@@ -263,7 +264,7 @@ std::vector<ConfigKey> make_keys() {
        &kRecomputing},
       {"schedule.memory_limit", "", "memory limit per rank for `recompute: auto`, with a unit: `20 GiB`, `80 GB`",
        &kChoosing},
-      {"schedule.microbatches", "2 * stages; 1 without a pipeline",
+      {"schedule.microbatches", "2 * `parallel.pipeline` * `schedule.chunks`; 1 without a pipeline",
        "number of microbatches per step, at most the number of samples per replica"},
       {"schedule.microbatch_size", "", "number of samples per microbatch, as an alternative to `microbatches`"},
       {"schedule.layers", "default",

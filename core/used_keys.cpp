@@ -40,7 +40,7 @@ constexpr UsedKey kCheckedKeys[] = {
     {"evaluation.choices", [](const Config& c) { return !c.evaluation.choices.empty(); }, "gantry::Trainer"},
     {"evaluation.prompts", [](const Config& c) { return !c.evaluation.prompts.empty(); }, "gantry::Trainer"},
     {"checkpoint.keep_best", [](const Config& c) { return c.checkpoint.keep_best; }, "gantry::Trainer"},
-    {"checkpoint.load", [](const Config& c) { return !c.checkpoint.load.empty(); }, "load_weights"},
+    {"checkpoint.load", [](const Config& c) { return !c.checkpoint.load.empty(); }, "RunCheckpoints"},
     {"data", [](const Config& c) { return !c.data.format.empty(); }, "build_loader"},
     {"optimizer", [](const Config& c) { return describes_optimizer(c.optimizer); }, "build_optimizer"},
     {"lr_schedule",

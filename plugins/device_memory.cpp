@@ -35,13 +35,16 @@ struct Part {
   const char* remedy;
 };
 
-// What makes the largest part smaller.
+// Returns the changes that make the largest part smaller, in the order of the table in docs/layouts.md.
 const char* remedy_for(const DeviceMemory& memory) {
   const std::array<Part, 3> parts{
-      Part{memory.other, "use more schedule.microbatches, schedule.recompute, or more tensor or pipeline ranks"},
-      Part{memory.parameters + memory.gradients, "use more tensor or pipeline ranks, or precision bfloat16"},
+      Part{memory.other,
+           "use parallel.sequence_parallel with tensor ranks, a smaller schedule.microbatch_size, schedule.recompute, "
+           "or more context ranks"},
+      Part{memory.parameters + memory.gradients,
+           "use parallel.zero 2 or 3 with more data ranks, or more tensor or pipeline ranks"},
       Part{memory.optimizer + memory.first_step,
-           "use parallel.zero 1 or 2 with more data ranks, or more tensor or pipeline ranks"}};
+           "use parallel.zero 1 with more data ranks, or more tensor or pipeline ranks"}};
   return std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.bytes < b.bytes; })
       ->remedy;
 }

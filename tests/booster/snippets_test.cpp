@@ -13,6 +13,7 @@
 #include "gantry/data/corpus/megatron_dataset.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 #include "gantry/generation/chat_prompts.h"
+#include "gantry/nn/attention.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/prepare_input.h"
 #include "gantry/policies/sharder.h"
@@ -106,6 +107,65 @@ TEST(Sharding, AModuleOfOnesOwnEqualsTheWholeOne) {
     expect_close(x.grad(), other.grad());
     expect_close(model->gain->gain.grad(), whole->gain->gain.grad().narrow(0, own.begin, own.size()));
     expect_close(model->up->weight.grad(), whole->up->weight.grad().narrow(0, own.begin, own.size()));
+  });
+}
+
+// --- custom_models.md: fused projections with grouped heads
+
+constexpr std::int64_t kQueryHeads = 6, kKeyHeads = 2, kHeadSize = 4, kFusedWidth = kQueryHeads * kHeadSize;
+
+struct FusedLayerImpl : torch::nn::Module {
+  FusedLayerImpl() {
+    qkv = register_module("qkv", gantry::nn::Linear(kFusedWidth, (kQueryHeads + 2 * kKeyHeads) * kHeadSize));
+    proj = register_module("proj", gantry::nn::Linear(kFusedWidth, kFusedWidth));
+    gate_up = register_module("gate_up", gantry::nn::Linear(kFusedWidth, 2 * 10));
+    down = register_module("down", gantry::nn::Linear(10, kFusedWidth));
+    dropout = register_module("dropout", gantry::nn::Dropout(0.0));
+  }
+  torch::Tensor attend(const torch::Tensor& x) {
+    const auto heads = gantry::nn::held_heads(qkv, kHeadSize, kQueryHeads, 0);  // in the first part of qkv
+    const auto key_heads = gantry::nn::held_heads(qkv, kHeadSize, kKeyHeads, 1);
+    const auto parts = qkv(x).split_with_sizes(
+        {heads.count * kHeadSize, key_heads.count * kHeadSize, key_heads.count * kHeadSize}, -1);
+    const torch::Tensor q = gantry::nn::split_heads(parts[0], heads.count);
+    const torch::Tensor k = gantry::nn::split_heads(parts[1], key_heads.count);
+    const torch::Tensor v = gantry::nn::split_heads(parts[2], key_heads.count);
+    return proj(
+        gantry::nn::merge_heads(gantry::nn::attention(q, k, v, heads, key_heads, {.causal = true}, *dropout)));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor hidden = x + attend(x);
+    const auto halves = gate_up(hidden).chunk(2, -1);  // this rank's part of gate, and of up
+    return hidden + down(torch::silu(halves[0]) * halves[1]);
+  }
+  gantry::nn::Linear qkv{nullptr}, proj{nullptr}, gate_up{nullptr}, down{nullptr};
+  gantry::nn::Dropout dropout{nullptr};
+};
+TORCH_MODULE(FusedLayer);
+
+gantry::ShardPlan fused_plan() {
+  const gantry::Part keys{.size = kKeyHeads * kHeadSize, .unit = kHeadSize, .users = kQueryHeads};
+  return {{"qkv", gantry::Column{.parts = {{.size = kQueryHeads * kHeadSize, .unit = kHeadSize}, keys, keys}}},
+          {"proj", gantry::Row{.unit = kHeadSize}},
+          {"gate_up", gantry::Column{.segments = 2}},
+          {"down", gantry::Row{}}};
+}
+
+FusedLayer fused_layer() {
+  const DeferredInit deferred;
+  FusedLayer layer;
+  set_dtype(*layer, torch::kFloat64);
+  return layer;
+}
+
+TEST(Sharding, FusedProjectionsWithGroupedHeadsEqualOneRank) {
+  run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
+    auto whole = fused_layer(), layer = fused_layer();
+    gantry::parallelize_module(*layer, mesh["tp"], fused_plan());
+    materialize(*whole, 1);
+    materialize(*layer, 1);
+    const torch::Tensor x = torch::sin(torch::arange(2 * 5 * kFusedWidth, torch::kFloat64)).view({2, 5, kFusedWidth});
+    expect_close(layer(x), whole(x));
   });
 }
 

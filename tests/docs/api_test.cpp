@@ -163,6 +163,7 @@ TEST(HeaderDeclarations, AreWithoutBodiesAndWhatIsPrivate) {
 namespace gantry {
 
 class Later;
+using namespace other;  // NOLINT(google-build-using-namespace)
 namespace detail {
 int hidden();
 }  // namespace detail

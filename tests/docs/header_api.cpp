@@ -198,6 +198,7 @@ std::string purpose_of(const std::string& header) {
 std::vector<HeaderDeclaration> declarations_in(const std::string& header) {
   static const std::regex kForward(
       "(template <[^\\n]*>\\n)?(class|struct|enum class) [A-Za-z_0-9:]+( : [a-z:_0-9]+)?;\\s*");
+  static const std::regex kDirective("using namespace [A-Za-z_0-9:]+;[^\\n]*\\n");  // declares no name
   const Lines lines = split_lines(header);
   std::vector<HeaderDeclaration> found;
   Lines comment;
@@ -227,7 +228,8 @@ std::vector<HeaderDeclaration> declarations_in(const std::string& header) {
     const bool is_known = std::any_of(found.begin(), found.end(), [&](const HeaderDeclaration& each) {
       return each.code.find(text) != std::string::npos;
     });
-    if (std::regex_match(text, kForward) || is_known || (is_macro && name.ends_with('_'))) {
+    const bool names_nothing = std::regex_match(text, kForward) || std::regex_match(text, kDirective);
+    if (names_nothing || is_known || (is_macro && name.ends_with('_'))) {
       comment.clear();
       continue;
     }
