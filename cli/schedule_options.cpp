@@ -16,7 +16,8 @@ void add_schedule_source(CLI::App& command, ScheduleOptions& options) {
                      "Number of microbatches; not for CSV files, which define it");
   command.add_option("-v,--chunks", options.chunks, "Number of stages per rank; default: the default of the schedule");
   command.add_option("--memory-limit", options.memory_limit,
-                     "Memory limit in activations, for schedules that have one");
+                     "Maximum number of activations per rank, for zb_auto; default: the number of ranks. Above the "
+                     "default, an activation that waits for its weight gradient counts half");
   command.add_option(
       "--group-size", options.group_size,
       "Number of consecutive microbatches of a chunk, for interleaved_1f1b; default: the number of ranks");
