@@ -12,12 +12,13 @@ find_program(NVCC nvcc HINTS ENV CUDA_HOME ${_cuda_wheels} PATHS /usr/local/cuda
 get_filename_component(_toolkit ${NVCC} REALPATH)
 get_filename_component(_toolkit ${_toolkit}/../.. ABSOLUTE)
 find_library(CUDART_LIBRARY NAMES cudart libcudart.so.13 HINTS ${_cuda_wheels} ${_toolkit} PATH_SUFFIXES lib lib64)
-find_path(CUDART_INCLUDE_DIR cuda_runtime_api.h HINTS ${_cuda_wheels} ${_toolkit} PATH_SUFFIXES include targets/x86_64-linux/include targets/sbsa-linux/include)
+# By a header that comes with the compiler: the wheel nvidia-cuda-runtime alone has the other headers, but not these.
+find_path(CUDART_INCLUDE_DIR crt/host_config.h HINTS ${_cuda_wheels} ${_toolkit} PATH_SUFFIXES include targets/x86_64-linux/include targets/sbsa-linux/include)
 if(NOT GANTRY_WITH_CUDA STREQUAL "OFF" AND LibTorch_FOR_CUDA AND NVCC AND CUDART_LIBRARY AND CUDART_INCLUDE_DIR)
   set(gantry_cuda ON)
 elseif(GANTRY_WITH_CUDA STREQUAL "ON")
   message(FATAL_ERROR "kernels for CUDA: LibTorch ${LibTorch_ROOT} (for CUDA: ${LibTorch_FOR_CUDA}), nvcc '${NVCC}', libcudart "
-                      "'${CUDART_LIBRARY}', cuda_runtime_api.h '${CUDART_INCLUDE_DIR}'; all four are needed: run ./dev setup --cuda, or set CUDA_HOME")
+                      "'${CUDART_LIBRARY}', crt/host_config.h '${CUDART_INCLUDE_DIR}'; all four are needed: run ./dev setup --cuda, or set CUDA_HOME")
 endif()
 
 # Objects of the kernels, as RESULT.

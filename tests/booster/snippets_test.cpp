@@ -130,8 +130,7 @@ struct FusedLayerImpl : torch::nn::Module {
     const torch::Tensor q = gantry::nn::split_heads(parts[0], heads.count);
     const torch::Tensor k = gantry::nn::split_heads(parts[1], key_heads.count);
     const torch::Tensor v = gantry::nn::split_heads(parts[2], key_heads.count);
-    return proj(
-        gantry::nn::merge_heads(gantry::nn::attention(q, k, v, heads, key_heads, {.causal = true}, *dropout)));
+    return proj(gantry::nn::merge_heads(gantry::nn::attention(q, k, v, heads, key_heads, {.causal = true}, *dropout)));
   }
   torch::Tensor forward(const torch::Tensor& x) {
     const torch::Tensor hidden = x + attend(x);

@@ -11,9 +11,11 @@ LIMIT = 60 << 20
 # What no check reads, and the models of tests/golden that do travel.
 LEFT_OUT = re.compile(r"tests/fuzz/corpus|docs/|tests/golden/(?!gpt2/|llama/|generation/)")
 HEADERS = ["fmt", "yaml-cpp", "CLI", "nlohmann", "gtest", "gmock", "xxhash.h", "xxh3.h", "oniguruma.h", "sentencepiece_processor.h",
-           "jpeglib.h", "jconfig.h", "jmorecfg.h", "jerror.h", "png.h", "pngconf.h", "pnglibconf.h"]
+           "sentencepiece_trainer.h", "jpeglib.h", "jconfig.h", "jmorecfg.h", "jerror.h", "png.h", "pngconf.h", "pnglibconf.h",
+           "zlib.h", "zconf.h", "zstd.h"]
 LARGE = "boost|unicode"  # of these only the headers in use
-LIBRARIES = ["fmt", "yaml-cpp", "icuuc", "icudata", "onig", "sentencepiece", "xxhash", "jpeg", "png16"]
+LIBRARIES = ["fmt", "yaml-cpp", "icuuc", "icudata", "onig", "sentencepiece", "sentencepiece_train", "xxhash", "jpeg", "png16", "z",
+             "zstd"]
 ARCHIVES = ["gtest", "gtest_main", "gmock", "gmock_main"]
 PACKAGES = ["fmt", "yaml-cpp", "CLI11", "nlohmann_json", "GTest"]  # folders of CMake's package files
 
