@@ -27,7 +27,7 @@ def configure(torch):
         home = packed.LIBRARIES / "openmpi"
         for language in ("C", "CXX"):
             flags += [f"-DMPI_{language}_HEADER_DIR={home}/include", f"-DMPI_{language}_LIB_NAMES=mpi"]
-        flags += ["-DMPI_SKIP_COMPILER_WRAPPER=ON", "-DMPI_CXX_SKIP_MPICXX=ON", f"-DMPI_mpi_LIBRARY={home}/lib/libmpi.so",
+        flags += ["-DMPI_SKIP_COMPILER_WRAPPER=ON", f"-DMPI_mpi_LIBRARY={home}/lib/libmpi.so",
                   f"-DMPIEXEC_EXECUTABLE={packed.PREFIX}/bin/mpirun"]
     command = ["cmake", "-S", packed.ROOT, "-B", packed.BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *flags]
     # Configured once by the same words: ninja itself sees when the files of CMake change.
