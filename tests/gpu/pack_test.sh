@@ -12,12 +12,17 @@ for file in dev CMakeLists.txt core/mesh.cpp tests/gpu/check.py tests/golden/gpt
   [ -e "$scratch/folder/$file" ] || fail "$file is missing"
 done
 
-# The packed files alone must do: no library or header comes from this machine's packages. CMake also looks for the C++
-# library of MPI, which is not linked.
+# The packed files alone must do: every library, header and package that CMake found lies in them, but for LibTorch. CMake
+# also looks for the C++ library of MPI, which is not linked.
 (cd "$scratch/folder" && GANTRY_GPU_CONFIGURE_ONLY=1 GANTRY_GPU_BUILD= "$python" tests/gpu/build.py)
-own=$(grep -E '^[A-Za-z0-9_-]*_(LIBRARY|LIBRARY_RELEASE|INCLUDE_DIR|DIR):[A-Z]*=/usr/' "$scratch/folder/build/gpu/CMakeCache.txt" | grep -v '^MPI_mpi_cxx_LIBRARY' || true)
+found=$(grep -E '^[A-Za-z0-9_-]*_(LIBRARY|LIBRARY_RELEASE|INCLUDE_DIR|DIR):[A-Z]*=/' "$scratch/folder/build/gpu/CMakeCache.txt")
+own=$(grep -vE "=$scratch/folder/(packed/usr|build)|^(LibTorch_|Torch_|Gantry_|MPI_mpi_cxx_LIBRARY)" <<<"$found" || true)
 [ -z "$own" ] || fail "these were not found in the packed files:
 $own"
+for name in fmt_DIR yaml-cpp_DIR nlohmann_json_DIR CLI11_DIR GTest_DIR ONIGURUMA_LIBRARY SENTENCEPIECE_LIBRARY XXHASH_LIBRARY \
+  BOOST_ASIO_INCLUDE_DIR JPEG_LIBRARY_RELEASE PNG_LIBRARY_RELEASE MPI_mpi_LIBRARY; do
+  grep -q "^$name:" <<<"$found" || fail "$name was not found"
+done
 # Also the headers that CMake does not look for: those of all packages but the C library's.
 for header in $(cd "$sources" && git grep -hoE '^#include <[a-z0-9_]+\.h>' -- '*.h' '*.cpp' ':!tests/fuzz' ':!bench' | grep -oE '[a-z0-9_]+\.h' | sort -u); do
   [ -e "/usr/include/$header" ] || continue
