@@ -53,6 +53,7 @@ struct SmallModel : torch::nn::Module {
 
 // Losses of four AdamW steps.
 std::vector<double> losses_on(torch::Device device) {
+  const c10::OptionalDeviceGuard on_device(device.is_cpu() ? std::nullopt : std::optional(device));
   SmallModel model;
   model.to(device);
   torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(0.05));

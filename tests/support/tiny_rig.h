@@ -57,13 +57,20 @@ struct Rig {
   Boosted boosted;
 };
 
-// The same body on every rank of a layout; what it returns on rank 0.
+inline TensorDict on_cpu(TensorDict tensors) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.cpu();
+  return tensors;
+}
+
+// The same body on every rank of a layout; returns rank 0's result. A dictionary of tensors is on the CPU, so that
+// other ranks can read it without waiting for rank 0's device.
 template <class Result>
 Result on_layout(const Config& config, const std::function<Result(World&)>& body) {
   Result result{};
   EXPECT_EQ(start_ranks()(config,
                           [&](World& world) {
                             Result mine = body(world);
+                            if constexpr (std::is_same_v<Result, TensorDict>) mine = on_cpu(std::move(mine));
                             if (world.is_main()) result = std::move(mine);
                           }),
             0);

@@ -4,6 +4,7 @@
 #include <ATen/InferSize.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/util/strides.h>
 #include <torch/library.h>
 
@@ -142,9 +143,18 @@ void copy_between(const at::Tensor& from, const at::Tensor& to) {
   run_and_wait(there, "copy from another device", {access_of(to, true)}, [&] { target.copy_(source); });
 }
 
+// A read waits for the device's stream. Another rank's stream may hold a collective that waits for the reading rank, so
+// the test would hang in some runs: it fails in every run instead.
+void refuse_other_devices(const at::Tensor& read) {
+  const c10::Device now = c10::impl::getDeviceGuardImpl(kPretendType)->getDevice();
+  TORCH_CHECK(read.device() == now, "a thread of ", now.str(), " reads a tensor of ", read.device().str(),
+              ", whose stream may wait for this thread; copy the tensor to the CPU on its own rank");
+}
+
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   note_operator("aten::copy_");
   if (to.numel() == 0) return to;
+  if (on_pretend_device(from) && !on_pretend_device(to)) refuse_other_devices(from);
   const c10::DeviceGuard guard(on_pretend_device(to) ? to.device() : from.device());
   at::Tensor source = from;
   if (from.sizes() != to.sizes()) source = from.expand(to.sizes());
@@ -164,6 +174,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   note_operator("aten::item");
+  refuse_other_devices(self);
   const int device = self.device().index();
   const c10::DeviceGuard guard(self.device());
   count(device, [](DeviceCounts& all) { ++all.host_reads; });
