@@ -88,7 +88,7 @@ void plain_read(const std::string& path, const torch::Tensor& target) {
 void run(const std::string& folder, std::int64_t megabytes, int rounds, const ProcessGroupMesh& mesh) {
   BenchState state(megabytes);
   const std::string plain = folder + "/plain", saved = folder + "/saved", background = folder + "/background";
-  const torch::Tensor whole = torch::ones({static_cast<std::int64_t>(state.bytes())}, torch::kUInt8);
+  const torch::Tensor full = torch::ones({static_cast<std::int64_t>(state.bytes())}, torch::kUInt8);
   SaveRequest request{.directory = saved, .step = 1, .config_text = "", .model_config = {}, .policy = "bench"};
   CheckpointWriter synchronous(saved, mesh), asynchronous(background, mesh, {.async = true});
   for (int round = 0; round < rounds; ++round) {
@@ -96,7 +96,7 @@ void run(const std::string& folder, std::int64_t megabytes, int rounds, const Pr
     request.step = round + 1;
     for (const auto& last : {synchronous.last(), asynchronous.last(), plain}) fs::remove_all(last);
     const std::vector<std::function<void()>> writes = {
-        [&] { report("plain write", state.bytes(), [&] { plain_write(plain, whole); }); },
+        [&] { report("plain write", state.bytes(), [&] { plain_write(plain, full); }); },
         [&] { report("save", state.bytes(), [&] { synchronous.save(request, state); }); },
         [&] {
           report("asynchronous save, blocked", state.bytes(), [&] { asynchronous.save(request, state); });
@@ -105,7 +105,7 @@ void run(const std::string& folder, std::int64_t megabytes, int rounds, const Pr
     // Each is first, second and last in turn: what was written before slows a disk down.
     for (std::size_t i = 0; i < writes.size(); ++i) writes[(i + static_cast<std::size_t>(round)) % writes.size()]();
     forget(plain);
-    report("plain read", state.bytes(), [&] { plain_read(plain, whole); });
+    report("plain read", state.bytes(), [&] { plain_read(plain, full); });
     for (const auto& entry : fs::directory_iterator(synchronous.last())) forget(entry.path().string());
     report("load", state.bytes(), [&] { load_checkpoint(synchronous.last(), state, mesh); });
   }

@@ -2,7 +2,7 @@
 // beside a plain memcpy on each of them, `mpirun -n RANKS comm_bench RANKS` processes beside plain Open MPI. Rounds of
 // both are taken in turn, so that a machine whose speed drifts is fair to both.
 //
-// `bytes` is the size of the whole tensor: what an all_reduce sums, an all_gather ends with, a reduce_scatter begins
+// `bytes` is the size of the full tensor: what an all_reduce sums, an all_gather ends with, a reduce_scatter begins
 // with, a memcpy copies on every rank at the same time. A send is half of there and back. A dispatch is what experts
 // over ranks do with rows of tokens: counts, the rows as an all_to_all of as many bytes, and their order by expert.
 #include <algorithm>
@@ -108,17 +108,17 @@ void measure_all(World& world) {
   const char* name = world.backend().name();
   for (const std::int64_t bytes : kBytes) {
     const std::int64_t count = bytes / 4, share = count / group.size();
-    torch::Tensor tensor = torch::zeros({count}), whole = torch::zeros({count}), part = torch::zeros({share});
+    torch::Tensor tensor = torch::zeros({count}), full = torch::zeros({count}), part = torch::zeros({share});
     const Sizes sizes(group.size(), share);
     std::vector<Row> rows{{name, "send", [&] { ping_pong(group, tensor); }, 2},
                           {name, "all_reduce", [&] { group.all_reduce(tensor).wait(); }},
-                          {name, "all_gather", [&] { group.all_gather(whole, part, sizes).wait(); }},
-                          {name, "reduce_scatter", [&] { group.reduce_scatter(part, whole, sizes).wait(); }},
-                          {name, "all_to_all", [&] { group.all_to_all(whole, tensor, sizes, sizes).wait(); }},
+                          {name, "all_gather", [&] { group.all_gather(full, part, sizes).wait(); }},
+                          {name, "reduce_scatter", [&] { group.reduce_scatter(part, full, sizes).wait(); }},
+                          {name, "all_to_all", [&] { group.all_to_all(full, tensor, sizes, sizes).wait(); }},
                           {name, "dispatch", [&] {
                              dispatch(group, tensor.view({-1, kRow}));
                            }}};
-    float *data = tensor.data_ptr<float>(), *all = whole.data_ptr<float>(), *mine = part.data_ptr<float>();
+    float *data = tensor.data_ptr<float>(), *all = full.data_ptr<float>(), *mine = part.data_ptr<float>();
     if (std::strcmp(name, "local") == 0) rows.push_back({"memcpy", "copy", [=] { std::memcpy(all, data, bytes); }});
 #ifdef GANTRY_WITH_MPI
     if (std::strcmp(name, "mpi") == 0) {

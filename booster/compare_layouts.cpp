@@ -28,7 +28,7 @@ struct ComparedStep {
 };
 
 // What one rank computed.
-struct WholeStep {
+struct FullStep {
   TensorDict values;  // that the model was built with, where it is not deferred
   FullOutputs outputs;
   TensorDict gradients;
@@ -131,7 +131,7 @@ class StepRank {
   std::optional<OutputComparer::Tokens> tokens() const {
     const SequenceParts* parts = plugin_->sequence_parts(boosted_);
     if (!parts) return std::nullopt;
-    return OutputComparer::Tokens{parts->cuts_of(step_.batch, model().policy().tokens_per_sample(step_.batch)),
+    return OutputComparer::Tokens{parts->shards_of(step_.batch, model().policy().tokens_per_sample(step_.batch)),
                                   parts->group().rank()};
   }
 
@@ -164,20 +164,20 @@ std::shared_ptr<torch::nn::Module> build_in_float64(const ComparedStep& step) {
   return model;
 }
 
-WholeStep run_whole(const Config& config, const ComparedStep& step) {
-  WholeStep whole;
+FullStep run_full(const Config& config, const ComparedStep& step) {
+  FullStep full;
   const auto failure = launch_quietly(on_one_rank(config), [&](World& world) {
     auto model = build_in_float64(step);
-    whole.values = built_values(*model);
+    full.values = built_values(*model);
     StepRank rank(world, world.config(), step, model);
-    OutputKeeper keeper(rank.model(), whole.outputs);
-    whole.loss = rank.run(keeper);
+    OutputKeeper keeper(rank.model(), full.outputs);
+    full.loss = rank.run(keeper);
     const auto& parameters = rank.model().parameters;
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      whole.gradients.set(parameters[i].placement.name, rank.gradient(i).clone());
+      full.gradients.set(parameters[i].placement.name, rank.gradient(i).clone());
   });
   if (failure) throw Error(failure->exit_code, "one rank: " + failure->line);
-  return whole;
+  return full;
 }
 
 void keep_worst(std::map<std::string, double>& worst, const std::map<std::string, double>& found) {
@@ -187,26 +187,26 @@ void keep_worst(std::map<std::string, double>& worst, const std::map<std::string
   }
 }
 
-// Every held copy of every gradient beside its part of the whole one.
-std::map<std::string, double> compare_gradients(const StepRank& rank, const WholeStep& whole) {
+// Every held copy of every gradient beside its part of the full one.
+std::map<std::string, double> compare_gradients(const StepRank& rank, const FullStep& full) {
   std::map<std::string, double> differences;
   const auto& parameters = rank.model().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Placement& placement = parameters[i].placement;
-    torch::Tensor expected = whole.gradients.at(placement.name);
-    expected = cut_out(expected, held_slice(placement, rank.mesh().coordinates()));
+    torch::Tensor expected = full.gradients.at(placement.name);
+    expected = take_slice(expected, held_slice(placement, rank.mesh().coordinates()));
     differences[placement.name] = largest_difference(rank.gradient(i), expected);
   }
   return differences;
 }
 
-std::optional<Failure> run_layout(const Config& config, const ComparedStep& step, const WholeStep& whole,
+std::optional<Failure> run_layout(const Config& config, const ComparedStep& step, const FullStep& full,
                                   LayoutStep& found) {
   return launch_quietly(config, [&](World& world) {
     auto model = build_in_float64(step);
-    copy_values(whole.values, *model);
+    copy_values(full.values, *model);
     StepRank rank(world, world.config(), step, model);
-    OutputComparer comparer(rank.model(), whole.outputs, rank.mesh()[axis::kTensor], rank.tokens());
+    OutputComparer comparer(rank.model(), full.outputs, rank.mesh()[axis::kTensor], rank.tokens());
     // Of a step that fails what was compared until then is kept.
     struct Merge {
       ~Merge() {
@@ -218,7 +218,7 @@ std::optional<Failure> run_layout(const Config& config, const ComparedStep& step
     };
     const Merge merge{found, comparer};
     const double loss = rank.run(comparer);
-    const auto gradients = compare_gradients(rank, whole);
+    const auto gradients = compare_gradients(rank, full);
     const std::lock_guard lock(found.mutex);
     keep_worst(found.gradients, gradients);
     found.loss = loss;
@@ -245,11 +245,11 @@ class Judge {
   double tolerance_, floor_;
 };
 
-void judge_gradients(const WholeStep& whole, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
+void judge_gradients(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
   double scale = 0;
-  for (const auto& [name, gradient] : whole.gradients) scale = std::max(scale, largest_entry(gradient));
+  for (const auto& [name, gradient] : full.gradients) scale = std::max(scale, largest_entry(gradient));
   const Judge judge(tolerance, scale);
-  for (const auto& [name, gradient] : whole.gradients) {
+  for (const auto& [name, gradient] : full.gradients) {
     const auto difference = found.gradients.find(name);
     if (difference == found.gradients.end()) continue;
     ++comparison.gradients;
@@ -258,14 +258,14 @@ void judge_gradients(const WholeStep& whole, const LayoutStep& found, double tol
   }
 }
 
-void judge_outputs(const WholeStep& whole, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
+void judge_outputs(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
   double scale = 0;
-  for (const auto& [name, calls] : whole.outputs.outputs)
+  for (const auto& [name, calls] : full.outputs.outputs)
     for (const auto& output : calls) scale = std::max(scale, largest_entry(output));
   const Judge judge(tolerance, scale);
   std::optional<LayoutDifference> first_absent;  // before the first that differs
-  for (const auto& name : whole.outputs.order) {
-    const torch::Tensor& output = whole.outputs.outputs.at(name).front();
+  for (const auto& name : full.outputs.order) {
+    const torch::Tensor& output = full.outputs.outputs.at(name).front();
     const auto difference = found.outputs.find(name);
     if (difference == found.outputs.end()) {
       if (!first_absent && !comparison.first_output) {
@@ -283,12 +283,12 @@ void judge_outputs(const WholeStep& whole, const LayoutStep& found, double toler
 }
 
 LayoutComparison compare_layout(const Config& config, const std::string& layout, const ComparedStep& step,
-                                const WholeStep& whole) {
+                                const FullStep& full) {
   LayoutComparison comparison{.layout = layout.empty() ? "as configured" : layout};
   LayoutStep found;
   std::optional<Failure> failure;
   try {
-    failure = run_layout(in_layout(config, layout), step, whole, found);
+    failure = run_layout(in_layout(config, layout), step, full, found);
   } catch (const Error& error) {  // the configuration's
     failure = Failure{error.exit_code(), error.what()};
   }
@@ -297,11 +297,11 @@ LayoutComparison compare_layout(const Config& config, const std::string& layout,
     comparison.error_code = failure->exit_code;
   } else {
     comparison.loss = found.loss;
-    comparison.is_loss_equal = std::abs(found.loss - whole.loss) <= step.options.tolerance * std::abs(whole.loss);
-    judge_gradients(whole, found, step.options.tolerance, comparison);
+    comparison.is_loss_equal = std::abs(found.loss - full.loss) <= step.options.tolerance * std::abs(full.loss);
+    judge_gradients(full, found, step.options.tolerance, comparison);
   }
-  comparison.reference_loss = whole.loss;
-  judge_outputs(whole, found, step.options.tolerance, comparison);
+  comparison.reference_loss = full.loss;
+  judge_outputs(full, found, step.options.tolerance, comparison);
   return comparison;
 }
 
@@ -319,9 +319,9 @@ std::vector<LayoutComparison> compare_layouts(const Config& config,
         {"compare_layouts", "there is no criterion, so there are no gradients", "", "set options.criterion"});
   for (const auto& layout : layouts) check_layout(layout);
   const ComparedStep step{build, batch, options};
-  const WholeStep whole = run_whole(config, step);
+  const FullStep full = run_full(config, step);
   std::vector<LayoutComparison> comparisons;
-  for (const auto& layout : layouts) comparisons.push_back(compare_layout(config, layout, step, whole));
+  for (const auto& layout : layouts) comparisons.push_back(compare_layout(config, layout, step, full));
   return comparisons;
 }
 

@@ -30,13 +30,13 @@ std::optional<std::int64_t> differing_dim(const torch::Tensor& a, const torch::T
 }
 
 // The output itself, and its samples [first, first + count) of `all` where a dim may be of samples or their tokens.
-std::vector<torch::Tensor> of_samples(const torch::Tensor& whole, std::int64_t first, std::int64_t count,
+std::vector<torch::Tensor> of_samples(const torch::Tensor& full, std::int64_t first, std::int64_t count,
                                       std::int64_t all) {
-  std::vector<torch::Tensor> candidates{whole};
-  for (std::int64_t dim = 0; dim < std::min<std::int64_t>(2, whole.dim()) && count < all; ++dim) {
-    if (whole.size(dim) == 0 || whole.size(dim) % all != 0) continue;
-    const std::int64_t each = whole.size(dim) / all;
-    candidates.push_back(whole.narrow(dim, first * each, count * each));
+  std::vector<torch::Tensor> candidates{full};
+  for (std::int64_t dim = 0; dim < std::min<std::int64_t>(2, full.dim()) && count < all; ++dim) {
+    if (full.size(dim) == 0 || full.size(dim) % all != 0) continue;
+    const std::int64_t each = full.size(dim) / all;
+    candidates.push_back(full.narrow(dim, first * each, count * each));
   }
   return candidates;
 }
@@ -86,13 +86,13 @@ void OutputKeeper::take(const std::string& name, const torch::nn::Module*, const
 
 // What this rank's tokens of an output [samples, tokens, ...] may be: those of any list of layers that fits, or all,
 // where every rank has made them.
-std::vector<torch::Tensor> OutputComparer::of_tokens(const torch::Tensor& whole, const torch::Tensor& output) const {
+std::vector<torch::Tensor> OutputComparer::of_tokens(const torch::Tensor& full, const torch::Tensor& output) const {
   std::vector<torch::Tensor> parts;
-  if (tokens_ && whole.dim() > 1)
-    for (const SequenceShard& cut : tokens_->cuts)
-      if (whole.size(1) == cut.tokens)
-        parts.push_back(whole.index_select(1, torch::tensor(cut.places(tokens_->rank), torch::kInt64)));
-  if (parts.empty() || whole.sizes() == output.sizes()) parts.push_back(whole);
+  if (tokens_ && full.dim() > 1)
+    for (const SequenceShard& shard : tokens_->shards)
+      if (full.size(1) == shard.tokens)
+        parts.push_back(full.index_select(1, torch::tensor(shard.places(tokens_->rank), torch::kInt64)));
+  if (parts.empty() || full.sizes() == output.sizes()) parts.push_back(full);
   return parts;
 }
 
@@ -108,7 +108,7 @@ void OutputComparer::add_parts_like(const torch::Tensor& output, const torch::Te
   if (linear && *dim == output.dim() - 1) {
     const auto& columns = linear->weight_placement();
     if (columns.dim == 0 && columns.local_size(tensor_group_.rank()) == here)
-      parts.push_back(cut_ranges(candidate, *dim, columns.ranges(tensor_group_.rank())));
+      parts.push_back(take_ranges(candidate, *dim, columns.ranges(tensor_group_.rank())));
     return;
   }
   const Sizes sizes = nn::partition_sizes(all, tensor_group_);
@@ -118,22 +118,22 @@ void OutputComparer::add_parts_like(const torch::Tensor& output, const torch::Te
     parts.push_back(candidate.narrow(*dim, piece, here));
 }
 
-std::vector<torch::Tensor> OutputComparer::parts_like(const torch::Tensor& output, const torch::Tensor& whole,
+std::vector<torch::Tensor> OutputComparer::parts_like(const torch::Tensor& output, const torch::Tensor& full,
                                                       const torch::nn::Module* module) const {
   std::vector<torch::Tensor> parts;
-  for (const torch::Tensor& of_all : of_samples(whole, first(), samples(), whole_.samples))
+  for (const torch::Tensor& of_all : of_samples(full, first(), samples(), full_.samples))
     for (const torch::Tensor& candidate : of_tokens(of_all, output)) add_parts_like(output, candidate, module, parts);
   return parts;
 }
 
 void OutputComparer::take(const std::string& name, const torch::nn::Module* module, const torch::Tensor& output) {
-  const auto found = whole_.outputs.find(name);
-  if (found == whole_.outputs.end()) return;
+  const auto found = full_.outputs.find(name);
+  if (found == full_.outputs.end()) return;
   const torch::NoGradGuard no_grad;
   // Of several calls the nearest: layouts need not call a module in one order.
   std::optional<double> least;
-  for (const auto& whole : found->second)
-    for (const auto& part : parts_like(output, whole, module)) {
+  for (const auto& full : found->second)
+    for (const auto& part : parts_like(output, full, module)) {
       const double difference = largest_difference(output.detach(), part);
       least = least ? std::min(*least, difference) : difference;
       if (*least == 0) break;

@@ -17,7 +17,7 @@ namespace gantry {
 double largest_difference(const torch::Tensor& a, const torch::Tensor& b);
 double largest_entry(const torch::Tensor& tensor);
 
-// The outputs of a step on one rank: of one microbatch, the whole batch.
+// The outputs of a step on one rank: of one microbatch, the full batch.
 struct FullOutputs {
   std::int64_t samples = 0;
   std::vector<std::string> order;                             // as they were computed first
@@ -58,18 +58,18 @@ class OutputKeeper final : public NamedOutputs {
   FullOutputs& kept_;
 };
 
-// Compares a rank's outputs with the parts of the whole ones that they should be.
+// Compares a rank's outputs with the parts of the full ones that they should be.
 class OutputComparer final : public NamedOutputs {
  public:
-  // Of sequences that ranks share: how those of each list of layers are cut, and this rank among them.
+  // For sequences that are sharded over ranks: the shard of each list of layers, and this rank.
   struct Tokens {
-    std::vector<SequenceShard> cuts;
+    std::vector<SequenceShard> shards;
     int rank = 0;
   };
-  // `whole` and `tensor_group` are not owned. Without `tokens` ranks have whole sequences.
-  OutputComparer(const StageModule& model, const FullOutputs& whole, const ProcessGroup& tensor_group,
+  // `full` and `tensor_group` are not owned. Without `tokens` ranks have full sequences.
+  OutputComparer(const StageModule& model, const FullOutputs& full, const ProcessGroup& tensor_group,
                  const std::optional<Tokens>& tokens)
-      : NamedOutputs(model), whole_(whole), tensor_group_(tensor_group), tokens_(tokens) {}
+      : NamedOutputs(model), full_(full), tensor_group_(tensor_group), tokens_(tokens) {}
 
   // The largest difference of each output that could be compared; 0 for one whose shape fits no part.
   const std::map<std::string, double>& differences() const { return differences_; }
@@ -78,13 +78,13 @@ class OutputComparer final : public NamedOutputs {
   void take(const std::string& name, const torch::nn::Module* module, const torch::Tensor& output) override;
 
  private:
-  std::vector<torch::Tensor> parts_like(const torch::Tensor& output, const torch::Tensor& whole,
+  std::vector<torch::Tensor> parts_like(const torch::Tensor& output, const torch::Tensor& full,
                                         const torch::nn::Module* module) const;
   void add_parts_like(const torch::Tensor& output, const torch::Tensor& candidate, const torch::nn::Module* module,
                       std::vector<torch::Tensor>& parts) const;
-  std::vector<torch::Tensor> of_tokens(const torch::Tensor& whole, const torch::Tensor& output) const;
+  std::vector<torch::Tensor> of_tokens(const torch::Tensor& full, const torch::Tensor& output) const;
 
-  const FullOutputs& whole_;
+  const FullOutputs& full_;
   const ProcessGroup& tensor_group_;
   std::optional<Tokens> tokens_;
   std::map<std::string, double> differences_;

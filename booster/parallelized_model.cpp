@@ -18,15 +18,15 @@ std::vector<std::string> names_of(const std::vector<Placement>& placements) {
   return names;
 }
 
-void copy_into(torch::nn::Module& dense, const TensorDict& whole) {
+void copy_into(torch::nn::Module& dense, const TensorDict& full) {
   const torch::NoGradGuard no_grad;
   const ModelMap map(dense);
-  if (map.parameters.size() != whole.size())
+  if (map.parameters.size() != full.size())
     throw UsageError({"deparallelize", fmt::format("the model has {} parameters", map.parameters.size()),
-                      fmt::format("{}", whole.size()), "pass an unsharded model of the same class"});
+                      fmt::format("{}", full.size()), "pass an unsharded model of the same class"});
   for (const auto& [tensor, names] : map.parameters) {
     torch::Tensor target = tensor;
-    const torch::Tensor& values = whole.at(names.front());
+    const torch::Tensor& values = full.at(names.front());
     if (target.sizes() != values.sizes())
       throw UsageError({names.front(), "the parameter is " + describe(target), describe(values),
                         "pass an unsharded model of the same configuration"});

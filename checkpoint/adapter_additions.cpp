@@ -30,14 +30,14 @@ const Addition* Additions::find(const std::string& stored) const {
   return found == all_.end() ? nullptr : &found->second;
 }
 
-void Additions::add_whole(const models::TensorName& name, const Addition& addition) {
+void Additions::add_full(const models::TensorName& name, const Addition& addition) {
   if (name.parts.empty()) all_[name.hugging_face] = addition;
   for (const auto& other : name.other_names) all_.try_emplace(other, addition);
 }
 
 void Additions::add_parts(const std::vector<models::TensorPart>& parts, Addition addition) {
   for (const auto& part : parts) {
-    addition.cuts = part.cuts;
+    addition.shards = part.shards;
     all_[part.hugging_face] = addition;
   }
 }
@@ -48,7 +48,7 @@ void Additions::add_matrix(const models::TensorName& name, const std::string& pa
     if (!adapter_.tensors.contains(path + kStoredTableA)) return;
     addition = {.factors = path, .path = path, .a = kStoredTableA, .b = kStoredTableB, .transposed = true};
   }
-  add_whole(name, addition);
+  add_full(name, addition);
   add_parts(name.other_parts, addition);
 }
 
@@ -66,7 +66,7 @@ void Additions::add_stack(const models::TensorName& name, const std::string& mod
                           .path = path,
                           .transposed = layer->experts->interleaved,
                           .experts = layer->experts->count};
-  add_whole(name, addition);
+  add_full(name, addition);
   add_parts(name.parts, addition);
 }
 

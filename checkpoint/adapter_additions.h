@@ -23,9 +23,9 @@ struct Addition {
   std::string factors;  // prefix of the names of both factors
   std::string path;     // the path that selects rank and scale
   std::string a = kStoredA, b = kStoredB;
-  bool transposed = false;                             // the product is transposed
-  std::int64_t experts = 0;                            // number of experts of a stack; 0: no stack
-  std::optional<std::vector<AppliedShard>> cuts = {};  // part of the product in this tensor; unset: all
+  bool transposed = false;                               // the product is transposed
+  std::int64_t experts = 0;                              // number of experts of a stack; 0: no stack
+  std::optional<std::vector<AppliedShard>> shards = {};  // part of the product in this tensor; unset: all
 };
 
 class Additions {
@@ -40,7 +40,7 @@ class Additions {
  private:
   void add_matrix(const models::TensorName& name, const std::string& path);
   void add_stack(const models::TensorName& name, const std::string& module);
-  void add_whole(const models::TensorName& name, const Addition& addition);
+  void add_full(const models::TensorName& name, const Addition& addition);
   void add_parts(const std::vector<models::TensorPart>& parts, Addition addition);
 
   const StoredAdapter& adapter_;

@@ -36,9 +36,9 @@ std::vector<std::string> model_names(const Manifest& manifest) {
 torch::Tensor read_factor(const SafetensorsFile& file, const models::TensorName& name, const Placement& placement,
                           const Coordinates& coordinates) {
   if (!is_stack_adapter(name.name)) return read_held(file, name.hugging_face, name.transposed, placement, coordinates);
-  const torch::Tensor whole =
+  const torch::Tensor full =
       models::from_stored_factor(name.name, file.read(name.hugging_face), placement.global_shape.front());
-  return cut_out(whole, held_slice(placement, coordinates));
+  return take_slice(full, held_slice(placement, coordinates));
 }
 
 // PEFT saves every module whose path ends with an entry, also in the middle of a word: "norm" is "input_layernorm" too.
@@ -146,9 +146,9 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   std::vector<std::string> layers;
   bool transposed = false;
   for (const auto& name : models::trained_names(model_names(manifest), config.lora, names)) {
-    const torch::Tensor whole = checkpoint.read(manifest.tensors.at("model/" + name.name));
-    const auto type = options.type.value_or(whole.scalar_type());
-    const torch::Tensor stored = models::as_stored_factor(name.name, whole);
+    const torch::Tensor full = checkpoint.read(manifest.tensors.at("model/" + name.name));
+    const auto type = options.type.value_or(full.scalar_type());
+    const torch::Tensor stored = models::as_stored_factor(name.name, full);
     sorted[name.hugging_face] = (name.transposed ? stored.t() : stored).to(type).contiguous();
     if (!name.name.ends_with(std::string(".") + kAdapterA)) continue;
     const auto layer = models::hugging_face_path(adapted_layer(name.name), names);

@@ -42,8 +42,8 @@ class Merge {
 
   // Refuses shapes that don't fit, before anything is written.
   void use(const std::string& name, const std::vector<std::int64_t>& shape) {
-    if (const auto whole = adapter_.tensors.find(name); whole != adapter_.tensors.end()) {
-      require_shape(name, whole->second.sizes().vec(), shape);
+    if (const auto full = adapter_.tensors.find(name); full != adapter_.tensors.end()) {
+      require_shape(name, full->second.sizes().vec(), shape);
       used_.insert(name);
       return;
     }
@@ -58,14 +58,14 @@ class Merge {
     std::vector<std::int64_t> product = {b.size(0), a.size(1)};
     if (addition.transposed) std::swap(product[0], product[1]);
     if (addition.experts > 0) product.insert(product.begin(), addition.experts);
-    if (addition.cuts) product = shape_of_part(apply_cuts(product, *addition.cuts));
+    if (addition.shards) product = shape_of_part(apply_shards(product, *addition.shards));
     require_shape(name, product, shape);
     used_.insert(addition.factors + addition.a);
     used_.insert(addition.factors + addition.b);
   }
 
   torch::Tensor merged(const std::string& name, const torch::Tensor& base) const {
-    if (const auto whole = adapter_.tensors.find(name); whole != adapter_.tensors.end()) return whole->second;
+    if (const auto full = adapter_.tensors.find(name); full != adapter_.tensors.end()) return full->second;
     const Addition& addition = *additions_.find(name);
     const bool wide = base.scalar_type() == torch::kFloat64 || type_ == torch::kFloat64;
     const auto type = wide ? torch::kFloat64 : torch::kFloat32;
@@ -96,16 +96,16 @@ class Merge {
     if (addition.experts > 0) {
       a = models::from_stored_factor(kStackAdapterA, a, addition.experts);
       b = models::from_stored_factor(kStackAdapterB, b, addition.experts);
-      if (addition.cuts) {  // one expert's is enough
-        const Range own = addition.cuts->front().ranges.front();
+      if (addition.shards) {  // one expert's is enough
+        const Range own = addition.shards->front().ranges.front();
         a = a.narrow(0, own.begin, own.size());
         b = b.narrow(0, own.begin, own.size());
       }
     }
     torch::Tensor made = torch::matmul(b, a);
     if (addition.transposed) made = made.transpose(-2, -1);
-    if (addition.cuts && (addition.cuts->size() > 1 || addition.experts == 0)) {
-      const AppliedShard& rows = addition.cuts->back();
+    if (addition.shards && (addition.shards->size() > 1 || addition.experts == 0)) {
+      const AppliedShard& rows = addition.shards->back();
       made = made.narrow(rows.dim, rows.ranges.front().begin, rows.ranges.front().size());
     }
     return made.contiguous();

@@ -27,9 +27,9 @@ void CheckpointFiles::read_into(const ManifestTensor& tensor, const torch::Tenso
 torch::Tensor CheckpointFiles::read(const ManifestTensor& tensor) {
   // Opened before memory is asked for: what the manifest claims is compared with what the files hold.
   for (const auto& slice : tensor.slices) open(slice.file);
-  torch::Tensor whole = torch::empty(tensor.shape, scalar_type_of(*tensor.type, tensor.key()));
-  read_into(tensor, whole, full_slice(tensor.shape));
-  return whole;
+  torch::Tensor full = torch::empty(tensor.shape, scalar_type_of(*tensor.type, tensor.key()));
+  read_into(tensor, full, full_slice(tensor.shape));
+  return full;
 }
 
 }  // namespace gantry

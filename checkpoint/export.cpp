@@ -152,10 +152,10 @@ void save_hugging_face(const std::string& directory, const json& config, const s
   refuse_other_form(directory, shards.size() > 1);
   write_shards(staged, shards, options);
   copy_companion_files(options.model_directory, StagedFiles::folder(directory), files_of(options));
-  json whole = config;
-  if (!tensors.empty()) set_weight_type(whole, dtype_name(prevailing_type(tensors, options)));
-  complete_rope_spellings(whole);
-  write_file(staged.path("config.json"), whole.dump(2) + "\n", files_of(options));
+  json full = config;
+  if (!tensors.empty()) set_weight_type(full, dtype_name(prevailing_type(tensors, options)));
+  complete_rope_spellings(full);
+  write_file(staged.path("config.json"), full.dump(2) + "\n", files_of(options));
   staged.place();
 }
 
@@ -178,8 +178,8 @@ std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorN
     std::vector<std::int64_t> shape = tensor.shape;
     if (name.transposed) std::reverse(shape.begin(), shape.end());
     const auto read = [&files, &tensor, turned = name.transposed] {
-      const torch::Tensor whole = files.read(tensor);
-      return turned ? whole.t() : whole;
+      const torch::Tensor full = files.read(tensor);
+      return turned ? full.t() : full;
     };
     tensors.push_back({name.hugging_face, shape, type, read});
     for (const auto& copy : name.copies) tensors.push_back({copy, shape, type, read});

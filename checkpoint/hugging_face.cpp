@@ -88,16 +88,16 @@ std::uint64_t load_parts(const StoredModel& model, const models::TensorName& nam
 // not read.
 std::uint64_t load_encoded(const EncodedTensor& encoded, const models::TensorName& name, const HeldTensor& held,
                            const Coordinates& coordinates) {
-  const Shape& whole = held.placement.global_shape;
-  Shape expected = whole;
+  const Shape& full = held.placement.global_shape;
+  Shape expected = full;
   if (name.transposed) std::reverse(expected.begin(), expected.end());
   encoded.check(expected);
   const Slice mine = held_slice(held.placement, coordinates);
-  const int dim = name.transposed ? static_cast<int>(whole.size()) - 1 : 0;
+  const int dim = name.transposed ? static_cast<int>(full.size()) - 1 : 0;
   std::uint64_t bytes = 0;
   for (std::int64_t row = 0; row < expected.front(); row += encoded.rows_at_once()) {
     const Range rows{row, std::min(row + encoded.rows_at_once(), expected.front())};
-    const Slice slice = apply_cuts(whole, {{dim, 0, {rows}}});
+    const Slice slice = apply_shards(full, {{dim, 0, {rows}}});
     if (!have_common(mine, slice)) continue;
     const torch::Tensor values = encoded.decode(rows);
     copy_common(held.tensor, mine, name.transposed ? values.t().contiguous() : values, slice);
@@ -111,12 +111,12 @@ std::uint64_t load_encoded(const EncodedTensor& encoded, const models::TensorNam
 torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, bool transposed,
                         const Placement& placement, const Coordinates& coordinates) {
   const auto turned = [&](const torch::Tensor& tensor) { return transposed ? tensor.t() : tensor; };
-  if (placement.cuts.empty()) return turned(file.read(stored));
-  const auto cuts = held_shards(placement, coordinates);
-  if (cuts.size() > 1 || cuts.front().row > 0)
-    return cut_out(turned(file.read(stored)), apply_cuts(placement.global_shape, cuts));
-  const int dim = cuts.front().dim, dims = static_cast<int>(placement.global_shape.size());
-  return turned(file.read_slice(stored, transposed ? dims - 1 - dim : dim, cuts.front().ranges));
+  if (placement.shards.empty()) return turned(file.read(stored));
+  const auto shards = held_shards(placement, coordinates);
+  if (shards.size() > 1 || shards.front().row > 0)
+    return take_slice(turned(file.read(stored)), apply_shards(placement.global_shape, shards));
+  const int dim = shards.front().dim, dims = static_cast<int>(placement.global_shape.size());
+  return turned(file.read_slice(stored, transposed ? dims - 1 - dim : dim, shards.front().ranges));
 }
 
 json read_model_config(const std::string& directory) {
@@ -162,7 +162,7 @@ TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const T
     const torch::Tensor& tensor = tensors.at(name.name);
     for (const auto& part : name.parts) {
       const Slice slice = slice_of_part(tensor.sizes().vec(), part);
-      renamed.set(part.hugging_face, cut_out(tensor, slice).view(shape_of_part(slice)));
+      renamed.set(part.hugging_face, take_slice(tensor, slice).view(shape_of_part(slice)));
     }
     if (!name.parts.empty()) continue;
     const torch::Tensor stored = models::as_stored_factor(name.name, tensor);

@@ -23,13 +23,13 @@ constexpr const char* kMaster = "optimizer.master";
 // What this rank needs of the checkpoint.
 struct Need {
   const ManifestTensor* tensor;
-  std::vector<AppliedShard> cuts;  // of what this rank holds
+  std::vector<AppliedShard> shards;  // of what this rank holds
   torch::Tensor target;
   bool is_filled = false;
 };
 
 bool lies_as_needed(const ManifestSlice& slice, const Need& need) {
-  return slice.cuts == need.cuts && need.target.is_contiguous() && need.target.is_cpu() &&
+  return slice.shards == need.shards && need.target.is_contiguous() && need.target.is_cpu() &&
          stored_type_of(need.target.scalar_type()).name == need.tensor->type->name;
 }
 
@@ -121,7 +121,7 @@ void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& e
 void fill_rest(const std::string& folder, const Manifest& manifest, std::vector<Need>& needs, DiskProgress& progress) {
   CheckpointFiles files(folder, &manifest);
   for (const Need& need : needs) {
-    if (!need.is_filled) files.read_into(*need.tensor, need.target, apply_cuts(need.tensor->shape, need.cuts));
+    if (!need.is_filled) files.read_into(*need.tensor, need.target, apply_shards(need.tensor->shape, need.shards));
     progress.add(need.target.nbytes() + 1);
   }
 }

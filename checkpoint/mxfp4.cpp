@@ -22,14 +22,14 @@ class Mxfp4Tensor : public EncodedTensor {
     const Shape& stored = blocks_.shape();
     return stored.size() == 4 ? Shape{stored[0], stored[2] * kMxfp4Block, stored[1]} : Shape{};
   }
-  void check(const Shape& whole) const override {
-    if (whole.size() != 3 || whole[1] % kMxfp4Block != 0)
-      throw InputError({blocks_.name, fmt::format("the blocks belong to a weight [{}]", fmt::join(whole, ", ")),
+  void check(const Shape& full) const override {
+    if (full.size() != 3 || full[1] % kMxfp4Block != 0)
+      throw InputError({blocks_.name, fmt::format("the blocks belong to a weight [{}]", fmt::join(full, ", ")),
                         fmt::format("[experts, in, out] with a multiple of {} inputs", kMxfp4Block),
                         "check that config.json belongs to these weights"});
-    const std::int64_t in_row = whole[1] / kMxfp4Block;
-    check_stored_shape(blocks_, blocks_.name, {whole[0], whole[2], in_row, kMxfp4Block / 2});
-    check_stored_shape(scales_, scales_.name, {whole[0], whole[2], in_row});
+    const std::int64_t in_row = full[1] / kMxfp4Block;
+    check_stored_shape(blocks_, blocks_.name, {full[0], full[2], in_row, kMxfp4Block / 2});
+    check_stored_shape(scales_, scales_.name, {full[0], full[2], in_row});
     for (const TensorPlace* place : {&blocks_, &scales_})
       if (place->type() != torch::kUInt8)
         throw InputError({place->name, std::string("the tensor is ") + dtype_name(place->type()), "uint8",

@@ -77,7 +77,7 @@ void merge(const std::string& directory, const json& config, const models::Model
   save_hugging_face(output, config, hugging_face_tensors(names, files, find), options);
 }
 
-json whole_config(const json& config, const ParallelizedOptions& options) {
+json full_config(const json& config, const ParallelizedOptions& options) {
   return options.family.empty() ? config : models::families().at(options.family).hugging_face_config(config);
 }
 
@@ -96,11 +96,11 @@ void check_names(const ParallelizedModel& model, const std::vector<std::string>&
 }
 
 // A reader could not tell which of the two is meant.
-void refuse_two_forms(const std::string& directory, bool whole) {
+void refuse_two_forms(const std::string& directory, bool full) {
   std::string other;
-  if (whole && is_parallelized_directory(directory)) other = parallelized_file_name(0, 0);
+  if (full && is_parallelized_directory(directory)) other = parallelized_file_name(0, 0);
   for (const char* name : {kModelFile, kModelIndex})
-    if (!whole && path_exists(directory + "/" + name)) other = name;
+    if (!full && path_exists(directory + "/" + name)) other = name;
   if (!other.empty())
     throw UsageError({directory, "the directory already has " + other + ", from a save in another form",
                       "one form per directory", "remove it, or choose another directory"});
@@ -109,13 +109,13 @@ void refuse_two_forms(const std::string& directory, bool whole) {
 // Rank 0's part around the others' writing.
 class ParallelizedSave {
  public:
-  ParallelizedSave(const std::string& directory, bool whole, FileSystem& files) : directory_(directory), files_(files) {
+  ParallelizedSave(const std::string& directory, bool full, FileSystem& files) : directory_(directory), files_(files) {
     if (path_exists(directory_) && !is_folder(directory_))
       throw UsageError({directory_, "the path is a file", "a directory to write to", "choose another path"});
     make_folders(directory_, files_);
-    refuse_two_forms(directory_, whole);
+    refuse_two_forms(directory_, full);
     remove_tree(directory_ + kRanksFolder, files_);  // of a job that was killed
-    if (whole)
+    if (full)
       make_folders(directory_ + kRanksFolder, files_);
     else
       staged_ = std::make_unique<StagedFiles>(directory_, files_);
@@ -150,7 +150,7 @@ void save_parallelized(const std::string& directory, const json& config, const s
         {"parallel.expert",
          fmt::format("the value is {}, so the first replica only has a part of the experts", mesh.size(axis::kExpert)),
          "1 for save_parallelized", "save a checkpoint, and convert it with gantry checkpoint export"});
-  const bool whole = options.merge || mesh.size(axis::kTensor) * mesh.size(axis::kPipeline) == 1;
+  const bool full = options.merge || mesh.size(axis::kTensor) * mesh.size(axis::kPipeline) == 1;
   const std::string name = name_of_save(mesh);
   DiskProgress progress;
   WatchedFiles files(system_files(), progress);
@@ -159,12 +159,12 @@ void save_parallelized(const std::string& directory, const json& config, const s
   };
   std::unique_ptr<ParallelizedSave> save;  // rank 0's
   on_disk([&] {
-    if (mesh.rank() == 0) save = std::make_unique<ParallelizedSave>(directory, whole, files);
+    if (mesh.rank() == 0) save = std::make_unique<ParallelizedSave>(directory, full, files);
   });
-  const std::string ranks = whole ? directory + kRanksFolder : StagedFiles::folder(directory);
+  const std::string ranks = full ? directory + kRanksFolder : StagedFiles::folder(directory);
   on_disk([&] { write_rank(ranks, name, held, mesh, files); });
   on_disk([&] {
-    if (save) save->finish(whole_config(config, options), held, options);
+    if (save) save->finish(full_config(config, options), held, options);
   });
 }
 

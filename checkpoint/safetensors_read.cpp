@@ -49,7 +49,7 @@ torch::Tensor SafetensorsFile::view(const std::string& name) const {
 torch::Tensor SafetensorsFile::read(const std::string& name) const { return view(name).clone(); }
 
 torch::Tensor SafetensorsFile::read_slice(const std::string& name, int dim, const std::vector<Range>& ranges) const {
-  return cut_ranges(view(name), dim, ranges);
+  return take_ranges(view(name), dim, ranges);
 }
 
 TensorDict read_safetensors(const std::string& path) {

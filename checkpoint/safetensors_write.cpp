@@ -42,8 +42,8 @@ void write_all(File& file, const TensorDict& tensors, const std::map<std::string
   const std::string header = header_of(tensors, metadata);
   file.write(header.data(), header.size());
   for (const auto& [name, tensor] : tensors) {
-    const torch::Tensor whole = tensor.detach().to(torch::kCPU).contiguous();
-    if (whole.nbytes() > 0) file.write(whole.data_ptr(), whole.nbytes());
+    const torch::Tensor full = tensor.detach().to(torch::kCPU).contiguous();
+    if (full.nbytes() > 0) file.write(full.data_ptr(), full.nbytes());
   }
 }
 

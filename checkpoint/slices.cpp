@@ -10,7 +10,7 @@ WriterShare::WriterShare(const ProcessGroupMesh& mesh)
 
 const WriterShare::Parts& WriterShare::parts_of(const Placement& placement) {
   const Mesh& mesh = mesh_.mesh();
-  const auto axes = placement.cut_axes();
+  const auto axes = placement.sharded_axes();
   const auto [found, fresh] = parts_.try_emplace(axes);
   Parts& parts = found->second;
   if (!fresh) return parts;

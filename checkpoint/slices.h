@@ -18,11 +18,11 @@ namespace gantry {
 class WriterShare {
  public:
   explicit WriterShare(const ProcessGroupMesh& mesh);
-  // `bytes`: of the whole tensor.
+  // `bytes`: of the full tensor.
   bool turn_of(const Placement& placement, std::int64_t bytes);
 
  private:
-  // The ranks by what they hold of a tensor that is cut over some axes: those with one number hold the same.
+  // The ranks by their part of a tensor that is sharded over some axes. Ranks with the same number hold the same part.
   struct Parts {
     std::vector<int> part_of;  // by rank
     int count = 0;
@@ -32,7 +32,7 @@ class WriterShare {
   const ProcessGroupMesh& mesh_;
   std::vector<int> ranks_;                           // of the world, ascending
   std::vector<std::int64_t> loads_;                  // by rank
-  std::map<std::vector<std::string>, Parts> parts_;  // by the axes that cut
+  std::map<std::vector<std::string>, Parts> parts_;  // by the sharding axes
 };
 
 // The owned part of a held tensor: as it is where that is all of it, else of the shape of owned_slice.

@@ -41,8 +41,8 @@ StoredAdapter adapter_of_checkpoint(const std::string& folder) {
   StoredAdapter adapter{folder, config.lora, config.model.path, {}};
   CheckpointFiles files(folder, &manifest);
   for (const auto& name : models::trained_names(parameters, config.lora, names)) {
-    const torch::Tensor whole = files.read(manifest.tensors.at("model/" + name.name));
-    const torch::Tensor stored = models::as_stored_factor(name.name, name.transposed ? whole.t() : whole);
+    const torch::Tensor full = files.read(manifest.tensors.at("model/" + name.name));
+    const torch::Tensor stored = models::as_stored_factor(name.name, name.transposed ? full.t() : full);
     adapter.tensors[name.hugging_face.substr(std::string(kStoredPrefix).size())] = stored;
   }
   return adapter;

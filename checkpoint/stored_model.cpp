@@ -116,12 +116,12 @@ torch::Tensor StoredModel::read(const std::string& name) const {
   const EncodedTensor* tensor = encoded(name);
   if (!tensor) return place(name).file->read(place(name).name);
   tensor->check(tensor->shape());
-  torch::Tensor whole = torch::empty(tensor->shape(), torch::kFloat32);
-  for (std::int64_t row = 0; row < whole.size(0); row += tensor->rows_at_once()) {
-    const Range rows{row, std::min(row + tensor->rows_at_once(), whole.size(0))};
-    whole.narrow(0, row, rows.size()).copy_(tensor->decode(rows));
+  torch::Tensor full = torch::empty(tensor->shape(), torch::kFloat32);
+  for (std::int64_t row = 0; row < full.size(0); row += tensor->rows_at_once()) {
+    const Range rows{row, std::min(row + tensor->rows_at_once(), full.size(0))};
+    full.narrow(0, row, rows.size()).copy_(tensor->decode(rows));
   }
-  return whole;
+  return full;
 }
 
 }  // namespace gantry

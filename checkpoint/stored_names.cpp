@@ -87,7 +87,7 @@ std::string StoredNames::find(const std::string& stored) const {
 
 models::TensorName form_in_files(const models::TensorName& name, const std::function<bool(const std::string&)>& has) {
   models::TensorName form = name;
-  const auto whole = [&](const std::string& found) {
+  const auto full = [&](const std::string& found) {
     form.hugging_face = found;
     form.parts.clear();
     return form;
@@ -95,10 +95,10 @@ models::TensorName form_in_files(const models::TensorName& name, const std::func
   const auto any_of = [&](const std::vector<models::TensorPart>& parts) {
     return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return has(part.hugging_face); });
   };
-  if (!name.preferred.empty() && has(name.preferred)) return whole(name.preferred);
+  if (!name.preferred.empty() && has(name.preferred)) return full(name.preferred);
   if (name.parts.empty() ? has(name.hugging_face) : any_of(name.parts)) return form;
   for (const auto& other : name.other_names)
-    if (has(other)) return whole(other);
+    if (has(other)) return full(other);
   if (any_of(name.other_parts)) {
     form.hugging_face.clear();
     form.parts = name.other_parts;

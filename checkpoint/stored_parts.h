@@ -7,7 +7,9 @@
 
 namespace gantry {
 
-inline Slice slice_of_part(const Shape& whole, const models::TensorPart& part) { return apply_cuts(whole, part.cuts); }
+inline Slice slice_of_part(const Shape& full, const models::TensorPart& part) {
+  return apply_shards(full, part.shards);
+}
 
 // The stored tensor's.
 inline Shape shape_of_part(const Slice& slice) {
@@ -15,7 +17,7 @@ inline Shape shape_of_part(const Slice& slice) {
   return {slice.shape.begin() + (has_one ? 1 : 0), slice.shape.end()};
 }
 
-// What this rank holds of a stored tensor. Of one cut of a dim, which most are, nothing else is read.
+// This rank's part of a stored tensor. With one shard along a dim, the usual case, only that part is read.
 torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, bool transposed,
                         const Placement& placement, const Coordinates& coordinates);
 

@@ -70,10 +70,10 @@ bool same_values(const TensorPlace& first, const TensorPlace& second) {
   return true;
 }
 
-// `whole`: a complete config.json, which may lack Gantry's own flags where they are false.
-bool says(const json& whole, const json& keys) {
+// `full`: a complete config.json, which may lack Gantry's own flags where they are false.
+bool says(const json& full, const json& keys) {
   return std::all_of(keys.items().begin(), keys.items().end(),
-                     [&](const auto& item) { return whole.value(item.key(), json(false)) == item.value(); });
+                     [&](const auto& item) { return full.value(item.key(), json(false)) == item.value(); });
 }
 
 std::string note_of(const std::string& name, const TensorPlace* place, const TensorPlace& table, bool differs) {
@@ -103,12 +103,12 @@ StoredTies compare_tied_tensors(const std::string& directory, const models::Mode
       std::find_if(tied.begin(), tied.end(), [&](const auto& one) { return places.find(one.hugging_face); });
   if (stored == tied.end()) return found;
   const TensorPlace& table = *places.find(stored->hugging_face);
-  const json whole = family.hugging_face_config(config);
+  const json full = family.hugging_face_config(config);
   for (const auto& one : tied) {
     const TensorPlace* place = places.find(one.hugging_face);
     const bool differs = place && place->name != table.name && !same_values(*place, table);
     const json& keys = differs ? one.apart : one.together;
-    if (says(whole, keys)) continue;
+    if (says(full, keys)) continue;
     found.keys.update(keys);
     found.notes.push_back(directory + ": " + note_of(one.hugging_face, place, table, differs));
   }

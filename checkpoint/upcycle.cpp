@@ -156,12 +156,12 @@ std::optional<std::pair<std::size_t, std::string>> projection_of(const std::stri
 }
 
 // Slice `piece` of so many of an MLP's width, which are gate's and up's rows and down's columns.
-ExportTensor expert_of(const ExportTensor& whole, std::size_t projection, std::string name, std::int64_t piece,
+ExportTensor expert_of(const ExportTensor& full, std::size_t projection, std::string name, std::int64_t piece,
                        std::int64_t pieces) {
   const int dim = projection == 2 ? 1 : 0;
-  ExportTensor expert{std::move(name), whole.shape, whole.type, {}};
+  ExportTensor expert{std::move(name), full.shape, full.type, {}};
   const std::int64_t size = expert.shape[dim] /= pieces;
-  expert.read = [read = whole.read, dim, piece, size, factor = projection == 2 ? pieces : 1] {
+  expert.read = [read = full.read, dim, piece, size, factor = projection == 2 ? pieces : 1] {
     const torch::Tensor part = read().narrow(dim, piece * size, size);
     return factor == 1 ? part : part * factor;
   };

@@ -34,7 +34,8 @@ struct VerifyOptions {
 
 Json tensor_json(const ManifestTensor& tensor) {
   Json slices = Json::array();
-  for (const auto& slice : tensor.slices) slices.push_back({{"file", slice.file}, {"cuts", Json(to_json(slice.cuts))}});
+  for (const auto& slice : tensor.slices)
+    slices.push_back({{"file", slice.file}, {"cuts", Json(to_json(slice.shards))}});
   Json json = {{"name", tensor.name},
                {"dtype", tensor.type->readable},
                {"shape", tensor.shape},

@@ -59,7 +59,7 @@ std::string place_text(const ManifestTensor& tensor) {
   std::vector<std::string> places;
   for (const auto& slice : tensor.slices) {
     places.push_back(slice.file);
-    for (const AppliedShard& shard : slice.cuts) places.back() += " " + shard_text(shard);
+    for (const AppliedShard& shard : slice.shards) places.back() += " " + shard_text(shard);
   }
   return fmt::format("{}", fmt::join(places, ", "));
 }

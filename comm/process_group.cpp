@@ -27,15 +27,15 @@ std::int64_t total_rows(const Sizes& sizes, int ranks) {
   return negative ? -1 : std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
 }
 
-void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const Sizes& sizes, int rank, int size,
+void check_gather(const torch::Tensor& full, const torch::Tensor& part, const Sizes& sizes, int rank, int size,
                   const char* call) {
-  if (whole.dim() > 0 && part.dim() == whole.dim() && whole.size(0) == total_rows(sizes, size) &&
-      part.size(0) == sizes[rank] && row_elements(whole) == row_elements(part) &&
-      whole.scalar_type() == part.scalar_type())
+  if (full.dim() > 0 && part.dim() == full.dim() && full.size(0) == total_rows(sizes, size) &&
+      part.size(0) == sizes[rank] && row_elements(full) == row_elements(part) &&
+      full.scalar_type() == part.scalar_type())
     return;
   throw UsageError({call,
                     fmt::format("the full tensor {} and the part {} do not fit the sizes {} of {} ranks at rank {}",
-                                describe(whole), describe(part), fmt::join(sizes, ", "), size, rank),
+                                describe(full), describe(part), fmt::join(sizes, ", "), size, rank),
                     "along dim 0, a full tensor with the sum of the sizes and a part with this rank's size", ""});
 }
 

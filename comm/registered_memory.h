@@ -1,4 +1,4 @@
-// Memory that a backend is told of before it communicates from it, again and again: NCCL then needs no copies of its
+// Memory that is registered with a backend before repeated communication from it: NCCL then needs no copies of its
 // own (its user buffer registration).
 #pragma once
 

@@ -9,7 +9,7 @@ ParameterSplit partial(GradientSum sum, const std::vector<Axis>& axes) {
   return split;
 }
 
-void leave_out_whole(Placements& placements) {
+void leave_out_full(Placements& placements) {
   std::erase_if(placements, [](const auto& each) { return each.second == ParameterSplit(); });
 }
 
@@ -27,7 +27,7 @@ Placements split_of_adapter(const ShardStyle& style, const Shape& a, const Shape
     placements[kAdapterA] = split_of(style, a, axes);
     placements[kAdapterB] = split_of(style, b, axes);
   }
-  leave_out_whole(placements);
+  leave_out_full(placements);
   return placements;
 }
 
@@ -35,7 +35,7 @@ Placements split_of_table_adapter(const ShardStyle& style, const Shape& a, const
                                   const std::vector<Axis>& axes) {
   Placements placements = {{kTableAdapterA, split_of(style, a, axes)}};
   if (!std::holds_alternative<Vocab>(style)) placements[kTableAdapterB] = split_of(style, b, axes);
-  leave_out_whole(placements);
+  leave_out_full(placements);
   return placements;
 }
 
@@ -43,9 +43,9 @@ Placements split_of_stack_adapter(const std::string& parameter, const Expert& st
                                   const std::vector<Axis>& axes) {
   const std::string a = parameter + kStackAdapterA, b = parameter + kStackAdapterB;
   const int ranks = ShardSpec{.axes = axes, .segments = {}}.ranks();
-  const auto over = [&](ShardSpec cut) {
-    cut.axes = axes;
-    return ParameterSplit(std::move(cut));
+  const auto over = [&](ShardSpec shard) {
+    shard.axes = axes;
+    return ParameterSplit(std::move(shard));
   };
   Placements placements;
   if (style.partitioned) {
@@ -61,7 +61,7 @@ Placements split_of_stack_adapter(const std::string& parameter, const Expert& st
     placements[a] = over(shard(2, shape.width, ranks));
     placements[b] = partial(style.gradient_sum, axes);
   }
-  leave_out_whole(placements);
+  leave_out_full(placements);
   return placements;
 }
 

@@ -85,7 +85,7 @@ ContextChoice choose_by_itself(int context, int heads, int key_heads, const Cont
 
 // A ring of causal blocks needs a layout with equal work for every rank. Without causality every layout has equal work,
 // and one contiguous run per rank makes the fewest tiles. The other methods need the tokens in order.
-SequenceShard ContextChoice::cut(std::int64_t tokens, int ranks, bool causal) const {
+SequenceShard ContextChoice::split(std::int64_t tokens, int ranks, bool causal) const {
   const bool passes = method == ContextMethod::kRing || method == ContextMethod::kUlyssesRing;
   return {tokens, ranks, passes && causal ? SequenceLayout::kZigzag : SequenceLayout::kContiguous, exchanging};
 }
@@ -105,7 +105,7 @@ ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHead
 
 std::int64_t context_elements(const ContextChoice& choice, std::int64_t tokens, int ranks, const AttentionHeads& heads,
                               std::int64_t head_size) {
-  const auto sizes = choice.cut(tokens, ranks).sizes();
+  const auto sizes = choice.split(tokens, ranks).sizes();
   const std::int64_t part = *std::max_element(sizes.begin(), sizes.end());
   const std::int64_t keys = 2 * part * heads.key_heads * head_size, queries = 2 * part * heads.heads * head_size;
   if (choice.method == ContextMethod::kUlysses) return (queries + keys) / ranks * (ranks - 1);

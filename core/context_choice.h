@@ -23,7 +23,7 @@ struct ContextChoice {
   std::string reason;  // why it was chosen, for messages
   int exchanging = 1;  // kUlyssesRing: number of ranks that exchange heads, more than 1 and fewer than all
   // The sharding of the sequence for this method. `causal`: tokens do not attend to later ones.
-  SequenceShard cut(std::int64_t tokens, int ranks, bool causal = true) const;
+  SequenceShard split(std::int64_t tokens, int ranks, bool causal = true) const;
 };
 
 // Inputs of `auto` in addition to the heads.

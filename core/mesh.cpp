@@ -103,7 +103,7 @@ std::vector<std::string> Mesh::batch_axes(axis::View view) const {
   return names;
 }
 
-std::vector<std::string> Mesh::cutting_axes(axis::View view) const {
+std::vector<std::string> Mesh::sharding_axes(axis::View view) const {
   if (!has_expert_view()) view = axis::View::kDense;
   std::vector<std::string> names;
   for (const auto& axis : axes(view))

@@ -7,15 +7,17 @@
 namespace gantry {
 namespace {
 
-bool is_over(const ShardSpec& cut, const std::string& name) {
-  return std::any_of(cut.axes.begin(), cut.axes.end(), [&](const Axis& axis) { return axis.name == name; });
+bool is_over(const ShardSpec& shard, const std::string& name) {
+  return std::any_of(shard.axes.begin(), shard.axes.end(), [&](const Axis& axis) { return axis.name == name; });
 }
 
-AppliedShard applied(const ShardSpec& cut, std::vector<Range> ranges) { return {cut.dim, cut.row, std::move(ranges)}; }
+AppliedShard applied(const ShardSpec& shard, std::vector<Range> ranges) {
+  return {shard.dim, shard.row, std::move(ranges)};
+}
 
 // The extent of the dim of the shard in the local tensor, or its number of rows.
-std::int64_t extent_of(const ShardSpec& cut, const Slice& left) {
-  return cut.row > 0 ? left.elements() / cut.row : left.shape.at(cut.dim);
+std::int64_t extent_of(const ShardSpec& shard, const Slice& left) {
+  return shard.row > 0 ? left.elements() / shard.row : left.shape.at(shard.dim);
 }
 
 std::vector<Range> intersection(const std::vector<Range>& first, const std::vector<Range>& second) {
@@ -39,22 +41,22 @@ Slice intersection(const Slice& first, const Slice& second) {
 }
 
 // The part of the held ranges that is not on a lower rank of the axis.
-std::vector<Range> owned_of(const ShardSpec& cut, const std::vector<Range>& held, const Coordinates& coordinates) {
-  const int rank = cut.rank_of(coordinates);
-  if (!cut.segments.empty()) return cut.owned(rank);
-  return rank < cut.parts() ? held : std::vector<Range>();
+std::vector<Range> owned_of(const ShardSpec& shard, const std::vector<Range>& held, const Coordinates& coordinates) {
+  const int rank = shard.rank_of(coordinates);
+  if (!shard.segments.empty()) return shard.owned(rank);
+  return rank < shard.parts() ? held : std::vector<Range>();
 }
 
 // The elements of the local tensor that are not on a lower rank of an overlapping shard, as single runs.
 std::vector<AppliedShard> owned_elements(const Placement& placement, const Coordinates& coordinates) {
   const auto held = held_shards(placement, coordinates);
-  Slice owned = apply_cuts(placement.global_shape, held);
-  for (std::size_t i = 0; i < placement.cuts.size(); ++i) {
-    const ShardSpec& cut = placement.cuts[i];
-    if (!cut.overlaps()) continue;
+  Slice owned = apply_shards(placement.global_shape, held);
+  for (std::size_t i = 0; i < placement.shards.size(); ++i) {
+    const ShardSpec& shard = placement.shards[i];
+    if (!shard.overlaps()) continue;
     std::vector<AppliedShard> up_to(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(i));
-    up_to.push_back(applied(cut, owned_of(cut, held[i].ranges, coordinates)));
-    owned = intersection(owned, apply_cuts(placement.global_shape, up_to));
+    up_to.push_back(applied(shard, owned_of(shard, held[i].ranges, coordinates)));
+    owned = intersection(owned, apply_shards(placement.global_shape, up_to));
   }
   AppliedShard runs{.dim = 0, .row = 1, .ranges = {}};
   visit_runs(owned, [&](std::int64_t first, std::int64_t count) { runs.ranges.push_back({first, first + count}); });
@@ -65,25 +67,26 @@ std::vector<AppliedShard> owned_elements(const Placement& placement, const Coord
 
 const ShardSpec& Placement::along(const std::string& axis) const {
   static const ShardSpec kReplicated;
-  const auto found = std::find_if(cuts.begin(), cuts.end(), [&](const ShardSpec& cut) { return is_over(cut, axis); });
-  return found == cuts.end() ? kReplicated : *found;
+  const auto found =
+      std::find_if(shards.begin(), shards.end(), [&](const ShardSpec& shard) { return is_over(shard, axis); });
+  return found == shards.end() ? kReplicated : *found;
 }
 
 bool Placement::overlaps() const {
-  return std::any_of(cuts.begin(), cuts.end(), [](const ShardSpec& cut) { return cut.overlaps(); });
+  return std::any_of(shards.begin(), shards.end(), [](const ShardSpec& shard) { return shard.overlaps(); });
 }
 
-std::vector<std::string> Placement::cut_axes() const {
+std::vector<std::string> Placement::sharded_axes() const {
   std::vector<std::string> axes;
-  for (const ShardSpec& cut : cuts)
-    for (const auto& name : names_of(cut.axes))
+  for (const ShardSpec& shard : shards)
+    for (const auto& name : names_of(shard.axes))
       if (std::find(axes.begin(), axes.end(), name) == axes.end()) axes.push_back(name);
   return axes;
 }
 
-bool Placement::is_cut_again(std::size_t i) const {
-  return std::any_of(cuts.begin() + static_cast<std::ptrdiff_t>(i) + 1, cuts.end(),
-                     [&](const ShardSpec& later) { return later.row > 0 || later.dim == cuts[i].dim; });
+bool Placement::is_sharded_again(std::size_t i) const {
+  return std::any_of(shards.begin() + static_cast<std::ptrdiff_t>(i) + 1, shards.end(),
+                     [&](const ShardSpec& later) { return later.row > 0 || later.dim == shards[i].dim; });
 }
 
 Shape Placement::local_shape(const Coordinates& coordinates) const { return held_slice(*this, coordinates).shape; }
@@ -97,13 +100,13 @@ std::vector<std::string> Placement::gradient_axes(const std::vector<std::string>
 }
 
 bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int>& held_stages) const {
-  const auto axes = cut_axes();  // parameters shared by ranks of a pipeline are counted part by part
-  const bool is_cut_over_stages = std::any_of(axes.begin(), axes.end(), axis::is_pipeline);
-  if (!stages.empty() && !is_cut_over_stages &&
+  const auto axes = sharded_axes();  // parameters shared by ranks of a pipeline are counted part by part
+  const bool is_sharded_over_stages = std::any_of(axes.begin(), axes.end(), axis::is_pipeline);
+  if (!stages.empty() && !is_sharded_over_stages &&
       std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end())
     return false;
-  for (const ShardSpec& cut : cuts)  // another rank that holds the part counts it
-    if (cut.repeat > 1 && cut.rank_of(coordinates) >= cut.parts()) return false;
+  for (const ShardSpec& shard : shards)  // another rank that holds the part counts it
+    if (shard.repeat > 1 && shard.rank_of(coordinates) >= shard.parts()) return false;
   return std::all_of(coordinates.begin(), coordinates.end(), [&](const auto& coordinate) {
     const auto& [axis, place] = coordinate;
     return place == 0 || axis::is_pipeline(axis) || !axis::is_in(axis, view) || along(axis).sharded();
@@ -111,32 +114,33 @@ bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int
 }
 
 std::vector<AppliedShard> held_shards(const Placement& placement, const Coordinates& coordinates) {
-  std::vector<AppliedShard> cuts;
-  for (const ShardSpec& cut : placement.cuts) {
-    const std::int64_t extent = cut.segments.empty() ? extent_of(cut, apply_cuts(placement.global_shape, cuts)) : 0;
-    cuts.push_back(applied(cut, cut.ranges(cut.rank_of(coordinates), extent)));
+  std::vector<AppliedShard> shards;
+  for (const ShardSpec& shard : placement.shards) {
+    const std::int64_t extent =
+        shard.segments.empty() ? extent_of(shard, apply_shards(placement.global_shape, shards)) : 0;
+    shards.push_back(applied(shard, shard.ranges(shard.rank_of(coordinates), extent)));
   }
-  return cuts;
+  return shards;
 }
 
 std::vector<AppliedShard> owned_shards(const Placement& placement, const Coordinates& coordinates) {
-  auto cuts = held_shards(placement, coordinates);
-  for (std::size_t i = 0; i < cuts.size(); ++i) {
-    const ShardSpec& cut = placement.cuts[i];
-    if (!cut.overlaps()) continue;
+  auto shards = held_shards(placement, coordinates);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const ShardSpec& shard = placement.shards[i];
+    if (!shard.overlaps()) continue;
     // Shards after this one would count the owned ranges differently from the held ones.
-    if (placement.is_cut_again(i)) return owned_elements(placement, coordinates);
-    cuts[i].ranges = owned_of(cut, cuts[i].ranges, coordinates);
+    if (placement.is_sharded_again(i)) return owned_elements(placement, coordinates);
+    shards[i].ranges = owned_of(shard, shards[i].ranges, coordinates);
   }
-  return cuts;
+  return shards;
 }
 
 Slice held_slice(const Placement& placement, const Coordinates& coordinates) {
-  return apply_cuts(placement.global_shape, held_shards(placement, coordinates));
+  return apply_shards(placement.global_shape, held_shards(placement, coordinates));
 }
 
 Slice owned_slice(const Placement& placement, const Coordinates& coordinates) {
-  return apply_cuts(placement.global_shape, owned_shards(placement, coordinates));
+  return apply_shards(placement.global_shape, owned_shards(placement, coordinates));
 }
 
 }  // namespace gantry

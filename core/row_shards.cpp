@@ -55,9 +55,9 @@ RowShards row_shards(const Mesh& mesh, int shard) {
 
 ShardSpec row_shard(const Shape& left, const ViewShards& shards) {
   const std::int64_t row = left.size() > 1 ? std::max<std::int64_t>(left.back(), 1) : 1;
-  ShardSpec cut = shard_rows(row, shards.axes);
-  cut.repeat = shards.replicas();
-  return cut;
+  ShardSpec shard = shard_rows(row, shards.axes);
+  shard.repeat = shards.replicas();
+  return shard;
 }
 
 }  // namespace gantry

@@ -115,16 +115,16 @@ std::vector<Range> partition_used_units(const Part& part, int ranks) {
 }  // namespace
 
 ShardSpec shard_parts(int dim, const std::vector<Part>& parts, int ranks) {
-  ShardSpec cut{.axes = {}, .dim = dim, .segments = {}};
+  ShardSpec shard{.axes = {}, .dim = dim, .segments = {}};
   std::int64_t offset = 0;
   for (const Part& part : parts) {
     Segment segment{{offset, offset + part.size},
                     part.users > 0 ? partition_used_units(part, ranks) : partition(part.size, part.unit, ranks)};
     for (auto& range : segment.range_of_rank) range.begin += offset, range.end += offset;
-    cut.segments.push_back(std::move(segment));
+    shard.segments.push_back(std::move(segment));
     offset += part.size;
   }
-  return cut;
+  return shard;
 }
 
 ShardSpec shard(int dim, std::int64_t size, int ranks, int segments, std::int64_t unit) {
@@ -142,7 +142,7 @@ ShardSpec shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int
                        "", "set the groups of the projection"});
   const std::int64_t queries = size / (groups * unit) - 2;  // number of query heads in a group
   const auto heads_of_rank = partition(queries * groups, 1, ranks);
-  ShardSpec cut{.axes = {}, .dim = dim, .segments = {}};
+  ShardSpec shard{.axes = {}, .dim = dim, .segments = {}};
   for (std::int64_t group = 0; group < groups; ++group) {
     const std::int64_t begin = group * (queries + 2) * unit, keys = begin + queries * unit;
     Segment query{{begin, keys}, {}}, key{{keys, keys + unit}, {}}, value{{keys + unit, keys + 2 * unit}, {}};
@@ -155,9 +155,9 @@ ShardSpec shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int
         shared->range_of_rank.push_back(last > first ? shared->extent : Range{edge, edge});
       }
     }
-    for (Segment* segment : {&query, &key, &value}) cut.segments.push_back(std::move(*segment));
+    for (Segment* segment : {&query, &key, &value}) shard.segments.push_back(std::move(*segment));
   }
-  return cut;
+  return shard;
 }
 
 ShardSpec shard_rows(std::int64_t row, std::vector<Axis> axes) {

@@ -23,13 +23,13 @@ std::vector<Part> parts_of(const Column& column, std::int64_t out_features) {
 
 int ranks_over(const std::vector<Axis>& axes) { return ShardSpec{.axes = axes, .segments = {}}.ranks(); }
 
-ParameterSplit over(ShardSpec cut, const std::vector<Axis>& axes) {
-  cut.axes = axes;
-  return cut;
+ParameterSplit over(ShardSpec shard, const std::vector<Axis>& axes) {
+  shard.axes = axes;
+  return shard;
 }
 
 // Replicated. With activations that are sharded along the sequence, its gradient is a partial sum.
-ParameterSplit whole(bool sees_parts, GradientSum sum, const std::vector<Axis>& axes) {
+ParameterSplit full(bool sees_parts, GradientSum sum, const std::vector<Axis>& axes) {
   ParameterSplit split;
   if (sees_parts && sum == GradientSum::kAtSync) split.partial_axes = names_of(axes);
   return split;
@@ -59,7 +59,7 @@ std::string describe(const ShardStyle& style) {
     return fmt::format("PrepareInput{{{} to {}}}", describe(prepare->from), describe(prepare->to));
   if (std::holds_alternative<OnHeads>(style)) return "OnHeads{}";
   if (std::holds_alternative<Expert>(style)) return "Expert{}";
-  return std::holds_alternative<Whole>(style) ? "Whole{}" : "Vocab{}";
+  return std::holds_alternative<FullSequence>(style) ? "Whole{}" : "Vocab{}";
 }
 
 std::map<std::string, Shape> expert_parameters(const ExpertShape& shape) {
@@ -80,7 +80,7 @@ namespace {
 // Each rank has full experts, as evenly as possible.
 Placements partition_experts(const ExpertShape& shape, const std::vector<Axis>& axes) {
   Placements placements;
-  for (const auto& [name, whole] : expert_parameters(shape)) {
+  for (const auto& [name, full] : expert_parameters(shape)) {
     ParameterSplit split = over(shard(0, shape.experts, ranks_over(axes)), axes);
     split.view = axis::View::kExpert;
     placements[name] = std::move(split);
@@ -101,7 +101,7 @@ Placements split_of(const Expert& style, const ExpertShape& shape, const std::ve
                            {"down_proj", over(shard(shape.interleaved ? 1 : 2, shape.width, ranks), axes)}};
   if (!shape.bias) return placements;
   placements["gate_up_proj_bias"] = columns(1);
-  placements["down_proj_bias"] = whole(true, style.gradient_sum, axes);  // added by one rank only
+  placements["down_proj_bias"] = full(true, style.gradient_sum, axes);  // added by one rank only
   return placements;
 }
 
@@ -109,16 +109,16 @@ ParameterSplit split_of(const ShardStyle& style, const Shape& shape, const std::
   if (const auto* column = std::get_if<Column>(&style)) return split_columns(*column, shape, axes);
   if (const auto* row = std::get_if<Row>(&style)) {
     const bool is_bias = shape.size() == 1;  // added once, after the reduction
-    if (is_bias) return whole(row->output && std::holds_alternative<Shard>(*row->output), row->gradient_sum, axes);
+    if (is_bias) return full(row->output && std::holds_alternative<Shard>(*row->output), row->gradient_sum, axes);
     return over(shard(1, shape.at(1), ranks_over(axes), 1, row->unit), axes);
   }
   if (std::holds_alternative<Vocab>(style)) return over(shard(0, shape.front(), ranks_over(axes)), axes);
-  if (const auto* heads = std::get_if<OnHeads>(&style)) return whole(true, heads->gradient_sum, axes);
+  if (const auto* heads = std::get_if<OnHeads>(&style)) return full(true, heads->gradient_sum, axes);
   if (std::holds_alternative<Expert>(style))
     throw ConfigError({"", fmt::format("a parameter of {} dims cannot be sharded with Expert{{}}", shape.size()),
                        "use Expert{} for nn::Experts", ""});
   const auto* sequence = std::get_if<SequenceParallel>(&style);
-  return whole(sequence != nullptr, sequence ? sequence->gradient_sum : GradientSum::kInBackward, axes);
+  return full(sequence != nullptr, sequence ? sequence->gradient_sum : GradientSum::kInBackward, axes);
 }
 
 }  // namespace gantry

@@ -69,44 +69,44 @@ void check_ranges(const std::vector<Range>& ranges, std::int64_t extent) {
   }
 }
 
-void cut_dim(Slice& slice, const AppliedShard& cut) {
+void narrow_dim(Slice& slice, const AppliedShard& shard) {
   constexpr auto kExpected = "an existing dim of the tensor";
-  if (slice.flat || cut.dim < 0 || cut.dim >= static_cast<int>(slice.shape.size()))
-    throw ConfigError({"", fmt::format("the slice is along dim {}", cut.dim), kExpected, ""});
-  check_ranges(cut.ranges, slice.shape[cut.dim]);
-  auto& ranges = slice.boxes.front().dims[cut.dim];
+  if (slice.flat || shard.dim < 0 || shard.dim >= static_cast<int>(slice.shape.size()))
+    throw ConfigError({"", fmt::format("the slice is along dim {}", shard.dim), kExpected, ""});
+  check_ranges(shard.ranges, slice.shape[shard.dim]);
+  auto& ranges = slice.boxes.front().dims[shard.dim];
   std::vector<Range> left;
-  for (const Range& range : cut.ranges)
+  for (const Range& range : shard.ranges)
     for (const Range& part : part_of(ranges, range)) left.push_back(part);
   ranges = std::move(left);
-  slice.shape[cut.dim] = size_of(ranges);
+  slice.shape[shard.dim] = size_of(ranges);
 }
 
-void cut_rows(Slice& slice, const AppliedShard& cut) {
+void narrow_rows(Slice& slice, const AppliedShard& shard) {
   constexpr std::size_t kMostPieces = 10'000'000;  // number of boxes; only hostile files have more
   const std::int64_t elements = slice.elements();
-  if (cut.row < 1 || elements % cut.row != 0)
+  if (shard.row < 1 || elements % shard.row != 0)
     throw ConfigError(
-        {"", fmt::format("the local tensor has {} elements in rows of {}", elements, cut.row), "full rows", ""});
-  check_ranges(cut.ranges, elements / cut.row);
-  if (cut.ranges.size() * slice.boxes.size() > kMostPieces)
-    throw ConfigError({"", fmt::format("the slice has {} ranges of rows", cut.ranges.size()), "fewer", ""});
+        {"", fmt::format("the local tensor has {} elements in rows of {}", elements, shard.row), "full rows", ""});
+  check_ranges(shard.ranges, elements / shard.row);
+  if (shard.ranges.size() * slice.boxes.size() > kMostPieces)
+    throw ConfigError({"", fmt::format("the slice has {} ranges of rows", shard.ranges.size()), "fewer", ""});
   std::vector<Box> left;
   std::int64_t rows = 0;
-  for (const Range& range : cut.ranges) {
+  for (const Range& range : shard.ranges) {
     rows += range.size();
     std::int64_t offset = 0;
     for (const Box& box : slice.boxes) {
       const std::int64_t size = elements_of(box.shape());
       add_elements(
           box, 0,
-          {std::max<std::int64_t>(range.begin * cut.row - offset, 0), std::min(range.end * cut.row - offset, size)},
+          {std::max<std::int64_t>(range.begin * shard.row - offset, 0), std::min(range.end * shard.row - offset, size)},
           left);
       offset += size;
     }
   }
   slice.boxes = std::move(left);
-  slice.shape = {rows, cut.row};
+  slice.shape = {rows, shard.row};
   slice.flat = true;
 }
 
@@ -166,13 +166,13 @@ Slice full_slice(const Shape& global) {
   return {.global = global, .shape = global, .boxes = {std::move(box)}};
 }
 
-Slice apply_cuts(const Shape& global, const std::vector<AppliedShard>& cuts) {
+Slice apply_shards(const Shape& global, const std::vector<AppliedShard>& shards) {
   constexpr std::size_t kMostDims = 64;  // LibTorch's limit as well
-  if (!cuts.empty() && global.size() > kMostDims)
+  if (!shards.empty() && global.size() > kMostDims)
     throw ConfigError(
         {"", fmt::format("the tensor has {} dims", global.size()), fmt::format("at most {}", kMostDims), ""});
   Slice slice = full_slice(global);
-  for (const AppliedShard& cut : cuts) cut.row > 0 ? cut_rows(slice, cut) : cut_dim(slice, cut);
+  for (const AppliedShard& shard : shards) shard.row > 0 ? narrow_rows(slice, shard) : narrow_dim(slice, shard);
   return slice;
 }
 

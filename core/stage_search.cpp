@@ -22,17 +22,17 @@ class RankByRank {
 
  private:
   // A boundary that is chosen when its rank is processed. The adjacent boundaries are already known.
-  struct ShardSpec {
-    int cut, below, above;
+  struct Boundary {
+    int index, below, above;
     std::vector<int> stages;  // the other boundaries of the stage pair
     bool from_above;          // from there downward the work of the stages increases; otherwise upward from below
     bool may_stop;            // first position with too much work
   };
   struct RankStep {
-    std::vector<int> stages;      // boundaries that earlier ranks have chosen
-    std::vector<ShardSpec> cuts;  // boundaries to choose, ascending
-    std::vector<int> frontier;    // boundaries between stages of processed ranks and of other ranks
-    std::vector<int> inner;       // chosen boundaries that are not in the frontier: between two stages of this rank
+    std::vector<int> stages;           // boundaries that earlier ranks have chosen
+    std::vector<Boundary> boundaries;  // boundaries to choose, ascending
+    std::vector<int> frontier;         // boundaries between stages of processed ranks and of other ranks
+    std::vector<int> inner;  // chosen boundaries that are not in the frontier: between two stages of this rank
   };
   // The best distribution that leads to a frontier.
   struct Way {
@@ -50,8 +50,8 @@ class RankByRank {
   bool add_stages(const std::vector<int>& stages, Load& load) const;
   void choose(const RankStep& step, std::size_t index, Load load);
   void keep(const RankStep& step, const Load& load);
-  std::uint64_t pack(const std::vector<int>& cuts) const;
-  void unpack(const std::vector<int>& cuts, std::uint64_t packed);
+  std::uint64_t pack(const std::vector<int>& boundaries) const;
+  void unpack(const std::vector<int>& boundaries, std::uint64_t packed);
   std::vector<int> counts();
 
   const StageWork& work_;
@@ -76,10 +76,10 @@ RankByRank::RankByRank(const StageWork& work, const StageSearch& search, std::in
       highest_(work.stages() + 1, work.layers()),
       at_(work.stages() + 1, 0) {
   at_.back() = work.layers();
-  for (int stage = 0, cut = 0; stage < static_cast<int>(search.around.size()); ++stage) {
-    cut += search.around[stage];
-    lowest_[stage + 1] = cut - search.reach;
-    highest_[stage + 1] = cut + search.reach;
+  for (int stage = 0, boundary = 0; stage < static_cast<int>(search.around.size()); ++stage) {
+    boundary += search.around[stage];
+    lowest_[stage + 1] = boundary - search.reach;
+    highest_[stage + 1] = boundary + search.reach;
   }
   plan_steps();
 }
@@ -99,21 +99,22 @@ void RankByRank::plan_steps() {
       taken[stage] = 1;
       if (complete(stage)) step.stages.push_back(stage);
     }
-    for (int cut = 1; cut < stages; ++cut) {
-      if (chosen.contains(cut) || (work_.rank_of(cut - 1) != rank && work_.rank_of(cut) != rank)) continue;
-      const auto above = chosen.upper_bound(cut);
-      ShardSpec next{cut, *std::prev(above), *above, {}, false, true};
-      chosen.insert(cut);
-      for (const int stage : {cut - 1, cut})
+    for (int boundary = 1; boundary < stages; ++boundary) {
+      if (chosen.contains(boundary) || (work_.rank_of(boundary - 1) != rank && work_.rank_of(boundary) != rank))
+        continue;
+      const auto above = chosen.upper_bound(boundary);
+      Boundary next{boundary, *std::prev(above), *above, {}, false, true};
+      chosen.insert(boundary);
+      for (const int stage : {boundary - 1, boundary})
         if (complete(stage)) next.stages.push_back(stage);
-      next.from_above = next.stages == std::vector<int>{cut};
+      next.from_above = next.stages == std::vector<int>{boundary};
       next.may_stop = next.stages.size() == 1;
-      step.cuts.push_back(std::move(next));
+      step.boundaries.push_back(std::move(next));
     }
-    for (int cut = 1; cut < stages; ++cut)
-      if (taken[cut - 1] != taken[cut]) step.frontier.push_back(cut);
-    for (const ShardSpec& cut : step.cuts)
-      if (taken[cut.cut - 1] && taken[cut.cut]) step.inner.push_back(cut.cut);
+    for (int boundary = 1; boundary < stages; ++boundary)
+      if (taken[boundary - 1] != taken[boundary]) step.frontier.push_back(boundary);
+    for (const Boundary& boundary : step.boundaries)
+      if (taken[boundary.index - 1] && taken[boundary.index]) step.inner.push_back(boundary.index);
     steps_.push_back(std::move(step));
   }
 }
@@ -125,15 +126,16 @@ bool RankByRank::fits() const {
   });
 }
 
-std::uint64_t RankByRank::pack(const std::vector<int>& cuts) const {
+std::uint64_t RankByRank::pack(const std::vector<int>& boundaries) const {
   std::uint64_t packed = 0;
-  for (const int cut : cuts) packed = packed << bits_ | static_cast<std::uint64_t>(at_[cut]);
+  for (const int boundary : boundaries) packed = packed << bits_ | static_cast<std::uint64_t>(at_[boundary]);
   return packed;
 }
 
-void RankByRank::unpack(const std::vector<int>& cuts, std::uint64_t packed) {
+void RankByRank::unpack(const std::vector<int>& boundaries, std::uint64_t packed) {
   const std::uint64_t mask = (std::uint64_t{1} << bits_) - 1;
-  for (std::size_t i = cuts.size(); i-- > 0; packed >>= bits_) at_[cuts[i]] = static_cast<int>(packed & mask);
+  for (std::size_t i = boundaries.size(); i-- > 0; packed >>= bits_)
+    at_[boundaries[i]] = static_cast<int>(packed & mask);
 }
 
 // Returns false if the limit would be exceeded.
@@ -147,16 +149,18 @@ bool RankByRank::add_stages(const std::vector<int>& stages, Load& load) const {
 }
 
 void RankByRank::choose(const RankStep& step, std::size_t index, Load load) {
-  if (index == step.cuts.size()) return keep(step, load);
-  const ShardSpec& cut = step.cuts[index];
-  const int lowest = std::max(at_[cut.below] + work_.least(cut.below, cut.cut), lowest_[cut.cut]);
-  const int highest = std::min(at_[cut.above] - work_.least(cut.cut, cut.above), highest_[cut.cut]);
+  if (index == step.boundaries.size()) return keep(step, load);
+  const Boundary& boundary = step.boundaries[index];
+  const int lowest =
+      std::max(at_[boundary.below] + work_.least(boundary.below, boundary.index), lowest_[boundary.index]);
+  const int highest =
+      std::min(at_[boundary.above] - work_.least(boundary.index, boundary.above), highest_[boundary.index]);
   for (int i = 0; i <= highest - lowest && steps_left_ >= 0; ++i, --steps_left_) {
-    at_[cut.cut] = cut.from_above ? highest - i : lowest + i;
+    at_[boundary.index] = boundary.from_above ? highest - i : lowest + i;
     Load more = load;
-    if (add_stages(cut.stages, more))
+    if (add_stages(boundary.stages, more))
       choose(step, index + 1, more);
-    else if (cut.may_stop)
+    else if (boundary.may_stop)
       break;
   }
 }

@@ -31,7 +31,7 @@ std::string in_marks(std::string_view text, std::size_t index) {
                      text.substr(end));
 }
 
-// Templates cut contents at the tags of a thought, so each part between them has marks.
+// Templates split contents at the tags of a thought, so each part between them has marks.
 std::string between_tags(std::string_view text, std::size_t index) {
   std::string made;
   while (true) {

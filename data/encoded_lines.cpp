@@ -8,7 +8,7 @@ namespace gantry {
 namespace {
 
 // Flags of a row.
-constexpr std::int64_t kWasCut = 1, kIsChat = 2;
+constexpr std::int64_t kWasTruncated = 1, kIsChat = 2;
 
 EncodingInput input_of(const LinePaths& paths, const LineRules& rules) {
   const nlohmann::json text = {"lines",
@@ -27,8 +27,9 @@ EncodingInput input_of(const LinePaths& paths, const LineRules& rules) {
 }
 
 LineRow row_of(const LineTokens& line) {
-  LineRow row{
-      .tokens = line.tokens, .ranges = {}, .flags = (line.was_cut ? kWasCut : 0) | (line.is_chat ? kIsChat : 0)};
+  LineRow row{.tokens = line.tokens,
+              .ranges = {},
+              .flags = (line.was_truncated ? kWasTruncated : 0) | (line.is_chat ? kIsChat : 0)};
   for (const auto& [first, second] : line.trained)
     row.ranges.push_back({static_cast<std::int32_t>(first), static_cast<std::int32_t>(second)});
   return row;
@@ -61,7 +62,7 @@ void EncodedLines::pack() {
     tokens_ += count;
     for (const auto& [first, second] : row.ranges) trained_ += std::max(0, second - std::max(1, first));
     longest_ = std::max(longest_, count);
-    cut_ += (row.facts.flags & kWasCut) != 0 ? 1 : 0;
+    truncated_ += (row.facts.flags & kWasTruncated) != 0 ? 1 : 0;
     chats_ += (row.facts.flags & kIsChat) != 0 ? 1 : 0;
     if (first_rows_.empty() || count - 1 > free || is_pairs) {
       first_rows_.push_back(i);
@@ -80,10 +81,10 @@ std::string EncodedLines::summary() const {
       "{} lines with {} tokens ({:.1f} per line, at most {}), {} of them in the loss; {} samples, {:.1f}% full", lines,
       tokens_, static_cast<double>(tokens_) / static_cast<double>(lines), longest_, trained_, samples(),
       100 * static_cast<double>(filled) / static_cast<double>(room));
-  if (cut_ > 0 && is_pairs)
-    text += fmt::format("; {} truncated to {} and {} tokens", cut_, rules_.sequence_length, rules_.target_length);
-  else if (cut_ > 0)
-    text += fmt::format("; {} truncated to {} tokens", cut_, rules_.sequence_length + 1);
+  if (truncated_ > 0 && is_pairs)
+    text += fmt::format("; {} truncated to {} and {} tokens", truncated_, rules_.sequence_length, rules_.target_length);
+  else if (truncated_ > 0)
+    text += fmt::format("; {} truncated to {} tokens", truncated_, rules_.sequence_length + 1);
   if (const std::string skipped = lines_.skipped_in_words(); !skipped.empty()) text += "; " + skipped;
   if (chats_ > 0) text += fmt::format("; {} chats with the template {}", chats_, lines_.note());
   return text;

@@ -35,7 +35,7 @@ class EncodedLines {
   LineRules rules_;
   LineRows lines_;
   std::vector<std::size_t> first_rows_;  // the first row of each sample
-  std::int64_t tokens_ = 0, trained_ = 0, longest_ = 0, cut_ = 0, chats_ = 0;
+  std::int64_t tokens_ = 0, trained_ = 0, longest_ = 0, truncated_ = 0, chats_ = 0;
 };
 
 }  // namespace gantry

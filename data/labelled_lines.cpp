@@ -95,13 +95,13 @@ class LabelledEncoder {
     const std::size_t added = is_pair ? tokenizer_->join({}, {}).ids.size() : before.size() + after.size();
     const auto size = [](const TokenIds& ids) { return static_cast<std::int64_t>(ids.size()); };
     const std::int64_t room = std::max<std::int64_t>(0, rules_.sequence_length - static_cast<std::int64_t>(added));
-    const bool was_cut = size(first) + size(second) > room;
-    if (was_cut && rules_.bad_lines != "cut")
+    const bool was_truncated = size(first) + size(second) > room;
+    if (was_truncated && rules_.bad_lines != "cut")
       throw BadLine({where,
                      fmt::format("the text has {} tokens, more than data.sequence_length {}",
                                  size(first) + size(second) + static_cast<std::int64_t>(added), rules_.sequence_length),
                      "a shorter text", "raise data.sequence_length, or set data.bad_lines to skip or cut"});
-    if (was_cut) {
+    if (was_truncated) {
       flags |= kWasShortened;
       const auto [left, right] =
           is_pair ? lengths_in(room, size(first), size(second)) : std::pair(room, std::int64_t{0});
@@ -194,16 +194,16 @@ class LabelledLines final : public Dataset {
   std::vector<SampleEntry> entries() const override { return labelled_entries(rules_); }
 
   std::string summary() const override {
-    std::size_t tokens = 0, longest = 0, cut = 0;
+    std::size_t tokens = 0, longest = 0, truncated = 0;
     for (std::int64_t i = 0; i < size(); ++i) {
       const std::size_t count = text_of(i).ids.size();
       tokens += count;
       longest = std::max(longest, count);
-      cut += lines_.rows().row(static_cast<std::size_t>(i)).facts.flags == kWasShortened ? 1 : 0;
+      truncated += lines_.rows().row(static_cast<std::size_t>(i)).facts.flags == kWasShortened ? 1 : 0;
     }
     std::string said = fmt::format("{} labelled lines with {} tokens ({:.1f} per line, at most {})", size(), tokens,
                                    static_cast<double>(tokens) / static_cast<double>(size()), longest);
-    if (cut > 0) said += fmt::format("; {} truncated to {} tokens", cut, rules_.sequence_length);
+    if (truncated > 0) said += fmt::format("; {} truncated to {} tokens", truncated, rules_.sequence_length);
     if (const std::string skipped = lines_.skipped_in_words(); !skipped.empty()) said += "; " + skipped;
     return said;
   }

@@ -179,9 +179,9 @@ TokenIds LineEncoder::encode_side(const OrderedLine& object, const char* side, c
   const std::int64_t room = is_prompt ? rules_.sequence_length : rules_.target_length;
   TokenIds ids = tokenizer_->encode(text_of(object, side, where));
   if (ids.empty()) throw BadLine({where, fmt::format("the {} is empty", side), "text", "remove the line"});
-  TokenIds whole = ids;
-  surround(whole, ends_);
-  const auto tokens = static_cast<std::int64_t>(whole.size()), excess = tokens - room;
+  TokenIds full = ids;
+  surround(full, ends_);
+  const auto tokens = static_cast<std::int64_t>(full.size()), excess = tokens - room;
   if (excess > 0) {
     const char* key = is_prompt ? "data.sequence_length" : "data.target_length";
     if (rules_.bad_lines != "cut")
@@ -189,10 +189,10 @@ TokenIds LineEncoder::encode_side(const OrderedLine& object, const char* side, c
                      "a shorter one", fmt::format("raise {}, or set data.bad_lines to skip or cut", key)});
     ids.resize(static_cast<std::size_t>(std::max<std::int64_t>(0, static_cast<std::int64_t>(ids.size()) - excess)));
     surround(ids, ends_);
-    made.was_cut = true;
+    made.was_truncated = true;
     return ids;
   }
-  return whole;
+  return full;
 }
 
 // A part of the assistant begins with the first token that the text up to there does not determine.
@@ -247,14 +247,14 @@ void LineEncoder::fit(LineTokens& made, const std::string& where) const {
          "raise data.sequence_length, shorten it, or set data.bad_lines to skip or cut"});
   if (made.places() > room) {
     made.tokens.resize(static_cast<std::size_t>(room + 1));
-    made.was_cut = true;
+    made.was_truncated = true;
     for (auto& [first, second] : made.trained) second = std::min(second, room + 1);
     std::erase_if(made.trained, [](const auto& range) { return range.first >= range.second; });
   }
   if (made.trained_tokens() == 0)
     throw UntrainedLine(
         {where,
-         made.was_cut
+         made.was_truncated
              ? fmt::format("the document has {} tokens, but the loss covers none of the first {}", tokens, room + 1)
              : fmt::format("the document has {} tokens, but the loss covers none of them", tokens),
          "at least two tokens, with one in the completion", "remove the line"});

@@ -51,7 +51,7 @@ struct LineTokens {
   // Tokens that are trained on, as ranges [first, second) in order; the first token of all never is.
   std::vector<std::pair<std::int64_t, std::int64_t>> trained;
   std::vector<LinePart> parts;  // the first one that has a token counts; tokens outside are special tokens
-  bool was_cut = false, is_chat = false;
+  bool was_truncated = false, is_chat = false;
 
   std::int64_t places() const { return static_cast<std::int64_t>(tokens.size()) - 1; }  // in a sample
   std::int64_t trained_tokens() const;
@@ -85,7 +85,7 @@ class LineEncoder {
   TokenIds encode_side(const nlohmann::ordered_json& object, const char* side, const std::string& where,
                        LineTokens& made) const;
   void require_known(const TokenIds& ids, const std::string& where) const;
-  // Cuts what is too long, where the rules say so, and refuses what can't be trained on.
+  // Truncates long lines if the rules allow it, and rejects lines without trained tokens.
   void fit(LineTokens& made, const std::string& where) const;
 
   LineRules rules_;

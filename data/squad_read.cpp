@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr std::uintmax_t kMostBytes = 1u << 30;  // the largest real file has 42 MB
 
-constexpr std::size_t kShown = 40;  // bytes of a text in an error, cut between code points
+constexpr std::size_t kShown = 40;  // bytes of a text in an error, truncated between code points
 
 // Where a value stands in the file; spelled out only for an error.
 struct Place {

@@ -50,11 +50,11 @@ TokenIds parse_tokens(const std::string& text) {
 
 void GrowingText::show(const std::string& text) {
   const std::string_view more = std::string_view(text).substr(std::min(shown_, text.size()));
-  std::size_t whole = valid_utf8_prefix(more);
-  if (more.size() - whole >= kLongestCharacter) whole = more.size();  // no character will come of it
-  if (whole == 0) return;
-  print_output(valid_utf8(more.substr(0, whole)));
-  shown_ += whole;
+  std::size_t full = valid_utf8_prefix(more);
+  if (more.size() - full >= kLongestCharacter) full = more.size();  // no character will come of it
+  if (full == 0) return;
+  print_output(valid_utf8(more.substr(0, full)));
+  shown_ += full;
 }
 
 void GrowingText::finish(const std::string& text) {

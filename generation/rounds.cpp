@@ -127,12 +127,12 @@ class Rounds {
 
   void forward(int stage, int index) {
     auto& group = computed(index);
-    const TensorDict whole = group.input();
+    const TensorDict full = group.input();
     const bool knows_length = places_.is_split_by_sequence && plan_.begin.empty();
-    const RandomContext random{.sequence_length = knows_length ? whole.at("input_ids").size(1) : 0};
+    const RandomContext random{.sequence_length = knows_length ? full.at("input_ids").size(1) : 0};
     const ForwardScope scope({.random = random});
-    TensorDict output = places_.module->forward(stage, stage == 0 ? whole : take_input(stage, index),
-                                                {.batch = whole, .tokens = group.context()});
+    TensorDict output = places_.module->forward(stage, stage == 0 ? full : take_input(stage, index),
+                                                {.batch = full, .tokens = group.context()});
     if (stage == last_stage()) {
       if (!groups_[index]->is_finished()) choose(index, output.at("logits"));
       return;

@@ -88,7 +88,7 @@ TensorDict TextGroup::input() {
       std::copy(text.begin(), text.end(), is_cached_ ? row + width - static_cast<std::int64_t>(text.size()) : row);
     row += width;
   }
-  if (cuts_input()) ids = parts_->own_of(ids);
+  if (shards_input()) ids = parts_->own_of(ids);
   const torch::Tensor there = to_device(ids, device_);
   known_ = HostCopy(there, ids);
   if (!has_encoder_) return {{"input_ids", there}};
@@ -108,11 +108,11 @@ void TextGroup::make_context() {
   context_.keep = pads ? (places >= before).to(device_) : torch::Tensor();
   torch::Tensor positions = (places - before).clamp_min(0);
   if (rounds_ > 0) positions = positions.narrow(1, positions.size(1) - 1, 1);
-  if (cuts_input()) positions = parts_->own_of(positions);
+  if (shards_input()) positions = parts_->own_of(positions);
   context_.positions = positions.to(device_);
   if (!parts_) return;
   context_.length = longest_ + rounds_;
-  context_.sequence = cuts_input()
+  context_.sequence = shards_input()
                           ? parts_->of_prompts(context_.keep)
                           : parts_->of_new(rounds_ > 0 ? context_.length - 1 : 0, context_.length, context_.keep);
 }

@@ -64,7 +64,7 @@ class TextGroup {
 
  private:
   bool continues_caches() const { return is_cached_ && rounds_ > 0; }
-  bool cuts_input() const { return parts_ && parts_->cuts_prompts() && rounds_ == 0; }
+  bool shards_input() const { return parts_ && parts_->shards_prompts() && rounds_ == 0; }
   void make_context();
 
   int width_;

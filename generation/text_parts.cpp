@@ -8,20 +8,20 @@
 namespace gantry::generation {
 
 TextParts::TextParts(const SequenceParts& parts, std::int64_t prompt, bool reads_encoder)
-    : parts_(parts), cut_(parts.cut_of(prompt)) {
-  const auto sizes = cut_.sizes();
-  cuts_ = !reads_encoder && std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size > 0; });
+    : parts_(parts), shard_(parts.shard_of(prompt)) {
+  const auto sizes = shard_.sizes();
+  is_sharded_ = !reads_encoder && std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size > 0; });
 }
 
 int TextParts::rank_of_last() const {
   int rank = 0;
-  while (cuts_ && cut_.places(rank).back() + 1 < cut_.tokens) ++rank;
+  while (is_sharded_ && shard_.places(rank).back() + 1 < shard_.tokens) ++rank;
   return rank;
 }
 
 torch::Tensor TextParts::own_of(const torch::Tensor& prompts) const {
   return prompts.index_select(
-      1, torch::tensor(cut_.places(parts_.group().rank()), prompts.options().dtype(torch::kInt64)));
+      1, torch::tensor(shard_.places(parts_.group().rank()), prompts.options().dtype(torch::kInt64)));
 }
 
 std::vector<std::int64_t> TextParts::kept_of(std::int64_t tokens) const {
@@ -33,7 +33,7 @@ std::vector<std::int64_t> TextParts::kept_of(std::int64_t tokens) const {
 }
 
 std::shared_ptr<const nn::SequencePart> TextParts::of_prompts(const torch::Tensor& keep) const {
-  return parts_.part_of(cut_.tokens, keep, {});
+  return parts_.part_of(shard_.tokens, keep, {});
 }
 
 std::shared_ptr<const nn::SequencePart> TextParts::of_new(std::int64_t first, std::int64_t end,
@@ -49,7 +49,7 @@ std::shared_ptr<const nn::SequencePart> TextParts::of_new(std::int64_t first, st
   cached->columns = torch::tensor(cached->places, torch::kInt64).to(device);
   if (keep.defined()) cached->keep = keep.index_select(1, cached->columns);
   auto part = std::make_shared<nn::SequencePart>();
-  part->cut = {end, parts_.group().size()};
+  part->shard = {end, parts_.group().size()};
   part->group = &parts_.group();
   part->cached = std::move(cached);
   if (read_) {

@@ -14,15 +14,15 @@ namespace gantry::generation {
 
 class TextParts {
  public:
-  // Of texts that begin with so many tokens, padding included. Where they read an encoder, what it reads is cut, and
+  // For prompts of that many tokens, padding included. If the model has an encoder, the encoder's input is sharded, and
   // the tokens that texts begin with are few: all ranks compute them. `parts` must outlive it.
   TextParts(const SequenceParts& parts, std::int64_t prompt, bool reads_encoder);
 
   // True where each rank has a token of the prompts. Else all ranks compute all of them, as they do what follows.
-  bool cuts_prompts() const { return cuts_; }
+  bool shards_prompts() const { return is_sharded_; }
   // The rank that has the prompts' last tokens.
   int rank_of_last() const;
-  // Of [texts, tokens of the prompts], where they are cut: this rank's.
+  // This rank's part of [sequences, tokens of the prompts], if prompts are sharded.
   torch::Tensor own_of(const torch::Tensor& prompts) const;
   // The places of what this rank keeps of texts of so many tokens, ascending.
   std::vector<std::int64_t> kept_of(std::int64_t tokens) const;
@@ -41,8 +41,8 @@ class TextParts {
  private:
   const SequenceParts& parts_;
   std::shared_ptr<const nn::SequencePart> read_;  // null: no encoder, or not yet
-  SequenceShard cut_;                             // of the prompts
-  bool cuts_;
+  SequenceShard shard_;                           // of the prompts
+  bool is_sharded_;
 };
 
 }  // namespace gantry::generation

@@ -84,7 +84,7 @@ std::vector<std::int64_t> TokenChoice::tokens_of(const std::vector<BestToken>& b
   return tokens;
 }
 
-// A row for each sequence, the whole vocabulary, on the host.
+// A row for each sequence, the full vocabulary, on the host.
 torch::Tensor TokenChoice::scores_of(const torch::Tensor& logits, const TextGroup& group) const {
   torch::Tensor scores = at_least_float32(gather_columns(logits, split_)).to(torch::kCPU);
   if (scores.size(0) != group.sequences()) scores = scores.repeat_interleave(plan_.width, 0);

@@ -1,4 +1,4 @@
-// Launchers that Gantry's ranks can't be started by, told from the environment that they leave.
+// Launchers that can't start Gantry's ranks, recognized by their environment variables.
 #pragma once
 
 #include <string>

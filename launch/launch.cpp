@@ -129,7 +129,7 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
         try {
           return run(copies->count);
         } catch (...) {
-          return report_failure();  // the others are told too
+          return report_failure();  // the others are notified too
         }
       });
     refuse_foreign_launcher();

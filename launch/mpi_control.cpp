@@ -14,7 +14,7 @@
 namespace gantry {
 namespace {
 
-// The networks that mpirun was told to keep to, by `gantry launch --interface` or by its own flags: it hands them on to
+// The networks to which mpirun is restricted, by `gantry launch --interface` or by its own flags: it hands them on to
 // the ranks.
 std::string launcher_networks() {
   for (const char* name : {"OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"})

@@ -112,7 +112,7 @@ BertImpl::BertImpl(const BertConfig& config) : config(config) {
   if (config.head == BertHead::kMaskedLm) {
     cls = register_module("cls", BertPredictions(config));
   } else {
-    whole_sequence = register_module("whole_sequence", nn::PrepareInput());
+    full_sequence = register_module("whole_sequence", nn::PrepareInput());
   }
   const bool of_choices = config.head == BertHead::kMultipleChoice;
   if (config.head == BertHead::kNone || config.head == BertHead::kSequenceClassification || of_choices)
@@ -141,7 +141,7 @@ torch::Tensor BertImpl::rows_of_positions(const TensorDict& inputs, const nn::To
   const bool in_documents = part ? part->documents.defined() : tokens.positions.defined();
   if (in_documents) return tokens.positions + (padding + 1);
   const torch::Tensor ids =
-      part ? nn::join_parts(inputs.at("input_ids"), *part->group, part->cut) : inputs.at("input_ids");
+      part ? nn::join_parts(inputs.at("input_ids"), *part->group, part->shard) : inputs.at("input_ids");
   const torch::Tensor counted = (ids != padding).to(torch::kInt64), rows = counted.cumsum(1) * counted + padding;
   return part ? rows.index_select(1, part->positions.view({-1})) : rows;
 }
@@ -213,7 +213,7 @@ TensorDict BertImpl::run_stage(const StageContext& stage, const TensorDict& inpu
   if (!stage.is_last()) return {{"hidden", hidden}};
   if (config.head == BertHead::kMaskedLm) return head(hidden);
   const auto& part = tokens.sequence;
-  const torch::Tensor known = whole_sequence(hidden);
+  const torch::Tensor known = full_sequence(hidden);
   if (!part || config.head == BertHead::kTokenClassification) return head(known);
   // The other heads look at the sequence as a whole: all ranks compute them alike.
   const nn::StreamScope scope(stage, nullptr);
@@ -222,7 +222,7 @@ TensorDict BertImpl::run_stage(const StageContext& stage, const TensorDict& inpu
 }
 
 TensorDict BertImpl::forward(const TensorDict& inputs) {
-  return stage_forward(*StageContext::whole(layers->size(), inputs), inputs);
+  return stage_forward(*StageContext::full(layers->size(), inputs), inputs);
 }
 
 }  // namespace gantry::models

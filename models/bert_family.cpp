@@ -167,25 +167,25 @@ std::string task_of(const BertConfig& config) {
 
 json bert_hugging_face_config(const BertNames& family, const json& keys) {
   const BertConfig config = config_of(family, keys);
-  json whole = keys;
-  whole["model_type"] = family.model_type;
-  whole["architectures"] = {bert_architecture(keys, family.stem)};
-  whole["vocab_size"] = config.vocab_size;
-  whole["hidden_size"] = config.hidden_size;
-  whole["num_hidden_layers"] = config.num_hidden_layers;
-  whole["num_attention_heads"] = config.num_attention_heads;
-  whole["intermediate_size"] = config.intermediate_size;
-  whole["max_position_embeddings"] = config.max_position_embeddings;
-  whole["type_vocab_size"] = config.type_vocab_size;
-  whole["pad_token_id"] = config.pad_token_id ? json(*config.pad_token_id) : json(nullptr);
-  whole["hidden_act"] = config.hidden_act;
-  whole["hidden_dropout_prob"] = config.hidden_dropout_prob;
-  whole["attention_probs_dropout_prob"] = config.attention_probs_dropout_prob;
-  whole["layer_norm_eps"] = config.layer_norm_eps;
-  whole["initializer_range"] = config.initializer_range;
-  if (has_key(keys, "tie_word_embeddings")) whole["tie_word_embeddings"] = config.tie_word_embeddings;
-  if (is_classifier(config.head)) fill_labels(whole, config.num_labels);
-  return whole;
+  json full = keys;
+  full["model_type"] = family.model_type;
+  full["architectures"] = {bert_architecture(keys, family.stem)};
+  full["vocab_size"] = config.vocab_size;
+  full["hidden_size"] = config.hidden_size;
+  full["num_hidden_layers"] = config.num_hidden_layers;
+  full["num_attention_heads"] = config.num_attention_heads;
+  full["intermediate_size"] = config.intermediate_size;
+  full["max_position_embeddings"] = config.max_position_embeddings;
+  full["type_vocab_size"] = config.type_vocab_size;
+  full["pad_token_id"] = config.pad_token_id ? json(*config.pad_token_id) : json(nullptr);
+  full["hidden_act"] = config.hidden_act;
+  full["hidden_dropout_prob"] = config.hidden_dropout_prob;
+  full["attention_probs_dropout_prob"] = config.attention_probs_dropout_prob;
+  full["layer_norm_eps"] = config.layer_norm_eps;
+  full["initializer_range"] = config.initializer_range;
+  if (has_key(keys, "tie_word_embeddings")) full["tie_word_embeddings"] = config.tie_word_embeddings;
+  if (is_classifier(config.head)) fill_labels(full, config.num_labels);
+  return full;
 }
 
 json bert_keys_that_decide(const BertNames& family, const json& keys) {

@@ -47,7 +47,7 @@ DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description))
     layers_->push_back(DecoderLayer(spec, index));
   norm_ = DecoderNorm(*this, names.norm, spec.norm, spec.hidden);
   if (spec.embedding_width > 0) project_out_ = linear_at(*this, names.project_out, spec.hidden, columns, false);
-  if (spec.labels > 0) whole_sequence_ = register_at(*this, kWholeSequence, nn::PrepareInput());
+  if (spec.labels > 0) full_sequence_ = register_at(*this, kFullSequence, nn::PrepareInput());
   head_ = linear_at(*this, names.head, columns, head_rows(spec), spec.head_bias);
   initialise();
   if (spec.tied) head_->tie_weight(tokens_->weight);
@@ -140,14 +140,14 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDic
   if (!stage.is_last()) return {{"hidden", hidden}};
   hidden = norm_(tokens.for_head(hidden));
   if (project_out_) hidden = project_out_(hidden);
-  if (whole_sequence_) return {{"logits", head_(last_tokens(stage.batch(), whole_sequence_(hidden)))}};
+  if (full_sequence_) return {{"logits", head_(last_tokens(stage.batch(), full_sequence_(hidden)))}};
   if (stage.vocabulary_apart()) return {{"hidden", hidden}};
   const torch::Tensor logits = head_(hidden);
   return {{"logits", capped(multiplied(logits, spec.logit_scale), spec.logit_soft_cap)}};
 }
 
 TensorDict DecoderImpl::forward(const TensorDict& inputs) {
-  return stage_forward(*StageContext::whole(layers_->size(), inputs), inputs);
+  return stage_forward(*StageContext::full(layers_->size(), inputs), inputs);
 }
 
 }  // namespace gantry::models

@@ -23,8 +23,8 @@ class ExpertsOfLayer {
   Output forward(const torch::Tensor& input);
 
   // Where rows travel to other ranks: parts "dispatch", "experts" and "combine" of a layer, between which others may be
-  // computed while rows are under way, and the graph be cut. `before` makes of the state's "hidden" what experts read,
-  // and `after` of it and of what they give the next one.
+  // computed while tokens are in flight, and the graph be split. `before` makes of the state's "hidden" what experts
+  // read, and `after` of it and of what they give the next one.
   bool travels() const { return experts_->travels(); }
   using Before = std::function<torch::Tensor(const torch::Tensor& hidden)>;
   using After = std::function<torch::Tensor(const torch::Tensor& hidden, const torch::Tensor& made)>;

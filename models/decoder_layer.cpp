@@ -15,9 +15,9 @@ namespace gantry::models {
 namespace {
 
 // Whether the graph of a layer that runs now ends between its parts: a part that is recomputed has to be whole.
-bool is_cut_at_parts(int layer) {
+bool is_split_at_parts(int layer) {
   const Forward& now = forward_now();
-  if (!now.watch || !now.watch->cuts() || !now.stage) return false;
+  if (!now.watch || !now.watch->splits() || !now.stage) return false;
   const Recomputation how = now.stage->recomputation(layer);
   return how == Recomputation::kNone || how == Recomputation::kSelective;
 }
@@ -241,7 +241,7 @@ LayerParts DecoderLayerImpl::parts_with_norms_behind(const nn::TokenContext& tok
 LayerParts DecoderLayerImpl::parts_in_turn(const nn::TokenContext& tokens) {
   LayerParts parts{
       {"attention", [this, tokens](const torch::Tensor& hidden) { return with_attention(hidden, tokens); }}};
-  if (experts_ && experts_->travels() && is_cut_at_parts(index_))
+  if (experts_ && experts_->travels() && is_split_at_parts(index_))
     experts_->add_parts(
         parts, [this](const torch::Tensor& hidden) { return before_mlp_(hidden); },
         [this](const torch::Tensor& hidden, const torch::Tensor& made) {

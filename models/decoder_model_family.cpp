@@ -171,20 +171,20 @@ std::vector<TiedTensor> tied_tensors(const DecoderFamily& family, const DecoderS
 }
 
 // A head for labels needs the padding token that the model uses, which may be the default of the family.
-void add_labels(json& whole, const DecoderSpec& spec) {
-  fill_labels(whole, spec.labels);
-  whole["pad_token_id"] = spec.padding ? json(*spec.padding) : json(nullptr);
+void add_labels(json& full, const DecoderSpec& spec) {
+  fill_labels(full, spec.labels);
+  full["pad_token_id"] = spec.padding ? json(*spec.padding) : json(nullptr);
 }
 
-json whole_config(const DecoderFamily& family, const json& keys) {
+json full_config(const DecoderFamily& family, const json& keys) {
   const DecoderSpec spec = decoder_spec(family, keys);
   const std::string architecture = spec.labels > 0 ? architecture_key(keys) : family.architecture;
-  json whole = whole_config_of(keys, family.model_type, architecture,
-                               [&](ConfigReader& reader) { return read_decoder(family, reader); });
-  if (spec.labels > 0) add_labels(whole, spec);
-  leave_out_tokens(whole);
-  whole.erase("quantization_config");  // what is written is in no blocks
-  return whole;
+  json full = full_config_of(keys, family.model_type, architecture,
+                             [&](ConfigReader& reader) { return read_decoder(family, reader); });
+  if (spec.labels > 0) add_labels(full, spec);
+  leave_out_tokens(full);
+  full.erase("quantization_config");  // what is written is in no blocks
+  return full;
 }
 
 }  // namespace
@@ -199,7 +199,7 @@ ModelFamily model_family(const DecoderFamily& family) {
               [family, spec](const json& keys) {
                 return tensor_names(family.files, spec(keys), has_other_head(family, keys));
               },
-          .hugging_face_config = [family](const json& keys) { return whole_config(family, keys); },
+          .hugging_face_config = [family](const json& keys) { return full_config(family, keys); },
           .model_type = family.model_type,
           .architectures = {family.architecture},
           .vocabulary_size = [spec](const json& keys) { return spec(keys).vocabulary; },

@@ -19,7 +19,7 @@ torch::Tensor decoder_tokens(const TensorDict& batch, std::int64_t start, std::i
 // InputError for a batch that says positions or documents.
 void refuse_places(const TensorDict& batch, const std::string& model);
 
-// Dropout of features that `up` gave, [B, S, features held]: by their places in the whole width.
+// Dropout of features that `up` gave, [B, S, features held]: by their places in the full width.
 torch::Tensor dropped_columns(const nn::Dropout& dropout, const torch::Tensor& wide, const nn::Linear& up);
 
 }  // namespace gantry::models

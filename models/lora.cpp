@@ -256,9 +256,9 @@ std::vector<TensorName> trained_names(const std::vector<std::string>& parameters
     const std::string module = name.substr(0, name.rfind('.')), path = stored.substr(0, stored.rfind('.'));
     // A module to save may hold others: any path around the parameter's.
     const bool is_saved = std::any_of(lora.modules_to_save.begin(), lora.modules_to_save.end(), [&](const auto& entry) {
-      for (const std::string& whole : {module, path})
-        for (std::size_t end = whole.size(); end != std::string::npos && end > 0; end = whole.rfind('.', end - 1))
-          if (names_module(entry, whole.substr(0, end))) return true;
+      for (const std::string& full : {module, path})
+        for (std::size_t end = full.size(); end != std::string::npos && end > 0; end = full.rfind('.', end - 1))
+          if (names_module(entry, full.substr(0, end))) return true;
       return false;
     });
     if (!is_saved) continue;

@@ -37,9 +37,9 @@ struct LookUpBias : torch::autograd::Function<LookUpBias> {
       into.narrow(1, first, rows.size(1)).add_(sums.to(into.scalar_type()));
     };
     const auto make = [&] {
-      torch::Tensor whole = torch::zeros_like(table);
-      add(whole);
-      return whole;
+      torch::Tensor full = torch::zeros_like(table);
+      add(full);
+      return full;
     };
     auto* store = reinterpret_cast<nn::WeightGradientStore*>(context->saved_data["store"].toInt());
     return {nn::give_gradient(table, store, add, make), {}, {}, {}};

@@ -57,7 +57,7 @@ torch::Tensor T5Attention::operator()(const torch::Tensor& hidden, const torch::
   options.scale = 1;
   if (bias && options.sequence) {
     const auto [heads, places] = nn::context_queries(*options.sequence, held);
-    options.bias = bias->forward(places, options.sequence->cut.tokens, heads);
+    options.bias = bias->forward(places, options.sequence->shard.tokens, heads);
   } else if (bias) {  // of all tokens, also where `hidden` is a part of them
     const std::int64_t tokens = parts[0].size(1), before = options.cache ? options.cache->tokens() : 0;
     const auto integers = torch::TensorOptions(torch::kInt64).device(parts[0].device());
@@ -197,7 +197,7 @@ TensorDict T5Impl::stage_forward(const StageContext& stage, TensorDict input) {
 
 TensorDict T5Impl::forward(const TensorDict& inputs) {
   const std::vector<int> lists = {static_cast<int>(config.num_layers), static_cast<int>(config.num_decoder_layers)};
-  return stage_forward(*StageContext::whole(lists, inputs), inputs);
+  return stage_forward(*StageContext::full(lists, inputs), inputs);
 }
 
 }  // namespace gantry::models

@@ -36,7 +36,7 @@ class T5Attention {
 class T5LayerImpl : public torch::nn::Module {
  public:
   T5LayerImpl(const T5Config& config, bool is_decoder);
-  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H]. What attention to the own tokens is told,
+  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H]. The options of self-attention,
   // and to the encoder's. With caches, `self` has the own tokens' and `cross` the encoder's, whose first forward has
   // "encoded".
   LayerParts parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross, const RelativeBias& bias);
@@ -69,7 +69,7 @@ class T5Impl : public torch::nn::Module {
  public:
   explicit T5Impl(const T5Config& config);
 
-  // The whole model: {input_ids int64 [B, T]; attention_mask [B, T], decoder_attention_mask [B, S] or absent;
+  // The full model: {input_ids int64 [B, T]; attention_mask [B, T], decoder_attention_mask [B, S] or absent;
   // decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
   // The same of one stage; stages exchange {hidden}, of the encoder, or {hidden, encoded} of the decoder. Where a text

@@ -29,11 +29,11 @@ const auto kReadT5 = with_shared_keys(read_t5, /*has_cross_attention=*/true);
 T5Config t5_config(const json& keys) { return read_keys(keys, kT5, kReadT5); }
 
 json t5_hugging_face_config(const json& keys) {
-  json whole = whole_config_of(keys, kT5, kT5Architecture, kReadT5);
-  whole["is_encoder_decoder"] = true;
+  json full = full_config_of(keys, kT5, kT5Architecture, kReadT5);
+  full["is_encoder_decoder"] = true;
   for (const char* key : {kSeparateEncoder, kSeparateDecoder})
-    if (whole[key] == false) whole.erase(key);
-  return whole;
+    if (full[key] == false) full.erase(key);
+  return full;
 }
 
 // The shared table may have the name of any tensor that is tied to it.

@@ -11,7 +11,7 @@
 namespace gantry::models {
 namespace {
 
-// The initial weights of Hugging Face's ViT, whose normal distributions are not cut off here.
+// The initial weights of Hugging Face's ViT, whose normal distributions are not truncated here.
 void initialise_vit(torch::nn::Module& model, double range) {
   const torch::NoGradGuard no_grad;
   for (auto& item : model.named_parameters()) {
@@ -86,7 +86,7 @@ VitImpl::VitImpl(const VitConfig& config) : config(config) {
   layers_ = register_module("layers", torch::nn::ModuleList());
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) layers_->push_back(VitLayer(config));
   norm_ = register_module("layernorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
-  whole_sequence_ = register_module("whole_sequence", nn::PrepareInput());
+  full_sequence_ = register_module("whole_sequence", nn::PrepareInput());
   classifier_ = register_module("classifier", nn::Linear(config.hidden_size, config.num_labels));
   initialise_vit(*this, config.initializer_range);
 }
@@ -104,18 +104,18 @@ torch::Tensor VitImpl::embed(const torch::Tensor& pixels, const std::shared_ptr<
 TensorDict VitImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
   const auto part = stage.tokens().sequence;
   Forward known = forward_now();  // a batch of images does not say how many tokens the ranks of tp have shards of
-  if (known.random) known.random->sequence_length = part ? part->cut.size(part->group->rank()) : config.tokens();
+  if (known.random) known.random->sequence_length = part ? part->shard.size(part->group->rank()) : config.tokens();
   const ForwardScope scope(known);
   torch::Tensor hidden = stage.is_first() ? embed(input.at("pixel_values"), part) : input.at("hidden");
   hidden =
       stage.run_layers(hidden, [&](int index) { return layers_->at<VitLayerImpl>(index).parts({.sequence = part}); });
   if (!stage.is_last()) return {{"hidden", hidden}};
-  const torch::Tensor tokens = whole_sequence_(norm_(hidden));
+  const torch::Tensor tokens = full_sequence_(norm_(hidden));
   return {{"logits", classifier_((part ? nn::first_token(tokens, *part) : tokens).select(1, 0))}};
 }
 
 TensorDict VitImpl::forward(const TensorDict& inputs) {
-  return stage_forward(*StageContext::whole(layers_->size(), inputs), inputs);
+  return stage_forward(*StageContext::full(layers_->size(), inputs), inputs);
 }
 
 }  // namespace gantry::models

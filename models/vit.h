@@ -50,7 +50,7 @@ class VitImpl : public torch::nn::Module {
  public:
   explicit VitImpl(const VitConfig& config);
 
-  // The whole model: {pixel_values real [B, channels, image_size, image_size]} -> {logits [B, labels]}.
+  // The full model: {pixel_values real [B, channels, image_size, image_size]} -> {logits [B, labels]}.
   TensorDict forward(const TensorDict& inputs);
   // The same of one stage; stages exchange {hidden [B, S, H]}. InputError for images of another size.
   TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
@@ -61,7 +61,7 @@ class VitImpl : public torch::nn::Module {
   torch::Tensor embed(const torch::Tensor& pixels, const std::shared_ptr<const nn::SequencePart>& part);
 
   VitEmbeddings embeddings_{nullptr};
-  nn::PrepareInput enter_{nullptr}, whole_sequence_{nullptr};  // to parts of the sequence, and back
+  nn::PrepareInput enter_{nullptr}, full_sequence_{nullptr};  // to parts of the sequence, and back
   torch::nn::ModuleList layers_;
   nn::LayerNorm norm_{nullptr};
   nn::Linear classifier_{nullptr};

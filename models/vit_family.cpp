@@ -22,9 +22,9 @@ const auto kReadVit = with_shared_keys(read_vit);
 VitConfig vit_config(const json& keys) { return read_keys(keys, kVit, kReadVit); }
 
 json vit_hugging_face_config(const json& keys) {
-  json whole = whole_config_of(keys, kVit, kVitArchitecture, kReadVit);
-  fill_labels(whole, vit_config(keys).num_labels);
-  return whole;
+  json full = full_config_of(keys, kVit, kVitArchitecture, kReadVit);
+  fill_labels(full, vit_config(keys).num_labels);
+  return full;
 }
 
 // Ours to Hugging Face's, of one layer.

@@ -233,7 +233,7 @@ TensorDict WhisperImpl::stage_forward(const StageContext& stage, TensorDict inpu
 
 TensorDict WhisperImpl::forward(const TensorDict& inputs) {
   const std::vector<int> lists = {static_cast<int>(config.encoder_layers), static_cast<int>(config.decoder_layers)};
-  return stage_forward(*StageContext::whole(lists, inputs), inputs);
+  return stage_forward(*StageContext::full(lists, inputs), inputs);
 }
 
 }  // namespace gantry::models

@@ -50,7 +50,7 @@ class WhisperAttention {
 class WhisperLayerImpl : public torch::nn::Module {
  public:
   WhisperLayerImpl(const WhisperConfig& config, const WhisperLayerSizes& sizes);
-  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H]. What attention to the own tokens is told,
+  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H]. The options of self-attention,
   // and a decoder's to the encoder's.
   LayerParts parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross);
 
@@ -69,7 +69,7 @@ class WhisperImpl : public torch::nn::Module {
  public:
   explicit WhisperImpl(const WhisperConfig& config);
 
-  // The whole model: {input_features real [B, mel bins, 2 max_source_positions]; decoder_attention_mask [B, S] or
+  // The full model: {input_features real [B, mel bins, 2 max_source_positions]; decoder_attention_mask [B, S] or
   // absent; decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
   // The same of one stage; stages exchange {hidden}, of the encoder, or {hidden, encoded} of the decoder. InputError

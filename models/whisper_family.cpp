@@ -24,10 +24,10 @@ const auto kReadWhisper = with_shared_keys(read_whisper, /*has_cross_attention=*
 WhisperConfig whisper_config(const json& keys) { return read_keys(keys, kWhisper, kReadWhisper); }
 
 json whisper_hugging_face_config(const json& keys) {
-  json whole = whole_config_of(keys, kWhisper, kWhisperArchitecture, kReadWhisper);
-  whole["is_encoder_decoder"] = true;
-  leave_out_tokens(whole);
-  return whole;
+  json full = full_config_of(keys, kWhisper, kWhisperArchitecture, kReadWhisper);
+  full["is_encoder_decoder"] = true;
+  leave_out_tokens(full);
+  return full;
 }
 
 class WhisperNames {

@@ -44,7 +44,7 @@ PlainTile plain_tile_of(const AttentionBlock& block, const AttentionTile& tile, 
           by,
           tile.kind,
           runs_within(part.runs(), tile.queries),
-          runs_within(part.keys().cut.runs(block.from), tile.keys),
+          runs_within(part.keys().shard.runs(block.from), tile.keys),
           tile.queries};
 }
 
@@ -81,7 +81,7 @@ std::vector<AttentionTile> tiles_of(const AttentionBlock& block, const BlockRule
   const bool by_place = !part.keep.defined();
   std::vector<AttentionTile> tiles;
   for (const AttentionTile& tile :
-       attention_tiles(part.runs(), part.keys().cut.runs(block.from), by_place && rules.options.causal,
+       attention_tiles(part.runs(), part.keys().shard.runs(block.from), by_place && rules.options.causal,
                        by_place ? rules.options.window : 0)) {
     if (is_plain(choose_kernel(block, tile, rules, by)))
       add_rows_of(tiles, tile);
@@ -131,7 +131,8 @@ TileScores scores_of(const PlainTile& tile, const BlockRules& rules) {
   if (const torch::Tensor sees = allowed(rows, columns, rules); sees.defined())
     scores.values = scores.values.masked_fill(~sees, kNothing);
   if (!part.keep.defined() || options.sinks.defined()) return scores;
-  scores.lost = ~allowed(rows, torch::arange(part.keys().cut.tokens, rows.options()), rules).any(-1, /*keepdim=*/true);
+  scores.lost =
+      ~allowed(rows, torch::arange(part.keys().shard.tokens, rows.options()), rules).any(-1, /*keepdim=*/true);
   scores.values = scores.values.masked_fill(scores.lost, 0);
   return scores;
 }
@@ -141,7 +142,7 @@ torch::Tensor block_weights(const torch::Tensor& scores, const torch::Tensor& ls
   return (scores - lse.masked_fill(lse == kNothing, 0).unsqueeze(-1)).exp();
 }
 
-// What dropout leaves of the tile's weights, as of one tensor over the whole sequence; undefined: all.
+// What dropout leaves of the tile's weights, as of one tensor over the full sequence; undefined: all.
 torch::Tensor left_of(const torch::Tensor& weights, const PlainTile& tile, const BlockRules& rules) {
   if (rules.drop == 0) return {};
   const SequencePart& part = *rules.options.sequence;
@@ -154,7 +155,7 @@ torch::Tensor left_of(const torch::Tensor& weights, const PlainTile& tile, const
       columns.push_back(dropout_mask(weights.narrow(2, row, queries.size()).narrow(3, column, keys.size()), rules.drop,
                                      rules.dropout_name, rules.random,
                                      {rules.random.first_sample, rules.heads.first, queries.begin, keys.begin},
-                                     {0, rules.heads.total, part.cut.tokens, part.keys().cut.tokens}));
+                                     {0, rules.heads.total, part.shard.tokens, part.keys().shard.tokens}));
       column += keys.size();
     }
     rows.push_back(torch::cat(columns, 3));

@@ -6,7 +6,7 @@
 namespace gantry::nn {
 
 // As attention(), without a cache and recomputation. With `options.sequence` the queries are this rank's, and the keys
-// those of the whole sequence in order.
+// those of the full sequence in order.
 torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                              const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                              const DropoutImpl& dropout);

@@ -46,25 +46,25 @@ using Three = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>;
 
 // `none`: the state of dropout's random numbers, of which there are none.
 Three gradients_of(Kernel kernel, const KernelCall& call, const torch::Tensor& key, const torch::Tensor& value,
-                   const AttentionSums& whole, const torch::Tensor& gradient) {
+                   const AttentionSums& full, const torch::Tensor& gradient) {
   const torch::Tensor& query = call.query;
-  const torch::Tensor out = whole.out.to(query.scalar_type());
+  const torch::Tensor out = full.out.to(query.scalar_type());
   if (kernel == Kernel::kFlashOfCpu)
-    return at::_scaled_dot_product_flash_attention_for_cpu_backward(gradient, query, key, value, out, whole.lse, 0.0,
+    return at::_scaled_dot_product_flash_attention_for_cpu_backward(gradient, query, key, value, out, full.lse, 0.0,
                                                                     call.causal, std::nullopt, call.scale);
   const torch::Tensor none = at::empty({0}, query.options().dtype(torch::kInt64));
   if (kernel == Kernel::kFlash)
-    return at::_scaled_dot_product_flash_attention_backward(gradient, query, key, value, out, whole.lse.contiguous(),
-                                                            {}, {}, query.size(2), key.size(2), 0.0, call.causal, none,
+    return at::_scaled_dot_product_flash_attention_backward(gradient, query, key, value, out, full.lse.contiguous(), {},
+                                                            {}, query.size(2), key.size(2), 0.0, call.causal, none,
                                                             none, call.scale);
   if (kernel == Kernel::kEfficient) {
     const auto [of_query, of_key, of_value, of_bias] = at::_scaled_dot_product_efficient_attention_backward(
-        gradient, query, key, value, {}, out, padded_lse(whole.lse), none, none, 0.0, {true, true, true, false},
+        gradient, query, key, value, {}, out, padded_lse(full.lse), none, none, 0.0, {true, true, true, false},
         call.causal, call.scale);
     return {of_query, of_key, of_value};
   }
   const auto [of_query, of_key, of_value, of_bias] = at::_scaled_dot_product_fused_attention_overrideable_backward(
-      gradient, query, key, value, {}, {true, true, true, false}, out, whole.lse, {}, {}, query.size(2), key.size(2),
+      gradient, query, key, value, {}, {true, true, true, false}, out, full.lse, {}, {}, query.size(2), key.size(2),
       0.0, call.causal, none, none, call.scale);
   return {of_query, of_key, of_value};
 }
@@ -112,11 +112,11 @@ AttentionSums kernel_forward(const KernelChoice& choice, const KernelCall& call)
   return {std::get<0>(made), std::get<1>(made)};
 }
 
-AttentionGradients kernel_backward(const KernelChoice& choice, const KernelCall& call, const AttentionSums& whole,
+AttentionGradients kernel_backward(const KernelChoice& choice, const KernelCall& call, const AttentionSums& full,
                                    const torch::Tensor& gradient) {
   const auto wide = at::promote_types(call.query.scalar_type(), torch::kFloat32);
   const auto [of_query, of_key, of_value] =
-      gradients_of(choice.kernel, call, as_taken(call.key, choice, call), as_taken(call.value, choice, call), whole,
+      gradients_of(choice.kernel, call, as_taken(call.key, choice, call), as_taken(call.value, choice, call), full,
                    gradient.to(call.query.scalar_type()));
   const auto of_keys = [&](const torch::Tensor& each) {
     return choice.grouped ? each.to(wide) : call.by.summed(each.to(wide));

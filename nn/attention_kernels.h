@@ -39,8 +39,8 @@ struct AttentionGradients {
 };
 // By a choice that is not kPlain. Out has the query's dtype.
 AttentionSums kernel_forward(const KernelChoice& choice, const KernelCall& call);
-// `whole`: of all keys, those of other calls too. `gradient`: of the whole output.
-AttentionGradients kernel_backward(const KernelChoice& choice, const KernelCall& call, const AttentionSums& whole,
+// `full`: of all keys, those of other calls too. `gradient`: of the full output.
+AttentionGradients kernel_backward(const KernelChoice& choice, const KernelCall& call, const AttentionSums& full,
                                    const torch::Tensor& gradient);
 
 }  // namespace gantry::nn

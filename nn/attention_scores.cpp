@@ -14,7 +14,7 @@ double scale_of_scores(const AttentionOptions& options, const torch::Tensor& que
 ByKeyHead::ByKeyHead(const HeadRange& heads, const HeadRange& key_heads)
     : group_(heads.total / key_heads.total),
       key_heads_(key_heads.count),
-      whole_(heads.first == key_heads.first * group_ && heads.count == key_heads.count * group_) {
+      has_all_heads_(heads.first == key_heads.first * group_ && heads.count == key_heads.count * group_) {
   for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head)
     key_of_head_.push_back(head / group_ - key_heads.first);
 }
@@ -41,7 +41,7 @@ torch::Tensor ByKeyHead::turned_product(const torch::Tensor& of_heads, const tor
 
 torch::Tensor ByKeyHead::repeated(const torch::Tensor& of_keys) const {
   if (group_ == 1) return of_keys;
-  return whole_ ? of_keys.repeat_interleave(group_, 1) : of_keys.index_select(1, index(of_keys.device()));
+  return has_all_heads_ ? of_keys.repeat_interleave(group_, 1) : of_keys.index_select(1, index(of_keys.device()));
 }
 
 torch::Tensor ByKeyHead::summed(const torch::Tensor& of_heads) const {

@@ -17,7 +17,7 @@ class ByKeyHead {
   ByKeyHead(const HeadRange& heads, const HeadRange& key_heads);
 
   // Several query heads use one key head, and all of them are here.
-  bool is_grouped() const { return whole_ && group_ > 1; }
+  bool is_grouped() const { return has_all_heads_ && group_ > 1; }
   // [samples, heads, rows, size] times [samples, key heads, size, columns], each head with its key head.
   torch::Tensor product(const torch::Tensor& of_heads, const torch::Tensor& of_keys) const;
   // [samples, heads, rows, columns] turned, times [samples, heads, rows, size], summed over the heads of each key head:
@@ -33,7 +33,7 @@ class ByKeyHead {
 
   std::int64_t group_;                     // query heads of a key head
   std::int64_t key_heads_;                 // held here
-  bool whole_;                             // of each of those, all query heads are here
+  bool has_all_heads_;                     // of each of those, all query heads are here
   std::vector<std::int64_t> key_of_head_;  // by index into the held ones
 };
 

@@ -19,8 +19,8 @@ void save_group(AutogradContext* context, ProcessGroup* group) {
   context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
 }
 
-// The dim that a function gathers or cuts along, by whose sizes.
-void save_cut(AutogradContext* context, ProcessGroup* group, std::int64_t dim, const Sizes& sizes) {
+// The dim that a function gathers or shards, and the sizes of the shards.
+void save_sizes(AutogradContext* context, ProcessGroup* group, std::int64_t dim, const Sizes& sizes) {
   save_group(context, group);
   context->saved_data["dim"] = dim;
   context->saved_data["sizes"] = sizes;
@@ -32,9 +32,9 @@ torch::Tensor summed(const torch::Tensor& tensor, ProcessGroup& group) {
   return sum;
 }
 
-torch::Tensor own_part(const torch::Tensor& whole, ProcessGroup& group, std::int64_t dim, const Sizes& sizes) {
+torch::Tensor own_part(const torch::Tensor& full, ProcessGroup& group, std::int64_t dim, const Sizes& sizes) {
   const std::int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
-  return whole.narrow(dim, begin, sizes[group.rank()]).contiguous();
+  return full.narrow(dim, begin, sizes[group.rank()]).contiguous();
 }
 
 // The backward of what leaves each rank its part.
@@ -66,7 +66,7 @@ struct ReduceFromGroup : torch::autograd::Function<ReduceFromGroup> {
 struct GatherFromGroup : torch::autograd::Function<GatherFromGroup> {
   static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
                           const Sizes& sizes) {
-    save_cut(context, group, dim, sizes);
+    save_sizes(context, group, dim, sizes);
     return all_gather_along(*group, input, static_cast<int>(dim), sizes);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -81,7 +81,7 @@ struct GatherFromGroup : torch::autograd::Function<GatherFromGroup> {
 struct GatherToGroup : torch::autograd::Function<GatherToGroup> {
   static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
                           const Sizes& sizes) {
-    save_cut(context, group, dim, sizes);
+    save_sizes(context, group, dim, sizes);
     return all_gather_along(*group, input, static_cast<int>(dim), sizes);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -97,7 +97,7 @@ struct GatherToGroup : torch::autograd::Function<GatherToGroup> {
 struct SplitToGroup : torch::autograd::Function<SplitToGroup> {
   static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
                           const Sizes& sizes) {
-    save_cut(context, group, dim, sizes);
+    save_sizes(context, group, dim, sizes);
     return own_part(input, *group, dim, sizes);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -108,7 +108,7 @@ struct SplitToGroup : torch::autograd::Function<SplitToGroup> {
 struct ReduceScatterToGroup : torch::autograd::Function<ReduceScatterToGroup> {
   static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
                           const Sizes& sizes) {
-    save_cut(context, group, dim, sizes);
+    save_sizes(context, group, dim, sizes);
     return reduce_scatter_along(*group, input, static_cast<int>(dim), sizes);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {

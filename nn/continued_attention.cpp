@@ -33,12 +33,12 @@ struct Spread {
 Spread spread_of(const SequencePart& part, std::int64_t first) {
   const int ranks = part.group->size(), rank = part.group->rank();
   Spread spread;
-  const auto own = part.cut.places(rank);
+  const auto own = part.shard.places(rank);
   for (int other = 0; other < ranks; ++other) {
     const std::size_t sent = spread.order.size(), received = spread.places.size();
     for (std::size_t i = 0; i < own.size(); ++i)
       if (own[i] >= first && own[i] % ranks == other) spread.order.push_back(static_cast<std::int64_t>(i));
-    for (const std::int64_t place : part.cut.places(other))
+    for (const std::int64_t place : part.shard.places(other))
       if (place >= first && place % ranks == rank) spread.places.push_back(place);
     spread.sent.push_back(static_cast<std::int64_t>(spread.order.size() - sent));
     spread.received.push_back(static_cast<std::int64_t>(spread.places.size() - received));
@@ -63,7 +63,7 @@ torch::Tensor spread_tokens(const torch::Tensor& given, const SequencePart& part
 // Keeps of a prompt what the token behind it sees.
 void keep_prompt(const torch::Tensor& key, const torch::Tensor& value, const AttentionOptions& options) {
   const SequencePart& part = *options.sequence;
-  const std::int64_t first = options.window > 0 ? part.cut.tokens - options.window + 1 : 0;
+  const std::int64_t first = options.window > 0 ? part.shard.tokens - options.window + 1 : 0;
   const torch::Tensor both = spread_tokens(torch::cat({key, value}, 3), part, first);
   if (both.size(2) == 0) return;
   // A window's memory is this rank's share of it.

@@ -43,7 +43,7 @@ namespace {
 
 // What the function needs beside tensors.
 struct Terms {
-  ProcessGroup* group = nullptr;  // null: whole logits
+  ProcessGroup* group = nullptr;  // null: full logits
   std::int64_t first = 0;         // column of the global vocabulary that is column 0 here
   std::int64_t vocabulary = 0;    // columns that count
   std::int64_t ignored = 0;
@@ -53,7 +53,7 @@ struct Terms {
 
 // The sum over counted rows of -log softmax(logits)[label], smoothed. One maximum and one sum travel over the group,
 // for all three of: sum of exponentials, label's logit, sum of logits. Megatron-LM's vocabulary-parallel loss, with the
-// smoothing over the whole vocabulary. The backward communicates nothing, and computes the probabilities anew.
+// smoothing over the full vocabulary. The backward communicates nothing, and computes the probabilities anew.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static Variable forward(AutogradContext* context, const Variable& logits, const torch::Tensor& labels,
                           const Terms& terms) {

@@ -17,7 +17,7 @@ DropoutImpl::DropoutImpl(double p) : p_(p) {
 }
 
 Placements DropoutImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
-  if (std::holds_alternative<Whole>(style)) return {};
+  if (std::holds_alternative<FullSequence>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   if (!sequence) refuse_style("a Dropout", style, "SequenceParallel{}");
   dim_ = sequence->dim;

@@ -118,16 +118,16 @@ torch::Tensor EmbeddingImpl::look_up(const torch::Tensor& indices, const torch::
   return LookUp::apply(table, rows.index, rows.outside, rows.padding).view(shape);
 }
 
-// `sums_whole`: gradients of whole parameters are parts here, and summed in the backward; `sums_cut`: that of B is,
+// `sums_full`: gradients of full parameters are parts here, and summed in the backward; `sums_sharded`: that of B is,
 // since each rank has the rows of A.
-torch::Tensor EmbeddingImpl::looked_up(const torch::Tensor& indices, bool sums_whole, bool sums_cut) const {
+torch::Tensor EmbeddingImpl::looked_up(const torch::Tensor& indices, bool sums_full, bool sums_sharded) const {
   const auto summed = [&](const torch::Tensor& parameter, bool sums) {
     return sums ? copy_to_group(parameter, *group_) : parameter;
   };
-  const torch::Tensor rows = look_up(indices, summed(weight, sums_whole));
+  const torch::Tensor rows = look_up(indices, summed(weight, sums_full));
   if (!has_adapter()) return rows;
-  const torch::Tensor narrow = look_up(indices, summed(lora_a, sums_whole)) * adapter_scale_;
-  const bool sums_b = sums_whole || sums_cut;
+  const torch::Tensor narrow = look_up(indices, summed(lora_a, sums_full)) * adapter_scale_;
+  const bool sums_b = sums_full || sums_sharded;
   return rows + linear(narrow, {{summed(lora_b, sums_b), {}}}, {}).front();
 }
 
@@ -166,7 +166,7 @@ Placements EmbeddingImpl::shard(const ShardStyle& style, const ShardAxes& axes) 
   group_ = &axes.group();
   style_ = style;
   const auto* vocab = std::get_if<Vocab>(&style);
-  if (!vocab && !std::holds_alternative<Whole>(style) && !std::holds_alternative<SequenceParallel>(style))
+  if (!vocab && !std::holds_alternative<FullSequence>(style) && !std::holds_alternative<SequenceParallel>(style))
     refuse_style("an Embedding", style, "Vocab{}");
   if (vocab && vocab->output && std::holds_alternative<Partial>(*vocab->output))
     throw ConfigError({"", "the output cannot be Partial", "Replicate or Shard", ""});
@@ -175,7 +175,7 @@ Placements EmbeddingImpl::shard(const ShardStyle& style, const ShardAxes& axes) 
   if (has_adapter())
     placements.merge(
         split_of_table_adapter(style, {options.num_embeddings(), 1}, {options.embedding_dim(), 1}, axes.axes()));
-  placement_ = cut_of(placements, "weight");
+  placement_ = shard_of(placements, "weight");
   shard_parameters(*this, placements, axes);
   return placements;
 }

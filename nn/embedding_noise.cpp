@@ -15,7 +15,7 @@
 namespace gantry::nn {
 namespace {
 
-// Where a part of [samples, tokens, features] begins in the whole, which has so many tokens a sample.
+// Where a part of [samples, tokens, features] begins in the full tensor, which has so many tokens a sample.
 struct NoisePlace {
   std::int64_t sample = 0, token = 0, tokens = 0;
 };
@@ -37,7 +37,7 @@ torch::Tensor drawn_noise(const torch::Tensor& like, double bound, const kernels
 EmbeddingNoiseImpl::EmbeddingNoiseImpl(double alpha) : alpha_(alpha) {}
 
 Placements EmbeddingNoiseImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
-  if (std::holds_alternative<Whole>(style)) return {};
+  if (std::holds_alternative<FullSequence>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   if (!sequence || sequence->dim != 1) refuse_style("noise on embeddings", style, "SequenceParallel{}");
   if (axes.ranks() > 1) group_ = &axes.group();
@@ -56,7 +56,7 @@ torch::Tensor EmbeddingNoiseImpl::forward(const torch::Tensor& input) {
   const auto& stage = forward_now().stage;
   const auto* part = stage && stage->sequence() ? &*stage->sequence() : nullptr;
   const std::int64_t first = place.token;  // among those that this rank's group has
-  if (part) place.tokens = part->cut.tokens;
+  if (part) place.tokens = part->shard.tokens;
   const std::int64_t counted = place.tokens;
   const double bound = alpha_ / std::sqrt(static_cast<double>(counted * input.size(2)));
   const kernels::Drawn key{.seed = context.seed, .stream = philox_stream(name_in_model_, context.step)};

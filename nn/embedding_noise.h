@@ -21,7 +21,7 @@ class EmbeddingNoiseImpl : public torch::nn::Module, public Shardable, public Na
  private:
   double alpha_;
   std::string name_in_model_;
-  ProcessGroup* group_ = nullptr;  // over which tokens are cut; null: whole
+  ProcessGroup* group_ = nullptr;  // over which tokens are sharded; null: not sharded
 };
 TORCH_MODULE(EmbeddingNoise);
 

@@ -37,7 +37,7 @@ class PendingTokens {
   ~PendingTokens();
   // The rows, once.
   torch::Tensor wait();
-  // No numbers: the departure's place in the graph, which may be cut there.
+  // Has no values: marks the dispatch in the graph, which may be split there.
   const torch::Tensor& ticket() const { return ticket_; }
   void set_ticket(const torch::Tensor& ticket) { ticket_ = ticket; }
 

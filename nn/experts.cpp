@@ -97,7 +97,7 @@ torch::Tensor ExpertsImpl::activated(const torch::Tensor& gate_up) const {
   return (up + 1) * (gate * torch::sigmoid(gate * 1.702));
 }
 
-// The whole factor beside a cut one has parts of its gradient.
+// The full factor next to a sharded one has partial gradients.
 torch::Tensor ExpertsImpl::projected(const torch::Tensor& rows, const std::string& parameter,
                                      const GroupedWeight& weight, const std::vector<std::int64_t>& counts) const {
   const torch::Tensor made = grouped_linear(rows, weight, counts);
@@ -127,13 +127,13 @@ torch::Tensor ExpertsImpl::over_width(const torch::Tensor& tokens, const Routing
   if (const Shard* shard = shards_at_border(style_); group_ && shard)
     ids = all_gather_along(*group_, ids, shard->dim, shard_sizes(ids.size(shard->dim), *group_));
   dropped_ += ids.numel();
-  const torch::Tensor whole = entering(tokens), weights = entering(routing.weights);
+  const torch::Tensor full = entering(tokens), weights = entering(routing.weights);
   const Dispatch dispatch = dispatch_by_expert(ids.reshape({-1, ids.size(-1)}), options.shape.experts);
-  const torch::Tensor rows = rows_by_expert(whole.reshape({-1, whole.size(-1)}), dispatch);
+  const torch::Tensor rows = rows_by_expert(full.reshape({-1, full.size(-1)}), dispatch);
   const torch::Tensor made = computed(rows, output_bias(), dispatch.counts);
   const torch::Tensor sums =
       combined_rows(made, weights.reshape({-1, weights.size(-1)}).to(made.scalar_type()), dispatch);
-  return leaving(sums.view(whole.sizes()));
+  return leaving(sums.view(full.sizes()));
 }
 
 bool ExpertsImpl::travels() const {

@@ -52,10 +52,10 @@ void add_loss(const std::string& name, const torch::Tensor& loss, const std::opt
                        "the model adds the loss '" + name + "', which may be a sum over full sequences",
                        "a sum over this rank's tokens",
                        "call add_loss(name, loss, Shard{1}) if it is one, or remove parallel.context"});
-  add_whole_loss(name, group && std::holds_alternative<Shard>(*of) ? reduce_from_group(loss, *group) : loss);
+  add_full_loss(name, group && std::holds_alternative<Shard>(*of) ? reduce_from_group(loss, *group) : loss);
 }
 
-void add_whole_loss(const std::string& name, const torch::Tensor& loss) {
+void add_full_loss(const std::string& name, const torch::Tensor& loss) {
   if (name.empty() || !loss.defined() || loss.dim() != 0)
     throw UsageError({"add_loss", "the arguments are '" + name + "' and " + describe(loss), "a name and a scalar",
                       "sum the loss over its tokens"});

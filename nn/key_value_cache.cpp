@@ -24,10 +24,10 @@ void KeyValueCache::make_room(const torch::Tensor& key, const torch::Tensor& val
   const std::int64_t expected = window > 0 ? std::min(expected_, 2 * window) : expected_;
   const std::int64_t capacity = wanted <= expected ? expected : (wanted + kStep - 1) / kStep * kStep;
   const auto moved = [&](const torch::Tensor& held, const torch::Tensor& like) {
-    torch::Tensor whole =
+    torch::Tensor full =
         fits ? held : torch::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
-    if (kept > 0) whole.narrow(2, 0, kept).copy_(held.narrow(2, first_, kept));  // apart: 2 kept <= capacity
-    return whole;
+    if (kept > 0) full.narrow(2, 0, kept).copy_(held.narrow(2, first_, kept));  // apart: 2 kept <= capacity
+    return full;
   };
   keys_ = moved(keys_, key);
   values_ = moved(values_, value);

@@ -60,21 +60,21 @@ torch::Tensor redistribute(const torch::Tensor& tensor, ProcessGroup& group, con
 
 namespace nn {
 
-Sizes partition_sizes(std::int64_t whole, const ProcessGroup& group) {
+Sizes partition_sizes(std::int64_t total, const ProcessGroup& group) {
   Sizes sizes;
-  for (const Range& range : partition(whole, 1, group.size(), /*allow_empty=*/true)) sizes.push_back(range.size());
+  for (const Range& range : partition(total, 1, group.size(), /*allow_empty=*/true)) sizes.push_back(range.size());
   return sizes;
 }
 
 Sizes shard_sizes(std::int64_t local, ProcessGroup& group) {
   if (group.size() == 1) return {local};
-  const std::int64_t whole = sequence_length();
-  if (whole == 0) return all_gather_numbers(group, local);
-  Sizes sizes = partition_sizes(whole, group);
+  const std::int64_t total = sequence_length();
+  if (total == 0) return all_gather_numbers(group, local);
+  Sizes sizes = partition_sizes(total, group);
   if (sizes[group.rank()] != local) {
     throw InputError(
         {"sequence shard",
-         fmt::format("rank {} has {} of the {} tokens of {} ranks", group.rank(), local, whole, group.size()),
+         fmt::format("rank {} has {} of the {} tokens of {} ranks", group.rank(), local, total, group.size()),
          fmt::format("{} tokens, partitioned as evenly as possible", sizes[group.rank()]),
          "pass the activations on without changing the length of the sequence"});
   }

@@ -99,7 +99,7 @@ LinearWeight LinearImpl::used_weight() const {
   return {used, used_bias()};
 }
 
-// Whole factors beside a cut one have parts of their gradients.
+// Full factors next to a sharded one have partial gradients.
 torch::Tensor LinearImpl::used_lora_a() const {
   const auto* column = style_ ? std::get_if<Column>(&*style_) : nullptr;
   const auto* sequence = style_ ? std::get_if<SequenceParallel>(&*style_) : nullptr;
@@ -225,9 +225,9 @@ Placements LinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   std::map<std::string, Shape> shapes{{"weight", {options.out_features(), options.in_features()}}};
   if (bias.defined()) shapes["bias"] = {options.out_features()};
   Placements placements = split_parameters(shapes, style, axes);
-  weight_placement_ = cut_of(placements, "weight");
+  weight_placement_ = shard_of(placements, "weight");
   if (has_adapter()) {
-    // The rank is never cut, and a stage that does not hold the layer has let go of the factors.
+    // The rank is never sharded. A stage without the layer has released the factors.
     placements.merge(split_of_adapter(style, {1, options.in_features()}, {options.out_features(), 1}, axes.axes()));
     if (adapter_dropout_) shard_dropout(style, axes);
   }

@@ -53,28 +53,28 @@ torch::Tensor read_rows(const torch::Tensor& rows, const OptionalTensor& weight,
 
 // What each reader makes of the gathered input, and that.
 struct Gathered {
-  torch::Tensor whole;
+  torch::Tensor full;
   variable_list outputs;
 };
 
 Gathered gather_and_read(ProcessGroup& group, const torch::Tensor& part, std::int64_t dim, const Sizes& sizes,
                          const Readers& readers) {
   ArrivingPieces arriving(group, part, dim, sizes, forward_now().tensor_pieces);
-  std::vector<std::int64_t> shape = arriving.whole().sizes().vec();
-  Gathered gathered{arriving.whole(), {}};
+  std::vector<std::int64_t> shape = arriving.full().sizes().vec();
+  Gathered gathered{arriving.full(), {}};
   for (const auto& [weight, bias] : readers) {
     if (!weight) break;
     shape.back() = weight->size(0);
     gathered.outputs.push_back(at::empty(shape, part.options()));
   }
-  for (int piece = 0; piece < arriving.cut().count(); ++piece) {
+  for (int piece = 0; piece < arriving.chunks().count(); ++piece) {
     const torch::Tensor arrived = arriving.take(piece);
     const torch::Tensor rows = arrived.reshape({-1, arrived.size(-1)});
     std::vector<std::int64_t> of_piece = arrived.sizes().vec();
     for (std::size_t i = 0; i < gathered.outputs.size(); ++i) {
       const auto& [weight, bias] = readers[i];
       of_piece.back() = weight->size(0);
-      arriving.cut().place_in_whole(gathered.outputs[i], piece, read_rows(rows, weight, bias).view(of_piece));
+      arriving.chunks().place_in_full(gathered.outputs[i], piece, read_rows(rows, weight, bias).view(of_piece));
     }
   }
   return gathered;
@@ -97,12 +97,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (gathers && goes_in_pieces(input, static_cast<int>(gather_dim), *group))
       made = gather_and_read(*group, input, gather_dim, sizes, readers);
     else if (gathers)
-      made.whole = all_gather_along(*group, input, static_cast<int>(gather_dim), sizes);
-    const torch::Tensor& whole = made.whole;
-    const torch::Tensor rows = whole.reshape({-1, weight0->size(1)});
+      made.full = all_gather_along(*group, input, static_cast<int>(gather_dim), sizes);
+    const torch::Tensor& full = made.full;
+    const torch::Tensor rows = full.reshape({-1, weight0->size(1)});
     variable_list saved{rows};
     const bool is_read = !made.outputs.empty();
-    std::vector<std::int64_t> shape = whole.sizes().vec();
+    std::vector<std::int64_t> shape = full.sizes().vec();
     for (const auto& [weight, bias] : readers) {
       if (!weight) break;
       saved.push_back(*weight);
@@ -111,7 +111,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       if (!is_read) made.outputs.push_back(read_rows(rows, weight, bias).view(shape));
     }
     context->save_for_backward(saved);
-    context->saved_data["shape"] = whole.sizes().vec();
+    context->saved_data["shape"] = full.sizes().vec();
     context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
     context->saved_data["sizes"] = sizes;
     context->saved_data["gather_dim"] = gather_dim;

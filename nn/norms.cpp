@@ -8,7 +8,7 @@
 namespace gantry::nn {
 
 Placements NormImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
-  if (std::holds_alternative<Whole>(style)) return {};
+  if (std::holds_alternative<FullSequence>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   const auto* heads = std::get_if<OnHeads>(&style);
   if (!sequence && !heads) refuse_style("a norm", style, "SequenceParallel{} or OnHeads{}");
@@ -65,24 +65,24 @@ Placements ShardedNormImpl::shard(const ShardStyle& style, const ShardAxes& axes
   group_ = &axes.group();
   gradient_sum_ = column->gradient_sum;
   const Placements placements = split_parameters({{"weight", shape_}}, style, axes);
-  cut_ = cut_of(placements, "weight");
+  placement_ = shard_of(placements, "weight");
   shard_parameters(*this, placements, axes);
   return placements;
 }
 
 torch::Tensor ShardedNormImpl::used_weight() const {
-  if (!cut_.sharded() || gradient_sum_ != GradientSum::kInBackward) return weight;
-  return with_summed_overlaps(weight, cut_, *group_);
+  if (!placement_.sharded() || gradient_sum_ != GradientSum::kInBackward) return weight;
+  return with_summed_overlaps(weight, placement_, *group_);
 }
 
 SplitRmsNormImpl::SplitRmsNormImpl(std::int64_t size, double eps)
     : ShardedNormImpl("a SplitRmsNorm", {size}), size_(size), eps_(eps) {}
 
 torch::Tensor SplitRmsNormImpl::owned(const torch::Tensor& features) const {
-  if (!cut().overlaps()) return features;
+  if (!placement().overlaps()) return features;
   std::vector<torch::Tensor> parts;
   std::int64_t offset = 0;
-  const auto held = cut().ranges(group().rank()), mine = cut().owned(group().rank());
+  const auto held = placement().ranges(group().rank()), mine = placement().owned(group().rank());
   for (std::size_t i = 0; i < held.size(); ++i) {
     parts.push_back(features.narrow(-1, offset + mine[i].begin - held[i].begin, mine[i].size()));
     offset += held[i].size();
@@ -95,7 +95,7 @@ torch::Tensor SplitRmsNormImpl::forward(const torch::Tensor& input) {
   const torch::Tensor features = input.to(wide);
   torch::Tensor squares = owned(features).square().sum(-1, /*keepdim=*/true);
   // Every rank's features follow from the sum, so its gradient is the sum of all ranks'.
-  if (cut().sharded()) squares = copy_to_group(reduce_from_group(squares, group()), group());
+  if (placement().sharded()) squares = copy_to_group(reduce_from_group(squares, group()), group());
   const torch::Tensor normed = features * torch::rsqrt(squares / static_cast<double>(size_) + eps_);
   return observed(*this, (normed * used_weight().to(wide)).to(input.scalar_type()));
 }

@@ -33,18 +33,18 @@ void sum_overlaps(torch::Tensor& local, const ShardSpec& placement, ProcessGroup
   const auto ranges = placement.ranges(group.rank());
   std::vector<std::int64_t> shape = local.sizes().vec();
   shape[placement.dim] = placement.segments.back().extent.end;
-  torch::Tensor whole = torch::zeros(shape, local.options());
+  torch::Tensor full = torch::zeros(shape, local.options());
   auto each_range = [&](auto&& act) {
     std::int64_t offset = 0;
     for (const Range& range : ranges) {
       torch::Tensor mine = local.narrow(placement.dim, offset, range.size());
-      torch::Tensor there = whole.narrow(placement.dim, range.begin, range.size());
+      torch::Tensor there = full.narrow(placement.dim, range.begin, range.size());
       act(mine, there);
       offset += range.size();
     }
   };
   each_range([](torch::Tensor& mine, torch::Tensor& there) { there.copy_(mine); });
-  group.all_reduce(whole).wait();
+  group.all_reduce(full).wait();
   each_range([](torch::Tensor& mine, torch::Tensor& there) { mine.copy_(there); });
 }
 

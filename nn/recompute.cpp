@@ -126,7 +126,7 @@ std::vector<torch::Tensor> recompute_all(const RecomputedAll& part, const std::v
   }
   if (is_trained) outputs = Recompute::apply(second, &losses, anchor, at::TensorList(defined));
   const std::size_t own = outputs.size() - losses.size();
-  for (std::size_t i = 0; i < losses.size(); ++i) add_whole_loss(losses[i], outputs[own + i]);
+  for (std::size_t i = 0; i < losses.size(); ++i) add_full_loss(losses[i], outputs[own + i]);
   outputs.resize(own);
   return outputs;
 }

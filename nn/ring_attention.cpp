@@ -18,7 +18,7 @@ enum Entry { kValues = 0, kGradients = 1 };
 // The ring of the ranks that share a sequence, as one of them sees it.
 class Ring {
  public:
-  explicit Ring(const SequencePart& part) : group_(*part.group), sizes_(part.keys().cut.sizes()) {}
+  explicit Ring(const SequencePart& part) : group_(*part.group), sizes_(part.keys().shard.sizes()) {}
   int size() const { return group_.size(); }
   // Whose keys and values are here in a step.
   int from(int step) const { return (group_.rank() - step + size()) % size(); }

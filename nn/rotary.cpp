@@ -110,7 +110,7 @@ double attention_factor(const RotaryOptions& options) {
   return std::sqrt(1 + std::log(options.factor) / std::log(static_cast<double>(options.original_positions)));
 }
 
-RotaryOptions whole(RotaryOptions options, std::int64_t head_size) {
+RotaryOptions full(RotaryOptions options, std::int64_t head_size) {
   if (options.rotated == 0) options.rotated = head_size;
   return options;
 }
@@ -118,7 +118,7 @@ RotaryOptions whole(RotaryOptions options, std::int64_t head_size) {
 }  // namespace
 
 Rotary::Rotary(std::int64_t head_size, RotaryOptions options)
-    : options_(whole(std::move(options), head_size)), attention_factor_(attention_factor(options_)) {}
+    : options_(full(std::move(options), head_size)), attention_factor_(attention_factor(options_)) {}
 
 std::int64_t Rotary::kind_of(std::int64_t length) const {
   if (options_.type == "dynamic") return std::max(length, options_.original_positions);

@@ -67,7 +67,7 @@ void RouterImpl::add_adapter(const AdapterOptions& adapter) {
 
 Placements RouterImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   is_sharded_ = true;
-  if (std::holds_alternative<Whole>(style)) return {};
+  if (std::holds_alternative<FullSequence>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   if (!sequence) refuse_style("a Router", style, "SequenceParallel{} or Whole{}");
   if (sequence->gradient_sum == GradientSum::kInBackward && axes.ranks() > 1) summed_over_ = &axes.group();

@@ -101,12 +101,12 @@ torch::Tensor RepeatedRouting::ids(const torch::Tensor& chosen) {
   return noted_[next_++];
 }
 
-torch::Tensor part_of_sequence(const torch::Tensor& whole, ProcessGroup* group) {
-  if (!group || !whole.defined()) return whole;
-  const Sizes sizes = partition_sizes(whole.size(1), *group);
+torch::Tensor part_of_sequence(const torch::Tensor& full, ProcessGroup* group) {
+  if (!group || !full.defined()) return full;
+  const Sizes sizes = partition_sizes(full.size(1), *group);
   std::int64_t begin = 0;
   for (int rank = 0; rank < group->rank(); ++rank) begin += sizes[rank];
-  return whole.narrow(1, begin, sizes[group->rank()]);
+  return full.narrow(1, begin, sizes[group->rank()]);
 }
 
 void balance(const RouterImpl& router, const torch::Tensor& scores, const Routing& routing) {

@@ -44,7 +44,7 @@ class RepeatedRouting {
 };
 
 // This rank's part of what all ranks of a sequence know, [samples, tokens]; undefined stays so.
-torch::Tensor part_of_sequence(const torch::Tensor& whole, ProcessGroup* group);
+torch::Tensor part_of_sequence(const torch::Tensor& full, ProcessGroup* group);
 
 // Adds what the forward asks of this router. `scores` [..., experts]: what experts are chosen by, without a correction.
 // Collective over the ranks that share the tokens' sequences where there is a loss.

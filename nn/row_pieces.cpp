@@ -44,12 +44,12 @@ Sizes RowChunks::sizes(int piece) const {
   return sizes;
 }
 
-torch::Tensor RowChunks::of_whole(const torch::Tensor& whole, int piece) const {
+torch::Tensor RowChunks::of_full(const torch::Tensor& full, int piece) const {
   std::vector<torch::Tensor> parts;
   std::int64_t begin = 0;
   for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
     const Range of_rank = range(rank, piece);
-    parts.push_back(whole.narrow(dim_, begin + of_rank.begin, of_rank.size()).movedim(dim_, 0));
+    parts.push_back(full.narrow(dim_, begin + of_rank.begin, of_rank.size()).movedim(dim_, 0));
     begin += sizes_[rank];
   }
   return at::cat(parts).contiguous();
@@ -60,11 +60,11 @@ torch::Tensor RowChunks::of_part(const torch::Tensor& part, int rank, int piece)
   return with_dim_first(part.narrow(dim_, of_rank.begin, of_rank.size()), dim_);
 }
 
-void RowChunks::place_in_whole(const torch::Tensor& whole, int piece, const torch::Tensor& values) const {
+void RowChunks::place_in_full(const torch::Tensor& full, int piece, const torch::Tensor& values) const {
   std::int64_t begin = 0, from = 0;
   for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
     const std::int64_t size = range(rank, piece).size();
-    whole.narrow(dim_, begin + range(rank, piece).begin, size).copy_(values.narrow(0, from, size).movedim(0, dim_));
+    full.narrow(dim_, begin + range(rank, piece).begin, size).copy_(values.narrow(0, from, size).movedim(0, dim_));
     begin += sizes_[rank];
     from += size;
   }
@@ -77,11 +77,11 @@ void RowChunks::place_in_part(const torch::Tensor& part, int rank, int piece, co
 
 ArrivingPieces::ArrivingPieces(ProcessGroup& group, const torch::Tensor& part, std::int64_t dim, const Sizes& sizes,
                                int pieces)
-    : cut_(sizes, dim, pieces), whole_(at::empty(shape_with(part, dim, total(sizes)), part.options())) {
-  for (int piece = 0; piece < cut_.count(); ++piece) {
+    : chunks_(sizes, dim, pieces), full_(at::empty(shape_with(part, dim, total(sizes)), part.options())) {
+  for (int piece = 0; piece < chunks_.count(); ++piece) {
     Piece& one = pieces_.emplace_back();
-    const Sizes of_ranks = cut_.sizes(piece);
-    one.sent = cut_.of_part(part, group.rank(), piece);
+    const Sizes of_ranks = chunks_.sizes(piece);
+    one.sent = chunks_.of_part(part, group.rank(), piece);
     one.received = at::empty(shape_with(one.sent, 0, total(of_ranks)), one.sent.options());
     one.work = group.all_gather(one.received, one.sent, of_ranks);
   }
@@ -90,7 +90,7 @@ ArrivingPieces::ArrivingPieces(ProcessGroup& group, const torch::Tensor& part, s
 torch::Tensor ArrivingPieces::take(int piece) {
   Piece one = std::move(pieces_.at(piece));
   one.work.wait();
-  cut_.place_in_whole(whole_, piece, one.received);
+  chunks_.place_in_full(full_, piece, one.received);
   return one.received;
 }
 

@@ -26,11 +26,11 @@ class RowChunks {
   std::int64_t dim() const { return dim_; }
   Sizes sizes(int piece) const;  // of each rank's part of it
 
-  // A piece of the whole tensor, or of a rank's part of it; with the dim first, contiguous.
-  torch::Tensor of_whole(const torch::Tensor& whole, int piece) const;
+  // A piece of the full tensor, or of a rank's part of it; with the dim first, contiguous.
+  torch::Tensor of_full(const torch::Tensor& full, int piece) const;
   torch::Tensor of_part(const torch::Tensor& part, int rank, int piece) const;
   // Writes such a piece to its place.
-  void place_in_whole(const torch::Tensor& whole, int piece, const torch::Tensor& values) const;
+  void place_in_full(const torch::Tensor& full, int piece, const torch::Tensor& values) const;
   void place_in_part(const torch::Tensor& part, int rank, int piece, const torch::Tensor& values) const;
 
  private:
@@ -47,19 +47,19 @@ class ArrivingPieces {
   // Starts all of them. Collective over the group.
   ArrivingPieces(ProcessGroup& group, const torch::Tensor& part, std::int64_t dim, const Sizes& sizes, int pieces);
 
-  const RowChunks& cut() const { return cut_; }
-  // Waits for a piece, places it in whole(), and gives it, with the dim first. Once each.
+  const RowChunks& chunks() const { return chunks_; }
+  // Waits for a piece, places it in full(), and gives it, with the dim first. Once each.
   torch::Tensor take(int piece);
   // Whole after the last one was taken.
-  const torch::Tensor& whole() const { return whole_; }
+  const torch::Tensor& full() const { return full_; }
 
  private:
   struct Piece {
     torch::Tensor sent, received;
     Work work;
   };
-  const RowChunks cut_;
-  torch::Tensor whole_;
+  const RowChunks chunks_;
+  torch::Tensor full_;
   std::vector<Piece> pieces_;
 };
 

@@ -8,20 +8,20 @@
 namespace gantry::nn {
 
 std::vector<std::int64_t> SequencePart::sizes_of_exchanging() const {
-  const auto sizes = cut.sizes();
+  const auto sizes = shard.sizes();
   const auto first = sizes.begin() + (group->rank() - exchanging->rank());
   return {first, first + exchanging->size()};
 }
 
-torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceShard& cut) {
-  const torch::Tensor all = all_gather_along(group, entry, 1, cut.sizes());
-  return all.index_select(1, torch::tensor(cut.inverse(), torch::TensorOptions(torch::kInt64).device(all.device())));
+torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceShard& shard) {
+  const torch::Tensor all = all_gather_along(group, entry, 1, shard.sizes());
+  return all.index_select(1, torch::tensor(shard.inverse(), torch::TensorOptions(torch::kInt64).device(all.device())));
 }
 
 torch::Tensor joined(const torch::Tensor& hidden, const SequencePart& part) {
-  const torch::Tensor all = gather_to_group(hidden, *part.group, 1, part.cut.sizes());
-  return all.index_select(1,
-                          torch::tensor(part.cut.inverse(), torch::TensorOptions(torch::kInt64).device(all.device())));
+  const torch::Tensor all = gather_to_group(hidden, *part.group, 1, part.shard.sizes());
+  return all.index_select(
+      1, torch::tensor(part.shard.inverse(), torch::TensorOptions(torch::kInt64).device(all.device())));
 }
 
 // In every layout the first rank has it, before its others.
@@ -70,7 +70,7 @@ torch::Tensor dropout_mask_of_part(const torch::Tensor& like, double p, const st
                                    const RandomContext& context, std::vector<std::int64_t> offset,
                                    std::vector<std::int64_t> global, std::int64_t dim, const SequencePart& part,
                                    std::int64_t begin) {
-  global[dim] = part.cut.tokens;
+  global[dim] = part.shard.tokens;
   return run_by_run(like, dim, part, begin, [&](const torch::Tensor& piece, std::int64_t place) {
     offset[dim] = place;
     return dropout_mask(piece, p, name, context, offset, global);

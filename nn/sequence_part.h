@@ -24,10 +24,10 @@ struct CachedTokens {
   torch::Tensor keep;                // bool [samples, places]: which of them count; undefined: all
 };
 
-// One microbatch's. Masks and documents are small beside activations: each rank has those of whole sequences, and so
+// One microbatch's. Masks and documents are small beside activations: each rank has those of full sequences, and so
 // knows what any token may see without asking.
 struct SequencePart {
-  SequenceShard cut;
+  SequenceShard shard;
   ContextMethod method = ContextMethod::kAllGather;
   ProcessGroup* group = nullptr;  // of the ranks that share the sequence; not owned
   // Of those among them that exchange heads, by Ulysses and by ulysses_ring; not owned.
@@ -35,7 +35,7 @@ struct SequencePart {
   // Of ulysses_ring: the part that they have together, in the ring of those with equal heads.
   std::shared_ptr<const SequencePart> together;
   torch::Tensor positions;        // int64 [1, tokens here]: their places in the sequence
-  torch::Tensor keep, documents;  // [samples, tokens], as AttentionOptions has them, of whole sequences
+  torch::Tensor keep, documents;  // [samples, tokens], as AttentionOptions has them, of full sequences
   torch::Tensor in_documents;     // int64 [samples, tokens here]: places in their documents; undefined: there are none
   std::shared_ptr<const CachedTokens> cached;  // null: ranks have parts of these tokens, also where a cache takes them
   std::string prefix;                          // of the names of the tokens' entries in a batch: "decoder_"
@@ -46,14 +46,14 @@ struct SequencePart {
   std::shared_ptr<const SequencePart> read;
 
   const SequencePart& keys() const { return read ? *read : *this; }
-  std::vector<Range> runs() const { return cut.runs(group->rank()); }
+  std::vector<Range> runs() const { return shard.runs(group->rank()); }
   // How many tokens each of the ranks that exchange heads has.
   std::vector<std::int64_t> sizes_of_exchanging() const;
 };
 
 // Of an entry [samples, tokens here, ...] of every rank: all tokens, in order. Collective over the ranks that share the
 // sequence.
-torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceShard& cut);
+torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceShard& shard);
 
 // The same for activations that all ranks go on with: gradients of a rank's own tokens are summed over the ranks.
 torch::Tensor joined(const torch::Tensor& hidden, const SequencePart& part);
@@ -64,7 +64,7 @@ torch::Tensor first_token(const torch::Tensor& hidden, const SequencePart& part)
 // This rank's tokens of activations [samples, tokens, ...] that all ranks have made; `part` null: all.
 torch::Tensor own_tokens(const torch::Tensor& hidden, const std::shared_ptr<const SequencePart>& part);
 
-// `part` with its queries reading the tokens of `of`; null where ranks have whole sequences.
+// `part` with its queries reading the tokens of `of`; null where ranks have full sequences.
 std::shared_ptr<const SequencePart> reading(const std::shared_ptr<const SequencePart>& part,
                                             const std::shared_ptr<const SequencePart>& of);
 

@@ -17,9 +17,9 @@ ShardAxes::ShardAxes(const ProcessGroupMesh& mesh, const std::vector<std::string
       if (std::ranges::count(names, axis.name) > 0 && std::ranges::count(axes_, axis) == 0) axes_.push_back(axis);
 }
 
-ShardSpec ShardAxes::over(ShardSpec cut) const {
-  cut.axes = axes_;
-  return cut;
+ShardSpec ShardAxes::over(ShardSpec shard) const {
+  shard.axes = axes_;
+  return shard;
 }
 
 }  // namespace gantry

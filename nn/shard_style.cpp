@@ -24,15 +24,15 @@ Placements split_parameters(const std::map<std::string, Shape>& shapes, const Sh
   return placements;
 }
 
-ShardSpec cut_of(const Placements& placements, const std::string& name) {
+ShardSpec shard_of(const Placements& placements, const std::string& name) {
   const auto found = placements.find(name);
-  return found == placements.end() || found->second.cuts.empty() ? replicate() : found->second.cuts.front();
+  return found == placements.end() || found->second.shards.empty() ? replicate() : found->second.shards.front();
 }
 
 void shard_parameters(torch::nn::Module& module, const Placements& placements, const ShardAxes& axes) {
   for (auto& item : module.named_parameters(/*recurse=*/false))
     if (const auto split = placements.find(item.key()); split != placements.end())
-      for (const ShardSpec& cut : split->second.cuts) shard_tensor(item.value(), cut, axes.rank());
+      for (const ShardSpec& shard : split->second.shards) shard_tensor(item.value(), shard, axes.rank());
 }
 
 void set_global_names(torch::nn::Module& root) {

@@ -11,8 +11,8 @@ namespace gantry::nn {
 namespace {
 
 Range words_of(const Linear& head) {
-  const ShardSpec& cut = head->weight_placement();
-  return cut.sharded() ? cut.ranges(head->group()->rank()).front() : Range{0, head->options.out_features()};
+  const ShardSpec& shard = head->weight_placement();
+  return shard.sharded() ? shard.ranges(head->group()->rank()).front() : Range{0, head->options.out_features()};
 }
 
 // Largest logits, and what follows from them; a rank without a word that counts adds nothing to any of the sums.

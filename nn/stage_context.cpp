@@ -21,13 +21,13 @@ StageContext::StageContext(int stage, int num_stages, LayerRange layers, Setting
   if (settings_.lists.empty()) settings_.lists = {layers.end};
 }
 
-std::shared_ptr<const StageContext> StageContext::whole(std::vector<int> lists, TensorDict batch) {
+std::shared_ptr<const StageContext> StageContext::full(std::vector<int> lists, TensorDict batch) {
   const LayerRange all{0, std::accumulate(lists.begin(), lists.end(), 0)};
   return std::make_shared<StageContext>(0, 1, all, Settings{.batch = std::move(batch), .lists = std::move(lists)});
 }
 
-std::shared_ptr<const StageContext> StageContext::whole(std::size_t layers, TensorDict batch) {
-  return whole(std::vector<int>{static_cast<int>(layers)}, std::move(batch));
+std::shared_ptr<const StageContext> StageContext::full(std::size_t layers, TensorDict batch) {
+  return full(std::vector<int>{static_cast<int>(layers)}, std::move(batch));
 }
 
 int StageContext::first_of(int list) const {
@@ -86,7 +86,7 @@ nn::TokenContext StageContext::tokens(const std::string& prefix) const {
   if (settings_.sequence) {
     const auto part = stream_of(settings_.sequence, prefix);
     known.sequence = part;
-    known.length = part->cut.tokens;
+    known.length = part->shard.tokens;
     if (!known.positions.defined())
       known.positions = part->in_documents.defined() ? part->in_documents : part->positions;
   } else if (known.documents.defined() && !known.positions.defined()) {
@@ -114,15 +114,15 @@ void update(TensorDict& state, const TensorDict& changed) {
 }
 
 // Where the graph ends, what comes behind reads other tensors.
-void cut_graph(LayerWatch* watch, TensorDict& state, TensorDict& changed) {
-  if (!watch || !watch->cuts()) return;
+void split_graph(LayerWatch* watch, TensorDict& state, TensorDict& changed) {
+  if (!watch || !watch->splits()) return;
   for (const auto& [name, tensor] : watch->after_part(state)) {
     state.set(name, tensor);
     changed.set(name, tensor);
   }
 }
 
-// What `parts` together change of the state. `watch`: told between them, may be null.
+// The changes of `parts` to the state. `watch`: called between them, may be null.
 TensorDict run_parts(const LayerParts& parts, TensorDict state, LayerWatch* watch = nullptr) {
   TensorDict changed;
   ForwardReport* report = forward_now().report;
@@ -131,7 +131,7 @@ TensorDict run_parts(const LayerParts& parts, TensorDict state, LayerWatch* watc
     const TensorDict made = part.run(state);
     update(state, made);
     for (const auto& [name, tensor] : made) changed.set(name, tensor);
-    cut_graph(watch, state, changed);
+    split_graph(watch, state, changed);
   }
   return changed;
 }
@@ -184,7 +184,7 @@ TensorDict StageContext::run_layer(const LayerParts& parts, const TensorDict& st
     const TensorDict made = recomputed_parts(piece, now, weak_from_this().lock());
     update(now, made);
     for (const auto& [name, tensor] : made) changed.set(name, tensor);
-    cut_graph(watch, now, changed);
+    split_graph(watch, now, changed);
   }
   return changed;
 }
@@ -251,7 +251,7 @@ TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, i
     const TensorDict made = run_layer(parts_of(index), state, how);
     if (report.layer_ran) report.layer_ran(first + index, begin, steady_seconds());
     if (known.watch) {
-      if (!known.watch->cuts()) backwards.ran(first + index, state, made);
+      if (!known.watch->splits()) backwards.ran(first + index, state, made);
       known.watch->after_forward(first + index);
     }
     update(state, made);

@@ -1,5 +1,5 @@
 // Modules that run outside of a stage's layers on other tokens than the stage's last list does, where ranks share
-// sequences: an encoder's embedding, a head that has whole sequences.
+// sequences: an encoder's embedding, a head that has full sequences.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace gantry::nn {
 
-// For its lifetime modules of this thread find `part` as their sequence; null: they have whole ones. Where the stage
-// has whole sequences it does nothing.
+// For its lifetime modules of this thread find `part` as their sequence; null: they have full ones. Where the stage
+// has full sequences it does nothing.
 class StreamScope {
  public:
   StreamScope(const StageContext& stage, const std::shared_ptr<const SequencePart>& part) {

@@ -47,12 +47,12 @@ torch::Tensor sum_of_all(const torch::Tensor& part, const torch::Tensor& weight,
 }
 
 torch::Tensor own_part_of_sum(const torch::Tensor& part, const torch::Tensor& weight, ProcessGroup& group,
-                              const RowChunks& cut) {
+                              const RowChunks& chunks) {
   std::vector<PendingSum> sums;
-  for (int piece = 0; piece < cut.count(); ++piece) {
+  for (int piece = 0; piece < chunks.count(); ++piece) {
     PendingSum& one = sums.emplace_back();
-    const Sizes sizes = cut.sizes(piece);
-    one.brought = times(cut.of_whole(part, piece), weight);
+    const Sizes sizes = chunks.sizes(piece);
+    one.brought = times(chunks.of_full(part, piece), weight);
     std::vector<std::int64_t> shape = one.brought.sizes().vec();
     shape[0] = sizes[group.rank()];
     one.sum = at::empty(shape, one.brought.options());
@@ -60,11 +60,11 @@ torch::Tensor own_part_of_sum(const torch::Tensor& part, const torch::Tensor& we
   }
   std::vector<std::int64_t> shape = part.sizes().vec();
   shape.back() = weight.size(0);
-  shape[cut.dim()] = partition_sizes(part.size(cut.dim()), group)[group.rank()];
+  shape[chunks.dim()] = partition_sizes(part.size(chunks.dim()), group)[group.rank()];
   torch::Tensor own = at::empty(shape, part.options());
-  for (int piece = 0; piece < cut.count(); ++piece) {
+  for (int piece = 0; piece < chunks.count(); ++piece) {
     sums[piece].work.wait();
-    cut.place_in_part(own, group.rank(), piece, sums[piece].sum);
+    chunks.place_in_part(own, group.rank(), piece, sums[piece].sum);
   }
   return own;
 }
@@ -78,34 +78,34 @@ struct SummedLinear : torch::autograd::Function<SummedLinear> {
     context->saved_data["pieces"] = pieces;
     context->saved_data["store"] = reinterpret_cast<std::int64_t>(forward_now().weight_gradients);
     if (dim == kNotScattered) return sum_of_all(part, weight, *group, static_cast<int>(pieces));
-    const RowChunks cut(partition_sizes(part.size(dim), *group), dim, static_cast<int>(pieces));
-    return own_part_of_sum(part, weight, *group, cut);
+    const RowChunks chunks(partition_sizes(part.size(dim), *group), dim, static_cast<int>(pieces));
+    return own_part_of_sum(part, weight, *group, chunks);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const torch::Tensor &part = saved[0], &weight = saved[1];
     const bool needs_input = context->needs_input_grad(0);
-    torch::Tensor whole, of_input;
+    torch::Tensor full, of_input;
     if (const std::int64_t dim = context->saved_data["dim"].toInt(); dim == kNotScattered) {
-      whole = gradients[0];
-      if (needs_input) of_input = times(whole, weight.t());
+      full = gradients[0];
+      if (needs_input) of_input = times(full, weight.t());
     } else {
       auto& group = *reinterpret_cast<ProcessGroup*>(context->saved_data["group"].toInt());
       ArrivingPieces arriving(group, gradients[0], dim, partition_sizes(part.size(dim), group),
                               static_cast<int>(context->saved_data["pieces"].toInt()));
       if (needs_input) of_input = at::empty(part.sizes(), part.options());
-      for (int piece = 0; piece < arriving.cut().count(); ++piece) {
+      for (int piece = 0; piece < arriving.chunks().count(); ++piece) {
         const torch::Tensor of_piece = arriving.take(piece);
-        if (needs_input) arriving.cut().place_in_whole(of_input, piece, times(of_piece, weight.t()));
+        if (needs_input) arriving.chunks().place_in_full(of_input, piece, times(of_piece, weight.t()));
       }
-      whole = arriving.whole();
+      full = arriving.full();
     }
     auto* store = reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt());
     variable_list results(5);
     results[0] = of_input;
     results[1] =
-        give_product_gradient(weight, store, whole.reshape({-1, weight.size(0)}), part.reshape({-1, weight.size(1)}));
+        give_product_gradient(weight, store, full.reshape({-1, weight.size(0)}), part.reshape({-1, weight.size(1)}));
     return results;
   }
 };

@@ -57,10 +57,10 @@ torch::Tensor to_tokens(const torch::Tensor& given, const Exchange& by, std::int
   std::vector<std::vector<std::int64_t>> shapes;
   for (const Range& held : by.heads_of_rank) shapes.push_back({given.size(0), held.size(), mine, given.size(3)});
   const auto parts = exchange(*by.group, given.split_with_sizes(by.tokens, 2), shapes);
-  torch::Tensor whole = torch::zeros({given.size(0), heads, mine, given.size(3)}, given.options());
+  torch::Tensor full = torch::zeros({given.size(0), heads, mine, given.size(3)}, given.options());
   for (std::size_t i = 0; i < parts.size(); ++i)
-    whole.narrow(1, by.heads_of_rank[i].begin, by.heads_of_rank[i].size()).add_(parts[i]);
-  return whole;
+    full.narrow(1, by.heads_of_rank[i].begin, by.heads_of_rank[i].size()).add_(parts[i]);
+  return full;
 }
 
 // What a function keeps of an exchange: numbers.
@@ -127,15 +127,15 @@ torch::Tensor ulysses_attention(const torch::Tensor& query, const torch::Tensor&
   for (const Range& range : of_queries.heads_of_rank) of_keys.heads_of_rank.push_back(keys_of(range, heads, key_heads));
   const Range mine = of_queries.heads_of_rank[rank], my_keys = of_keys.heads_of_rank[rank];
 
-  AttentionOptions whole = options;  // a bias is of the heads and queries that come here
-  whole.sequence = part.together;
-  for (torch::Tensor* of_heads : {&whole.slopes, &whole.sinks})
+  AttentionOptions full = options;  // a bias is of the heads and queries that come here
+  full.sequence = part.together;
+  for (torch::Tensor* of_heads : {&full.slopes, &full.sinks})
     if (of_heads->defined()) *of_heads = of_heads->narrow(0, mine.begin, mine.size());
   const torch::Tensor both = ToHeads::apply(torch::cat({key, value}, 3), of_keys);
   const auto attend = part.together ? ring_attention : attention_core;
   const torch::Tensor made = attend(ToHeads::apply(query, of_queries), both.narrow(3, 0, key.size(3)),
                                     both.narrow(3, key.size(3), value.size(3)), part_of(heads, mine),
-                                    part_of(key_heads, my_keys), whole, dropout);
+                                    part_of(key_heads, my_keys), full, dropout);
   return ToTokens::apply(made, of_queries, heads.count);
 }
 

@@ -22,12 +22,12 @@ class RemainderElements {
     const std::size_t count = steps.size();
     for (auto* list : lists)
       for (std::size_t i = 0; i < std::min(count, list->size()); ++i) {
-        const std::int64_t left = (*list)[i].numel() % kLine, whole = (*list)[i].numel() - left;
+        const std::int64_t left = (*list)[i].numel() % kLine, full = (*list)[i].numel() - left;
         if (left == 0) continue;
         torch::Tensor flat = (*list)[i].detach().view({-1});
-        (*list)[i] = flat.narrow(0, 0, whole);
+        (*list)[i] = flat.narrow(0, 0, full);
         torch::Tensor line = torch::zeros({kLine}, flat.options());
-        ends_.emplace_back(flat.narrow(0, whole, left), line.narrow(0, 0, left));
+        ends_.emplace_back(flat.narrow(0, full, left), line.narrow(0, 0, left));
         ends_.back().second.copy_(ends_.back().first);
         list->push_back(line);
         if (list == lists.front()) steps.push_back(steps[i]);

@@ -14,7 +14,7 @@ BucketStrategies::BucketStrategies(const ZeroLevel& zero, const ProcessGroupMesh
   if (shards) strategies_.push_back(make_unit_buckets(mesh, *shards));
   if (zero.gradients) strategies_.push_back(make_scattered_buckets(mesh));
   if (zero.states) strategies_.push_back(make_partitioned_buckets(mesh));
-  strategies_.push_back(make_whole_buckets(mesh));
+  strategies_.push_back(make_full_buckets(mesh));
 }
 
 BucketStrategy& BucketStrategies::of(const BucketKind& kind) const {

@@ -1,7 +1,7 @@
 // How the gradients of a bucket become sums over the replicas, and which of its elements this rank steps. ZeRO
 // (Rajbhandari et al., arXiv 1910.02054) is a choice of strategies, each with a file of its own:
 //
-// - whole_buckets: every rank gets the whole sum and steps all of it.
+// - full_buckets: every rank gets the full sum and steps all of it.
 // - partitioned_buckets (ZeRO 1): gradients are reduce-scattered; each replica steps a range, and the values are
 //   gathered again.
 // - scattered_buckets (ZeRO 2): the gradient that a backward adds for a parameter is moved to the bucket at once. The
@@ -40,7 +40,7 @@ class BucketStrategy {
   virtual void send_added(GradientBucket& /*bucket*/) {}
   // add() has taken something that was not sent.
   virtual bool has_unsent(const GradientBucket& /*bucket*/) const { return false; }
-  // Of units of cut parameters (ZeRO 3), whose reductions the schedule launches: gives whole gradients memory, zero at
+  // For units of sharded parameters (ZeRO 3), whose reductions the schedule launches: allocates full gradients, zero at
   // first; and launches the reduction, once for each accumulation. reduce() is collective.
   virtual void open(GradientBucket& /*bucket*/) {}
   virtual void reduce(GradientBucket& /*bucket*/) {}
@@ -58,7 +58,7 @@ class BucketStrategy {
 };
 
 // The mesh is not owned.
-std::unique_ptr<BucketStrategy> make_whole_buckets(const ProcessGroupMesh& mesh);
+std::unique_ptr<BucketStrategy> make_full_buckets(const ProcessGroupMesh& mesh);
 std::unique_ptr<BucketStrategy> make_partitioned_buckets(const ProcessGroupMesh& mesh);
 std::unique_ptr<BucketStrategy> make_scattered_buckets(const ProcessGroupMesh& mesh);
 std::unique_ptr<BucketStrategy> make_unit_buckets(const ProcessGroupMesh& mesh, const ParameterShards& shards);
@@ -66,7 +66,7 @@ std::unique_ptr<BucketStrategy> make_unit_buckets(const ProcessGroupMesh& mesh, 
 // The strategies of a run.
 class BucketStrategies {
  public:
-  // `shards`: null where no parameter is cut over replicas; not owned.
+  // `shards`: null if no parameter is sharded over replicas; not owned.
   BucketStrategies(const ZeroLevel& zero, const ProcessGroupMesh& mesh, const ParameterShards* shards);
 
   // The first that takes buckets of this kind.

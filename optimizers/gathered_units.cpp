@@ -10,39 +10,39 @@ namespace gantry {
 namespace {
 
 std::vector<std::string> sorted_axes(const Placement& placement) {
-  auto axes = placement.cut_axes();
+  auto axes = placement.sharded_axes();
   std::sort(axes.begin(), axes.end());
   return axes;
 }
 
-bool divides_units(const ShardSpec& cut, std::int64_t dims, std::int64_t row, OptimizerUnit unit) {
-  if (!cut.sharded() || cut.ranks() == 1) return false;
+bool divides_units(const ShardSpec& shard, std::int64_t dims, std::int64_t row, OptimizerUnit unit) {
+  if (!shard.sharded() || shard.ranks() == 1) return false;
   const std::int64_t dims_of_unit = unit == OptimizerUnit::kRow ? 1 : 2;
-  if (cut.row > 0) return unit == OptimizerUnit::kMatrix || cut.row % row != 0;
-  return cut.dim >= dims - dims_of_unit;
+  if (shard.row > 0) return unit == OptimizerUnit::kMatrix || shard.row % row != 0;
+  return shard.dim >= dims - dims_of_unit;
 }
 
-// A slice as numbers, and back: what the ranges of a cut are depends on coordinates that other ranks have.
-void append(std::vector<std::int64_t>& numbers, const std::vector<AppliedShard>& cuts) {
-  numbers.push_back(static_cast<std::int64_t>(cuts.size()));
-  for (const AppliedShard& cut : cuts) {
-    numbers.insert(numbers.end(), {cut.dim, cut.row, static_cast<std::int64_t>(cut.ranges.size())});
-    for (const Range& range : cut.ranges) numbers.insert(numbers.end(), {range.begin, range.end});
+// A slice as numbers, and back: the ranges of a shard depend on the coordinates of other ranks.
+void append(std::vector<std::int64_t>& numbers, const std::vector<AppliedShard>& shards) {
+  numbers.push_back(static_cast<std::int64_t>(shards.size()));
+  for (const AppliedShard& shard : shards) {
+    numbers.insert(numbers.end(), {shard.dim, shard.row, static_cast<std::int64_t>(shard.ranges.size())});
+    for (const Range& range : shard.ranges) numbers.insert(numbers.end(), {range.begin, range.end});
   }
 }
 
-std::vector<AppliedShard> next_cuts(const std::int64_t*& number) {
-  std::vector<AppliedShard> cuts(static_cast<std::size_t>(*number++));
-  for (AppliedShard& cut : cuts) {
-    cut.dim = static_cast<int>(*number++);
-    cut.row = *number++;
-    cut.ranges.resize(static_cast<std::size_t>(*number++));
-    for (Range& range : cut.ranges) {
+std::vector<AppliedShard> next_shards(const std::int64_t*& number) {
+  std::vector<AppliedShard> shards(static_cast<std::size_t>(*number++));
+  for (AppliedShard& shard : shards) {
+    shard.dim = static_cast<int>(*number++);
+    shard.row = *number++;
+    shard.ranges.resize(static_cast<std::size_t>(*number++));
+    for (Range& range : shard.ranges) {
       range.begin = *number++;
       range.end = *number++;
     }
   }
-  return cuts;
+  return shards;
 }
 
 std::int64_t sum(const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
@@ -56,8 +56,8 @@ torch::Tensor joined(const std::vector<torch::Tensor>& pieces, const torch::Tens
 bool divides_units(const Placement& placement, OptimizerUnit unit) {
   if (unit == OptimizerUnit::kElement) return false;
   const auto& shape = placement.global_shape;
-  return std::any_of(placement.cuts.begin(), placement.cuts.end(), [&](const ShardSpec& cut) {
-    return divides_units(cut, static_cast<std::int64_t>(shape.size()), shape.empty() ? 1 : shape.back(), unit);
+  return std::any_of(placement.shards.begin(), placement.shards.end(), [&](const ShardSpec& shard) {
+    return divides_units(shard, static_cast<std::int64_t>(shape.size()), shape.empty() ? 1 : shape.back(), unit);
   });
 }
 
@@ -94,7 +94,8 @@ void GatheredUnits::learn_parts(ProcessGroup& group, const std::vector<Known*>& 
   group.all_gather(all, torch::tensor(mine, torch::kInt64), sizes).wait();
   const std::int64_t* number = all.const_data_ptr<std::int64_t>();
   for (int rank = 0; rank < group.size(); ++rank)
-    for (Known* each : items) each->parts.push_back(apply_cuts(each->item.placement.global_shape, next_cuts(number)));
+    for (Known* each : items)
+      each->parts.push_back(apply_shards(each->item.placement.global_shape, next_shards(number)));
 }
 
 bool GatheredUnits::held_here(std::size_t item) const { return items_[item].holder == items_[item].group->rank(); }
@@ -102,16 +103,16 @@ bool GatheredUnits::held_here(std::size_t item) const { return items_[item].hold
 Placement GatheredUnits::held_placement(std::size_t item) const {
   const Known& known = items_[item];
   Placement placement = known.item.placement;
-  ShardSpec cut = replicate();
-  const auto axes = placement.cut_axes();
+  ShardSpec shard = replicate();
+  const auto axes = placement.sharded_axes();
   for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, as the group counts its ranks
-    if (std::find(axes.begin(), axes.end(), axis.name) != axes.end()) cut.axes.push_back(axis);
-  cut.dim = 0;
+    if (std::find(axes.begin(), axes.end(), axis.name) != axes.end()) shard.axes.push_back(axis);
+  shard.dim = 0;
   const std::int64_t rows = placement.global_shape.front();
   Segment segment{{0, rows}, std::vector<Range>(static_cast<std::size_t>(known.group->size()), Range{0, 0})};
   segment.range_of_rank[static_cast<std::size_t>(known.holder)] = {0, rows};
-  cut.segments = {std::move(segment)};
-  placement.cuts = {std::move(cut)};
+  shard.segments = {std::move(segment)};
+  placement.shards = {std::move(shard)};
   return placement;
 }
 
@@ -157,7 +158,7 @@ void GatheredUnits::bring_together(const std::vector<Move>& moves) const {
             .take =
                 [&](const Move& move, int rank, const torch::Tensor& arrived) {
                   const Slice& part = items_[move.item].parts[rank];
-                  copy_common(move.whole, full_slice(part.global), arrived.view(part.shape), part);
+                  copy_common(move.full, full_slice(part.global), arrived.view(part.shape), part);
                 }});
 }
 
@@ -166,7 +167,7 @@ void GatheredUnits::hand_out(const std::vector<Move>& moves) const {
       moves,
       {.sent =
            [&](const Move& move, int rank) {
-             return held_here(move.item) ? cut_out(move.whole.detach(), items_[move.item].parts[rank])
+             return held_here(move.item) ? take_slice(move.full.detach(), items_[move.item].parts[rank])
                                          : torch::Tensor();
            },
        .expected = [&](const Move& move, int rank) { return items_[move.item].holder == rank ? move.part.numel() : 0; },

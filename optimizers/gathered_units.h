@@ -1,6 +1,6 @@
-// Tensors that ranks hold parts of, brought to one rank of them and back: for an optimizer that must see whole rows or
-// matrices (OptimizerUnit). Each has one holder among the ranks over whose axes it is cut, chosen so that the work of a
-// step is spread evenly over them. All parts of a group of ranks travel in one message to each holder.
+// Tensors that ranks hold parts of, brought to one rank of them and back: for an optimizer that must see full rows or
+// matrices (OptimizerUnit). Each has one holder among the ranks over whose axes it is sharded, chosen so that the work
+// of a step is spread evenly over them. All parts of a group of ranks travel in one message to each holder.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@
 
 namespace gantry {
 
-// A cut leaves a rank parts of such units.
+// A shard has parts of such units.
 bool divides_units(const Placement& placement, OptimizerUnit unit);
 
 class GatheredUnits {
  public:
   struct Item {
     Placement placement;        // of the parts
-    std::int64_t work = 0;      // of a step of the whole, relative to others'
+    std::int64_t work = 0;      // of a step of the full tensor, relative to others'
     torch::ScalarType dtype{};  // in which parts travel
   };
 
@@ -29,7 +29,7 @@ class GatheredUnits {
   explicit GatheredUnits(const ProcessGroupMesh& mesh) : mesh_(mesh) {}
 
   // Gives the number of the first of them; the others follow it. All ranks of a stage add the same items, in the same
-  // order. Collective over the axes that cut them.
+  // order. Collective over the axes that shard them.
   std::size_t add(std::vector<Item> items);
 
   bool held_here(std::size_t item) const;
@@ -38,11 +38,11 @@ class GatheredUnits {
 
   struct Move {
     std::size_t item = 0;
-    torch::Tensor part;   // this rank's, of the part's elements
-    torch::Tensor whole;  // of the whole's shape where this rank holds it; else undefined or empty
+    torch::Tensor part;  // this rank's, of the part's elements
+    torch::Tensor full;  // of the whole's shape where this rank holds it; else undefined or empty
   };
   // The holders' wholes take every rank's parts; every rank's parts take the holders' wholes. The same items on all
-  // ranks, in the same order. Collective over the axes that cut them; done when they return.
+  // ranks, in the same order. Collective over the axes that shard them; complete on return.
   void bring_together(const std::vector<Move>& moves) const;
   void hand_out(const std::vector<Move>& moves) const;
 

@@ -29,9 +29,9 @@ inline std::int64_t aligned(std::int64_t elements) { return (elements + kLine - 
 // Parameters of one kind may share a bucket.
 struct BucketKind {
   bool late = false;                  // other sums come first: the bucket waits for the sync
-  bool overlaps = false;              // ranks share some of the elements that a cut gives them
+  bool overlaps = false;              // several ranks hold some elements of a shard
   int stage = 0;                      // of the parameters; 0 where stages share buckets
-  int unit = -1;                      // of ParameterShards; -1: the parameters are not cut over replicas
+  int unit = -1;                      // of ParameterShards; -1: the parameters are not sharded over replicas
   std::vector<std::string> axes;      // that gradients are summed over, sorted
   std::vector<std::string> replicas;  // of those, the batch axes: along which ranks hold the same parameters, sorted
   torch::ScalarType type = torch::kFloat;
@@ -83,7 +83,7 @@ struct GradientBucket {
 struct BucketRules {
   const Mesh* mesh = nullptr;               // not owned; says which axes share the batch
   std::int64_t bytes = 0;                   // of a bucket's parameters at most, where it has more than one
-  const ParameterShards* shards = nullptr;  // not owned; null: no parameter is cut over replicas
+  const ParameterShards* shards = nullptr;  // not owned; null: no parameter is sharded over replicas
   bool stages_apart = false;  // no bucket has parameters of several stages, but for those that stages share
 };
 

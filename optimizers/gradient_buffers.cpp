@@ -152,7 +152,7 @@ void GradientBuffers::zero_removed() {
   }
 }
 
-// Without whole gradients there is the sum alone; else it is a part of them, but for a unit's.
+// Without full gradients there is the sum alone; else it is a part of them, but for a unit's.
 void GradientBuffers::zero(GradientBucket& bucket) {
   for (auto& member : bucket.members)
     if (member.lazy) member.lazy->clear();
@@ -337,13 +337,13 @@ Placement GradientBuffers::make_stepped_placement(std::size_t parameter) const {
   Placement placement = parameters_[parameter].placement;
   if (!sharded(parameter)) return placement;
   const auto& replicas = bucket_of(parameter).kind.replicas;
-  ShardSpec cut = shard_rows(1, {});
+  ShardSpec shard = shard_rows(1, {});
   for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, as the group counts its ranks
-    if (std::find(replicas.begin(), replicas.end(), axis.name) != replicas.end()) cut.axes.push_back(axis);
+    if (std::find(replicas.begin(), replicas.end(), axis.name) != replicas.end()) shard.axes.push_back(axis);
   Segment segment{{0, parameters_[parameter].tensor.numel()}, {}};
-  for (int replica = 0; replica < cut.ranks(); ++replica) segment.range_of_rank.push_back(owned(parameter, replica));
-  cut.segments = {std::move(segment)};
-  placement.cuts.push_back(std::move(cut));
+  for (int replica = 0; replica < shard.ranks(); ++replica) segment.range_of_rank.push_back(owned(parameter, replica));
+  shard.segments = {std::move(segment)};
+  placement.shards.push_back(std::move(shard));
   return placement;
 }
 

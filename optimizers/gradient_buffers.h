@@ -32,10 +32,10 @@ struct SharedGradient {
 };
 
 struct GradientOptions {
-  const ParameterShards* shards = nullptr;  // of ZeRO 3: the parameters are its wholes(); not owned
+  const ParameterShards* shards = nullptr;  // of ZeRO 3: the parameters are its unsharded(); not owned
   std::int64_t bucket_bytes = 25 << 20;
   int zero = 0;                                 // 0 to 3
-  GradientSum overlaps = GradientSum::kAtSync;  // where elements that ranks of a cut share are summed
+  GradientSum overlaps = GradientSum::kAtSync;  // when elements that several ranks hold are summed
 };
 
 class GradientBuffers {
@@ -82,13 +82,13 @@ class GradientBuffers {
 
   // ZeRO 3. After begin_accumulation(): the memory of sums goes until their reductions, which write all of them.
   void release_sums();
-  // ZeRO 3. A unit's whole gradients get memory before its first backward, and are summed over the replicas once: by
-  // reduce_unit(), but for those that other sums come before (ties of stages, elements that ranks of a cut share),
+  // ZeRO 3. A unit's full gradients get memory before its first backward, and are summed over the replicas once: by
+  // reduce_unit(), but for those that other sums come before (ties of stages, elements that several ranks hold),
   // which the sync sums. Collective over the gradients' axes, in one order on all of their ranks.
   void open_unit(int unit);
   void reduce_unit(int unit);
 
-  // Sums elements that ranks of a cut share, then over shared stages, then over each parameter's gradient axes what is
+  // Sums elements that several ranks hold, then over shared stages, then over each parameter's gradient axes what is
   // not reduced yet, then multiplies by `factor`, then adds what was previously reduced. Collective over those axes.
   // Once for each accumulation. `left`: a further factor, which who steps the gradients may take out with others in one
   // pass; it is multiplied by at once where there is something to be added to. `any_unsent`: has_unsent() of any rank.
@@ -110,7 +110,7 @@ class GradientBuffers {
   // After a sync under ZeRO only the owned range of it is the sum, until complete(). Undefined for what is not trained,
   // and under ZeRO 2 but from complete() to the next accumulation. Under ZeRO 3 the sum of this rank's rows.
   torch::Tensor gradient(std::size_t parameter) const;
-  // Brings every range to every replica: for those who look at whole gradients. Collective over them.
+  // Brings every range to every replica: for those who look at full gradients. Collective over them.
   void complete();
 
   bool sharded(std::size_t parameter) const {
@@ -119,7 +119,7 @@ class GradientBuffers {
   // What replicas of a parameter have in common: under ZeRO 3 this rank's rows.
   const HeldTensor& held(std::size_t parameter) const;
   // How what this rank steps of a parameter lies on the mesh: its placement without ZeRO, and with it one
-  // further cut over the replicas, of the elements of what the cuts before leave. That cut's ranges are those of the
+  // sharded further over the replicas, by elements of the result of the earlier shards. Its ranges are those of the
   // ranks which share this rank's other coordinates.
   const Placement& stepped_placement(std::size_t parameter) const { return stepped_[parameter]; }
   // This rank's range of a flattened gradient, and of the values, as [elements]; they share the memory.

@@ -1,4 +1,4 @@
-// The gradient's norm over the whole model: every parameter's every element counted once, whatever the layout.
+// The gradient's norm over the full model: every parameter's every element counted once, whatever the layout.
 #pragma once
 
 #include "gantry/optimizers/gradient_buffers.h"

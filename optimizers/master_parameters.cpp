@@ -51,7 +51,7 @@ MasterParameters::MasterParameters(torch::optim::Optimizer& optimizer, GradientB
       units_(mesh),
       made_(gradients.parameters().size()),
       is_low_(gradients.parameters().size()),
-      wholes_(gradients.parameters().size()) {
+      unit_numbers_(gradients.parameters().size()) {
   for (const auto& held : gradients.parameters()) masters_.push_back(held.tensor);
   add_parameters();
 }
@@ -76,7 +76,7 @@ void MasterParameters::add_parameters() {
 void MasterParameters::make_masters(const std::vector<std::size_t>& parameters) {
   const Units units = units_of(optimizer_);
   std::vector<GatheredUnits::Item> items;
-  std::vector<std::size_t> wholes;
+  std::vector<std::size_t> unsharded;
   for (const std::size_t i : parameters) {
     const torch::Tensor& parameter = gradients_.parameters()[i].tensor;
     const Placement& stepped = gradients_.stepped_placement(i);
@@ -84,7 +84,7 @@ void MasterParameters::make_masters(const std::vector<std::size_t>& parameters) 
     is_low_[i] = is_low(parameter);
     const auto dtype = is_low_[i] ? torch::kFloat32 : parameter.scalar_type();
     if (divides_units(stepped, unit)) {
-      wholes.push_back(i);
+      unsharded.push_back(i);
       items.push_back({.placement = stepped, .work = work_of(stepped.global_shape), .dtype = dtype});
       continue;
     }
@@ -93,30 +93,31 @@ void MasterParameters::make_masters(const std::vector<std::size_t>& parameters) 
     if (is_low_[i]) masters_[i] = masters_[i].to(dtype);
     masters_[i].requires_grad_();
   }
-  if (wholes.empty()) return;
+  if (unsharded.empty()) return;
   const std::size_t first = units_.add(std::move(items));
   std::vector<GatheredUnits::Move> moves;
-  for (std::size_t k = 0; k < wholes.size(); ++k) {
-    const std::size_t i = wholes[k];
-    wholes_[i] = first + k;
+  for (std::size_t k = 0; k < unsharded.size(); ++k) {
+    const std::size_t i = unsharded[k];
+    unit_numbers_[i] = first + k;
     const auto options = gradients_.parameters()[i].tensor.options().requires_grad(false);
     masters_[i] =
         torch::empty(placement(i).local_shape(coordinates_), is_low_[i] ? options.dtype(torch::kFloat32) : options);
     moves.push_back(move(i, gradients_.owned_values(i), masters_[i]));
   }
   if (stale_ != Stale::kCopies) units_.bring_together(moves);  // else the step fills them, or fill()
-  for (const std::size_t i : wholes) masters_[i].requires_grad_();
+  for (const std::size_t i : unsharded) masters_[i].requires_grad_();
 }
 
-GatheredUnits::Move MasterParameters::move(std::size_t parameter, torch::Tensor part, torch::Tensor whole) const {
-  return {.item = *wholes_[parameter], .part = std::move(part), .whole = std::move(whole)};
+GatheredUnits::Move MasterParameters::move(std::size_t parameter, torch::Tensor part, torch::Tensor full) const {
+  return {.item = *unit_numbers_[parameter], .part = std::move(part), .full = std::move(full)};
 }
 
 Placement MasterParameters::placement(std::size_t parameter) const {
-  return is_full(parameter) ? units_.held_placement(*wholes_[parameter]) : gradients_.stepped_placement(parameter);
+  return is_full(parameter) ? units_.held_placement(*unit_numbers_[parameter])
+                            : gradients_.stepped_placement(parameter);
 }
 
-void MasterParameters::loaded() { stale_ = Stale::kWholes; }
+void MasterParameters::loaded() { stale_ = Stale::kUnsharded; }
 
 void MasterParameters::refresh() { stale_ = Stale::kCopies; }
 

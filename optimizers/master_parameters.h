@@ -18,7 +18,7 @@ namespace gantry {
 
 class MasterParameters {
  public:
-  // Replaces the parameters in the optimizer's groups. Nothing is owned. Collective over the axes that cut what the
+  // Replaces the parameters in the optimizer's groups. Nothing is owned. Collective over the axes that shard what the
   // optimizer must see whole.
   MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients, const ProcessGroupMesh& mesh);
 
@@ -41,7 +41,7 @@ class MasterParameters {
   bool is_copy(std::size_t parameter) const { return is_low_[parameter]; }  // float32 of a lower precision
   // A copy of what this rank holds of the parameter, whose values are the master's, rounded.
   bool has_values(std::size_t parameter) const {
-    return made_[parameter] && is_low_[parameter] && !is_full(parameter) && stale_ != Stale::kWholes;
+    return made_[parameter] && is_low_[parameter] && !is_full(parameter) && stale_ != Stale::kUnsharded;
   }
   void write_values(std::size_t parameter, torch::Tensor& values) const;
   // Masters of lower precisions hold loaded values from here on; wholes take the parameters' before the next step.
@@ -53,11 +53,11 @@ class MasterParameters {
 
  private:
   // What has to be filled before a step: masters of lower precisions, or all that are copies.
-  enum class Stale { kNone, kWholes, kCopies };
+  enum class Stale { kNone, kUnsharded, kCopies };
 
   void make_masters(const std::vector<std::size_t>& parameters);
-  bool is_full(std::size_t parameter) const { return wholes_[parameter].has_value(); }
-  GatheredUnits::Move move(std::size_t parameter, torch::Tensor part, torch::Tensor whole) const;
+  bool is_full(std::size_t parameter) const { return unit_numbers_[parameter].has_value(); }
+  GatheredUnits::Move move(std::size_t parameter, torch::Tensor part, torch::Tensor full) const;
   void copy_from_parameters();
 
   torch::optim::Optimizer& optimizer_;
@@ -66,7 +66,7 @@ class MasterParameters {
   GatheredUnits units_;
   std::vector<torch::Tensor> masters_;  // a parameter that never required a gradient stands for itself
   std::vector<bool> made_, is_low_;
-  std::vector<std::optional<std::size_t>> wholes_;  // by parameter: its number in units_
+  std::vector<std::optional<std::size_t>> unit_numbers_;  // by parameter: its number in units_
   Stale stale_ = Stale::kCopies;
 };
 

@@ -7,14 +7,14 @@
 namespace gantry {
 
 void sum_overlaps(torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
-  for (std::size_t i = 0; i < placement.cuts.size(); ++i) {
-    const ShardSpec& cut = placement.cuts[i];
-    if (!cut.overlaps()) continue;
-    if (placement.is_cut_again(i))
+  for (std::size_t i = 0; i < placement.shards.size(); ++i) {
+    const ShardSpec& shard = placement.shards[i];
+    if (!shard.overlaps()) continue;
+    if (placement.is_sharded_again(i))
       throw InternalError({placement.name,
                            "the tensor is sharded further along a dimension in which ranks share elements",
                            "one shard step for that dimension", ""});
-    sum_overlaps(local, cut, mesh.group(names_of(cut.axes)));
+    sum_overlaps(local, shard, mesh.group(names_of(shard.axes)));
   }
 }
 

@@ -1,4 +1,4 @@
-// Sums of gradients of elements that ranks of a cut share.
+// Reductions of the gradients of elements that several ranks of a shard hold.
 #pragma once
 
 #include "gantry/comm/process_group_mesh.h"
@@ -7,8 +7,8 @@
 
 namespace gantry {
 
-// `local` is what this rank has of a gradient, of the placement's local shape; elements that several ranks of a cut
-// have get the sum of theirs, cut by cut. Collective over the axes of those cuts.
+// `local` is this rank's part of a gradient, with the placement's local shape. Elements that several ranks of a shard
+// hold get the sum of their values, shard by shard. Collective over the axes of those shards.
 void sum_overlaps(torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh);
 
 }  // namespace gantry

@@ -41,7 +41,7 @@ ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std:
   for (const auto& of_unit : parameters_of_) make_unit(of_unit);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i] = members_[i].shard;
-    wholes_.push_back(members_[i].whole);
+    unsharded_.push_back(members_[i].full);
   }
 }
 
@@ -87,25 +87,25 @@ ParameterShards::Holders ParameterShards::make_holders(axis::View view, const Vi
 }
 
 void ParameterShards::make_member(const HeldTensor& parameter) {
-  Member member{.shard = parameter, .whole = parameter, .parts = {}};
-  Placement& without = member.whole.placement;
-  const ShardSpec cut = without.cuts.back();
-  without.cuts.pop_back();
-  const std::int64_t rows = elements_of(without.local_shape(mesh_.coordinates())) / cut.row;
+  Member member{.shard = parameter, .full = parameter, .parts = {}};
+  Placement& without = member.full.placement;
+  const ShardSpec shard = without.shards.back();
+  without.shards.pop_back();
+  const std::int64_t rows = elements_of(without.local_shape(mesh_.coordinates())) / shard.row;
   for (int part = 0; part < holders_.at(without.view).rows.parts; ++part) {
-    const Range range = cut.ranges(part, rows).front();
-    member.parts.push_back({range.begin * cut.row, range.end * cut.row});
+    const Range range = shard.ranges(part, rows).front();
+    member.parts.push_back({range.begin * shard.row, range.end * shard.row});
   }
   members_.push_back(std::move(member));
 }
 
 void ParameterShards::make_unit(const std::vector<std::size_t>& parameters) {
-  const Placement& first = members_[parameters.front()].whole.placement;
+  const Placement& first = members_[parameters.front()].full.placement;
   std::vector<ShardedUnit::Member> members;
   for (const std::size_t i : parameters) {
-    const HeldTensor& whole = members_[i].whole;
-    members.push_back({.tensor = whole.tensor,
-                       .whole = whole.placement.local_shape(mesh_.coordinates()),
+    const HeldTensor& full = members_[i].full;
+    members.push_back({.tensor = full.tensor,
+                       .full = full.placement.local_shape(mesh_.coordinates()),
                        .parts = members_[i].parts,
                        .rows = {}});
   }

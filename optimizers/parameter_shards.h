@@ -1,8 +1,8 @@
-// Parameters of which each replica holds rows (ZeRO 3), and their memory while they are whole. Parameters form units
-// that are gathered by one message and released together: those of a layer, the embedding, the head (tied they are one,
-// which is whole twice in a forward), and of each stage what else lies outside of layers (the final norm). What experts
-// over ranks have are units of their own, since other ranks share them. A module's parameters stay the same tensors:
-// their memory comes and goes.
+// Parameters of which each replica holds rows (ZeRO 3), and their memory while they are unsharded. Parameters form
+// units that are gathered by one message and released together: those of a layer, the embedding, the head (tied they
+// are one, which is unsharded twice in a forward), and of each stage what else lies outside of layers (the final norm).
+// What experts over ranks have are units of their own, since other ranks share them. A module's parameters stay the
+// same tensors: their memory comes and goes.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ class ParameterShards {
   // stage's and after the last one's (a tie).
   static constexpr int kNoLayer = -1, kBeforeLayers = -2, kAfterLayers = -3, kAroundLayers = -4;
 
-  // `parameters`: by placements that end with the rows' cut, and the module's own tensors, which hold these rows; each
-  // becomes the rows alone, and the module's tensor gets the whole shape and memory that is away. `layers`: of each
+  // `parameters`: by placements that end with the row shard, and the module's own tensors, which hold these rows; each
+  // becomes the rows alone, and the module's tensor gets the full shape and memory that is away. `layers`: of each
   // parameter, counted over all lists, or one of these. The mesh is not owned. Collective over the world.
   ParameterShards(std::vector<HeldTensor>& parameters, const std::vector<int>& layers, const RowShards& rows,
                   const ProcessGroupMesh& mesh);
@@ -44,12 +44,10 @@ class ParameterShards {
 
   // By parameter, in the order of `parameters`.
   const HeldTensor& shard(std::size_t parameter) const { return members_[parameter].shard; }
-  const HeldTensor& whole(std::size_t parameter) const {
-    return members_[parameter].whole;
-  }  // by the placement without
+  const HeldTensor& full(std::size_t parameter) const { return members_[parameter].full; }  // by the placement without
   const Range& elements(std::size_t parameter, int part) const { return members_[parameter].parts[part]; }
   int unit(std::size_t parameter) const { return members_[parameter].unit; }
-  const std::vector<HeldTensor>& wholes() const { return wholes_; }
+  const std::vector<HeldTensor>& unsharded() const { return unsharded_; }
 
   // --- Units ---
   int count() const { return static_cast<int>(units_.size()); }
@@ -61,9 +59,9 @@ class ParameterShards {
   const std::vector<int>& of_layer(int layer) const;
   std::vector<int> of_stage(int stage) const;  // in the order of their first use
 
-  // Posts the gather, unless the unit is whole or on its way. Collective over the ranks that hold other parts.
+  // Posts the gather, unless the unit is unsharded or on its way. Collective over the ranks that hold other parts.
   void start(int unit) { units_[unit]->start(); }
-  // Afterwards it is whole. Starts what was not started.
+  // Afterwards it is unsharded. Starts what was not started.
   void wait(int unit) { units_[unit]->wait(); }
   void release(int unit) { units_[unit]->release(); }
   bool is_full(int unit) const { return units_[unit]->is_full(); }
@@ -81,7 +79,7 @@ class ParameterShards {
 
  private:
   struct Member {
-    HeldTensor shard, whole;
+    HeldTensor shard, full;
     std::vector<Range> parts;  // of the flattened whole, by part
     int unit = 0;
   };
@@ -101,7 +99,7 @@ class ParameterShards {
   const ProcessGroupMesh& mesh_;
   std::map<axis::View, Holders> holders_;
   std::vector<Member> members_;
-  std::vector<HeldTensor> wholes_;
+  std::vector<HeldTensor> unsharded_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::vector<std::vector<std::size_t>> parameters_of_;                  // by unit
   std::map<int, std::vector<int>> outside_, before_, after_, of_layer_;  // by stage; by layer

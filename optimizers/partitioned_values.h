@@ -10,8 +10,8 @@ namespace gantry {
 // The ranks that hold the bucket's parameters alike: over them it may be partitioned. It has such axes.
 ProcessGroup& replicas_of(const GradientBucket& bucket, const ProcessGroupMesh& mesh);
 
-// True for buckets that have several replicas to be partitioned over. Elements that ranks of a cut share would need
-// owners of their own: such parameters stay whole.
+// True for buckets that have several replicas to be partitioned over. Elements that several ranks of a shard hold would
+// need owners of their own: such parameters stay unsharded.
 bool can_be_partitioned(const BucketKind& kind, const ProcessGroupMesh& mesh);
 
 // Partitions the bucket's elements over its replicas, and moves the parameters into the flat tensor.

@@ -1,4 +1,4 @@
-// ZeRO 2: gradients are on their way to the replica that owns them while the backward runs. Whole buckets at a time:
+// ZeRO 2: gradients are on their way to the replica that owns them while the backward runs. Full buckets at a time:
 // one travels while the next one fills.
 #include <map>
 #include <set>

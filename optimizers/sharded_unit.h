@@ -1,5 +1,6 @@
-// Tensors of a module of which the ranks of a group hold rows, and their memory while they are whole: they are gathered
-// by one message and released together. The module's tensors stay the same objects: their memory comes and goes.
+// Tensors of a module of which the ranks of a group hold rows, and their memory while they are unsharded: they are
+// gathered by one message and released together. The module's tensors stay the same objects: their memory comes and
+// goes.
 #pragma once
 
 #include <functional>
@@ -16,7 +17,7 @@ class ShardedUnit {
  public:
   struct Member {
     torch::Tensor tensor;      // the module's own: holds this rank's rows, and then has the shape and memory of all
-    Shape whole;               // its shape then
+    Shape full;                // its shape then
     std::vector<Range> parts;  // of its flattened elements, by part
     Shape rows;                // the shape of this rank's; as the tensor has it where this is empty
   };
@@ -30,11 +31,11 @@ class ShardedUnit {
   // This rank's rows of a member: a leaf of its own, that requires no gradient yet. All lie one after the other.
   const torch::Tensor& shard(std::size_t member) const { return shards_[member]; }
   // Over a member's whole memory, whether it is there or not.
-  torch::Tensor over(std::size_t member) const { return memory_.over(offsets_[member], members_[member].whole); }
+  torch::Tensor over(std::size_t member) const { return memory_.over(offsets_[member], members_[member].full); }
 
-  // Posts the gather, unless the unit is whole or on its way. Collective over the group.
+  // Posts the gather, unless the unit is unsharded or on its way. Collective over the group.
   void start();
-  // Afterwards it is whole. Starts what was not started.
+  // Afterwards it is unsharded. Starts what was not started.
   void wait();
   void release();
   bool is_full() const { return memory_.is_there(); }

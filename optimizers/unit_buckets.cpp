@@ -23,7 +23,7 @@ class UnitBuckets final : public BucketStrategy {
     std::int64_t own = 0;
     for (auto& member : bucket.members) {
       member.lazy = std::make_shared<LazyGradient>(member.tensor, bucket.type_of_gradients(),
-                                                   "the gradient of " + shards_.whole(member.parameter).placement.name +
+                                                   "the gradient of " + shards_.full(member.parameter).placement.name +
                                                        " is read before a backward pass has computed it");
       member.own = own;
       own += shards_.elements(member.parameter, holders_of(bucket).part).size();
@@ -104,7 +104,7 @@ class UnitBuckets final : public BucketStrategy {
     if (!std::exchange(bucket.sent, false)) return;
     for (const auto& member : bucket.members)
       if (member.tensor.grad().defined())
-        throw InternalError({"gradient of " + shards_.whole(member.parameter).placement.name,
+        throw InternalError({"gradient of " + shards_.full(member.parameter).placement.name,
                              "a backward pass added to it after it had been reduced over the replicas", "",
                              "set parallel.gather: step"});
   }
@@ -121,7 +121,7 @@ class UnitBuckets final : public BucketStrategy {
   }
 
   std::string name_of(const GradientBucket& bucket) const {
-    return shards_.whole(bucket.members.front().parameter).placement.name;
+    return shards_.full(bucket.members.front().parameter).placement.name;
   }
 
   // The elements of a part, member by member, are partitioned over its replicas. Appends what a rank's piece of that

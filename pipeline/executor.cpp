@@ -184,11 +184,11 @@ void Executor::send_forward(const Action& action, const StageRuntime& runtime) {
 void Executor::backward(const Action& action, StageRuntime& runtime) {
   const std::pair key{action.stage, action.microbatch};
   Activation mine = std::move(activations_[key]);
-  const bool whole = action.kind == ActionKind::kBackward;
+  const bool full = action.kind == ActionKind::kBackward;
   const std::int64_t versions = versions_of(mine.output_gradients);
   TensorDict gradients =
-      whole ? runtime.backward(action.stage, action.microbatch, mine.input, mine.output, mine.output_gradients)
-            : runtime.backward_input(action.stage, action.microbatch, mine.input, mine.output, mine.output_gradients);
+      full ? runtime.backward(action.stage, action.microbatch, mine.input, mine.output, mine.output_gradients)
+           : runtime.backward_input(action.stage, action.microbatch, mine.input, mine.output, mine.output_gradients);
   expect_unwritten(mine.output_gradients, versions, action, "output's gradients");
   const int previous = action.stage - 1;
   if (previous < 0) {

@@ -24,8 +24,8 @@ struct Share {
 };
 
 Share largest_share(const ParameterSplit& split, const Shape& shape) {
-  if (split.cuts.empty()) return {};
-  const ShardSpec& shard = split.cuts.front();
+  if (split.shards.empty()) return {};
+  const ShardSpec& shard = split.shards.front();
   std::int64_t most = 0;
   for (int rank = 0; rank < shard.ranks(); ++rank) most = std::max(most, shard.local_size(rank));
   return {static_cast<double>(most) / static_cast<double>(shape.at(shard.dim)), shard.dim};

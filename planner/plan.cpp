@@ -113,13 +113,13 @@ void refuse_without_cluster(const std::string& command, const std::set<std::stri
 
 std::string estimate_line(const Config& config, const std::string& cluster) {
   const PlanRequest request = plan_request(config);
-  const Cluster whole = load_cluster(cluster);
+  const Cluster full = load_cluster(cluster);
   Layout layout = request.stated;
   if (layout.data == 0) {
     layout.data = 1;
-    layout = with_data(request, std::max(1, whole.ranks() / layout.ranks()));
+    layout = with_data(request, std::max(1, full.ranks() / layout.ranks()));
   }
-  const Cluster part = with_ranks(whole, layout.ranks(), is_builtin_cluster(cluster));
+  const Cluster part = with_ranks(full, layout.ranks(), is_builtin_cluster(cluster));
   return fmt::format("estimate for {} ranks of {}: {}, {:.4g} s a step\n", part.ranks(), part.name, describe(layout),
                      estimate(request.workload, layout, part).step_seconds);
 }

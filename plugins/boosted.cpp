@@ -62,12 +62,12 @@ BoostedOptimizer::BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> opti
       rules_(rules),
       latch_(std::make_unique<StepLatch>(*optimizer_, [this] { zero_grad(); })) {
   if (rules.scaled) scaler_ = std::make_unique<LossScaler>(*rules.scaled);
-  const auto whole = stated_lr(optimizer_->defaults());
-  lr_ = whole.value_or(0);
+  const auto full = stated_lr(optimizer_->defaults());
+  lr_ = full.value_or(0);
   for (auto& group : optimizer_->param_groups()) {
     const auto own = group.has_options() ? stated_lr(group.options()) : std::nullopt;
     own_rates_.push_back(own);
-    lr_shares_.push_back(own && whole && *whole > 0 ? *own / *whole : 1);
+    lr_shares_.push_back(own && full && *full > 0 ? *own / *full : 1);
   }
 }
 

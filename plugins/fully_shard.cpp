@@ -87,19 +87,19 @@ std::vector<Axis> axes_of(const ProcessGroup& group, const ProcessGroupMesh& mes
                     "pass a group of the mesh, such as mesh[\"dp\"], to fully_shard, and that mesh to this call"});
 }
 
-// Cuts the tensor to this rank's rows.
-ShardedUnit::Member cut_rows(torch::Tensor tensor, const std::string& name, ProcessGroup& group,
-                             const FullyShardOptions& options) {
+// Replaces the tensor with this rank's rows.
+ShardedUnit::Member shard_member(torch::Tensor tensor, const std::string& name, ProcessGroup& group,
+                                 const FullyShardOptions& options) {
   const ViewShards rows{.axes = {{"", group.size()}}, .parts = group.size()};
-  ShardedUnit::Member member{.tensor = tensor, .whole = tensor.sizes().vec(), .parts = {}, .rows = {}};
-  const ShardSpec cut = row_shard(member.whole, rows);
+  ShardedUnit::Member member{.tensor = tensor, .full = tensor.sizes().vec(), .parts = {}, .rows = {}};
+  const ShardSpec shard = row_shard(member.full, rows);
   for (int part = 0; part < group.size(); ++part) {
-    const Range range = cut.ranges(part, tensor.numel() / cut.row).front();
-    member.parts.push_back({range.begin * cut.row, range.end * cut.row});
+    const Range range = shard.ranges(part, tensor.numel() / shard.row).front();
+    member.parts.push_back({range.begin * shard.row, range.end * shard.row});
   }
-  shard_tensor(tensor, cut, group.rank());
+  shard_tensor(tensor, shard, group.rank());
   place(tensor, name, options);
-  if (member.whole.size() < 2) member.rows = {tensor.numel()};
+  if (member.full.size() < 2) member.rows = {tensor.numel()};
   return member;
 }
 
@@ -132,7 +132,7 @@ FullySharded fully_shard(torch::nn::Module& module, ProcessGroup& group, const F
     for (const std::size_t i : parameters) {
       const NamedTensor& parameter = map.parameters[i];
       share_values(parameter.tensor, group, options);
-      members.push_back(cut_rows(parameter.tensor, parameter.names.front(), group, options));
+      members.push_back(shard_member(parameter.tensor, parameter.names.front(), group, options));
     }
     const bool outside = key.first == kInNoUnit;
     units->add(std::move(members), outside ? "those outside of units" : paths[key.first], outside);
@@ -157,16 +157,17 @@ std::vector<torch::Tensor> FullySharded::parameters() const {
 
 const TensorDict& FullySharded::named_parameters() const { return units_->named(); }
 
-std::vector<Placement> FullySharded::placements(const ProcessGroupMesh& mesh, const std::vector<Placement>& cut) const {
+std::vector<Placement> FullySharded::placements(const ProcessGroupMesh& mesh,
+                                                const std::vector<Placement>& sharded) const {
   const ViewShards rows{.axes = axes_of(units_->group(), mesh), .parts = units_->group().size()};
   std::vector<Placement> placements;
   for (const auto& [name, shard] : units_->named()) {
-    const auto known =
-        std::find_if(cut.begin(), cut.end(), [&name = name](const Placement& each) { return each.name == name; });
+    const auto known = std::find_if(sharded.begin(), sharded.end(),
+                                    [&name = name](const Placement& each) { return each.name == name; });
     Placement placement{
-        .name = name, .global_shape = units_->shapes()[placements.size()], .cuts = {}, .stages = {0}, .aliases = {}};
-    if (known != cut.end()) placement = *known;
-    placement.cuts.push_back(row_shard(placement.local_shape(mesh.coordinates()), rows));
+        .name = name, .global_shape = units_->shapes()[placements.size()], .shards = {}, .stages = {0}, .aliases = {}};
+    if (known != sharded.end()) placement = *known;
+    placement.shards.push_back(row_shard(placement.local_shape(mesh.coordinates()), rows));
     placements.push_back(std::move(placement));
   }
   return placements;
@@ -174,15 +175,15 @@ std::vector<Placement> FullySharded::placements(const ProcessGroupMesh& mesh, co
 
 double FullySharded::clip_grad_norm(double max_norm) { return units_->clip_grad_norm(max_norm, {}, nullptr); }
 
-double FullySharded::clip_grad_norm(double max_norm, const std::vector<Placement>& cut, ProcessGroup& over) {
+double FullySharded::clip_grad_norm(double max_norm, const std::vector<Placement>& sharded, ProcessGroup& over) {
   std::set<std::string> counted_elsewhere;
-  for (const Placement& placement : cut) {
+  for (const Placement& placement : sharded) {
     if (placement.overlaps())
       throw UsageError({"clip_grad_norm", placement.name + " has elements that several ranks hold", "separate shards",
                         "use at most as many ranks as there are KV heads"});
-    const bool is_cut =
-        std::any_of(placement.cuts.begin(), placement.cuts.end(), [](const ShardSpec& each) { return each.sharded(); });
-    if (!is_cut && over.rank() > 0) counted_elsewhere.insert(placement.name);
+    const bool is_sharded = std::any_of(placement.shards.begin(), placement.shards.end(),
+                                        [](const ShardSpec& each) { return each.sharded(); });
+    if (!is_sharded && over.rank() > 0) counted_elsewhere.insert(placement.name);
   }
   return units_->clip_grad_norm(max_norm, counted_elsewhere, &over);
 }

@@ -23,7 +23,7 @@ FullyShardedState::FullyShardedState(FullySharded sharded, const ProcessGroupMes
       mesh_(mesh),
       options_(options),
       parameters_(sharded_.parameters()),
-      placements_(sharded_.placements(mesh, options.cut)) {}
+      placements_(sharded_.placements(mesh, options.sharded)) {}
 
 void FullyShardedState::for_stepped(const std::function<void(const torch::Tensor&, std::size_t)>& take) const {
   if (!options_.optimizer) return;

@@ -31,7 +31,7 @@ torch::ScalarType type_of_sums(const torch::Tensor& tensor) {
 
 }  // namespace
 
-// --- Whole parameters ---
+// --- Full parameters ---
 
 void FullySharded::Units::add(std::vector<ShardedUnit::Member> members, const std::string& name, bool outside) {
   Unit& unit = units_.emplace_back();
@@ -42,7 +42,7 @@ void FullySharded::Units::add(std::vector<ShardedUnit::Member> members, const st
   for (std::size_t i = 0; i < members.size(); ++i)
     if (members[i].tensor.requires_grad()) unit.trained.push_back(i);
   std::int64_t most = 0;
-  for (const auto& member : members) most = std::max(most, elements_of(member.whole));
+  for (const auto& member : members) most = std::max(most, elements_of(member.full));
   const torch::Tensor& first = members.front().tensor;
   unit.no_gradient =
       std::make_unique<ReleasedMemory>(most, first.scalar_type(), first.device(),
@@ -93,7 +93,7 @@ void FullySharded::Units::start(Unit& unit) {
   unit.rows->start();
 }
 
-// Of the rows as they are now: who has written to them since has made the whole ones old.
+// Of the rows as they are now: who has written to them since has made the full ones old.
 void FullySharded::Units::unshard(Unit& unit) {
   const bool is_old = unit.writes != writes();
   if (is_old) unit.rows->release();
@@ -151,7 +151,7 @@ void FullySharded::Units::show_no_gradients(const Unit& unit) const {
   if (unit.rows->is_full()) return;
   for (const std::size_t i : unit.trained) {
     torch::Tensor parameter = unit.rows->members()[i].tensor;
-    parameter.mutable_grad() = unit.no_gradient->over(0, unit.rows->members()[i].whole);
+    parameter.mutable_grad() = unit.no_gradient->over(0, unit.rows->members()[i].full);
   }
 }
 

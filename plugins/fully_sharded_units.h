@@ -1,5 +1,5 @@
-// The units of fully_shard(): when each is gathered and released, and how its gradients become sums. It is told of uses
-// by the dispatcher (tensors/use_watch.h), and of gradients by autograd.
+// The units of fully_shard(): when each is gathered and released, and how its gradients are reduced. It is notified of
+// uses by the dispatcher (tensors/use_watch.h), and of gradients by autograd.
 #pragma once
 
 #include <deque>
@@ -22,7 +22,7 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   void watch();
   const torch::Tensor& shard(int unit, std::size_t member) const { return units_[unit].rows->shard(member); }
   int count() const { return static_cast<int>(units_.size()); }
-  // `shapes`: of the whole parameters, in their order.
+  // `shapes`: of the full parameters, in their order.
   void set_named(TensorDict named, std::vector<Shape> shapes) {
     named_ = std::move(named);
     shapes_ = std::move(shapes);
@@ -77,7 +77,7 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   std::vector<Shape> shapes_;
   std::vector<int> last_used_;
   bool pinned_ = false;       // by unshard()
-  bool in_backward_ = false;  // its end will be told
+  bool in_backward_ = false;  // a callback will mark its end
   int next_ = -1;             // the unit whose sum is launched next: from the last to the first
   Unit* travelling_ = nullptr;
   torch::Tensor packed_, piece_;  // of what is travelling

@@ -9,39 +9,39 @@
 namespace gantry {
 namespace {
 
-// What the cuts before the last one leave to this rank, of which ranks hold rows. How long a row is may differ over the
-// axes of those cuts.
+// The result of all shards but the last, which is by rows. The length of a row may differ over the
+// axes of the other shards.
 torch::Tensor gather_rows(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
-  const ShardSpec& cut = placement.cuts.back();
+  const ShardSpec& shard = placement.shards.back();
   Placement without = placement;
-  without.cuts.pop_back();
+  without.shards.pop_back();
   const Shape left = without.local_shape(mesh.coordinates());
-  const std::int64_t rows = elements_of(left) / cut.row;
-  const auto axes = names_of(cut.axes);
+  const std::int64_t rows = elements_of(left) / shard.row;
+  const auto axes = names_of(shard.axes);
   std::vector<Range> held;
   Sizes sizes;
   for (const int rank : mesh.mesh().ranks_along(mesh.rank(), axes)) {
-    held.push_back(cut.ranges(cut.rank_of(mesh.mesh().coordinates_by_axis(rank, placement.view)), rows).front());
+    held.push_back(shard.ranges(shard.rank_of(mesh.mesh().coordinates_by_axis(rank, placement.view)), rows).front());
     sizes.push_back(held.back().size());
   }
-  const torch::Tensor all = all_gather_along(mesh.group(axes), local.reshape({-1, cut.row}), 0, sizes);
-  torch::Tensor whole = torch::empty({rows, cut.row}, all.options());
+  const torch::Tensor all = all_gather_along(mesh.group(axes), local.reshape({-1, shard.row}), 0, sizes);
+  torch::Tensor full = torch::empty({rows, shard.row}, all.options());
   std::int64_t from = 0;
   for (const Range& range : held) {
-    whole.narrow(0, range.begin, range.size()).copy_(all.narrow(0, from, range.size()));
+    full.narrow(0, range.begin, range.size()).copy_(all.narrow(0, from, range.size()));
     from += range.size();
   }
-  return whole.view(left);
+  return full.view(left);
 }
 
-// The whole of what the ranks along the cuts' axes hold, each element from its owner.
-torch::Tensor gather_whole(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
-  if (!placement.cuts.empty() && placement.cuts.back().row > 0) {
+// The full tensor from the ranks along the sharding axes, each element from its owner.
+torch::Tensor gather_full(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
+  if (!placement.shards.empty() && placement.shards.back().row > 0) {
     Placement without = placement;
-    without.cuts.pop_back();
-    return gather_whole(gather_rows(local, placement, mesh), without, mesh);
+    without.shards.pop_back();
+    return gather_full(gather_rows(local, placement, mesh), without, mesh);
   }
-  const auto axes = placement.cut_axes();
+  const auto axes = placement.sharded_axes();
   if (axes.empty()) return local;
   const auto ranks = mesh.mesh().ranks_along(mesh.rank(), axes);
   std::vector<Slice> held;
@@ -51,13 +51,13 @@ torch::Tensor gather_whole(const torch::Tensor& local, const Placement& placemen
     sizes.push_back(held.back().elements());
   }
   const torch::Tensor all = all_gather_along(mesh.group(axes), local.reshape({-1}), 0, sizes);
-  torch::Tensor whole = torch::empty(placement.global_shape, all.options());
+  torch::Tensor full = torch::empty(placement.global_shape, all.options());
   std::int64_t end = all.size(0);
   for (std::size_t i = held.size(); i-- > 0;
        end -= sizes[i])  // the owner of shared elements is the lowest: the last here
-    copy_common(whole, full_slice(placement.global_shape), all.narrow(0, end - sizes[i], sizes[i]).view(held[i].shape),
+    copy_common(full, full_slice(placement.global_shape), all.narrow(0, end - sizes[i], sizes[i]).view(held[i].shape),
                 held[i]);
-  return whole;
+  return full;
 }
 
 // What the owner's tensor has, if it has one; other ranks' parameters may be of another type than its gradients.
@@ -76,23 +76,23 @@ TensorDict gather_tensors(const StageModule& module, const PipelineStageManager&
   std::map<std::string, std::size_t> held;
   for (std::size_t i = 0; i < module.parameters.size(); ++i) held[module.parameters[i].placement.name] = i;
 
-  TensorDict whole;
+  TensorDict full;
   for (const auto& placement : module.all_placements) {
     const int owner = stages.rank_of(placement.stages.front());
     torch::Tensor tensor;
     if (const auto found = held.find(placement.name); found != held.end()) {
       tensor = local(found->second);
-      if (tensor.defined()) tensor = gather_whole(tensor.detach(), placement, mesh);
+      if (tensor.defined()) tensor = gather_full(tensor.detach(), placement, mesh);
     }
     const auto type = type_of(mesh[axis::kPipeline], tensor, owner);
     if (!type) continue;
     if (stages.pipeline_rank() != owner) tensor = torch::empty(placement.global_shape, *type);
     tensor =
-        tensor.detach().to(torch::kCPU).clone(at::MemoryFormat::Contiguous);  // a device need not hold the whole model
+        tensor.detach().to(torch::kCPU).clone(at::MemoryFormat::Contiguous);  // a device need not hold the full model
     mesh[axis::kPipeline].broadcast(tensor, owner).wait();
-    whole.set(placement.name, tensor);
+    full.set(placement.name, tensor);
   }
-  return whole;
+  return full;
 }
 
 }  // namespace gantry

@@ -15,7 +15,7 @@ int place_of(const std::string& name, const std::vector<std::string>& paths,
              const std::optional<VocabularyModules>& vocabulary) {
   const auto path = std::find_if(paths.begin(), paths.end(), [&](const auto& each) { return is_within(name, each); });
   if (path != paths.end()) return static_cast<int>(path - paths.begin());
-  // The backward of an embedding's adapter reads its values, after the last layer's: they stay whole.
+  // The backward of an embedding's adapter reads its values, after the last layer's: they stay unsharded.
   if (vocabulary && is_within(name, vocabulary->embedding) && !is_adapter(name)) return ParameterShards::kBeforeLayers;
   if (vocabulary && is_within(name, vocabulary->head)) return ParameterShards::kAfterLayers;
   return ParameterShards::kNoLayer;
@@ -47,7 +47,7 @@ std::vector<int> layers_of_parameters(const StageModule& module) {
 void GatheredStages::begin(const Step& step) {
   // An earlier step may have thrown in the middle.
   if (stage_ >= 0) end();
-  for (const int stage : std::exchange(whole_, {})) release(shards_.of_stage(stage));
+  for (const int stage : std::exchange(unsharded_, {})) release(shards_.of_stage(stage));
   step_ = step;
 }
 
@@ -76,13 +76,13 @@ void GatheredStages::start_layer(int layer) {
 void GatheredStages::run(const schedule::Action& action) {
   const int stage = action.stage;
   if (action.kind == schedule::ActionKind::kUnshard) {
-    whole_.insert(stage);
+    unsharded_.insert(stage);
     start(step_.layer_by_layer ? shards_.outside_of_layers(stage) : shards_.of_stage(stage));
   } else if (action.kind == schedule::ActionKind::kReshard) {
-    whole_.erase(stage);
+    unsharded_.erase(stage);
     for (const int unit : shards_.of_stage(stage)) {
-      const bool shared =
-          std::any_of(whole_.begin(), whole_.end(), [&](int other) { return contains(shards_.of_stage(other), unit); });
+      const bool shared = std::any_of(unsharded_.begin(), unsharded_.end(),
+                                      [&](int other) { return contains(shards_.of_stage(other), unit); });
       if (!shared) shards_.release(unit);
     }
   } else if (step_.gradients && step_.reduces) {

@@ -1,6 +1,6 @@
-// Runs what a schedule says of parameters that are cut over replicas: gathers them, layer by layer where they are whole
-// for one computation alone, and sums gradients. A layer is gathered while the one before it is computed, forward and
-// backward.
+// Runs a schedule's actions on parameters that are sharded over replicas: gathers them, layer by layer where they are
+// whole for one computation alone, and sums gradients. A layer is gathered while the one before it is computed, forward
+// and backward.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ class GatheredStages final : public LayerWatch {
   GatheredStages(ParameterShards& shards, const StageModule& module) : shards_(shards), module_(module) {}
 
   struct Step {
-    bool layer_by_layer = false;           // a stage is whole for one computation: each layer for its own part of it
+    bool layer_by_layer = false;  // a stage is unsharded for one computation: each layer for its own part of it
     GradientBuffers* gradients = nullptr;  // null: none are computed; not owned
     bool reduces = false;                  // REDUCE_GRAD sums them; else they add up with those of later calls
   };
@@ -38,7 +38,7 @@ class GatheredStages final : public LayerWatch {
   void run(const schedule::Action& action);
 
   enum class Kind { kForward, kBackward, kWeights };
-  // Around each computation of a stage. `is_last`: its gradients are whole afterwards.
+  // Around each computation of a stage. `is_last`: its gradients are unsharded afterwards.
   void begin(int stage, Kind kind, bool is_last);
   void end();
 
@@ -46,7 +46,7 @@ class GatheredStages final : public LayerWatch {
   // masters are, which outlive this.
   void release_shard(MasterParameters& masters);
 
-  // Parameters of all held stages are whole while what it gives is kept.
+  // Parameters of all held stages are unsharded while what it gives is kept.
   std::shared_ptr<void> gather_all(const std::vector<int>& stages);
 
   void before_forward(int layer) override;
@@ -66,8 +66,8 @@ class GatheredStages final : public LayerWatch {
   ParameterShards& shards_;
   const StageModule& module_;
   Step step_;
-  std::set<int> whole_;  // stages between UNSHARD and RESHARD
-  int stage_ = -1;       // the one that is computed
+  std::set<int> unsharded_;  // stages between UNSHARD and RESHARD
+  int stage_ = -1;           // the one that is computed
   bool is_last_ = false;
 };
 

@@ -57,7 +57,7 @@ struct HybridParallelPlugin::ModelState {
   std::optional<torch::ScalarType> real_type;
   std::optional<SequenceParts> parts;  // where ranks share sequences
   std::optional<ModelRouters> routers;
-  std::unique_ptr<ParameterShards> shards;       // where parameters are cut over replicas
+  std::unique_ptr<ParameterShards> shards;       // if parameters are sharded over replicas
   std::shared_ptr<GatheredStages> gathered;      // likewise
   std::unique_ptr<StepOffload> offload;          // where something waits on the host
   std::unique_ptr<StageGraphs> graphs;           // where work is recorded
@@ -75,7 +75,7 @@ struct HybridParallelPlugin::StepPlan {
   bool is_full = false;  // one microbatch is all that the gradients are of
   int microbatches = 0;
   Scattering scattering = Scattering::kNone;
-  std::optional<schedule::Gather> gather;  // where parameters are cut
+  std::optional<schedule::Gather> gather;  // if parameters are sharded
 };
 
 namespace {
@@ -170,7 +170,7 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
 Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   if (request.loop == Loop::kOwn) refuse_what_needs_the_pipeline(config_, mesh_);
   refuse_used_optimizer(request.optimizer.get());
-  refuse_split_model(request.model);  // before its shapes meet whole ones
+  refuse_split_model(request.model);  // before its shapes meet full ones
   synchronise_initial_weights(*request.model, mesh_);
 
   const auto policy = policy_of(request, config_);
@@ -180,10 +180,10 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   if (mesh_.mesh().has_expert_view()) shard.expert_group = &mesh_[axis::kExpert];
   if (config_.experts.dispatch == "all_gather") shard.dispatch = ExpertDispatch::kAllGather;
   shard.gradient_sum = gradient_sum_of(request.loop);
-  // Who trains nothing holds whole parameters; and so does a single replica.
+  // Who trains nothing holds full parameters; and so does a single replica.
   const RowShards rows = row_shards(mesh_.mesh(), config_.parallel.zero == 3 ? config_.parallel.shard : 0);
-  const bool cuts_rows = config_.parallel.zero == 3 && request.optimizer && rows.is_over_ranks();
-  if (cuts_rows) {
+  const bool shards_rows = config_.parallel.zero == 3 && request.optimizer && rows.is_over_ranks();
+  if (shards_rows) {
     shard.rows = &rows;
     shard.coordinates = mesh_.coordinates();
   }
@@ -219,8 +219,8 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
   if (request.optimizer) {
     keep_held_parameters(*request.optimizer, module);
-    if (cuts_rows) shard_parameters(*state, rows);
-    state->optimizer = boost_optimizer(request, state->shards ? state->shards->wholes() : module.parameters,
+    if (shards_rows) shard_parameters(*state, rows);
+    state->optimizer = boost_optimizer(request, state->shards ? state->shards->unsharded() : module.parameters,
                                        std::move(shared), config_, mesh_, stages_, state->shards.get());
     boosted.optimizer = {state, state->optimizer.get()};
     state->accumulation = std::make_unique<Accumulation>(state->optimizer, module, mesh_);
@@ -362,16 +362,16 @@ StepResult HybridParallelPlugin::run_step(ModelState& state, const Batch& given,
     if (state.parts) check_equal_inputs(batch.tensors, mesh_, axis::kContext);
   }
   state.inputs_compared = true;
-  const Batch whole = batch;
-  if (state.parts) batch = state.parts->cut(std::move(batch), criterion);
+  const Batch full = batch;
+  if (state.parts) batch = state.parts->shard(std::move(batch), criterion);
   const PreparedBatch prepared(batch, world_.device(), state.real_type);
   batch.tensors = prepared.tensors;
-  batch.whole = prepared.whole;
+  batch.full = prepared.full;
 
   complete_plan(plan, state, counts, batch);
   if (plan.trains) begin_step(state, boosted, plan, counts, options);
   if (plan.trains && !plan.adds) forward_times_ = {};
-  const nn::RouterBalance balance = balance_of(state, criterion, whole, plan, options);
+  const nn::RouterBalance balance = balance_of(state, criterion, full, plan, options);
   PipelineStep step = make_step(state, criterion, batch, plan, options, balance);
   std::optional<VocabularyPasses> passes;
   if (state.vocabulary && plan.microbatches > 0) {
@@ -469,11 +469,11 @@ void HybridParallelPlugin::begin_step(ModelState& state, const Boosted& boosted,
 }
 
 nn::RouterBalance HybridParallelPlugin::balance_of(const ModelState& state, const Criterion& criterion,
-                                                   const Batch& whole, const StepPlan& plan,
+                                                   const Batch& full, const StepPlan& plan,
                                                    const ExecuteOptions& options) const {
   if (!plan.trains) return {};
   const bool is_first_part = !state.parts || mesh_.coordinate(axis::kContext) == 0;
-  return state.routers->balance(whole, criterion, microbatches(whole.samples), plan.adds, options,
+  return state.routers->balance(full, criterion, microbatches(full.samples), plan.adds, options,
                                 stages_.holds_last() && is_first_part);
 }
 
@@ -498,7 +498,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Criterion&
                              .sequence_length = length_of_shards(state, batch)};
   const auto check_outputs = [this, &state](const TensorDict& outputs) {
     state.outputs_compared =
-        check_whole_outputs(outputs, state.split, state.model->stage_module_unmaterialized(), mesh_);
+        check_full_outputs(outputs, state.split, state.model->stage_module_unmaterialized(), mesh_);
   };
   GradientBuffers* gradients = accumulation ? &accumulation->gradients() : nullptr;
   const bool interleaves =
@@ -516,8 +516,8 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Criterion&
                            .gradients = plan.trains ? gradients : nullptr,
                            .reduces = plan.syncs});
   return PipelineStep(
-      state.model->stage_module_unmaterialized(), state.parts ? state.parts->of_cut(criterion) : criterion, state.split,
-      std::move(microbatches),
+      state.model->stage_module_unmaterialized(), state.parts ? state.parts->sharded_criterion(criterion) : criterion,
+      state.split, std::move(microbatches),
       {.seed_gradient = plan.trains ? accumulation->seed() : 1,
        .random = random,
        .needs_gradients = plan.trains,
@@ -579,7 +579,7 @@ bool HybridParallelPlugin::run(PipelineStep& step, ModelState& state, const Step
   return done;
 }
 
-// True where a rank has given the step up. Gradients are whole afterwards, where the call ends a step.
+// True where a rank has given the step up. Gradients are unsharded afterwards, where the call ends a step.
 bool HybridParallelPlugin::end_step(ModelState& state, const StepPlan& plan, const ExecuteOptions& options, bool done) {
   if (!plan.syncs && !options.stops) return false;
   StepEnd mine{.aborted = !done};

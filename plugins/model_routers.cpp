@@ -51,18 +51,18 @@ struct Counted {
   double labels = 0, microbatches = 0, tokens = 0;
 };
 
-Counted count(const Batch& whole, const Criterion& criterion, bool states_labels, int microbatches) {
-  const auto labels = states_labels ? 0 : criterion.counted(whole.tensors);
+Counted count(const Batch& full, const Criterion& criterion, bool states_labels, int microbatches) {
+  const auto labels = states_labels ? 0 : criterion.counted(full.tensors);
   if (!labels)
     throw UsageError(
         {"experts",
          "the number of labels that a step counts is unknown before the step, but a loss of routers needs it",
          "gantry::cross_entropy or gantry::causal_cross_entropy, or ExecuteOptions::step_tokens",
          "pass the step's counted labels to execute_pipeline"});
-  const torch::Tensor mask = whole.tensors.get("attention_mask");
+  const torch::Tensor mask = full.tensors.get("attention_mask");
   const torch::Tensor known = mask.defined() ? on_host(mask) : mask;
-  const double all = static_cast<double>(whole.samples * whole.tokens_per_sample);
-  return {static_cast<double>(*labels), static_cast<double>(std::min<std::int64_t>(microbatches, whole.samples)),
+  const double all = static_cast<double>(full.samples * full.tokens_per_sample);
+  return {static_cast<double>(*labels), static_cast<double>(std::min<std::int64_t>(microbatches, full.samples)),
           mask.defined() ? number_of(((known.defined() ? known : mask) != 0).sum()) : all};
 }
 
@@ -89,7 +89,7 @@ ModelRouters::ModelRouters(const ExpertsConfig& experts, const StageModule& modu
   refuse_what_is_missing(experts, module, has_routers, has_corrections);
 }
 
-nn::RouterBalance ModelRouters::balance(const Batch& whole, const Criterion& criterion, int microbatches, bool adds,
+nn::RouterBalance ModelRouters::balance(const Batch& full, const Criterion& criterion, int microbatches, bool adds,
                                         const ExecuteOptions& options, bool counts) const {
   nn::RouterBalance balance{
       .loss = loss_of(experts_.balance), .coefficient = experts_.aux_loss, .z_coefficient = experts_.z_loss};
@@ -105,7 +105,7 @@ nn::RouterBalance ModelRouters::balance(const Batch& whole, const Criterion& cri
   // One rank of each replica counts, where the batch is whole.
   Counted mine;
   const bool states_labels = options.step_tokens > 0;
-  if (counts) mine = count(whole, criterion, states_labels, microbatches);
+  if (counts) mine = count(full, criterion, states_labels, microbatches);
   torch::Tensor sums = torch::tensor({mine.labels, mine.microbatches, mine.tokens}, torch::kFloat64);
   mesh_.batch_group_and(axis::kPipeline).all_reduce(sums).wait();
   const auto* sum = sums.const_data_ptr<double>();
@@ -114,7 +114,7 @@ nn::RouterBalance ModelRouters::balance(const Batch& whole, const Criterion& cri
   balance.microbatches = at_least_one(sum[1]);
   balance.tokens = at_least_one(sum[2]);
   balance.sequences =
-      at_least_one(static_cast<double>(options.step_samples > 0 ? options.step_samples : whole.global_samples));
+      at_least_one(static_cast<double>(options.step_samples > 0 ? options.step_samples : full.global_samples));
   return balance;
 }
 

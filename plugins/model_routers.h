@@ -18,10 +18,10 @@ class ModelRouters {
   // owned. `in_shards`: ranks of tp have parts of every sequence.
   ModelRouters(const ExpertsConfig& experts, const StageModule& module, const ProcessGroupMesh& mesh, bool in_shards);
 
-  // The losses of a step in which this call runs `microbatches` of a batch, here whole sequences; `adds`: it is one of
+  // The losses of a step in which this call runs `microbatches` of a batch, here full sequences; `adds`: it is one of
   // several calls; `counts`: this rank, one of each replica, has labels and counts them. UsageError where the step's
   // labels are not known before its first backward. Collective over the batch axes and pp where there are losses.
-  nn::RouterBalance balance(const Batch& whole, const Criterion& criterion, int microbatches, bool adds,
+  nn::RouterBalance balance(const Batch& full, const Criterion& criterion, int microbatches, bool adds,
                             const ExecuteOptions& options, bool counts) const;
   // Where a training forward counts; null without routers.
   nn::RouterChoices* choices() { return routers_.empty() ? nullptr : &choices_; }
@@ -33,8 +33,8 @@ class ModelRouters {
   // After an optimizer step that was taken.
   void stepped();
 
-  // What the ranks of all stages are told of the last synced step. This rank's numbers, where they were computed: to be
-  // read back with others; undefined without routers here.
+  // The numbers that ranks of all stages receive about the last synced step. This rank's numbers, if it computed them:
+  // to be read back with others; undefined without routers here.
   const torch::Tensor& counted() const { return counted_; }
   // The numbers that were read, as this rank's summand of those of all stages, which are equally long on all ranks.
   std::vector<double> summand(const std::vector<double>& read) const;

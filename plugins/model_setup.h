@@ -14,7 +14,7 @@
 
 namespace gantry {
 
-// UsageError if the optimizer has stepped already: its state has the shapes of whole parameters.
+// UsageError if the optimizer has stepped already: its state has the shapes of full parameters.
 void refuse_used_optimizer(torch::optim::Optimizer* optimizer);
 
 // Ranks that built the model with values drew them from generators of their own: rank 0's become everybody's. Deferred
@@ -49,7 +49,7 @@ std::vector<SharedGradient> make_shared_groups(const StageModule& module, const 
 void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule& module);
 
 // Gives the held parameters their gradient buffers and, where it takes them, masters in the optimizer's groups. `mesh`
-// and `shards` are not owned; the latter is null where no parameter is cut over replicas.
+// and `shards` are not owned; the latter is null if no parameter is sharded over replicas.
 std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
                                                   const std::vector<HeldTensor>& parameters,
                                                   std::vector<SharedGradient> shared, const Config& config,

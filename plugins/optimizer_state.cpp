@@ -22,7 +22,7 @@ const torch::Tensor& OptimizerState::stepped(std::size_t parameter) const {
   return masters ? masters->master(parameter) : model_.stage_module().parameters[parameter].tensor;
 }
 
-// Of a parameter that is cut over replicas the whole one knows it.
+// The state of a parameter that is sharded over replicas belongs to the full parameter.
 bool OptimizerState::is_part_of_state(std::size_t parameter) const {
   if (!trained_alone_) return true;
   const auto& known = optimizer_ ? optimizer_->gradients().parameters() : model_.stage_module().parameters;

@@ -25,7 +25,7 @@ std::string shape_key_of(const Batch& batch, bool needs_gradients) {
   return key;
 }
 
-// Outputs that are split over tp are told of by the modules that they come from.
+// Modules report their outputs that are split over tp.
 void report_outputs(const TensorDict& outputs, const SplitOutputs& split, nn::OutputObserver* observer) {
   if (!observer) return;
   for (const auto& [name, tensor] : outputs)
@@ -138,10 +138,10 @@ StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& i
   const nn::ObservedForward observed(options_.observer, batch.first_sample, batch.samples);
   TensorDict added;
   std::shared_ptr<LayerWatch> watch = options_.gathered;
-  std::shared_ptr<CutBackward> cut;
+  std::shared_ptr<SplitBackward> split;
   if (options_.interleaves && options_.needs_gradients) {
-    watch = cut = cut_[{stage, microbatch}] = std::make_shared<CutBackward>();
-    cut->begin_forward(&added, [this] { step_of_partner(); });
+    watch = split = splits_[{stage, microbatch}] = std::make_shared<SplitBackward>();
+    split->begin_forward(&added, [this] { step_of_partner(); });
   }
   const ForwardScope scope({.random = random,
                             .weight_gradients = options_.needs_gradients ? &stores_[{stage, microbatch}] : nullptr,
@@ -160,7 +160,7 @@ StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& i
                                       .recomputation = options_.recomputation,
                                       .recomputed_layers = options_.recomputed_layers,
                                       .sequence = sequences_.empty() ? nullptr : sequences_[microbatch]});
-  if (cut) cut->end_forward(result);
+  if (split) split->end_forward(result);
   StageOutput output;
   if (stage == model_.num_stages() - 1 && options_.vocabulary) {
     options_.vocabulary->give_hidden(microbatch, result.at("hidden"));
@@ -210,14 +210,14 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
 
 // Outputs that are sharded over tp, gathered.
 TensorDict PipelineStep::full(const TensorDict& outputs) const {
-  TensorDict whole = outputs;
+  TensorDict full = outputs;
   for (const auto& [name, dim] : split_) {
-    if (!dim.placement.sharded() || !whole.contains(name)) continue;
+    if (!dim.placement.sharded() || !full.contains(name)) continue;
     Sizes sizes;
     for (int rank = 0; rank < dim.group->size(); ++rank) sizes.push_back(dim.placement.local_size(rank));
-    whole.set(name, gather_from_group(whole.at(name), *dim.group, -1, sizes));
+    full.set(name, gather_from_group(full.at(name), *dim.group, -1, sizes));
   }
-  return whole;
+  return full;
 }
 
 Loss PipelineStep::compared(const TensorDict& outputs, const TensorDict& batch) const {
@@ -255,8 +255,8 @@ torch::Tensor PipelineStep::no_loss(int microbatch, const TensorDict& outputs) {
 // Unless it has begun, between a forward's parts.
 void PipelineStep::announce_backward(int stage, int microbatch) const {
   if (!options_.before_backward) return;
-  const auto found = cut_.find({stage, microbatch});
-  if (found == cut_.end() || !found->second->has_begun()) options_.before_backward(stage, microbatch);
+  const auto found = splits_.find({stage, microbatch});
+  if (found == splits_.end() || !found->second->has_begun()) options_.before_backward(stage, microbatch);
 }
 
 bool PipelineStep::is_last_backward(int stage) { return ++backwards_done_[stage] == microbatches_.size(); }
@@ -303,13 +303,13 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
 
 TensorDict PipelineStep::differentiate(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                                        const TensorDict& gradients) {
-  const auto found = cut_.find({stage, microbatch});
-  if (found == cut_.end()) return run_backward(input, output, output_gradients(stage, microbatch, gradients));
-  CutBackward& cut = *found->second;
-  if (!cut.has_begun()) cut.begin(backward_roots(output, gradients));
-  while (cut.step()) {
+  const auto found = splits_.find({stage, microbatch});
+  if (found == splits_.end()) return run_backward(input, output, output_gradients(stage, microbatch, gradients));
+  SplitBackward& split = *found->second;
+  if (!split.has_begun()) split.begin(backward_roots(output, gradients));
+  while (split.step()) {
   }
-  cut_.erase(found);
+  splits_.erase(found);
   partner_.reset();
   return gradients_of(input);
 }
@@ -317,10 +317,10 @@ TensorDict PipelineStep::differentiate(int stage, int microbatch, const TensorDi
 // A stage's last backward runs in one piece: there parameters say one by one that they are ready.
 void PipelineStep::offer_backward(const schedule::Action& backward, const StageOutput& output,
                                   const TensorDict& gradients) {
-  const auto found = cut_.find({backward.stage, backward.microbatch});
+  const auto found = splits_.find({backward.stage, backward.microbatch});
   const bool completes =
       backward.kind == schedule::ActionKind::kBackward && backwards_done_[backward.stage] + 1 == microbatches_.size();
-  if (found == cut_.end() || completes) return;
+  if (found == splits_.end() || completes) return;
   announce_backward(backward.stage, backward.microbatch);
   found->second->begin(backward_roots(output, gradients));
   partner_ = backward;
@@ -331,10 +331,10 @@ void PipelineStep::step_of_partner() {
   const double begin = steady_seconds();
   const ForwardScope apart(Forward{});  // it finds nothing of the forward that waits
   const std::pair key{partner_->stage, partner_->microbatch};
-  CutBackward& cut = *cut_.at(key);
+  SplitBackward& split = *splits_.at(key);
   auto& store = stores_[key];
   store.collect(partner_->kind == schedule::ActionKind::kInputGradient);
-  const bool more = named("backward", key.first, key.second, {}, {}, [&] { return cut.step(); });
+  const bool more = named("backward", key.first, key.second, {}, {}, [&] { return split.step(); });
   store.collect(false);
   if (!more) partner_.reset();
   partner_seconds_ += steady_seconds() - begin;
@@ -415,8 +415,8 @@ std::int64_t PipelineStep::loss_count() const {
 
 TensorDict PipelineStep::outputs() const {
   if (options_.vocabulary) return options_.vocabulary->outputs();
-  TensorDict whole;
-  if (outputs_.empty()) return whole;
+  TensorDict full;
+  if (outputs_.empty()) return full;
   for (const auto& [name, first] : outputs_.front()) {
     std::vector<torch::Tensor> parts;
     for (const auto& outputs : outputs_) parts.push_back(outputs.at(name));
@@ -428,9 +428,9 @@ TensorDict PipelineStep::outputs() const {
       joined = all_gather_along(group, joined, -1, sizes);
     }
     if (options_.parts) joined = options_.parts->join(joined, microbatches_.front().tokens_per_sample);
-    whole.set(name, joined);
+    full.set(name, joined);
   }
-  return whole;
+  return full;
 }
 
 }  // namespace gantry

@@ -36,13 +36,13 @@ class PipelineStep final : public StageRuntime {
     bool needs_gradients = true;
     bool keep_outputs = false;
     Recomputation recomputation = Recomputation::kNone;
-    GradientBuffers* gradients = nullptr;      // told what is ready, where no more follows before the sync; not owned
-    GradientBuffers* scattered = nullptr;      // scattered after each backward, if not null; not owned
-    GradientBuffers* values = nullptr;         // whose values a stage waits for before its forward; not owned
-    std::shared_ptr<GatheredStages> gathered;  // where parameters are cut over replicas
+    GradientBuffers* gradients = nullptr;  // notified of ready gradients, if no more follow before the sync; not owned
+    GradientBuffers* scattered = nullptr;  // scattered after each backward, if not null; not owned
+    GradientBuffers* values = nullptr;     // whose values a stage waits for before its forward; not owned
+    std::shared_ptr<GatheredStages> gathered;  // if parameters are sharded over replicas
     std::vector<int> recomputed_layers;        // as StageContext::Settings has them
     schedule::ForwardTimes* times = nullptr;   // what forwards take is added there, where not null; not owned
-    nn::OutputObserver* observer = nullptr;    // told what modules compute; not owned
+    nn::OutputObserver* observer = nullptr;    // receives the outputs of modules; not owned
     bool takes_losses = true;                  // stages may add some
     bool is_full = true;  // this step's one microbatch is the whole global batch, so that any mean is right
     const nn::RouterBalance* balance = nullptr;  // what routers add to the loss; not owned, null: nothing
@@ -99,7 +99,7 @@ class PipelineStep final : public StageRuntime {
   // Runs a computation of a stage with its parameters gathered.
   template <class Run>
   auto gathered(int stage, GatheredStages::Kind kind, bool is_last, Run run) const;
-  // True where the stage's gradients are whole once this microbatch's are added.
+  // True where the stage's gradients are unsharded once this microbatch's are added.
   bool is_last_backward(int stage);
   StageOutput timed_compute(int stage, int microbatch, const TensorDict& input, ForwardReport& report);
   TensorDict output_gradients(int stage, int microbatch, const TensorDict& given);
@@ -132,11 +132,11 @@ class PipelineStep final : public StageRuntime {
   std::vector<torch::Tensor> sums_, counts_;                 // by microbatch
   std::map<std::string, std::vector<torch::Tensor>> added_;  // losses that stages added, by name
   std::vector<TensorDict> outputs_;
-  std::map<std::pair<int, int>, nn::WeightGradientStore> stores_;    // by stage and microbatch
-  std::map<std::pair<int, int>, StageRecording*> recordings_;        // likewise, of those that are replayed
-  std::map<int, std::size_t> backwards_done_;                        // by stage
-  std::map<std::pair<int, int>, std::shared_ptr<CutBackward>> cut_;  // likewise, where pairs run in turn
-  std::optional<schedule::Action> partner_;                          // the backward that runs between a forward's parts
+  std::map<std::pair<int, int>, nn::WeightGradientStore> stores_;         // by stage and microbatch
+  std::map<std::pair<int, int>, StageRecording*> recordings_;             // likewise, of those that are replayed
+  std::map<int, std::size_t> backwards_done_;                             // by stage
+  std::map<std::pair<int, int>, std::shared_ptr<SplitBackward>> splits_;  // likewise, where pairs run in turn
+  std::optional<schedule::Action> partner_;  // the backward that runs between a forward's parts
   bool has_graph_ = false;
   double partner_seconds_ = 0;  // that it has taken there
 };

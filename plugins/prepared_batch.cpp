@@ -67,7 +67,7 @@ std::optional<torch::ScalarType> real_type_of(const StageModule& module) {
 
 PreparedBatch::PreparedBatch(const Batch& given, torch::Device device, std::optional<torch::ScalarType> real_type) {
   for (const auto& [name, tensor] : given.tensors) tensors.set(name, prepared(given, tensor, device, real_type));
-  for (const auto& [name, tensor] : given.whole) whole.set(name, prepared(given, tensor, device, real_type));
+  for (const auto& [name, tensor] : given.full) full.set(name, prepared(given, tensor, device, real_type));
 }
 
 torch::Tensor PreparedBatch::prepared(const Batch& given, torch::Tensor entry, torch::Device device,

@@ -31,7 +31,7 @@ std::optional<torch::ScalarType> real_type_of(const StageModule& module);
 // rank does not read stay on the meta device. For its lifetime the host knows the numbers of what it had.
 struct PreparedBatch {
   PreparedBatch(const Batch& given, torch::Device device, std::optional<torch::ScalarType> real_type);
-  TensorDict tensors, whole;  // as the batch has them
+  TensorDict tensors, full;  // as the batch has them
 
  private:
   torch::Tensor prepared(const Batch& given, torch::Tensor entry, torch::Device device,

@@ -68,41 +68,41 @@ void add_items(std::vector<Item>& items, const GradientBuffers& gradients, std::
 }
 
 // Elements that several tp ranks hold: 1 where this rank's are the largest and the smallest that anyone has.
-bool overlaps_agree(const torch::Tensor& local, const ShardSpec& cut, ProcessGroup& group) {
+bool overlaps_agree(const torch::Tensor& local, const ShardSpec& shard, ProcessGroup& group) {
   std::vector<std::int64_t> shape = local.sizes().vec();
-  shape[cut.dim] = cut.segments.back().extent.end;
+  shape[shard.dim] = shard.segments.back().extent.end;
   bool agree = true;
   for (const auto op : {ReduceOp::kMax, ReduceOp::kMin}) {
     const double least =
         op == ReduceOp::kMax ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
-    torch::Tensor whole = torch::full(shape, least, local.options().requires_grad(false));
+    torch::Tensor full = torch::full(shape, least, local.options().requires_grad(false));
     const torch::Tensor mine = local.detach();
     std::int64_t offset = 0;
-    for (const Range& range : cut.ranges(group.rank())) {
-      whole.narrow(cut.dim, range.begin, range.size()).copy_(mine.narrow(cut.dim, offset, range.size()));
+    for (const Range& range : shard.ranges(group.rank())) {
+      full.narrow(shard.dim, range.begin, range.size()).copy_(mine.narrow(shard.dim, offset, range.size()));
       offset += range.size();
     }
-    group.all_reduce(whole, op).wait();
+    group.all_reduce(full, op).wait();
     offset = 0;
-    for (const Range& range : cut.ranges(group.rank())) {
-      agree = agree && torch::equal(whole.narrow(cut.dim, range.begin, range.size()),
-                                    mine.narrow(cut.dim, offset, range.size()));
+    for (const Range& range : shard.ranges(group.rank())) {
+      agree = agree && torch::equal(full.narrow(shard.dim, range.begin, range.size()),
+                                    mine.narrow(shard.dim, offset, range.size()));
       offset += range.size();
     }
   }
   return agree;
 }
 
-// The cut shares elements among its ranks: they agree on the parameter and on its gradient.
-void audit_overlap(const ShardSpec& cut, const GradientBuffers& gradients, std::size_t i,
+// Several ranks of the shard hold the same elements: they agree on the parameter and on its gradient.
+void audit_overlap(const ShardSpec& shard, const GradientBuffers& gradients, std::size_t i,
                    const ProcessGroupMesh& mesh) {
-  const auto axes = names_of(cut.axes);
+  const auto axes = names_of(shard.axes);
   ProcessGroup& group = mesh.group(axes);
   const auto& [placement, tensor] = gradients.parameters()[i];
   std::vector<Item> items;
   for (const auto& [kind, value] : {std::pair("the parameter ", tensor), {"the gradient of ", gradients.gradient(i)}}) {
     if (!value.defined()) continue;
-    const bool agree = overlaps_agree(value, cut, group);
+    const bool agree = overlaps_agree(value, shard, group);
     // Rank 0 may agree with what it holds while two others differ: a rank that does not agree gets a number of its
     // own.
     items.push_back({kind + placement.name, agree ? 0 : group.rank() + 1});
@@ -111,16 +111,17 @@ void audit_overlap(const ShardSpec& cut, const GradientBuffers& gradients, std::
          mesh.mesh().ranks_along(mesh.rank(), axes), mesh);
 }
 
-// Several ranks hold a part of the cut: they agree with the first of them.
-void audit_repeat(const ShardSpec& cut, const GradientBuffers& gradients, std::size_t i, const ProcessGroupMesh& mesh) {
-  const auto axes = names_of(cut.axes);
+// Several ranks hold the same part: they agree with the first of them.
+void audit_repeat(const ShardSpec& shard, const GradientBuffers& gradients, std::size_t i,
+                  const ProcessGroupMesh& mesh) {
+  const auto axes = names_of(shard.axes);
   ProcessGroup& group = mesh.group(axes);
   const auto ranks = mesh.mesh().ranks_along(mesh.rank(), axes);
   std::vector<Item> items;
   add_items(items, gradients, i);
   for (const auto& item : items) {
     const auto hashes = all_gather_numbers(group, item.hash);
-    const auto parts = all_gather_numbers(group, cut.rank_of(mesh.coordinates()) % cut.parts());
+    const auto parts = all_gather_numbers(group, shard.rank_of(mesh.coordinates()) % shard.parts());
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       const auto first = static_cast<std::size_t>(std::find(parts.begin(), parts.end(), parts[rank]) - parts.begin());
       if (hashes[rank] != hashes[first])
@@ -132,16 +133,16 @@ void audit_repeat(const ShardSpec& cut, const GradientBuffers& gradients, std::s
 
 void audit_overlaps(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
-    for (const ShardSpec& cut : gradients.held(i).placement.cuts)
-      if (cut.repeat > 1)
-        audit_repeat(cut, gradients, i, mesh);
-      else if (cut.overlaps() && !gradients.held(i).placement.cuts.back().row)
-        audit_overlap(cut, gradients, i, mesh);
+    for (const ShardSpec& shard : gradients.held(i).placement.shards)
+      if (shard.repeat > 1)
+        audit_repeat(shard, gradients, i, mesh);
+      else if (shard.overlaps() && !gradients.held(i).placement.shards.back().row)
+        audit_overlap(shard, gradients, i, mesh);
 }
 
-// Along each axis of the view, those that cut layers first, the parameters that are not cut over it.
+// Along each axis of the view, those that shard layers first, the parameters that are not sharded over it.
 void audit_view(axis::View view, const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
-  auto axes = mesh.mesh().cutting_axes(view);
+  auto axes = mesh.mesh().sharding_axes(view);
   for (const auto& name : mesh.mesh().batch_axes(view)) axes.push_back(name);
   for (const auto& axis : axes) {
     std::vector<Item> items;

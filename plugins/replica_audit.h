@@ -9,7 +9,7 @@
 
 namespace gantry {
 
-// Compares every held parameter and its gradient along each axis that does not cut it, where ranks of a cut share
+// Compares every held parameter and its gradient along each axis that does not shard it, where ranks of a shard share
 // elements, and over the stages that share them. NumericalError (exit 8) naming the first one that differs, whether it
 // is the parameter or its gradient, and the ranks that differ from the first. Gradients are synced. Collective over the
 // world.

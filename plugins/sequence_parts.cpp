@@ -81,7 +81,7 @@ SequenceParts::SequenceParts(ContextChoice choice, const Policy& policy, const t
     : choice_(std::move(choice)),
       policy_(dynamic_cast<const SharesStreams*>(&policy)),
       model_(&model),
-      gives_whole_(policy_ && policy_->gathers_outputs(model)),
+      gathers_outputs_(policy_ && policy_->gathers_outputs(model)),
       causal_(!policy_ || policy_->token_streams(model, {}).back().causal),
       group_(&mesh[axis::kContext]),
       device_(device) {
@@ -107,7 +107,7 @@ std::optional<SequenceParts> SequenceParts::of(const Config& config, const Polic
 }
 
 void SequenceParts::require(const Criterion& criterion) const {
-  if (!criterion || gives_whole_ || criterion.is_over_tokens()) return;
+  if (!criterion || gathers_outputs_ || criterion.is_over_tokens()) return;
   throw ConfigError({"parallel.context",
                      fmt::format("the value is {}, but the criterion may need full sequences", group_->size()),
                      "gantry::cross_entropy or gantry::causal_cross_entropy, which are sums over tokens",
@@ -119,21 +119,21 @@ std::vector<TokenStream> SequenceParts::streams_of(const TensorDict& batch, std:
   return {{.tokens = tokens_per_sample, .causal = true, .entries = {"input_ids"}}};
 }
 
-SequenceShard SequenceParts::cut_of(const TokenStream& stream) const {
-  return choice_.cut(stream.tokens, group_->size(), stream.causal);
+SequenceShard SequenceParts::shard_of(const TokenStream& stream) const {
+  return choice_.split(stream.tokens, group_->size(), stream.causal);
 }
 
-std::vector<SequenceShard> SequenceParts::cuts_of(const TensorDict& batch, std::int64_t tokens_per_sample) const {
-  std::vector<SequenceShard> cuts;
-  for (const TokenStream& stream : streams_of(batch, tokens_per_sample)) cuts.push_back(cut_of(stream));
-  return cuts;
+std::vector<SequenceShard> SequenceParts::shards_of(const TensorDict& batch, std::int64_t tokens_per_sample) const {
+  std::vector<SequenceShard> shards;
+  for (const TokenStream& stream : streams_of(batch, tokens_per_sample)) shards.push_back(shard_of(stream));
+  return shards;
 }
 
 std::int64_t SequenceParts::tokens_here(const Batch& batch) const {
-  return cut_of(batch.tokens_per_sample).size(group_->rank());
+  return shard_of(batch.tokens_per_sample).size(group_->rank());
 }
 
-Batch SequenceParts::cut(Batch batch, const Criterion& criterion) const {
+Batch SequenceParts::shard(Batch batch, const Criterion& criterion) const {
   if (policy_) batch.tensors = policy_->completed(*model_, std::move(batch.tensors));
   const auto streams = streams_of(batch.tensors, batch.tokens_per_sample);
   const auto ids = batch.tensors.get("input_ids");
@@ -147,31 +147,31 @@ Batch SequenceParts::cut(Batch batch, const Criterion& criterion) const {
                         fmt::format("there are {} tokens per sample for {} ranks of parallel.context", stream.tokens,
                                     group_->size()),
                         "at least one token for each rank", "use longer samples or a smaller parallel.context"});
-  if (criterion && !gives_whole_) batch.tensors = criterion.aligned(batch.tensors);
+  if (criterion && !gathers_outputs_) batch.tensors = criterion.aligned(batch.tensors);
   TensorDict parts = batch.tensors;
   // Of one stream whose outputs are its tokens', whatever has their number is of them.
-  const bool by_size = streams.size() == 1 && !gives_whole_;
+  const bool by_size = streams.size() == 1 && !gathers_outputs_;
   for (const TokenStream& stream : streams) {
     nn::check_token_entries(batch.tensors, stream.prefix);
     for (const char* name : {kMask, kDocuments})
       if (const auto entry = batch.tensors.get(stream.prefix + name); entry.defined())
-        batch.whole.set(stream.prefix + name, entry);
-    const auto places = cut_of(stream).places(group_->rank());
+        batch.full.set(stream.prefix + name, entry);
+    const auto places = shard_of(stream).places(group_->rank());
     for (const auto& [name, tensor] : batch.tensors) {
       const bool listed = std::ranges::find(stream.entries, name) != stream.entries.end();
       if (!(listed || by_size) || tensor.dim() < 2 || tensor.size(1) != stream.tokens) continue;
       parts.set(name, selected(tensor, places));
-      if (policy_ && listed && name == stream.entries.front()) batch.whole.set(name, shape_of(tensor));
+      if (policy_ && listed && name == stream.entries.front()) batch.full.set(name, shape_of(tensor));
     }
   }
   batch.tensors = std::move(parts);
-  batch.ahead = nullptr;  // copies of whole sequences
+  batch.ahead = nullptr;  // copies of full sequences
   return batch;
 }
 
 TensorDict SequenceParts::own_read(TensorDict batch) const {
   const TokenStream stream = streams_of(batch, 0).front();
-  const auto places = cut_of(stream).places(group_->rank());
+  const auto places = shard_of(stream).places(group_->rank());
   for (const std::string& name : stream.entries)
     if (const auto entry = batch.get(name); entry.defined()) batch.set(name, selected(entry, places));
   return batch;
@@ -182,10 +182,9 @@ std::shared_ptr<const nn::SequencePart> SequenceParts::part_of_read(const Tensor
 }
 
 std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(const Batch& microbatch) const {
-  const TensorDict& whole = microbatch.whole;
+  const TensorDict& full = microbatch.full;
   std::vector<std::shared_ptr<const nn::SequencePart>> parts;
-  for (const TokenStream& stream : streams_of(whole, microbatch.tokens_per_sample))
-    parts.push_back(part(stream, whole));
+  for (const TokenStream& stream : streams_of(full, microbatch.tokens_per_sample)) parts.push_back(part(stream, full));
   if (parts.size() == 1) return parts.front();
   auto of_all = std::make_shared<nn::SequencePart>(*parts.back());
   of_all->streams = std::move(parts);
@@ -194,20 +193,20 @@ std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(const Batch& micr
 
 std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(std::int64_t tokens, torch::Tensor keep,
                                                                torch::Tensor documents) const {
-  return part(cut_of(tokens), std::move(keep), std::move(documents));
+  return part(shard_of(tokens), std::move(keep), std::move(documents));
 }
 
-std::shared_ptr<nn::SequencePart> SequenceParts::part(const TokenStream& stream, const TensorDict& whole) const {
-  auto made = part(cut_of(stream), nn::kept_tokens(whole.get(stream.prefix + kMask), stream.prefix + kMask),
-                   whole.get(stream.prefix + kDocuments));
+std::shared_ptr<nn::SequencePart> SequenceParts::part(const TokenStream& stream, const TensorDict& full) const {
+  auto made = part(shard_of(stream), nn::kept_tokens(full.get(stream.prefix + kMask), stream.prefix + kMask),
+                   full.get(stream.prefix + kDocuments));
   made->prefix = stream.prefix;
   return made;
 }
 
-std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceShard& cut, torch::Tensor keep,
+std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceShard& shard, torch::Tensor keep,
                                                       torch::Tensor documents) const {
   auto part = std::make_shared<nn::SequencePart>();
-  part->cut = cut;
+  part->shard = shard;
   part->method = choice_.method;
   part->group = group_;
   part->exchanging = exchanging_ ? exchanging_.get() : group_;
@@ -215,11 +214,11 @@ std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceShard& cut, 
   part->documents = std::move(documents);
   if (ring_) {
     auto together = std::make_shared<nn::SequencePart>(*part);
-    together->cut = {part->cut.tokens, ring_->size(), part->cut.layout};
+    together->shard = {part->shard.tokens, ring_->size(), part->shard.layout};
     together->group = ring_.get();
     part->together = std::move(together);
   }
-  auto places = part->cut.places(group_->rank());
+  auto places = part->shard.places(group_->rank());
   part->positions = torch::tensor(places, torch::kInt64).unsqueeze(0).to(device_);
   if (part->documents.defined() && !part->documents.is_meta())
     part->in_documents = nn::positions_in(part->documents).index_select(1, part->positions.view({-1}));
@@ -227,13 +226,13 @@ std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceShard& cut, 
 }
 
 torch::Tensor SequenceParts::join(const torch::Tensor& part, std::int64_t tokens) const {
-  if (gives_whole_) return part;
-  const SequenceShard cut = cut_of(tokens);
-  if (part.dim() < 2 || part.size(1) != cut.size(group_->rank()))
+  if (gathers_outputs_) return part;
+  const SequenceShard shard = shard_of(tokens);
+  if (part.dim() < 2 || part.size(1) != shard.size(group_->rank()))
     throw ConfigError({"parallel.context", "an output is " + describe(part),
                        "[samples, tokens, ...] of this rank's tokens",
                        "return only outputs with a dimension of tokens"});
-  return nn::join_parts(part, *group_, cut);
+  return nn::join_parts(part, *group_, shard);
 }
 
 }  // namespace gantry

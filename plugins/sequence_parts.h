@@ -18,7 +18,7 @@ namespace gantry {
 // One model's way to share sequences over a group of ranks.
 class SequenceParts {
  public:
-  // Absent where parallel.context is 1. ConfigError where the policy computes whole sequences alone, and as
+  // Absent where parallel.context is 1. ConfigError where the policy computes full sequences alone, and as
   // choose_context. Collective over the world: it may make groups. The policy and the model must outlive it.
   static std::optional<SequenceParts> of(const Config& config, const Policy& policy, const torch::nn::Module& model,
                                          const ProcessGroupMesh& mesh, torch::Device device);
@@ -30,31 +30,31 @@ class SequenceParts {
   // Every entry [samples, tokens, ...] becomes this rank's part of it, masks and documents are kept whole beside.
   // Labels are aligned with what they are compared with, and positions in documents counted, before that. InputError
   // where there are fewer tokens than ranks.
-  Batch cut(Batch batch, const Criterion& criterion) const;
-  // What a forward of a microbatch of a cut batch knows of it; and of one causal text of so many tokens, with the masks
-  // and documents of whole sequences as nn::AttentionOptions has them.
+  Batch shard(Batch batch, const Criterion& criterion) const;
+  // The context of a forward of a microbatch of a sharded batch; and for one causal text of that many tokens, with the
+  // masks and documents of full sequences as nn::AttentionOptions has them.
   std::shared_ptr<const nn::SequencePart> part_of(const Batch& microbatch) const;
   std::shared_ptr<const nn::SequencePart> part_of(std::int64_t tokens, torch::Tensor keep,
                                                   torch::Tensor documents) const;
-  // Of what an encoder reads of a batch of whole sequences, beside texts that are continued: the batch with this rank's
+  // Of what an encoder reads of a batch of full sequences, beside texts that are continued: the batch with this rank's
   // part of it; and what a forward knows of it. At least a token a rank.
   TensorDict own_read(TensorDict batch) const;
   std::shared_ptr<const nn::SequencePart> part_of_read(const TensorDict& batch) const;
   // Of an output [samples, tokens here, ...]: all tokens, in order. Collective over the ranks that share the sequence.
-  // Of a model that gives whole outputs: the output.
+  // Of a model that gives full outputs: the output.
   torch::Tensor join(const torch::Tensor& part, std::int64_t tokens) const;
-  // Whether this rank's outputs are compared with labels: of whole ones one rank's are.
-  bool compares_outputs() const { return !gives_whole_ || group_->rank() == 0; }
+  // Whether this rank's outputs are compared with labels: of full ones one rank's are.
+  bool compares_outputs() const { return !gathers_outputs_ || group_->rank() == 0; }
 
-  // The criterion for the result of cut().
-  Criterion of_cut(const Criterion& criterion) const {
-    return criterion && !gives_whole_ ? criterion.of_aligned() : criterion;
+  // The criterion for the result of shard().
+  Criterion sharded_criterion(const Criterion& criterion) const {
+    return criterion && !gathers_outputs_ ? criterion.of_aligned() : criterion;
   }
   ContextMethod method() const { return choice_.method; }
-  // How sequences of so many tokens are cut that outputs are of; and
-  SequenceShard cut_of(std::int64_t tokens) const { return choice_.cut(tokens, group_->size(), causal_); }
-  // how those of a batch of whole ones are: for each list of layers.
-  std::vector<SequenceShard> cuts_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
+  // The shard of output sequences of that many tokens; and
+  SequenceShard shard_of(std::int64_t tokens) const { return choice_.split(tokens, group_->size(), causal_); }
+  // how those of a batch of full ones are: for each list of layers.
+  std::vector<SequenceShard> shards_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
   ProcessGroup& group() const { return *group_; }  // of the ranks that share sequences
   torch::Device device() const { return device_; }
 
@@ -62,15 +62,15 @@ class SequenceParts {
   SequenceParts(ContextChoice choice, const Policy& policy, const torch::nn::Module& model,
                 const ProcessGroupMesh& mesh, torch::Device device);
   std::vector<TokenStream> streams_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
-  SequenceShard cut_of(const TokenStream& stream) const;
-  std::shared_ptr<nn::SequencePart> part(const SequenceShard& cut, torch::Tensor keep, torch::Tensor documents) const;
-  // With the masks and documents of whole sequences in `whole`.
-  std::shared_ptr<nn::SequencePart> part(const TokenStream& stream, const TensorDict& whole) const;
+  SequenceShard shard_of(const TokenStream& stream) const;
+  std::shared_ptr<nn::SequencePart> part(const SequenceShard& shard, torch::Tensor keep, torch::Tensor documents) const;
+  // With the masks and documents of full sequences in `full`.
+  std::shared_ptr<nn::SequencePart> part(const TokenStream& stream, const TensorDict& full) const;
 
   ContextChoice choice_;
   const SharesStreams* policy_;  // null: one causal stream; not owned
   const torch::nn::Module* model_;
-  bool gives_whole_, causal_;
+  bool gathers_outputs_, causal_;
   ProcessGroup* group_;
   std::shared_ptr<ProcessGroup> exchanging_, ring_;  // of ulysses_ring: ranks that exchange heads; those of equal heads
   torch::Device device_;

@@ -1,4 +1,4 @@
-// The graph of one (stage, microbatch), cut between the parts of its layers, so that its backward runs step by step,
+// The graph of one (stage, microbatch), split between the parts of its layers, so that its backward runs step by step,
 // from the last part to the first. Between two steps others may be computed. Each entry of the state, and each loss
 // that was added by then, goes on as a leaf; that leaf's gradient is where the next step begins.
 #pragma once
@@ -11,13 +11,13 @@
 
 namespace gantry {
 
-class CutBackward final : public LayerWatch {
+class SplitBackward final : public LayerWatch {
  public:
   // Around the layers. `losses`: what they add, until their end; not owned. `meanwhile` runs after each part. `result`:
   // what the stage gives.
   void begin_forward(TensorDict* losses, std::function<void()> meanwhile);
   void end_forward(TensorDict& result);
-  bool cuts() const override { return true; }
+  bool splits() const override { return true; }
   TensorDict after_part(const TensorDict& state) override;
 
   // What run_backward would begin with. Once; what then leads to the output is not needed any more.
@@ -32,14 +32,14 @@ class CutBackward final : public LayerWatch {
   void after_backward(int /*layer*/) override {}
 
  private:
-  struct ShardSpec {
+  struct Split {
     std::vector<torch::Tensor> ends, leaves;
   };
-  static torch::Tensor leaf_behind(const torch::Tensor& end, ShardSpec& cut);
+  static torch::Tensor leaf_behind(const torch::Tensor& end, Split& split);
 
   TensorDict* losses_ = nullptr;
   std::function<void()> meanwhile_;
-  std::vector<ShardSpec> cuts_;
+  std::vector<Split> splits_;
   BackwardRoots from_;
   bool has_begun_ = false;
 };

@@ -33,7 +33,7 @@ void copy_into(TensorDict& memory, const TensorDict& given) {
     if (tensor.defined() && !tensor.is_meta()) tensor.detach().copy_(given.at(name));
 }
 
-// What has begun ends, whatever it holds; the error that made it end is the one to be told.
+// A capture that has begun is ended in any case; the error that ended it is reported.
 void abandon(DeviceGraph& graph) {
   try {
     graph.end();

@@ -75,7 +75,7 @@ void StepOffload::give_up() noexcept {
   for (auto& [key, moved] : moved_) try {
       moved->start_in();
       moved->wait();
-    } catch (...) {  // the first error is the one that is told
+    } catch (...) {  // the first error is reported
     }
   moved_.clear();
   saved_.clear();

@@ -53,8 +53,8 @@ enum Reached : std::int64_t { kUnknown, kWithout, kWith };
 
 }  // namespace
 
-bool check_whole_outputs(const TensorDict& outputs, const SplitOutputs& split, const StageModule& model,
-                         const ProcessGroupMesh& mesh) {
+bool check_full_outputs(const TensorDict& outputs, const SplitOutputs& split, const StageModule& model,
+                        const ProcessGroupMesh& mesh) {
   ProcessGroup& group = mesh[axis::kTensor];
   if (group.size() == 1) return true;
   bool nothing_but_zeros = !outputs.empty();

@@ -15,8 +15,8 @@ namespace gantry {
 
 // Outputs of the last stage that the policy does not call split are whole: the same on every rank of tp. ConfigError
 // naming split_outputs for one that is not. False while there was nothing but zeros to compare. Collective over tp.
-bool check_whole_outputs(const TensorDict& outputs, const SplitOutputs& split, const StageModule& model,
-                         const ProcessGroupMesh& mesh);
+bool check_full_outputs(const TensorDict& outputs, const SplitOutputs& split, const StageModule& model,
+                        const ProcessGroupMesh& mesh);
 
 // UsageError for a criterion's mean where the microbatch has ignored labels, so that microbatches weigh unequally.
 void refuse_mean_over_ignored(const TensorDict& batch);

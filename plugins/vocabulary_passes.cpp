@@ -128,15 +128,15 @@ torch::Tensor VocabularyPasses::empty_hidden(int microbatch) const {
   return torch::zeros(hidden_shape(microbatch), shared_.head_->weight.options().requires_grad(false));
 }
 
-torch::Tensor VocabularyPasses::own_tokens(const torch::Tensor& whole) const {
-  if (!shared_.sequence_) return whole;
-  const Sizes sizes = nn::partition_sizes(whole.size(kTokenDim), *shared_.sequence_);
+torch::Tensor VocabularyPasses::own_tokens(const torch::Tensor& full) const {
+  if (!shared_.sequence_) return full;
+  const Sizes sizes = nn::partition_sizes(full.size(kTokenDim), *shared_.sequence_);
   const int rank = shared_.sequence_->rank();
   const auto begin = std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0});
-  return whole.narrow(kTokenDim, begin, sizes[rank]).contiguous();
+  return full.narrow(kTokenDim, begin, sizes[rank]).contiguous();
 }
 
-torch::Tensor VocabularyPasses::whole_sequence(const torch::Tensor& part, int microbatch) const {
+torch::Tensor VocabularyPasses::full_sequence(const torch::Tensor& part, int microbatch) const {
   if (!shared_.sequence_) return part;
   const std::int64_t tokens = microbatches_[microbatch].tensors.at(kTokens).size(kTokenDim);
   return all_gather_along(*shared_.sequence_, part, kTokenDim, nn::partition_sizes(tokens, *shared_.sequence_));
@@ -210,7 +210,7 @@ void VocabularyPasses::embed_backward(int microbatch) {
   OfMicrobatch& of = of_[microbatch];
   of.embedding_gradient.work.wait();
   const torch::Tensor part = std::exchange(of.embedding_gradient.tensor, {});
-  const torch::Tensor gradient = whole_sequence(part, microbatch);
+  const torch::Tensor gradient = full_sequence(part, microbatch);
   if (is_aborted_) return;
   nn::Embedding embedding = shared_.embedding_;
   embedding->add_to_own_rows(tokens_of(microbatch), gradient);
@@ -251,7 +251,7 @@ void VocabularyPasses::head(int microbatch) {
   if (const int next = next_in(head_order_, microbatch); next >= 0) await_hidden(next);
   OfMicrobatch& of = of_[microbatch];
   of.hidden.work.wait();
-  const torch::Tensor input = whole_sequence(std::exchange(of.hidden.tensor, {}), microbatch);
+  const torch::Tensor input = full_sequence(std::exchange(of.hidden.tensor, {}), microbatch);
   const torch::Tensor labels = labels_of(microbatch);
   const bool computes = !is_aborted_;
   if (computes)

@@ -97,8 +97,8 @@ class VocabularyPasses {
   bool is_last() const;
   std::vector<std::int64_t> hidden_shape(int microbatch) const;
   torch::Tensor empty_hidden(int microbatch) const;
-  torch::Tensor own_tokens(const torch::Tensor& whole) const;
-  torch::Tensor whole_sequence(const torch::Tensor& part, int microbatch) const;
+  torch::Tensor own_tokens(const torch::Tensor& full) const;
+  torch::Tensor full_sequence(const torch::Tensor& part, int microbatch) const;
   torch::Tensor tokens_of(int microbatch) const;
   torch::Tensor labels_of(int microbatch);
   void await_hidden(int microbatch);

@@ -11,14 +11,14 @@
 namespace gantry {
 namespace {
 
-// A module of somebody's own may forget to say over which axes its cuts are.
+// A custom module may return shards without axes.
 void check_axes(const std::string& path, const Placements& placements, const ShardAxes& axes) {
   const auto given = names_of(axes.axes());
   for (const auto& [name, split] : placements)
-    for (const ShardSpec& cut : split.cuts)
-      if (cut.axes != axes.axes())
+    for (const ShardSpec& shard : split.shards)
+      if (shard.axes != axes.axes())
         throw ConfigError({path + "." + name,
-                           fmt::format("it is sharded over the axes [{}]", fmt::join(names_of(cut.axes), ", ")),
+                           fmt::format("it is sharded over the axes [{}]", fmt::join(names_of(shard.axes), ", ")),
                            fmt::format("the axes [{}] that were passed to shard()", fmt::join(given, ", ")),
                            "return axes.over(cut) from shard()"});
 }
@@ -93,7 +93,8 @@ void sum_in_backward(const torch::Tensor& parameter, const std::string& name, Pr
   parameter.requires_grad_(trained);
 }
 
-// A parameter of modules that are not Shardable: partial where a rule says SequenceParallel{}, whole where Whole{}.
+// A parameter of modules that are not Shardable: partial where a rule says SequenceParallel{}, whole where
+// FullSequence{}.
 void place_plain(const NamedTensor& parameter, const PlanRules& rules, const ShardAxes& axes, Placements& placements) {
   std::size_t summed_here = 0;
   for (const auto& name : parameter.names) {
@@ -160,13 +161,13 @@ ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSu
     (needs_sequence_shards(style) ? other : split)
         .push_back({pattern, resolved_style(style, sequence_parallel, sum, dispatch)});
   // A plan may state sequence shards at a border of its own.
-  if (sequence_parallel || cuts_activations(split)) split.insert(split.end(), other.begin(), other.end());
+  if (sequence_parallel || shards_activations(split)) split.insert(split.end(), other.begin(), other.end());
   return split;
 }
 
 Placements apply_plan(const ModelMap& map, const ShardPlan& plan, const PlanAxes& axes) {
   const PlanRules rules(map, plan);
-  if (cuts_activations(plan)) refuse_unstated(rules.unstated());
+  if (shards_activations(plan)) refuse_unstated(rules.unstated());
   Placements placements;
   for (const auto& [path, module] : map.modules)
     if (const ShardStyle* style = rules.style_of(path))

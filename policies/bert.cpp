@@ -36,15 +36,15 @@ ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
     plan.push_back({"cls", SequenceParallel{}});
     return plan;
   }
-  // The other heads read the whole sequence, or its first token.
+  // The other heads read the full sequence, or its first token.
   plan.push_back({"whole_sequence", PrepareInput{.from = Shard{1}, .to = Replicate{}}});
-  if (model.pooler) plan.push_back({"pooler", Whole{}});
-  if (model.pooler_dropout) plan.push_back({"pooler_dropout", Whole{}});
+  if (model.pooler) plan.push_back({"pooler", FullSequence{}});
+  if (model.pooler_dropout) plan.push_back({"pooler_dropout", FullSequence{}});
   if (model.classifier) {
-    plan.push_back({"classifier", Whole{}});
-    plan.push_back({"dropout", Whole{}});
+    plan.push_back({"classifier", FullSequence{}});
+    plan.push_back({"dropout", FullSequence{}});
   }
-  if (model.qa_outputs) plan.push_back({"qa_outputs", Whole{}});
+  if (model.qa_outputs) plan.push_back({"qa_outputs", FullSequence{}});
   return plan;
 }
 

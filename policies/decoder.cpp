@@ -41,8 +41,8 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
   if (spec.embedding_norm.exists()) plan.push_back({names.embedding_norm, SequenceParallel{}});
   if (spec.norm.exists()) plan.push_back({names.norm, SequenceParallel{}});
   if (spec.labels > 0) {
-    plan.push_back({models::kWholeSequence, PrepareInput{.from = Shard{1}, .to = Replicate{}}});
-    plan.push_back({names.head, Whole{}});
+    plan.push_back({models::kFullSequence, PrepareInput{.from = Shard{1}, .to = Replicate{}}});
+    plan.push_back({names.head, FullSequence{}});
   }
   if (spec.embedding_width > 0)
     for (const auto& projection : {names.project_in, names.project_out})
@@ -56,7 +56,7 @@ StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const 
   if (model.spec.embedding_width > 0) layout.first.push_back(names.project_in);
   if (model.spec.norm.exists()) layout.last.push_back(names.norm);
   if (model.spec.embedding_width > 0) layout.last.push_back(names.project_out);
-  if (model.spec.labels > 0) layout.last.push_back(models::kWholeSequence);
+  if (model.spec.labels > 0) layout.last.push_back(models::kFullSequence);
   layout.last.push_back(names.head);
   if (model.spec.learned_positions) layout.first.push_back(names.positions);
   if (!names.dropout.empty()) layout.first.push_back(names.dropout);

@@ -38,10 +38,10 @@ bool depends_on_sequence(const torch::nn::Module& module) {
 }  // namespace
 
 bool is_about_sequence(const ShardStyle& style) {
-  return std::holds_alternative<SequenceParallel>(style) || std::holds_alternative<Whole>(style);
+  return std::holds_alternative<SequenceParallel>(style) || std::holds_alternative<FullSequence>(style);
 }
 
-bool cuts_activations(const ShardPlan& plan) {
+bool shards_activations(const ShardPlan& plan) {
   return std::any_of(plan.begin(), plan.end(), [](const ShardRule& rule) {
     if (const auto* column = std::get_if<Column>(&rule.style)) return is_shard(column->input);
     if (const auto* row = std::get_if<Row>(&rule.style)) return is_shard(row->output);

@@ -9,11 +9,11 @@
 
 namespace gantry {
 
-// Whole{} and SequenceParallel{}: what a module sees of the sequence. They alone may be stated for any module and
-// parameter, and for a module that is not Shardable they go for all below it that no other rule names.
+// FullSequence{} and SequenceParallel{}: what a module sees of the sequence. They alone may be stated for any module
+// and parameter, and for a module that is not Shardable they go for all below it that no other rule names.
 bool is_about_sequence(const ShardStyle& style);
 // True where a rule makes activations sequence shards.
-bool cuts_activations(const ShardPlan& plan);
+bool shards_activations(const ShardPlan& plan);
 
 class PlanRules {
  public:

@@ -154,10 +154,10 @@ ParameterSplit tensor_placement(const NamedTensor& parameter, const Placements& 
   return found ? *found : ParameterSplit();
 }
 
-Placement whole_placement(const NamedTensor& parameter, const std::vector<int>& stages) {
+Placement full_placement(const NamedTensor& parameter, const std::vector<int>& stages) {
   return {.name = parameter.names.front(),
           .global_shape = parameter.tensor.sizes().vec(),
-          .cuts = {},
+          .shards = {},
           .stages = stages,
           .aliases = {parameter.names.begin() + 1, parameter.names.end()}};
 }
@@ -181,7 +181,7 @@ void place_along_axes(std::vector<Placement>& all, const ModelMap& map, const Sh
   for (std::size_t i = 0; i < all.size(); ++i) {
     ParameterSplit split = tensor_placement(map.parameters[i], placements);
     all[i].view = split.view;
-    all[i].cuts = std::move(split.cuts);
+    all[i].shards = std::move(split.shards);
     all[i].partial_axes = std::move(split.partial_axes);
   }
 }
@@ -257,7 +257,7 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
   check_declared_ties(map, shared, *policy);
   const auto vocabulary = vocabulary_apart(*policy, *model, config);
 
-  // Shapes are stated before anything is released or cut.
+  // Shapes are stated before anything is released or sharded.
   StageModule module(model, policy, ranges, config.sequence_parallel ? config.tensor_group : nullptr, vocabulary);
   std::vector<int> every_stage(manager.num_stages());
   std::iota(every_stage.begin(), every_stage.end(), 0);
@@ -265,7 +265,7 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
     const bool is_everywhere = is_of_vocabulary(parameter.names, vocabulary);
     const auto stages = is_everywhere ? every_stage : stages_holding(parameter.names, paths);
     if (!is_everywhere) check_coverage(parameter, stages, shared, *policy);
-    module.all_placements.push_back(whole_placement(parameter, stages));
+    module.all_placements.push_back(full_placement(parameter, stages));
   }
   auto release = [&](const std::vector<NamedTensor>& tensors) {
     for (const auto& [tensor, names] : tensors)
@@ -291,13 +291,13 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
   }
   if (config.rows)
     for (auto& placement : module.all_placements)
-      placement.cuts.push_back(row_shard(placement.local_shape(config.coordinates), config.rows->of(placement.view)));
+      placement.shards.push_back(row_shard(placement.local_shape(config.coordinates), config.rows->of(placement.view)));
   for (std::size_t i = 0; i < map.parameters.size(); ++i) {
     if (!holds_any(manager, module.all_placements[i].stages)) continue;
     torch::Tensor tensor = map.parameters[i].tensor;
     if (config.rows)
-      shard_tensor(tensor, module.all_placements[i].cuts.back(),
-                   module.all_placements[i].cuts.back().rank_of(config.coordinates));
+      shard_tensor(tensor, module.all_placements[i].shards.back(),
+                   module.all_placements[i].shards.back().rank_of(config.coordinates));
     materialize(tensor, map.parameters[i].names.front(), config.seed, config.device);
     module.parameters.push_back({module.all_placements[i], tensor});
   }
@@ -307,7 +307,7 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
     torch::Tensor buffer = tensor;
     materialize(buffer, names.front(), config.seed, config.device);
     module.buffers.push_back(
-        {{.name = names.front(), .global_shape = buffer.sizes().vec(), .cuts = {}, .stages = stages, .aliases = {}},
+        {{.name = names.front(), .global_shape = buffer.sizes().vec(), .shards = {}, .stages = stages, .aliases = {}},
          buffer});
   }
   policy->postprocess(*model);
@@ -317,7 +317,7 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
 std::vector<Placement> parallelize_module(torch::nn::Module& model, const ShardAxes& axes, const ShardPlan& plan) {
   const ModelMap map(model);
   std::vector<Placement> placements;
-  for (const auto& parameter : map.parameters) placements.push_back(whole_placement(parameter, {0}));
+  for (const auto& parameter : map.parameters) placements.push_back(full_placement(parameter, {0}));
   place_along_axes(placements, map, plan, {.layers = axes});
   set_global_names(model);
   return placements;

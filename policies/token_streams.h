@@ -14,7 +14,7 @@ struct TokenStream {
   std::string prefix = {};           // of the names of their masks and documents: "decoder_"
   std::int64_t tokens = 0;           // of each sample
   bool causal = false;               // no token sees one behind it
-  std::vector<std::string> entries;  // of a batch, [samples, tokens, ...]: those that are cut
+  std::vector<std::string> entries;  // the entries of a batch that are sharded, [samples, tokens, ...]
 };
 
 // Of a policy that states context_heads: what else there is to know. A policy without it has one causal stream, and
@@ -22,7 +22,7 @@ struct TokenStream {
 class SharesStreams {
  public:
   virtual ~SharesStreams() = default;
-  // One for each list of layers. Of a batch of whole sequences; its entries may be on the meta device.
+  // One for each list of layers. Of a batch of full sequences; its entries may be on the meta device.
   virtual std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const = 0;
   // The batch with what forward() would make of neighbouring tokens.
   virtual TensorDict completed(const torch::nn::Module&, TensorDict batch) const { return batch; }

@@ -6,7 +6,7 @@ namespace gantry {
 
 ShardPlan VitPolicy::shard_plan(const models::VitImpl& model) const {
   const std::int64_t head = model.config.hidden_size / model.config.num_attention_heads;
-  return {{"embeddings", Whole{}},  // patches are found on every rank, and cut behind them
+  return {{"embeddings", FullSequence{}},  // patches are computed on every rank, and sharded after the embedding
           {"enter", PrepareInput{.from = Replicate{}, .to = Shard{1}}},
           {"layers.*.attention.query", Column{.unit = head}},
           {"layers.*.attention.key", Column{.unit = head}},
@@ -17,7 +17,7 @@ ShardPlan VitPolicy::shard_plan(const models::VitImpl& model) const {
           {"layers.*", SequenceParallel{}},
           {"layernorm", SequenceParallel{}},
           {"whole_sequence", PrepareInput{.from = Shard{1}, .to = Replicate{}}},
-          {"classifier", Whole{}}};
+          {"classifier", FullSequence{}}};
 }
 
 StageLayout VitPolicy::stage_layout(const models::VitImpl&) const {

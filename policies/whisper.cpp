@@ -9,10 +9,10 @@
 namespace gantry {
 
 ShardPlan WhisperPolicy::shard_plan(const models::WhisperImpl& model) const {
-  ShardPlan plan = {{"encoder.conv1", Whole{}},  // sound is read on every rank, and cut behind its embedding
-                    {"encoder.conv2", Whole{}},
-                    {"encoder.embed_positions", Whole{}},
-                    {"encoder.dropout", Whole{}},
+  ShardPlan plan = {{"encoder.conv1", FullSequence{}},  // audio is read on every rank, and sharded after its embedding
+                    {"encoder.conv2", FullSequence{}},
+                    {"encoder.embed_positions", FullSequence{}},
+                    {"encoder.dropout", FullSequence{}},
                     {"encoder.enter", PrepareInput{.from = Replicate{}, .to = Shard{1}}},
                     {"encoder.layer_norm", SequenceParallel{}},
                     {"decoder.embed_tokens", Vocab{}},
@@ -67,7 +67,7 @@ std::optional<AttentionHeads> WhisperPolicy::context_heads(const models::Whisper
   return AttentionHeads{heads, heads};
 }
 
-// Sound is cut behind its convolutions.
+// Audio is sharded after its convolutions.
 std::vector<TokenStream> WhisperPolicy::token_streams(const torch::nn::Module& model, const TensorDict& batch) const {
   const auto& config = dynamic_cast<const models::WhisperImpl&>(model).config;
   return {{.tokens = config.max_source_positions, .entries = {}}, decoder_stream(batch)};

@@ -88,7 +88,7 @@ nlohmann::json event_of(const std::vector<ProfiledOperator>& operators, std::siz
           {"args", {{"shapes", one.shapes}, {"bytes", one.bytes}, {"memory", one.memory}, {"within", within}}}};
 }
 
-std::string cut(const std::string& name, std::size_t length) {
+std::string shortened(const std::string& name, std::size_t length) {
   return name.size() <= length ? name : fmt::format("{}...", std::string_view(name).substr(0, length - 3));
 }
 
@@ -113,9 +113,10 @@ std::string operator_table(const Profile& profile, int rows) {
   std::string table = line("operator", "device ms", "own ms", "own %", "total ms", "calls", "memory MB", "shapes");
   for (std::size_t i = 0; i < costs.size() && static_cast<int>(i) < rows; ++i) {
     const auto& cost = costs[i];
-    table += line(cut(cost.name, kNameWidth), number(cost.device * kMilliseconds), number(cost.own * kMilliseconds),
-                  number(all > 0 ? 100 * cost.own / all : 0, 1), number(cost.total * kMilliseconds), cost.calls,
-                  number(static_cast<double>(cost.memory) / kMegabyte), cost.shapes);
+    table +=
+        line(shortened(cost.name, kNameWidth), number(cost.device * kMilliseconds), number(cost.own * kMilliseconds),
+             number(all > 0 ? 100 * cost.own / all : 0, 1), number(cost.total * kMilliseconds), cost.calls,
+             number(static_cast<double>(cost.memory) / kMegabyte), cost.shapes);
   }
   return table;
 }

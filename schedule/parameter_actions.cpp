@@ -71,13 +71,13 @@ class Placing {
   }
 
   void gather(int stage) {
-    if (contains(whole_, stage)) return;
-    whole_.push_back(stage);
+    if (contains(gathered_, stage)) return;
+    gathered_.push_back(stage);
     placed_.push_back(of_stage(ActionKind::kUnshard, stage));
   }
 
   void release_all_but(const std::vector<int>& kept) {
-    std::erase_if(whole_, [&](int stage) {
+    std::erase_if(gathered_, [&](int stage) {
       if (contains(kept, stage)) return false;
       placed_.push_back(of_stage(ActionKind::kReshard, stage));
       return true;
@@ -97,7 +97,7 @@ class Placing {
   const std::vector<Action>& row_;
   Gather gather_;
   std::map<int, int> last_gradient_;  // position of the gather, by stage
-  std::vector<int> whole_;            // in the order of the gathers
+  std::vector<int> gathered_;         // in the order of the gathers
   std::vector<Action> placed_;
 };
 

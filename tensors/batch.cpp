@@ -43,17 +43,17 @@ Batch slice(const Batch& batch, std::int64_t begin, std::int64_t end) {
   Batch part = batch;
   part.samples = end - begin;
   part.first_sample += begin;
-  for (auto* entries : {&part.tensors, &part.whole})
+  for (auto* entries : {&part.tensors, &part.full})
     for (auto& [name, tensor] : *entries) tensor = tensor.narrow(0, begin, end - begin);
   return part;
 }
 
-Batch replica_part(const Batch& whole, int replicas, int replica) {
-  const auto pieces = split_evenly(whole.samples, replicas);
+Batch replica_part(const Batch& full, int replicas, int replica) {
+  const auto pieces = split_evenly(full.samples, replicas);
   const auto number = static_cast<std::size_t>(replica);
-  const auto [begin, end] = number < pieces.size() ? pieces[number] : std::pair(whole.samples, whole.samples);
-  Batch part = slice(whole, begin, end);
-  part.global_samples = whole.samples;
+  const auto [begin, end] = number < pieces.size() ? pieces[number] : std::pair(full.samples, full.samples);
+  Batch part = slice(full, begin, end);
+  part.global_samples = full.samples;
   return part;
 }
 

@@ -141,16 +141,16 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     deferred::start_record(stack->back().toTensor());
 }
 
-void require_size(const torch::Tensor& tensor, const ShardSpec& cut, std::int64_t expected) {
+void require_size(const torch::Tensor& tensor, const ShardSpec& shard, std::int64_t expected) {
   throw ConfigError(
-      {"", fmt::format("{} has {} elements along dim {}", describe(tensor), tensor.size(cut.dim), cut.dim),
+      {"", fmt::format("{} has {} elements along dim {}", describe(tensor), tensor.size(shard.dim), shard.dim),
        fmt::format("{}", expected), "create the module's parameters with the sizes that its options state"});
 }
 
-// What the cut leaves to the rank of a tensor of that shape.
-AppliedShard applied_to(const Shape& shape, const ShardSpec& cut, int rank) {
-  const std::int64_t extent = cut.row > 0 ? elements_of(shape) / cut.row : shape.at(cut.dim);
-  return {cut.dim, cut.row, cut.ranges(rank, extent)};
+// The rank's part of a tensor of that shape.
+AppliedShard applied_to(const Shape& shape, const ShardSpec& shard, int rank) {
+  const std::int64_t extent = shard.row > 0 ? elements_of(shape) / shard.row : shape.at(shard.dim);
+  return {shard.dim, shard.row, shard.ranges(rank, extent)};
 }
 
 }  // namespace
@@ -167,21 +167,22 @@ DeferredInit::~DeferredInit() { c10::impl::tls_set_dispatch_key_included(kKey, f
 
 bool is_deferred(const torch::Tensor& tensor) { return deferred::is_recorded(tensor); }
 
-void shard_tensor(torch::Tensor& tensor, const ShardSpec& cut, int rank) {
-  if (!cut.sharded() || !tensor.defined() || tensor.numel() == 0) return;
+void shard_tensor(torch::Tensor& tensor, const ShardSpec& shard, int rank) {
+  if (!shard.sharded() || !tensor.defined() || tensor.numel() == 0) return;
   const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
   const torch::NoGradGuard no_grad;
-  if (!cut.segments.empty() && cut.row == 0) {
-    const std::int64_t whole = cut.segments.back().extent.end;
-    if (tensor.size(cut.dim) == cut.local_size(rank)) return;  // whole and one rank, or a tied parameter that was cut
-    if (tensor.size(cut.dim) != whole) require_size(tensor, cut, whole);
+  if (!shard.segments.empty() && shard.row == 0) {
+    const std::int64_t full = shard.segments.back().extent.end;
+    if (tensor.size(shard.dim) == shard.local_size(rank))
+      return;  // one rank, or a tied parameter that is sharded already
+    if (tensor.size(shard.dim) != full) require_size(tensor, shard, full);
   }
   const Shape left = tensor.sizes().vec();
-  const AppliedShard applied = applied_to(left, cut, rank);
-  const Slice kept = apply_cuts(left, {applied});
+  const AppliedShard applied = applied_to(left, shard, rank);
+  const Slice kept = apply_shards(left, {applied});
   torch::Tensor part = torch::empty(kept.shape, tensor.options().requires_grad(false));
   if (auto record = deferred::take_record(tensor)) {
-    record->cuts.push_back(applied);
+    record->shards.push_back(applied);
     deferred::put_record(part, std::move(*record));
   } else {
     copy_common(part, kept, tensor.detach(), full_slice(left));

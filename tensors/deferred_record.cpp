@@ -53,12 +53,12 @@ bool has_steps(const torch::Tensor& tensor) {
 
 bool is_full(const torch::Tensor& tensor) {
   const std::lock_guard lock(table_mutex);
-  const Geometry& whole = table().at(key_of(tensor)).record.whole;
-  return tensor.sizes() == whole.sizes && tensor.strides() == whole.strides && tensor.storage_offset() == whole.offset;
+  const Geometry& full = table().at(key_of(tensor)).record.full;
+  return tensor.sizes() == full.sizes && tensor.strides() == full.strides && tensor.storage_offset() == full.offset;
 }
 
 void start_record(const torch::Tensor& tensor, torch::Tensor base) {
-  put_record(tensor, {.whole = geometry_of(tensor), .base = std::move(base)});
+  put_record(tensor, {.full = geometry_of(tensor), .base = std::move(base)});
 }
 
 void add_step(const torch::Tensor& written, Step step) {

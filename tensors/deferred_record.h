@@ -30,10 +30,10 @@ struct Step {
 };
 
 struct Record {
-  Geometry whole;      // the tensor as it was made
+  Geometry full;       // the tensor as it was made
   torch::Tensor base;  // values from before the first random step, where there were any
   std::vector<Step> steps;
-  std::vector<AppliedShard> cuts;  // what of `whole` this rank keeps
+  std::vector<AppliedShard> shards;  // what of `full` this rank keeps
 };
 
 Geometry geometry_of(const torch::Tensor& tensor);

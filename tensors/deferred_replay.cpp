@@ -28,16 +28,16 @@ kernels::Drawn drawn_by(const Step& step, PhiloxKey key) {
   return drawn;
 }
 
-Slice kept_of(const Record& record) { return apply_cuts(record.whole.sizes, record.cuts); }
+Slice kept_of(const Record& record) { return apply_shards(record.full.sizes, record.shards); }
 
 // The part's ranges of one dim after the other, until a block is left whose elements lie together in each dim.
 void draw_ranges(const kernels::Drawn& drawn, const Box& box, std::size_t dim, const torch::Tensor& part,
-                 std::int64_t first, at::IntArrayRef in_whole) {
-  if (dim == box.dims.size()) return kernels::draw(part, drawn, first, in_whole);
+                 std::int64_t first, at::IntArrayRef in_full) {
+  if (dim == box.dims.size()) return kernels::draw(part, drawn, first, in_full);
   std::int64_t offset = 0;
   for (const Range& range : box.dims[dim]) {
     draw_ranges(drawn, box, dim + 1, part.narrow(static_cast<std::int64_t>(dim), offset, range.size()),
-                first + range.begin * in_whole[dim], in_whole);
+                first + range.begin * in_full[dim], in_full);
     offset += range.size();
   }
 }
@@ -45,15 +45,15 @@ void draw_ranges(const kernels::Drawn& drawn, const Box& box, std::size_t dim, c
 // Draws straight into the part: element i of the whole is the same whoever draws it.
 void draw_part(const kernels::Drawn& drawn, const Record& record, const torch::Tensor& part) {
   const Slice kept = kept_of(record);
-  const auto strides = c10::contiguous_strides(record.whole.sizes);
+  const auto strides = c10::contiguous_strides(record.full.sizes);
   for (std::size_t box = 0; box < kept.boxes.size(); ++box)
     draw_ranges(drawn, kept.boxes[box], 0, box_view(part, kept, box), 0, strides);
 }
 
 bool is_full(const Argument& argument, const Record& record) {
   const auto* geometry = std::get_if<Geometry>(&argument);
-  return geometry && geometry->sizes == record.whole.sizes && geometry->strides == record.whole.strides &&
-         geometry->offset == record.whole.offset;
+  return geometry && geometry->sizes == record.full.sizes && geometry->strides == record.full.strides &&
+         geometry->offset == record.full.offset;
 }
 
 bool has_only_scalars(const Step& step) {
@@ -94,14 +94,14 @@ std::size_t first_direct_step(const Record& record) {
   return first;
 }
 
-void replay_whole(const Record& record, torch::Tensor& target, const std::string& global_name, std::uint64_t seed) {
+void replay_full(const Record& record, torch::Tensor& target, const std::string& global_name, std::uint64_t seed) {
   torch::Tensor memory =
-      torch::zeros({record.whole.offset + elements_of(record.whole.sizes)}, target.options().requires_grad(false));
+      torch::zeros({record.full.offset + elements_of(record.full.sizes)}, target.options().requires_grad(false));
   auto tensor_at = [&](const Geometry& geometry) {
     return memory.as_strided(geometry.sizes, geometry.strides, geometry.offset);
   };
-  torch::Tensor whole = tensor_at(record.whole);
-  if (record.base.defined()) whole.copy_(record.base);
+  torch::Tensor full = tensor_at(record.full);
+  if (record.base.defined()) full.copy_(record.base);
   for (std::size_t i = 0; i < record.steps.size(); ++i) {
     const Step& step = record.steps[i];
     if (is_random(name_of(step))) {
@@ -112,7 +112,7 @@ void replay_whole(const Record& record, torch::Tensor& target, const std::string
       run_step(step, tensor_at);
     }
   }
-  copy_common(target, kept_of(record), whole, full_slice(record.whole.sizes));
+  copy_common(target, kept_of(record), full, full_slice(record.full.sizes));
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ void replay(const Record& record, torch::Tensor& target, const std::string& glob
   if (first == record.steps.size() && (!record.steps.empty() || record.base.defined())) {
     // Steps on the whole may read tensors of the host's.
     torch::Tensor here = target.is_cpu() ? target : torch::empty(target.sizes(), target.options().device(torch::kCPU));
-    replay_whole(record, here, global_name, seed);
+    replay_full(record, here, global_name, seed);
     if (!target.is_cpu()) target.copy_(here);
     return;
   }

@@ -73,10 +73,10 @@ torch::Tensor on_host(const torch::Tensor& tensor) {
   const std::lock_guard lock(all.mutex);
   const auto found = all.by_memory.find(tensor.storage().unsafeGetStorageImpl());
   if (found == all.by_memory.end()) return {};
-  const auto& [whole, host, version] = found->second;
+  const auto& [full, host, version] = found->second;
   if (tensor.scalar_type() != host.scalar_type() || version_of(tensor) != version) return {};
   return host.as_strided(tensor.sizes(), tensor.strides(),
-                         host.storage_offset() + tensor.storage_offset() - whole.storage_offset());
+                         host.storage_offset() + tensor.storage_offset() - full.storage_offset());
 }
 
 std::vector<double> read_back(const std::vector<torch::Tensor>& tensors) {

@@ -25,7 +25,7 @@ class ReleasedMemory {
  private:
   void refuse_use() const;
 
-  torch::Tensor whole_;
+  torch::Tensor full_;
   std::int64_t bytes_;
   std::string error_;
   bool there_ = false;

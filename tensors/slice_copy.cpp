@@ -42,16 +42,16 @@ std::vector<torch::Tensor> common_views(const torch::Tensor& tensor, const Slice
   return views;
 }
 
-torch::Tensor cut_ranges(const torch::Tensor& whole, std::int64_t dim, const std::vector<Range>& ranges) {
+torch::Tensor take_ranges(const torch::Tensor& full, std::int64_t dim, const std::vector<Range>& ranges) {
   std::vector<torch::Tensor> pieces;
-  for (const Range& range : ranges) pieces.push_back(whole.narrow(dim, range.begin, range.size()));
+  for (const Range& range : ranges) pieces.push_back(full.narrow(dim, range.begin, range.size()));
   return torch::cat(pieces, dim);
 }
 
-torch::Tensor cut_out(const torch::Tensor& whole, const Slice& slice) {
-  if (slice == full_slice(slice.global)) return whole;
-  torch::Tensor part = torch::empty(slice.shape, whole.options().requires_grad(false));
-  copy_common(part, slice, whole.detach(), full_slice(slice.global));
+torch::Tensor take_slice(const torch::Tensor& full, const Slice& slice) {
+  if (slice == full_slice(slice.global)) return full;
+  torch::Tensor part = torch::empty(slice.shape, full.options().requires_grad(false));
+  copy_common(part, slice, full.detach(), full_slice(slice.global));
   return part;
 }
 

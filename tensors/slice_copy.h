@@ -1,4 +1,4 @@
-// Parts of global tensors in memory: cut out, copied from one slice to another.
+// Parts of global tensors in memory: taken out, copied from one slice to another.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 namespace gantry {
 
 // The memory of one box of a slice that is held as `tensor`, as a view of the box's shape. `tensor` has the slice's
-// elements, in any shape where rows were cut, else in the slice's.
+// elements, in any shape if rows were sharded, else in the slice's.
 torch::Tensor box_view(const torch::Tensor& tensor, const Slice& slice, std::size_t box);
 
 // Copies what both slices have from `source` to `target`, which hold them. The types and devices may differ.
@@ -20,10 +20,10 @@ void copy_common(const torch::Tensor& target, const Slice& target_slice, const t
 // common.
 std::vector<torch::Tensor> common_views(const torch::Tensor& tensor, const Slice& held, const Slice& wanted);
 
-// These ranges of `whole` along `dim`, one after the other.
-torch::Tensor cut_ranges(const torch::Tensor& whole, std::int64_t dim, const std::vector<Range>& ranges);
+// These ranges of `full` along `dim`, one after the other.
+torch::Tensor take_ranges(const torch::Tensor& full, std::int64_t dim, const std::vector<Range>& ranges);
 
-// What the slice has of a whole tensor, of the slice's shape: the tensor itself where that is all.
-torch::Tensor cut_out(const torch::Tensor& whole, const Slice& slice);
+// What the slice has of a full tensor, of the slice's shape: the tensor itself where that is all.
+torch::Tensor take_slice(const torch::Tensor& full, const Slice& slice);
 
 }  // namespace gantry

@@ -1,5 +1,5 @@
-// Tells somebody before an operation uses memory that may be away: that of a module's parameters, which are whole for
-// as long as they are computed with. LibTorch's modules have no hooks around their forwards, and a backward has no
+// Tells somebody before an operation uses memory that may be away: that of a module's parameters, which are unsharded
+// for as long as they are computed with. LibTorch's modules have no hooks around their forwards, and a backward has no
 // module; but whatever computes with a parameter, or with a view of it that autograd has saved, is dispatched.
 //
 // How: a watched tensor has the dispatcher's DeferredInit key, which its views inherit, and the fallback of that key

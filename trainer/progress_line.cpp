@@ -16,9 +16,9 @@ constexpr const char* kLegend =
     "with equal stages\n";
 
 std::string duration(double seconds) {
-  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
-  if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
-  return whole >= 60 ? fmt::format("{}m{:02}s", whole / 60, whole % 60) : fmt::format("{}s", whole);
+  const auto rounded = static_cast<std::int64_t>(std::llround(seconds));
+  if (rounded >= 3600) return fmt::format("{}h{:02}m", rounded / 3600, rounded / 60 % 60);
+  return rounded >= 60 ? fmt::format("{}m{:02}s", rounded / 60, rounded % 60) : fmt::format("{}s", rounded);
 }
 
 // Asked for each line, so that a window that has been resized is known at the next one.

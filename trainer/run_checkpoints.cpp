@@ -29,19 +29,19 @@ int count_of(const char* variable) {
 // The parameters of a state, and masters that are made of them; its optimizer is as before its first step.
 class Weights final : public StateSource {
  public:
-  explicit Weights(StateSource& whole) : whole_(whole) {}
+  explicit Weights(StateSource& whole) : complete_(whole) {}
   std::vector<StateEntry> state_entries() override {
-    auto entries = whole_.state_entries();
+    auto entries = complete_.state_entries();
     std::erase_if(entries, [](const StateEntry& entry) { return entry.kind != kModel && entry.fallback != kModel; });
     return entries;
   }
-  int first_holder(const Placement& placement) const override { return whole_.first_holder(placement); }
+  int first_holder(const Placement& placement) const override { return complete_.first_holder(placement); }
   nlohmann::json state_numbers() const override { return {{"optimizer_steps", 0}}; }
-  void load_state_numbers(const nlohmann::json& /*numbers*/) override { whole_.load_state_numbers(state_numbers()); }
+  void load_state_numbers(const nlohmann::json& /*numbers*/) override { complete_.load_state_numbers(state_numbers()); }
 
  private:
   static constexpr const char* kModel = "model";
-  StateSource& whole_;
+  StateSource& complete_;
 };
 
 // The content that a checkpoint's run had read; empty if the checkpoint does not state it.

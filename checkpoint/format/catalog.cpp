@@ -15,17 +15,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A slice's elements to their places in the whole.
+// A slice's elements to their places in the full tensor.
 void place_slice(const ManifestTensor& tensor, const ManifestSlice& slice, std::span<const unsigned char> bytes,
-                 std::vector<unsigned char>& whole) {
-  if (slice.cuts.empty()) {
-    std::memcpy(whole.data(), bytes.data(), bytes.size());
+                 std::vector<unsigned char>& full) {
+  if (slice.shards.empty()) {
+    std::memcpy(full.data(), bytes.data(), bytes.size());
     return;
   }
   const std::uint64_t element = static_cast<std::uint64_t>(tensor.type->bits) / 8;
   const unsigned char* from = bytes.data();
   visit_runs(tensor.slice_of(slice), [&](std::int64_t first, std::int64_t count) {
-    std::memcpy(whole.data() + static_cast<std::uint64_t>(first) * element, from,
+    std::memcpy(full.data() + static_cast<std::uint64_t>(first) * element, from,
                 static_cast<std::uint64_t>(count) * element);
     from += static_cast<std::uint64_t>(count) * element;
   });
@@ -84,16 +84,16 @@ std::vector<unsigned char> TensorCatalog::read(const std::string& key) {
   const ManifestTensor& tensor = tensors_.at(key);
   // Opened before memory is asked for: what a manifest claims is compared with what the files hold.
   for (const auto& slice : tensor.slices) file(slice.file);
-  std::vector<unsigned char> whole(tensor.bytes());
+  std::vector<unsigned char> full(tensor.bytes());
   for (const auto& slice : tensor.slices) {
     const StoredFile& stored = file(slice.file);
     const StoredTensor& found = stored.at(key);
     if (!found.strides.empty())
-      whole = stored.elements(found);  // only PyTorch's files have these, in one slice
-    else if (!whole.empty())
-      place_slice(tensor, slice, stored.bytes(found), whole);
+      full = stored.elements(found);  // only PyTorch's files have these, in one slice
+    else if (!full.empty())
+      place_slice(tensor, slice, stored.bytes(found), full);
   }
-  return whole;
+  return full;
 }
 
 }  // namespace gantry

@@ -26,7 +26,7 @@ class TensorCatalog {
   // By key; a checkpoint's have kinds, others none ("").
   const std::map<std::string, ManifestTensor>& tensors() const { return tensors_; }
   const Manifest* manifest() const { return manifest_.get(); }  // of a checkpoint, else null
-  // The whole tensor, row-major. A checkpoint's files are checked against their hashes when first read; memory is asked
+  // The full tensor, row-major. A checkpoint's files are checked against their hashes when first read; memory is asked
   // for once the files were seen to hold what is claimed.
   std::vector<unsigned char> read(const std::string& key);
 

@@ -33,7 +33,7 @@ class Reader {
     return ::fstat(file_, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
   }
 
-  // The next bytes; a file that has fewer was cut in the meantime.
+  // The next bytes. A file with fewer bytes was truncated in the meantime.
   void take(unsigned char* target, std::uint64_t bytes) {
     for (std::uint64_t got = 0; got < bytes;) {
       const ssize_t read = ::read(file_, target + got, bytes - got);

@@ -37,19 +37,19 @@ std::vector<unsigned char> transpose(const std::vector<unsigned char>& bytes, st
   return turned;
 }
 
-// Of a whole tensor's bytes, those of a slice.
-std::vector<unsigned char> part_of(const std::vector<unsigned char>& whole, const Slice& slice, std::int64_t size) {
+// Of a full tensor's bytes, those of a slice.
+std::vector<unsigned char> part_of(const std::vector<unsigned char>& full, const Slice& slice, std::int64_t size) {
   std::vector<unsigned char> part;
   visit_runs(slice, [&](std::int64_t first, std::int64_t count) {
-    part.insert(part.end(), whole.begin() + first * size, whole.begin() + (first + count) * size);
+    part.insert(part.end(), full.begin() + first * size, full.begin() + (first + count) * size);
   });
   return part;
 }
 
 std::vector<std::int64_t> shape_of(const TensorCatalog& catalog, const ComparedTensor& which) {
   std::vector<std::int64_t> shape = catalog.tensors().at(which.key).shape;
-  if (!which.cuts.empty()) {
-    shape = apply_cuts(shape, which.cuts).shape;
+  if (!which.shards.empty()) {
+    shape = apply_shards(shape, which.shards).shape;
     if (shape.size() > 1 && shape.front() == 1) shape.erase(shape.begin());
   }
   if (which.transposed) std::reverse(shape.begin(), shape.end());
@@ -59,7 +59,7 @@ std::vector<std::int64_t> shape_of(const TensorCatalog& catalog, const ComparedT
 std::vector<unsigned char> read(TensorCatalog& catalog, const ComparedTensor& which) {
   auto bytes = catalog.read(which.key);
   const ManifestTensor& tensor = catalog.tensors().at(which.key);
-  if (!which.cuts.empty()) return part_of(bytes, apply_cuts(tensor.shape, which.cuts), tensor.type->bits / 8);
+  if (!which.shards.empty()) return part_of(bytes, apply_shards(tensor.shape, which.shards), tensor.type->bits / 8);
   if (!which.transposed || tensor.shape.size() != 2) return bytes;
   return transpose(bytes, static_cast<std::uint64_t>(tensor.shape[0]), static_cast<std::uint64_t>(tensor.shape[1]),
                    static_cast<std::uint64_t>(tensor.type->bits) / 8);

@@ -22,11 +22,11 @@ struct TensorDifference {
 };
 
 // What stands for a name in a comparison: a tensor of a catalog, a matrix's transpose, or a part of a tensor, which is
-// what the cuts leave of it, without a first dim of 1.
+// the part in `shards`, without a first dim of 1.
 struct ComparedTensor {
   std::string key;
   bool transposed = false;
-  std::vector<AppliedShard> cuts = {};
+  std::vector<AppliedShard> shards = {};
 };
 using ComparedNames = std::map<std::string, ComparedTensor>;
 

@@ -66,28 +66,28 @@ Range range_from_json(const json& value, const std::string& key) {
   return {*begin, *end};
 }
 
-AppliedShard cut_from_json(const json& value, const std::string& key) {
-  AppliedShard cut;
+AppliedShard shard_from_json(const json& value, const std::string& key) {
+  AppliedShard shard;
   const auto dim = count_in(member(value, "dim"));
   if (!dim || *dim > std::numeric_limits<int>::max())
     refuse(key, "a slice is along dim " + value["dim"].dump(), "a dimension of the tensor");
-  cut.dim = static_cast<int>(*dim);
+  shard.dim = static_cast<int>(*dim);
   if (value.contains("row")) {
     const auto row = count_in(value["row"]);
-    if (!row || *row < 1 || cut.dim != 0)
+    if (!row || *row < 1 || shard.dim != 0)
       refuse(key, "a slice is in rows of " + value["row"].dump(), "a count from 1, along dim 0");
-    cut.row = *row;
+    shard.row = *row;
   }
-  for (const auto& range : list_in(value, "ranges")) cut.ranges.push_back(range_from_json(range, key));
-  return cut;
+  for (const auto& range : list_in(value, "ranges")) shard.ranges.push_back(range_from_json(range, key));
+  return shard;
 }
 
 ManifestSlice slice_from_json(const json& value, const ManifestTensor& tensor) {
   ManifestSlice slice{safe_file_name(text_in(value, "file")), {}};
   if (value.contains("cuts")) {
-    for (const auto& cut : list_in(value, "cuts")) slice.cuts.push_back(cut_from_json(cut, tensor.key()));
+    for (const auto& shard : list_in(value, "cuts")) slice.shards.push_back(shard_from_json(shard, tensor.key()));
   } else if (const json& dim = member(value, "dim"); !(dim.is_number_integer() && dim == -1)) {  // of version 2
-    slice.cuts.push_back(cut_from_json(value, tensor.key()));
+    slice.shards.push_back(shard_from_json(value, tensor.key()));
   }
   try {
     (void)tensor.slice_of(slice);
@@ -211,20 +211,20 @@ void check_files_are_listed(const Manifest& manifest) {
 
 }  // namespace
 
-json to_json(const std::vector<AppliedShard>& cuts) {
+json to_json(const std::vector<AppliedShard>& shards) {
   json all = json::array();
-  for (const AppliedShard& cut : cuts) {
+  for (const AppliedShard& shard : shards) {
     json ranges = json::array();
-    for (const Range& range : cut.ranges) ranges.push_back({range.begin, range.end});
-    all.push_back({{"dim", cut.dim}, {"ranges", ranges}});
-    if (cut.row > 0) all.back()["row"] = cut.row;
+    for (const Range& range : shard.ranges) ranges.push_back({range.begin, range.end});
+    all.push_back({{"dim", shard.dim}, {"ranges", ranges}});
+    if (shard.row > 0) all.back()["row"] = shard.row;
   }
   return all;
 }
 
 json to_json(const ManifestTensor& tensor) {
   json slices = json::array();
-  for (const auto& slice : tensor.slices) slices.push_back({{"file", slice.file}, {"cuts", to_json(slice.cuts)}});
+  for (const auto& slice : tensor.slices) slices.push_back({{"file", slice.file}, {"cuts", to_json(slice.shards)}});
   return {{"kind", tensor.kind},
           {"name", tensor.name},
           {"dtype", tensor.type->readable},

@@ -17,10 +17,10 @@ inline constexpr int kManifestVersion = 3;
 inline constexpr int kOldestManifestVersion = 2;  // whose slices state one dim and its ranges
 inline constexpr const char* kManifestName = "manifest.json";
 
-// A part of a global tensor: what the cuts leave of it, in their order; the whole tensor without any.
+// A part of a global tensor, after all shards were applied in order. Without shards: the full tensor.
 struct ManifestSlice {
   std::string file;
-  std::vector<AppliedShard> cuts;
+  std::vector<AppliedShard> shards;
 };
 
 struct ManifestTensor {
@@ -30,7 +30,7 @@ struct ManifestTensor {
   std::vector<ManifestSlice> slices;
 
   std::string key() const { return kind.empty() ? name : kind + "/" + name; }  // its name in the files
-  Slice slice_of(const ManifestSlice& slice) const { return apply_cuts(shape, slice.cuts); }
+  Slice slice_of(const ManifestSlice& slice) const { return apply_shards(shape, slice.shards); }
   std::uint64_t bytes() const { return stored_bytes(*type, shape).value_or(0); }
 };
 
@@ -54,9 +54,9 @@ struct Manifest {
   std::map<std::string, ManifestTensor> tensors;   // by key
 };
 
-nlohmann::json to_json(const std::vector<AppliedShard>& cuts);
+nlohmann::json to_json(const std::vector<AppliedShard>& shards);
 nlohmann::json to_json(const ManifestTensor& tensor);
-// Checked: counts that are not negative, a known type, cuts that are there, safe file names. CheckpointError.
+// Checked: counts that are not negative, a known type, existing shards, safe file names. CheckpointError.
 ManifestTensor tensor_from_json(const nlohmann::json& value);
 
 // The text of manifest.json; its first line holds the hash of the rest.

@@ -116,10 +116,10 @@ RankFile read_part(const std::string& directory, const std::string& name) {
   return part;
 }
 
-// Of the first slice's cuts, which those of the others are along too.
+// The dims of the first slice's shards. The shards of the other slices have the same dims.
 std::vector<int> dims_of(const ManifestTensor& tensor) {
   std::vector<int> dims;
-  for (const AppliedShard& cut : tensor.slices.front().cuts) dims.push_back(cut.row > 0 ? -1 : cut.dim);
+  for (const AppliedShard& shard : tensor.slices.front().shards) dims.push_back(shard.row > 0 ? -1 : shard.dim);
   return dims;
 }
 
@@ -129,8 +129,8 @@ void add(ParallelizedModel& model, const ManifestTensor& tensor, const std::stri
   ManifestTensor& known = found->second;
   if (known.shape != tensor.shape || known.type != tensor.type || dims_of(known) != dims_of(tensor))
     refuse_files(path, "'" + tensor.name + "' differs from the other files");
-  // A whole tensor is needed once; replicas of a slice (a parameter that stages share) do no harm.
-  if (!tensor.slices.front().cuts.empty()) known.slices.push_back(tensor.slices.front());
+  // A full tensor is needed once; replicas of a slice (a parameter that stages share) do no harm.
+  if (!tensor.slices.front().shards.empty()) known.slices.push_back(tensor.slices.front());
 }
 
 // Slices may overlap: ranks share key heads.
@@ -163,9 +163,9 @@ ParallelizedModel read_parallelized(const std::string& directory) {
   if (first.empty())
     throw InputError({directory, "the directory has no " + parallelized_file_name(0, 0),
                       "a file for every tensor- and pipeline-parallel rank", "check the path"});
-  for (const char* whole : {kModelFile, kModelIndex})
-    if (path_exists(directory + "/" + whole))
-      throw InputError({directory, fmt::format("the directory has both {} and {}", first, whole), "one model",
+  for (const char* full : {kModelFile, kModelIndex})
+    if (path_exists(directory + "/" + full))
+      throw InputError({directory, fmt::format("the directory has both {} and {}", first, full), "one model",
                         "remove the older one"});
   ParallelizedModel model;
   const RankFile start = read_part(directory, first);

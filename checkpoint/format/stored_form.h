@@ -12,9 +12,9 @@ enum class StoredForm {
   kHuggingFace,   // weights, or a config.json that says that there should be some
 };
 
-// By what lies there; nothing is read. Weights are told before step folders beside them, and step folders before a
-// config.json alone, which training programs leave in such places. What is none of these, or not there, is taken for a
-// checkpoint, whose reader says what it lacks.
+// Decides by file names; nothing is read. Weights take precedence over step directories next to them, and step
+// directories over a config.json alone, which training programs leave in such places. What is none of these, or not
+// there, is taken for a checkpoint, whose reader says what it lacks.
 StoredForm stored_form(const std::string& path);
 
 }  // namespace gantry

@@ -14,18 +14,18 @@ namespace {
   throw CheckpointError({tensor.key(), what, expected, kDamaged});
 }
 
-// Slices of one cut of one dim: all there are until axes cut a tensor further.
+// True if each slice has one shard, all along the same dim. Other slices come from further axes.
 bool are_along_one_dim(const ManifestTensor& tensor) {
   return std::all_of(tensor.slices.begin(), tensor.slices.end(), [&](const ManifestSlice& slice) {
-    return slice.cuts.size() == 1 && slice.cuts.front().row == 0 &&
-           slice.cuts.front().dim == tensor.slices.front().cuts.front().dim;
+    return slice.shards.size() == 1 && slice.shards.front().row == 0 &&
+           slice.shards.front().dim == tensor.slices.front().shards.front().dim;
   });
 }
 
 void check_tiling_along(const ManifestTensor& tensor, int dim) {
   std::vector<Range> ranges;
   for (const auto& slice : tensor.slices)
-    ranges.insert(ranges.end(), slice.cuts.front().ranges.begin(), slice.cuts.front().ranges.end());
+    ranges.insert(ranges.end(), slice.shards.front().ranges.begin(), slice.shards.front().ranges.end());
   std::erase_if(ranges, [](const Range& range) { return range.size() == 0; });
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   std::int64_t covered = 0;
@@ -49,9 +49,9 @@ Covering covering_of(const ManifestTensor& tensor) {
 
 void check_tiling(const ManifestTensor& tensor) {
   if (tensor.slices.empty()) refuse_tiling(tensor, "it has no slices");
-  if (tensor.slices.size() == 1 && tensor.slices.front().cuts.empty()) return;
-  if (!tensor.slices.front().cuts.empty() && are_along_one_dim(tensor))
-    return check_tiling_along(tensor, tensor.slices.front().cuts.front().dim);
+  if (tensor.slices.size() == 1 && tensor.slices.front().shards.empty()) return;
+  if (!tensor.slices.front().shards.empty() && are_along_one_dim(tensor))
+    return check_tiling_along(tensor, tensor.slices.front().shards.front().dim);
   const Covering covering = covering_of(tensor);
   if (!covering.is_known) refuse_tiling(tensor, "it has too many slices to check whether they tile it", "fewer slices");
   if (covering.has_overlap) refuse_tiling(tensor, "its slices overlap", "slices that tile the tensor");

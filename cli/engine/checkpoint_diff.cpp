@@ -41,7 +41,7 @@ ComparedNames own_names(const TensorCatalog& catalog, const KnownModel& model, c
   for (const auto& name : model.family->tensor_names(model.keys)) {
     const std::string key = kind + name.name;
     if (!catalog.tensors().contains(key)) continue;
-    for (const auto& part : name.parts) names[part.hugging_face] = {key, false, part.cuts};
+    for (const auto& part : name.parts) names[part.hugging_face] = {key, false, part.shards};
     if (!name.parts.empty()) continue;
     names[name.hugging_face] = {key, name.transposed};
     for (const auto& copy : name.copies)

@@ -12,7 +12,7 @@
 
 namespace gantry::control {
 
-// How an end of a connection is told that should have stayed, and how bytes that are no frame.
+// Error texts for the unexpected end of a connection, and for bytes that are not a frame.
 inline constexpr const char* kClosedText =
     "its connection closed before its work was done, because its process has ended or was killed; expected an open "
     "connection until the rank's work is done; look for the reason in its own output";

@@ -41,9 +41,10 @@ struct ControlOptions {
 
 // At most one of the first two is called, once. It returns before rendezvous() or leave() throws for that failure.
 struct ControlEvents {
-  std::function<void(const JobFailure&)> on_lost;   // this rank found the rank lost; exit code 7
-  std::function<void(const JobFailure&)> on_abort;  // the failure that stands: another rank's, or what this one told
-  // These ranks have left (their work is done), while others have not. Each rank is told of once, within a heartbeat.
+  std::function<void(const JobFailure&)> on_lost;  // this rank found the rank lost; exit code 7
+  std::function<void(const JobFailure&)>
+      on_abort;  // the first failure: another rank's, or the one that this rank reported
+  // These ranks have left (their work is done), while others have not. Each rank is reported once, within a heartbeat.
   std::function<void(const std::set<int>&)> on_left = {};
   std::function<void()> on_stop = {};  // another rank wants the job to stop; called once
 };

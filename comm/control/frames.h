@@ -26,7 +26,7 @@
 //   signal   a signal's number                                      to the shim, for the program
 //   kill     empty                                                  to the shim: end the program at once
 //   stopped  a signal's number                                      it made the program stand still; 0: it goes on
-//   told     empty                                                  mpirun has told this rank to end
+//   told     empty                                                  mpirun has requested the end of this rank
 //   report   text                                                   how the program ended; the shim's last
 // Whatever reads a frame refuses what is not exactly this, before it reserves memory for a payload.
 #pragma once
@@ -106,7 +106,7 @@ struct JobFailure {
 
 std::string encode_frame(FrameKind kind, std::string_view payload = {});  // head and payload
 std::string encode_hello(const Hello& hello);
-std::string encode_failure(const JobFailure& failure);  // a cause that is too long is cut
+std::string encode_failure(const JobFailure& failure);  // a long cause is truncated
 std::string encode_number(FrameKind kind, int number);
 // A late or a left, of the first kMostPayload / 4 ranks.
 std::string encode_ranks(FrameKind kind, const std::set<int>& ranks);

@@ -43,7 +43,7 @@ class SilenceWatch {
   std::map<int, double> heard_;  // in awake time
 };
 
-// How it is told that a peer was silent for so many seconds.
+// Error text for a peer that was silent for that many seconds.
 std::string silence_text(double seconds, double lost_after);
 
 }  // namespace gantry

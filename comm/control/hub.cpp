@@ -127,7 +127,7 @@ void Hub::tell_left() {
   send_all(encode_ranks(FrameKind::left, notified));
 }
 
-// The rank that told it hears it too, and knows.
+// The rank that reported it receives it too, and ignores it.
 void Hub::tell_stop() {
   if (std::exchange(stops_, true)) return;
   send_all(encode_frame(FrameKind::stop));

@@ -38,7 +38,7 @@ class Hub {
   // Why a rank may not come in: "" if it may.
   std::string refusal(const Hello& hello) const;
   void welcome(int rank, const std::shared_ptr<Connection>& connection);
-  // The first failure stands. All ranks are told, who come later too.
+  // The first failure is final. All ranks are notified, also those that connect later.
   void fail(const JobFailure& failure);
   void close();
 
@@ -65,7 +65,7 @@ class Hub {
   std::set<int> absent_, working_;  // who has not come, and who is not done
   std::set<int> left_;              // whose work is done, and the others don't know
   std::optional<JobFailure> failure_;
-  bool stops_ = false;  // all were told that the job is to stop
+  bool stops_ = false;  // all ranks were notified that the job stops
   bool closing_ = false;
 };
 

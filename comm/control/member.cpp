@@ -143,7 +143,7 @@ void Member::close() {
   if (connection_) connection_->close_when_sent();
 }
 
-// A wish to stop is told once all ranks are there to hear it.
+// A stop request is sent after all ranks have connected.
 void Member::beat() {
   if (begun_ && !stops_ && !over() && options_.wants_stop()) {
     stops_ = true;

@@ -34,7 +34,8 @@ class Reception {
 
   Reception(asio::io_context& context, ReceptionRules rules);
 
-  // Listens on `port` (0: any free one) of `address`; what peers must be told. boost::system::system_error if it can't.
+  // Listens on `port` (0: any free one) of `address`; the address to announce to peers. boost::system::system_error if
+  // it can't.
   Rendezvous open(const std::string& address, int port);
   // No further connection finds an open port; those that have come are still heard.
   void stop_listening();

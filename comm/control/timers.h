@@ -39,8 +39,8 @@ inline constexpr double kExitReportSeconds = 3;
 inline constexpr double kReportSeconds = 1;
 // A program that stood still so recently was woken by mpirun, which does so with what it is about to end.
 inline constexpr double kJustWokenSeconds = 3;
-// After the first failure mpirun ends the others. Who is left then is killed, then mpirun is told, then killed: three
-// seconds each, which its own way takes (a second from SIGTERM to SIGKILL, and what Open MPI cleans up).
+// After the first failure mpirun ends the others. The ranks left are then killed, then mpirun is notified, then killed:
+// three seconds each, which its own way takes (a second from SIGTERM to SIGKILL, and what Open MPI cleans up).
 inline constexpr double kKillRanksAfter = 3, kTellMpirunAfter = 6, kKillMpirunAfter = 9, kGiveUpAfter = 12;
 
 // --- Whose word counts ---

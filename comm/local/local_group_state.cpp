@@ -21,9 +21,9 @@ std::string describe_call(const LocalEntry& entry) {
 bool is_same_call(const LocalEntry& one, const LocalEntry& other) {
   if (one.kind != other.kind || one.op != other.op || one.root != other.root) return false;
   if (one.kind == OperationKind::kBarrier) return true;
-  const bool whole = one.kind == OperationKind::kAllReduce || one.kind == OperationKind::kBroadcast;
+  const bool full = one.kind == OperationKind::kAllReduce || one.kind == OperationKind::kBroadcast;
   return one.in.scalar_type() == other.in.scalar_type() &&
-         (whole ? one.in.numel() == other.in.numel() : row_elements(one.in) == row_elements(other.in));
+         (full ? one.in.numel() == other.in.numel() : row_elements(one.in) == row_elements(other.in));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The shared half of a group of rank threads: mailboxes for messages, and slots in which collectives meet.
 //
-// A collective is a slot that every member posts its tensors into. The last to post cuts the work into slices; from
+// A collective is a slot that every member posts its tensors into. The last to post splits the work into slices; from
 // then on whoever posts or waits claims slices by an atomic counter and works on the members' memory directly. Which
 // thread does a slice does not matter to the bits: every element is summed in rank order.
 //

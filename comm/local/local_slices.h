@@ -1,4 +1,5 @@
-// The work of a collective of rank threads: cut into slices that any thread may do, on the members' memory directly.
+// The work of a collective of rank threads, split into slices that any thread may process, directly in the members'
+// memory.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ struct Address {
   int error = 0;  // why there is none
 };
 
-// A piece may begin on a cache line and be cut at one: two lines more each, and as many to spare.
+// A piece begins and ends at a cache line: two additional lines for each piece, and as many in reserve.
 constexpr std::int64_t kSpareBytesAMember = 256;
 
 std::int64_t bytes_of_slot(int members, std::int64_t chunk_bytes) {

@@ -77,7 +77,7 @@ void MessageCollective::plan_all_reduce() {
   slices_.clear();
   for (int rank = 0; rank < size; ++rank)
     slices_.push_back(part_begin(call_.elements, rank + 1, size) - part_begin(call_.elements, rank, size));
-  cut_slices();
+  split_slices();
   for (std::int64_t segment = 0; segment <= segments_; ++segment) {
     if (segment < segments_) add_scatter(segment, call_.out + piece(channel_->rank(), segment).begin * call_.item);
     if (segment > 0) add_gather(segment - 1);
@@ -108,7 +108,7 @@ void MessageCollective::plan_reduce_scatter() {
   const int me = channel_->rank();
   if (channel_->size() == 1) return copy_own(call_.out, call_.in, call_.bytes());
   slices_.assign(call_.parts.begin(), call_.parts.end());
-  cut_slices();
+  split_slices();
   for (std::int64_t segment = 0; segment < segments_; ++segment) {
     add_scatter(segment, call_.out + part_begin(slices_[me], segment, segments_) * call_.item);
     end_phase();
@@ -116,7 +116,7 @@ void MessageCollective::plan_reduce_scatter() {
 }
 
 // The scratch holds the largest piece of this rank's slice, once for each peer.
-void MessageCollective::cut_slices() {
+void MessageCollective::split_slices() {
   offsets_.assign(1, 0);
   for (const std::int64_t slice : slices_) offsets_.push_back(offsets_.back() + slice);
   const std::int64_t segment_bytes = engine().limits().segment_bytes;

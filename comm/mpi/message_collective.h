@@ -45,7 +45,7 @@ class MessageCollective final : public MpiCollective {
   void plan_broadcast();
   void plan_barrier();
   void clear_plan();
-  void cut_slices();
+  void split_slices();
   Range piece(int rank, std::int64_t segment) const;
   void add_scatter(std::int64_t segment, char* out);
   void add_gather(std::int64_t segment);
@@ -59,7 +59,7 @@ class MessageCollective final : public MpiCollective {
   std::vector<Phase> phases_;
   std::size_t next_ = 0;                        // phase
   PooledMemory scratch_;                        // for what is summed
-  std::vector<std::int64_t> slices_, offsets_;  // of a reduction: elements by rank, cut into the same segments_
+  std::vector<std::int64_t> slices_, offsets_;  // of a reduction: elements by rank, split into the same segments_
   std::int64_t segments_ = 1;
 };
 

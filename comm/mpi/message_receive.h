@@ -1,4 +1,4 @@
-// A message from a member on its way to this one: how a wait for it, and what is wrong with it, are told.
+// A message in flight from a member to this one: descriptions of a wait for it, and of its faults.
 #pragma once
 
 #include <memory>

@@ -50,7 +50,7 @@ class MpiBackend final : public Backend {
   // Of the control plane: the failure that stands, of this rank or another one. This rank's operations throw the cause.
   void hear(const JobFailure& failure);
   // After hear(), on a thread of its own; blocks until the process ends. For a rank that is lost, this rank prints the
-  // cause and ends the job; for one that told it, only if that one has not done so after a grace time.
+  // cause and ends the job; for a member that reported it, only if that one has not done so after a grace time.
   [[noreturn]] void end_reported(const JobFailure& failure);
   [[noreturn]] void end_lost(const JobFailure& failure);
   // The bodies of these ranks have returned.

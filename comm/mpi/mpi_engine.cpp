@@ -11,7 +11,7 @@
 namespace gantry {
 namespace {
 
-// The head of a message is not cut.
+// The head of a message is not split.
 constexpr std::int64_t kLeastChunkBytes = 4096;
 
 // Under way at once, which timing decides: more than that allocates when it first happens.

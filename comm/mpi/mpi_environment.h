@@ -25,7 +25,7 @@ std::string mpi_error_text(int code);
 int mpi_largest_tag();  // MPI_TAG_UB
 bool mpi_is_running();  // initialised and not finalised
 
-// Who is told that this rank ends the job and why: the control plane. Called from any
+// The receiver of the reason when this rank ends the job: the control plane. Called from any
 // thread, so it must not block; an empty one ends it.
 void set_failure_listener(std::function<void(int exit_code, const std::string& cause)> listener);
 void tell_failure(int exit_code, const std::string& cause);

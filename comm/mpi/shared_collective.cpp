@@ -26,7 +26,7 @@ void SharedCollective::prepare() {
   checked_ = false;
   filled_ = extended_ = summed_ = drained_ = 0;
   turn_ = ring_.turns();
-  rounds_.cut(channel_->host_place(), engine().limits().direct_bytes);
+  rounds_.split(channel_->host_place(), engine().limits().direct_bytes);
   ring_.join();
 }
 
@@ -37,8 +37,8 @@ void SharedCollective::write_head() {
   head.rounds = rounds_.own_count();
   const bool exchange = call_.code.kind == OperationKind::kAllToAll;
   const bool scatter = call_.code.kind == OperationKind::kReduceScatter;
-  const std::int64_t whole = std::accumulate(call_.parts.begin(), call_.parts.end(), std::int64_t{0}) * call_.item;
-  head.bytes = exchange ? 0 : scatter ? whole : call_.bytes();
+  const std::int64_t full = std::accumulate(call_.parts.begin(), call_.parts.end(), std::int64_t{0}) * call_.item;
+  head.bytes = exchange ? 0 : scatter ? full : call_.bytes();
   head.parts = exchange ? 0 : hash_of(call_.parts);
   if (!exchange) return;
   std::int64_t* sent = ring_.part_bytes(ring_.me(), rounds_.round(0));

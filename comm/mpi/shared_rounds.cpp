@@ -18,15 +18,15 @@ void copy(char* to, const char* from, std::int64_t bytes) {
 
 }  // namespace
 
-void SharedRounds::cut(const HostPlace& place, std::int64_t direct_bytes) {
+void SharedRounds::split(const HostPlace& place, std::int64_t direct_bytes) {
   const auto rounds_for = [&](std::int64_t bytes) {
     return std::max<std::int64_t>(1, (bytes + ring_.chunk_bytes() - 1) / ring_.chunk_bytes());
   };
   std::int64_t bytes = call_.bytes();
-  whole_ = false;
+  sums_full_ = false;
   switch (call_.code.kind) {
     case OperationKind::kAllReduce: {
-      whole_ = place.alone && bytes <= std::min(direct_bytes, ring_.chunk_bytes());
+      sums_full_ = place.alone && bytes <= std::min(direct_bytes, ring_.chunk_bytes());
       for (int owner = 0; owner < place.slice_owners; ++owner)
         call_.parts.push_back(piece(call_.elements, owner, place.slice_owners).size());
       break;
@@ -109,7 +109,7 @@ void SharedRounds::fill(std::int64_t index) {
   const int me = ring_.me();
   switch (call_.code.kind) {
     case OperationKind::kAllReduce:
-      return whole_ ? fill_piece(index, call_.elements) : fill_pieces(index);
+      return sums_full_ ? fill_piece(index, call_.elements) : fill_pieces(index);
     case OperationKind::kReduceScatter:
     case OperationKind::kAllToAll:
       return fill_pieces(index);
@@ -147,7 +147,7 @@ void SharedRounds::drain(std::int64_t index) {
   const int me = ring_.me();
   switch (call_.code.kind) {
     case OperationKind::kAllReduce:
-      return whole_ ? sum_whole(index) : drain_sums(index);
+      return sums_full_ ? sum_full(index) : drain_sums(index);
     case OperationKind::kReduceScatter:
       return sum_part(index, call_.out + piece(call_.parts[me], index, rounds_).begin * call_.item, nullptr);
     case OperationKind::kAllToAll:
@@ -173,7 +173,7 @@ void SharedRounds::drain_gathered(std::int64_t index) {
   }
 }
 
-void SharedRounds::sum_whole(std::int64_t index) {
+void SharedRounds::sum_full(std::int64_t index) {
   for (int member = 0; member < ring_.members(); ++member)
     inputs_[member] = member == ring_.me() ? call_.in : slot(member, index);
   reduce_span(call_.out, inputs_.data(), ring_.members(), call_.elements, call_.code.dtype, call_.code.op);
@@ -188,7 +188,7 @@ void SharedRounds::drain_sums(std::int64_t index) {
   }
 }
 
-// Each sender has cut its parts into its own number of rounds.
+// Each sender splits its parts into its own number of rounds.
 void SharedRounds::drain_exchange(std::int64_t index) {
   const int me = ring_.me(), members = ring_.members();
   std::int64_t offset = 0;

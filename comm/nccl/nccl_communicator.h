@@ -106,7 +106,7 @@ class NcclCommunicator {
   void begin(const ncclUniqueId& id);
   void finalize();
   void deregister_all(std::unique_lock<std::mutex>& lock);
-  // `what` it is that is waited for, asked for under the lock when that is told.
+  // `what`: description of the operation that is waited for, called under the lock when it is reported.
   void await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::function<std::string()>& what);
   void drop_finished();
   void begin_oldest();

@@ -99,11 +99,10 @@ DeviceCollective::Offer DeviceCollective::offer_for(int member) const {
   const int me = channel_->rank();
   switch (call_.code.kind) {
     case OperationKind::kAllReduce:
-      return {.begin = slice_begin(member),
-              .count = slice_begin(member + 1) - slice_begin(member),
-              .whole = call_.elements};
+      return {
+          .begin = slice_begin(member), .count = slice_begin(member + 1) - slice_begin(member), .full = call_.elements};
     case OperationKind::kBroadcast:
-      return {.count = me == call_.root ? call_.elements : 0, .whole = call_.elements, .root = call_.root};
+      return {.count = me == call_.root ? call_.elements : 0, .full = call_.elements, .root = call_.root};
     case OperationKind::kAllGather:
       return {.count = call_.parts[me]};
     default:  // reduce_scatter and all_to_all
@@ -131,10 +130,10 @@ void DeviceCollective::check_offers() {
   const auto of_root = [&](std::int64_t root) { return fmt::format("{} of root {}", call_.describe(), root); };
   for (int member = 0; member < channel_->size(); ++member) {
     const Offer& offer = offers_[member];
-    const bool is_same = offer.whole == offers_[channel_->rank()].whole && offer.root == call_.root;
+    const bool is_same = offer.full == offers_[channel_->rank()].full && offer.root == call_.root;
     if (is_same && offer.count == expected_from(member)) continue;
     const std::int64_t mine = is_same ? expected_from(member) : call_.elements;
-    const std::int64_t theirs = is_same ? offer.count : offer.whole;
+    const std::int64_t theirs = is_same ? offer.count : offer.full;
     throw PeerError(channel_->describe_member(channel_->rank()) + ": " +
                     (mine != theirs ? describe_mismatch(member, mine * call_.item, theirs * call_.item)
                                     : describe_calls(of_root(call_.root), member, of_root(offer.root))));

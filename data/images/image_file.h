@@ -17,7 +17,7 @@ inline constexpr std::uint64_t kMostSide = 1 << 16;      // a line of a million 
 // The picture in a file's bytes, whose first ones say whether it is JPEG or PNG; `name` stands for the file in errors.
 // As Pillow's convert("RGB"): grey becomes three equal colours, transparency is left out, of 16 bits the upper 8 count,
 // CMYK is read as Adobe writes it, and neither orientation nor colour profile counts. InputError, one line, for what is
-// broken, cut short, of another kind, or larger than `most_pixels` or than kMostSide on a side.
+// broken, truncated, of another kind, or larger than `most_pixels` or than kMostSide on a side.
 Image decode_image(std::span<const std::byte> bytes, const std::string& name, std::uint64_t most_pixels = kMostPixels);
 
 // The same of a file, which is mapped while it is read.

@@ -13,8 +13,9 @@ namespace gantry {
 
 // The initial values are those without a file: ViT's.
 struct ImageSettings {
-  int size = 224;        // of the picture that the model reads: size x size
-  int shorter_side = 0;  // what is evaluated is resized to it before its centre is cut out; 0: to size x size at once
+  int size = 224;  // of the picture that the model reads: size x size
+  int shorter_side =
+      0;  // in evaluation, images are resized to it before the centre is cropped; 0: to size x size at once
   ImageFilter filter = ImageFilter::kBilinear;
   double scale = 1.0 / 255;  // of a byte
   std::array<double, kColours> mean{0.5, 0.5, 0.5}, deviation{0.5, 0.5, 0.5};

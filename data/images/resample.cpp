@@ -59,11 +59,11 @@ std::uint8_t weighted(const std::uint8_t* from, std::ptrdiff_t stride, const Tap
   return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255));
 }
 
-Image cut_out(const Image& image, const ImageBox& part) {
-  Image cut(part.width, part.height);
+Image crop(const Image& image, const ImageBox& part) {
+  Image cropped(part.width, part.height);
   for (int y = 0; y < part.height; ++y)
-    std::copy_n(image.row(part.top + y) + part.left * kPixelBytes, part.width * kPixelBytes, cut.row(y));
-  return cut;
+    std::copy_n(image.row(part.top + y) + part.left * kPixelBytes, part.width * kPixelBytes, cropped.row(y));
+  return cropped;
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ Image cut_out(const Image& image, const ImageBox& part) {
 Image resize_part(const Image& image, const ImageBox& part, int width, int height, ImageFilter filter) {
   Image wide(width, part.height);
   if (width == part.width) {
-    wide = cut_out(image, part);
+    wide = crop(image, part);
   } else {
     const std::vector<Taps> taps = taps_of(part.width, width, filter);
     for (int y = 0; y < part.height; ++y) {

@@ -78,12 +78,12 @@ std::string resize_fault(const Image& image, const ImageSettings& settings) {
 }
 
 Image evaluation_view(const Image& image, const ImageSettings& settings) {
-  const ImageBox whole{.width = image.width, .height = image.height};
+  const ImageBox full{.width = image.width, .height = image.height};
   const int size = settings.size, side = settings.shorter_side;
-  if (side == 0) return resize_part(image, whole, size, size, settings.filter);
+  if (side == 0) return resize_part(image, full, size, size, settings.filter);
   const bool is_wide = image.width > image.height;
   const int longer = static_cast<int>(longer_side(image, side));
-  const Image resized = resize_part(image, whole, is_wide ? longer : side, is_wide ? side : longer, settings.filter);
+  const Image resized = resize_part(image, full, is_wide ? longer : side, is_wide ? side : longer, settings.filter);
   const ImageBox centre{rounded((resized.width - size) / 2.0), rounded((resized.height - size) / 2.0), size, size};
   return resize_part(resized, centre, size, size, settings.filter);
 }

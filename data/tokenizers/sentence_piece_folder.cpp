@@ -125,13 +125,13 @@ SentenceModel parse_sentence_model(std::string_view bytes, const std::string& pl
   return model;
 }
 
-// Every cut of a piece into two others is a merge; they rank by the piece, then by where it is cut.
+// Every split of a piece into two others is a merge. Merges rank by the piece, then by the place of the split.
 json merges_of(const SentenceModel& model, const json& ids) {
   json merges = json::array();
   for (const auto& piece : model.pieces)
-    for (std::size_t cut = piece.text.empty() ? 0 : utf8_length(piece.text[0]); cut < piece.text.size();
-         cut += utf8_length(piece.text[cut])) {
-      const std::string left = piece.text.substr(0, cut), right = piece.text.substr(cut);
+    for (std::size_t split = piece.text.empty() ? 0 : utf8_length(piece.text[0]); split < piece.text.size();
+         split += utf8_length(piece.text[split])) {
+      const std::string left = piece.text.substr(0, split), right = piece.text.substr(split);
       if (ids.contains(left) && ids.contains(right)) merges.push_back({left, right});
     }
   return merges;

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostTokenBytes = 512;  // published files have up to 128; every cut of a token is looked up
+constexpr std::size_t kMostTokenBytes = 512;  // published files have up to 128; every split of a token is looked up
 constexpr std::size_t kShownLineBytes = 60;   // bytes of a line in an error
 constexpr const char* kAgain = "download the file again";
 

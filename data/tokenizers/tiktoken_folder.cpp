@@ -126,15 +126,16 @@ Vocabulary spell_tokens(const std::vector<std::string>& tokens) {
   return vocabulary;
 }
 
-// tiktoken has no merges: it joins the two neighbours whose joined bytes have the lowest rank. Here every cut of a
+// tiktoken has no merges: it joins the two neighbours whose joined bytes have the lowest rank. Here every split of a
 // token into two tokens is a merge, in order of the token's rank, as in Llama 3's tokenizer.json. The result is exact
-// for all ranks, because only one cut of a token can occur as neighbours: the state before the last step of tiktoken's
-// merges of the token's own bytes. Hence merges of equal results never compete, and the leftmost lowest rank is joined.
+// for all ranks, because only one split of a token can occur as neighbours: the state before the last step of
+// tiktoken's merges of the token's own bytes. Hence merges of equal results never compete, and the leftmost lowest rank
+// is joined.
 json merges_by_rank(const Vocabulary& vocabulary) {
   json merges = json::array();
   for (const std::string& token : vocabulary.tokens)
-    for (std::size_t cut = utf8_length(token[0]); cut < token.size(); cut += utf8_length(token[cut])) {
-      const std::string left = token.substr(0, cut), right = token.substr(cut);
+    for (std::size_t split = utf8_length(token[0]); split < token.size(); split += utf8_length(token[split])) {
+      const std::string left = token.substr(0, split), right = token.substr(split);
       if (vocabulary.id_of(left) && vocabulary.id_of(right)) merges.push_back(fmt::format("{} {}", left, right));
     }
   return merges;

@@ -36,16 +36,16 @@ class Unigram final : public PieceModel {
 
   void append(std::string_view piece, TokenIds& ids) const override {
     const std::vector<Place> best = best_ways(piece);
-    std::vector<std::pair<std::size_t, std::size_t>> cuts;  // from the end to the start
+    std::vector<std::pair<std::size_t, std::size_t>> spans;  // from the end to the start
     for (std::size_t end = piece.size(); end > 0; end = best[end].begin) {
-      const bool goes_on = !cuts.empty() && is_unknown(best[end].id) && is_unknown(best[cuts.back().second].id);
+      const bool goes_on = !spans.empty() && is_unknown(best[end].id) && is_unknown(best[spans.back().second].id);
       if (goes_on)
-        cuts.back().first = best[end].begin;
+        spans.back().first = best[end].begin;
       else
-        cuts.emplace_back(best[end].begin, end);
+        spans.emplace_back(best[end].begin, end);
     }
-    for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut)
-      append_token(piece.substr(cut->first, cut->second - cut->first), best[cut->second].id, ids);
+    for (auto span = spans.rbegin(); span != spans.rend(); ++span)
+      append_token(piece.substr(span->first, span->second - span->first), best[span->second].id, ids);
   }
 
  private:

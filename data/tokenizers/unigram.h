@@ -1,4 +1,4 @@
-// Unigram language model (Kudo 2018): of all ways to cut a piece into tokens the one of the largest sum of scores.
+// Unigram language model (Kudo 2018): of all ways to split a piece into tokens the one of the largest sum of scores.
 #pragma once
 
 #include <memory>

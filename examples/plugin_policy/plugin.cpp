@@ -71,9 +71,9 @@ gantry::models::ModelFamily next_token_family() {
     return names;
   };
   family.hugging_face_config = [](const nlohmann::json& keys) {
-    nlohmann::json whole = keys;
-    whole["model_type"] = "next_token";
-    return whole;
+    nlohmann::json full = keys;
+    full["model_type"] = "next_token";
+    return full;
   };
   family.model_type = "next_token";
   family.architectures = {"NextToken"};

@@ -116,7 +116,7 @@ void JobOutput::write_ends(const JobEnd& end) {
                      {"host", rank.host},
                      {"end", kind_name(rank.kind)},
                      {"number", rank.number},
-                     {"told", rank.notified}});
+                     {"notified", rank.notified}});
   const nlohmann::ordered_json all = {{"mpirun", end.mpirun_code}, {"ranks", ranks}};
   std::ofstream(start_folder() + "/ranks.json") << all.dump(2) << "\n";
 }

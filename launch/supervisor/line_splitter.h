@@ -9,7 +9,7 @@ namespace gantry::launcher {
 
 class LineSplitter {
  public:
-  // A line that is longer is cut here, so that a program without newlines can't fill the memory.
+  // Longer lines are split here, so that a program without newlines can't fill the memory.
   static constexpr std::size_t kLongest = 1 << 20;
 
   // The lines, without their newlines, that these bytes complete.

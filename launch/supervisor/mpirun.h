@@ -27,8 +27,9 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options, const std:
                                         const std::string& shim, int cores, bool as_root,
                                         const std::vector<std::string>& exported);
 
-// Runs in a process group of its own, so that a terminal's Ctrl-C reaches the launch alone; is told to end when this
-// process ends in whatever way, and killed with its group by the destructor, which leaves none of its temporary files.
+// Runs in a process group of its own, so that a terminal's Ctrl-C reaches the launch alone; is notified to end when
+// this process ends in whatever way, and killed with its group by the destructor, which leaves none of its temporary
+// files.
 class Mpirun {
  public:
   // `variables` are added to its environment.

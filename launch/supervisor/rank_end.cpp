@@ -22,7 +22,7 @@ const RankEnd* first_failure(const std::vector<RankEnd>& ranks) {
   const auto own = std::find_if(ranks.begin(), ranks.end(),
                                 [&](const RankEnd& end) { return counts(end) && !is_bare_peer_loss(end); });
   if (own != ranks.end()) return &*own;
-  // What the others lost was one that stood still, though it was told to end like them.
+  // The others lost a rank that was stalled, although it was notified to end like them.
   const auto held =
       std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& end) { return end.kind == Kind::kStopped; });
   const auto any = held != ranks.end() ? held : std::find_if(ranks.begin(), ranks.end(), counts);
@@ -37,7 +37,7 @@ Verdict of_rank(const RankEnd& end) {
   return {end.exit_code(), line, line, false};
 }
 
-// Ended with code 0 while others still ran, which then were told to end.
+// Ended with code 0 while others still ran, which were then notified to end.
 const RankEnd* first_deserter(const std::vector<RankEnd>& ranks) {
   const auto left =
       std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& end) { return !end.failed() && !end.notified; });
@@ -73,7 +73,8 @@ Verdict never_began(const JobEnd& end) {
 int RankEnd::exit_code() const { return kind == Kind::kExit ? number : PeerError::kExitCode; }
 
 std::string encode_end(const RankEnd& end) {
-  return fmt::format("{} {}{}", end.kind == Kind::kExit ? "exit" : "signal", end.number, end.notified ? " told" : "");
+  return fmt::format("{} {}{}", end.kind == Kind::kExit ? "exit" : "signal", end.number,
+                     end.notified ? " notified" : "");
 }
 
 std::optional<RankEnd> decode_end(const std::string& bytes) {
@@ -82,7 +83,7 @@ std::optional<RankEnd> decode_end(const std::string& bytes) {
   RankEnd end;
   if (!(words >> kind >> end.number) || (kind != "exit" && kind != "signal")) return std::nullopt;
   end.kind = kind == "exit" ? Kind::kExit : Kind::kSignal;
-  end.notified = words >> notified && notified == "told";
+  end.notified = words >> notified && notified == "notified";
   return end;
 }
 

@@ -21,14 +21,14 @@ struct RankEnd {
   int rank = 0;
   Kind kind = Kind::kExit;
   int number = 0;
-  bool notified = false;  // mpirun or the launch had told it to end before
+  bool notified = false;  // mpirun or the launch had notified it to end before
   std::string host;
 
   bool failed() const { return kind != Kind::kExit || (number != 0 && number != 75); }
   int exit_code() const;  // of the job, if it is for this rank's sake that it ends
 };
 
-// "exit 3", "signal 9 told": a shim's report.
+// "exit 3", "signal 9 notified": a shim's report.
 std::string encode_end(const RankEnd& end);
 std::optional<RankEnd> decode_end(const std::string& bytes);
 
@@ -53,7 +53,7 @@ struct Verdict {
   bool mpirun_knows = false;  // no rank says more: mpirun's own words do
 };
 
-// The first failure makes the verdict, not its consequences: ranks that had been told to end count for nothing, nor
+// The first failure makes the verdict, not its consequences: ranks that had been notified to end are ignored, nor
 // does a rank's 7 (peer lost) where another failure stands beside it. A rank that a signal killed, that is lost or that
 // ended before the others makes 7. Without such a rank it is mpirun's code that counts (MPI_Abort). 75 where the job
 // stopped on request; 128 + the signal where it was ended at once or knew no better.

@@ -148,7 +148,7 @@ asio::awaitable<void> Shim::hear_signals() {
   }
 }
 
-// mpirun signals the whole process group, so the program has it already; what counts is that it was told.
+// mpirun signals the whole process group, so the program has it already; only the notification counts.
 void Shim::take_signal(int number) {
   if (number == SIGTERM || number == SIGINT || number == SIGHUP) forward_stop_signal();
   if (number != SIGCHLD) return;
@@ -227,7 +227,7 @@ asio::awaitable<std::optional<Begun>> ask_for_command(asio::io_context& context,
                      "a network connection between the hosts",
                      "choose its network with --interface and its port with --port"});
   const auto launch = std::make_shared<Connection>(std::move(socket));
-  if (!meeting.address.starts_with("127.")) launch->watch_network();  // else there is no network that could be cut
+  if (!meeting.address.starts_with("127.")) launch->watch_network();  // else no network can fail
   launch->send(encode_hello(hello));
   asio::steady_timer patience(context, seconds(kCommandSeconds));
   patience.async_wait([launch](const error_code& expired) {

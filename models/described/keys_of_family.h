@@ -35,15 +35,15 @@ nlohmann::json deciding_keys_of(const nlohmann::json& keys, const std::string& f
 
 // Returns a complete config.json: the keys, the values that were read, and defaults for absent keys.
 template <class Read>
-nlohmann::json whole_config_of(const nlohmann::json& keys, const std::string& family, const std::string& architecture,
-                               const Read& read) {
+nlohmann::json full_config_of(const nlohmann::json& keys, const std::string& family, const std::string& architecture,
+                              const Read& read) {
   ConfigReader reader(keys, family);
   read(reader);
-  nlohmann::json whole = keys;
-  for (const auto& [key, value] : reader.values().items()) whole[key] = value;
-  whole["model_type"] = family;
-  whole["architectures"] = {architecture};
-  return whole;
+  nlohmann::json full = keys;
+  for (const auto& [key, value] : reader.values().items()) full[key] = value;
+  full["model_type"] = family;
+  full["architectures"] = {architecture};
+  return full;
 }
 
 // Sets absent token ids to null, because the defaults of transformers can be outside of a smaller vocabulary.

@@ -74,7 +74,7 @@ std::vector<double> factors(const json& scaling, const std::string& key, std::in
   return list.get<std::vector<double>>();
 }
 
-// An odd part of a head is rounded up by one feature when it turns, as in transformers; a whole head can't be.
+// An odd part of a head is rounded up by one feature when it turns, as in transformers; a full head can't be.
 std::int64_t rotated_features(double fraction, std::int64_t head_size) {
   const auto rotated = static_cast<std::int64_t>(static_cast<double>(head_size) * fraction);
   if (rotated == head_size && rotated % 2 != 0)

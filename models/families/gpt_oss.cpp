@@ -29,7 +29,7 @@ ExpertsSpec read_experts(ConfigReader& reader, std::int64_t width) {
   return experts;
 }
 
-// Sinks in attention, windows in every other layer, biases everywhere, experts whose gate is cut off.
+// Sinks in attention, windows in every other layer, biases everywhere, experts with a clamped gate.
 DecoderSpec read_gpt_oss(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 201088,
                                           .hidden = 2880,

@@ -16,11 +16,11 @@ class Row {
 
   void forward(int chunk) { row_.push_back({ActionKind::kForward, stages_[chunk], forwards_[chunk]++}); }
   void backward(int chunk, bool split = false) {
-    const Action whole{ActionKind::kBackward, stages_[chunk], backwards_[chunk]++};
-    row_.push_back(whole);
+    const Action full{ActionKind::kBackward, stages_[chunk], backwards_[chunk]++};
+    row_.push_back(full);
     if (!split) return;
     row_.back().kind = ActionKind::kInputGradient;
-    weights_.push_back({ActionKind::kWeightGradient, whole.stage, whole.microbatch});
+    weights_.push_back({ActionKind::kWeightGradient, full.stage, full.microbatch});
   }
   void overlapped(int forward_chunk, int backward_chunk) {
     forward(forward_chunk);

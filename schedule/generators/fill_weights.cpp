@@ -24,7 +24,7 @@ struct Progress {
   double clock = 0;
   double first_start = kNever;
   double held = 0;              // counted as for options.limit
-  int held_whole = 0;           // from F to B or W
+  int held_full = 0;            // from F to B or W
   int peak = 0;                 // maximum of held_whole
   std::vector<Action> waiting;  // input gradients whose weight gradient is still to run, from `first_waiting` on
   std::size_t first_waiting = 0;
@@ -155,7 +155,7 @@ void Filling::run_weight(int rank) {
   result_.actions[rank].push_back({ActionKind::kWeightGradient, input.stage, input.microbatch});
   at.clock = at.choice.start + options_.weight_gradient;
   at.held -= options_.waiting_share;
-  --at.held_whole;
+  --at.held_full;
 }
 
 void Filling::run_computation(int rank, const Action& action) {
@@ -165,7 +165,7 @@ void Filling::run_computation(int rank, const Action& action) {
     at.clock = at.choice.start + options_.forward;
     ++next_forward_[action.stage];
     ++at.held;
-    at.peak = std::max(at.peak, ++at.held_whole);
+    at.peak = std::max(at.peak, ++at.held_full);
     if (action.stage + 1 == stages()) backward_ready_.at(action.stage, action.microbatch) = at.clock;
     return;
   }
@@ -175,7 +175,7 @@ void Filling::run_computation(int rank, const Action& action) {
   if (split)
     at.waiting.push_back(action);
   else
-    --at.held_whole;
+    --at.held_full;
 }
 
 // Executes the rank's choice. Returns the rank that receives its result, or -1.

@@ -7,7 +7,7 @@
 
 namespace gantry::schedule {
 
-OrderOptions whole_times(OrderOptions options) {
+OrderOptions full_times(OrderOptions options) {
   double* const times[] = {&options.forward, &options.input_gradient, &options.weight_gradient, &options.hop};
   double largest = 0;
   for (const double* time : times) largest = std::max(largest, *time);

@@ -16,7 +16,7 @@ struct OrderOptions {
 };
 
 // The times in integers, so that their sums are exact and ties are exact.
-OrderOptions whole_times(OrderOptions options);
+OrderOptions full_times(OrderOptions options);
 
 // The figures that rank schedules, the most important first: time of the longest rank, total time, activations held.
 using Length = std::array<double, 3>;

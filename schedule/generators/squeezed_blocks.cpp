@@ -34,7 +34,7 @@ std::vector<Action> row_of(const std::vector<int>& slots, int near, int far) {
   return row;
 }
 
-std::vector<Action> row_of_whole_backwards(const std::vector<int>& slots, int near, int far) {
+std::vector<Action> row_of_full_backwards(const std::vector<int>& slots, int near, int far) {
   std::vector<Action> row;
   std::array<int, kVLegs> next{};
   for (const int leg : slots)
@@ -104,7 +104,7 @@ Schedule squeezed_v_one_f_one_b(const Schedule& placed) {
   BlockGrid grid(v_one_f_one_b_block(placed.ranks()), placed.microbatches);
   grid.join_weights();
   grid.squeeze_joined();
-  return filled(placed, grid, row_of_whole_backwards);
+  return filled(placed, grid, row_of_full_backwards);
 }
 
 }  // namespace gantry::schedule

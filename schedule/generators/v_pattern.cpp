@@ -12,7 +12,7 @@ namespace {
 
 // Two chunks per rank, each with a forward, an input gradient and a weight gradient of one unit.
 constexpr int kPeriod = 6;
-constexpr unsigned kWholePeriod = (1u << kPeriod) - 1;
+constexpr unsigned kFullPeriod = (1u << kPeriod) - 1;
 constexpr int kSteps = 3;  // distances that are tried for each leg
 constexpr std::size_t kMostBlocks = 400;
 
@@ -34,7 +34,7 @@ struct Distances {
 // The units of the period that an action occupies, as bits.
 unsigned slots_of(int time, int units) {
   const unsigned bits = ((1u << units) - 1) << time % kPeriod;
-  return (bits | bits >> kPeriod) & kWholePeriod;
+  return (bits | bits >> kPeriod) & kFullPeriod;
 }
 
 // Places each action at the earliest unit that the distances allow and that is free on its rank in every period.

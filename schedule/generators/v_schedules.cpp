@@ -45,11 +45,11 @@ Schedule zb_v_order(const Schedule& placed, const OrderOptions& times) {
 
 Schedule make_v(const VSchedule& kind, const PipelineSizes& sizes, const GeneratorOptions& options) {
   const Schedule placed = empty_v_schedule(kind.name, sizes);
-  OrderOptions filled = whole_times({.forward = options.forward / 2,
-                                     .input_gradient = options.input_gradient / 2,
-                                     .weight_gradient = options.weight_gradient / 2,
-                                     .hop = options.hop,
-                                     .split_backward = kind.split_backward});
+  OrderOptions filled = full_times({.forward = options.forward / 2,
+                                    .input_gradient = options.input_gradient / 2,
+                                    .weight_gradient = options.weight_gradient / 2,
+                                    .hop = options.hop,
+                                    .split_backward = kind.split_backward});
   Schedule published = kind.published(placed, filled);
   filled.limit = largest_peak(published);
   FillSearch search(filled);

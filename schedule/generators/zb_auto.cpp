@@ -65,14 +65,14 @@ void improve_lead(FillSearch& search, const PipelineSizes& sizes, int limit, std
 
 Schedule make_zb_auto(const PipelineSizes& sizes, const GeneratorOptions& options) {
   const double asked = options.memory_limit > 0 ? options.memory_limit : sizes.ranks;
-  const bool counts_whole = asked <= sizes.ranks;
-  OrderOptions filled = whole_times({.forward = options.forward,
-                                     .input_gradient = options.input_gradient,
-                                     .weight_gradient = options.weight_gradient,
-                                     .hop = options.hop,
-                                     .limit = std::max(1, static_cast<int>(std::min(asked, 1e9)))});
+  const bool counts_full = asked <= sizes.ranks;
+  OrderOptions filled = full_times({.forward = options.forward,
+                                    .input_gradient = options.input_gradient,
+                                    .weight_gradient = options.weight_gradient,
+                                    .hop = options.hop,
+                                    .limit = std::max(1, static_cast<int>(std::min(asked, 1e9)))});
   OrderOptions waiting = filled;
-  if (!counts_whole) waiting.waiting_share = kWaitingShare;
+  if (!counts_full) waiting.waiting_share = kWaitingShare;
   FillSearch search(filled);
   const Schedule placed = empty_schedule("zb_auto", sizes);
   if (auto published = zb_heuristic(placed, waiting)) {
@@ -80,12 +80,12 @@ Schedule make_zb_auto(const PipelineSizes& sizes, const GeneratorOptions& option
     search.try_order(without_weights(std::move(*published)));
   }
   auto ahead = try_leads(search, sizes, filled.limit);
-  if (!counts_whole) {
+  if (!counts_full) {
     search.allow(waiting);
     ahead = try_leads(search, sizes, filled.limit);
   }
   improve_lead(search, sizes, filled.limit, ahead);
-  if (!counts_whole) search.improve_by_swaps();
+  if (!counts_full) search.improve_by_swaps();
   return search.best();
 }
 

@@ -27,7 +27,7 @@ struct LossGradient {
   torch::Tensor largest, total;  // [rows]
   torch::Tensor labels;          // as above
   torch::Tensor weight;          // [rows], of the probabilities; undefined: 1
-  torch::Tensor scale;           // [rows]: the whole row's factor
+  torch::Tensor scale;           // [rows]: the full row's factor
   double of_label = 1;           // taken off the label's column
   double of_all = 0;             // and off each
 };

@@ -31,7 +31,7 @@ void draw_run(const Drawn& drawn, std::uint64_t first, std::int64_t count, doubl
 
 constexpr std::int64_t kPiece = 4096;
 
-// A run of elements that follow each other in the whole, `stride` apart in memory.
+// A run of elements that follow each other in the full tensor, `stride` apart in memory.
 template <class T>
 void fill_run(const Drawn& drawn, std::uint64_t first, std::int64_t count, std::int64_t stride, T* out) {
   if (drawn.law == Law::kMask) {
@@ -57,19 +57,19 @@ void fill_run(const Drawn& drawn, std::uint64_t first, std::int64_t count, std::
   }
 }
 
-at::Tensor& draw_on_cpu(at::Tensor& out, at::IntArrayRef in_whole, std::int64_t first, std::int64_t law, double a,
+at::Tensor& draw_on_cpu(at::Tensor& out, at::IntArrayRef in_full, std::int64_t first, std::int64_t law, double a,
                         double b, std::int64_t seed, std::int64_t stream) {
-  const Box box = box_of(out, first, in_whole);
+  const Box box = box_of(out, first, in_full);
   const Drawn drawn{static_cast<Law>(law), a, b, static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(stream)};
-  // The innermost dim is a run unless its elements lie apart in the whole.
+  // The innermost dim is a run unless its elements lie apart in the full tensor.
   const int last = box.dims - 1;
-  const bool has_runs = last >= 0 && box.in_whole[last] == 1;
+  const bool has_runs = last >= 0 && box.in_full[last] == 1;
   const std::int64_t run = has_runs ? box.size[last] : 1, stride = has_runs ? box.in_memory[last] : 1;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, out.scalar_type(), "gantry::draw_", [&] {
     auto* memory = out.data_ptr<scalar_t>();
     for (std::int64_t done = 0; done < out.numel(); done += run) {
       const Place place = place_in(box, done);
-      fill_run(drawn, place.in_whole, run, stride, memory + place.in_memory);
+      fill_run(drawn, place.in_full, run, stride, memory + place.in_memory);
     }
   });
   return out;
@@ -82,17 +82,17 @@ at::Tensor& draw_nothing(at::Tensor& out, at::IntArrayRef, std::int64_t, std::in
 
 }  // namespace
 
-Box box_of(const torch::Tensor& out, std::int64_t first, at::IntArrayRef in_whole) {
+Box box_of(const torch::Tensor& out, std::int64_t first, at::IntArrayRef in_full) {
   Box box;
   box.first = first;
   for (std::int64_t dim = 0; dim < out.dim(); ++dim) {
-    const std::int64_t size = out.size(dim), memory = out.stride(dim), whole = in_whole[dim];
+    const std::int64_t size = out.size(dim), memory = out.stride(dim), full = in_full[dim];
     if (size == 1) continue;
     const int last = box.dims - 1;
-    if (last >= 0 && box.in_memory[last] == size * memory && box.in_whole[last] == size * whole) {
+    if (last >= 0 && box.in_memory[last] == size * memory && box.in_full[last] == size * full) {
       box.size[last] *= size;
       box.in_memory[last] = memory;
-      box.in_whole[last] = whole;
+      box.in_full[last] = full;
       continue;
     }
     if (box.dims == Box::kMaxDims)
@@ -101,18 +101,18 @@ Box box_of(const torch::Tensor& out, std::int64_t first, at::IntArrayRef in_whol
                         "fill the full tensor, or flatten dimensions"});
     box.size[box.dims] = size;
     box.in_memory[box.dims] = memory;
-    box.in_whole[box.dims++] = whole;
+    box.in_full[box.dims++] = full;
   }
   return box;
 }
 
-void draw(torch::Tensor out, const Drawn& drawn, std::int64_t first, at::IntArrayRef in_whole) {
+void draw(torch::Tensor out, const Drawn& drawn, std::int64_t first, at::IntArrayRef in_full) {
   using Call =
       at::Tensor&(at::Tensor&, at::IntArrayRef, std::int64_t, std::int64_t, double, double, std::int64_t, std::int64_t);
   static const auto kOperator = c10::Dispatcher::singleton().findSchemaOrThrow("gantry::draw_", "").typed<Call>();
   if (out.numel() == 0) return;
   const at::AutoDispatchBelowADInplaceOrView no_graph;
-  kOperator.call(out, in_whole, first, static_cast<std::int64_t>(drawn.law), drawn.a, drawn.b,
+  kOperator.call(out, in_full, first, static_cast<std::int64_t>(drawn.law), drawn.a, drawn.b,
                  static_cast<std::int64_t>(drawn.seed), static_cast<std::int64_t>(drawn.stream));
 }
 

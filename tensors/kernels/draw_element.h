@@ -41,34 +41,34 @@ GANTRY_HOST_DEVICE double draw_element(const Drawn& drawn, std::uint64_t element
   return drawn.a + (drawn.b - drawn.a) * uniform;
 }
 
-// A part of a larger tensor, in memory and by its elements' numbers in the whole, outermost dim first. Dims that lie
-// together in both are one.
+// A part of a larger tensor, in memory and by its elements' numbers in the full tensor, outermost dim first. Dims that
+// lie together in both are one.
 struct Box {
   static constexpr int kMaxDims = 6;
   int dims = 0;
-  std::int64_t size[kMaxDims] = {}, in_memory[kMaxDims] = {}, in_whole[kMaxDims] = {};  // strides, in elements
-  std::int64_t first = 0;  // the first element's number in the whole
+  std::int64_t size[kMaxDims] = {}, in_memory[kMaxDims] = {}, in_full[kMaxDims] = {};  // strides, in elements
+  std::int64_t first = 0;  // the first element's number in the full tensor
 };
 
 struct Place {
   std::int64_t in_memory = 0;
-  std::uint64_t in_whole = 0;
+  std::uint64_t in_full = 0;
 };
 
 // Of the box's element i, in row-major order.
 GANTRY_HOST_DEVICE Place place_in(const Box& box, std::int64_t i) {
-  std::int64_t in_memory = 0, in_whole = box.first;
+  std::int64_t in_memory = 0, in_full = box.first;
   for (int dim = box.dims - 1; dim > 0; --dim) {
     const std::int64_t at = i % box.size[dim];
     i /= box.size[dim];
     in_memory += at * box.in_memory[dim];
-    in_whole += at * box.in_whole[dim];
+    in_full += at * box.in_full[dim];
   }
   if (box.dims > 0) {
     in_memory += i * box.in_memory[0];
-    in_whole += i * box.in_whole[0];
+    in_full += i * box.in_full[0];
   }
-  return {in_memory, static_cast<std::uint64_t>(in_whole)};
+  return {in_memory, static_cast<std::uint64_t>(in_full)};
 }
 
 }  // namespace gantry::kernels

@@ -56,9 +56,9 @@ GANTRY_HOST_DEVICE double portable_log(double x) {
   constexpr std::uint64_t kRootHalf = 0x3FE6A09E667F3BCD;  // its bits
   const std::int64_t k = static_cast<std::int64_t>(bits - kRootHalf) >> 52;
   bits -= static_cast<std::uint64_t>(k) << 52;
-  double whole = 0;
-  std::memcpy(&whole, &bits, sizeof whole);
-  const double f = whole - 1, s = f / (2 + f), z = s * s, w = z * z;
+  double full = 0;
+  std::memcpy(&full, &bits, sizeof full);
+  const double f = full - 1, s = f / (2 + f), z = s * s, w = z * z;
   const double even = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
   const double odd =
       z * (6.666666666666735130e-01 +

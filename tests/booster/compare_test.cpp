@@ -76,10 +76,10 @@ class GatedPolicy : public PolicyFor<GatedStackImpl> {
   }
 };
 
-// Says of a norm on sequence shards that it works on the whole sequence: its gradients are not summed.
-class StatesANormWhole final : public GatedPolicy {
+// Says of a norm on sequence shards that it works on the full sequence: its gradients are not summed.
+class StatesAFullNorm final : public GatedPolicy {
  public:
-  ShardPlan shard_plan(const GatedStackImpl&) const override { return plan({.segments = 2}, Whole{}); }
+  ShardPlan shard_plan(const GatedStackImpl&) const override { return plan({.segments = 2}, FullSequence{}); }
 };
 
 // Splits values and gates as if they were one column after the other's end.
@@ -120,7 +120,7 @@ TensorDict token_batch(std::int64_t samples, std::int64_t tokens, std::int64_t v
 Config configured(const std::string& model, const std::string& rest = "") {
   static const bool once = [] {
     policies().add<GatedPolicy>("gated");
-    policies().add<StatesANormWhole>("gated_whole_norm");
+    policies().add<StatesAFullNorm>("gated_whole_norm");
     policies().add<ForgetsSegments>("gated_no_segments");
     policies().add<ForgetsSegmentsAndThrows>("gated_throws");
     policies().add<SkipsAtTheBorder>("gated_skips");

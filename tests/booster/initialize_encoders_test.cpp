@@ -132,12 +132,12 @@ TEST(InitializeEncoders, RefuseAPipelineByName) {
     });
 }
 
-// The policy's plan but for sequence shards, with whole logits: what one would write by hand.
+// The policy's plan but for sequence shards, with full logits: what one would write by hand.
 ShardPlan plan_of(const torch::nn::Module& model) {
   ShardPlan plan;
   for (ShardRule& rule : policy_for(model)->shard_plan(model)) {
     if (std::holds_alternative<SequenceParallel>(rule.style) || std::holds_alternative<PrepareInput>(rule.style) ||
-        std::holds_alternative<Whole>(rule.style))
+        std::holds_alternative<FullSequence>(rule.style))
       continue;
     if (auto* column = std::get_if<Column>(&rule.style))
       column->gather_output = rule.pattern == "cls.decoder" || rule.pattern == "lm_head" || rule.pattern == "proj_out";

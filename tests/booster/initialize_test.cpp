@@ -152,14 +152,14 @@ TEST(Acceptance, C16ResidentBytesFallWithTheRanks) {
   run_ranks(2, [&](World&, ProcessGroupMesh&) {
     auto dense = llama(), split = llama();
     const auto made = initialize(*split, path);
-    std::int64_t whole = 0, replicated = 0, held = 0;
+    std::int64_t full = 0, replicated = 0, held = 0;
     for (const auto& placement : made.boosted.model->stage_module().all_placements) {
       std::int64_t elements = 1;
       for (const auto size : placement.global_shape) elements *= size;
-      (placement.along("tp").sharded() ? whole : replicated) += elements;
+      (placement.along("tp").sharded() ? full : replicated) += elements;
     }
     for (const auto& parameter : split->parameters()) held += parameter.numel();
-    EXPECT_LE(held, whole / 2 + replicated + 53 * 24 + 24 * 37);  // sizes that do not divide
+    EXPECT_LE(held, full / 2 + replicated + 53 * 24 + 24 * 37);  // sizes that do not divide
   });
 }
 

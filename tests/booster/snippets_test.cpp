@@ -88,25 +88,25 @@ void expect_close(const torch::Tensor& a, const torch::Tensor& b) {
   EXPECT_LE((a - b).abs().max().item<double>(), 1e-10);
 }
 
-TEST(Sharding, AModuleOfOnesOwnEqualsTheWholeOne) {
+TEST(Sharding, ACustomModuleEqualsTheFullOne) {
   run_ranks(3, [](World&, ProcessGroupMesh& mesh) {
-    auto whole = gained_mlp(), model = gained_mlp();
+    auto full = gained_mlp(), model = gained_mlp();
     gantry::parallelize_module(
         *model, mesh["tp"],
         {{"up", gantry::Column{}}, {"norm", gantry::Column{}}, {"gain", gantry::Column{}}, {"down", gantry::Row{}}});
-    materialize(*whole, 1);
+    materialize(*full, 1);
     materialize(*model, 1);
     const Range own = shard(0, 10, 3).ranges(mesh["tp"].rank()).front();
     EXPECT_EQ(model->gain->gain.size(0), own.size());
     const torch::Tensor x = torch::sin(torch::arange(24, torch::kFloat64)).view({4, 6}).requires_grad_();
     const torch::Tensor other = x.detach().clone().requires_grad_();
-    const torch::Tensor y = model(x), expected = whole(other);
+    const torch::Tensor y = model(x), expected = full(other);
     expect_close(y, expected);
     y.square().sum().backward();
     expected.square().sum().backward();
     expect_close(x.grad(), other.grad());
-    expect_close(model->gain->gain.grad(), whole->gain->gain.grad().narrow(0, own.begin, own.size()));
-    expect_close(model->up->weight.grad(), whole->up->weight.grad().narrow(0, own.begin, own.size()));
+    expect_close(model->gain->gain.grad(), full->gain->gain.grad().narrow(0, own.begin, own.size()));
+    expect_close(model->up->weight.grad(), full->up->weight.grad().narrow(0, own.begin, own.size()));
   });
 }
 
@@ -159,12 +159,12 @@ FusedLayer fused_layer() {
 
 TEST(Sharding, FusedProjectionsWithGroupedHeadsEqualOneRank) {
   run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
-    auto whole = fused_layer(), layer = fused_layer();
+    auto full = fused_layer(), layer = fused_layer();
     gantry::parallelize_module(*layer, mesh["tp"], fused_plan());
-    materialize(*whole, 1);
+    materialize(*full, 1);
     materialize(*layer, 1);
     const torch::Tensor x = torch::sin(torch::arange(2 * 5 * kFusedWidth, torch::kFloat64)).view({2, 5, kFusedWidth});
-    expect_close(layer(x), whole(x));
+    expect_close(layer(x), full(x));
   });
 }
 

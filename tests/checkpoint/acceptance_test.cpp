@@ -33,14 +33,14 @@ void expect_same(const TensorDict& expected, const TensorDict& actual) {
 
 // What a run on two by two ranks has after two steps, and what `body` does with it on each rank.
 TensorDict trained(const std::function<void(SmallRun&)>& body, const SmallRunOptions& options = kTwoByTwo) {
-  TensorDict whole;
+  TensorDict full;
   run_small(options, [&](SmallRun& run) {
     for (int step = 1; step <= 2; ++step) run.step(step);
     TensorDict weights = run.weights();
-    if (run.mesh().rank() == 0) whole = std::move(weights);
+    if (run.mesh().rank() == 0) full = std::move(weights);
     body(run);
   });
-  return whole;
+  return full;
 }
 
 TEST(Acceptance, A14ASaveIsAFileForEachRankWithEveryTensorOnceAndTheUsersValues) {
@@ -53,14 +53,14 @@ TEST(Acceptance, A14ASaveIsAFileForEachRankWithEveryTensorOnceAndTheUsersValues)
   });
   const std::string folder = directory + "/step-000002";
   for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(fs::exists(folder + "/" + rank_file_name(rank))) << rank;
-  std::uint64_t stored = 0, whole = 0;
+  std::uint64_t stored = 0, full = 0;
   for (int rank = 0; rank < 4; ++rank) {
     const StoredFile file(folder + "/" + rank_file_name(rank));
     for (const auto& [name, tensor] : file.header().tensors) stored += tensor.end - tensor.begin;
   }
   const TensorCatalog catalog = TensorCatalog::open(folder);
-  for (const auto& [key, tensor] : catalog.tensors()) whole += tensor.bytes();
-  EXPECT_EQ(stored, whole);
+  for (const auto& [key, tensor] : catalog.tensors()) full += tensor.bytes();
+  EXPECT_EQ(stored, full);
   const auto info = read_checkpoint_info(folder);
   EXPECT_EQ(info.user["epoch"], 3);
   EXPECT_EQ(info.user["anything"]["of"], "the user's");
@@ -250,9 +250,9 @@ TEST(Acceptance, C14ALiveShardedModelBecomesADenseOne) {
     run.step(1);
     const auto dense = dense_of(run.config());
     deparallelize(run.boosted(), run.plugin(), *dense);
-    TensorDict whole;
-    for (const auto& [tensor, names] : ModelMap(*dense).parameters) whole.set(names.front(), tensor);
-    expect_same(run.weights(), whole);
+    TensorDict full;
+    for (const auto& [tensor, names] : ModelMap(*dense).parameters) full.set(names.front(), tensor);
+    expect_same(run.weights(), full);
   });
   // A model of initialize() too: files, and back to one device.
   const ScratchFolder scratch;

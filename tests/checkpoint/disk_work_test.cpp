@@ -35,7 +35,7 @@ class SlowDisk {
               words_.notify_all();
             }};
   }
-  // Returns once `kSlow` more words were told, the first time that it is called after begin().
+  // Returns after `kSlow` more reports, the first time that it is called after begin().
   void take_time() {
     if (!is_slow_.exchange(false)) return;
     const int until = words_ + kSlow;

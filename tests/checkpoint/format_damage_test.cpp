@@ -44,15 +44,15 @@ TEST(Damage, EveryFlippedBitAndEveryTruncationIsFound) {
     const auto& [path, bytes] = files[random() % files.size()];
     std::string damaged = bytes;
     const std::size_t at = random() % bytes.size();
-    const bool cut = random() % 4 == 0;
-    if (cut)
+    const bool truncated = random() % 4 == 0;
+    if (truncated)
       damaged.resize(at);
     else
       damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
     std::ofstream(path, std::ios::binary) << damaged;
     const auto report = verify_checkpoint(folder);
-    EXPECT_FALSE(report.faults.empty()) << path << (cut ? " cut" : " flipped") << " at byte " << at;
-    EXPECT_TRUE(loading_refuses(folder)) << path << (cut ? " cut" : " flipped") << " at byte " << at;
+    EXPECT_FALSE(report.faults.empty()) << path << (truncated ? " cut" : " flipped") << " at byte " << at;
+    EXPECT_TRUE(loading_refuses(folder)) << path << (truncated ? " cut" : " flipped") << " at byte " << at;
     std::ofstream(path, std::ios::binary) << bytes;
   }
   EXPECT_TRUE(verify_checkpoint(folder).faults.empty()) << "as it was";

@@ -27,14 +27,14 @@ using nlohmann::json;
 
 ManifestTensor tensor_with(const std::vector<std::vector<AppliedShard>>& slices) {
   ManifestTensor tensor{"model", "w", find_stored_type("F32"), {10, 3}, {}};
-  for (const auto& cuts : slices) tensor.slices.push_back({"a.safetensors", cuts});
+  for (const auto& shards : slices) tensor.slices.push_back({"a.safetensors", shards});
   return tensor;
 }
 
 ManifestTensor tensor_of(const std::vector<std::vector<Range>>& slices) {
-  std::vector<std::vector<AppliedShard>> cuts;
-  for (const auto& ranges : slices) cuts.push_back({{.dim = 0, .ranges = ranges}});
-  return tensor_with(cuts);
+  std::vector<std::vector<AppliedShard>> shards;
+  for (const auto& ranges : slices) shards.push_back({{.dim = 0, .ranges = ranges}});
+  return tensor_with(shards);
 }
 
 TEST(FormatManifest, SlicesTileTheirTensorExactly) {
@@ -57,8 +57,8 @@ TEST(FormatManifest, SlicesTileTheirTensorExactly) {
   EXPECT_NE(fault(tensor_with({{all, first}})).find("leave a hole"), std::string::npos);
 }
 
-// Several cuts, each of what the one before left: columns, and of those single elements or rows.
-TEST(FormatManifest, SlicesOfOrderedCutsTileTheirTensorExactly) {
+// Several shards, each of the result of the previous one: columns, and of those single elements or rows.
+TEST(FormatManifest, SlicesOfOrderedShardsTileTheirTensorExactly) {
   const auto fault = [](const ManifestTensor& tensor) {
     return thrown_by<CheckpointError>([&] { check_tiling(tensor); });
   };
@@ -98,7 +98,7 @@ TEST(FormatManifest, ComesBackAsItWasWritten) {
   EXPECT_EQ(manifest_text(manifest), manifest_text(again));
   EXPECT_EQ(again.user["epoch"], 4);
   EXPECT_EQ(again.layout.at("tp"), 2);
-  EXPECT_EQ(again.tensors.at("model/w").slices[0].cuts.at(0).ranges[0], (Range{0, 4}));
+  EXPECT_EQ(again.tensors.at("model/w").slices[0].shards.at(0).ranges[0], (Range{0, 4}));
 }
 
 // Version 2 states a dim and its ranges, or -1.
@@ -109,7 +109,7 @@ TEST(FormatManifest, SlicesOfTheFormerVersionAreRead) {
   const Manifest manifest = parse_manifest(sealed(all), "m");
   EXPECT_EQ(manifest_text(manifest), manifest_text(parse_manifest(sealed(sound_manifest()), "m")));
   all["tensors"][0]["slices"] = {{{"file", "a.safetensors"}, {"dim", -1}, {"ranges", json::array()}}};
-  EXPECT_TRUE(parse_manifest(sealed(all), "m").tensors.at("model/w").slices[0].cuts.empty());
+  EXPECT_TRUE(parse_manifest(sealed(all), "m").tensors.at("model/w").slices[0].shards.empty());
 }
 
 TEST(FormatManifest, HostileOnesAreRefused) {

@@ -63,8 +63,8 @@ void expect_one_model(const std::string& directory) {
     EXPECT_TRUE(are_of(found, "old") || are_of(found, "new"));
   if (!found.contains("config.json")) EXPECT_NE(unfinished_placing(directory), "");
   { const StagedFiles next(directory, sound_files()); }
-  const Files whole = files_in(directory);
-  EXPECT_TRUE(whole == model_of("old") || whole == model_of("new"));
+  const Files full = files_in(directory);
+  EXPECT_TRUE(full == model_of("old") || full == model_of("new"));
   EXPECT_FALSE(fs::exists(directory + "/.parts") || fs::exists(directory + "/.placing"));
   save_model(directory, "next", sound_files());
   EXPECT_EQ(files_in(directory), model_of("next"));

@@ -117,7 +117,7 @@ void expect_same_models(const std::string& family, const std::string& ending, st
   for (const auto* tensors : {&models.encoded, &models.plain}) {
     write_safetensors(scratch / "model.safetensors", *tensors);
     const auto model = described.build(keys);
-    held.push_back(whole_parameters(*model));
+    held.push_back(full_parameters(*model));
     const LoadedModel found = load_hugging_face(scratch.path(), described, keys, held.back(), {});
     EXPECT_TRUE(found.fresh.empty() && found.passed_over.empty());
   }

@@ -51,14 +51,14 @@ torch::optim::AdamW adamw_of_rows(const FullySharded& sharded) {
   return torch::optim::AdamW(sharded.parameters(), torch::optim::AdamWOptions(1e-2).eps(1e-3));
 }
 
-// A loop of one's own: its model, cut over tp by a plan where that has ranks, and over dp by rows.
+// A custom training loop: its model, sharded over tp by a plan if tp has ranks, and over dp by rows.
 class RowsRun {
  public:
   RowsRun(World& world, ProcessGroupMesh& mesh)
       : mesh_(mesh),
         device_(world.device()),
         model_(deferred_rows_model()),
-        cut_(parallelize_module(*model_, mesh["tp"], {{"up*", Column{}}, {"down*", Row{}}})),
+        shards_(parallelize_module(*model_, mesh["tp"], {{"up*", Column{}}, {"down*", Row{}}})),
         sharded_(fully_shard(*model_, mesh["dp"], {.units = {"up*"}, .device = world.device()})),
         optimizer_(adamw_of_rows(sharded_)) {}
 
@@ -72,7 +72,7 @@ class RowsRun {
     optimizer_.zero_grad();
   }
 
-  FullyShardedState state() { return {sharded_, mesh_, {.optimizer = &optimizer_, .cut = cut_}}; }
+  FullyShardedState state() { return {sharded_, mesh_, {.optimizer = &optimizer_, .sharded = shards_}}; }
   void save(const std::string& directory, std::int64_t step) {
     FullyShardedState mine = state();
     save_checkpoint({.directory = directory, .step = step}, mine, mesh_);
@@ -88,7 +88,7 @@ class RowsRun {
   ProcessGroupMesh& mesh_;
   torch::Device device_;
   std::shared_ptr<RowsModel> model_;
-  std::vector<Placement> cut_;
+  std::vector<Placement> shards_;
   FullySharded sharded_;
   torch::optim::AdamW optimizer_;
 };
@@ -166,8 +166,8 @@ TEST(FullyShardedState, BoostedModelsOfEveryZeroLoadItAndAreLoaded) {
   }
 }
 
-// Parameters that are whole when rows are loaded are gathered anew at their next use.
-TEST(FullyShardedState, WhatIsWholeIsOldOnceRowsAreLoaded) {
+// Parameters that are unsharded when rows are loaded are gathered anew at their next use.
+TEST(FullyShardedState, UnshardedTensorsAreOldOnceRowsAreLoaded) {
   const ScratchFolder scratch;
   run_ranks({.data = 3}, [&](World& world, ProcessGroupMesh& mesh) {
     RowsRun run(world, mesh);

@@ -1,4 +1,4 @@
-// A made-up axis, which cuts a second dim, beside rows of tp-cut tensors over dp (as ZeRO 3 will cut them), shared
+// A made-up axis, which shards a second dim, next to rows of tp-sharded tensors over dp (like ZeRO 3), shared
 // heads and partial gradients: everything that follows from a placement follows for them too, to the numbers of one
 // rank. By optimizers that treat elements alike, and by those that must see rows or matrices.
 #include <cmath>
@@ -34,14 +34,14 @@ struct ToyLayout {
 };
 
 std::vector<Placement> toy_placements(const Mesh& mesh) {
-  const auto over = [&](ShardSpec cut, const char* name) {
-    cut.axes = {{name, mesh.axis_size(name)}};
-    return cut;
+  const auto over = [&](ShardSpec shard, const char* name) {
+    shard.axes = {{name, mesh.axis_size(name)}};
+    return shard;
   };
   const int tensor = mesh.axis_size(axis::kTensor), other = mesh.axis_size(kMadeUp);
-  const auto placed = [](const char* name, Shape shape, std::vector<ShardSpec> cuts) {
+  const auto placed = [](const char* name, Shape shape, std::vector<ShardSpec> shards) {
     return Placement{
-        .name = name, .global_shape = std::move(shape), .cuts = std::move(cuts), .stages = {0}, .aliases = {}};
+        .name = name, .global_shape = std::move(shape), .shards = std::move(shards), .stages = {0}, .aliases = {}};
   };
   const ShardSpec columns = over(shard(0, 12, tensor, 2), axis::kTensor);
   const ShardSpec heads =
@@ -58,7 +58,7 @@ std::vector<Placement> toy_placements(const Mesh& mesh) {
 }
 
 // The same for every layout.
-torch::Tensor whole_gradient(const Placement& placement, int step) {
+torch::Tensor full_gradient(const Placement& placement, int step) {
   const double phase = static_cast<double>(placement.name.size()) + 3.0 * step;
   return (torch::arange(elements_of(placement.global_shape), torch::kFloat64) * 0.7 + phase)
       .sin()
@@ -66,10 +66,10 @@ torch::Tensor whole_gradient(const Placement& placement, int step) {
 }
 
 // This rank's share of the gradient: the ranks over whose axes it is summed have unequal parts of it, and ranks that
-// share elements of a cut an equal part of those.
+// hold the same elements, an equal part of those.
 torch::Tensor share_of(const Placement& placement, int step, const ProcessGroupMesh& mesh) {
   const Mesh& all = mesh.mesh();
-  torch::Tensor whole = whole_gradient(placement, step);
+  torch::Tensor full = full_gradient(placement, step);
   torch::Tensor holders = torch::zeros(placement.global_shape, torch::kFloat64);
   for (const int peer : all.ranks_along(mesh.rank(), {axis::kTensor})) {
     if (!placement.overlaps()) break;
@@ -78,7 +78,7 @@ torch::Tensor share_of(const Placement& placement, int step, const ProcessGroupM
     copy_common(counted, full_slice(placement.global_shape), torch::ones(held.shape, torch::kFloat64), held);
     holders += counted;
   }
-  if (placement.overlaps()) whole = whole / holders;
+  if (placement.overlaps()) full = full / holders;
   const auto axes = placement.gradient_axes(all.batch_axes());
   const auto summed = axes.empty() ? std::vector<int>{mesh.rank()} : all.ranks_along(mesh.rank(), axes);
   double total = 0, mine = 0;
@@ -86,7 +86,7 @@ torch::Tensor share_of(const Placement& placement, int step, const ProcessGroupM
     total += static_cast<double>(i) + 1;
     if (summed[i] == mesh.rank()) mine = static_cast<double>(i) + 1;
   }
-  return cut_out(whole * (mine / total), held_slice(placement, mesh.coordinates()));
+  return take_slice(full * (mine / total), held_slice(placement, mesh.coordinates()));
 }
 
 // Of a module whose parameters nobody computes with.
@@ -208,7 +208,7 @@ class Toy final : public StateSource {
   }
 
  private:
-  // Initial weights by Philox, drawn for what the cuts leave alone.
+  // Initial weights by Philox, sampled only for the local part.
   std::vector<HeldTensor> make_parameters() {
     module_.all_placements = toy_placements(mesh_.mesh());
     for (const auto& placement : module_.all_placements) {
@@ -216,15 +216,15 @@ class Toy final : public StateSource {
         const DeferredInit recording;
         return torch::empty(placement.global_shape, torch::kFloat64).uniform_(-1, 1);
       };
-      torch::Tensor whole = deferred(), part = deferred(), cut = deferred();
-      materialize(whole, placement.name, 3);
-      for (const ShardSpec& each : placement.cuts) shard_tensor(part, each, each.rank_of(mesh_.coordinates()));
+      torch::Tensor full = deferred(), part = deferred(), shard = deferred();
+      materialize(full, placement.name, 3);
+      for (const ShardSpec& each : placement.shards) shard_tensor(part, each, each.rank_of(mesh_.coordinates()));
       materialize(part, placement.name, 3);
-      materialize(cut, placement.name, 3);  // and of memory that is there already
-      for (const ShardSpec& each : placement.cuts) shard_tensor(cut, each, each.rank_of(mesh_.coordinates()));
-      const torch::Tensor expected = cut_out(whole, held_slice(placement, mesh_.coordinates()));
+      materialize(shard, placement.name, 3);  // and of memory that is there already
+      for (const ShardSpec& each : placement.shards) shard_tensor(shard, each, each.rank_of(mesh_.coordinates()));
+      const torch::Tensor expected = take_slice(full, held_slice(placement, mesh_.coordinates()));
       EXPECT_TRUE(torch::equal(part, expected)) << placement.name;
-      EXPECT_TRUE(torch::equal(cut, expected)) << placement.name;
+      EXPECT_TRUE(torch::equal(shard, expected)) << placement.name;
       module_.parameters.push_back({placement, part.requires_grad_()});
     }
     return module_.parameters;
@@ -236,7 +236,8 @@ class Toy final : public StateSource {
 
   double difference_of_gradient(std::size_t i, int step) const {
     const auto& placement = buffers_.parameters()[i].placement;
-    const torch::Tensor expected = cut_out(whole_gradient(placement, step), held_slice(placement, mesh_.coordinates()));
+    const torch::Tensor expected =
+        take_slice(full_gradient(placement, step), held_slice(placement, mesh_.coordinates()));
     const double difference = (buffers_.gradient(i).view(expected.sizes()) - expected).abs().sum().item<double>();
     EXPECT_LE(difference, kCloseness) << placement.name;
     return difference;
@@ -303,7 +304,7 @@ TEST_P(FurtherAxis, EverythingThatFollowsFromPlacementsIsAsOnOneRank) {
   const Reference reference = reference_of(GetParam(), kToySteps);
   double expected = 0;
   for (const auto& placement : toy_placements(ToyLayout{}.mesh()))
-    expected += std::pow(whole_gradient(placement, 0).norm().item<double>(), 2);
+    expected += std::pow(full_gradient(placement, 0).norm().item<double>(), 2);
   EXPECT_NEAR(reference.norms[0], std::sqrt(expected), kCloseness);
   const ScratchFolder scratch;
   for (std::size_t from = 0; from < kToyLayouts.size(); ++from) {

@@ -68,15 +68,15 @@ TwoForms two_forms(const json& keys) {
   TensorDict by_name;
   for (const auto& item : model->named_parameters()) by_name.set(item.key(), torch::randn_like(item.value()) * 0.2);
   for (const auto& name : models::families().at("gpt_oss").tensor_names(keys)) {
-    const torch::Tensor& whole = by_name.at(name.name);
-    if (whole.dim() != 3) {
-      forms.packed.set(name.hugging_face, whole);
-      forms.plain.set(name.hugging_face, whole);
+    const torch::Tensor& full = by_name.at(name.name);
+    if (full.dim() != 3) {
+      forms.packed.set(name.hugging_face, full);
+      forms.plain.set(name.hugging_face, full);
       continue;
     }
-    const auto in_row = whole.size(1) / 32;
-    const torch::Tensor blocks = torch::randint(0, 256, {whole.size(0), whole.size(2), in_row, 16}, torch::kUInt8),
-                        scales = torch::randint(122, 126, {whole.size(0), whole.size(2), in_row}, torch::kUInt8);
+    const auto in_row = full.size(1) / 32;
+    const torch::Tensor blocks = torch::randint(0, 256, {full.size(0), full.size(2), in_row, 16}, torch::kUInt8),
+                        scales = torch::randint(122, 126, {full.size(0), full.size(2), in_row}, torch::kUInt8);
     forms.packed.set(name.hugging_face + "_blocks", blocks);
     forms.packed.set(name.hugging_face + "_scales", scales);
     forms.plain.set(name.hugging_face, mxfp4_values(blocks, scales).transpose(1, 2).contiguous());
@@ -131,11 +131,11 @@ TEST(Mxfp4, RefusesOtherShapesAndKinds) {
   };
   EXPECT_EQ(refusal([&] { load("sound"); }), "");
   EXPECT_TRUE(torch::equal(held[0].tensor, forms.plain.at("model." + weight)));
-  const torch::Tensor whole = forms.packed.at(blocks);
-  forms.packed.set(blocks, whole.narrow(1, 0, 5).contiguous());
+  const torch::Tensor full = forms.packed.at(blocks);
+  forms.packed.set(blocks, full.narrow(1, 0, 5).contiguous());
   EXPECT_THAT(refusal([&] { load("shape"); }),
               HasSubstr(blocks + ": the tensor has the shape [3, 5, 1, 16]; expected [3, 64, 1"));
-  forms.packed.set(blocks, whole.to(torch::kInt8));
+  forms.packed.set(blocks, full.to(torch::kInt8));
   EXPECT_THAT(refusal([&] { load("type"); }), HasSubstr(blocks + ": the tensor is int8; expected uint8"));
   keys["quantization_config"] = {{"quant_method", "fp8"}};
   EXPECT_THAT(refusal([&] { family.check(keys); }), HasSubstr("quantization_config"));

@@ -131,7 +131,7 @@ TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {
 }
 
 // Muon's momentum lies whole on one of the ranks that share a matrix.
-TEST_F(Reshard, WholeMatricesAreLoadedByAnyLayout) {
+TEST_F(Reshard, FullMatricesAreLoadedByAnyLayout) {
   for (const char* precision : {"float64", "bfloat16"}) {
     const std::vector<SmallRunOptions> layouts = {
         {.layout = {.data = 2, .tensor = 2}, .zero = 1, .precision = precision, .optimizer = "muon"},

@@ -47,10 +47,10 @@ TEST(Safetensors, RoundTripsEveryDtypeAndShape) {
   const SafetensorsFile file(path);
   EXPECT_EQ(file.metadata().at("format"), "pt");
   for (const auto& [name, tensor] : tensors) {
-    const torch::Tensor read = file.read(name), whole = tensor.contiguous();
+    const torch::Tensor read = file.read(name), full = tensor.contiguous();
     ASSERT_EQ(read.scalar_type(), tensor.scalar_type()) << name;
     ASSERT_EQ(read.sizes(), tensor.sizes()) << name;
-    EXPECT_EQ(std::memcmp(read.data_ptr(), whole.data_ptr(), whole.nbytes()), 0) << name;
+    EXPECT_EQ(std::memcmp(read.data_ptr(), full.data_ptr(), full.nbytes()), 0) << name;
   }
   EXPECT_TRUE(torch::equal(file.read_slice("float64", 1, {{0, 1}, {3, 4}}),
                            torch::tensor({{0., 3.}, {4., 7.}, {8., 11.}}, torch::kFloat64)));
@@ -90,9 +90,9 @@ TEST(Safetensors, EveryTruncationIsRefused) {
   const std::string path = scratch("cut.safetensors");
   write_safetensors(path, {{"a", torch::arange(5)}, {"b", torch::ones({2, 2})}});
   std::ifstream file(path, std::ios::binary);
-  const std::string whole((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  for (std::size_t length = 0; length < whole.size(); ++length)
-    EXPECT_NE(fault_of(whole.substr(0, length)), "no error") << length;
+  const std::string full((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  for (std::size_t length = 0; length < full.size(); ++length)
+    EXPECT_NE(fault_of(full.substr(0, length)), "no error") << length;
   std::filesystem::remove(path);
 }
 

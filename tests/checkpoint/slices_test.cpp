@@ -11,48 +11,48 @@ namespace {
 // An [8, 6] tensor in slices along `dim` (-1: in one piece), one a file.
 struct Stored {
   ManifestTensor tensor{"model", "w", find_stored_type("F64"), {8, 6}, {}};
-  torch::Tensor whole = torch::arange(48, torch::kFloat64).view({8, 6});
+  torch::Tensor full = torch::arange(48, torch::kFloat64).view({8, 6});
   std::vector<std::string> read;  // the files that were asked for
 
   explicit Stored(int dim, const std::vector<std::vector<Range>>& slices) {
-    for (const auto& ranges : slices) add(cuts_of(dim, ranges));
+    for (const auto& ranges : slices) add(shards_of(dim, ranges));
   }
   explicit Stored(const std::vector<std::vector<AppliedShard>>& slices) {
-    for (const auto& cuts : slices) add(cuts);
+    for (const auto& shards : slices) add(shards);
   }
-  void add(std::vector<AppliedShard> cuts) {
-    tensor.slices.push_back({std::to_string(tensor.slices.size()), std::move(cuts)});
+  void add(std::vector<AppliedShard> shards) {
+    tensor.slices.push_back({std::to_string(tensor.slices.size()), std::move(shards)});
   }
 
-  static std::vector<AppliedShard> cuts_of(int dim, const std::vector<Range>& ranges) {
+  static std::vector<AppliedShard> shards_of(int dim, const std::vector<Range>& ranges) {
     return dim < 0 ? std::vector<AppliedShard>() : std::vector<AppliedShard>{{.dim = dim, .ranges = ranges}};
   }
-  // By hand, cut by cut.
-  static torch::Tensor part_of(const torch::Tensor& whole, const std::vector<AppliedShard>& cuts) {
-    torch::Tensor left = whole;
-    for (const AppliedShard& cut : cuts) {
-      if (cut.row > 0) left = left.reshape({-1, cut.row});
+  // By hand, shard by shard.
+  static torch::Tensor part_of(const torch::Tensor& full, const std::vector<AppliedShard>& shards) {
+    torch::Tensor left = full;
+    for (const AppliedShard& shard : shards) {
+      if (shard.row > 0) left = left.reshape({-1, shard.row});
       std::vector<torch::Tensor> parts;
-      for (const Range& range : cut.ranges) parts.push_back(left.narrow(cut.dim, range.begin, range.size()));
-      left = torch::cat(parts, cut.dim);
+      for (const Range& range : shard.ranges) parts.push_back(left.narrow(shard.dim, range.begin, range.size()));
+      left = torch::cat(parts, shard.dim);
     }
     return left;
   }
 
   // The files that the part was read from.
-  std::vector<std::string> fill(const std::vector<AppliedShard>& cuts) {
-    const torch::Tensor expected = part_of(whole, cuts);
+  std::vector<std::string> fill(const std::vector<AppliedShard>& shards) {
+    const torch::Tensor expected = part_of(full, shards);
     const torch::Tensor target = torch::full(expected.sizes(), -1.0, torch::kFloat64);
     read.clear();
     const auto slice_of = [&](const ManifestSlice& slice) {
       read.push_back(slice.file);
-      return part_of(whole, slice.cuts).contiguous();
+      return part_of(full, slice.shards).contiguous();
     };
-    fill_from_slices(tensor, slice_of, target, apply_cuts(tensor.shape, cuts));
+    fill_from_slices(tensor, slice_of, target, apply_shards(tensor.shape, shards));
     EXPECT_TRUE(torch::equal(target, expected));
     return read;
   }
-  std::vector<std::string> fill(int dim, const std::vector<Range>& ranges) { return fill(cuts_of(dim, ranges)); }
+  std::vector<std::string> fill(int dim, const std::vector<Range>& ranges) { return fill(shards_of(dim, ranges)); }
 };
 
 using Files = std::vector<std::string>;
@@ -66,18 +66,18 @@ TEST(Slices, OnlyThoseAreReadThatHaveSomethingOfThePart) {
   EXPECT_EQ(rows.fill(1, {{0, 3}}), (Files{"0", "1", "2", "3"}));  // sharded along the other dim: some of each
 }
 
-TEST(Slices, OfFusedProjectionsAndWholeTensorsToo) {
+TEST(Slices, OfFusedProjectionsAndFullTensorsToo) {
   Stored fused(0, {{{0, 2}, {4, 6}}, {{2, 4}, {6, 8}}});  // two segments over tp 2
   EXPECT_EQ(fused.fill(0, {{0, 1}, {4, 5}}), Files{"0"});
   EXPECT_EQ(fused.fill(0, {{2, 3}, {6, 7}}), Files{"1"});
   EXPECT_EQ(fused.fill(0, {{1, 3}, {5, 7}}), (Files{"0", "1"}));
-  Stored whole(-1, {{}});
-  EXPECT_EQ(whole.fill(1, {{2, 4}}), Files{"0"});
-  EXPECT_EQ(whole.fill(-1, {}), Files{"0"});
+  Stored full(-1, {{}});
+  EXPECT_EQ(full.fill(1, {{2, 4}}), Files{"0"});
+  EXPECT_EQ(full.fill(-1, {}), Files{"0"});
 }
 
 // Columns over one axis, and what they leave over another, by elements or by rows of three.
-TEST(Slices, OfOrderedCuts) {
+TEST(Slices, OfOrderedShards) {
   const AppliedShard left{.dim = 1, .ranges = {{0, 3}}}, right{.dim = 1, .ranges = {{3, 6}}};
   const auto flat = [](std::int64_t row, std::int64_t begin, std::int64_t end) {
     return AppliedShard{.dim = 0, .row = row, .ranges = {{begin, end}}};

@@ -54,7 +54,7 @@ TEST(Upcycle, TheSameOverRanks) {
 }
 
 // Slices of one copy have one row; copies have rows of their own, which depend on the seed.
-TEST(Upcycle, RoutersChooseWholeCopies) {
+TEST(Upcycle, RoutersChooseFullCopies) {
   torch::Tensor rows[2];
   for (const int seed : {1, 2}) {
     const ScratchFolder scratch;
@@ -72,7 +72,7 @@ TEST(Upcycle, RoutersChooseWholeCopies) {
   EXPECT_NEAR(rows[0].std().item<double>(), 0.02, 0.005) << "initializer_range";
 }
 
-TEST(Upcycle, RefusesWhatIsNoWholeCopy) {
+TEST(Upcycle, RejectsPartialCopies) {
   const ScratchFolder scratch;
   const auto refusal = [&](const std::string& family, const UpcycleOptions& options) -> std::string {
     try {

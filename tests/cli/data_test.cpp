@@ -206,7 +206,7 @@ TEST(TrainingData, ResumesAtTheNextSampleWithOtherBatchesAndReplicas) {
       "loss");
   ASSERT_EQ(dozens.size(), 9u);
   EXPECT_NEAR((dozens[7] + dozens[8]) / 2, (expected[5] + expected[6] + expected[7]) / 3, kTolerance);
-  EXPECT_GT(std::abs(expected[5] - expected[6]), 1e-6);  // that samples can be told apart
+  EXPECT_GT(std::abs(expected[5] - expected[6]), 1e-6);  // samples are distinct
   // 64 is not a multiple of 24.
   const auto last = numbers(training.lines("parts", resume + "--set train.steps=10 --set data.batch_size=24"), "loss");
   EXPECT_NEAR(last.back(), (expected[8] + expected[9] + expected[10]) / 3, kTolerance);

@@ -38,11 +38,11 @@ TEST(TerminalProgress, HasEverythingAndABarWhereThereIsRoom) {
   EXPECT_EQ(terminal.finish(), 0) << terminal.printed();
   const auto lines = step_lines(terminal.printed());
   ASSERT_EQ(lines.size(), 30u) << terminal.printed();  // each step, though three of them stay
-  const std::regex whole(
+  const std::regex full(
       "\\[=* *\\]  step +[0-9]+/30  loss [0-9.]+  grad_norm [0-9.]+  lr [0-9.e+-]+  [0-9]+ tokens/s  [0-9]+s left  "
       "[0-9]+ MB  [0-9]+% of ideal");
   for (const auto& line : lines) {
-    EXPECT_TRUE(std::regex_match(line, whole)) << line;
+    EXPECT_TRUE(std::regex_match(line, full)) << line;
     EXPECT_LE(line.size(), 160u);
     EXPECT_EQ(line.find("]"), lines.front().find("]")) << line;
   }

@@ -180,15 +180,15 @@ TEST(GenerateCommand, CheckpointsOfAnyLayout) {
 
 TEST(GenerateCommand, ACheckpointKeepsItsModelsStopToken) {
   const ScratchFolder scratch;
-  const TokenIds whole = read_reference_cases("gpt2").tokens[kGreedy].front();
-  const ReferenceCases cases = cases_with_stop(scratch, whole.at(2));
+  const TokenIds full = read_reference_cases("gpt2").tokens[kGreedy].front();
+  const ReferenceCases cases = cases_with_stop(scratch, full.at(2));
   ASSERT_EQ(run_program(gantry_program() + " checkpoint import " + cases.folder + " " + (scratch / "saved")).exit_code,
             0);
   for (const std::string& model : {cases.folder, scratch / "saved"}) {
     const auto lines = json_lines(run_generate("--json --model " + model + flags_of(cases.jobs[kGreedy])));
     ASSERT_FALSE(lines.empty()) << model;
     const TokenIds tokens = lines.front().at("tokens").get<TokenIds>();
-    EXPECT_EQ(tokens, TokenIds(whole.begin(), std::find(whole.begin(), whole.end(), whole.at(2)) + 1)) << model;
+    EXPECT_EQ(tokens, TokenIds(full.begin(), std::find(full.begin(), full.end(), full.at(2)) + 1)) << model;
     EXPECT_TRUE(lines.front().at("stopped").get<bool>()) << model;
   }
 }

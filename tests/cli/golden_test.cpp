@@ -59,7 +59,7 @@ TEST_P(Golden, ForwardAndGradientsInEveryLayout) {
     for (int pipeline = 1; pipeline <= 4; ++pipeline) check_forward(GetParam(), tensor, pipeline);
 }
 
-// Two texts in one sample, told apart by document_ids, have the logits that they have alone.
+// Two texts in one sample, separated by document_ids, have the same logits as each text alone.
 TEST(GoldenDocuments, ForwardOfPackedTextsIsThatOfEachAlone) {
   const ScratchFolder scratch;
   const torch::Tensor texts = (torch::arange(12).view({2, 6}) * 7) % 50;
@@ -158,8 +158,8 @@ void check_training(const std::string& model, int tensor, int pipeline) {
   const TensorDict expected = read_safetensors(folder + "/final.safetensors"),
                    got = read_safetensors(scratch / "export/model.safetensors");
   ASSERT_EQ(got.size(), expected.size());
-  for (const auto& [name, whole] : expected) {
-    torch::Tensor weight = whole, made = got.at(name);
+  for (const auto& [name, full] : expected) {
+    torch::Tensor weight = full, made = got.at(name);
     if (name.ends_with("c_attn.bias")) {  // the key's exact gradient is zero, so AdamW follows rounding there
       const auto third = weight.size(0) / 3;
       weight = torch::cat({weight.narrow(0, 0, third), weight.narrow(0, 2 * third, third)});

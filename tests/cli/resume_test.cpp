@@ -28,8 +28,8 @@ constexpr Case kCases[] = {
 // A run that resumes after kStop steps ends as one that never stopped. Gives the run that saved.
 Outcome expect_resumes(const ScratchFolder& scratch, const Case& how) {
   const std::string config = write_config(scratch, how.sections);
-  const Outcome whole = run_program(train_line(scratch, config, "whole"));
-  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  const Outcome full = run_program(train_line(scratch, config, "whole"));
+  EXPECT_EQ(full.exit_code, 0) << full.err;
   const Outcome saved =
       run_program(train_line(scratch, config, "parts", fmt::format("--set checkpoint.every={}", kStop)));
   EXPECT_EQ(saved.exit_code, 0) << saved.err;
@@ -65,16 +65,16 @@ TEST(Resume, SkippedStepsDoNotCountForTheOptimizer) {
 TEST(Resume, DamagedOnesArePassedOverAndNamed) {
   const ScratchFolder scratch;
   const std::string config = write_saved_run(scratch, "run"), newest = scratch / "run/c/step-000004";
-  const std::string whole = read_file(newest + "/rank-00000.safetensors");
+  const std::string full = read_file(newest + "/rank-00000.safetensors");
   run_program("truncate -s 1000 " + newest + "/rank-00000.safetensors; mkdir " + (scratch / "run/c/step-000009"));
   const Outcome resumed = run_program(train_line(scratch, config, "run", "--set checkpoint.resume=auto"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(resumed.err,
             fmt::format("warning: passed over {0}/step-000009 has no manifest.json\n"
                         "warning: passed over {0}/step-000004/rank-00000.safetensors has 1000 bytes instead of {1}\n",
-                        scratch / "run/c", whole.size()));
+                        scratch / "run/c", full.size()));
   EXPECT_NE(resumed.out.find("step-000002 at step 2"), std::string::npos) << resumed.out;
-  EXPECT_TRUE(read_file(newest + "/rank-00000.safetensors") == whole);
+  EXPECT_TRUE(read_file(newest + "/rank-00000.safetensors") == full);
   // If all checkpoints are incomplete, the run does not start from scratch.
   run_program("rm " + (scratch / "run/c") + "/step-00000[24]/manifest.json");
   const Outcome none = run_program(train_line(scratch, config, "run", "--set checkpoint.resume=auto"));

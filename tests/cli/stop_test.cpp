@@ -179,15 +179,15 @@ TEST(Stop, ASampleEndsWithItsTokenWhicheverProcessIsSignalled) {
   const std::string line = std::string(GANTRY_MPIRUN) + " -n 2 " +
                            train_line(scratch, config, "run", "--set train.steps=1 --set comm.heartbeat_seconds=0.1") +
                            " --sample ab";
-  const Outcome whole = run_program(line);
-  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const Outcome full = run_program(line);
+  ASSERT_EQ(full.exit_code, 0) << full.err;
   run_program("rm -r " + (scratch / "run"));
   const int forward = kMicrobatches + 5;
   const Outcome stopped =
       run_program(fmt::format("GANTRY_TEST_HEAR='1 {}' ", forward) + stop_at(scratch, 0, forward) + line);
   EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
   EXPECT_FALSE(sample_of(stopped.out).empty()) << stopped.out;
-  EXPECT_LT(sample_of(stopped.out).size(), sample_of(whole.out).size()) << stopped.out << whole.out;
+  EXPECT_LT(sample_of(stopped.out).size(), sample_of(full.out).size()) << stopped.out << full.out;
 }
 
 TEST(Stop, UnderMpirunToo) {

@@ -146,14 +146,14 @@ TEST_F(TrainsOnTensors, PicturesInFolders) {
             std::string::npos)
       << wrong.err;
   const std::string steps = " --set train.steps=6 --set checkpoint.path=" + (scratch_ / "saved");
-  const auto whole = numbers(kVit, path, data, "--set train.steps=6");
+  const auto full = numbers(kVit, path, data, "--set train.steps=6");
   numbers(kVit, path, data, steps + " --set train.max_minutes=1e-9");  // one step
   std::filesystem::remove(scratch_ / "run/metrics.jsonl");
   auto resumed = numbers(kVit, path, data, steps + " --set checkpoint.resume=auto --set parallel.pipeline=2");
-  ASSERT_GE(whole.size(), resumed.size());
+  ASSERT_GE(full.size(), resumed.size());
   ASSERT_GE(resumed.size(), 8u);
   for (std::size_t i = 1; i <= resumed.size(); ++i)
-    EXPECT_NEAR(resumed[resumed.size() - i], whole[whole.size() - i], 1e-10) << i;
+    EXPECT_NEAR(resumed[resumed.size() - i], full[full.size() - i], 1e-10) << i;
   ASSERT_EQ(train(kVit, path, data, "--set train.steps=1").exit_code, 0);  // writes the configuration
   expect_one_table_in(gantry_program(), scratch_, path);
   scratch_.write("set/class1/damaged.png", "\x89PNG\r\n\x1a\nand no more");

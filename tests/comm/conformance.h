@@ -91,10 +91,10 @@ inline void check_all_reduce(ProcessGroup& group, torch::ScalarType type) {
 inline void check_gathers(ProcessGroup& group, torch::ScalarType type) {
   for (const Sizes& sizes : {Sizes(group.size(), 3), uneven_sizes(group.size()), Sizes(group.size(), 0)}) {
     const std::int64_t total = rows_before(sizes, group.size());
-    const torch::Tensor whole = values(0, {total, 5}, type);
+    const torch::Tensor full = values(0, {total, 5}, type);
     torch::Tensor out = make_empty({total, 5}, type);
-    group.all_gather(out, whole.narrow(0, rows_before(sizes, group.rank()), sizes[group.rank()]), sizes).wait();
-    EXPECT_TRUE(torch::equal(out, whole));
+    group.all_gather(out, full.narrow(0, rows_before(sizes, group.rank()), sizes[group.rank()]), sizes).wait();
+    EXPECT_TRUE(torch::equal(out, full));
 
     torch::Tensor part = make_empty({sizes[group.rank()], 5}, type);
     group.reduce_scatter(part, values(group.rank(), {total, 5}, type), sizes).wait();
@@ -285,25 +285,25 @@ inline void check_refusals(ProcessGroup& group) {
   Sizes negative = twos;  // whose sum is a tensor's rows all the same
   negative[(rank + 1) % size] -= 4;
   const std::int64_t fewer = std::max(0, 2 * size - 4);
-  torch::Tensor flags = make_ones({3}, torch::kBool), whole = rows(2 * size), part = rows(2);
+  torch::Tensor flags = make_ones({3}, torch::kBool), full = rows(2 * size), part = rows(2);
   EXPECT_THROW(group.all_reduce(flags), UsageError);
   EXPECT_THROW(group.broadcast(part, size), UsageError);
 
   struct Gather {
     const char* name;
-    torch::Tensor whole, part;
+    torch::Tensor full, part;
     Sizes sizes;
   };
-  for (auto& [name, all, own, sizes] : {Gather{"a size too many", whole, part, too_many},
-                                        {"a size too few", whole, part, Sizes(size - 1, 2)},
-                                        {"sizes of fewer rows", whole, rows(1), ones},
+  for (auto& [name, all, own, sizes] : {Gather{"a size too many", full, part, too_many},
+                                        {"a size too few", full, part, Sizes(size - 1, 2)},
+                                        {"sizes of fewer rows", full, rows(1), ones},
                                         {"sizes of more rows", rows(2 * size - 1), part, twos},
                                         {"negative sizes", rows(fewer), part, negative},
-                                        {"a part of more rows", whole, rows(3), twos},
-                                        {"a wider part", whole, rows(2, 5), twos},
-                                        {"a narrower part", whole, rows(2, 2), twos},
-                                        {"another dtype", whole, rows(2, 3, torch::kFloat64), twos},
-                                        {"another dimension", whole, make_zeros({2, 3, 1}), twos},
+                                        {"a part of more rows", full, rows(3), twos},
+                                        {"a wider part", full, rows(2, 5), twos},
+                                        {"a narrower part", full, rows(2, 2), twos},
+                                        {"another dtype", full, rows(2, 3, torch::kFloat64), twos},
+                                        {"another dimension", full, make_zeros({2, 3, 1}), twos},
                                         {"numbers", make_zeros({}), make_zeros({}), twos}}) {
     torch::Tensor out = all, in = own;
     EXPECT_THROW(group.all_gather(out, in, sizes), UsageError) << "all_gather of " << name;
@@ -316,15 +316,15 @@ inline void check_refusals(ProcessGroup& group) {
     Sizes out_sizes, in_sizes;
   };
   for (auto& [name, out, in, out_sizes, in_sizes] :
-       {Exchange{"a size too many", whole, whole, twos, too_many},
-        {"an out size too many", whole, whole, too_many, twos},
-        {"no sizes", whole, whole, twos, {}},
-        {"fewer rows than sent", whole, rows(2 * size - 1), twos, twos},
-        {"fewer rows than taken", rows(2 * size - 1), whole, twos, twos},
+       {Exchange{"a size too many", full, full, twos, too_many},
+        {"an out size too many", full, full, too_many, twos},
+        {"no sizes", full, full, twos, {}},
+        {"fewer rows than sent", full, rows(2 * size - 1), twos, twos},
+        {"fewer rows than taken", rows(2 * size - 1), full, twos, twos},
         {"negative sizes", rows(fewer), rows(fewer), negative, negative},
-        {"wider rows", rows(2 * size, 5), whole, twos, twos},
-        {"another dtype", rows(2 * size, 3, torch::kInt64), whole, twos, twos},
-        {"another dimension", make_zeros({2 * size, 3, 1}), whole, twos, twos}}) {
+        {"wider rows", rows(2 * size, 5), full, twos, twos},
+        {"another dtype", rows(2 * size, 3, torch::kInt64), full, twos, twos},
+        {"another dimension", make_zeros({2 * size, 3, 1}), full, twos, twos}}) {
     torch::Tensor to = out;
     EXPECT_THROW(group.all_to_all(to, in, out_sizes, in_sizes), UsageError) << "all_to_all of " << name;
   }
@@ -347,12 +347,12 @@ inline void disagree(ProcessGroup& group, OperationKind kind, Disagreement about
     sizes[rank] += 1000;
     if (kind != OperationKind::kAllToAll) sizes[(rank + 1) % size] -= 1;
   }
-  torch::Tensor whole = rows(sizes), part = make_ones({sizes[rank], width}, type), out = rows(plain);
-  if (kind == OperationKind::kAllGather) group.all_gather(whole, part, sizes).wait();
-  if (kind == OperationKind::kReduceScatter) group.reduce_scatter(part, whole, sizes).wait();
+  torch::Tensor full = rows(sizes), part = make_ones({sizes[rank], width}, type), out = rows(plain);
+  if (kind == OperationKind::kAllGather) group.all_gather(full, part, sizes).wait();
+  if (kind == OperationKind::kReduceScatter) group.reduce_scatter(part, full, sizes).wait();
   if (kind == OperationKind::kAllToAll) {
     std::rotate(sizes.begin(), sizes.end() - 1, sizes.end());  // to the next rank it sends more than that expects
-    group.all_to_all(out, whole, plain, sizes).wait();
+    group.all_to_all(out, full, plain, sizes).wait();
   }
   group.barrier().wait();
 }

@@ -45,26 +45,26 @@ TEST(MpiBackend, MessagesAndCollectivesOfManyChunksAndSegments) {
   ProcessGroup& group = *job.group;
   const int next = (job.rank() + 1) % kRanks, previous = (job.rank() + 2) % kRanks;
   const std::int64_t rows = 4001;  // 48012 bytes: a last chunk that is shorter
-  const auto whole = [&](int rank) { return (torch::arange(rows * 3, torch::kInt32) + 1000 * rank).view({rows, 3}); };
-  group.send(whole(job.rank()), next, {Kind::kUser, 0, 0, 0});
+  const auto full = [&](int rank) { return (torch::arange(rows * 3, torch::kInt32) + 1000 * rank).view({rows, 3}); };
+  group.send(full(job.rank()), next, {Kind::kUser, 0, 0, 0});
   EXPECT_TRUE(
-      torch::equal(group.recv({{rows, 3}, torch::kInt32}, previous, {Kind::kUser, 0, 0, 0}).result(), whole(previous)));
+      torch::equal(group.recv({{rows, 3}, torch::kInt32}, previous, {Kind::kUser, 0, 0, 0}).result(), full(previous)));
 
-  const torch::Tensor sum = whole(0) + whole(1) + whole(2);
-  torch::Tensor reduced = whole(job.rank());
+  const torch::Tensor sum = full(0) + full(1) + full(2);
+  torch::Tensor reduced = full(job.rank());
   group.all_reduce(reduced).wait();
   EXPECT_TRUE(torch::equal(reduced, sum));
 
   for (int root = 0; root < kRanks; ++root) {
-    torch::Tensor notified = whole(job.rank());
+    torch::Tensor notified = full(job.rank());
     group.broadcast(notified, root).wait();
-    EXPECT_TRUE(torch::equal(notified, whole(root)));
+    EXPECT_TRUE(torch::equal(notified, full(root)));
   }
 
   const Sizes sizes{4000, 0, 1};  // most of it, nothing, less than a segment
   const std::int64_t first = job.rank() == 0 ? 0 : 4000;
   torch::Tensor part = torch::zeros({sizes[job.rank()], 3}, torch::kInt32);
-  group.reduce_scatter(part, whole(job.rank()), sizes).wait();
+  group.reduce_scatter(part, full(job.rank()), sizes).wait();
   EXPECT_TRUE(torch::equal(part, sum.narrow(0, first, sizes[job.rank()])));
   torch::Tensor gathered = torch::zeros({rows, 3}, torch::kInt32);
   group.all_gather(gathered, part, sizes).wait();

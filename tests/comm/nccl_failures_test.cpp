@@ -340,7 +340,7 @@ TEST(NcclDevices, EachRankTakesItsOwnHoweverTheyAreNamed) {
 
 TEST(NcclDevices, SharingIsRefusedWhereItCantWork) {
   EXPECT_NE(refusal({.visible = {{}}}).find("sees no CUDA device"), std::string::npos);
-  // One device under two names: before devices were told apart by UUID, both ranks took it.
+  // One device under two names: before devices were compared by UUID, both ranks used it.
   const Visible one(2, {"a"});
   EXPECT_NE(refusal({.rank = 1, .visible = one, .threads = true}).find("start them with mpirun"), std::string::npos);
   const DeviceQuestion old{.rank = 1, .visible = one, .nccl_version = 22907, .sharing_asked = true};

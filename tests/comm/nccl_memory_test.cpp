@@ -1,4 +1,4 @@
-// Registered memory: NCCL is told of it once, by all ranks alike, and it is given back whatever ends first.
+// Registered memory: all ranks register it with NCCL once, and it is released whichever ends first.
 #include "../checkpoint/small_run.h"
 #include "gantry/comm/registered_memory.h"
 #include "gantry/tensors/libtorch.h"

@@ -142,7 +142,7 @@ TEST_F(RecorderOverNccl, WhatTheDeviceHasDoneIsDone) {
 TEST_F(RecorderOverNccl, ARanksDeviceIsSeenThroughEveryWrapper) {
   Config config = layout_config({.tensor = 2});
   config.output = scratch_.path();
-  ASSERT_GT(config.comm.recorder, 0) << "it is on unless told otherwise";
+  ASSERT_GT(config.comm.recorder, 0) << "it is on by default";
   EXPECT_EQ(launch_on_devices(config,
                               [&](World& world) {
                                 EXPECT_NE(dynamic_cast<ObservedBackend*>(&world.backend()), nullptr);

@@ -51,9 +51,9 @@ std::vector<torch::Tensor> rough_sums(ProcessGroup& group, torch::Device device)
       const torch::Tensor in = rough_values(group.rank(), rows * 5, type).view({rows, 5}).to(device);
       torch::Tensor part = in.narrow(0, rows_before(sizes, group.rank()), sizes[group.rank()]);  // its own rows
       group.reduce_scatter(part, in, sizes).wait();
-      torch::Tensor whole = torch::empty({rows, 5}, in.options());
-      group.all_gather(whole, part.contiguous(), sizes).wait();
-      sums.push_back(whole.cpu());
+      torch::Tensor full = torch::empty({rows, 5}, in.options());
+      group.all_gather(full, part.contiguous(), sizes).wait();
+      sums.push_back(full.cpu());
     }
   }
   return sums;

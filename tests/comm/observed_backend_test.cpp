@@ -1,4 +1,4 @@
-// What an observer is told of a rank's operations, in which order, and what the meter counts of that.
+// The operations of a rank that an observer receives, their order, and the meter's counts.
 #include "gantry/comm/observed_backend.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Writes down what it is told; `waits` is left out, since it depends on who comes first.
+// Records its calls; `waits` is left out, since it depends on who comes first.
 class Witness final : public OperationObserver {
  public:
   int begin_group(const std::string& label, const std::vector<int>& ranks, std::uint64_t&) override {
@@ -82,12 +82,12 @@ TEST(CommunicationMeter, CountsByAxisWhatThisRankHandsIn) {
     const auto meter = std::make_shared<CommunicationMeter>();
     ObservedBackend metered(world.backend(), meter);
     const auto group = metered.make_group("tp", {0, 1}), alone = metered.make_group("dp", {world.rank()});
-    torch::Tensor whole = torch::zeros({2, 3}), part = torch::ones({1, 3});
-    group->all_reduce(whole).wait();
-    EXPECT_TRUE(meter->counts().empty()) << "before it is told to count";
+    torch::Tensor full = torch::zeros({2, 3}), part = torch::ones({1, 3});
+    group->all_reduce(full).wait();
+    EXPECT_TRUE(meter->counts().empty()) << "before it starts to count";
     meter->resume();
-    for (int i = 0; i < 3; ++i) group->all_gather(whole, part, {1, 1}).wait();
-    group->broadcast(whole, 0).wait();
+    for (int i = 0; i < 3; ++i) group->all_gather(full, part, {1, 1}).wait();
+    group->broadcast(full, 0).wait();
     alone->all_reduce(part).wait();
     meter->pause();
     group->barrier().wait();

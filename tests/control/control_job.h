@@ -38,7 +38,7 @@ class Reports {
     changed_.wait_for(lock, kLong, [&] { return warnings_.size() >= count; });
     return warnings_;
   }
-  // The first ranks of which it was told that they have left.
+  // The first ranks that were reported to have left.
   std::set<int> left() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kLong, [&] { return !left_.empty(); }) ? left_.front() : std::set<int>();

@@ -64,7 +64,7 @@ TEST(Frames, AreTheBytesThatTheHeaderSays) {
   EXPECT_EQ(encode_frame(FrameKind::beat), std::string("GCP1\x03\0\0\0\0\0\0\0", 12));
 }
 
-TEST(Frames, ACauseThatIsTooLongIsCut) {
+TEST(Frames, ACauseThatIsTooLongIsTruncated) {
   const std::string frame = encode_failure({0, 1, std::string(100'000, 'x')});
   EXPECT_EQ(frame.size(), kFrameHeadBytes + kMostPayload);
   EXPECT_NO_THROW(head_of(frame));
@@ -118,7 +118,7 @@ TEST(Frames, AHelloOfARankOutsideItsJobIsRefused) {
   EXPECT_THROW(decode_hello(payload_of(encode_hello({.ranks = 1, .process = -1}))), FrameError);
 }
 
-TEST(Frames, AHelloIsCutToItsLengthAndHasAHostOfOneLine) {
+TEST(Frames, AHelloIsTruncatedAndHasAHostOfOneLine) {
   const std::string frame = encode_hello({.ranks = 1, .host = "a\n" + std::string(100'000, 'x')});
   EXPECT_EQ(head_of(frame).payload_bytes, kMostPayload);
   EXPECT_TRUE(decode_hello(payload_of(frame)).host.starts_with("a x"));

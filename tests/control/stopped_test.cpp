@@ -23,7 +23,7 @@ constexpr auto kBriefly = 900ms, kTwiceTheLimit = 4000ms;
 constexpr auto kAwake = 1000ms;
 
 // How a rank's process ends.
-constexpr int kUnharmed = 0, kLost = 40, kNotified = 60;  // plus the rank that was lost or told of
+constexpr int kUnharmed = 0, kLost = 40, kNotified = 60;  // plus the rank that was lost or reported
 
 struct Wire {
   int port = 0;

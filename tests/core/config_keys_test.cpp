@@ -236,12 +236,12 @@ std::set<std::string> read_keys(const std::string& section) {
   if (section == "data.sources[]") text = fmt::format("{{format: text, sources: [{{path: x, {}: 1}}]}}", unknown);
   if (section == "optimizer.groups[]") text = fmt::format("{{groups: [{{match: [a], lr: 1, {}: 1}}]}}", unknown);
   const std::string name = section.substr(0, section.find('.'));
-  const std::string whole = section.empty()   ? kKeyTestModel + unknown + ": 1\n"
-                            : name == "model" ? "model: {policy: gpt2, " + unknown + ": 1}\n"
-                                              : kKeyTestModel + name + ": " + text + "\n";
+  const std::string full = section.empty()   ? kKeyTestModel + unknown + ": 1\n"
+                           : name == "model" ? "model: {policy: gpt2, " + unknown + ": 1}\n"
+                                             : kKeyTestModel + name + ": " + text + "\n";
   std::string said;
   try {
-    Config::parse(whole);
+    Config::parse(full);
   } catch (const ConfigError& error) {
     said = error.what();
   }
@@ -273,13 +273,13 @@ TEST(ConfigKeys, AreThoseThatTheReaderKnows) {
 TEST(ConfigKeys, HaveTheValuesThatTheListGivesThem) {
   const std::string text =
       kKeyTestModel + "lora: {target_modules: all-linear}\ndata: {format: text, path: x}\nprofile: {}\n";
-  const std::string whole = Config::parse(text).to_yaml();
+  const std::string full = Config::parse(text).to_yaml();
   int compared = 0;
   for (const auto& key : config_keys()) {
     const std::string initial = key.initial, path = key.path;
     const bool is_value = !initial.empty() && initial.find('`') == std::string::npos && initial != "all";
     if (!is_value || key.context || path.find("[]") != std::string::npos) continue;
-    EXPECT_EQ(Config::parse(text, "c", {path + "=" + initial}).to_yaml(), whole) << path;
+    EXPECT_EQ(Config::parse(text, "c", {path + "=" + initial}).to_yaml(), full) << path;
     ++compared;
   }
   EXPECT_GT(compared, 30);

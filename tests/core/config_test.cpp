@@ -148,10 +148,10 @@ const BadCase kBadCases[] = {
 
 TEST(ConfigErrors, EachSaysWhereAndWhat) {
   for (const auto& [text, said] : kBadCases) {
-    const std::string whole = text[0] == '!' ? text + 1 : std::string(kModel) + text;
-    EXPECT_NE(fault_of(whole).find(said), std::string::npos)
-        << whole << "\n  said: " << fault_of(whole) << "\n  not:  " << said;
-    EXPECT_EQ(fault_of(whole).find('\n'), std::string::npos);
+    const std::string full = text[0] == '!' ? text + 1 : std::string(kModel) + text;
+    EXPECT_NE(fault_of(full).find(said), std::string::npos)
+        << full << "\n  said: " << fault_of(full) << "\n  not:  " << said;
+    EXPECT_EQ(fault_of(full).find('\n'), std::string::npos);
   }
 }
 

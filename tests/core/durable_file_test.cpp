@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Notes what is synced, and fails where it is told to.
+// Records synced files, and fails at the chosen one.
 class NotedFiles final : public FileSystem {
  public:
   bool fails_to_rename = false, fails_to_sync = false;

@@ -73,7 +73,7 @@ bool is_status(const fs::path& path) { return path.string().find("/trainer/statu
 // What runs ranks as processes, built without LibTorch.
 bool is_supervisor(const fs::path& path) { return path.string().find("/launch/supervisor/") != std::string::npos; }
 
-// What flight recorders are told, built without LibTorch.
+// The input of flight recorders, built without LibTorch.
 bool is_operation(const fs::path& path) { return path.string().find("/comm/operation.") != std::string::npos; }
 
 // The part of checkpoint/ that is built without LibTorch.

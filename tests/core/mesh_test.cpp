@@ -164,16 +164,16 @@ TEST(Mesh, TheExpertViewCountsTheSameRanks) {
             "parallel.expert: 3 over the 4 ranks that share a stage; expected a divisor of data * context * tensor");
 }
 
-TEST(Mesh, RolesSayWhichAxesShareTheBatchAndWhichCut) {
+TEST(Mesh, RolesStateWhichAxesShareTheBatchAndWhichShard) {
   using Axes = std::vector<std::string>;
   const Mesh mesh = Mesh::hybrid(16, 2, 0, 2, {"pp", "dp", "tp"}, 2, 4);
   EXPECT_EQ(mesh.batch_axes(), (Axes{"dp", "cp"}));
-  EXPECT_EQ(mesh.cutting_axes(), Axes{"tp"});
+  EXPECT_EQ(mesh.sharding_axes(), Axes{"tp"});
   EXPECT_EQ(mesh.batch_axes(axis::View::kExpert), Axes{"edp"});
-  EXPECT_EQ(mesh.cutting_axes(axis::View::kExpert), Axes{"ep"});
+  EXPECT_EQ(mesh.sharding_axes(axis::View::kExpert), Axes{"ep"});
   const Mesh dense = Mesh::hybrid(8, 2, 0, 2);  // without experts over ranks there is one view
   EXPECT_EQ(dense.batch_axes(axis::View::kExpert), Axes{"dp"});
-  EXPECT_EQ(Mesh({{"dp", 2}, {"xp", 3}, {"tp", 1}}).cutting_axes(), (Axes{"xp", "tp"}));
+  EXPECT_EQ(Mesh({{"dp", 2}, {"xp", 3}, {"tp", 1}}).sharding_axes(), (Axes{"xp", "tp"}));
 }
 
 TEST(Mesh, GroupsAreForTheSetsOfAxesThatJobsNeed) {

@@ -11,7 +11,7 @@
 namespace gantry {
 namespace {
 
-constexpr const char* kMadeUp = "xp";  // an axis that nobody knows cuts layers
+constexpr const char* kMadeUp = "xp";  // an unknown axis that shards layers
 
 // The ids of a tensor's elements, as a rank has them.
 struct Elements {
@@ -32,24 +32,25 @@ bool is_in_any(std::int64_t index, const std::vector<Range>& ranges) {
 }
 
 // What the rank keeps, index by index along the dim.
-Elements cut_by_hand(const Elements& left, const ShardSpec& cut, int rank) {
+Elements shard_by_hand(const Elements& left, const ShardSpec& shard, int rank) {
   Elements seen = left;
-  if (cut.row > 0) seen.shape = {static_cast<std::int64_t>(left.ids.size()) / cut.row, cut.row};
-  const std::int64_t extent = seen.shape[cut.dim];
+  if (shard.row > 0) seen.shape = {static_cast<std::int64_t>(left.ids.size()) / shard.row, shard.row};
+  const std::int64_t extent = seen.shape[shard.dim];
   std::int64_t inner = 1, outer = 1;
   for (std::size_t i = 0; i < seen.shape.size(); ++i) {
-    if (static_cast<int>(i) < cut.dim) outer *= seen.shape[i];
-    if (static_cast<int>(i) > cut.dim) inner *= seen.shape[i];
+    if (static_cast<int>(i) < shard.dim) outer *= seen.shape[i];
+    if (static_cast<int>(i) > shard.dim) inner *= seen.shape[i];
   }
   std::vector<std::int64_t> kept;
-  for (const Range& range : cut.ranges(rank, extent))
+  for (const Range& range : shard.ranges(rank, extent))
     for (std::int64_t index = range.begin; index < range.end; ++index) kept.push_back(index);
   Elements part{seen.shape, {}, {}};
-  part.shape[cut.dim] = static_cast<std::int64_t>(kept.size());
+  part.shape[shard.dim] = static_cast<std::int64_t>(kept.size());
   for (std::int64_t i = 0; i < outer; ++i)
     for (const std::int64_t index : kept) {
       bool is_lowest = true;
-      for (int lower = 0; lower < rank; ++lower) is_lowest = is_lowest && !is_in_any(index, cut.ranges(lower, extent));
+      for (int lower = 0; lower < rank; ++lower)
+        is_lowest = is_lowest && !is_in_any(index, shard.ranges(lower, extent));
       for (std::int64_t j = 0; j < inner; ++j) {
         const std::int64_t at = (i * extent + index) * inner + j;
         part.ids.push_back(seen.ids[at]);
@@ -61,7 +62,7 @@ Elements cut_by_hand(const Elements& left, const ShardSpec& cut, int rank) {
 
 Elements held_by_hand(const Placement& placement, const Coordinates& coordinates) {
   Elements left = all_of(placement.global_shape);
-  for (const ShardSpec& cut : placement.cuts) left = cut_by_hand(left, cut, cut.rank_of(coordinates));
+  for (const ShardSpec& shard : placement.shards) left = shard_by_hand(left, shard, shard.rank_of(coordinates));
   return left;
 }
 
@@ -103,16 +104,16 @@ void visit_common(const Slice& first, const Slice& second,
   }
 }
 
-ShardSpec over(ShardSpec cut, std::vector<Axis> axes) {
-  cut.axes = std::move(axes);
-  return cut;
+ShardSpec over(ShardSpec shard, std::vector<Axis> axes) {
+  shard.axes = std::move(axes);
+  return shard;
 }
 
 // Placements of all kinds, for the sizes of tp, of the made-up axis, and of the batch axes.
 std::vector<Placement> placements_for(const Axis& tensor, const Axis& other, const std::vector<Axis>& batch) {
-  const auto placed = [](Shape shape, std::vector<ShardSpec> cuts) {
+  const auto placed = [](Shape shape, std::vector<ShardSpec> shards) {
     return Placement{
-        .name = "w", .global_shape = std::move(shape), .cuts = std::move(cuts), .stages = {0}, .aliases = {}};
+        .name = "w", .global_shape = std::move(shape), .shards = std::move(shards), .stages = {0}, .aliases = {}};
   };
   const ShardSpec columns = over(shard(0, 12, tensor.size, 2), {tensor});  // two segments; uneven over 5
   const ShardSpec rows = over(shard(1, 7, tensor.size), {tensor});
@@ -229,32 +230,32 @@ TEST(PlacementProperty, HoldsOnEveryMeshOfUpTo64Ranks) {
 }
 
 // The gradient of every element is summed over exactly the ranks that have a part of it.
-TEST(PlacementProperty, GradientsAreSummedOverTheBatchAxesThatDoNotCutAndWhereTheyArePartial) {
+TEST(PlacementProperty, GradientsAreSummedOverTheBatchAxesThatDoNotShardAndWhereTheyArePartial) {
   const Axis data{axis::kData, 2}, context{axis::kContext, 3}, tensor{axis::kTensor, 2};
   const Mesh mesh({data, context, tensor});
-  Placement placement{.name = "w", .global_shape = {4, 3}, .cuts = {}, .stages = {0}, .aliases = {}};
+  Placement placement{.name = "w", .global_shape = {4, 3}, .shards = {}, .stages = {0}, .aliases = {}};
   using Axes = std::vector<std::string>;
   EXPECT_EQ(placement.gradient_axes(mesh.batch_axes()), (Axes{"cp", "dp"}));
   placement.partial_axes = {axis::kTensor};
   EXPECT_EQ(placement.gradient_axes(mesh.batch_axes()), (Axes{"cp", "dp", "tp"}));
-  placement.cuts = {shard_rows(3, {context})};
+  placement.shards = {shard_rows(3, {context})};
   EXPECT_EQ(placement.gradient_axes(mesh.batch_axes()), (Axes{"dp", "tp"}));
-  placement.cuts = {shard_rows(3, {data, context})};
+  placement.shards = {shard_rows(3, {data, context})};
   EXPECT_EQ(placement.gradient_axes(mesh.batch_axes()), (Axes{"tp"}));
-  placement = {.name = "e", .global_shape = {4, 3}, .cuts = {}, .stages = {0}, .aliases = {}};
+  placement = {.name = "e", .global_shape = {4, 3}, .shards = {}, .stages = {0}, .aliases = {}};
   placement.view = axis::View::kExpert;
   const Mesh experts({data, context, tensor}, 4);
   EXPECT_EQ(placement.gradient_axes(experts.batch_axes(placement.view)), (Axes{"edp"}));
   EXPECT_EQ(placement.gradient_axes(mesh.batch_axes(placement.view)), (Axes{"cp", "dp"}));  // one view: the dense one
 }
 
-TEST(PlacementProperty, ACutThatIsNotThereIsRefused) {
-  EXPECT_THROW(apply_cuts({4, 3}, {{.dim = 2, .ranges = {{0, 1}}}}), std::exception);
-  EXPECT_THROW(apply_cuts({4, 3}, {{.dim = 0, .ranges = {{3, 5}}}}), std::exception);
-  EXPECT_THROW(apply_cuts({4, 3}, {{.dim = 0, .ranges = {{2, 1}}}}), std::exception);
-  EXPECT_THROW(apply_cuts({4, 3}, {{.dim = 0, .ranges = {{0, 3}, {1, 4}}}}), std::exception);
-  EXPECT_THROW(apply_cuts({4, 3}, {{.dim = 0, .row = 5, .ranges = {{0, 1}}}}), std::exception);
-  EXPECT_THROW(apply_cuts({4, 3}, {{.dim = 0, .row = 3, .ranges = {{0, 2}}}, {.dim = 0, .ranges = {{0, 1}}}}),
+TEST(PlacementProperty, AShardOfAMissingDimIsRejected) {
+  EXPECT_THROW(apply_shards({4, 3}, {{.dim = 2, .ranges = {{0, 1}}}}), std::exception);
+  EXPECT_THROW(apply_shards({4, 3}, {{.dim = 0, .ranges = {{3, 5}}}}), std::exception);
+  EXPECT_THROW(apply_shards({4, 3}, {{.dim = 0, .ranges = {{2, 1}}}}), std::exception);
+  EXPECT_THROW(apply_shards({4, 3}, {{.dim = 0, .ranges = {{0, 3}, {1, 4}}}}), std::exception);
+  EXPECT_THROW(apply_shards({4, 3}, {{.dim = 0, .row = 5, .ranges = {{0, 1}}}}), std::exception);
+  EXPECT_THROW(apply_shards({4, 3}, {{.dim = 0, .row = 3, .ranges = {{0, 2}}}, {.dim = 0, .ranges = {{0, 1}}}}),
                std::exception);
 }
 

@@ -63,13 +63,13 @@ TEST(ShardSpec, OfAGroupARankHasTheKeyHeadThatItsQueriesNeed) {
 TEST(Placement, CountsReplicasOnce) {
   ShardSpec rows = shard(0, 8, 2);
   rows.axes = {{"tp", 2}};
-  Placement placement{.name = "w", .global_shape = {8, 3}, .cuts = {rows}, .stages = {1, 3}, .aliases = {}};
+  Placement placement{.name = "w", .global_shape = {8, 3}, .shards = {rows}, .stages = {1, 3}, .aliases = {}};
   EXPECT_TRUE(placement.counted_by({{"pp", 1}, {"dp", 0}, {"tp", 1}}, {1}));
   EXPECT_FALSE(placement.counted_by({{"pp", 1}, {"dp", 1}, {"tp", 1}}, {1}));
   EXPECT_FALSE(placement.counted_by({{"pp", 3}, {"dp", 0}, {"tp", 0}}, {3}));
-  EXPECT_EQ(&placement.along("tp"), &placement.cuts.front());
+  EXPECT_EQ(&placement.along("tp"), &placement.shards.front());
   EXPECT_FALSE(placement.along("dp").sharded());
-  placement.cuts.clear();
+  placement.shards.clear();
   EXPECT_FALSE(placement.counted_by({{"pp", 1}, {"dp", 0}, {"tp", 1}}, {1}));
 }
 

@@ -1,4 +1,5 @@
-// ZeRO 3's cut: every element has one owner whatever cuts it before, over any batch ranks, with replicas of shards too.
+// ZeRO 3's row shards: every element has one owner after any earlier shards, over any batch ranks, with replicas of
+// shards too.
 #include "gantry/core/row_shards.h"
 
 #include <gtest/gtest.h>
@@ -46,16 +47,16 @@ TEST(RowShards, EveryElementHasOneOwner) {
             if (data * context % parts != 0) continue;
             const ViewShards rows = row_shards(mesh, parts).dense;
             for (const Shape& shape : {Shape{6, 5}, Shape{1, 3}, Shape{3, 2, 2}, Shape{7}, Shape{1}, Shape{2, 4}}) {
-              Placement placement{.name = "w", .global_shape = shape, .cuts = {}, .stages = {0}, .aliases = {}};
-              const bool is_cut = shape[0] >= tensor && tensor > 1;
-              if (is_cut) {
+              Placement placement{.name = "w", .global_shape = shape, .shards = {}, .stages = {0}, .aliases = {}};
+              const bool is_sharded = shape[0] >= tensor && tensor > 1;
+              if (is_sharded) {
                 ShardSpec first = shard(0, shape[0], tensor);
                 first.axes = {{axis::kTensor, tensor}};
-                placement.cuts.push_back(first);
+                placement.shards.push_back(first);
               }
               const Shape left = placement.local_shape(mesh.coordinates_by_axis(0));
-              placement.cuts.push_back(row_shard(left, rows));
-              if (!is_cut && tensor > 1) continue;  // replicas over tp hold it too
+              placement.shards.push_back(row_shard(left, rows));
+              if (!is_sharded && tensor > 1) continue;  // replicas over tp hold it too
               expect_owned_once(mesh, placement, rows.replicas());
             }
           }
@@ -79,10 +80,10 @@ TEST(RowShards, ExpertsAreOwnedOnceByTheRanksThatHaveThem) {
             EXPECT_EQ(rows.parts, std::max(1, (shard == 0 ? data * context : shard) * tensor / expert));
             ShardSpec over = gantry::shard(0, 5, expert);  // five experts, unevenly
             over.axes = {{axis::kExpert, expert}};
-            Placement placement{.name = "w", .global_shape = {5, 3, 2}, .cuts = {over}, .stages = {0}, .aliases = {}};
+            Placement placement{.name = "w", .global_shape = {5, 3, 2}, .shards = {over}, .stages = {0}, .aliases = {}};
             placement.view = axis::View::kExpert;
             const Coordinates first = mesh.coordinates_by_axis(0, axis::View::kExpert);
-            placement.cuts.push_back(row_shard(placement.local_shape(first), rows));
+            placement.shards.push_back(row_shard(placement.local_shape(first), rows));
             expect_owned_once(mesh, placement, rows.replicas());
           }
         }
@@ -110,7 +111,7 @@ TEST(RowShards, RowsAreThoseOfTheLastDim) {
   EXPECT_EQ(row_shard({3, 2, 4}, rows).row, 4);
   EXPECT_EQ(row_shard({5}, rows).row, 1);  // single elements, where there is one dim
   Placement placement{
-      .name = "w", .global_shape = {3, 2}, .cuts = {row_shard({3, 2}, rows)}, .stages = {0}, .aliases = {}};
+      .name = "w", .global_shape = {3, 2}, .shards = {row_shard({3, 2}, rows)}, .stages = {0}, .aliases = {}};
   EXPECT_EQ(placement.local_shape({{axis::kData, 0}}), (Shape{2, 2}));
   EXPECT_EQ(placement.local_shape({{axis::kData, 1}}), (Shape{1, 2}));
   placement.global_shape = {1, 2};

@@ -13,9 +13,9 @@ namespace {
 
 constexpr SequenceLayout kLayouts[] = {SequenceLayout::kContiguous, SequenceLayout::kZigzag};
 
-// Every cut of up to 40 tokens over up to 8 ranks.
+// Every shard of up to 40 tokens over up to 8 ranks.
 template <class Use>
-void for_each_cut(Use use) {
+void for_each_shard(Use use) {
   for (const SequenceLayout layout : kLayouts)
     for (int ranks = 1; ranks <= 8; ++ranks)
       for (int together = 1; together <= ranks; ++together)
@@ -24,54 +24,55 @@ void for_each_cut(Use use) {
 }
 
 TEST(SequenceShard, EveryTokenStandsOnOneRank) {
-  for_each_cut([](const SequenceShard& cut) {
-    auto all = cut.permutation();
-    ASSERT_EQ(static_cast<std::int64_t>(all.size()), cut.tokens);
+  for_each_shard([](const SequenceShard& shard) {
+    auto all = shard.permutation();
+    ASSERT_EQ(static_cast<std::int64_t>(all.size()), shard.tokens);
     std::sort(all.begin(), all.end());
-    for (std::int64_t place = 0; place < cut.tokens; ++place) ASSERT_EQ(all[place], place);
+    for (std::int64_t place = 0; place < shard.tokens; ++place) ASSERT_EQ(all[place], place);
   });
 }
 
 TEST(SequenceShard, TheInversePutsTokensBackInOrder) {
-  for_each_cut([](const SequenceShard& cut) {
-    const auto places = cut.permutation(), inverse = cut.inverse();
-    for (std::int64_t place = 0; place < cut.tokens; ++place) ASSERT_EQ(places[inverse[place]], place);
+  for_each_shard([](const SequenceShard& shard) {
+    const auto places = shard.permutation(), inverse = shard.inverse();
+    for (std::int64_t place = 0; place < shard.tokens; ++place) ASSERT_EQ(places[inverse[place]], place);
   });
 }
 
 TEST(SequenceShard, RunsAreThePlacesInOrder) {
-  for_each_cut([](const SequenceShard& cut) {
-    const auto sizes = cut.sizes();
-    for (int rank = 0; rank < cut.ranks; ++rank) {
-      const auto places = cut.places(rank);
+  for_each_shard([](const SequenceShard& shard) {
+    const auto sizes = shard.sizes();
+    for (int rank = 0; rank < shard.ranks; ++rank) {
+      const auto places = shard.places(rank);
       ASSERT_EQ(static_cast<std::int64_t>(places.size()), sizes[rank]);
       ASSERT_TRUE(std::is_sorted(places.begin(), places.end()));
-      for (const Range& run : cut.runs(rank)) ASSERT_GT(run.size(), 0);
+      for (const Range& run : shard.runs(rank)) ASSERT_GT(run.size(), 0);
     }
   });
 }
 
 TEST(SequenceShard, NoRankIsEmptyWhereThereAreTokensForAll) {
-  for_each_cut([](const SequenceShard& cut) {
-    if (cut.tokens < cut.ranks) return;
-    for (const std::int64_t size : cut.sizes()) ASSERT_GT(size, 0) << name_of(cut.layout) << cut.tokens << cut.ranks;
+  for_each_shard([](const SequenceShard& shard) {
+    if (shard.tokens < shard.ranks) return;
+    for (const std::int64_t size : shard.sizes())
+      ASSERT_GT(size, 0) << name_of(shard.layout) << shard.tokens << shard.ranks;
   });
 }
 
 TEST(SequenceShard, ZigzagGivesEveryRankEqualCausalWork) {
   for (int ranks = 1; ranks <= 8; ++ranks)
     for (std::int64_t chunk = 1; chunk <= 5; ++chunk) {
-      const SequenceShard cut{2 * ranks * chunk, ranks, SequenceLayout::kZigzag};
+      const SequenceShard shard{2 * ranks * chunk, ranks, SequenceLayout::kZigzag};
       for (int rank = 0; rank < ranks; ++rank)
-        EXPECT_EQ(cut.causal_pairs(rank) * ranks, cut.tokens * (cut.tokens + 1) / 2) << ranks << " " << chunk;
+        EXPECT_EQ(shard.causal_pairs(rank) * ranks, shard.tokens * (shard.tokens + 1) / 2) << ranks << " " << chunk;
     }
 }
 
 // Scores that a rank computes in all steps of a ring, by its tiles.
-std::int64_t computed_pairs(const SequenceShard& cut, int rank, bool causal) {
+std::int64_t computed_pairs(const SequenceShard& shard, int rank, bool causal) {
   std::int64_t pairs = 0;
-  for (int from = 0; from < cut.ranks; ++from)
-    for (const auto& [queries, keys, kind] : attention_tiles(cut.runs(rank), cut.runs(from), causal, 0)) {
+  for (int from = 0; from < shard.ranks; ++from)
+    for (const auto& [queries, keys, kind] : attention_tiles(shard.runs(rank), shard.runs(from), causal, 0)) {
       EXPECT_NE(kind, AttentionTile::Kind::kMasked);
       const bool below = kind == AttentionTile::Kind::kCausal;
       pairs += below ? queries.size() * (queries.size() + 1) / 2 : queries.size() * keys.size();
@@ -94,25 +95,25 @@ TEST(SequenceShard, RingsGiveEveryRankEqualWork) {
 }
 
 TEST(SequenceShard, ContiguousWorkIsThatOfTheLastRank) {
-  const SequenceShard cut{64, 4, SequenceLayout::kContiguous};
-  EXPECT_EQ(cut.causal_pairs(3), 16 * 48 + 16 * 17 / 2);
-  EXPECT_EQ(cut.causal_pairs(0), 16 * 17 / 2);
+  const SequenceShard shard{64, 4, SequenceLayout::kContiguous};
+  EXPECT_EQ(shard.causal_pairs(3), 16 * 48 + 16 * 17 / 2);
+  EXPECT_EQ(shard.causal_pairs(0), 16 * 17 / 2);
 }
 
 TEST(SequenceShard, ChunksOfAZigzag) {
-  const SequenceShard cut{12, 3, SequenceLayout::kZigzag};
-  EXPECT_EQ(cut.places(0), (std::vector<std::int64_t>{0, 1, 10, 11}));
-  EXPECT_EQ(cut.runs(2), (std::vector<Range>{{4, 8}}));  // the two in the middle are one
+  const SequenceShard shard{12, 3, SequenceLayout::kZigzag};
+  EXPECT_EQ(shard.places(0), (std::vector<std::int64_t>{0, 1, 10, 11}));
+  EXPECT_EQ(shard.runs(2), (std::vector<Range>{{4, 8}}));  // the two in the middle are one
 }
 
 TEST(SequenceShard, RanksTogetherHaveThePlaceOfOne) {
-  for_each_cut([](const SequenceShard& cut) {
-    const SequenceShard places{cut.tokens, cut.ranks / cut.together, cut.layout};
+  for_each_shard([](const SequenceShard& shard) {
+    const SequenceShard places{shard.tokens, shard.ranks / shard.together, shard.layout};
     for (int place = 0; place < places.ranks; ++place) {
       std::vector<std::int64_t> joined;
-      for (int i = 0; i < cut.together; ++i)
-        for (const std::int64_t token : cut.places(place * cut.together + i)) joined.push_back(token);
-      ASSERT_EQ(joined, places.places(place)) << name_of(cut.layout) << cut.tokens << cut.ranks << cut.together;
+      for (int i = 0; i < shard.together; ++i)
+        for (const std::int64_t token : shard.places(place * shard.together + i)) joined.push_back(token);
+      ASSERT_EQ(joined, places.places(place)) << name_of(shard.layout) << shard.tokens << shard.ranks << shard.together;
     }
   });
 }
@@ -122,10 +123,10 @@ bool sees(std::int64_t query, std::int64_t key, bool causal, std::int64_t window
 }
 
 // Pairs that a tile leaves to a mask may be seen or not; all others are stated.
-void expect_tiles_cover(const SequenceShard& cut, int queries, int keys, bool causal, std::int64_t window) {
-  const auto rows = cut.places(queries), columns = cut.places(keys);
+void expect_tiles_cover(const SequenceShard& shard, int queries, int keys, bool causal, std::int64_t window) {
+  const auto rows = shard.places(queries), columns = shard.places(keys);
   std::set<std::pair<std::int64_t, std::int64_t>> covered;
-  for (const auto& tile : attention_tiles(cut.runs(queries), cut.runs(keys), causal, window))
+  for (const auto& tile : attention_tiles(shard.runs(queries), shard.runs(keys), causal, window))
     for (std::int64_t i = tile.queries.begin; i < tile.queries.end; ++i)
       for (std::int64_t j = tile.keys.begin; j < tile.keys.end; ++j) {
         ASSERT_TRUE(covered.insert({i, j}).second) << "twice";
@@ -152,12 +153,12 @@ TEST(AttentionTiles, CoverEveryPairThatIsSeenOnce) {
 }
 
 TEST(AttentionTiles, AZigzagsStepsAreOneTileEach) {
-  const SequenceShard cut{32, 4, SequenceLayout::kZigzag};
+  const SequenceShard shard{32, 4, SequenceLayout::kZigzag};
   using Kind = AttentionTile::Kind;
   // Keys of a rank before: all queries see the first half. Of one behind: the second half sees all.
-  EXPECT_EQ(attention_tiles(cut.runs(1), cut.runs(0), true, 0),
+  EXPECT_EQ(attention_tiles(shard.runs(1), shard.runs(0), true, 0),
             (std::vector<AttentionTile>{{{0, 8}, {0, 4}, Kind::kFull}}));
-  EXPECT_EQ(attention_tiles(cut.runs(1), cut.runs(2), true, 0),
+  EXPECT_EQ(attention_tiles(shard.runs(1), shard.runs(2), true, 0),
             (std::vector<AttentionTile>{{{4, 8}, {0, 8}, Kind::kFull}}));
 }
 
@@ -221,17 +222,17 @@ TEST(ContextChoice, HeadsAreExchangedWithinARing) {
   EXPECT_EQ(ulysses_ring(4, 1, {8, 4}).method, ContextMethod::kRing);
   EXPECT_EQ(ulysses_ring(4, 4, {8, 4}).method, ContextMethod::kUlysses);
   EXPECT_EQ(ulysses_ring(5, 0, {8, 4}).method, ContextMethod::kRing);  // a prime is no product
-  const SequenceShard cut = ulysses_ring(4, 2, {8, 4}).cut(16, 4);
-  EXPECT_EQ(cut.places(1), (std::vector<std::int64_t>{12, 13, 14, 15}));
-  EXPECT_EQ(cut.places(2), (std::vector<std::int64_t>{4, 5, 6, 7}));
+  const SequenceShard shard = ulysses_ring(4, 2, {8, 4}).split(16, 4);
+  EXPECT_EQ(shard.places(1), (std::vector<std::int64_t>{12, 13, 14, 15}));
+  EXPECT_EQ(shard.places(2), (std::vector<std::int64_t>{4, 5, 6, 7}));
 }
 
-TEST(ContextChoice, OnlyCausalTokensAreCutInAZigzag) {
+TEST(ContextChoice, OnlyCausalTokensAreShardedInAZigzag) {
   const ContextChoice ring{ContextMethod::kRing, ""}, ulysses{ContextMethod::kUlysses, ""};
-  EXPECT_EQ(ring.cut(16, 2).layout, SequenceLayout::kZigzag);
-  EXPECT_EQ(ring.cut(16, 2, /*causal=*/false).layout, SequenceLayout::kContiguous);
-  EXPECT_EQ(ulysses_ring(4, 2, {8, 4}).cut(16, 4, /*causal=*/false).layout, SequenceLayout::kContiguous);
-  EXPECT_EQ(ulysses.cut(16, 2).layout, SequenceLayout::kContiguous);
+  EXPECT_EQ(ring.split(16, 2).layout, SequenceLayout::kZigzag);
+  EXPECT_EQ(ring.split(16, 2, /*causal=*/false).layout, SequenceLayout::kContiguous);
+  EXPECT_EQ(ulysses_ring(4, 2, {8, 4}).split(16, 4, /*causal=*/false).layout, SequenceLayout::kContiguous);
+  EXPECT_EQ(ulysses.split(16, 2).layout, SequenceLayout::kContiguous);
 }
 
 TEST(ContextChoice, WhatCannotExchangeHeadsIsRefused) {

@@ -25,7 +25,7 @@ TEST(Utf8, ATextBeginsWithACharacterOrWithNone) {
       {"\xef\xbf\xbf", 3, 0xFFFF},
       {"\xf0\x90\x80\x80", 4, 0x10000},
       {"\xf4\x8f\xbf\xbf", 4, 0x10FFFF},
-      // Cut off.
+      // Truncated.
       {"\xc3", 1, {}},
       {"\xe4\xb8", 2, {}},
       {"\xf0\x9f\x98", 3, {}},

@@ -45,11 +45,11 @@ TEST(DataBuild, AFileOrALineIsADocument) {
   const ScratchFolder scratch;
   const std::string text = scratch.write("a.txt", "one\ntwo\r\n\nthree"), more = scratch.write("b.txt", "four\n");
   const std::string out = scratch / "made/out";
-  const Outcome whole = build(fmt::format("--tokenizer byte --output {} {} {}", out, text, more));
-  ASSERT_EQ(whole.exit_code, 0) << whole.err;
-  EXPECT_EQ(whole.err, "");  // no progress but on a terminal
-  EXPECT_THAT(whole.out, HasSubstr("made/out.bin, "));
-  EXPECT_THAT(whole.out, HasSubstr("2 documents, 20 tokens of uint16 (byte, vocabulary 256)"));
+  const Outcome full = build(fmt::format("--tokenizer byte --output {} {} {}", out, text, more));
+  ASSERT_EQ(full.exit_code, 0) << full.err;
+  EXPECT_EQ(full.err, "");  // no progress but on a terminal
+  EXPECT_THAT(full.out, HasSubstr("made/out.bin, "));
+  EXPECT_THAT(full.out, HasSubstr("2 documents, 20 tokens of uint16 (byte, vocabulary 256)"));
   EXPECT_THAT(documents_of(out, "byte"), ElementsAre("one\ntwo\r\n\nthree", "four\n"));
   ASSERT_EQ(build(fmt::format("--tokenizer byte --lines --output {} {} {}", out, text, more)).exit_code, 0);
   EXPECT_THAT(documents_of(out, "byte"), ElementsAre("one", "two", "three", "four"));

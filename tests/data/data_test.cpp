@@ -239,7 +239,7 @@ TEST_F(Files, ReplicasBatchesJoinToTheGlobalOne) {
   for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
   const std::shared_ptr<const Dataset> data =
       open_dataset({.format = "text", .path = write("t", bytes), .sequence_length = 4}, 256);
-  DataLoader whole(data, {.global_batch = 7});
+  DataLoader full(data, {.global_batch = 7});
   for (int step = 0; step < 20; ++step) {
     std::vector<torch::Tensor> parts;
     for (int replica = 0; replica < 3; ++replica) {
@@ -249,11 +249,11 @@ TEST_F(Files, ReplicasBatchesJoinToTheGlobalOne) {
       EXPECT_EQ(batch.global_samples, 7);
       parts.push_back(batch.tensors.at("input_ids"));
     }
-    EXPECT_TRUE(torch::equal(torch::cat(parts), whole.batch(step).tensors.at("input_ids")));
+    EXPECT_TRUE(torch::equal(torch::cat(parts), full.batch(step).tensors.at("input_ids")));
   }
   std::int64_t seen = 0;
-  for (auto& batch : whole) seen += batch.samples;
-  EXPECT_EQ(seen, whole.steps() * 7);
+  for (auto& batch : full) seen += batch.samples;
+  EXPECT_EQ(seen, full.steps() * 7);
 }
 
 }  // namespace

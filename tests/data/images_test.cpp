@@ -83,9 +83,9 @@ TEST(Images, AreNormalisedAsTorchvisionDoes) {
   EXPECT_NEAR(at(2, 6, 6), 0.8622223734855652, 1e-6);
   EXPECT_NEAR(sum_of(centre), 194.93961419723928, 1e-4);
   settings = {.size = 12, .filter = ImageFilter::kBicubic};
-  const auto whole = numbers_of(evaluation_view(picture, settings), settings);
-  EXPECT_NEAR(sum_of(whole), -21.309795260429382, 1e-4);
-  EXPECT_NEAR(whole[(12 + 4) * 12 + 9], -0.11372548341751099, 1e-6);
+  const auto full = numbers_of(evaluation_view(picture, settings), settings);
+  EXPECT_NEAR(sum_of(full), -21.309795260429382, 1e-4);
+  EXPECT_NEAR(full[(12 + 4) * 12 + 9], -0.11372548341751099, 1e-6);
 }
 
 // By the seed and the place alone, and within torchvision's bounds.
@@ -240,7 +240,7 @@ TEST_F(ImageFolders, FaultsAreOneLineWithTheFile) {
   EXPECT_THAT(refusal(), HasSubstr("set/ant/c.webp: the file name does not have the extension of a JPEG or PNG image"));
 }
 
-// Of a file that is cut anywhere, or damaged: a picture or one line, and nothing else.
+// A truncated or damaged file gives an image or one line, and nothing else.
 TEST_F(ImageFolders, BrokenFilesAreOneLine) {
   const auto outcome = [&](const std::string& bytes) -> std::string {
     try {
@@ -254,12 +254,12 @@ TEST_F(ImageFolders, BrokenFilesAreOneLine) {
     return "none";
   };
   for (const char* name : {"rgb.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "palette.png"}) {
-    const std::string whole = read_file(kPictures + "/" + name);
-    EXPECT_EQ(outcome(whole), "none");
-    for (std::size_t cut = 0; cut + 20 < whole.size(); cut += 7)
-      EXPECT_NE(outcome(whole.substr(0, cut)), "none") << cut;
-    for (std::size_t at = 0; at < whole.size(); at += 5) {
-      std::string damaged = whole;
+    const std::string full = read_file(kPictures + "/" + name);
+    EXPECT_EQ(outcome(full), "none");
+    for (std::size_t length = 0; length + 20 < full.size(); length += 7)
+      EXPECT_NE(outcome(full.substr(0, length)), "none") << length;
+    for (std::size_t at = 0; at < full.size(); at += 5) {
+      std::string damaged = full;
       damaged[at] = static_cast<char>(damaged[at] ^ 0x5A);
       outcome(damaged);
     }

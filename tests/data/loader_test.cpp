@@ -326,12 +326,12 @@ TEST(TensorDataset, EveryTypeAndShapeGoesThrough) {
       const auto [begin, end] = places[step];
       const Batch batch = loader.next();
       EXPECT_EQ(batch.samples, end - begin);
-      for (const auto& [name, whole] : samples) {
+      for (const auto& [name, full] : samples) {
         const torch::Tensor& part = batch.tensors.at(name);
-        EXPECT_EQ(part.scalar_type(), whole.scalar_type()) << name;
-        EXPECT_EQ(part.sizes(), whole.slice(0, begin, end).sizes()) << name;
+        EXPECT_EQ(part.scalar_type(), full.scalar_type()) << name;
+        EXPECT_EQ(part.sizes(), full.slice(0, begin, end).sizes()) << name;
         EXPECT_EQ(part.is_meta(), !reads) << name;
-        if (reads) EXPECT_TRUE(torch::equal(part, whole.slice(0, begin, end))) << name;
+        if (reads) EXPECT_TRUE(torch::equal(part, full.slice(0, begin, end))) << name;
       }
     }
   }

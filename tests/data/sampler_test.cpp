@@ -77,8 +77,8 @@ TEST(BlendedSampler, EachSourceGivesEverySampleOnceInEachOfItsEpochs) {
       given[static_cast<std::size_t>(source)].push_back(sample);
     }
     for (std::size_t s = 0; s < sources.size(); ++s) {
-      const std::int64_t size = sources[s].size, whole = static_cast<std::int64_t>(given[s].size()) / size;
-      for (std::int64_t epoch = 0; epoch < whole; ++epoch)
+      const std::int64_t size = sources[s].size, full = static_cast<std::int64_t>(given[s].size()) / size;
+      for (std::int64_t epoch = 0; epoch < full; ++epoch)
         ASSERT_TRUE(is_permutation_of(size, epoch * size, [&](auto i) { return given[s][i]; }))
             << "source " << s << " epoch " << epoch;
     }

@@ -230,17 +230,17 @@ TEST(LoadTokenizer, ASentencePieceDirectoryFindsTheAddedTokens) {
   EXPECT_GT(load_tokenizer(scratch / "tokenizer.model")->encode("</s>").size(), 1u);
 }
 
-// Whatever is changed or cut, a file loads or is refused.
+// After any change or truncation, a file loads or is rejected.
 TEST(LoadTokenizer, DamagedFilesAreReadOrRefused) {
   std::uint32_t state = 7;
   const auto random = [&](std::size_t below) { return (state = state * 1664525 + 1013904223) % 65536 * below / 65536; };
   for (const std::string name : {"llama3/tokenizer.json", "sentence/bpe.model", "kinds/t5/tokenizer.json",
                                  "kinds/llama2/tokenizer.json", "kinds/bert/tokenizer.json"}) {
-    const std::string whole = read_file(kTokenizerFolders + name);
+    const std::string full = read_file(kTokenizerFolders + name);
     int refused = 0;
     for (int round = 0; round < 400; ++round) {
       const ScratchFolder scratch;
-      std::string bytes = whole.substr(0, round % 4 == 0 ? 1 + random(whole.size() - 1) : whole.size());
+      std::string bytes = full.substr(0, round % 4 == 0 ? 1 + random(full.size() - 1) : full.size());
       for (int change = 0; change < 3; ++change) bytes[random(bytes.size())] = static_cast<char>(random(256));
       const std::string path = scratch.write(fs::path(name).filename(), bytes);
       try {

@@ -180,7 +180,7 @@ TEST(TiktokenFile, OtherFilesOfADirectoryComeFirst) {
 
 TEST(TiktokenFile, DamagedLinesAreNamed) {
   const std::string bytes = ranks_of_size(256);
-  const std::string cut = bytes.substr(0, bytes.rfind('\n', bytes.size() - 2) + 1);  // without the byte 0xFF
+  const std::string truncated = bytes.substr(0, bytes.rfind('\n', bytes.size() - 2) + 1);  // without the byte 0xFF
   const std::pair<std::string, const char*> cases[] = {
       {bytes + "YWI= 256 7\n", "x.tiktoken:257: the rank is '256 7'; expected the token's bytes in base64, a space"},
       {bytes + "YWI=\n", "x.tiktoken:257: the rank is ''"},
@@ -193,7 +193,8 @@ TEST(TiktokenFile, DamagedLinesAreNamed) {
       {bytes + rank_line("ab", 255), "x.tiktoken:257: the rank 255 is also in line 256; expected each rank once"},
       {bytes + rank_line("ab", 258), "x.tiktoken:257: the rank is 258, but no line has the rank 256; expected"},
       {bytes + rank_line("a", 256), "x.tiktoken:257: the token is also in line 98; expected each token once"},
-      {cut + rank_line("ab", 255), "x.tiktoken: no line has the token of the byte 0xFF; expected a token for each"},
+      {truncated + rank_line("ab", 255),
+       "x.tiktoken: no line has the token of the byte 0xFF; expected a token for each"},
       {"\n\n", "x.tiktoken: no line has the token of the byte 0x00"},
       {bytes + rank_line("ab", 256),
        "x.tiktoken: the file has 257 ranks, which no known tokenizer has, and it does not contain the pattern"},
@@ -213,14 +214,14 @@ TEST(TiktokenFile, DamagedLinesAreNamed) {
 }
 
 TEST(TiktokenFile, DamagedRanksAreReadOrRefused) {
-  const std::string whole = read_file(kTiktokenGoldens + "trained.tiktoken");
+  const std::string full = read_file(kTiktokenGoldens + "trained.tiktoken");
   const ScratchFolder scratch;
   scratch.write("tokenizer_config.json", R"({"pat_str": "\\S+|\\s+"})");
   std::uint32_t state = 5;
   const auto random = [&](std::size_t below) { return (state = state * 1664525 + 1013904223) % 65536 * below / 65536; };
   int refused = 0;
   for (int round = 0; round < 300; ++round) {
-    std::string bytes = whole.substr(0, round % 4 == 0 ? 1 + random(whole.size() - 1) : whole.size());
+    std::string bytes = full.substr(0, round % 4 == 0 ? 1 + random(full.size() - 1) : full.size());
     bytes[random(bytes.size())] = static_cast<char>(random(256));
     try {
       load_tokenizer(scratch.write("tokenizer.model", bytes))->encode("The quick brown fox, 1984!");

@@ -92,7 +92,7 @@ TEST(WordPiece, WindowsOfPairsEqualHuggingFace) {
   }
 }
 
-TEST(WordPiece, OneTextIsCutAndPadded) {
+TEST(WordPiece, OneTextIsTruncatedAndPadded) {
   const WordPiece tokenizer = small();
   const auto id = [&](const char* token) { return *tokenizer.id_of(token); };
   const Encoding padded = tokenizer.encode("hello world", {.max_length = 6});
@@ -101,8 +101,8 @@ TEST(WordPiece, OneTextIsCutAndPadded) {
                                        tokenizer.padding_id(), tokenizer.padding_id()}));
   EXPECT_EQ(padded.attention_mask, (std::vector<std::int64_t>{1, 1, 1, 1, 0, 0}));
   EXPECT_EQ(padded.offsets[2], (ByteSpan{6, 11}));
-  const Encoding cut = tokenizer.encode("hello world paris", {.max_length = 4, .pad = false});
-  EXPECT_EQ(cut.ids,
+  const Encoding truncated = tokenizer.encode("hello world paris", {.max_length = 4, .pad = false});
+  EXPECT_EQ(truncated.ids,
             (std::vector<std::int64_t>{tokenizer.classifier_id(), id("hello"), id("world"), tokenizer.separator_id()}));
   EXPECT_THROW(tokenizer.encode("hello", {.max_length = 1}), UsageError);
 }

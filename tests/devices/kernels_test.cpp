@@ -185,7 +185,7 @@ TEST_P(KernelsOnDevice, WeightGradientsAreSummedInFloat32WhereTheDeviceCan) {
 }
 
 // What reads other elements of the tensor is made on the host and copied.
-TEST_P(KernelsOnDevice, WeightsThatNeedTheWholeTensorAreTheSame) {
+TEST_P(KernelsOnDevice, WeightsThatNeedTheFullTensorAreTheSame) {
   const auto made = [](torch::Device device) {
     torch::Tensor tensor;
     {

@@ -184,8 +184,8 @@ void expect_hidden_pieces(HeldBack& operations, std::int64_t in, std::int64_t ou
   on_two_devices([&](World& world, ProcessGroup& group) {
     nn::Linear layer = split_linear(in, out, style, group, world);
     const torch::Tensor part = values(shape, world);
-    const Made whole = made_by(layer, part, 1, world, nullptr, nullptr);
-    expect_same_numbers(whole, made_by(layer, part, kPieces, world, &operations, nullptr));
+    const Made full = made_by(layer, part, 1, world, nullptr, nullptr);
+    expect_same_numbers(full, made_by(layer, part, kPieces, world, &operations, nullptr));
   });
   expect_hidden(operations, 2, kPieces - 1);
 }

@@ -250,9 +250,9 @@ TEST_F(TwoStreams, AnEventThatIsWaitedForIsNone) {
 }
 
 TEST_F(TwoStreams, DisjointPartsOfOneStorageAreNone) {
-  torch::Tensor whole = on_device(torch::zeros({8}));
+  torch::Tensor full = on_device(torch::zeros({8}));
   guard().synchronizeDevice(0);
-  torch::Tensor first = whole.narrow(0, 0, 4), second = whole.narrow(0, 4, 4);
+  torch::Tensor first = full.narrow(0, 0, 4), second = full.narrow(0, 4, 4);
   {
     const c10::StreamGuard on_other(guard().getStreamFromGlobalPool(pretend_device(0)));
     first.add_(1);

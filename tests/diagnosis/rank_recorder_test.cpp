@@ -101,7 +101,7 @@ TEST(Ring, GroupsOfTheSameRanksAreNumbered) {
   EXPECT_EQ(record.groups[2].instance, 1);
 }
 
-TEST(Ring, CutsShapesOfVeryManyDims) {
+TEST(Ring, TruncatesShapesOfVeryManyDims) {
   RankRecorder ring = two_ranks(4);
   std::uint64_t making = 0;
   const int group = ring.begin_group("g", {0, 1}, making);

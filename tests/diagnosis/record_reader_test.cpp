@@ -55,7 +55,7 @@ TEST(RecordFile, ReadsBackAsItWas) {
   EXPECT_TRUE(Json::parse(text).contains("clock"));
 }
 
-TEST(RecordFile, AnyCutIsRefused) {
+TEST(RecordFile, AnyTruncationIsRejected) {
   const std::string text = to_text(sample());
   for (std::size_t length = 0; length + 2 < text.size(); ++length)
     ASSERT_NE(refusal(text.substr(0, length)), "taken") << length;

@@ -62,8 +62,8 @@ TEST(Documents, ConfigurationsLoad) {
       if (block.language != "yaml") continue;
       ++configurations;
       // A part of a file is completed by a model.
-      const bool whole = block.text.starts_with("model:") || block.text.find("\nmodel:") != std::string::npos;
-      const std::string text = (whole ? "" : "model: {policy: gpt2}\n") + block.text;
+      const bool full = block.text.starts_with("model:") || block.text.find("\nmodel:") != std::string::npos;
+      const std::string text = (full ? "" : "model: {policy: gpt2}\n") + block.text;
       const ScratchFolder scratch;
       const Outcome run = run_program(gantry_program() + " config " + scratch.write("c.yaml", text));
       EXPECT_EQ(run.exit_code, 0) << place(document, block.line) << "\n" << run.err;

@@ -256,8 +256,8 @@ std::string rendered(const std::string& expression) {
   for (const char* call : {"std::string(", "std::string_view(", "("})
     if (text.starts_with(call)) {
       const std::string inner = parts_of(text, std::string(call).size(), '\0')[0];
-      const bool whole = text.size() <= std::string(call).size() + inner.size() + 3 && text.ends_with(")");
-      return whole ? rendered(inner) : without_repeats(rendered(inner) + "...");
+      const bool full = text.size() <= std::string(call).size() + inner.size() + 3 && text.ends_with(")");
+      return full ? rendered(inner) : without_repeats(rendered(inner) + "...");
     }
   return "...";
 }

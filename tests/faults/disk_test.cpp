@@ -65,10 +65,10 @@ void fill_disk(const std::string& said, int failing_call) {
                     train, verify, disk, err));
     const Outcome run = failing_call ? run_with_failing_call(failing_call, ENOSYS, command) : run_program(command);
     expect_one_line(read_file(err + ".full"), said);
-    const std::regex whole(
+    const std::regex full(
         "full 6\n[^\n]*/step-00000([2-5]): sound[^\n]*\nverified 0\n"
         "resuming from [^\n]*/step-00000\\1 at step \\1\n[^\n]*/step-000020: sound[^\n]*\nverified 0\n0\n");
-    EXPECT_TRUE(std::regex_match(run.out, whole)) << run.exit_code << run.out << run.err << read_file(err + ".full");
+    EXPECT_TRUE(std::regex_match(run.out, full)) << run.exit_code << run.out << run.err << read_file(err + ".full");
   }
 }
 
@@ -77,7 +77,7 @@ TEST(Disk, TooLittleSpaceIsSaidBeforeItIsFull) {
   fill_disk("bytes are left, but this checkpoint needs", 0);
 }
 
-// Where the free space can't be told, the writing itself finds the disk full.
+// If the free space is unknown, the write itself finds the disk full.
 TEST(Disk, AFullOneIsSaid) {
   if (!has_namespaces()) GTEST_SKIP() << kNeedsNamespaces;
   if (run_with_failing_call(SYS_statfs, ENOSYS, "true").exit_code == 125)
@@ -97,8 +97,8 @@ TEST(Disk, AReadOnlyOneIsSaidAndItsCheckpointsStand) {
       fmt::format("{} >/dev/null; echo written $?; mount -o remount,ro {} || exit 98\n{}; echo read-only $?\n"
                   "{}; echo new $?\n{} checkpoint verify {}/c; echo verified $?\n",
                   training(scratch, disk + "/c", 2), disk, onto("/c"), onto("/new"), gantry_program(), disk)));
-  const std::regex whole("written 0\nread-only 6\nnew 6\n[^\n]*/step-000002: sound[^\n]*\nverified 0\n");
-  EXPECT_TRUE(std::regex_match(run.out, whole)) << run.exit_code << run.out << run.err;
+  const std::regex full("written 0\nread-only 6\nnew 6\n[^\n]*/step-000002: sound[^\n]*\nverified 0\n");
+  EXPECT_TRUE(std::regex_match(run.out, full)) << run.exit_code << run.out << run.err;
   expect_one_line(read_file(scratch / "c"), disk + "/c/.lock: the file cannot be written: Read-only file system");
   expect_one_line(read_file(scratch / "new"), disk + "/new: the directory cannot be created: Read-only file system");
 }

@@ -15,7 +15,7 @@ namespace {
 constexpr int kSteps = 6;
 const std::string kHosts = std::string(GANTRY_SOURCE_DIR) + "/tests/support/network_hosts.sh";
 
-// The demo, cut short, with its output in a folder of the test's.
+// A shorter demo, with its output in the test's directory.
 std::string demo(const std::string& output, const std::string& sets = "") {
   return fmt::format(
       "{0} train {1}/examples/demo.yaml --set data.path={1}/core/*.h --set train.steps={2} --set output={3} --set "
@@ -50,7 +50,7 @@ class Network {
 
   std::string host(int i) const { return fmt::format("{}-{}", name_, i); }
   void slow(int i) const { EXPECT_EQ(call("slow " + folder_.path() + " " + host(i)).exit_code, 0); }
-  void cut(int i) const { EXPECT_EQ(call("cut " + folder_.path() + " " + host(i)).exit_code, 0); }
+  void disconnect(int i) const { EXPECT_EQ(call("cut " + folder_.path() + " " + host(i)).exit_code, 0); }
   // `gantry launch` on the first host, so many ranks on each.
   std::string launch(int ranks_each, const std::string& program, const std::string& flags = "") const {
     std::string list;
@@ -94,7 +94,7 @@ TEST(Hosts, SeveralGiveTheNumbersOfThreadsToTheBit) {
   }
 }
 
-TEST(Hosts, ACutNetworkEndsTheJobAndIsNamed) {
+TEST(Hosts, ABrokenNetworkEndsTheJobAndIsNamed) {
   if (!is_long_form()) return;
   const ScratchFolder scratch;
   const Network network(2);
@@ -103,12 +103,12 @@ TEST(Hosts, ACutNetworkEndsTheJobAndIsNamed) {
   ASSERT_TRUE(run.wait_until(
       [&] { return read_file(scratch / "cut/metrics.jsonl").find("\"step\":3") != std::string::npos; }, 120))
       << run.err();
-  network.cut(1);
+  network.disconnect(1);
   const Outcome ended = run.wait(15 + 15 + 10);
   EXPECT_EQ(ended.exit_code, 7) << ended.out << ended.err;
-  // Who lies beyond the cut.
+  // The rank on the other side of the broken link.
   EXPECT_TRUE(std::regex_search(ended.err, std::regex("error: .*rank [23]\\b"))) << ended.err;
-  // Beyond the cut nothing can be told: its ranks find out by themselves. (mpirun's idle daemon waits for the kernel.)
+  // No message crosses the broken link: its ranks find out by themselves. (mpirun's idle daemon waits for the kernel.)
   const std::string ranks = "for p in $(ip netns pids " + network.host(1) +
                             "); do tr '\\0' ' ' </proc/$p/cmdline; echo; done | grep -c 'launch-rank\\|demo.yaml'";
   EXPECT_EQ(run_program("for i in $(seq 200); do [ $(" + ranks + ") = 0 ] && break; sleep 0.1; done; " + ranks).out,

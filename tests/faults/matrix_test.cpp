@@ -27,7 +27,7 @@ struct Kind {
   const char* name;
   int mpi;    // the exit code under `gantry launch`
   int local;  // the same of one process with a thread a rank, 128 + the signal as the shell says it; -1: ends nothing
-              // or can't be told
+              // or is unknown
   bool local_names;  // the rank, where a signal takes the whole process
 };
 
@@ -174,8 +174,8 @@ TEST(Faults, ARankOfThreadsThatLeavesIsNamedEveryTime) {
 TEST(Faults, AfterARestartNothingDiffersToTheBit) {
   const Case undisturbed{.kind = kKinds[7], .moment = "never", .mpi = true, .tensor = 2, .pipeline = 1, .rank = -1};
   const ScratchFolder scratch;
-  const Outcome whole = run_program(job_line(undisturbed, scratch / "whole"));
-  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const Outcome full = run_program(job_line(undisturbed, scratch / "whole"));
+  ASSERT_EQ(full.exit_code, 0) << full.err;
   std::vector<std::string> moments = {"backward", "save"};
   if (is_long_form()) moments.assign(kMoments.begin(), kMoments.end());
   for (const std::string& moment : moments) {
@@ -191,7 +191,7 @@ TEST(Faults, AfterARestartNothingDiffersToTheBit) {
     const char* after = moment == "start" ? "at an unknown step" : moment == "end" ? "after step 4" : "after step 2";
     EXPECT_NE(run.err.find(std::string(after) + "; starting again"), std::string::npos) << run.err;
     // Killed at its end the job has nothing left to do when it starts again, and no loss of its own to tell.
-    if (moment != "end") EXPECT_EQ(loss_in(run.out), loss_in(whole.out));
+    if (moment != "end") EXPECT_EQ(loss_in(run.out), loss_in(full.out));
     for (int rank = 0; rank < 2; ++rank) {
       const std::string file = fmt::format("/step-000004/rank-{:05}.safetensors", rank);
       EXPECT_FALSE(read_file(folder + file).empty());

@@ -92,11 +92,11 @@ TEST(JsonLines, PairsAreSamplesOfTheirOwn) {
             "2 lines with 10 tokens (5.0 per line, at most 5), 4 of them in the loss; 2 samples, 71.4% full");
   config.target_length = 2;
   config.bad_lines = "cut";
-  const auto cut = open_dataset(config, 256);
+  const auto truncated = open_dataset(config, 256);
   Numbers shorter(10);
-  cut->read(0, shorter.data());
+  truncated->read(0, shorter.data());
   EXPECT_EQ(shorter, (Numbers{'a', 'b', 0, 0, 1, 1, 0, 0, 'c', 'd'}));
-  EXPECT_THAT(cut->summary(), HasSubstr("; 1 truncated to 4 and 2 tokens"));
+  EXPECT_THAT(truncated->summary(), HasSubstr("; 1 truncated to 4 and 2 tokens"));
 }
 
 TEST(JsonLines, BadPairsAreNamed) {
@@ -135,13 +135,13 @@ TEST(JsonLines, BadLinesAreSkippedAndCountedByChoice) {
             "2 lines with 5 tokens (2.5 per line, at most 3), 3 of them in the loss; 1 samples, 50.0% "
             "full; 4 skipped, the first: " +
                 (scratch / "lines.jsonl") + ":2: 'text' is not a string; expected a string");
-  // What is too long is cut, unless nothing is left to train on.
+  // Long lines are truncated, unless no trained token is left.
   config.bad_lines = "cut";
-  const auto cut = open_dataset(config, 256);
-  ASSERT_EQ(cut->size(), 3);
-  EXPECT_EQ(read_sample(*cut, 1),
+  const auto truncated = open_dataset(config, 256);
+  ASSERT_EQ(truncated->size(), 3);
+  EXPECT_EQ(read_sample(*truncated, 1),
             (Numbers{'a', 'b', 'c', 'd', 'e', 'f', 'b', 'c', 'd', 'e', 'f', 'g', 0, 0, 0, 0, 0, 0}));
-  EXPECT_THAT(cut->summary(), HasSubstr("; 1 truncated to 7 tokens; 3 skipped"));
+  EXPECT_THAT(truncated->summary(), HasSubstr("; 1 truncated to 7 tokens; 3 skipped"));
   config.path = scratch.write("bad.jsonl", "{\"prompt\": \"abcdefgh\", \"completion\": \"i\"}\n[]\n");
   try {
     open_dataset(config, 256);
@@ -193,12 +193,12 @@ TensorDict as_batch(const Dataset& dataset) {
   const std::int64_t samples = dataset.size(), length = dataset.sequence_length();
   TensorDict batch;
   for (const auto& entry : dataset.entries()) {
-    torch::Tensor whole = torch::empty({samples, length}, torch::kInt64);
+    torch::Tensor full = torch::empty({samples, length}, torch::kInt64);
     for (std::int64_t sample = 0; sample < samples; ++sample) {
       const Numbers numbers = read_sample(dataset, sample);
-      std::copy_n(numbers.begin() + entry.first, length, whole[sample].data_ptr<std::int64_t>());
+      std::copy_n(numbers.begin() + entry.first, length, full[sample].data_ptr<std::int64_t>());
     }
-    batch.set(entry.name, whole);
+    batch.set(entry.name, full);
   }
   return batch;
 }

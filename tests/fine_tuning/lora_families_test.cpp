@@ -107,8 +107,8 @@ TEST_P(LoraFamilies, EveryLayoutAndTheMergedModelHaveOneRanksNumbers) {
   merged.model.path = scratch / "merged";
   merged.lora = {};
   merged.optimizer.lr = 1e-30;  // stays where it is
-  const AdaptedRun whole = run_adapted(merged, batch);
-  EXPECT_LE((whole.logits - one.logits).abs().max().item<double>(), 5e-5);
+  const AdaptedRun full = run_adapted(merged, batch);
+  EXPECT_LE((full.logits - one.logits).abs().max().item<double>(), 5e-5);
 }
 
 }  // namespace

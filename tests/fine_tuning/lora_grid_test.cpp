@@ -89,8 +89,8 @@ TEST(LoraGrid, FrozenRowsHaveNoGradientsUnderZero3) {
         const std::string& name = held[i].placement.name;
         EXPECT_EQ(gradients.trained(i), is_adapter(name)) << name;
         EXPECT_FALSE(gradients.parameters()[i].tensor.grad().defined()) << name;
-        const auto whole = elements_of(held[i].placement.global_shape);
-        EXPECT_LT(held[i].tensor.numel(), whole) << name;
+        const auto full = elements_of(held[i].placement.global_shape);
+        EXPECT_LT(held[i].tensor.numel(), full) << name;
         if (gradients.trained(i)) EXPECT_EQ(gradients.gradient(i).numel(), held[i].tensor.numel()) << name;
       }
     });
@@ -168,9 +168,9 @@ std::shared_ptr<TwoLayers> two_layers(double dropout) {
 
 void fill_b(nn::Linear& layer, const Range& rows) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor whole =
+  const torch::Tensor full =
       torch::sin(torch::arange(layer->options.out_features() * 2, torch::kFloat64)).view({-1, 2});
-  layer->lora_b.copy_(whole.narrow(0, rows.begin, rows.size()));
+  layer->lora_b.copy_(full.narrow(0, rows.begin, rows.size()));
 }
 
 // Without boosting: the sums lie within the backward.
@@ -194,11 +194,11 @@ TEST(LoraLayer, SplitModulesOfOnesOwnSumInTheBackward) {
         fill_b(split.in, rows);
         fill_b(dense.out, {0, 5});
         fill_b(split.out, {0, 5});
-        const torch::Tensor whole = torch::cos(torch::arange(2 * 5 * 6, torch::kFloat64)).view({2, 5, 6});
+        const torch::Tensor full = torch::cos(torch::arange(2 * 5 * 6, torch::kFloat64)).view({2, 5, 6});
         const Range mine = sequence ? shard(0, 5, 3).ranges(group.rank()).front() : Range{0, 5};
         const ForwardScope scope({.random = RandomContext{.seed = 4, .step = 3}});
-        const torch::Tensor expected = dense.forward(whole);
-        const torch::Tensor got = split.forward(whole.narrow(1, mine.begin, mine.size()));
+        const torch::Tensor expected = dense.forward(full);
+        const torch::Tensor got = split.forward(full.narrow(1, mine.begin, mine.size()));
         EXPECT_LE((got - expected.narrow(1, mine.begin, mine.size())).abs().max().item<double>(), 1e-12);
         expected.pow(2).sum().backward();
         got.pow(2).sum().backward();
@@ -217,16 +217,16 @@ TEST(AdapterSplit, FactorsLieAsTheLayersOutputDoes) {
   const Shape a = {4, 9}, b = {12, 4};
   const auto column = split_of_adapter(Column{.unit = 2, .gradient_sum = GradientSum::kAtSync}, a, b, axes);
   EXPECT_EQ(column.at(kAdapterA).partial_axes, names_of(axes));
-  EXPECT_TRUE(column.at(kAdapterA).cuts.empty());
-  EXPECT_EQ(column.at(kAdapterB).cuts.at(0).dim, 0);
-  EXPECT_EQ(column.at(kAdapterB).cuts.at(0).local_size(0), 4);
+  EXPECT_TRUE(column.at(kAdapterA).shards.empty());
+  EXPECT_EQ(column.at(kAdapterB).shards.at(0).dim, 0);
+  EXPECT_EQ(column.at(kAdapterB).shards.at(0).local_size(0), 4);
   const auto row = split_of_adapter(Row{.gradient_sum = GradientSum::kAtSync}, a, b, axes);
-  EXPECT_EQ(row.at(kAdapterA).cuts.at(0).dim, 1);
+  EXPECT_EQ(row.at(kAdapterA).shards.at(0).dim, 1);
   EXPECT_EQ(row.at(kAdapterB).partial_axes, names_of(axes));
-  const auto whole = split_of_adapter(SequenceParallel{.gradient_sum = GradientSum::kAtSync}, a, b, axes);
-  EXPECT_EQ(whole.at(kAdapterA).partial_axes, names_of(axes));
-  EXPECT_EQ(whole.at(kAdapterB).partial_axes, names_of(axes));
-  EXPECT_TRUE(split_of_adapter(Whole{}, a, b, axes).empty());
+  const auto full = split_of_adapter(SequenceParallel{.gradient_sum = GradientSum::kAtSync}, a, b, axes);
+  EXPECT_EQ(full.at(kAdapterA).partial_axes, names_of(axes));
+  EXPECT_EQ(full.at(kAdapterB).partial_axes, names_of(axes));
+  EXPECT_TRUE(split_of_adapter(FullSequence{}, a, b, axes).empty());
 }
 
 }  // namespace

@@ -123,16 +123,16 @@ TEST(AdapterSplit, FactorsOfStacksLieAsTheStackDoes) {
   const std::vector<Axis> axes = {{"tp", 3}};
   const auto up = split_of_stack_adapter("gate_up_proj", at_sync, shape, axes);
   EXPECT_EQ(up.at("gate_up_proj_lora_A").partial_axes, std::vector<std::string>{"tp"});
-  EXPECT_EQ(up.at("gate_up_proj_lora_B").cuts.at(0).dim, 1);
-  EXPECT_EQ(up.at("gate_up_proj_lora_B").cuts.at(0).local_size(0), 6);
+  EXPECT_EQ(up.at("gate_up_proj_lora_B").shards.at(0).dim, 1);
+  EXPECT_EQ(up.at("gate_up_proj_lora_B").shards.at(0).local_size(0), 6);
   const auto down = split_of_stack_adapter("down_proj", at_sync, shape, axes);
-  EXPECT_EQ(down.at("down_proj_lora_A").cuts.at(0).dim, 2);
+  EXPECT_EQ(down.at("down_proj_lora_A").shards.at(0).dim, 2);
   EXPECT_EQ(down.at("down_proj_lora_B").partial_axes, std::vector<std::string>{"tp"});
-  const auto whole = split_of_stack_adapter("down_proj", {.partitioned = true}, shape, axes);
+  const auto full = split_of_stack_adapter("down_proj", {.partitioned = true}, shape, axes);
   for (const char* factor : {"down_proj_lora_A", "down_proj_lora_B"}) {
-    EXPECT_EQ(whole.at(factor).view, axis::View::kExpert);
-    EXPECT_EQ(whole.at(factor).cuts.at(0).dim, 0);
-    EXPECT_EQ(whole.at(factor).cuts.at(0).local_size(0), 2);
+    EXPECT_EQ(full.at(factor).view, axis::View::kExpert);
+    EXPECT_EQ(full.at(factor).shards.at(0).dim, 0);
+    EXPECT_EQ(full.at(factor).shards.at(0).local_size(0), 2);
   }
 }
 
@@ -230,8 +230,8 @@ TEST_P(LoraPartsCases, FilesThereAndBackAndMergedWeights) {
       merge_adapter(from, folder(), scratch / "merged");
       Config merged = layout_config({});
       merged.model.path = scratch / "merged";
-      const FamilyOutcome whole = run_parts(folder(), resolve_model(merged));
-      EXPECT_LE((whole.outputs.at("logits") - expected.at("logits")).abs().max().item<double>(), 5e-5);
+      const FamilyOutcome full = run_parts(folder(), resolve_model(merged));
+      EXPECT_LE((full.outputs.at("logits") - expected.at("logits")).abs().max().item<double>(), 5e-5);
       std::filesystem::remove_all(scratch / "merged");
     }
   }

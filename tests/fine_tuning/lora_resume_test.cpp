@@ -21,7 +21,7 @@ Config gpt2_parts(const LoraLayout& how) { return parts_config("gpt2", kTiedGpt2
 // Four steps, and two that go on from a checkpoint of two; `other`, a layout in float64, goes on from it too.
 void expect_to_go_on(const Config& config, std::size_t adapters, const Config* other = nullptr) {
   const ScratchFolder scratch;
-  const LoraRun whole = run_lora(config, 4);
+  const LoraRun full = run_lora(config, 4);
   run_lora(config, 2, {}, [&](Rig& rig) {
     save_checkpoint({.directory = scratch.path(), .step = 2}, rig.plugin->state(rig.boosted), rig.plugin->mesh());
   });
@@ -33,15 +33,15 @@ void expect_to_go_on(const Config& config, std::size_t adapters, const Config* o
   };
   const LoraRun rest = run_lora(config, 2, resume, {}, 2);
   ASSERT_EQ(rest.losses.size(), 2u);
-  EXPECT_EQ(rest.losses[0], whole.losses[2]);
-  EXPECT_EQ(rest.losses[1], whole.losses[3]);
-  ASSERT_EQ(rest.weights.size(), whole.weights.size());
-  for (const auto& [name, values] : whole.weights) EXPECT_TRUE(torch::equal(values, rest.weights.at(name))) << name;
+  EXPECT_EQ(rest.losses[0], full.losses[2]);
+  EXPECT_EQ(rest.losses[1], full.losses[3]);
+  ASSERT_EQ(rest.weights.size(), full.weights.size());
+  for (const auto& [name, values] : full.weights) EXPECT_TRUE(torch::equal(values, rest.weights.at(name))) << name;
   if (!other) return;
   const LoraRun elsewhere = run_lora(*other, 2, resume, {}, 2);
-  EXPECT_NEAR(elsewhere.losses[0], whole.losses[2], 1e-10);
-  EXPECT_NEAR(elsewhere.losses[1], whole.losses[3], 1e-10);
-  expect_close(whole.weights, elsewhere.weights);
+  EXPECT_NEAR(elsewhere.losses[0], full.losses[2], 1e-10);
+  EXPECT_NEAR(elsewhere.losses[1], full.losses[3], 1e-10);
+  expect_close(full.weights, elsewhere.weights);
 }
 
 // Two factors of each layer's q_proj, router and two stacks, and of the embedding.

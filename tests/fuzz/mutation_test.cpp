@@ -31,7 +31,7 @@ std::vector<std::string> corpus(const std::string& target) {
   return unpacked(testing::read_file(GANTRY_SOURCE_DIR "/tests/fuzz/corpus/" + target + ".tar"));
 }
 
-// Bytes flipped, set to edges, taken out, doubled, cut off, or taken over from another file; digits made large.
+// Bytes flipped, set to edges, removed, doubled, truncated, or copied from another file; digits made large.
 class Mutator {
  public:
   explicit Mutator(const std::vector<std::string>& texts) : texts_(texts), random_(20261121) {}

@@ -1,5 +1,5 @@
 // Texts that ranks share: the tokens and scores of one rank by every method, beside other axes, and caches that stay
-// cut.
+// sharded.
 #include "gantry/booster/gantry.h"
 #include "gantry/generation/text_group.h"
 #include "generation_case.h"
@@ -106,7 +106,7 @@ const SharingModel kReadingWhisper{"whisper", R"({"d_model": 24, "encoder_layers
     "num_mel_bins": 4, "max_source_positions": 10, "max_target_positions": 40, "vocab_size": 53, "init_std": 0.4,
     "decoder_start_token_id": 2, "pad_token_id": 0})"};
 
-// What an encoder reads is cut, its keys and values stay cut, and so do those of the texts.
+// An encoder's input is sharded, its keys and values stay sharded, and so do those of the prompts.
 TEST(GenerateContext, TextsThatReadAnEncoder) {
   const std::pair<const char*, Layout> layouts[] = {{"all_gather", {.context = 2}},
                                                     {"ring", {.context = 3}},
@@ -198,11 +198,11 @@ TEST(GenerateContext, EachRankKeepsItsShareOfWhatIsRead) {
 }
 
 TEST(GenerateContext, EachRankKeepsItsShareOfTheKeysAndValues) {
-  const SharingModel whole{"llama", R"({"max_position_embeddings": 64})"};
-  EXPECT_EQ(tokens_kept(1, "auto", whole), std::vector<std::int64_t>{48});
+  const SharingModel full{"llama", R"({"max_position_embeddings": 64})"};
+  EXPECT_EQ(tokens_kept(1, "auto", full), std::vector<std::int64_t>{48});
   for (const int context : {2, 3, 4})
-    EXPECT_EQ(tokens_kept(context, "ring", whole), std::vector<std::int64_t>(context, 48 / context));
-  EXPECT_EQ(tokens_kept(2, "all_gather", whole), std::vector<std::int64_t>(2, 24));
+    EXPECT_EQ(tokens_kept(context, "ring", full), std::vector<std::int64_t>(context, 48 / context));
+  EXPECT_EQ(tokens_kept(2, "all_gather", full), std::vector<std::int64_t>(2, 24));
   // Room for two windows, as on one rank.
   const SharingModel windows{"mistral", R"({"max_position_embeddings": 64, "sliding_window": 8})"};
   for (const int context : {2, 4})

@@ -61,10 +61,10 @@ TEST(Generate, ACacheChangesNoToken) {
       for (auto& token : prompt) token %= 90;
     GenerationJob cached{"greedy", prompts, {.max_new_tokens = 20}},
         beams{"beams", prompts, {.max_new_tokens = 8, .num_beams = 3}};
-    GenerationJob whole = cached, whole_beams = beams;
-    whole.options.use_cache = whole_beams.options.use_cache = false;
+    GenerationJob full = cached, full_beams = beams;
+    full.options.use_cache = full_beams.options.use_cache = false;
     for (const Layout& layout : {Layout{}, Layout{.pipeline = 2, .tensor = 3}}) {
-      const auto got = generate_in(layout, golden_model(model), {cached, whole, beams, whole_beams});
+      const auto got = generate_in(layout, golden_model(model), {cached, full, beams, full_beams});
       EXPECT_EQ(tokens_of(got[0]), tokens_of(got[1])) << model << " " << describe(layout);
       EXPECT_EQ(tokens_of(got[2]), tokens_of(got[3])) << model << " " << describe(layout);
     }
@@ -82,12 +82,12 @@ TEST(Generate, TextsOutgrowTheFirstMemoryOfACache) {
   GenerationOptions options{.max_new_tokens = 150};
   const auto cached = generate(*model, {{1, 2, 3}}, options);
   options.use_cache = false;
-  const auto whole = generate(*model, {{1, 2, 3}}, options);
+  const auto full = generate(*model, {{1, 2, 3}}, options);
   ASSERT_EQ(cached[0].tokens.size(), 150u);
-  EXPECT_EQ(cached[0].tokens, whole[0].tokens);
+  EXPECT_EQ(cached[0].tokens, full[0].tokens);
 }
 
-TEST(Generate, CacheGivesTheLogitsOfAWholeForward) {
+TEST(Generate, CacheGivesTheLogitsOfAFullForward) {
   for (const std::string name : {"gpt2", "llama"}) {
     Config config = layout_config({});
     config.precision = "float64";
@@ -103,7 +103,7 @@ TEST(Generate, CacheGivesTheLogitsOfAWholeForward) {
     const auto policy = policy_for(*model);
     const StageModule stage(model, policy, {{0, 2}});
     const torch::Tensor ids = (torch::arange(12).view({2, 6}) * 7) % 50;
-    const torch::Tensor whole = stage.forward(0, {{"input_ids", ids}}, {}).at("logits");
+    const torch::Tensor full = stage.forward(0, {{"input_ids", ids}}, {}).at("logits");
     nn::LayerCaches caches;
     // Two tokens, then three at once, then one.
     std::int64_t done = 0;
@@ -112,7 +112,7 @@ TEST(Generate, CacheGivesTheLogitsOfAWholeForward) {
           .keep = {}, .positions = torch::arange(done, done + count).expand({2, count}), .caches = &caches};
       const torch::Tensor part =
           stage.forward(0, {{"input_ids", ids.narrow(1, done, count)}}, {.tokens = tokens}).at("logits");
-      EXPECT_LE((part - whole.narrow(1, done, count)).abs().max().item<double>(), 1e-12) << name << " " << done;
+      EXPECT_LE((part - full.narrow(1, done, count)).abs().max().item<double>(), 1e-12) << name << " " << done;
       done += count;
     }
     EXPECT_EQ(caches.of(1).tokens(), 6);
@@ -147,14 +147,14 @@ TEST(Generate, TellsEachTokenAsItComes) {
 TEST(Generate, EndsWhereItIsAskedTo) {
   std::atomic<int> asked{0};
   GenerationJob job{"greedy", {kPrompts[0]}, {.max_new_tokens = 9}};
-  const auto whole = generate_in({}, golden_model("gpt2"), {job})[0];
+  const auto full = generate_in({}, golden_model("gpt2"), {job})[0];
   job.options.ends = [&] { return ++asked == 3; };
   const auto ended = generate_in({.pipeline = 2}, golden_model("gpt2"), {job})[0];
-  EXPECT_EQ(ended[0].tokens, TokenIds(whole[0].tokens.begin(), whole[0].tokens.begin() + 3));
+  EXPECT_EQ(ended[0].tokens, TokenIds(full[0].tokens.begin(), full[0].tokens.begin() + 3));
   EXPECT_EQ(asked, 3) << "on the last stage alone";
 }
 
-TEST(Generate, SequenceShardsAreComputedWhole) {
+TEST(Generate, SequenceShardsAreComputedInFull) {
   const ReferenceCases cases = read_reference_cases("gpt2");
   const auto got = generate_in({.pipeline = 2, .tensor = 2}, cases.folder, {cases.jobs[0], cases.jobs[5]},
                                {"parallel.sequence_parallel=true"});
@@ -218,7 +218,7 @@ struct SummingPolicy final : PolicyFor<SummingImpl> {
   }
 };
 
-TEST(Generate, APolicyWithoutACacheComputesWholeTexts) {
+TEST(Generate, APolicyWithoutACacheComputesFullTexts) {
   policies().add<SummingPolicy>("summing");
   Summing model;
   const auto got = generate(model, {{1, 1}, {2, 3, 5, 8}, {4}}, {.max_new_tokens = 5});

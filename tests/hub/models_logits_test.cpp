@@ -139,7 +139,7 @@ TEST(HubHeads, OfOtherKindsLeaveTheBody) {
   write_safetensors(scratch / "model.safetensors", body);
   const auto& family = models::families().at("mistral");
   const auto model = family.build(keys);
-  EXPECT_EQ(load_hugging_face(scratch.path(), family, keys, whole_parameters(*model), {}).fresh,
+  EXPECT_EQ(load_hugging_face(scratch.path(), family, keys, full_parameters(*model), {}).fresh,
             std::vector<std::string>{"lm_head.weight"});
 }
 

@@ -40,17 +40,17 @@ TEST(Hosts, WhatIsNoneIsRefused) {
 
 TEST(Lines, AreWholeHoweverTheirBytesCome) {
   const std::string text = "one\n\ntwo\r\nthree";
-  for (std::size_t cut = 0; cut <= text.size(); ++cut) {
+  for (std::size_t place = 0; place <= text.size(); ++place) {
     LineSplitter splitter;
-    auto lines = splitter.add(text.substr(0, cut));
-    for (auto& line : splitter.add(text.substr(cut))) lines.push_back(line);
-    EXPECT_EQ(lines, (std::vector<std::string>{"one", "", "two\r"})) << cut;
+    auto lines = splitter.add(text.substr(0, place));
+    for (auto& line : splitter.add(text.substr(place))) lines.push_back(line);
+    EXPECT_EQ(lines, (std::vector<std::string>{"one", "", "two\r"})) << place;
     EXPECT_EQ(splitter.finish(), std::vector<std::string>{"three"});
     EXPECT_TRUE(splitter.finish().empty());
   }
 }
 
-TEST(Lines, AnEndlessOneIsCut) {
+TEST(Lines, AnEndlessOneIsTruncated) {
   LineSplitter splitter;
   std::size_t lines = 0;
   for (std::size_t i = 0; i < 3 * LineSplitter::kLongest; i += 1000)
@@ -71,7 +71,7 @@ TEST(Verdict, TheFirstFailureCountsAndNotItsConsequences) {
   };
   const Case cases[] = {
       {"all is well", {.ranks = {ended(0, Kind::kExit, 0), ended(1, Kind::kExit, 0)}}, 0, ""},
-      {"a code, then told ones",
+      {"a code, then notified ones",
        {.ranks = {ended(1, Kind::kExit, 3), ended(0, Kind::kSignal, SIGTERM, true)}, .mpirun_code = 3},
        3,
        "rank 1 ended"},

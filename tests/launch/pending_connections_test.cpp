@@ -60,11 +60,11 @@ TEST(PendingConnections, AreDroppedWhileAJobRunsAndHarmNothing) {
     other.send(bytes);
     EXPECT_TRUE(other.closes(5000)) << name;
   }
-  for (std::size_t cut = 0; cut < wrong_token.size(); cut += 9)
-    RawSocket::connect(port).send(wrong_token.substr(0, cut));  // and gone
-  const RawSocket cut = RawSocket::connect(port);
-  cut.send(wrong_token.substr(0, 20));  // and stays
-  EXPECT_FALSE(cut.closes(200));
+  for (std::size_t incomplete = 0; incomplete < wrong_token.size(); incomplete += 9)
+    RawSocket::connect(port).send(wrong_token.substr(0, incomplete));  // and gone
+  const RawSocket incomplete = RawSocket::connect(port);
+  incomplete.send(wrong_token.substr(0, 20));  // and stays
+  EXPECT_FALSE(incomplete.closes(200));
   std::vector<RawSocket> crowd;
   for (int i = 0; i < 200; ++i) crowd.push_back(RawSocket::connect(port));
   EXPECT_TRUE(crowd.front().closes(3000)) << "too many are heard at a time";

@@ -57,9 +57,9 @@ TEST(DecidingKeys, OfAFamilyThatDoesNotSayAreAllButTheKnownOnes) {
   const json keys = {{"width", 8}, {"attention_dropout", 0.1}, {"initializer_range", 1}, {"pad_token_id", 0}};
   EXPECT_EQ(models::config_fingerprint(family, keys), json({{"width", 8}}));
   family.hugging_face_config = [](const json& some) {
-    json whole = some;
-    whole["depth"] = 4;
-    return whole;
+    json full = some;
+    full["depth"] = 4;
+    return full;
   };
   EXPECT_EQ(models::config_fingerprint(family, keys), json({{"width", 8}, {"depth", 4}}));
   family.config_fingerprint = [](const json& some) { return json{{"only", some["width"]}}; };

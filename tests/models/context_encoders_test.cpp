@@ -1,5 +1,5 @@
 // Ranks that share the sequences of encoders, and of decoders that read one: the numbers of one rank by each method,
-// with uneven cuts of both streams, and those of transformers.
+// with uneven shards of both streams, and those of transformers.
 #include <gtest/gtest.h>
 
 #include "family_case.h"
@@ -65,7 +65,7 @@ TEST(ContextEncoders, Vit) {
 }
 
 // Heads of the first token, and of all of them.
-TEST(ContextEncoders, HeadsOfWholeSequences) {
+TEST(ContextEncoders, HeadsOfFullSequences) {
   for (const char* family : {"bert", "roberta"})
     for (const char* head : {"ForSequenceClassification", "ForQuestionAnswering"}) {
       ModelCase what{.family = family, .layers = 2, .heads = 6, .dropout = 0.1, .tokens = 11, .batches = {4, 3}};

@@ -1,5 +1,5 @@
 // Encoders, and encoder-decoders: every layout trains as one rank in float64, with dropout and padding, and T5 wherever
-// the pipeline cuts it.
+// the pipeline splits it.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ TEST(EncoderGrid, T5) {
 }
 
 // Five layers: the encoder lies on three stages, on two, and beside the decoder's first layer.
-TEST(EncoderGrid, T5CutAnywhere) {
+TEST(EncoderGrid, T5SplitAnywhere) {
   std::vector<Parallelism> layouts;
   for (const int stages : {2, 3, 4, 5})
     for (const char* recompute : {"none", "full"})
@@ -83,7 +83,7 @@ TEST(EncoderGrid, T5CutAnywhere) {
   expect_layouts_equal({.family = "t5", .layers = 3, .dropout = 0.1}, layouts);
 }
 
-TEST(T5Golden, CutWithinItsEncoderOverThreeStages) {
+TEST(T5Golden, SplitWithinItsEncoderOverThreeStages) {
   for (const char* name : {"t5", "t5_gated"}) {
     const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + name;
     for (const int stages : {3, 5}) expect_family(folder, run_family(folder, {.pipeline = stages}, false), name);
@@ -97,7 +97,7 @@ TEST(EncoderGrid, Whisper) {
                          encoder_layouts());
 }
 
-TEST(EncoderGrid, WhisperCutAnywhere) {
+TEST(EncoderGrid, WhisperSplitAnywhere) {
   std::vector<Parallelism> layouts;
   for (const int stages : {2, 3, 4, 5}) layouts.push_back({.layout = {.pipeline = stages}, .microbatches = 3});
   layouts.push_back({.layout = {.pipeline = 4, .tensor = 2}, .microbatches = 2, .sequence_parallel = true});
@@ -149,14 +149,14 @@ std::pair<torch::Tensor, TensorDict> plain_step(const PlainModel& what, ProcessG
                                           .sequence_parallel = sequence_parallel,
                                           .gradient_sum = GradientSum::kInBackward});
   model->eval();
-  const auto stage = StageContext::whole(what.lists, what.batch);
+  const auto stage = StageContext::full(what.lists, what.batch);
   torch::Tensor logits = policy->forward(*model, *stage, what.batch).at("logits");
   if (group && std::string(what.family) != "vit")
     logits = gather_from_group(logits, *group, -1, nn::partition_sizes(23, *group));
   (logits * torch::cos(torch::arange(logits.numel(), torch::kFloat64)).view_as(logits)).sum().backward();
   TensorDict gradients;
   for (const auto& held : module.parameters)
-    if (held.placement.cuts.empty() && held.tensor.grad().defined())
+    if (held.placement.shards.empty() && held.tensor.grad().defined())
       gradients.set(held.placement.name, held.tensor.grad());
   return {logits.detach(), gradients};
 }
@@ -206,7 +206,7 @@ TEST(T5Golden, GreedyTokensOfWhatTheEncoderReads) {
   }
 }
 
-TEST(T5Golden, BeamsAndShardsOfSequencesGiveTheTokensOfWholeTexts) {
+TEST(T5Golden, BeamsAndShardsOfSequencesGiveTheTokensOfFullTexts) {
   const std::string folder = GANTRY_SOURCE_DIR "/tests/golden/families/t5";
   const auto job = [&](bool cached) {
     return GenerationJob{
@@ -235,8 +235,8 @@ TEST(RelativeBuckets, AreOneDistanceEachAndThenGrow) {
   EXPECT_EQ(row({false, 8, 20}, 9, 12), (Row{6, 5, 5, 5, 4, 4, 3, 2, 1, 0, 0, 0}));
   // Of some queries alone, wherever they stand.
   const torch::Tensor places = torch::arange(12), some = torch::tensor({10, 2}, torch::kInt64);
-  const torch::Tensor whole = models::relative_buckets({false, 8, 20}, places, places);
-  EXPECT_TRUE(torch::equal(models::relative_buckets({false, 8, 20}, some, places), whole.index_select(0, some)));
+  const torch::Tensor full = models::relative_buckets({false, 8, 20}, places, places);
+  EXPECT_TRUE(torch::equal(models::relative_buckets({false, 8, 20}, some, places), full.index_select(0, some)));
 }
 
 std::string refusal_of(const std::string& family, const json& keys) {

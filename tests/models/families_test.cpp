@@ -103,7 +103,7 @@ TEST_P(Families, FilesThereAndBackAreTheSameBytes) {
   const json keys = json::parse(read_file(GetParam() + "/config.json"));
   const auto& family = models::families().at(keys["model_type"].get<std::string>());
   const auto model = family.build(keys);
-  const std::vector<HeldTensor> held = whole_parameters(*model);
+  const std::vector<HeldTensor> held = full_parameters(*model);
   TensorDict values;
   for (const auto& [placement, tensor] : held) values.set(placement.name, tensor);
   load_hugging_face(GetParam(), family, keys, held, {});

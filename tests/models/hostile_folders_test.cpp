@@ -36,7 +36,7 @@ void expect_refused(const std::string& folder, int exit_code, const std::string&
     const auto& family = models::families().at(config.model.policy);
     const json keys = json::parse(config.model.config_json);
     const auto model = family.build(keys);
-    load_hugging_face(folder, family, keys, whole_parameters(*model), {});
+    load_hugging_face(folder, family, keys, full_parameters(*model), {});
     ADD_FAILURE() << "no error; expected " << said;
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), exit_code) << error.what();
@@ -57,8 +57,8 @@ auto with(const char* key, json value) {
 }
 auto shorter(const char* name) {  // by a row
   return [name](json&, TensorDict& tensors) {
-    const torch::Tensor whole = tensors.at(name);
-    tensors.set(name, whole.narrow(0, 0, whole.size(0) - 1).contiguous());
+    const torch::Tensor full = tensors.at(name);
+    tensors.set(name, full.narrow(0, 0, full.size(0) - 1).contiguous());
   };
 }
 auto whole_numbers(const char* name) {

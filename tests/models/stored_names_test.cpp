@@ -34,7 +34,7 @@ Loaded load_tensors(const std::string& folder, const TensorDict& tensors) {
   const json keys = json::parse(read_file(folder + "/config.json"));
   const auto& family = models::families().at(models::family_of(keys));
   const auto model = family.build(keys);
-  Loaded loaded{whole_parameters(*model), {}};
+  Loaded loaded{full_parameters(*model), {}};
   for (const auto& one : loaded.held) one.tensor.detach().fill_(0.125);
   loaded.found = load_hugging_face(scratch.path(), family, keys, loaded.held, {});
   return loaded;
@@ -208,7 +208,7 @@ TEST(FamilyForms, TheHeadMayBeMissingInFilesWithAnotherHead) {
   write_safetensors(scratch / "model.safetensors", tensors);
   const auto& family = models::families().at("gpt_neox");
   const auto model = family.build(keys);
-  const LoadedModel found = load_hugging_face(scratch.path(), family, keys, whole_parameters(*model), {});
+  const LoadedModel found = load_hugging_face(scratch.path(), family, keys, full_parameters(*model), {});
   EXPECT_THAT(found.fresh, ElementsAre("embed_out.weight"));
   EXPECT_THAT(found.passed_over, ElementsAre("score.weight"));
 }

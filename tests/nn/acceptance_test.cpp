@@ -33,10 +33,10 @@ nn::Linear linear(std::int64_t in, std::int64_t out, const std::string& name) {
 
 torch::Tensor input(const std::vector<std::int64_t>& shape) { return sines(shape).requires_grad_(); }
 
-torch::Tensor part_of(const torch::Tensor& whole, const ShardSpec& placement, int rank) {
+torch::Tensor part_of(const torch::Tensor& full, const ShardSpec& placement, int rank) {
   std::vector<torch::Tensor> parts;
   for (const Range& range : placement.ranges(rank))
-    parts.push_back(whole.narrow(placement.dim, range.begin, range.size()));
+    parts.push_back(full.narrow(placement.dim, range.begin, range.size()));
   return torch::cat(parts, placement.dim);
 }
 
@@ -54,11 +54,11 @@ TEST(Acceptance, A6ColumnParallelLinearEqualsDense) {
           split->shard(Column{.gather_output = gather}, group);
           const ShardSpec& placement = split->weight_placement();
           torch::Tensor x = input(shape), y = input(shape);
-          const torch::Tensor whole = dense(x), part = split(y);
+          const torch::Tensor full = dense(x), part = split(y);
           ShardSpec last = placement;
-          last.dim = static_cast<int>(whole.dim()) - 1;
-          expect_close(part, gather ? whole : part_of(whole, last, group.rank()));
-          whole.pow(2).sum().backward();
+          last.dim = static_cast<int>(full.dim()) - 1;
+          expect_close(part, gather ? full : part_of(full, last, group.rank()));
+          full.pow(2).sum().backward();
           part.pow(2).sum().backward();
           expect_close(y.grad(), x.grad());
           expect_close(split->weight.grad(), part_of(dense->weight.grad(), placement, group.rank()));
@@ -80,9 +80,9 @@ TEST(Acceptance, A7RowParallelLinearAddsItsBiasOnce) {
         last.dim = 2;
         torch::Tensor y =
             (parallel_input ? part_of(x.detach(), last, group.rank()) : x.detach().clone()).requires_grad_();
-        const torch::Tensor whole = dense(x), part = split(y);
-        expect_close(part, whole);
-        whole.pow(2).sum().backward();
+        const torch::Tensor full = dense(x), part = split(y);
+        expect_close(part, full);
+        full.pow(2).sum().backward();
         part.pow(2).sum().backward();
         expect_close(y.grad(), parallel_input ? part_of(x.grad(), last, group.rank()) : x.grad());
         expect_close(split->weight.grad(), part_of(dense->weight.grad(), placement, group.rank()));
@@ -133,9 +133,9 @@ TEST(Embedding, VocabularyParallelEqualsDense) {
       nn::Embedding dense = build(), split = build();
       split->shard(Vocab{}, mesh["tp"]);
       const torch::Tensor ids = torch::tensor({{0, 10, 3}, {3, 3, 7}});
-      const torch::Tensor whole = dense(ids), part = split(ids);
-      EXPECT_TRUE(torch::equal(whole, part));
-      whole.pow(2).sum().backward();
+      const torch::Tensor full = dense(ids), part = split(ids);
+      EXPECT_TRUE(torch::equal(full, part));
+      full.pow(2).sum().backward();
       part.pow(2).sum().backward();
       const Range own = shard(0, 11, mesh["tp"].size()).ranges(mesh["tp"].rank()).front();
       EXPECT_TRUE(torch::allclose(split->weight.grad(), dense->weight.grad().narrow(0, own.begin, own.size())));
@@ -154,24 +154,24 @@ TEST(Embedding, ATokenOutsideTheVocabularyIsNamed) {
   }
 }
 
-TEST(CrossEntropy, EqualsLibTorchsForEveryCut) {
+TEST(CrossEntropy, EqualsLibTorchForEveryShard) {
   for (const double smoothing : {0.0, 0.1})
     for (const int ranks : {1, 2, 3, 4})
       run_ranks(ranks, [&](World&, ProcessGroupMesh& mesh) {
         const torch::Tensor labels = torch::tensor({3, -100, 0, 6, -100, 2});
-        torch::Tensor whole = input({6, 7});
+        torch::Tensor full = input({6, 7});
         auto options =
             torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum).label_smoothing(smoothing);
-        const torch::Tensor expected = torch::nn::functional::cross_entropy(whole, labels, options);
+        const torch::Tensor expected = torch::nn::functional::cross_entropy(full, labels, options);
         expected.backward();
         const ShardSpec vocabulary = shard(0, 7, mesh["tp"].size());
         const Range own = vocabulary.ranges(mesh["tp"].rank()).front();
-        torch::Tensor part = whole.detach().narrow(1, own.begin, own.size()).clone().requires_grad_();
+        torch::Tensor part = full.detach().narrow(1, own.begin, own.size()).clone().requires_grad_();
         const Loss loss = nn::cross_entropy(part, labels, mesh["tp"], vocabulary, {.label_smoothing = smoothing});
         loss.sum.backward();
         EXPECT_EQ(loss.count.item<int>(), 4);
         expect_close(loss.sum, expected);
-        expect_close(part.grad(), whole.grad().narrow(1, own.begin, own.size()));
+        expect_close(part.grad(), full.grad().narrow(1, own.begin, own.size()));
       });
 }
 

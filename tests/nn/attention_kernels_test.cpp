@@ -27,9 +27,9 @@ nn::KernelChoice choice_of(std::int64_t queries, std::int64_t keys, std::int64_t
 
 TEST(AttentionKernels, AreChosenByWhatIsAsked) {
   const nn::ByKeyHead shared({0, 4, 4}, {0, 2, 2});
-  const auto whole = choice_of(3, 5, 8, false, shared);
-  EXPECT_EQ(whole.kernel, Kernel::kFlashOfCpu);
-  EXPECT_TRUE(whole.grouped);  // no key head is copied
+  const auto full = choice_of(3, 5, 8, false, shared);
+  EXPECT_EQ(full.kernel, Kernel::kFlashOfCpu);
+  EXPECT_TRUE(full.grouped);  // no key head is copied
   // Heads 1 to 4 of 6, three to a key head: a part of each of two key heads' own.
   const auto apart = choice_of(3, 5, 8, false, nn::ByKeyHead({1, 4, 6}, {0, 2, 2}));
   EXPECT_EQ(apart.kernel, Kernel::kFlashOfCpu);

@@ -70,8 +70,8 @@ void expect_as_on_one_rank(const SpreadCase& how) {
     }
     const torch::Tensor tokens = sines({all, 3, kSize}, 1.3), factors = sines({all, 3, kSize}, 0.9);
     const auto mine = [&](const torch::Tensor& of) { return of.narrow(0, first, how.samples[mesh.rank()]); };
-    SpreadBlock whole(how);
-    const SpreadOutcome expected = outcome_of(whole, tokens, factors);
+    SpreadBlock full(how);
+    const SpreadOutcome expected = outcome_of(full, tokens, factors);
     SpreadOutcome by_rows;
     for (const auto dispatch : {ExpertDispatch::kAllToAll, ExpertDispatch::kAllGather}) {
       SpreadBlock block(how);
@@ -82,8 +82,8 @@ void expect_as_on_one_rank(const SpreadCase& how) {
       EXPECT_LE(apart(got.input_gradient, mine(expected.input_gradient)), 1e-13);
       for (const auto& [name, split] : placements) {
         EXPECT_EQ(split.view, axis::View::kExpert);
-        EXPECT_EQ(split.cuts.front().axes, (std::vector<Axis>{{axis::kExpert, how.ranks}}));
-        const Range held = split.cuts.front().ranges(mesh.rank()).front();
+        EXPECT_EQ(split.shards.front().axes, (std::vector<Axis>{{axis::kExpert, how.ranks}}));
+        const Range held = split.shards.front().ranges(mesh.rank()).front();
         EXPECT_LE(apart(got.gradients.at("experts." + name),
                         expected.gradients.at("experts." + name).narrow(0, held.begin, held.size())),
                   1e-13)

@@ -161,7 +161,7 @@ TEST(Experts, AreSplitInALayerOfOnesOwn) {
     for (const bool interleaved : {false, true})
       for (const bool sequence : {false, true}) {
         const nn::RouterOptions options{.hidden = kHidden, .experts = kExperts, .used = 2, .bias = interleaved};
-        Block whole(options, interleaved), split(options, interleaved);
+        Block full(options, interleaved), split(options, interleaved);
         ProcessGroup& group = mesh["tp"];
         ShardPlan plan = {{"experts", Expert{}}};
         if (sequence) plan = {{"experts", Expert{.border = Shard{1}}}, {"router", SequenceParallel{}}};
@@ -170,13 +170,13 @@ TEST(Experts, AreSplitInALayerOfOnesOwn) {
         const auto part = [&](const torch::Tensor& of) {
           return sequence ? redistribute(of, group, Replicate{}, Shard{1}) : of;
         };
-        const torch::Tensor expected = whole.forward(tokens), output = split.forward(part(tokens));
+        const torch::Tensor expected = full.forward(tokens), output = split.forward(part(tokens));
         EXPECT_LE((output - part(expected)).abs().max().item<double>(), 1e-13);
         (expected * factors).sum().backward();
         (output * part(factors)).sum().backward();
         for (const auto& placement : placements) {
-          torch::Tensor gradient = whole.named_parameters()[placement.name].grad();
-          for (const ShardSpec& cut : placement.cuts) shard_tensor(gradient, cut, group.rank());
+          torch::Tensor gradient = full.named_parameters()[placement.name].grad();
+          for (const ShardSpec& shard : placement.shards) shard_tensor(gradient, shard, group.rank());
           EXPECT_LE((split.named_parameters()[placement.name].grad() - gradient).abs().max().item<double>(), 1e-12)
               << placement.name << (sequence ? " sequence" : "") << (interleaved ? " interleaved" : "");
         }

@@ -171,7 +171,7 @@ TEST(RunLayers, ReportsTheLayerAndThePartThatRun) {
   ForwardReport report;
   Names seen;
   const ForwardScope scope({.report = &report});
-  const auto stage = StageContext::whole(2, {});
+  const auto stage = StageContext::full(2, {});
   stage->run_layers(leaf(), [&](int) {
     return LayerParts{{"mlp", [&](const torch::Tensor& x) {
                          seen.push_back(std::to_string(report.layer) + report.part);
@@ -191,7 +191,7 @@ TEST(Attention, MakesTheMaskOfAForwardOnce) {
     return nn::attention(query, query, query, {0, 1, 1}, {0, 1, 1}, {.causal = true, .keep = keep}, *none);
   };
   const torch::Tensor alone = attend();
-  const auto stage = StageContext::whole(1, {});
+  const auto stage = StageContext::full(1, {});
   const ForwardScope scope({.stage = stage});
   EXPECT_TRUE(torch::equal(attend(), alone));
   const nn::AttentionMasks::Wanted wanted{
@@ -203,13 +203,13 @@ TEST(Attention, MakesTheMaskOfAForwardOnce) {
 
 TEST(Tokens, CountPositionsInEachDocumentUnlessTheBatchSaysThem) {
   const torch::Tensor documents = torch::tensor({{4, 4, 4, 9, 9, 4}, {1, 2, 2, 2, 2, 2}});
-  const auto known = StageContext::whole(1, {{"document_ids", documents}})->tokens();
+  const auto known = StageContext::full(1, {{"document_ids", documents}})->tokens();
   EXPECT_TRUE(torch::equal(known.positions, torch::tensor({{0, 1, 2, 0, 1, 0}, {0, 0, 1, 2, 3, 4}})));
   EXPECT_FALSE(known.keep.defined());
   const torch::Tensor said = torch::zeros({2, 6}, torch::kInt64);
   const TensorDict batch{{"decoder_document_ids", documents}, {"decoder_position_ids", said}};
-  EXPECT_TRUE(torch::equal(StageContext::whole(1, batch)->tokens("decoder_").positions, said));
-  EXPECT_FALSE(StageContext::whole(1, batch)->tokens().positions.defined());
+  EXPECT_TRUE(torch::equal(StageContext::full(1, batch)->tokens("decoder_").positions, said));
+  EXPECT_FALSE(StageContext::full(1, batch)->tokens().positions.defined());
 }
 
 // Documents one after the other are as each alone, with padding too.

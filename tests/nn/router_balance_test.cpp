@@ -40,7 +40,7 @@ TEST(RouterBalance, PaddingCountsNowhere) {
   TensorDict losses;
   nn::RouterChoices choices;
   Forward known;
-  known.stage = StageContext::whole(std::size_t{1}, {{"attention_mask", mask}});
+  known.stage = StageContext::full(std::size_t{1}, {{"attention_mask", mask}});
   known.losses = &losses;
   known.balance = &how;
   known.choices = &choices;

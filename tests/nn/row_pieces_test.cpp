@@ -66,11 +66,11 @@ TEST(RowPieces, PartsOfSequencesAreTheSame) {
     for (const int dim : {0, 1}) {
       Pair layers(mesh["tp"], Shard{dim});
       for (const std::int64_t length : {7, 2}) {
-        const torch::Tensor whole = dim == 0 ? sines({length, 2, 6}) : sines({2, length, 6});
+        const torch::Tensor full = dim == 0 ? sines({length, 2, 6}) : sines({2, length, 6});
         const Sizes sizes = length == 7 ? Sizes{3, 2, 2} : Sizes{1, 1, 0};
         std::int64_t begin = 0;
         for (int before = 0; before < rank; ++before) begin += sizes[before];
-        const torch::Tensor part = whole.narrow(dim, begin, sizes[rank]);
+        const torch::Tensor part = full.narrow(dim, begin, sizes[rank]);
         const auto expected = layers.results(part, 1);
         for (const int pieces : {2, 3, 16})
           expect_all_close(expected, layers.results(part, pieces),

@@ -75,10 +75,10 @@ TEST(Acceptance, C6FusedProjectionsGiveEachRankItsPartOfEachSegment) {
     ProcessGroup& group = mesh["tp"];
     nn::Linear dense = linear_of_sines(4, 3 * 6), split = linear_of_sines(4, 3 * 6);
     split->shard(Column{.segments = 3, .unit = 2}, group);  // heads of 2 features: 2 and 1 of 3 heads
-    const torch::Tensor whole = dense->weight.detach();
+    const torch::Tensor full = dense->weight.detach();
     const int first = group.rank() == 0 ? 0 : 4, size = group.rank() == 0 ? 4 : 2;
     std::vector<torch::Tensor> own;
-    for (int segment = 0; segment < 3; ++segment) own.push_back(whole.narrow(0, 6 * segment + first, size));
+    for (int segment = 0; segment < 3; ++segment) own.push_back(full.narrow(0, 6 * segment + first, size));
     EXPECT_TRUE(torch::equal(split->weight, torch::cat(own)));  // [q_r; k_r; v_r], no contiguous third
     // Taken apart and put together again to the bit.
     std::vector<torch::Tensor> segments;
@@ -87,22 +87,22 @@ TEST(Acceptance, C6FusedProjectionsGiveEachRankItsPartOfEachSegment) {
       group.all_gather(out, part.contiguous(), {4, 2}).wait();
       segments.push_back(out);
     }
-    EXPECT_TRUE(torch::equal(torch::cat(segments), whole));
+    EXPECT_TRUE(torch::equal(torch::cat(segments), full));
   });
 }
 
 TEST(Acceptance, C8PaddedColumnsStayOutOfTheSoftmax) {
   run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
     // 7 words padded to 8 columns: the last one, however large, is not counted.
-    torch::Tensor whole = sines({3, 7}).requires_grad_();
+    torch::Tensor full = sines({3, 7}).requires_grad_();
     const torch::Tensor labels = torch::tensor({0, 6, 3});
     const ShardSpec vocabulary = shard(0, 8, 2);
-    const torch::Tensor padded = torch::cat({whole.detach(), torch::full({3, 1}, 50.0, torch::kFloat64)}, 1);
+    const torch::Tensor padded = torch::cat({full.detach(), torch::full({3, 1}, 50.0, torch::kFloat64)}, 1);
     const Range own = vocabulary.ranges(mesh["tp"].rank()).front();
     torch::Tensor part = padded.narrow(1, own.begin, own.size()).clone().requires_grad_();
     const Loss loss = nn::cross_entropy(part, labels, mesh["tp"], vocabulary, {.vocabulary = 7});
     const torch::Tensor expected = torch::nn::functional::cross_entropy(
-        whole, labels, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+        full, labels, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
     EXPECT_NEAR(loss.sum.item<double>(), expected.item<double>(), 1e-12);
     loss.sum.backward();
     if (mesh["tp"].rank() == 1) EXPECT_EQ(part.grad().select(1, 3).abs().max().item<double>(), 0);

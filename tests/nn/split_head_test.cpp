@@ -1,4 +1,4 @@
-// A head whose words lie over ranks against the whole one: loss and gradients in float64.
+// A head whose words lie over ranks against the full one: loss and gradients in float64.
 #include "gantry/nn/split_head.h"
 
 #include <deque>
@@ -73,9 +73,9 @@ void expect_one_heads_numbers(const HeadCase& what, double tolerance) {
   torch::Tensor labels = torch::arange(17) * 7 % counted;
   labels[3] = -100;
 
-  nn::Linear whole = head_of(weight, bias);
+  nn::Linear full = head_of(weight, bias);
   const torch::Tensor leaf = input.clone().requires_grad_();
-  torch::Tensor logits = whole(leaf) * options.scale;
+  torch::Tensor logits = full(leaf) * options.scale;
   if (options.soft_cap > 0) logits = (logits / options.soft_cap).tanh() * options.soft_cap;
   const Loss expected = nn::cross_entropy(logits, labels, options.loss);
   (expected.sum * 0.3).backward();
@@ -103,8 +103,8 @@ void expect_one_heads_numbers(const HeadCase& what, double tolerance) {
       if (what.bias) biases.push_back(heads[rank]->bias.grad());
     }
     expect_near(leaf.grad(), input_gradient, tolerance);
-    expect_near(whole->weight.grad(), torch::cat(weights), tolerance);
-    if (what.bias) expect_near(whole->bias.grad(), torch::cat(biases), tolerance);
+    expect_near(full->weight.grad(), torch::cat(weights), tolerance);
+    if (what.bias) expect_near(full->bias.grad(), torch::cat(biases), tolerance);
   }
 }
 

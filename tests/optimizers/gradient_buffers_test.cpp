@@ -16,7 +16,7 @@ std::vector<HeldTensor> parameters() {
   std::vector<HeldTensor> held;
   for (std::size_t i = 0; i < std::size(kSizes); ++i)
     held.push_back(
-        {{.name = "p" + std::to_string(i), .global_shape = {kSizes[i]}, .cuts = {}, .stages = {0}, .aliases = {}},
+        {{.name = "p" + std::to_string(i), .global_shape = {kSizes[i]}, .shards = {}, .stages = {0}, .aliases = {}},
          torch::full({kSizes[i]}, static_cast<double>(i), torch::kFloat64).requires_grad_()});
   return held;
 }
@@ -162,10 +162,10 @@ TEST(GradientBuffers, OwnedRangesTileEveryParameter) {
     GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = 500, .zero = 1});
     for (std::size_t i = 0; i < std::size(kSizes); ++i) {
       const Placement& placement = gradients.stepped_placement(i);
-      ASSERT_EQ(placement.cuts.size(), 1u);
+      ASSERT_EQ(placement.shards.size(), 1u);
       std::int64_t next = 0;
       for (int replica = 0; replica < 3; ++replica) {
-        const Range own = placement.cuts.front().ranges(replica).front();
+        const Range own = placement.shards.front().ranges(replica).front();
         if (own.size() == 0) continue;
         EXPECT_EQ(own.begin, next);
         next = own.end;

@@ -70,8 +70,8 @@ TEST(SavedOptimizers, OfLibTorchGoOnInAnotherLayoutAsIfNothingHadHappened) {
       {"Adagrad", make_with<Adagrad>(AdagradOptions(1e-2).lr_decay(0.1).initial_accumulator_value(0.01))}};
   for (const auto& [name, make] : all) {
     const ScratchFolder scratch;
-    const auto whole = losses_with(make, saved_config(scratch, "{data: 1}", ""));
-    ASSERT_EQ(whole.size(), 6u) << name;
+    const auto full = losses_with(make, saved_config(scratch, "{data: 1}", ""));
+    ASSERT_EQ(full.size(), 6u) << name;
     int folder = 0;
     for (const char* layout :
          {"{tensor: 2, pipeline: 2}", "{data: 2, zero: 1}", "{data: 2, zero: 2}", "{data: 2, zero: 3}"}) {
@@ -80,8 +80,8 @@ TEST(SavedOptimizers, OfLibTorchGoOnInAnotherLayoutAsIfNothingHadHappened) {
       auto losses = losses_with(make, saved_config(scratch, layout, saves), 3);
       const auto rest = losses_with(make, saved_config(scratch, "{pipeline: 2}", saves));
       losses.insert(losses.end(), rest.begin(), rest.end());
-      ASSERT_EQ(losses.size(), whole.size()) << name << layout;
-      for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(losses[i], whole[i], 1e-9) << name << layout << i;
+      ASSERT_EQ(losses.size(), full.size()) << name << layout;
+      for (std::size_t i = 0; i < full.size(); ++i) EXPECT_NEAR(losses[i], full[i], 1e-9) << name << layout << i;
     }
   }
 }

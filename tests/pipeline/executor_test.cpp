@@ -132,7 +132,7 @@ TEST(Executor, AStepCanBeGivenUpAtAnyAction) {
       const auto times = schedule::action_times(world.device());
       StageLink link(mesh["pp"]);
       Executor executor(schedule::lower(made), me, link);
-      const auto whole_step = [&] {
+      const auto full_step = [&] {
         ProductRuntime runtime(made.stages(), made.stages_of_rank[me], true);
         EXPECT_TRUE(executor.run(runtime));
         runtime.expect_gradients(made.microbatches);
@@ -148,7 +148,7 @@ TEST(Executor, AStepCanBeGivenUpAtAnyAction) {
           if (me == rank) EXPECT_EQ(computed, last);
           if (rank == 0 && last == 0) EXPECT_EQ(computed, 0u) << "nothing came to compute with";
         }
-      whole_step();
+      full_step();
     });
   }
 }

@@ -36,10 +36,10 @@ TEST(AutoKeys, AreThoseThatSayAuto) {
   EXPECT_THAT(of("", {"parallel.zero=auto"}), ElementsAre("parallel.zero"));
   EXPECT_THAT(of("parallel: {vocabulary: auto}\n"), IsEmpty());  // resolved by the runtime
   EXPECT_THAT(of("parallel: {vocabulary: auto, zero: auto}\n"), ElementsAre("parallel.vocabulary", "parallel.zero"));
-  const auto whole = of("parallel: auto\n");
-  EXPECT_EQ(whole, of("", {"parallel=auto"}));
-  EXPECT_THAT(whole, ElementsAre("parallel.data", "parallel.gather", "parallel.pipeline", "parallel.sequence_parallel",
-                                 "parallel.shard", "parallel.tensor", "parallel.zero"));
+  const auto full = of("parallel: auto\n");
+  EXPECT_EQ(full, of("", {"parallel=auto"}));
+  EXPECT_THAT(full, ElementsAre("parallel.data", "parallel.gather", "parallel.pipeline", "parallel.sequence_parallel",
+                                "parallel.shard", "parallel.tensor", "parallel.zero"));
   EXPECT_THROW(auto_keys("/none/c.yaml", {}), ConfigError);
 }
 

@@ -126,15 +126,15 @@ TEST(Estimates, ExpertsAreSharedByRanks) {
                                                     {"num_hidden_layers", 4},
                                                     {"num_attention_heads", 16},
                                                     {"num_key_value_heads", 4}});
-  const Estimate whole = estimated(workload, {.data = 8}), shared = estimated(workload, {.data = 8, .expert = 4});
+  const Estimate full = estimated(workload, {.data = 8}), shared = estimated(workload, {.data = 8, .expert = 4});
   const double experts = 4 * 8 * 3 * 1024.0 * 3584;
-  EXPECT_NEAR(whole.memory[0].parameters - shared.memory[0].parameters, 2 * experts * 3 / 4, 1);
-  EXPECT_EQ(whole.seconds.expert, 0);
+  EXPECT_NEAR(full.memory[0].parameters - shared.memory[0].parameters, 2 * experts * 3 / 4, 1);
+  EXPECT_EQ(full.seconds.expert, 0);
   EXPECT_GT(shared.seconds.expert, 0);
-  EXPECT_NEAR(shared.seconds.compute / whole.seconds.compute, 1, 1e-9);
-  const Estimate cut = estimated(workload, {.tensor = 4, .data = 2});  // sharded along their width
-  EXPECT_GT(cut.seconds.tensor, 0);
-  EXPECT_NEAR(whole.memory[0].parameters / cut.memory[0].parameters, 4, 0.1);
+  EXPECT_NEAR(shared.seconds.compute / full.seconds.compute, 1, 1e-9);
+  const Estimate sharded = estimated(workload, {.tensor = 4, .data = 2});  // sharded along their width
+  EXPECT_GT(sharded.seconds.tensor, 0);
+  EXPECT_NEAR(full.memory[0].parameters / sharded.memory[0].parameters, 4, 0.1);
 }
 
 // The ring of keys and values is hidden as long as the core takes longer.

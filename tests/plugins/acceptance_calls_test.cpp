@@ -25,7 +25,7 @@ TEST(Acceptance, D10MissingInputsAreNamed) {
 
 TEST(Acceptance, D12StepReturnsLossAndOutputsOnTheLastStage) {
   const Config config = tiny({.pipeline = 2, .tensor = 2});
-  const TensorDict whole = on_layout<TensorDict>(tiny({}), [&](World& world) {
+  const TensorDict full = on_layout<TensorDict>(tiny({}), [&](World& world) {
     Rig rig(world, tiny({}), cross_entropy(), /*optimize=*/false);
     return rig.booster.execute_pipeline(rig.batch(tokens(4)), rig.boosted, {.return_outputs = true}).outputs;
   });
@@ -36,7 +36,7 @@ TEST(Acceptance, D12StepReturnsLossAndOutputsOnTheLastStage) {
                                                                              {.return_outputs = true});
                             EXPECT_EQ(result.loss.has_value(), rig.plugin->stages().holds_last());
                             EXPECT_EQ(result.outputs.contains("logits"), rig.plugin->stages().holds_last());
-                            if (rig.plugin->stages().holds_last()) expect_close(whole, result.outputs);
+                            if (rig.plugin->stages().holds_last()) expect_close(full, result.outputs);
                             const auto everywhere = rig.booster.execute_pipeline(rig.batch(tokens(4)), rig.boosted,
                                                                                  {.broadcast_loss = true});
                             EXPECT_TRUE(everywhere.loss.has_value());
@@ -66,7 +66,7 @@ TEST(Acceptance, D17ABoostedModelRunsThroughExecutePipelineOnly) {
 }
 
 TEST(Acceptance, D18NoSyncCallsAddUpToOneBigBatch) {
-  const auto whole = [](const Layout& layout) {
+  const auto full = [](const Layout& layout) {
     const Config config = tiny(layout);
     return on_layout<TensorDict>(config, [&](World& world) {
       Rig rig(world, config);
@@ -75,7 +75,7 @@ TEST(Acceptance, D18NoSyncCallsAddUpToOneBigBatch) {
       return rig.gradients();
     });
   };
-  const TensorDict expected = whole({});
+  const TensorDict expected = full({});
   for (const Layout& layout : {Layout{}, Layout{.data = 2}, Layout{.pipeline = 2, .tensor = 2}}) {
     const Config config = tiny(layout);
     EXPECT_EQ(start_ranks()(config,

@@ -59,7 +59,7 @@ struct RoutedImpl : torch::nn::Module {
     stage.add_loss("size", 0.01 * hidden.square().sum(), Shard{1});
     return {{"logits", head(hidden)}};
   }
-  TensorDict forward(const TensorDict& in) { return stage_forward(*StageContext::whole(blocks->size(), in), in); }
+  TensorDict forward(const TensorDict& in) { return stage_forward(*StageContext::full(blocks->size(), in), in); }
   nn::Embedding table{nullptr};
   torch::nn::ModuleList blocks;
   nn::Linear head{nullptr};

@@ -110,12 +110,12 @@ TensorDict gradients_with(const Criterion& criterion, const Layout& layout, int 
 }
 
 TEST(MeanCriterion, OverLabelsThatCountIsOneDevicesEverywhere) {
-  const TensorDict whole = gradients_with(torchs_mean, {}, 1);  // one microbatch: any mean is right
+  const TensorDict full = gradients_with(torchs_mean, {}, 1);  // one microbatch: any mean is right
   const TensorDict counted = gradients_with(cross_entropy(), {}, 1);
-  expect_close(whole, counted);
+  expect_close(full, counted);
   for (const Layout& layout : {Layout{}, Layout{.pipeline = 2}, Layout{.data = 2}, Layout{.data = 2, .tensor = 2}})
     for (const int microbatches : {1, 2, 4})
-      expect_close(whole, gradients_with(mean_over_labels(torchs_mean), layout, microbatches));
+      expect_close(full, gradients_with(mean_over_labels(torchs_mean), layout, microbatches));
 }
 
 TEST(MeanCriterion, WithIgnoredLabelsOfSeveralMicrobatchesIsRefused) {

@@ -103,13 +103,13 @@ TEST(CausalLoss, TakesLabelsByAnyNameAndNoLabelsOfTheLastToken) {
 }
 
 TEST(CausalLoss, OneTokenASampleCountsNothingAndOtherShapesAreRefused) {
-  const SplitOutputs whole;
+  const SplitOutputs full;
   const torch::Tensor logits = torch::randn({2, 1, 5});
   const auto one =
-      causal_cross_entropy()({{"logits", logits}}, {{"labels", torch::zeros({2, 1}, torch::kInt64)}}, whole);
+      causal_cross_entropy()({{"logits", logits}}, {{"labels", torch::zeros({2, 1}, torch::kInt64)}}, full);
   EXPECT_EQ(one.count.item<std::int64_t>(), 0);
   EXPECT_EQ(one.sum.item<double>(), 0);
-  EXPECT_THROW(causal_cross_entropy()({{"logits", logits}}, {{"labels", torch::zeros({2}, torch::kInt64)}}, whole),
+  EXPECT_THROW(causal_cross_entropy()({{"logits", logits}}, {{"labels", torch::zeros({2}, torch::kInt64)}}, full),
                InputError);
 }
 

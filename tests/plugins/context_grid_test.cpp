@@ -159,7 +159,7 @@ TEST(ContextGrid, Padding) {
                            {shared(method, 2), shared(method, 3, {.pipeline = 2, .tensor = 2}, 2)});
 }
 
-TEST(ContextGrid, EncodersSeeTheWholeSequence) {
+TEST(ContextGrid, EncodersSeeTheFullSequence) {
   for (const char* family : {"bert", "roberta"})
     for (const char* head : {"ForMaskedLM", "ForTokenClassification"}) {
       ModelCase what{.family = family, .layers = 2, .heads = 6, .dropout = 0.1, .tokens = 11, .batches = {4, 3}};

@@ -1,4 +1,4 @@
-// Ranks that share sequences: whole outputs, what travels, and what is refused.
+// Ranks that share sequences: full outputs, what travels, and what is refused.
 #include <gtest/gtest.h>
 
 #include "gantry/comm/observed_backend.h"
@@ -32,7 +32,7 @@ TensorDict shared_batch(std::int64_t tokens = kContextTokens) {
   return {{"input_ids", all.narrow(1, 0, tokens).contiguous()}, {"labels", all.narrow(1, 1, tokens).contiguous()}};
 }
 
-TEST(Context, OutputsAreWholeAndInOrder) {
+TEST(Context, OutputsAreFullAndInOrder) {
   const auto logits = [](const Config& config) {
     return on_layout<torch::Tensor>(config, [&](World& world) {
       Rig rig(world, config, cross_entropy(), /*optimize=*/false);
@@ -111,7 +111,7 @@ TEST(Context, MessagesThatTravelAreThoseOfTheFormula) {
   EXPECT_EQ(count_of_step("ulysses_ring", 4, "send", false).calls, attentions);
 }
 
-TEST(Context, WhatNeedsWholeSequencesIsRefused) {
+TEST(Context, ModulesForFullSequencesAreRejected) {
   const Config stack = stack_config({.context = 2}), llama = sharing("ring", 2);
   const auto boost = [&](World& world) {
     Booster booster(std::make_unique<HybridParallelPlugin>(world, stack));

@@ -62,10 +62,10 @@ void expect_losses(const std::vector<double>& expected, const std::vector<double
 }
 
 TEST(EntryTypes, IntegersAndBoolsTrainIdenticallyInEveryLayout) {
-  const auto whole = losses_of({}, typed_tokens(torch::kInt64, torch::kInt64, false));
+  const auto full = losses_of({}, typed_tokens(torch::kInt64, torch::kInt64, false));
   const auto ignoring = losses_of({}, typed_tokens(torch::kInt64, torch::kInt64, true));
-  ASSERT_EQ(whole.size(), 4u);
-  EXPECT_NE(whole[0], ignoring[0]);
+  ASSERT_EQ(full.size(), 4u);
+  EXPECT_NE(full[0], ignoring[0]);
   const std::pair<torch::ScalarType, torch::ScalarType> types[] = {{torch::kUInt8, torch::kBool},
                                                                    {torch::kInt8, torch::kUInt8},
                                                                    {torch::kInt16, torch::kInt8},
@@ -74,9 +74,9 @@ TEST(EntryTypes, IntegersAndBoolsTrainIdenticallyInEveryLayout) {
   for (const auto& [type, mask] : types) {
     const bool ignores = type != torch::kUInt8;
     const TensorDict samples = typed_tokens(type, mask, ignores);
-    expect_losses(ignores ? ignoring : whole, losses_of({}, samples), dtype_name(type));
+    expect_losses(ignores ? ignoring : full, losses_of({}, samples), dtype_name(type));
     for (const Layout& layout : kTypedLayouts)
-      expect_losses(ignores ? ignoring : whole, losses_of(layout, samples), dtype_name(type) + " in a layout");
+      expect_losses(ignores ? ignoring : full, losses_of(layout, samples), dtype_name(type) + " in a layout");
   }
 }
 

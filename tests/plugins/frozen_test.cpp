@@ -67,9 +67,9 @@ FrozenRun run_frozen(const Config& config, const Frozen& frozen) {
       auto own = model->named_parameters();  // what the module holds under ZeRO 3 are rows of them
       for (const auto& held : module.parameters)
         own[held.placement.name].set_requires_grad(!frozen(held.placement.name, step));
-      const Batch whole = make_batch(tokens(6, step));
+      const Batch full = make_batch(tokens(6, step));
       const auto done =
-          booster.execute_pipeline(replica_part(whole, plugin->mesh().size("dp"), plugin->mesh().coordinate("dp")),
+          booster.execute_pipeline(replica_part(full, plugin->mesh().size("dp"), plugin->mesh().coordinate("dp")),
                                    boosted, {.broadcast_loss = true});
       run.losses.push_back(*done.loss);
       boosted.optimizer->step();

@@ -85,9 +85,9 @@ torch::Tensor ids_of(int step, int samples) {
   return (torch::arange(samples * 4).view({samples, 4}) * 7 + 3 * step) % kPlainTokens;
 }
 
-torch::Tensor part_of(const torch::Tensor& whole, const ProcessGroup& group) {
-  const std::int64_t mine = whole.size(0) / group.size();
-  return whole.narrow(0, mine * group.rank(), mine);
+torch::Tensor part_of(const torch::Tensor& full, const ProcessGroup& group) {
+  const std::int64_t mine = full.size(0) / group.size();
+  return full.narrow(0, mine * group.rank(), mine);
 }
 
 torch::Tensor loss_of(PlainModel& model, const torch::Tensor& ids, bool uses_all = true) {
@@ -114,8 +114,8 @@ void expect_same_model(torch::nn::Module& dense, FullySharded& sharded, torch::n
                 label + " gradient " + item.key());
   }
   sharded.unshard();
-  const auto whole = module.named_parameters();
-  for (const auto& item : dense.named_parameters()) expect_near(item.value(), whole[item.key()], label + item.key());
+  const auto full = module.named_parameters();
+  for (const auto& item : dense.named_parameters()) expect_near(item.value(), full[item.key()], label + item.key());
   sharded.reshard();
 }
 
@@ -176,7 +176,7 @@ TEST(FullyShard, EqualsOneRankHoweverUnitsAreChosen) {
 
 bool is_here(const torch::Tensor& parameter) { return parameter.storage().nbytes() > 0; }
 
-TEST(FullyShard, AUnitIsWholeWhileItIsComputed) {
+TEST(FullyShard, AUnitIsUnshardedWhileItIsComputed) {
   run_ranks({.data = 2}, [](World& world, ProcessGroupMesh& mesh) {
     auto model = plain_model();
     auto sharded = fully_shard(*model, mesh["dp"], {.units = {"layers.*"}, .device = world.device()});
@@ -315,7 +315,7 @@ TEST(FullyShard, ComposesWithParallelizeModule) {
     };
     auto dense = build(), model = build();
     materialize(*dense, 1);
-    const auto cut = parallelize_module(*model, mesh["tp"], {{"layers.*.up", Column{}}, {"layers.*.down", Row{}}});
+    const auto shard = parallelize_module(*model, mesh["tp"], {{"layers.*.up", Column{}}, {"layers.*.down", Row{}}});
     auto sharded = fully_shard(*model, mesh["dp"], {.units = {"layers.*"}, .device = world.device()});
     EXPECT_EQ(sharded.named_parameters().at("layers.0.up.weight").sizes(),
               (std::vector<std::int64_t>{mesh["dp"].rank() == 0 ? 3 : 2, 6}));
@@ -330,7 +330,7 @@ TEST(FullyShard, ComposesWithParallelizeModule) {
       expected.backward();
       mine.backward();
       const double norm = torch::nn::utils::clip_grad_norm_(dense->parameters(), 0.1);
-      EXPECT_NEAR(sharded.clip_grad_norm(0.1, cut, mesh["tp"]), norm, 1e-10);
+      EXPECT_NEAR(sharded.clip_grad_norm(0.1, shard, mesh["tp"]), norm, 1e-10);
       for (auto* optimizer : {&one, &several}) {
         optimizer->step();
         optimizer->zero_grad();

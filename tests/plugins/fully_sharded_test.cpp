@@ -1,4 +1,4 @@
-// ZeRO 3: parameters cut over replicas, under any schedule. The bits are those of zero 0, the numbers those of one
+// ZeRO 3: parameters sharded over replicas, under any schedule. The bits are those of zero 0, the numbers those of one
 // rank, the memory that of the formula.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -117,7 +117,7 @@ TEST(FullySharded, EveryGatherUnderStagesOfSeveralChunks) {
   expect_layouts_equal(what, layouts);
 }
 
-// Any placement of stages, any order that works, whole and split backwards, overlapped pairs: a file's schedule.
+// Any placement of stages, any order that works, full and split backwards, overlapped pairs: a file's schedule.
 TEST(FullySharded, EqualsOneRankUnderRandomSchedules) {
   const ScratchFolder scratch;
   schedule::testing::RandomSchedule random(27);
@@ -180,11 +180,11 @@ TEST(FullySharded, MemoryIsThatOfTheFormula) {
     }
 }
 
-// Embedding and head are units of their own: one of them is whole at a time, and so is one's gradient, and the next
+// Embedding and head are units of their own: one of them is unsharded at a time, and so is one's gradient, and the next
 // layer is on its way. A rank that is ahead keeps the gradient that it brought until the others have read it, and the
 // rows that arrive: that is bounded, and of a few runs one has none of it. In the head's backward no sum is there yet;
 // in the embedding's all are, and its values have gone.
-TEST(FullySharded, OneOfEmbeddingAndHeadIsWholeAtATime) {
+TEST(FullySharded, EmbeddingOrHeadIsUnshardedAtATime) {
   constexpr int kWords = 16'384;
   constexpr double kTable = kWords * kWide, kParameters = kLayersHeld * kOfLayer + 2 * kTable + (8 + 2) * kWide;
   for (const char* precision : {"float32", "bfloat16"}) {

@@ -77,13 +77,13 @@ Config with_everything(const std::string& family, const Layout& layout) {
 }
 
 TensorDict masked_tokens() {
-  TensorDict whole = tokens(8);
-  torch::Tensor mask = torch::ones({8, 5}, torch::kInt64), labels = whole.at("labels").clone();
+  TensorDict full = tokens(8);
+  torch::Tensor mask = torch::ones({8, 5}, torch::kInt64), labels = full.at("labels").clone();
   mask.narrow(0, 2, 3).narrow(1, 0, 2).zero_();
   labels.narrow(0, 2, 3).narrow(1, 0, 2).fill_(-100);
-  whole.set("attention_mask", mask);
-  whole.set("labels", labels);
-  return whole;
+  full.set("attention_mask", mask);
+  full.set("labels", labels);
+  return full;
 }
 
 // Of two steps, after a first one, which has looks of its own.

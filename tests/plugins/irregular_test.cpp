@@ -25,14 +25,14 @@ TensorDict short_samples() { return shortened(tokens(2, 11), 3); }
 
 // The same as one batch. A causal model is not changed by padding on the right.
 TensorDict padded() {
-  TensorDict whole = tokens(4);
+  TensorDict full = tokens(4);
   for (const char* name : {"input_ids", "labels"}) {
     torch::Tensor entry = torch::full({4, 5}, std::string(name) == "labels" ? -100 : 0, torch::kInt64);
     entry.narrow(0, 0, 2).copy_(long_samples().at(name));
     entry.narrow(0, 2, 2).narrow(1, 0, 3).copy_(short_samples().at(name));
-    whole.set(name, entry);
+    full.set(name, entry);
   }
-  return whole;
+  return full;
 }
 
 TensorDict complete_gradients(Rig& rig) {
@@ -89,13 +89,13 @@ TEST(Irregular, ReplicasWithDifferentLengthsAndSeveralCalls) {
 
 // As a program passes input_ids to the first stage and labels to the last one.
 TEST(Irregular, StagesWithoutTokensAndLabels) {
-  const TensorDict whole = tokens(4), expected = gradients_of_one_rank(whole);
+  const TensorDict full = tokens(4), expected = gradients_of_one_rank(full);
   const Config config = tiny({.pipeline = 4});
   expect_close(expected, on_layout<TensorDict>(config, [&](World& world) {
                  Rig rig(world, config);
                  TensorDict mine = {{"weights", torch::ones({4})}};
-                 if (rig.plugin->stages().holds_first()) mine = {{"input_ids", whole.at("input_ids")}};
-                 if (rig.plugin->stages().holds_last()) mine = {{"labels", whole.at("labels")}};
+                 if (rig.plugin->stages().holds_first()) mine = {{"input_ids", full.at("input_ids")}};
+                 if (rig.plugin->stages().holds_last()) mine = {{"labels", full.at("labels")}};
                  rig.booster.execute_pipeline(make_batch(mine), rig.boosted);
                  return complete_gradients(rig);
                }));
@@ -106,7 +106,7 @@ void drop_by_inner(Rig& rig) { rig.boosted.optimizer->inner().zero_grad(); }
 void drop_by_module(Rig& rig) { rig.boosted.model->module().zero_grad(); }
 
 TEST(Irregular, ADroppedAccumulationLeavesNothing) {
-  const TensorDict whole = tokens(4), expected = gradients_of_one_rank(whole);
+  const TensorDict full = tokens(4), expected = gradients_of_one_rank(full);
   for (const int zero : {0, 1, 2, 3})
     for (const auto& [name, drop] : {std::pair("boosted", &drop_by_boosted), std::pair("inner", &drop_by_inner),
                                      std::pair("module", &drop_by_module)}) {
@@ -123,7 +123,7 @@ TEST(Irregular, ADroppedAccumulationLeavesNothing) {
                        rig.booster.execute_pipeline(rig.batch(tokens(4, 7)), rig.boosted);
                      }
                      drop_of(rig);
-                     rig.booster.execute_pipeline(rig.batch(whole), rig.boosted);
+                     rig.booster.execute_pipeline(rig.batch(full), rig.boosted);
                      return complete_gradients(rig);
                    }));
     }
@@ -131,7 +131,7 @@ TEST(Irregular, ADroppedAccumulationLeavesNothing) {
 
 // A program that catches an error and skips the batch.
 TEST(Irregular, ACallThatThrowsLeavesNothing) {
-  const TensorDict whole = tokens(4), expected = gradients_of_one_rank(whole);
+  const TensorDict full = tokens(4), expected = gradients_of_one_rank(full);
   for (const Layout& layout : {Layout{}, Layout{.data = 2}})
     for (const int zero : {0, 1, 2, 3}) {
       SCOPED_TRACE(fmt::format("{} replicas, zero {}", layout.data, zero));
@@ -149,7 +149,7 @@ TEST(Irregular, ACallThatThrowsLeavesNothing) {
                      }
                      EXPECT_THROW(rig.booster.execute_pipeline(rig.batch(tokens(4, 7)), rig.boosted), InputError);
                      EXPECT_THROW(rig.boosted.optimizer->step(), UsageError);
-                     rig.booster.execute_pipeline(rig.batch(whole), rig.boosted);
+                     rig.booster.execute_pipeline(rig.batch(full), rig.boosted);
                      return complete_gradients(rig);
                    }));
     }
@@ -189,13 +189,13 @@ TEST(Irregular, TheNormFollowsChangesInPlace) {
 }
 
 TEST(Irregular, GuardsOfNoSyncAreNested) {
-  const TensorDict whole = tokens(6), expected = gradients_of_one_rank(whole);
+  const TensorDict full = tokens(6), expected = gradients_of_one_rank(full);
   const Config config = tiny({.data = 2}, 1);
   for (const bool of_model : {false, true})
     expect_close(expected, on_layout<TensorDict>(config, [&](World& world) {
                    Rig rig(world, config);
                    const auto run = [&](std::int64_t first) {
-                     const Batch two = slice(make_batch(whole), first, first + 2);
+                     const Batch two = slice(make_batch(full), first, first + 2);
                      rig.booster.execute_pipeline(rig.batch(two.tensors), rig.boosted);
                    };
                    const auto guarded = [&](std::int64_t first) {
@@ -217,12 +217,12 @@ torch::Tensor mean_by_torch_of_counted(const TensorDict& outputs, const TensorDi
 }
 
 TEST(Irregular, MicrobatchesWithoutALabel) {
-  TensorDict whole = tokens(8);
-  torch::Tensor labels = whole.at("labels").clone();
+  TensorDict full = tokens(8);
+  torch::Tensor labels = full.at("labels").clone();
   labels.narrow(0, 4, 2).fill_(-100);  // the first microbatch of the second replica
   labels[0].fill_(-100);
-  whole.set("labels", labels);
-  const TensorDict expected = gradients_of_one_rank(whole);
+  full.set("labels", labels);
+  const TensorDict expected = gradients_of_one_rank(full);
   for (const int zero : {0, 1, 2, 3})
     for (const char* gather : {"auto", "step", "microbatch"})
       for (const int pipeline : {1, 2}) {
@@ -233,7 +233,7 @@ TEST(Irregular, MicrobatchesWithoutALabel) {
         config.parallel.bucket_mb = 1e-4;
         expect_close(expected, on_layout<TensorDict>(config, [&](World& world) {
                        Rig rig(world, config, mean_over_labels(mean_by_torch_of_counted));
-                       rig.booster.execute_pipeline(rig.batch(whole), rig.boosted);
+                       rig.booster.execute_pipeline(rig.batch(full), rig.boosted);
                        return complete_gradients(rig);
                      }));
       }

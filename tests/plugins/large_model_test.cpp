@@ -34,9 +34,9 @@ struct LargeModel {
   double shards(double bytes) const { return parameters() * bytes / kShardsOfLarge; }
 
   // Values or their masters, gradients and AdamW's moments are shards. Within the backward of a layer it and the next
-  // one are whole, and in the end so are its gradients. They stand once more in the message to their sum, beside the
-  // next layer, or behind the last one beside the embedding's gradient. Pretended peers have read those before by then.
-  // A tie's gradient stands from the head's backward to the embedding's.
+  // one are unsharded, and in the end so are its gradients. They stand once more in the message to their sum, beside
+  // the next layer, or behind the last one beside the embedding's gradient. Pretended peers have read those before by
+  // then. A tie's gradient stands from the head's backward to the embedding's.
   double states() const { return shards(4 + 4 + 8); }
   // Sums that are not reduced yet are not there: of the layer and of what comes before the first one.
   double peak() const {
@@ -133,8 +133,8 @@ TEST(LargeModel, OneRankHoldsWhatTheFormulaSays) {
   expect_formula({.layers = 8, .width = 512, .words = 4096, .precision = "bfloat16"});
 }
 
-// The table is whole before the layers and behind them, and not between.
-TEST(LargeModel, ATiedEmbeddingIsWholeWhereItIsUsed) {
+// The table is unsharded before the layers and behind them, and not between.
+TEST(LargeModel, ATiedEmbeddingIsUnshardedWhenItIsUsed) {
   expect_formula({.layers = 8, .width = 512, .words = 8192, .tied = true});
 }
 

@@ -1,5 +1,5 @@
 // Parameters that only some microbatches use, and maybe those of one replica alone: the numbers are those of one rank
-// and one microbatch, whatever is cut over the replicas.
+// and one microbatch, with any parameters sharded over the replicas.
 #include <gtest/gtest.h>
 
 #include "gantry/tensors/libtorch.h"

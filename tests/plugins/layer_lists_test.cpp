@@ -1,5 +1,5 @@
 // Two lists of layers with lengths of their own: an encoder and a decoder that reads the encoder's output in every
-// layer, cut anywhere over the stages, against plain autograd on one device.
+// layer, split anywhere over the stages, against plain autograd on one device.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -78,7 +78,7 @@ struct PairImpl : torch::nn::Module {
     return {{"logits", head(state.at("hidden"))}};
   }
   TensorDict forward(const TensorDict& in) {
-    return stage_forward(*StageContext::whole({kEncoderLayers, kDecoderLayers}, in), in);
+    return stage_forward(*StageContext::full({kEncoderLayers, kDecoderLayers}, in), in);
   }
   nn::Embedding source{nullptr}, target{nullptr};
   torch::nn::ModuleList encoder, decoder;
@@ -143,7 +143,7 @@ ToySteps pair_by_autograd() {
   return steps;
 }
 
-TEST(LayerLists, EncoderAndDecoderCutAnywhereEqualOneDevice) {
+TEST(LayerLists, EncoderAndDecoderSplitAnywhereEqualOneDevice) {
   const ToySteps expected = pair_by_autograd();
   EXPECT_EQ(expected.added.front().size(), 2u);
   constexpr int kLayers = kEncoderLayers + kDecoderLayers;

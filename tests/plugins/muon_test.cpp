@@ -1,4 +1,4 @@
-// An optimizer that needs whole matrices: whoever holds parts of one, its step is that of one rank.
+// An optimizer that needs full matrices: whoever holds parts of one, its step is that of one rank.
 #include <gtest/gtest.h>
 
 #include "model_case.h"

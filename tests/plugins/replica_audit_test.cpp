@@ -30,13 +30,13 @@ class FaultyPolicy : public PolicyFor<models::DecoderImpl> {
   DecoderPolicy right_;
 };
 
-// Says that the last norm works on whole activations, where it sees a shard: its gradient is not summed.
+// Says that the last norm works on full activations, where it sees a shard: its gradient is not summed.
 class DroppedSum final : public FaultyPolicy {
  public:
   ShardPlan shard_plan(const models::DecoderImpl& model) const override {
     ShardPlan plan = right_.shard_plan(model);
     std::erase_if(plan, [](const ShardRule& rule) { return rule.pattern == "ln_f"; });
-    plan.push_back({"ln_f", Whole{}});
+    plan.push_back({"ln_f", FullSequence{}});
     return plan;
   }
 };

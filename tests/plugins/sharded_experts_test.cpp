@@ -1,5 +1,5 @@
-// Experts over ranks under ZeRO 3: their rows are cut over the ranks that have them, and all else over those that see
-// other samples. The bits are those of zero 0, the numbers those of one rank.
+// Experts over ranks under ZeRO 3: their rows are sharded over the ranks that have them, and all else over those that
+// see other samples. The bits are those of zero 0, the numbers those of one rank.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -127,14 +127,14 @@ TEST(ShardedExperts, AllTokensMayGoToOneExpert) {
   what.width = 8;
   what.vocabulary = 2;
   what.batches = {6, 5};
-  const CaseResult whole = run_case(what, {}, "local");
-  for (const auto& step : whole.loads) {
+  const CaseResult full = run_case(what, {}, "local");
+  for (const auto& step : full.loads) {
     const auto& tokens = step.layers.back().tokens;
     EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 0), 3);
   }
   for (const auto& how : {sharded({.data = 2, .expert = 2}, 2), sharded({.data = 4, .expert = 4}, 1),
                           sharded({.data = 4, .expert = 2}, 2, "step")})
-    expect_equal(whole, run_case(what, how), 1e-10, describe(how));
+    expect_equal(full, run_case(what, how), 1e-10, describe(how));
 }
 
 }  // namespace

@@ -74,14 +74,14 @@ inline void expect_stop_leaves_no_trace(const StopCase& how) {
   const Config config = stop_config(how);
   EXPECT_EQ(start_ranks()(config,
                           [&](World& world) {
-                            const StopRun whole = run_with_stop(world, config, how.samples, -1, 0);
+                            const StopRun full = run_with_stop(world, config, how.samples, -1, 0);
                             for (const int stopper : {0, world.size() - 1})
                               for (const int ask : how.asks) {
                                 SCOPED_TRACE(std::to_string(stopper) + " at " + std::to_string(ask));
                                 const StopRun other = run_with_stop(world, config, how.samples, stopper, ask);
-                                EXPECT_EQ(whole.losses, other.losses);
-                                for (std::size_t i = 0; i < whole.weights.size(); ++i)
-                                  EXPECT_TRUE(torch::equal(whole.weights[i], other.weights[i])) << i;
+                                EXPECT_EQ(full.losses, other.losses);
+                                for (std::size_t i = 0; i < full.weights.size(); ++i)
+                                  EXPECT_TRUE(torch::equal(full.weights[i], other.weights[i])) << i;
                               }
                           }),
             0);

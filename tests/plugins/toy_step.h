@@ -22,7 +22,7 @@ struct ToySteps {
 
 struct ToyCase {
   std::function<std::shared_ptr<torch::nn::Module>()> build;  // under DeferredInit, then in float64
-  TensorDict batch;                                           // the whole one
+  TensorDict batch;                                           // the full one
   std::int64_t step_tokens = 0;
   int calls = 1;  // of a step, each a part of the batch
 };
@@ -52,14 +52,14 @@ inline ToySteps run_toy(const ToyCase& toy, const Config& config) {
     const auto& mesh = plugin->mesh();
     ToySteps steps;
     for (int step = 0; step < 2; ++step) {
-      const Batch whole = make_batch(toy.batch);
+      const Batch full = make_batch(toy.batch);
       double loss = 0;
       std::map<std::string, double> added;
-      const auto calls = split_evenly(whole.samples, toy.calls);
+      const auto calls = split_evenly(full.samples, toy.calls);
       for (int call = 0; call < toy.calls; ++call) {
         std::optional<Booster::NoSync> guard;
         if (call + 1 < toy.calls) guard.emplace(plugin->no_sync_guards(nullptr));
-        Batch part = slice(whole, calls[call].first, calls[call].second);
+        Batch part = slice(full, calls[call].first, calls[call].second);
         part.first_sample = 0;
         const StepResult done =
             booster.execute_pipeline(replica_part(part, mesh.size("dp"), mesh.coordinate("dp")), boosted,

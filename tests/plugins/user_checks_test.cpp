@@ -211,9 +211,9 @@ TEST(UserChecks, DocumentsThatNobodyReadsAreOneWarning) {
     const Config config = tiny(layout);
     const RanksOutcome read = outcome_of(config, [&](World& world) {
       Rig rig(world, config);
-      TensorDict whole = tokens(8);
-      whole.set("document_ids", torch::tensor({{0, 0, 1, 1, 1}}).repeat({8, 1}));
-      rig.booster.execute_pipeline(rig.batch(whole), rig.boosted);
+      TensorDict full = tokens(8);
+      full.set("document_ids", torch::tensor({{0, 0, 1, 1, 1}}).repeat({8, 1}));
+      rig.booster.execute_pipeline(rig.batch(full), rig.boosted);
     });
     EXPECT_EQ(read.code, 0);
     EXPECT_THAT(read.text, IsEmpty());

@@ -106,7 +106,7 @@ TEST(Vocabulary, AutoIsOneOfTheTwo) {
   expect_layouts_equal(kUneven, {chosen});
 }
 
-TEST(Vocabulary, EvaluatesAndGivesWholeLogits) {
+TEST(Vocabulary, EvaluatesAndReturnsFullLogits) {
   const auto outputs = [](const Layout& layout, const std::string& vocabulary) {
     Config config = tiny(layout);
     config.parallel.vocabulary = vocabulary;
@@ -141,8 +141,8 @@ TEST(Vocabulary, AStepIsGivenUp) {
           rig.batch(tokens(4)), rig.boosted,
           {.stops = [&] { return rig.plugin->mesh().coordinate("pp") == who && ++asked > 3 + 2 * who; }});
       EXPECT_TRUE(aborted.aborted);
-      const auto whole = rig.booster.execute_pipeline(rig.batch(tokens(4)), rig.boosted, {.broadcast_loss = true});
-      all.push_back(*whole.loss);
+      const auto full = rig.booster.execute_pipeline(rig.batch(tokens(4)), rig.boosted, {.broadcast_loss = true});
+      all.push_back(*full.loss);
       rig.boosted.optimizer->zero_grad();
     }
     return all;

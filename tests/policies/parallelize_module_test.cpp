@@ -57,12 +57,12 @@ TEST(Acceptance, E2E3E6ToyModelOverThreeRanksWithRowsOfItsOwn) {
     EXPECT_EQ(split->in_proj->weight.size(0), rank == 2 ? 10 : 11);
     EXPECT_EQ(split->out_proj->weight.size(1), rank == 2 ? 10 : 11);
     EXPECT_EQ(split->out_proj->bias.size(0), 5);
-    const torch::Tensor whole = values({60, 10});
-    const torch::Tensor part = split->forward(whole.narrow(0, 20 * rank, 20));
-    expect_close(part, dense->forward(whole).narrow(0, 20 * rank, 20));
+    const torch::Tensor full = values({60, 10});
+    const torch::Tensor part = split->forward(full.narrow(0, 20 * rank, 20));
+    expect_close(part, dense->forward(full).narrow(0, 20 * rank, 20));
     part.sum().backward();
     expect_close(split->out_proj->bias.grad(), torch::full({5}, 60.0, torch::kFloat64));
-    dense->forward(whole).sum().backward();
+    dense->forward(full).sum().backward();
     const Range own = shard(0, 32, 3).ranges(rank).front();
     expect_close(split->in_proj->weight.grad(), dense->in_proj->weight.grad().narrow(0, own.begin, own.size()));
   });
@@ -79,15 +79,15 @@ TEST(Acceptance, E4AndE7AnyDimAndUnevenParts) {
                            {{"in_proj", Column{.input = Shard{dim}}}, {"out_proj", Row{.output = Shard{dim}}}});
         materialize(*dense, 1);
         materialize(*split, 1);
-        torch::Tensor whole = values(shape).requires_grad_();
-        const Sizes sizes = nn::partition_sizes(whole.size(dim), group);
+        torch::Tensor full = values(shape).requires_grad_();
+        const Sizes sizes = nn::partition_sizes(full.size(dim), group);
         const auto begin = std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
-        torch::Tensor mine = whole.detach().narrow(dim, begin, sizes[group.rank()]).clone().requires_grad_();
-        const torch::Tensor expected = dense->forward(whole), part = split->forward(mine);
+        torch::Tensor mine = full.detach().narrow(dim, begin, sizes[group.rank()]).clone().requires_grad_();
+        const torch::Tensor expected = dense->forward(full), part = split->forward(mine);
         expect_close(part, expected.narrow(dim, begin, sizes[group.rank()]));
         part.pow(2).sum().backward();
         expected.pow(2).sum().backward();
-        expect_close(mine.grad(), whole.grad().narrow(dim, begin, sizes[group.rank()]));
+        expect_close(mine.grad(), full.grad().narrow(dim, begin, sizes[group.rank()]));
       });
 }
 
@@ -102,10 +102,10 @@ TEST(Acceptance, E8TenStepsWithAndWithoutZeroGrad) {
       materialize(*split, 1);
       torch::optim::AdamW one(dense->parameters(), 0.25), three(split->parameters(), 0.25);
       for (int step = 0; step < 10; ++step) {
-        const torch::Tensor whole = values({60, 10}, 1 + step);
+        const torch::Tensor full = values({60, 10}, 1 + step);
         if (zeroes) one.zero_grad(), three.zero_grad();
-        dense->forward(whole).sum().backward();
-        split->forward(whole.narrow(0, 20 * group.rank(), 20)).sum().backward();
+        dense->forward(full).sum().backward();
+        split->forward(full.narrow(0, 20 * group.rank(), 20)).sum().backward();
         one.step();
         three.step();
       }
@@ -144,11 +144,11 @@ TEST(Acceptance, B2B12FeedForwardBehindANormOnSequenceShards) {
                           {"w2", Row{.output = Shard{1}}}});
       materialize(*dense, 1);
       materialize(*split, 1);
-      const torch::Tensor whole = values({2, 7, 10});
+      const torch::Tensor full = values({2, 7, 10});
       const Sizes sizes = nn::partition_sizes(7, group);
       const auto begin = std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
-      const torch::Tensor part = split->forward(whole.narrow(1, begin, sizes[group.rank()]));
-      const torch::Tensor expected = dense->forward(whole);
+      const torch::Tensor part = split->forward(full.narrow(1, begin, sizes[group.rank()]));
+      const torch::Tensor expected = dense->forward(full);
       expect_close(part, expected.narrow(1, begin, sizes[group.rank()]));
       part.pow(2).sum().backward();
       expected.pow(2).sum().backward();
@@ -165,7 +165,7 @@ TEST(Acceptance, E10EveryLayoutToEveryOther) {
       for (const gantry::Layout& to : layouts)
         run_ranks(ranks, [&](World&, ProcessGroupMesh& mesh) {
           ProcessGroup& group = mesh["tp"];
-          const torch::Tensor whole = values({4, 5});
+          const torch::Tensor full = values({4, 5});
           // A local tensor of a layout: the whole, a part, or a share whose sum is the whole.
           auto local = [&](const gantry::Layout& layout, const torch::Tensor& of) {
             if (std::holds_alternative<Replicate>(layout)) return of.clone();
@@ -176,11 +176,11 @@ TEST(Acceptance, E10EveryLayoutToEveryOther) {
             const auto begin = std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
             return of.narrow(dim, begin, sizes[group.rank()]).clone();
           };
-          torch::Tensor input = local(from, whole).requires_grad_();
+          torch::Tensor input = local(from, full).requires_grad_();
           const torch::Tensor output = redistribute(input, group, from, to);
           torch::Tensor seen = output.detach().clone();
           if (std::holds_alternative<Partial>(to)) group.all_reduce(seen).wait();
-          expect_close(seen, std::holds_alternative<Partial>(to) ? whole : local(to, whole));
+          expect_close(seen, std::holds_alternative<Partial>(to) ? full : local(to, full));
           // The gradient of a partial sum is whole; so is that of a replicated tensor.
           const torch::Tensor gradient = values({4, 5}, 3);
           auto gradient_in = [&](const gantry::Layout& layout) {

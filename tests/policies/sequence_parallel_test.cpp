@@ -115,7 +115,7 @@ class VisionPolicy final : public VisionPolicyOf<Vision> {
   ShardPlan shard_plan(const Vision&) const override {
     ShardPlan plan = split_of_vision();
     for (const char* path : {"class_token", "positions", "patch", "first_norm", "head"})
-      plan.push_back({path, Whole{}});
+      plan.push_back({path, FullSequence{}});
     plan.push_back({"blocks.*", SequenceParallel{}});  // a plain norm and a dropout
     plan.push_back({"last_norm", SequenceParallel{}});
     return plan;
@@ -205,7 +205,7 @@ TEST(SequenceParallelPlan, PlainModulesAndAClassTokenBeforeTheScatterEqualOneRan
 
 TEST(SequenceParallelPlan, WhatNoRuleSpeaksForIsRefusedWithTheRuleToWrite) {
   register_vision();
-  // Whole activations need no word.
+  // Full activations need no word.
   EXPECT_EQ(vision_curve<UnstatedVision>("unstated_vision", "{tensor: 2}").code, 0);
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(vision_curve<UnstatedVision>("unstated_vision", "{tensor: 2, sequence_parallel: true}").code, 3);
@@ -273,7 +273,7 @@ TEST(SequenceParallelPlan, ParallelizeModuleSumsAPlainNormWhereItIsStated) {
     plan.push_back({"drop", SequenceParallel{.dim = 0}});
     plan.push_back({"norm.weight", Column{}});
     refused(*untouched, plan, "norm.weight: a parameter cannot be sharded as Column");
-    plan.back() = {"up.bias", Whole{}};
+    plan.back() = {"up.bias", FullSequence{}};
     refused(*untouched, plan, "name 'up' instead");
     plan.back() = {"norm", SequenceParallel{.dim = 0}};
 
@@ -297,18 +297,18 @@ TEST(SequenceParallelPlan, ParallelizeModuleSumsAPlainNormWhereItIsStated) {
   });
 }
 
-// Tokens through layers that add a loss each, and one of the whole sequence at the end.
+// Tokens through layers that add a loss each, and one of the full sequence at the end.
 struct Penalised : torch::nn::Module {
   Penalised() {
     table = register_module("table", nn::Embedding(11, kWidth));
     blocks = register_module("blocks", torch::nn::ModuleList());
     for (int i = 0; i < 4; ++i) blocks->push_back(std::make_shared<VisionBlock>());
-    whole = register_module("whole", nn::PrepareInput());
+    full = register_module("whole", nn::PrepareInput());
     head = register_module("head", nn::Linear(kWidth, 11));
   }
   nn::Embedding table{nullptr};
   torch::nn::ModuleList blocks;
-  nn::PrepareInput whole{nullptr};
+  nn::PrepareInput full{nullptr};
   nn::Linear head{nullptr};
 };
 
@@ -335,7 +335,7 @@ class PenalisedPolicy : public PolicyFor<Penalised> {
       return y;
     });
     if (!stage.is_last()) return {{"hidden", hidden}};
-    stage.add_loss("size", 1e-2 * model.whole(hidden).exp().sum(), Replicate{});
+    stage.add_loss("size", 1e-2 * model.full(hidden).exp().sum(), Replicate{});
     return {{"logits", model.head(hidden)}};
   }
 

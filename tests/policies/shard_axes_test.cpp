@@ -1,4 +1,4 @@
-// What a module is told of the axes that it is split over: a made-up axis beside tp, which count ranks together.
+// The axes that a module receives for its sharding: a made-up axis next to tp, which count ranks together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,16 +18,16 @@ using ::testing::HasSubstr;
 
 constexpr const char* kFurther = "xp";
 
-// A factor for every feature; says over which axes it is cut, or forgets to.
+// A factor for every feature. States its sharding axes, or does not.
 struct FactorsImpl : torch::nn::Module, Shardable {
   FactorsImpl(std::int64_t features, bool forgets) : forgets(forgets) {
     factors = register_parameter("factors", torch::ones({features}));
   }
   torch::Tensor forward(const torch::Tensor& x) { return x * factors; }
   Placements shard(const ShardStyle&, const ShardAxes& axes) override {
-    const ShardSpec cut = gantry::shard(0, factors.size(0), axes.ranks());
-    shard_tensor(factors, cut, axes.rank());
-    return {{"factors", forgets ? cut : axes.over(cut)}};
+    const ShardSpec shard = gantry::shard(0, factors.size(0), axes.ranks());
+    shard_tensor(factors, shard, axes.rank());
+    return {{"factors", forgets ? shard : axes.over(shard)}};
   }
   torch::Tensor factors;
   bool forgets;
@@ -69,36 +69,36 @@ void on_further_axis(const std::function<void(ProcessGroupMesh&)>& body) {
   ASSERT_FALSE(failure) << failure->line;
 }
 
-TEST(ShardAxes, ModulesOverAMadeUpAxisAndTpEqualTheWholeOne) {
+TEST(ShardAxes, ModulesOverAMadeUpAxisAndTpEqualTheFullOne) {
   on_further_axis([](ProcessGroupMesh& mesh) {
     const std::vector<Axis> over = {{kFurther, 2}, {axis::kTensor, 2}};
-    auto whole = axes_model(), model = axes_model();
+    auto full = axes_model(), model = axes_model();
     // In whatever order they are named.
     const auto placements = parallelize_module(*model, {mesh, {axis::kTensor, kFurther}}, kAxesPlan);
-    materialize(*whole, 1);
+    materialize(*full, 1);
     materialize(*model, 1);
     const torch::Tensor x = torch::sin(torch::arange(30, torch::kFloat64)).view({5, 6}).requires_grad_();
     const torch::Tensor other = x.detach().clone().requires_grad_();
-    const torch::Tensor y = model->forward(x), expected = whole->forward(other);
+    const torch::Tensor y = model->forward(x), expected = full->forward(other);
     EXPECT_LE((y - expected).abs().max().item<double>(), 1e-10);
     y.square().sum().backward();
     expected.square().sum().backward();
     EXPECT_LE((x.grad() - other.grad()).abs().max().item<double>(), 1e-10);
-    const auto mine = model->named_parameters(), all = whole->named_parameters();
+    const auto mine = model->named_parameters(), all = full->named_parameters();
     ASSERT_EQ(placements.size(), all.size());
-    int cut = 0;
+    int shard = 0;
     for (const Placement& placement : placements) {
-      for (const ShardSpec& each : placement.cuts) EXPECT_EQ(each.axes, over) << placement.name;
+      for (const ShardSpec& each : placement.shards) EXPECT_EQ(each.axes, over) << placement.name;
       torch::Tensor part = all[placement.name].grad();
-      for (const ShardSpec& each : placement.cuts) {
+      for (const ShardSpec& each : placement.shards) {
         const Range held = each.ranges(each.rank_of(mesh.coordinates())).front();
         part = part.narrow(each.dim, held.begin, held.size());
-        ++cut;
+        ++shard;
       }
       ASSERT_EQ(mine[placement.name].sizes(), part.sizes()) << placement.name;
       EXPECT_LE((mine[placement.name].grad() - part).abs().max().item<double>(), 1e-10) << placement.name;
     }
-    EXPECT_EQ(cut, 4);  // up's weight and bias, the factors, down's weight
+    EXPECT_EQ(shard, 4);  // up's weight and bias, the factors, down's weight
   });
 }
 
@@ -114,7 +114,7 @@ TEST(ShardAxes, AreOfAMesh) {
   });
 }
 
-TEST(ShardAxes, ACutThatSaysNoAxesIsRefused) {
+TEST(ShardAxes, AShardWithoutAxesIsRejected) {
   run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
     try {
       parallelize_module(*axes_model(/*forgets=*/true), mesh[axis::kTensor], kAxesPlan);

@@ -93,9 +93,9 @@ TEST(Acceptance, D7TiedWeightsAreOneParameterWithTwoStages) {
 }
 
 TEST(Acceptance, D9FirstValuesAreTheSameInEveryLayout) {
-  const auto whole = shard_model(build(), std::make_shared<DecoderPolicy>(), {.seed = 3});
+  const auto full = shard_model(build(), std::make_shared<DecoderPolicy>(), {.seed = 3});
   std::map<std::string, torch::Tensor> values;
-  for (const auto& held : whole.parameters) values[held.placement.name] = held.tensor;
+  for (const auto& held : full.parameters) values[held.placement.name] = held.tensor;
   for (const int tensor : {1, 2, 3, 4})
     run_ranks({.pipeline = 2, .tensor = tensor}, [&](World&, ProcessGroupMesh& mesh) {
       const PipelineStageManager stages(mesh.coordinate("pp"), 2);
@@ -228,7 +228,7 @@ TEST(Memory, WithFourStagesEachRankHasItsQuarter) {
   nlohmann::json config = small();
   config["n_layer"] = 8;
   config["tie_word_embeddings"] = false;
-  std::int64_t whole = bytes_held(shard_model(build(config), std::make_shared<DecoderPolicy>(), {}));
+  std::int64_t full = bytes_held(shard_model(build(config), std::make_shared<DecoderPolicy>(), {}));
   std::int64_t layer = 0;
   for (int rank = 0; rank < 4; ++rank) {
     const PipelineStageManager stages(rank, 4);
@@ -236,9 +236,9 @@ TEST(Memory, WithFourStagesEachRankHasItsQuarter) {
         bytes_held(shard_model(build(config), std::make_shared<DecoderPolicy>(), {.stages = &stages}));
     if (rank == 1) layer = held;
     if (rank == 2) EXPECT_EQ(held, layer);
-    whole -= held;
+    full -= held;
   }
-  EXPECT_EQ(whole, 0);
+  EXPECT_EQ(full, 0);
 }
 
 // About 10 GB of parameters over 64 stages, of which this process is one.
@@ -252,13 +252,13 @@ TEST(Memory, TenGigabytesOverSixtyFourStagesStayUnderOneResident) {
   const PipelineStageManager stages(17, 64);
   const auto model = build(config);
   const StageModule module = shard_model(model, std::make_shared<DecoderPolicy>(), {.stages = &stages});
-  std::int64_t whole = 0;
+  std::int64_t full = 0;
   for (const auto& placement : module.all_placements) {
     std::int64_t elements = 4;
     for (const auto size : placement.global_shape) elements *= size;
-    whole += elements;
+    full += elements;
   }
-  EXPECT_GT(whole, 9.5e9);
+  EXPECT_GT(full, 9.5e9);
   EXPECT_LT(bytes_held(module), 0.2e9);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "needs a build without a sanitizer, whose own memory is resident too";

@@ -66,10 +66,10 @@ Schedule from_rows(const nlohmann::json& rows) {
 Schedule with_merged_backwards(Schedule schedule) {
   for (auto& row : schedule.actions)
     for (std::size_t i = 0; i + 1 < row.size(); ++i) {
-      const Action whole{ActionKind::kBackward, row[i].stage, row[i].microbatch};
+      const Action full{ActionKind::kBackward, row[i].stage, row[i].microbatch};
       const Action weight{ActionKind::kWeightGradient, row[i].stage, row[i].microbatch};
       if (row[i].kind != ActionKind::kInputGradient || row[i + 1] != weight) continue;
-      row[i] = whole;
+      row[i] = full;
       row.erase(row.begin() + static_cast<std::ptrdiff_t>(i) + 1);
     }
   return schedule;

@@ -139,7 +139,7 @@ TEST_P(Mutations, AreRefusedExactlyWhenABruteForceRunFails) {
 
 std::vector<std::string> kinds() {
   auto names = generator_names();
-  names.emplace_back();  // random placements, split and whole backwards, overlapped pairs
+  names.emplace_back();  // random placements, split and full backwards, overlapped pairs
   return names;
 }
 

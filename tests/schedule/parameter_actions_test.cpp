@@ -1,4 +1,4 @@
-// Gathers, releases and sums of parameters that are cut over replicas, under every schedule: where the rule places
+// Gathers, releases and sums of parameters that are sharded over replicas, under every schedule: where the rule places
 // them, what the proof refuses, and what they cost.
 #include "gantry/schedule/parameter_actions.h"
 
@@ -43,7 +43,7 @@ bool extras_are_sound(const Schedule& schedule) {
             to_string(action).find("REDUCE") != std::string::npos;
   if (!any) return true;
   for (const auto& row : schedule.actions) {
-    std::set<int> whole, reduced;
+    std::set<int> full, reduced;
     std::map<int, int> to_come;
     for (const auto& action : row) {
       const std::string kind = to_string(action.kind);
@@ -52,15 +52,15 @@ bool extras_are_sound(const Schedule& schedule) {
     const auto with_gradients = to_come;
     for (const auto& action : row) {
       const std::string kind = to_string(action.kind);
-      if ((kind == "F" || kind == "B" || kind == "I") && !whole.contains(action.stage)) return false;
+      if ((kind == "F" || kind == "B" || kind == "I") && !full.contains(action.stage)) return false;
       if (kind == "B" || kind == "W") --to_come[action.stage];
-      if (kind == "UNSHARD" && !whole.insert(action.stage).second) return false;
-      if (kind == "RESHARD" && whole.erase(action.stage) == 0) return false;
+      if (kind == "UNSHARD" && !full.insert(action.stage).second) return false;
+      if (kind == "RESHARD" && full.erase(action.stage) == 0) return false;
       if (kind == "REDUCE_GRAD" &&
           (!with_gradients.contains(action.stage) || to_come[action.stage] > 0 || !reduced.insert(action.stage).second))
         return false;
     }
-    if (!whole.empty() || reduced.size() != with_gradients.size()) return false;
+    if (!full.empty() || reduced.size() != with_gradients.size()) return false;
   }
   return true;
 }
@@ -74,7 +74,7 @@ TEST(ParameterActions, StandWhereTheRuleSays) {
   // W needs no parameters: they go after the last I.
   EXPECT_EQ(placed("0F0,0I0,0F1,0I1,0W0,0W1\n", Gather::kStep),
             "0UNSHARD,0F0,0I0,0F1,0I1,0RESHARD,0W0,0W1,0REDUCE_GRAD\n");
-  // Three stages of a rank: two are whole at a time, the next one ahead of its use.
+  // Three stages of a rank: two are unsharded at a time, the next one ahead of its use.
   EXPECT_EQ(placed("0F0,1F0,2F0,2B0,1B0,0B0\n", Gather::kWindow),
             "0UNSHARD,1UNSHARD,0F0,0RESHARD,2UNSHARD,1F0,2F0,2B0,2REDUCE_GRAD,2RESHARD,0UNSHARD,1B0,1REDUCE_GRAD,"
             "1RESHARD,0B0,0REDUCE_GRAD,0RESHARD\n");
@@ -263,7 +263,7 @@ TEST(ParameterActions, AreSimulatedWithWhatIsComputed) {
   EXPECT_EQ(extra[4].end, 8.5);
   EXPECT_EQ(simulation.makespan_max_rank, 8.5);
   EXPECT_EQ(simulation.extra_bytes[0], 60);
-  // Stage 0 is whole and has its activation; stage 1's gradients are being summed while stage 0's are made.
+  // Stage 0 is unsharded and has its activation; stage 1's gradients are being summed while stage 0's are made.
   EXPECT_EQ(simulation.peak_memory[0], 100 + 1 + 200 + 200);
   EXPECT_EQ(simulation.memory[0].back().time, 8.5);
   EXPECT_EQ(simulation.memory[0].back().memory, 0);

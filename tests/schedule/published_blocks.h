@@ -12,31 +12,31 @@
 
 namespace gantry::schedule::testing {
 
-// On a grid of unit slots: the slots of one rank's actions, by leg and microbatch. Weight gradients are not told apart
-// until the end.
+// On a grid of unit slots: the slots of one rank's actions, by leg and microbatch. Weight gradients are not
+// distinguished until the end.
 using Lane = std::array<std::vector<int>, 5>;
 
 class BuildingBlocks {
  public:
-  enum class Kind { kMin, kHalf, kWhole };
+  enum class Kind { kMin, kHalf, kFull };
 
   BuildingBlocks(Kind kind, int ranks, int microbatches) : kind_(kind), ranks_(ranks), microbatches_(microbatches) {
-    const auto whole = whole_blocks();
+    const auto full = full_blocks();
     for (int rank = 0; rank < ranks; ++rank) {
       Lane lane;
       const std::array<int, 4> block = kind == Kind::kMin    ? min_block(rank)
                                        : kind == Kind::kHalf ? half_block(rank)
-                                                             : whole[rank];
+                                                             : full[rank];
       for (int leg = 0; leg < 4; ++leg)
         for (int i = 0; i < microbatches; ++i) lane[leg].push_back(block[leg] + 6 * i);
       lanes_.push_back(lane);
     }
   }
 
-  // Repeated, then squeezed with its weight gradients in place, then without; whole backwards once.
+  // Repeated, then squeezed with its weight gradients in place, then without; full backwards once.
   Schedule make() {
-    if (kind_ == Kind::kWhole) {
-      squeeze_whole();
+    if (kind_ == Kind::kFull) {
+      squeeze_full();
     } else {
       for (auto& lane : lanes_) place_weights(lane);
       squeeze(true);
@@ -48,7 +48,7 @@ class BuildingBlocks {
     schedule.microbatches = microbatches_;
     for (int rank = 0; rank < ranks_; ++rank) {
       schedule.stages_of_rank.push_back({rank, 2 * ranks_ - 1 - rank});
-      schedule.actions.push_back(kind_ == Kind::kWhole ? row_of_whole(rank) : row(rank));
+      schedule.actions.push_back(kind_ == Kind::kFull ? row_of_full(rank) : row(rank));
     }
     return schedule;
   }
@@ -64,7 +64,7 @@ class BuildingBlocks {
   }
 
   // A backward takes two slots; three of them, and then the way waits for three.
-  std::vector<std::array<int, 4>> whole_blocks() const {
+  std::vector<std::array<int, 4>> full_blocks() const {
     const int p = ranks_;
     std::vector<std::array<int, 4>> blocks(p);
     int now = 2 * p + (p % 3 == 0 ? 3 : 0), cycle = (3 - (p + 2) % 3) % 3;
@@ -171,7 +171,7 @@ class BuildingBlocks {
     run();
   }
 
-  // The second slot of each whole backward.
+  // The second slot of each full backward.
   static void join_weights(Lane& lane) {
     lane[4].clear();
     for (const int leg : {2, 3})
@@ -179,7 +179,7 @@ class BuildingBlocks {
     std::ranges::sort(lane[4]);
   }
 
-  int earliest_whole(const Element& e) const {
+  int earliest_full(const Element& e) const {
     const int before = e.leg % 2 == 0 ? e.rank - 1 : e.rank + 1;
     int from = e.index > 0 ? lanes_[e.rank][e.leg][e.index - 1] + 1 : 0;
     if (before >= 0 && before < ranks_) return std::max(from, lanes_[before][e.leg][e.index] + (e.leg < 2 ? 1 : 2));
@@ -188,14 +188,14 @@ class BuildingBlocks {
   }
 
   // Every action moves up: forwards where that raises no peak.
-  void squeeze_whole() {
+  void squeeze_full() {
     const std::vector<Element> all = elements();
     int peak = 0;
     for (auto& lane : lanes_) join_weights(lane), peak = std::max(peak, peak_of(lane));
     for (const Element& e : all) {
       Lane& lane = lanes_[e.rank];
       int& slot = lane[e.leg][e.index];
-      for (int tried = earliest_whole(e); tried < e.slot; ++tried) {
+      for (int tried = earliest_full(e); tried < e.slot; ++tried) {
         const auto slots = slots_of(lane);
         if (slots[tried] >= 0 || (is_backward(e.leg) && slots[tried + 1] >= 0)) continue;
         slot = tried;
@@ -224,7 +224,7 @@ class BuildingBlocks {
         for (int& slot : slots) --slot;
   }
 
-  std::vector<Action> row_of_whole(int rank) const {
+  std::vector<Action> row_of_full(int rank) const {
     std::vector<Action> actions;
     std::array<int, 4> next{};
     for (const int leg : slots_of(lanes_[rank]))

@@ -43,7 +43,7 @@ std::vector<Published> all_published() {
       {"v_half", "v_half", 0,
        [](int p, int m, const Costs&) { return BuildingBlocks(BuildingBlocks::Kind::kHalf, p, m).make(); }},
       {"v_1f1b", "v_1f1b", 0,
-       [](int p, int m, const Costs&) { return BuildingBlocks(BuildingBlocks::Kind::kWhole, p, m).make(); }},
+       [](int p, int m, const Costs&) { return BuildingBlocks(BuildingBlocks::Kind::kFull, p, m).make(); }},
       {"zb_v", "zb_v", 0,
        [](int p, int m, const Costs& costs) {
          const PublishedTimes chunk{costs.forward / 2, costs.input_gradient / 2, costs.weight_gradient / 2, costs.hop};

@@ -35,7 +35,7 @@ class RandomSchedule {
     return generate(generator, ranks, microbatches, any_chunks ? 1 + below(3) : 0, options);
   }
 
-  // Any placement, split and whole backwards, overlapped pairs, and an order that a random run has shown to work.
+  // Any placement, split and full backwards, overlapped pairs, and an order that a random run has shown to work.
   Schedule make(int max_ranks, int max_chunks, int max_microbatches) {
     Schedule schedule;
     schedule.name = "random";

@@ -61,7 +61,7 @@ TEST(Validate, OrderWithinARankIsChecked) {
   EXPECT_THAT(error_of("0F0,1F0,0I0,1I0,0W0,1W0\n"), HasSubstr("0I0: the action precedes 1I0"));
 }
 
-TEST(Validate, PlacementMustBeWholeAndUnique) {
+TEST(Validate, PlacementMustBeCompleteAndUnique) {
   EXPECT_THAT(error_of("0F0,0B0\n0F1,0B1\n"), HasSubstr("stage 0 is held by ranks 0 and 1; expected one rank"));
   EXPECT_THAT(error_of("0F0,0B0\n2F0,2B0\n"), HasSubstr("no rank holds stage 1, but rank 1 holds stage 2"));
   EXPECT_THAT(error_of("999999F999999\n"), HasSubstr("no rank holds stage 0"));

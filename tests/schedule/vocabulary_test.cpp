@@ -95,7 +95,7 @@ TEST_P(VocabularyAhead, ReachesThePeriod) {
   }
 }
 
-// The whole head on the last stage, against its parts on all ranks: 8 ranks, a head as large as a stage's share.
+// The full head on the last stage, against its parts on all ranks: 8 ranks, a head as large as a stage's share.
 TEST(VocabularyActions, ALargeHeadIsShortenedByTheRanks) {
   const int ranks = 8, microbatches = 64;
   const Schedule plain = generate("1f1b", ranks, microbatches);

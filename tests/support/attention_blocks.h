@@ -32,25 +32,25 @@ inline void expect_blocks_as_plain(torch::Device device, torch::ScalarType type,
     return nn::KernelCall{query.detach().to(device, type), part(key), part(value), by, kScale, causal};
   };
   const nn::KernelCall calls[] = {block(0, false), block(kTokens, true)};
-  nn::AttentionSums sums[2], whole;
+  nn::AttentionSums sums[2], full;
   for (int i = 0; i < 2; ++i) {
     const auto choice = nn::choose_kernel(calls[i]);
     ASSERT_NE(choice.kernel, nn::KernelChoice::Kernel::kPlain) << device << " " << type;
     sums[i] = nn::kernel_forward(choice, calls[i]);
   }
-  whole.lse = at::logaddexp(sums[0].lse, sums[1].lse);
+  full.lse = at::logaddexp(sums[0].lse, sums[1].lse);
   for (const auto& [out, lse] : sums) {
-    const torch::Tensor share = out.to(lse.scalar_type()) * (lse - whole.lse).exp().unsqueeze(-1);
-    whole.out = whole.out.defined() ? whole.out + share : share;
+    const torch::Tensor share = out.to(lse.scalar_type()) * (lse - full.lse).exp().unsqueeze(-1);
+    full.out = full.out.defined() ? full.out + share : share;
   }
   const auto close = [&](const torch::Tensor& one, const torch::Tensor& other) {
     ASSERT_EQ(one.sizes(), other.sizes());
     EXPECT_LE((one.to(torch::kCPU, torch::kFloat64) - other).abs().max().item<double>(), tolerance) << type;
   };
-  close(whole.out, expected.detach());
+  close(full.out, expected.detach());
   torch::Tensor of_query;
   for (int i = 0; i < 2; ++i) {
-    const auto made = nn::kernel_backward(nn::choose_kernel(calls[i]), calls[i], whole, gradient.to(device));
+    const auto made = nn::kernel_backward(nn::choose_kernel(calls[i]), calls[i], full, gradient.to(device));
     of_query = i == 0 ? made.query : of_query + made.query;
     close(made.key, key.grad().narrow(2, i * kTokens, kTokens));
     close(made.value, value.grad().narrow(2, i * kTokens, kTokens));

@@ -87,7 +87,7 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
 
 }  // namespace
 
-TensorDict whole_batch(const ModelCase& what, std::size_t step) {
+TensorDict full_batch(const ModelCase& what, std::size_t step) {
   const std::int64_t samples = what.batches[step];
   if (what.distinct > 0) step %= what.distinct;
   torch::Tensor ids = torch::empty({samples, what.tokens}, torch::kInt64), labels = torch::empty_like(ids);

@@ -103,13 +103,13 @@ bool has_joint_loss(const std::string& folder) { return keys_of_case(folder).val
 
 bool is_causal_case(const std::string& folder) { return architecture_of(folder).ends_with("ForCausalLM"); }
 
-std::vector<HeldTensor> whole_parameters(const torch::nn::Module& model) {
+std::vector<HeldTensor> full_parameters(const torch::nn::Module& model) {
   std::vector<HeldTensor> held;
   for (const auto& item : model.named_parameters()) {
-    Placement whole{
-        .name = item.key(), .global_shape = item.value().sizes().vec(), .cuts = {}, .stages = {0}, .aliases = {}};
+    Placement full{
+        .name = item.key(), .global_shape = item.value().sizes().vec(), .shards = {}, .stages = {0}, .aliases = {}};
     const auto is_known = [&](const HeldTensor& known) { return known.tensor.is_same(item.value()); };
-    if (std::none_of(held.begin(), held.end(), is_known)) held.push_back({std::move(whole), item.value()});
+    if (std::none_of(held.begin(), held.end(), is_known)) held.push_back({std::move(full), item.value()});
   }
   return held;
 }
@@ -156,12 +156,12 @@ FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool s
     boosted.model->eval();
     const auto result = booster.execute_pipeline(
         make_batch(batch), boosted, {.return_outputs = true, .broadcast_loss = true, .forward_only = joint_apart});
-    TensorDict whole;
+    TensorDict full;
     if (!joint_apart) {
       auto& gradients = boosted.optimizer->gradients();
       gradients.complete();
-      whole = gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
-                             [&](std::size_t i) { return gradients.gradient(i); });
+      full = gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
+                            [&](std::size_t i) { return gradients.gradient(i); });
     }
     const std::lock_guard guard(lock);
     if (plugin->stages().holds_last() && plugin->mesh().coordinate("tp") == 0)
@@ -171,7 +171,7 @@ FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool s
     for (const auto& [name, added] : result.added_losses) outcome.ce_loss -= added;
     const auto& family = models::families().at(config.model.policy);
     for (const auto& [name, tensor] :
-         to_hugging_face(family.tensor_names(nlohmann::json::parse(config.model.config_json)), whole))
+         to_hugging_face(family.tensor_names(nlohmann::json::parse(config.model.config_json)), full))
       outcome.gradients.set(name, tensor.cpu());
   });
   EXPECT_EQ(code, 0) << folder;

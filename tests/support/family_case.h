@@ -44,7 +44,7 @@ std::vector<std::string> family_cases(const std::string& root);
 bool is_causal_case(const std::string& folder);
 
 // A module's parameters as one rank holds them, each once: a tied head by the embedding's name.
-std::vector<HeldTensor> whole_parameters(const torch::nn::Module& model);
+std::vector<HeldTensor> full_parameters(const torch::nn::Module& model);
 
 // The case's inputs, with labels that are aligned with the logits.
 TensorDict family_batch(const std::string& folder);

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #ifdef __SANITIZE_ADDRESS__
-// Open MPI unloads modules whose memory it keeps, so leaks can't be told by who made them. Programs that mpirun has
+// Open MPI unloads modules whose memory it keeps, so leaks have no known origin. Programs that mpirun has
 // started are looked at for all else.
 extern "C" int __lsan_is_turned_off() { return std::getenv("OMPI_COMM_WORLD_SIZE") ? 1 : 0; }
 #endif

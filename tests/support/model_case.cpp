@@ -63,7 +63,7 @@ double run_step(const ModelCase& what, std::size_t step, const Parallelism& how,
                 const ProcessGroupMesh& mesh, CaseResult& of) {
   auto& added = of.added.emplace_back();
   auto& loads = of.loads.emplace_back();
-  const Batch whole = make_batch(whole_batch(what, step));
+  const Batch full = make_batch(full_batch(what, step));
   double sum = 0, tokens = 0;
   const auto execute = [&](const Batch& part) {
     const Batch mine = replica_part(part, mesh.size("dp"), mesh.coordinate("dp"));
@@ -71,7 +71,7 @@ double run_step(const ModelCase& what, std::size_t step, const Parallelism& how,
   };
   if (what.irregular) {
     const auto no_sync = booster.no_sync();
-    execute(make_batch(whole_batch(what, 0)));
+    execute(make_batch(full_batch(what, 0)));
     boosted.optimizer->zero_grad();
   }
   auto add = [&](const Batch& part) {
@@ -82,12 +82,12 @@ double run_step(const ModelCase& what, std::size_t step, const Parallelism& how,
     loads = done.experts;
   };
   if (how.accumulation == 1) {
-    add(whole);
+    add(full);
   } else {
     {
       const auto no_sync = booster.no_sync();
-      for (const auto& [begin, end] : split_evenly(whole.samples, how.accumulation)) {
-        Batch part = slice(whole, begin, end);
+      for (const auto& [begin, end] : split_evenly(full.samples, how.accumulation)) {
+        Batch part = slice(full, begin, end);
         part.first_sample = 0;
         add(part);
       }
@@ -97,7 +97,7 @@ double run_step(const ModelCase& what, std::size_t step, const Parallelism& how,
   return tokens > 0 ? sum / tokens : 0;
 }
 
-// Every replica of a parameter must be the same to the bit: over dp, and over tp where it is not cut; of experts over
+// Every replica of a parameter must be the same to the bit: over dp, and over tp if it is not sharded; of experts over
 // edp.
 void expect_replicas_identical(const StageModule& module, const ProcessGroupMesh& mesh, const std::string& label) {
   for (const auto& [placement, tensor] : module.parameters)

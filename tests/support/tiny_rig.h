@@ -35,9 +35,9 @@ struct Rig {
     auto model = build_model(config);
     boosted = booster.boost(model, optimize ? build_optimizer(config, *model) : nullptr, std::move(criterion));
   }
-  // This replica's samples of a whole batch.
-  Batch batch(const TensorDict& whole) const {
-    Batch all = make_batch(whole);
+  // This replica's samples of a full batch.
+  Batch batch(const TensorDict& full) const {
+    Batch all = make_batch(full);
     const auto pieces = split_evenly(all.samples, plugin->mesh().size("dp"));
     const auto [begin, end] = pieces[plugin->mesh().coordinate("dp")];
     Batch mine = slice(all, begin, end);

@@ -30,19 +30,19 @@ TEST(Philox, KnownAnswers) {
             (std::array<std::uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 
-TEST(Philox, ASliceIsThatOfTheWhole) {
+TEST(Philox, ASliceEqualsThatOfTheFullTensor) {
   const PhiloxKey key{3, philox_stream("w")};
-  std::vector<double> whole(1000), part(77);
-  philox_normal(key, 0, 1000, whole.data());
+  std::vector<double> full(1000), part(77);
+  philox_normal(key, 0, 1000, full.data());
   philox_normal(key, 123, 77, part.data());
-  EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 123));
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), full.begin() + 123));
   std::vector<float> uniform(1000), piece(5);
   philox_uniform(key, 0, 1000, uniform.data());
   philox_uniform(key, 7, 5, piece.data());
   EXPECT_TRUE(std::equal(piece.begin(), piece.end(), uniform.begin() + 7));
 }
 
-TEST(DeferredInit, SlicesOfEveryLayoutEqualTheWhole) {
+TEST(DeferredInit, SlicesOfEveryLayoutEqualTheFullTensor) {
   const std::vector<std::function<void(torch::Tensor&)>> ways = {
       [](torch::Tensor& t) { t.uniform_(-2, 3); },
       [](torch::Tensor& t) { t.normal_(1, 2); },
@@ -62,19 +62,19 @@ TEST(DeferredInit, SlicesOfEveryLayoutEqualTheWhole) {
       [](torch::Tensor& t) { torch::nn::init::kaiming_uniform_(t); },
   };
   for (const auto& way : ways) {
-    torch::Tensor whole = made(way);
-    ASSERT_TRUE(is_deferred(whole));
-    materialize(whole, "w", 5);
-    ASSERT_FALSE(is_deferred(whole));
+    torch::Tensor full = made(way);
+    ASSERT_TRUE(is_deferred(full));
+    materialize(full, "w", 5);
+    ASSERT_FALSE(is_deferred(full));
     for (const int dim : {0, 1})
       for (int ranks = 1; ranks <= 4; ++ranks)
         for (int rank = 0; rank < ranks; ++rank) {
           torch::Tensor part = made(way);
-          const ShardSpec placement = shard(dim, whole.size(dim), ranks);
+          const ShardSpec placement = shard(dim, full.size(dim), ranks);
           shard_tensor(part, placement, rank);
           materialize(part, "w", 5);
           const Range range = placement.ranges(rank).front();
-          EXPECT_TRUE(torch::equal(part, whole.narrow(dim, range.begin, range.size())));
+          EXPECT_TRUE(torch::equal(part, full.narrow(dim, range.begin, range.size())));
         }
   }
 }

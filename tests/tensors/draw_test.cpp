@@ -18,20 +18,20 @@ const std::vector<Drawn> kLaws = {{Law::kNormal, 1, 2, 3, 4},
 
 // Element by element, as a device's kernel does it.
 torch::Tensor drawn_one_by_one(const torch::Tensor& like, const Drawn& drawn, std::int64_t first,
-                               at::IntArrayRef in_whole) {
+                               at::IntArrayRef in_full) {
   torch::Tensor numbers = torch::empty(like.sizes(), torch::kFloat64);
-  const Box box = box_of(numbers, first, in_whole);
+  const Box box = box_of(numbers, first, in_full);
   for (std::int64_t i = 0; i < numbers.numel(); ++i) {
     const Place place = place_in(box, i);
-    numbers.data_ptr<double>()[place.in_memory] = draw_element(drawn, place.in_whole);
+    numbers.data_ptr<double>()[place.in_memory] = draw_element(drawn, place.in_full);
   }
   return numbers.to(like.scalar_type());
 }
 
 TEST(Draw, RunsOnTheHostAreWhatADeviceGivesEachElement) {
-  // Parts of a whole of [5, 6, 7]: all of it, cut along each dim, and one whose last dim has one element.
+  // Parts of a tensor of [5, 6, 7]: the full tensor, sharded along each dim, and one whose last dim has one element.
   const std::vector<std::int64_t> strides{42, 7, 1};
-  const torch::Tensor whole = torch::empty({5, 6, 7});
+  const torch::Tensor full = torch::empty({5, 6, 7});
   struct Part {
     std::int64_t dim, begin, size;
   };
@@ -57,10 +57,10 @@ TEST(Draw, APieceBeyondABufferGoesOn) {
 }
 
 TEST(Draw, MoreDimsThanABoxHasAreRefused) {
-  torch::Tensor whole = torch::empty({4, 4, 4, 4, 4, 4, 4});
-  torch::Tensor part = whole;
+  torch::Tensor full = torch::empty({4, 4, 4, 4, 4, 4, 4});
+  torch::Tensor part = full;
   for (std::int64_t dim = 0; dim < 7; ++dim) part = part.narrow(dim, 0, 2);
-  EXPECT_THROW(draw(part, kLaws[0], 0, whole.strides()), UsageError);
+  EXPECT_THROW(draw(part, kLaws[0], 0, full.strides()), UsageError);
 }
 
 // Of the values that Philox can give: multiples of 2^-53.

@@ -13,14 +13,14 @@ torch::Tensor mask_of(std::vector<std::int64_t> shape, std::vector<std::int64_t>
   return dropout_mask(torch::empty(shape), 0.25, "layer", kContext, offset, global);
 }
 
-TEST(DropoutMask, AnySliceIsThatOfTheWhole) {
-  const torch::Tensor whole = mask_of({6, 5, 7, 9}, {0, 0, 0, 0}, {6, 5, 7, 9});
+TEST(DropoutMask, AnySliceEqualsThatOfTheFullMask) {
+  const torch::Tensor full = mask_of({6, 5, 7, 9}, {0, 0, 0, 0}, {6, 5, 7, 9});
   for (int dim = 0; dim < 4; ++dim)
-    for (std::int64_t begin = 0; begin < whole.size(dim); ++begin) {
-      std::vector<std::int64_t> shape = whole.sizes().vec(), offset(4, 0);
-      shape[dim] = whole.size(dim) - begin;
+    for (std::int64_t begin = 0; begin < full.size(dim); ++begin) {
+      std::vector<std::int64_t> shape = full.sizes().vec(), offset(4, 0);
+      shape[dim] = full.size(dim) - begin;
       offset[dim] = begin;
-      EXPECT_TRUE(torch::equal(mask_of(shape, offset, whole.sizes().vec()), whole.narrow(dim, begin, shape[dim])))
+      EXPECT_TRUE(torch::equal(mask_of(shape, offset, full.sizes().vec()), full.narrow(dim, begin, shape[dim])))
           << dim << " " << begin;
     }
 }

@@ -96,7 +96,7 @@ curve.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowLeft", bubbles: tru
 const background = getComputedStyle(document.body).backgroundColor;
 document.getElementById("theme").click();
 const found = JSON.stringify({
-  plots, before, zoomed, after: bars(), spoken, told: document.getElementById("spoken").textContent,
+  plots, before, zoomed, after: bars(), spoken, shown: document.getElementById("spoken").textContent,
   hovered, between, scrolls, unzoomed, wheeled, label, back, read, left, tip: !tip.hidden, width: document.documentElement.scrollWidth, window: innerWidth, background,
   switched: getComputedStyle(document.body).backgroundColor, meters: document.querySelectorAll(".meter .mark").length,
   title: document.querySelector("h1").textContent, sections: [...document.querySelectorAll("section")].map(each => each.id)})
@@ -105,7 +105,7 @@ document.getElementById("probe").textContent = found;
 parent.postMessage(found, "*");
 </script>)";
 
-// Chromium's own windows are at least 500 wide, its frames are as they are told.
+// Chromium's own windows are at least 500 wide, its frames have the requested sizes.
 constexpr const char* kPhone =
     R"(<!doctype html><html><head><meta name="color-scheme" content="light dark"></head><body>
 <iframe src="report.html" width="390" height="844" style="border:0"></iframe><pre id="probe"></pre><script>
@@ -146,7 +146,7 @@ Seen look(const Json& data, const std::string& flags, const char* frame = nullpt
   return {Json::parse(run.out.substr(begin, run.out.find("</pre>", begin) - begin), nullptr, false), run.err};
 }
 
-void expect_whole(const Seen& seen) {
+void expect_full(const Seen& seen) {
   EXPECT_THAT(seen.log, Not(HasSubstr("CONSOLE")));
   ASSERT_TRUE(seen.probe.is_object()) << seen.log;
   ASSERT_EQ(seen.probe["plots"].size(), 6u) << seen.probe;  // four curves, the timeline, the bubble
@@ -173,13 +173,13 @@ void expect_answers(const Json& probe) {
   EXPECT_THAT(probe["read"], ::testing::ContainsRegex("^step [0-9]+training"));
   EXPECT_EQ(probe["left"], "");
   EXPECT_THAT(probe["spoken"], HasSubstr("microbatch 0"));
-  EXPECT_THAT(probe["told"], ::testing::ContainsRegex("^step [0-9]+: training"));
+  EXPECT_THAT(probe["shown"], ::testing::ContainsRegex("^step [0-9]+: training"));
   EXPECT_EQ(probe["tip"], true);
 }
 
 TEST_F(Browser, RendersAndAnswers) {
   const Seen seen = look(example(), "--window-size=1280,900");
-  expect_whole(seen);
+  expect_full(seen);
   expect_answers(seen.probe);
   EXPECT_EQ(seen.probe["background"], "rgb(245, 246, 248)");
   EXPECT_EQ(seen.probe["switched"], "rgb(15, 19, 25)");
@@ -187,7 +187,7 @@ TEST_F(Browser, RendersAndAnswers) {
 
 TEST_F(Browser, FitsAPhoneInTheDark) {
   const Seen seen = look(example(), "--window-size=600,900 --blink-settings=preferredColorScheme=0", kPhone);
-  expect_whole(seen);
+  expect_full(seen);
   expect_answers(seen.probe);
   EXPECT_EQ(seen.probe["window"], 390);
   EXPECT_EQ(seen.probe["background"], "rgb(15, 19, 25)");

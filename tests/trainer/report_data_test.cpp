@@ -71,10 +71,10 @@ TEST(RunReader, FollowsALiveRunAndWaitsForWholeLines) {
   const ScratchFolder run;
   RunReader reader(run.path());
   EXPECT_TRUE(reader.data(true)["metrics"]["step"].empty());  // before the first step
-  const std::string whole = step_line(1) + step_line(2);
-  run.write("metrics.jsonl", whole.substr(0, whole.size() - 9));
+  const std::string full = step_line(1) + step_line(2);
+  run.write("metrics.jsonl", full.substr(0, full.size() - 9));
   EXPECT_EQ(reader.data(true)["metrics"]["step"], Json{1});
-  run.write("metrics.jsonl", whole + step_line(3));
+  run.write("metrics.jsonl", full + step_line(3));
   const Json data = reader.data(true);
   EXPECT_EQ(data["metrics"]["step"], (Json{1, 2, 3}));
   EXPECT_EQ(data["skipped_lines"], 0);

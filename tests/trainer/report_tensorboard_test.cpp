@@ -80,9 +80,9 @@ std::string evaluated_training(const ScratchFolder& scratch, const std::string& 
 TEST(TensorBoard, ReadsTheScalarsOfARunThatWasResumed) {
   if (python_with_tensorboard().empty()) GTEST_SKIP() << "needs TensorBoard: .deps/venv/bin/pip install tensorboard";
   const ScratchFolder scratch;
-  const Outcome whole = run_program(evaluated_training(
+  const Outcome full = run_program(evaluated_training(
       scratch, "--set train.steps=6 --set checkpoint.every=2 --set checkpoint.path=" + (scratch / "first")));
-  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  ASSERT_EQ(full.exit_code, 0) << full.err;
   const Scalars before = read_by_tensorboard(scratch, scratch / "run/tensorboard");
   EXPECT_EQ(before, read_metrics(scratch / "run"));
   EXPECT_EQ(before.at("train/loss").size(), 6u);

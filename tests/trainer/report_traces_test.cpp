@@ -140,9 +140,9 @@ TEST(Traces, NoCycleIsLostWithoutAWord) {
   EXPECT_EQ(broken_off.err, "");
   EXPECT_THAT(broken_off.out, HasSubstr("profile-0.trace.json (1 of 2 active steps: the run is over)"));
   const std::string first = read_file(scratch / "run/profile-0.trace.json");
-  const Outcome whole = train(" --set train.steps=9");
-  EXPECT_EQ(whole.err, "");
-  EXPECT_THAT(whole.out, HasSubstr("profile-1.trace.json\n"));
+  const Outcome full = train(" --set train.steps=9");
+  EXPECT_EQ(full.err, "");
+  EXPECT_THAT(full.out, HasSubstr("profile-1.trace.json\n"));
   EXPECT_EQ(read_file(scratch / "run/profile-0.trace.json"), first);
   EXPECT_NE(read_file(scratch / "run/profile-1.trace.json"), first);
   EXPECT_TRUE(std::filesystem::exists(scratch / "run/tensorboard/rank_1/cycle_1.pt.trace.json"));

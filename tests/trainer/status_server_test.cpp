@@ -88,9 +88,9 @@ TEST(StatusServer, ServesPagesAndRefusesOthers) {
 TEST(StatusServer, AHeadIsTheGetWithoutItsBody) {
   RunStatus status;
   const StatusServer server = serve_run(status);
-  const Reply whole = get(server, "/"), head = ask(server, "HEAD / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n");
+  const Reply full = get(server, "/"), head = ask(server, "HEAD / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n");
   EXPECT_EQ(head.status, 200);
-  EXPECT_EQ(head.fields, whole.fields);
+  EXPECT_EQ(head.fields, full.fields);
   EXPECT_EQ(head.body, "");
 }
 

@@ -34,7 +34,7 @@ Config text_config(const ScratchFolder& scratch, const std::string& keys = "") {
       scratch.write("text.txt", text), keys));
 }
 
-// What the ranks of a run were told, in order, by rank. Written by rank threads: guarded.
+// The notifications of the ranks of a run, in order, by rank. Written by rank threads: guarded.
 class Notified {
  public:
   void add(World& world, const std::string& what) {
@@ -158,12 +158,12 @@ TEST(Trainer, EndsAfterTheStepThatACallbackSaysAndGoesOnLater) {
               0);
     return notified.of_rank(1);
   };
-  const auto whole = run("whole", 0), first = run("parts", 3), second = run("parts", 0);
-  ASSERT_GE(whole.size(), 6U);
+  const auto full = run("whole", 0), first = run("parts", 3), second = run("parts", 0);
+  ASSERT_GE(full.size(), 6U);
   ASSERT_GE(first.size(), 6U);
   EXPECT_THAT(std::vector(first.end() - 3, first.end()), ElementsAre("save 3", "evaluation 3", "end 3 1"));
-  EXPECT_EQ(std::vector(first.begin(), first.begin() + 6), std::vector(whole.begin(), whole.begin() + 6));
-  EXPECT_EQ(second, std::vector(whole.begin() + 6, whole.end()));
+  EXPECT_EQ(std::vector(first.begin(), first.begin() + 6), std::vector(full.begin(), full.begin() + 6));
+  EXPECT_EQ(second, std::vector(full.begin() + 6, full.end()));
 }
 
 TEST(Trainer, AnEvaluationCanEndTheRunWithACheckpoint) {
@@ -239,12 +239,12 @@ TEST(Trainer, TrainsAModelCriterionOptimizerAndLoaderOfTheProgramsOwn) {
               0);
     return losses;
   };
-  const auto whole = run("{data: 1}");
-  ASSERT_EQ(whole.size(), 8u);
+  const auto full = run("{data: 1}");
+  ASSERT_EQ(full.size(), 8u);
   for (const char* layout : {"{tensor: 2, pipeline: 2}", "{data: 2, zero: 1}"}) {
     const auto losses = run(layout);
-    ASSERT_EQ(losses.size(), whole.size());
-    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(losses[i], whole[i], 1e-10) << layout << i;
+    ASSERT_EQ(losses.size(), full.size());
+    for (std::size_t i = 0; i < full.size(); ++i) EXPECT_NEAR(losses[i], full[i], 1e-10) << layout << i;
   }
 }
 

@@ -62,11 +62,11 @@ int steps_of(const std::string& config) {
 Json run_of(const std::filesystem::path& path) {
   if (!path_exists(path)) return nullptr;
   Json run = Json::parse(text_of(path), nullptr, /*allow_exceptions=*/false);
-  const bool whole =
+  const bool is_complete =
       run.is_object() && run.value("format", Json()) == 1 &&
       std::ranges::all_of(std::initializer_list<const char*>{"mesh", "schedule", "stages", "environment"},
                           [&](const char* key) { return run.contains(key); });
-  if (!whole)
+  if (!is_complete)
     throw InputError({path.string(), "the file is not a report.json of this version",
                       "a file that `gantry train` wrote", "remove it to create a report from the metrics only"});
   return run;

@@ -52,10 +52,10 @@ ThinnedRows::Stretch ThinnedRows::joined(Stretch first, Stretch second) const {
       if (height_of(rows[i].values[column]) > height_of(rows[highest].values[column])) highest = i;
     stays[highest] = true;
   }
-  Stretch whole{.length = first.length + second.length, .rows = {}};
+  Stretch full{.length = first.length + second.length, .rows = {}};
   for (std::size_t i = 0; i < rows.size(); ++i)
-    if (stays[i]) whole.rows.push_back(std::move(rows[i]));
-  return whole;
+    if (stays[i]) full.rows.push_back(std::move(rows[i]));
+  return full;
 }
 
 void ThinnedRows::halve() {

@@ -32,7 +32,7 @@ class Mesh {
   bool has_expert_view() const { return !expert_axes_.empty(); }
   // The axes of a view along which ranks process different parts of the batch, and the axes that shard layers.
   std::vector<std::string> batch_axes(axis::View view = axis::View::kDense) const;
-  std::vector<std::string> cutting_axes(axis::View view = axis::View::kDense) const;
+  std::vector<std::string> sharding_axes(axis::View view = axis::View::kDense) const;
   // The dense axes except pp, which the expert view divides differently.
   std::vector<std::string> within_stage() const;
 

@@ -12,7 +12,7 @@ struct Placement {
   Shape global_shape;
   // The sharding steps, in order; each applies to the result of the previous one. The parameter is replicated over the
   // axes that no step names.
-  std::vector<ShardSpec> cuts;
+  std::vector<ShardSpec> shards;
   std::vector<int> stages;           // stages that hold the parameter, ascending; several if it is shared
   std::vector<std::string> aliases;  // other global names of the same shared parameter
   // Axes along which each rank has a summand of the gradient, so that the gradient is the sum over their ranks.
@@ -25,9 +25,9 @@ struct Placement {
   // True if ranks share elements in one of the steps.
   bool overlaps() const;
   // The axes of all steps, each once.
-  std::vector<std::string> cut_axes() const;
+  std::vector<std::string> sharded_axes() const;
   // True if a later step depends on the ranges of step `i`, because it shards the same dimension, or rows.
-  bool is_cut_again(std::size_t i) const;
+  bool is_sharded_again(std::size_t i) const;
   Shape local_shape(const Coordinates& coordinates) const;
   // Returns the axes over which the gradient has to be reduced, sorted: `batch_axes` (Mesh::batch_axes of the view)
   // along which the parameter is not sharded, and `partial_axes`.

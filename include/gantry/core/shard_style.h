@@ -58,8 +58,8 @@ struct Vocab {
 // part: nothing is sharded here. Only an Embedding takes the full indices and looks up this rank's part of them.
 // Korthikanti et al. (arXiv 2205.05198).
 //
-// SequenceParallel and Whole can also be set for a module that is not Shardable (torch::nn::LayerNorm) and for the path
-// of a parameter. For a module with submodules, they apply to all submodules without a rule of their own.
+// SequenceParallel and FullSequence can also be set for a module that is not Shardable (torch::nn::LayerNorm) and for
+// the path of a parameter. For a module with submodules, they apply to all submodules without a rule of their own.
 struct SequenceParallel {
   int dim = 1;
   GradientSum gradient_sum = GradientSum::kInBackward;
@@ -87,7 +87,7 @@ struct Expert {
 
 // A module that processes full activations even under sequence parallelism: before a scatter or after a gather. Its
 // gradients are the full gradients on every rank.
-struct Whole {};
+struct FullSequence {};
 
 // For nn::PrepareInput: converts an activation from one layout to another.
 struct PrepareInput {
@@ -95,19 +95,19 @@ struct PrepareInput {
   Layout to = Replicate{};
 };
 
-using ShardStyle = std::variant<Column, Row, Vocab, SequenceParallel, OnHeads, Expert, Whole, PrepareInput>;
+using ShardStyle = std::variant<Column, Row, Vocab, SequenceParallel, OnHeads, Expert, FullSequence, PrepareInput>;
 std::string describe(const ShardStyle& style);  // "Column{segments 3, unit 64}"
 
 // How a module has sharded one of its parameters over the given axes: the sharding steps in order, and the axes along
 // which each rank has a summand of the gradient. All axes belong to `view`.
 struct ParameterSplit {
-  std::vector<ShardSpec> cuts;
+  std::vector<ShardSpec> shards;
   std::vector<std::string> partial_axes;
   axis::View view = axis::View::kDense;
 
   ParameterSplit() = default;
-  ParameterSplit(ShardSpec cut) {  // NOLINT(google-explicit-constructor): {{"weight", shard(0, size, ranks)}}
-    if (cut.sharded()) cuts.push_back(std::move(cut));
+  ParameterSplit(ShardSpec shard) {  // NOLINT(google-explicit-constructor): {{"weight", shard(0, size, ranks)}}
+    if (shard.sharded()) shards.push_back(std::move(shard));
   }
   bool operator==(const ParameterSplit&) const = default;
 };

@@ -47,7 +47,7 @@ struct Slice {
 Slice full_slice(const Shape& global);
 // Applies sharding steps, each to the result of the previous one. Throws ConfigError if a range is invalid; the error
 // names the range, and not the tensor or file.
-Slice apply_cuts(const Shape& global, const std::vector<AppliedShard>& cuts);
+Slice apply_shards(const Shape& global, const std::vector<AppliedShard>& shards);
 
 // A block of a box: its first index and its size along each dimension.
 struct Block {

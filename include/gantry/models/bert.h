@@ -98,7 +98,7 @@ class BertImpl : public torch::nn::Module {
   BertEmbeddings embeddings{nullptr};
   torch::nn::ModuleList layers;
   BertPredictions cls{nullptr};  // modules that the head does not need are null
-  nn::PrepareInput whole_sequence{nullptr};
+  nn::PrepareInput full_sequence{nullptr};
   nn::Linear pooler{nullptr}, classifier{nullptr}, qa_outputs{nullptr};
   nn::Dropout dropout{nullptr}, pooler_dropout{nullptr};
 

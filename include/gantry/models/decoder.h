@@ -27,7 +27,7 @@ namespace gantry::models {
 // The path of the module that adds noise to the embeddings.
 inline constexpr const char* kEmbeddingNoise = "embedding_noise";
 // The path of the module that gives the head of a classifier all tokens of a sequence; it has no parameters.
-inline constexpr const char* kWholeSequence = "whole_sequence";
+inline constexpr const char* kFullSequence = "whole_sequence";
 
 // A norm according to a NormSpec; the identity if there is none.
 class DecoderNorm {
@@ -124,7 +124,7 @@ class DecoderImpl : public torch::nn::Module {
   torch::nn::ModuleList layers_;
   DecoderNorm embedding_norm_, norm_;
   nn::Linear project_in_{nullptr}, project_out_{nullptr}, head_{nullptr};
-  nn::PrepareInput whole_sequence_{nullptr};  // null: no head for labels
+  nn::PrepareInput full_sequence_{nullptr};  // null: no head for labels
 };
 TORCH_MODULE(Decoder);
 

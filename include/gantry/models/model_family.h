@@ -16,10 +16,10 @@
 
 namespace gantry::models {
 
-// A part of a tensor that files store as a separate tensor: the result of `cuts`, without a first dimension of 1.
+// A part of a tensor that files store as a separate tensor: the result of `shards`, without a first dimension of 1.
 struct TensorPart {
   std::string hugging_face;
-  std::vector<AppliedShard> cuts;
+  std::vector<AppliedShard> shards;
 };
 
 // The names of a tensor: the global name in Gantry, and the name in Hugging Face's files.

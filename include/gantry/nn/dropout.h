@@ -15,8 +15,8 @@ class DropoutImpl : public torch::nn::Module, public Shardable, public Named {
   explicit DropoutImpl(double p);
   torch::Tensor forward(const torch::Tensor& input);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
-  // Declares that the input has only the features from `first` on, out of `whole` features in the last dimension.
-  void hold_features(std::int64_t first, std::int64_t whole) { features_ = {first, whole}; }
+  // Declares that the input has only the features from `first` on, out of `full` features in the last dimension.
+  void hold_features(std::int64_t first, std::int64_t total) { features_ = {first, total}; }
   bool depends_on_sequence() const override { return true; }
   void set_global_name(const std::string& name) override { name_in_model_ = name; }
   const std::string& global_name() const { return name_in_model_; }

@@ -44,7 +44,7 @@ class EmbeddingImpl : public torch::nn::Module, public Shardable {
   struct Rows;
   Rows rows_of(const torch::Tensor& indices) const;
   torch::Tensor look_up(const torch::Tensor& indices, const torch::Tensor& table) const;
-  torch::Tensor looked_up(const torch::Tensor& indices, bool sums_whole, bool sums_cut) const;
+  torch::Tensor looked_up(const torch::Tensor& indices, bool sums_full, bool sums_sharded) const;
 
   ProcessGroup* group_ = nullptr;
   std::optional<ShardStyle> style_;

@@ -88,6 +88,6 @@ std::int64_t sequence_length();
 void add_loss(const std::string& name, const torch::Tensor& loss, const std::optional<Layout>& of = std::nullopt);
 
 // Like add_loss(), for a sum that already covers the full sequence.
-void add_whole_loss(const std::string& name, const torch::Tensor& loss);
+void add_full_loss(const std::string& name, const torch::Tensor& loss);
 
 }  // namespace gantry

@@ -18,8 +18,8 @@ torch::Tensor redistribute(const torch::Tensor& tensor, ProcessGroup& group, con
 
 namespace nn {
 
-// Returns the sizes of an even partition of `whole` elements over the group.
-Sizes partition_sizes(std::int64_t whole, const ProcessGroup& group);
+// Returns the sizes of an even partition of `full` elements over the group.
+Sizes partition_sizes(std::int64_t total, const ProcessGroup& group);
 
 // Returns the size on every rank of a dimension of which this rank has `local` elements. If the forward knows the full
 // length, there is no communication, and InputError is thrown unless `local` is the size of the even partition.

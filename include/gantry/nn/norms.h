@@ -71,14 +71,14 @@ class ShardedNormImpl : public torch::nn::Module, public Shardable {
   // Returns the weight; gradients of elements that ranks share are reduced over tp in the backward if that is
   // requested.
   torch::Tensor used_weight() const;
-  const ShardSpec& cut() const { return cut_; }
+  const ShardSpec& placement() const { return placement_; }
   ProcessGroup& group() const { return *group_; }  // after shard()
 
  private:
   const char* name_;
   std::vector<std::int64_t> shape_;  // global shape of the weight
   ProcessGroup* group_ = nullptr;
-  ShardSpec cut_;
+  ShardSpec placement_;
   GradientSum gradient_sum_ = GradientSum::kInBackward;
 };
 

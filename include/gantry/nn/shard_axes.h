@@ -28,8 +28,8 @@ class ShardAxes {
   ProcessGroup& group() const { return *group_; }
   int ranks() const { return group_->size(); }
   int rank() const { return group_->rank(); }  // index of this rank in the group
-  // Returns `cut` with these axes, for the placements that a module returns.
-  ShardSpec over(ShardSpec cut) const;
+  // Returns `shard` with these axes, for the placements that a module returns.
+  ShardSpec over(ShardSpec shard) const;
 
  private:
   std::vector<Axis> axes_;

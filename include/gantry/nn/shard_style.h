@@ -42,7 +42,7 @@ class Shardable {
 // that it does not shard. cut_of() returns the first step of a parameter, or one that is not sharded. The function
 // shard_parameters() shards the parameters.
 Placements split_parameters(const std::map<std::string, Shape>& shapes, const ShardStyle& style, const ShardAxes& axes);
-ShardSpec cut_of(const Placements& placements, const std::string& name);
+ShardSpec shard_of(const Placements& placements, const std::string& name);
 void shard_parameters(torch::nn::Module& module, const Placements& placements, const ShardAxes& axes);
 
 // A module whose random numbers depend on its position in the model.

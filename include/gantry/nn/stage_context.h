@@ -59,8 +59,8 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
   // `layers`: those of the stage, counted over all lists.
   StageContext(int stage, int num_stages, LayerRange layers, Settings settings);
   // The context of a forward outside of a boosted model: one stage with all layers.
-  static std::shared_ptr<const StageContext> whole(std::vector<int> lists, TensorDict batch);
-  static std::shared_ptr<const StageContext> whole(std::size_t layers, TensorDict batch);
+  static std::shared_ptr<const StageContext> full(std::vector<int> lists, TensorDict batch);
+  static std::shared_ptr<const StageContext> full(std::size_t layers, TensorDict batch);
 
   int stage() const { return stage_; }
   int num_stages() const { return num_stages_; }

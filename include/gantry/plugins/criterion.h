@@ -41,7 +41,7 @@ class Criterion {
   // ignored label); see mean_over_labels().
   template <class F>
   requires std::is_invocable_r_v<Loss, F, const TensorDict&, const TensorDict&> Criterion(F function)
-      : whole_(std::move(function)) {}  // NOLINT: a callable is a criterion
+      : function_(std::move(function)) {}  // NOLINT: a callable is a criterion
 
   // A criterion that can process outputs that are sharded over tp.
   static Criterion on_split_outputs(SplitFunction function) {
@@ -79,14 +79,14 @@ class Criterion {
     return count_ ? std::optional(count_(batch)) : std::nullopt;
   }
 
-  explicit operator bool() const { return whole_ || split_; }
+  explicit operator bool() const { return function_ || split_; }
   bool accepts_split_outputs() const { return static_cast<bool>(split_); }
   Loss operator()(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) const {
-    return split_ ? split_(outputs, batch, split) : whole_(outputs, batch);
+    return split_ ? split_(outputs, batch, split) : function_(outputs, batch);
   }
 
  private:
-  Function whole_;
+  Function function_;
   SplitFunction split_, of_aligned_;
   Align align_;
   std::optional<LabelledLoss> labelled_;

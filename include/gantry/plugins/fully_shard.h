@@ -56,9 +56,9 @@ class FullySharded {
   std::vector<torch::Tensor> parameters() const;
   const TensorDict& named_parameters() const;  // the same, by the names of the module
   // Returns the placement of each parameter on the mesh whose group was passed to fully_shard(), for checkpoints
-  // (fully_sharded_state.h). `cut`: the result of parallelize_module(), if it was called before. Throws UsageError if
-  // the group belongs to another mesh, or to expert axes.
-  std::vector<Placement> placements(const ProcessGroupMesh& mesh, const std::vector<Placement>& cut = {}) const;
+  // (fully_sharded_state.h). `sharded`: the result of parallelize_module(), if it was called before. Throws UsageError
+  // if the group belongs to another mesh, or to expert axes.
+  std::vector<Placement> placements(const ProcessGroupMesh& mesh, const std::vector<Placement>& sharded = {}) const;
 
   // Returns the norm of all gradients over all ranks, and scales the gradients to `max_norm` if it is larger. Do not
   // use LibTorch's clip_grad_norm_, which sees only this rank's shards: norms of their gradients throw UsageError,
@@ -66,7 +66,7 @@ class FullySharded {
   // its result and its group, so that each element counts once; then collective over both groups. Throws UsageError if
   // ranks share elements.
   double clip_grad_norm(double max_norm);
-  double clip_grad_norm(double max_norm, const std::vector<Placement>& cut, ProcessGroup& over);
+  double clip_grad_norm(double max_norm, const std::vector<Placement>& sharded, ProcessGroup& over);
 
   // unshard() gathers the module's own parameters for reading until reshard(). Values that are written to them are
   // lost. Both are collective over the group.

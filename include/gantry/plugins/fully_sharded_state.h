@@ -27,7 +27,7 @@ struct FullyShardedStateOptions {
   // Number of optimizer steps taken, from which boosted models continue. Required to save if the optimizer does not
   // count its steps (SGD, Lion). Not set: the optimizer's own count.
   std::optional<std::int64_t> steps = std::nullopt;
-  std::vector<Placement> cut = {};  // the result of parallelize_module(), if it was called before
+  std::vector<Placement> sharded = {};  // the result of parallelize_module(), if it was called before
 };
 
 class FullyShardedState final : public StateSource {

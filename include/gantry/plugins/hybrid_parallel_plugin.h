@@ -67,7 +67,7 @@ class HybridParallelPlugin final : public Plugin {
   std::int64_t length_of_shards(const ModelState& state, const Batch& batch) const;
   PipelineStep make_step(ModelState& state, const Criterion& criterion, const Batch& batch, const StepPlan& plan,
                          const ExecuteOptions& options, const nn::RouterBalance& balance);
-  nn::RouterBalance balance_of(const ModelState& state, const Criterion& criterion, const Batch& whole,
+  nn::RouterBalance balance_of(const ModelState& state, const Criterion& criterion, const Batch& full,
                                const StepPlan& plan, const ExecuteOptions& options) const;
   bool run(PipelineStep& step, ModelState& state, const StepPlan& plan, const ExecuteOptions& options);
   bool end_step(ModelState& state, const StepPlan& plan, const ExecuteOptions& options, bool done);

@@ -21,7 +21,7 @@ struct Batch {
   std::int64_t tokens_per_sample = 0;  // 0: from dimension 1 of input_ids, or 1 without input_ids
   std::shared_ptr<SentAhead> ahead{};  // copies of `tensors` in flight to a device, created by a loader
   // With context parallelism, where `tensors` are parts of the sequences: masks and documents of the full sequences.
-  TensorDict whole{};
+  TensorDict full{};
 };
 
 // Creates a batch from this rank's tensors only; execute_pipeline() determines the global counts. Throws InputError
@@ -37,6 +37,6 @@ Batch slice(const Batch& batch, std::int64_t begin, std::int64_t end);
 
 // Returns one replica's part of a global batch, which is partitioned as evenly as possible and in order. It can be
 // empty.
-Batch replica_part(const Batch& whole, int replicas, int replica);
+Batch replica_part(const Batch& full, int replicas, int replica);
 
 }  // namespace gantry

@@ -37,8 +37,8 @@ bool is_deferred(const torch::Tensor& tensor);
 
 // Shards a parameter or buffer in place (`set_data`): keeps this rank's part of the result of earlier sharding steps.
 // Identity, ties and references of optimizers are preserved. A deferred tensor keeps its record and allocates no
-// memory. Does nothing if `cut` is not sharded, or if the tensor already has the local size (a tied parameter).
-void shard_tensor(torch::Tensor& tensor, const ShardSpec& cut, int rank);
+// memory. Does nothing if `shard` has one rank, or if the tensor already has the local size (a tied parameter).
+void shard_tensor(torch::Tensor& tensor, const ShardSpec& shard, int rank);
 
 // Frees the memory in place, and drops a record. The tensor then has no elements.
 void release_tensor(torch::Tensor& tensor);

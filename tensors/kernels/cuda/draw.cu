@@ -20,14 +20,14 @@ __global__ void draw_kernel(T* out, Box box, std::int64_t elements, Drawn drawn)
   for (std::int64_t i = begin; i < begin + kPerThread && i < elements; ++i) {
     const Place place = place_in(box, i);
     if (drawn.law != Law::kMask) {
-      out[place.in_memory] = static_cast<T>(draw_element(drawn, place.in_whole));
+      out[place.in_memory] = static_cast<T>(draw_element(drawn, place.in_full));
       continue;
     }
-    if (number != place.in_whole / 4) {
-      number = place.in_whole / 4;
-      block = mask_block(drawn, place.in_whole);
+    if (number != place.in_full / 4) {
+      number = place.in_full / 4;
+      block = mask_block(drawn, place.in_full);
     }
-    out[place.in_memory] = static_cast<T>(mask_of(drawn, block.word[place.in_whole % 4]));
+    out[place.in_memory] = static_cast<T>(mask_of(drawn, block.word[place.in_full % 4]));
   }
 }
 

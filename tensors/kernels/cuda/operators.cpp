@@ -43,11 +43,11 @@ void check(const char* error, const char* what) {
                          "see docs/gpu.md for the devices that Gantry is built for"});
 }
 
-at::Tensor& draw_on_cuda(at::Tensor& out, at::IntArrayRef in_whole, std::int64_t first, std::int64_t law, double a,
+at::Tensor& draw_on_cuda(at::Tensor& out, at::IntArrayRef in_full, std::int64_t first, std::int64_t law, double a,
                          double b, std::int64_t seed, std::int64_t stream) {
   const c10::DeviceGuard on_device(out.device());
   const Drawn drawn{static_cast<Law>(law), a, b, static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(stream)};
-  check(launch_draw(out.data_ptr(), element_of(out, "random numbers"), box_of(out, first, in_whole), out.numel(), drawn,
+  check(launch_draw(out.data_ptr(), element_of(out, "random numbers"), box_of(out, first, in_full), out.numel(), drawn,
                     stream_of(out)),
         "random numbers");
   return out;

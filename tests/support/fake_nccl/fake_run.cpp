@@ -59,10 +59,10 @@ void perform(const Rendezvous& meeting) {
     const std::vector<char> value(from, from + bytes);
     for (const Operation* one : meeting.members) give(one, value.data());
   } else {  // ncclAllGather
-    std::vector<char> whole(size * bytes);
+    std::vector<char> full(size * bytes);
     for (std::size_t i = 0; i < size; ++i)
-      std::memcpy(whole.data() + i * bytes, kernel_view(meeting.members[i]->in), bytes);
-    for (const Operation* one : meeting.members) std::memcpy(kernel_view(one->out), whole.data(), whole.size());
+      std::memcpy(full.data() + i * bytes, kernel_view(meeting.members[i]->in), bytes);
+    for (const Operation* one : meeting.members) std::memcpy(kernel_view(one->out), full.data(), full.size());
   }
 }
 

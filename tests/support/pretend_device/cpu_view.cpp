@@ -57,14 +57,14 @@ at::Tensor CpuView::of(const at::Tensor& tensor) {
   if (!on_pretend_device(tensor)) return tensor;
   for (const Pair& pair : tensors_)
     if (pair.device.is_same(tensor)) return pair.cpu;
-  const c10::StorageImpl* whole = tensor.storage().unsafeGetStorageImpl();
-  auto found = storages_.find(whole);
+  const c10::StorageImpl* full = tensor.storage().unsafeGetStorageImpl();
+  auto found = storages_.find(full);
   if (found == storages_.end()) {
-    c10::DataPtr memory(whole->data() ? kernel_view(whole->data()) : nullptr, c10::Device(c10::kCPU));
+    c10::DataPtr memory(full->data() ? kernel_view(full->data()) : nullptr, c10::Device(c10::kCPU));
     found = storages_
-                .emplace(whole, c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-                                    c10::StorageImpl::use_byte_size_t(), whole->nbytes(), std::move(memory),
-                                    c10::GetAllocator(c10::kCPU), /*resizable=*/true)))
+                .emplace(full, c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+                                   c10::StorageImpl::use_byte_size_t(), full->nbytes(), std::move(memory),
+                                   c10::GetAllocator(c10::kCPU), /*resizable=*/true)))
                 .first;
   }
   auto cpu = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(found->second),
@@ -79,10 +79,10 @@ at::Tensor CpuView::back(const at::Tensor& result, c10::Device device, const std
   if (!result.defined()) return result;
   for (const Pair& pair : tensors_)
     if (pair.cpu.is_same(result)) return pair.device;
-  for (const auto& [whole, storage] : storages_)
+  for (const auto& [full, storage] : storages_)
     if (storage.unsafeGetStorageImpl() == result.storage().unsafeGetStorageImpl()) {
       const c10::Storage original(
-          c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(const_cast<c10::StorageImpl*>(whole)));
+          c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(const_cast<c10::StorageImpl*>(full)));
       at::Tensor view =
           over_storage(original, result.dtype(), result.sizes(), result.strides(), result.storage_offset());
       if (result.is_complex()) carry_bits(result, view);
@@ -101,13 +101,13 @@ at::Tensor CpuView::back(const at::Tensor& result, c10::Device device, const std
 void CpuView::follow_resized() const {
   for (const auto& [device, cpu] : tensors_) {
     const auto& memory = cpu.storage();
-    c10::StorageImpl& whole = *device.storage().unsafeGetStorageImpl();
-    const void* expected = whole.data() ? kernel_view(whole.data()) : nullptr;
+    c10::StorageImpl& full = *device.storage().unsafeGetStorageImpl();
+    const void* expected = full.data() ? kernel_view(full.data()) : nullptr;
     if (memory.data() != expected) {
-      resize_storage(whole, memory.nbytes());
+      resize_storage(full, memory.nbytes());
       if (memory.nbytes() > 0) {
         // On the stream: the allocator may still have to fill what another thread has just freed.
-        void* to = whole.mutable_data();
+        void* to = full.mutable_data();
         launch_kernel(device.device().index(), "resize", {{to, memory.nbytes(), true}},
                       [to, memory] { std::memcpy(kernel_view(to), memory.data(), memory.nbytes()); });
       }

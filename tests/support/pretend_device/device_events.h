@@ -1,4 +1,4 @@
-// What the pretended devices are given and do, told to a test while it happens.
+// The work that the fake devices are given and do, reported to a test while it happens.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ struct DeviceEvent {
   std::string what;  // "aten::mm", "ncclAllReduce"
 };
 
-// Told of each event from now on, on any thread; null: nobody is. To be changed only while no device has work.
+// Called for each event from now on, on any thread; null: none. Change it only while no device has work.
 void set_device_listener(std::function<void(const DeviceEvent&)> listener);
 
 void tell(const DeviceEvent& event);

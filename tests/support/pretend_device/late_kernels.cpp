@@ -113,9 +113,9 @@ std::vector<c10::IValue> run_late(const c10::OperatorHandle& op, const torch::ji
   };
   if (writes_only(schema)) {
     CpuView sized;
-    const torch::jit::Stack whole = with_sized_outputs(op, call, view, sized, device, accesses);
-    launch_kernel(device.index(), schema.name(), accesses, [run, whole] {
-      torch::jit::Stack stack = whole;
+    const torch::jit::Stack full = with_sized_outputs(op, call, view, sized, device, accesses);
+    launch_kernel(device.index(), schema.name(), accesses, [run, full] {
+      torch::jit::Stack stack = full;
       run(stack);
     });
     return written_arguments(schema, call, view, device);

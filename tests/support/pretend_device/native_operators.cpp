@@ -75,7 +75,7 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offse
   return self;
 }
 
-at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
+at::Tensor& set_full_storage(at::Tensor& self, at::Storage source) {
   const auto elements = static_cast<std::int64_t>(source.nbytes() / self.itemsize());
   return set_storage(self, std::move(source), 0, {elements}, {1});
 }
@@ -297,7 +297,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_reshape_alias", &reshape_alias);
   library.impl("resize_", &resize_);
   library.impl("set_.source_Storage_storage_offset", &set_storage);
-  library.impl("set_.source_Storage", &set_whole_storage);
+  library.impl("set_.source_Storage", &set_full_storage);
   library.impl("set_.source_Tensor", &set_tensor);
   library.impl("set_", &set_nothing);
   library.impl("record_stream", &record_stream);

@@ -1,13 +1,13 @@
-// Every rank gets the whole sum of every bucket and steps all of it.
+// Every rank gets the full sum of every bucket and steps all of it.
 #include "gantry/optimizers/bucket_strategy.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {
 
-class WholeBuckets final : public BucketStrategy {
+class FullBuckets final : public BucketStrategy {
  public:
-  explicit WholeBuckets(const ProcessGroupMesh& mesh) : mesh_(mesh) {}
+  explicit FullBuckets(const ProcessGroupMesh& mesh) : mesh_(mesh) {}
 
   bool takes(const BucketKind& /*kind*/) const override { return true; }
 
@@ -28,8 +28,8 @@ class WholeBuckets final : public BucketStrategy {
 
 }  // namespace
 
-std::unique_ptr<BucketStrategy> make_whole_buckets(const ProcessGroupMesh& mesh) {
-  return std::make_unique<WholeBuckets>(mesh);
+std::unique_ptr<BucketStrategy> make_full_buckets(const ProcessGroupMesh& mesh) {
+  return std::make_unique<FullBuckets>(mesh);
 }
 
 }  // namespace gantry
