@@ -308,12 +308,12 @@ Config Config::load(const std::string& path, const std::vector<std::string>& ove
 void Config::require_training() const {
   std::vector<std::string> missing;
   if (data.format.empty()) missing.push_back("data (format, path, ...)");
-  if (train.steps == 0 && train.epochs == 0) missing.push_back("train.steps");
+  if (train.steps == 0 && train.epochs == 0 && !evaluation.only) missing.push_back("train.steps");
   require_sections(missing);
 }
 
 void Config::require_steps() const {
-  if (train.steps == 0 && train.epochs == 0) require_sections({"train.steps"});
+  if (train.steps == 0 && train.epochs == 0 && !evaluation.only) require_sections({"train.steps"});
 }
 
 void Config::require_model() const {

@@ -427,6 +427,10 @@ std::vector<ConfigKey> make_keys() {
        "text, or a list of messages (`{role, content}`) that are answered by the chat template",
        &kEvaluating},
       {"evaluation.prompt_tokens", "32", "maximum number of generated tokens per prompt", &kPrompting},
+      {"evaluation.only", "false",
+       "true: no training. The run evaluates once the weights of `model.path`, or of the checkpoint of "
+       "`checkpoint.load` or `checkpoint.resume`, and saves no checkpoint",
+       &kEvaluating},
 
       {"train.steps", "", "number of steps of the full run, including those before a resume"},
       {"train.epochs", "",

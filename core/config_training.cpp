@@ -277,6 +277,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     evaluation.text("choices", config.evaluation.choices);
     read_prompts(faults, evaluation, config.evaluation.prompts);
     evaluation.integer("prompt_tokens", config.evaluation.prompt_tokens, 1);
+    evaluation.flag("only", config.evaluation.only);
     evaluation.finish();
   }
   if (const YAML::Node node = root.node("profile"); node.IsDefined()) {

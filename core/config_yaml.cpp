@@ -177,7 +177,8 @@ Values data_values(const Config& config) {
           {"evaluation.prompt_tokens", std::to_string(evaluation.prompt_tokens)},
           {"evaluation.path", text_of(evaluation.path)},
           {"evaluation.every", std::to_string(evaluation.every)},
-          {"evaluation.batches", std::to_string(evaluation.batches)}};
+          {"evaluation.batches", std::to_string(evaluation.batches)},
+          {"evaluation.only", evaluation.only ? "true" : ""}};
 }
 
 Values training_values(const Config& config) {

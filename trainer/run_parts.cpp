@@ -75,7 +75,7 @@ RunParts assemble_parts(const TrainerParts& given, Config& config, const World& 
   parts.criterion = given.criterion ? *given.criterion : build_criterion(config);
   parts.predictions = given.criterion ? Predictions::kNone : predictions_of(config);
   parts.rates = rates_of(given, config);
-  require_a_rate(*parts.rates, parts.optimizer->param_groups().size(), config.train.steps);
+  if (!config.evaluation.only) require_a_rate(*parts.rates, parts.optimizer->param_groups().size(), config.train.steps);
   return parts;
 }
 

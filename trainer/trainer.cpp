@@ -108,13 +108,15 @@ class Trainer::Run {
 
   // load_weights is still to come, and the rest of these keys was honoured by those that are members.
   void refuse_unused_parts() const {
-    for (const char* key : {"model.path", "train.max_minutes", "train.patience", "evaluation.choices",
-                            "evaluation.prompts", "output", "profile", "checkpoint.path", "checkpoint.keep_best"})
+    for (const char* key :
+         {"model.path", "train.max_minutes", "train.patience", "evaluation.choices", "evaluation.prompts",
+          "evaluation.only", "output", "profile", "checkpoint.path", "checkpoint.keep_best"})
       config_.mark_used(key);
     refuse_unused_keys(config_);
   }
 
   How train(bool owes_evaluation) {
+    if (config_.evaluation.only) return evaluate(done_) ? How::kDone : How::kStopped;
     // Its checkpoint was saved before it was evaluated: a run that goes by the losses needs this one too.
     const bool goes_by_losses = config_.train.patience > 0 || config_.checkpoint.keep_best;
     if ((owes_evaluation || (goes_by_losses && done_ > 0)) && evaluations_.due_at(done_, /*last=*/false) &&

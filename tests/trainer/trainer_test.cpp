@@ -122,6 +122,37 @@ TEST(Trainer, TellsItsCallbacksOnEveryRankAndItsSinksOnTheFirst) {
               ElementsAre("step 1", "step 2", "step 3", "step 4", "evaluation 4", "step 5", "step 6", "evaluation 6"));
 }
 
+// The loss of the last evaluation of a run of `config` on rank 0, and all notifications of rank 0.
+std::pair<double, std::vector<std::string>> evaluated(const Config& config) {
+  Notified notified;
+  double loss = 0;
+  EXPECT_EQ(train(config,
+                  [&](Trainer& trainer) {
+                    tell_all(trainer, notified);
+                    if (trainer.world().is_main())
+                      trainer.add({.on_evaluation = [&](const EvaluationMetrics& all) { loss = all.loss; }});
+                    trainer.run();
+                  }),
+            0);
+  return {loss, notified.of_rank(0)};
+}
+
+TEST(Trainer, EvaluatesAFinishedRunWithoutTraining) {
+  const ScratchFolder scratch;
+  const std::string held_out = fmt::format("evaluation: {{path: \"{}\"}}\n", scratch / "text.txt"),
+                    only = fmt::format("evaluation: {{path: \"{}\", only: true}}\n", scratch / "text.txt");
+  const std::string saves = fmt::format("checkpoint: {{path: \"{}\"}}\n", scratch / "checkpoints");
+  const auto [expected, steps] = evaluated(text_config(scratch, held_out + saves));
+  EXPECT_GT(expected, 0);
+  for (const char* from : {"resume", "load"}) {
+    const std::string key = fmt::format("checkpoint: {{{}: \"{}\"}}\n", from, scratch / "checkpoints");
+    const auto [loss, seen] = evaluated(text_config(scratch, only + key));
+    EXPECT_NEAR(loss, expected, 1e-12) << from;
+    const int done = std::string(from) == "resume" ? 6 : 0;
+    EXPECT_THAT(seen, ElementsAre(fmt::format("evaluation {}", done), fmt::format("end {} 0", done))) << from;
+  }
+}
+
 // Every rank's operators, messages and actions, wherever it computes.
 TEST(Trainer, LeavesTheProfileOfChosenStepsOfEachRank) {
   const ScratchFolder scratch;

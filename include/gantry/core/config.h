@@ -198,6 +198,7 @@ struct EvaluationConfig {
   std::string choices;                    // a jsonl file of contexts and choices to score; empty: none
   std::vector<EvaluationPrompt> prompts;  // prompts to continue at each evaluation
   int prompt_tokens = 32;                 // maximum number of new tokens for each prompt
+  bool only = false;                      // evaluate the loaded or resumed weights once, without training steps
 };
 
 // Section `train`.
@@ -292,10 +293,10 @@ struct Config {
   static Config parse_written(const std::string& text, const std::string& name,
                               const std::vector<std::string>& overrides = {});
 
-  // Throws ConfigError that names the missing keys, unless everything that `gantry train` needs is set: data, and
-  // train.steps or train.epochs.
+  // Throws ConfigError that names the missing keys, unless everything that `gantry train` needs is set: data, and one of
+  // train.steps, train.epochs and evaluation.only.
   void require_training() const;
-  // The same for a program that brings its own data: train.steps or train.epochs.
+  // The same for a program that brings its own data: train.steps, train.epochs or evaluation.only.
   void require_steps() const;
   // Throws ConfigError if `model` has neither policy nor path, so that the program has to provide the model.
   void require_model() const;
