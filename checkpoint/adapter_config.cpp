@@ -42,7 +42,7 @@ json adapter_config_json(const LoraConfig& lora, const std::string& base, const 
                {"revision", nullptr},
                {"target_modules", modules},
                {"target_parameters", or_null(model.parameters)},
-               {"task_type", model.causal ? json("CAUSAL_LM") : json(nullptr)},
+               {"task_type", model.task.empty() ? json(nullptr) : json(model.task)},
                {"use_dora", false},
                {"use_rslora", lora.rslora}};
   // Whole numbers as PEFT has them.

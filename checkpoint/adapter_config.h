@@ -16,7 +16,7 @@ struct AdaptedModel {
   std::vector<std::string> layers;      // the paths of all adapted layers, for all-linear
   std::vector<std::string> parameters;  // which of target_modules are PEFT's target_parameters
   bool transposed = false;              // the layers' weights are stored [in, out]
-  bool causal = true;
+  std::string task = {};                // PEFT's task_type; empty: none
 };
 nlohmann::json adapter_config_json(const LoraConfig& lora, const std::string& base, const AdaptedModel& model);
 

@@ -41,6 +41,18 @@ torch::Tensor read_factor(const SafetensorsFile& file, const models::TensorName&
   return take_slice(full, held_slice(placement, coordinates));
 }
 
+// PEFT's task type of a model with this architecture; empty: none.
+std::string task_type(const models::ModelFamily& family, const json& config) {
+  if (models::continues_text(family, config)) return "CAUSAL_LM";
+  const json full = family.hugging_face_config(config);
+  const auto architecture = full.value("architectures", std::vector<std::string>{""}).front();
+  const auto is_for = [&](const char* task) { return architecture.ends_with(task); };
+  if (is_for("ForSequenceClassification")) return "SEQ_CLS";
+  if (is_for("ForTokenClassification")) return "TOKEN_CLS";
+  if (is_for("ForQuestionAnswering")) return "QUESTION_ANS";
+  return is_for("T5ForConditionalGeneration") ? "SEQ_2_SEQ_LM" : "";
+}
+
 // PEFT saves every module whose path ends with an entry, also in the middle of a word: "norm" is "input_layernorm" too.
 // Where that would be more than is trained, the paths stand in the entry's place.
 std::vector<std::string> saved_as_peft_reads(const LoraConfig& lora, const std::vector<models::TensorName>& names) {
@@ -164,10 +176,9 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   const auto parameters = models::entries_of_parameters(model_names(manifest), config.lora, names);
   LoraConfig lora = config.lora;
   lora.modules_to_save = saved_as_peft_reads(lora, names);
-  const bool causal =
-      has_family && models::continues_text(models::families().at(manifest.policy), manifest.model_config);
+  const std::string task = has_family ? task_type(models::families().at(manifest.policy), manifest.model_config) : "";
   const std::string text =
-      adapter_config_json(lora, config.model.path, {layers, parameters, transposed, causal}).dump(2) + "\n";
+      adapter_config_json(lora, config.model.path, {layers, parameters, transposed, task}).dump(2) + "\n";
   OutputFile file(files, staged.path(kAdapterConfig));
   file.write(text.data(), text.size());
   file.finish();

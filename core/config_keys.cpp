@@ -163,7 +163,7 @@ std::vector<ConfigKey> make_keys() {
        "(`experts.down_proj`) can be listed by name. Required without `lora.path`"},
       {"lora.modules_to_save", "[]",
        "modules that are trained in full in addition to the adapters: a list of module names or paths as in "
-       "`target_modules`"},
+       "`target_modules`. The head for labels of a model is added, unless `target_modules` lists it"},
       {"lora.rslora", "false", "true: the scale is alpha / sqrt(r) instead of alpha / r"},
       {"lora.rank_pattern", "{}",
        "ranks of individual layers: a mapping from a regular expression to a rank. An expression matches the full path "

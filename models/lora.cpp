@@ -16,9 +16,17 @@
 namespace gantry::models {
 namespace {
 
-constexpr const char* kPrefix = "base_model.model.";  // of PEFT's names
+constexpr const char* kPrefix = "base_model.model.";                          // of PEFT's names
+constexpr const char* kLabelHeads[] = {"classifier", "score", "qa_outputs"};  // by PEFT's names
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+
+// Whether the entry names the module of that path, or one around it.
+bool names_around(const std::string& entry, const std::string& path) {
+  for (std::size_t end = path.size(); end != std::string::npos && end > 0; end = path.rfind('.', end - 1))
+    if (names_module(entry, path.substr(0, end))) return true;
+  return false;
+}
 
 // A module of the model, with its names here and in Hugging Face's files.
 struct FoundModule {
@@ -32,6 +40,7 @@ struct FoundModule {
   }
   bool is_adaptable() const { return as<nn::LinearImpl>() || as<nn::EmbeddingImpl>() || as<nn::RouterImpl>(); }
   bool is_named(const std::string& entry) const { return names_module(entry, path.path) || names_module(entry, name); }
+  bool is_within(const std::string& entry) const { return names_around(entry, path.path) || names_around(entry, name); }
   bool is_parameter_named(const std::string& entry, const std::string& parameter) const {
     return names_module(entry, path.path + "." + parameter) || names_module(entry, name + "." + parameter);
   }
@@ -64,11 +73,13 @@ class Choice {
     std::vector<AdaptedPart> chosen;
     if (lora.target_modules == std::vector<std::string>{kAllLinear}) {
       for (const auto& each : modules_)
-        if (each.as<nn::LinearImpl>() && std::find(outputs.begin(), outputs.end(), each.name) == outputs.end())
+        if (each.as<nn::LinearImpl>() && std::find(outputs.begin(), outputs.end(), each.name) == outputs.end() &&
+            !is_saved(each, lora))
           chosen.push_back({&each, ""});
     } else {
       for (const auto& entry : lora.target_modules) require_adaptable(entry);
       for (const auto& each : modules_) add_named(each, lora.target_modules, chosen);
+      leave_out_saved(chosen, lora);
     }
     if (chosen.empty())
       throw ConfigError({"lora.target_modules", "the model has no gantry::nn::Linear that could get an adapter",
@@ -81,7 +92,7 @@ class Choice {
     for (const auto& entry : entries) {
       const auto before = chosen.size();
       for (const auto& each : modules_)
-        if (each.is_named(entry) && !each.module->parameters().empty()) chosen.push_back(&each);
+        if (each.is_within(entry) && !each.module->parameters().empty()) chosen.push_back(&each);
       if (chosen.size() == before) refuse("lora.modules_to_save", entry, "a module with parameters");
     }
     return chosen;
@@ -99,6 +110,26 @@ class Choice {
   }
 
  private:
+  static bool is_saved(const FoundModule& module, const LoraConfig& lora) {
+    return std::ranges::any_of(lora.modules_to_save, [&](const auto& entry) { return module.is_within(entry); });
+  }
+
+  // An entry that names layers in and outside of modules to save means those outside.
+  static void leave_out_saved(std::vector<AdaptedPart>& chosen, const LoraConfig& lora) {
+    const auto names_outside = [&](const std::string& entry) {
+      return std::ranges::any_of(chosen, [&](const AdaptedPart& part) {
+        return part.module->is_named(entry) && !is_saved(*part.module, lora);
+      });
+    };
+    std::set<std::string> outside;
+    for (const auto& entry : lora.target_modules)
+      if (names_outside(entry)) outside.insert(entry);
+    std::erase_if(chosen, [&](const AdaptedPart& part) {
+      const auto is_named = [&](const std::string& entry) { return part.module->is_named(entry); };
+      return is_saved(*part.module, lora) && std::ranges::any_of(outside, is_named);
+    });
+  }
+
   // A router's weight goes by its module's name and by its own: in transformers 5 it is a plain parameter.
   static void add_named(const FoundModule& module, const std::vector<std::string>& entries,
                         std::vector<AdaptedPart>& chosen) {
@@ -242,6 +273,26 @@ void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::v
   }
 }
 
+LoraConfig with_trained_heads(LoraConfig lora, const std::vector<TensorName>& names) {
+  auto& saved = lora.modules_to_save;
+  for (const std::string head : kLabelHeads) {
+    bool exists = false, is_adapted = false;
+    for (const TensorName& name : names) {
+      if (!name.hugging_face.starts_with(head + ".")) continue;
+      exists = true;
+      const std::string module = name.hugging_face.substr(0, name.hugging_face.rfind('.'));
+      is_adapted = is_adapted || std::ranges::any_of(lora.target_modules, [&](const std::string& entry) {
+                     return entry == module || entry == head;
+                   });
+    }
+    if (!exists && !lora.path.empty())
+      std::erase(saved, head);
+    else if (exists && !is_adapted && lora.path.empty() && std::ranges::find(saved, head) == saved.end())
+      saved.push_back(head);
+  }
+  return lora;
+}
+
 std::vector<TensorName> trained_names(const std::vector<std::string>& parameters, const LoraConfig& lora,
                                       const std::vector<TensorName>& names) {
   std::vector<TensorName> trained;
@@ -254,12 +305,8 @@ std::vector<TensorName> trained_names(const std::vector<std::string>& parameters
     const TensorName* known = find_name(names, name);
     const std::string stored = known ? known->hugging_face : name;
     const std::string module = name.substr(0, name.rfind('.')), path = stored.substr(0, stored.rfind('.'));
-    // A module to save may hold others: any path around the parameter's.
-    const bool is_saved = std::any_of(lora.modules_to_save.begin(), lora.modules_to_save.end(), [&](const auto& entry) {
-      for (const std::string& full : {module, path})
-        for (std::size_t end = full.size(); end != std::string::npos && end > 0; end = full.rfind('.', end - 1))
-          if (names_module(entry, full.substr(0, end))) return true;
-      return false;
+    const bool is_saved = std::ranges::any_of(lora.modules_to_save, [&](const auto& entry) {
+      return names_around(entry, module) || names_around(entry, path);
     });
     if (!is_saved) continue;
     if (known && known->hugging_face.empty())

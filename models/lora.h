@@ -25,11 +25,16 @@ ModulePath hugging_face_path(const std::string& module, const std::vector<Tensor
 // Adds adapters to what `lora` names: layers of gantry::nn::Linear, Embedding and Router, and stacks of Experts'
 // weights
 // ("experts.down_proj"). Freezes all parameters but those of adapters and of modules_to_save. `outputs`: paths of
-// output layers, which all-linear leaves out. `names`: of the model's family, empty for a model of one's own.
-// ConfigError for an entry that matches nothing (with the nearest name), or what has no adapters; for a tied parameter
-// that would be trained, or an output layer that is tied; for dropout where PEFT has none.
+// output layers, which all-linear leaves out like modules_to_save. `names`: of the model's family, empty for a custom
+// model. ConfigError for an entry that matches nothing (with the nearest name), or what has no adapters; for a tied
+// parameter that would be trained, or an output layer that is tied; for dropout where PEFT has none.
 void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
                   const std::vector<std::string>& outputs);
+
+// Returns `lora` with the model's head for labels in modules_to_save, as PEFT trains it for a base model without one.
+// Unchanged if the model has no such head, or if target_modules names it. For an adapter that is loaded (`path`), drops
+// the names of heads that this model does not have: PEFT writes those of all models.
+LoraConfig with_trained_heads(LoraConfig lora, const std::vector<TensorName>& names);
 
 // PEFT's names of what is trained: of the adapters and modules_to_save among `parameters`, registered names of a whole
 // model.
