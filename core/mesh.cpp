@@ -254,14 +254,6 @@ std::vector<std::vector<std::string>> Mesh::group_sets() const {
   return sets;
 }
 
-int Mesh::neighbour(int rank, const std::string& axis, int step) const {
-  auto place = coordinates(rank);
-  const int index = index_of(axis);
-  const int size = axes_[index].size;
-  place[index] = ((place[index] + step % size) % size + size) % size;
-  return rank_at(place);
-}
-
 std::string Mesh::describe(axis::View view) const {
   std::string text;
   for (const auto& [name, size] : axes(view)) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name, size);

@@ -48,7 +48,6 @@ void StepOffload::run(const schedule::Action& action) {
 void StepOffload::move_out(const Key& key, std::vector<c10::Storage> storages) {
   if (storages.empty()) return;
   auto moved = std::make_unique<MovedMemory>(rooms_, std::move(storages));
-  bytes_moved_ += moved->bytes();
   moved->start_out();
   moved_[key] = std::move(moved);
 }

@@ -34,8 +34,6 @@ class StepOffload {
   // Where it threw: likewise, as far as that goes.
   void give_up() noexcept;
 
-  std::int64_t bytes_moved() const { return bytes_moved_; }  // to the host, since it was made
-
  private:
   using Key = std::pair<int, int>;  // stage and microbatch; kNoMicrobatch: the stage's state
 
@@ -48,7 +46,6 @@ class StepOffload {
   OffloadBufferPool rooms_;
   std::map<Key, std::shared_ptr<SavedTensors>> saved_;
   std::map<Key, std::unique_ptr<MovedMemory>> moved_;
-  std::int64_t bytes_moved_ = 0;
 };
 
 }  // namespace gantry

@@ -44,11 +44,6 @@ bool waits_for(const Action& computation, ActionKind extra) {
   return extra == ActionKind::kUnshard && needs_parameters(computation.kind);
 }
 
-Schedule without_extras(Schedule schedule) {
-  for (auto& row : schedule.actions) std::erase_if(row, [](const Action& action) { return action.is_extra(); });
-  return schedule;
-}
-
 bool has_extras(const Schedule& schedule) {
   return std::ranges::any_of(schedule.actions, [](const auto& row) {
     return std::ranges::any_of(row, [](const Action& action) { return action.is_extra(); });

@@ -30,8 +30,6 @@ ExtraCost extra_cost(const Action& action, const StageCosts& of);
 // True if the computation has to wait for the last such extra action of its stage.
 bool waits_for(const Action& computation, ActionKind extra);
 
-// The schedule without any extra actions.
-Schedule without_extras(Schedule schedule);
 bool has_extras(const Schedule& schedule);
 
 [[noreturn]] void refuse_extra(const Schedule& schedule, int rank, int position, const std::string& what,

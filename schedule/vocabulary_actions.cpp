@@ -41,12 +41,6 @@ int algorithm_of(const Schedule& schedule) {
   return combines ? 2 : 1;
 }
 
-Schedule without_vocabulary(const Schedule& schedule) {
-  Schedule kept = schedule;
-  for (auto& row : kept.actions) std::erase_if(row, [](const Action& action) { return is_of_vocabulary(action.kind); });
-  return kept;
-}
-
 int vocabulary_stage(const Schedule& schedule, int rank) { return std::ranges::min(schedule.stages_of_rank.at(rank)); }
 
 VocabularyNeeds::VocabularyNeeds(const Schedule& schedule)

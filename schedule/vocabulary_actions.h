@@ -30,8 +30,6 @@ inline constexpr std::array kVocabularyKinds = {ActionKind::kEmbeddingForward, A
 bool has_vocabulary(const Schedule& schedule);
 // The algorithm of a schedule with such actions: 2 if it has a C, else 1.
 int algorithm_of(const Schedule& schedule);
-// The schedule without such actions.
-Schedule without_vocabulary(const Schedule& schedule);
 
 // The stage that a rank's passes are written with: its lowest one.
 int vocabulary_stage(const Schedule& schedule, int rank);

@@ -43,14 +43,12 @@ TEST(Acceptance, A2MeshErrorsNameNumbersAndRemedy) {
             std::string::npos);
 }
 
-TEST(Acceptance, A3GroupsSizesAndNeighbours) {
+TEST(Acceptance, A3GroupsAndSizes) {
   const Mesh mesh = Mesh::hybrid(12, 3, 2, 2);
   for (int rank = 0; rank < 12; ++rank) {
     EXPECT_EQ(mesh.rank_at(mesh.coordinates(rank)), rank);
     EXPECT_EQ(mesh.ranks_along(rank, {"pp"}).size(), 3u);
     EXPECT_EQ(mesh.ranks_along(rank, {"dp", "tp"}).size(), 4u);
-    EXPECT_EQ(mesh.coordinate(mesh.neighbour(rank, "pp", 1), "pp"), (mesh.coordinate(rank, "pp") + 1) % 3);
-    EXPECT_EQ(mesh.neighbour(mesh.neighbour(rank, "pp", 1), "pp", -1), rank);
   }
   EXPECT_EQ(mesh.groups({"pp", "dp", "tp"}).size(), 1u);
   EXPECT_EQ(Mesh::hybrid(4, 2, 0, 2).describe_rank(2), "rank 2 (pp 1, dp 0, tp 0)");
@@ -86,7 +84,6 @@ TEST(Mesh, RankAtRefusesPlacesThatAreNone) {
               mesh.rank_at({1, 1});
             }).find("2 coordinates for the 3 axes of pp 3 x dp 2 x tp 2"),
             std::string::npos);
-  EXPECT_EQ(mesh.coordinate(mesh.neighbour(0, "pp", -2147483647), "pp"), 2);
 }
 
 // Quadratic work over these ranks would take hours.

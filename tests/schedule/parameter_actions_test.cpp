@@ -98,6 +98,11 @@ int count(const Schedule& schedule, ActionKind kind) {
   return found;
 }
 
+Schedule without_extras(Schedule schedule) {
+  for (auto& row : schedule.actions) std::erase_if(row, [](const Action& action) { return action.is_extra(); });
+  return schedule;
+}
+
 // Each schedule of the registry, of several sizes: as text, lowered, simulated and evaluated.
 TEST(ParameterActions, AreProvedUnderEverySchedule) {
   for (const auto& name : generator_names())

@@ -45,7 +45,9 @@ TEST(VocabularyActions, EveryScheduleWithoutPairsIsProvedAndLowered) {
           EXPECT_EQ(count_of(made, kind),
                     kind == ActionKind::kHeadCombine && algorithm == 1 ? 0 : ranks * microbatches);
         for (int rank = 0; rank < ranks; ++rank)
-          EXPECT_EQ(without_vocabulary(made).actions[rank].size(), plain.actions[rank].size());
+          EXPECT_EQ(std::ranges::count_if(made.actions[rank],
+                                          [](const Action& action) { return !is_of_vocabulary(action.kind); }),
+                    plain.actions[rank].size());
         EXPECT_EQ(compute_only(lower(made)), made);
         EXPECT_EQ(from_csv(to_csv(made), name).actions, made.actions);
       }

@@ -52,8 +52,6 @@ class Mesh {
   // subset of {pp, the batch axes together, each axis that shards layers}; each batch axis alone; and the sets of the
   // expert view.
   std::vector<std::vector<std::string>> group_sets() const;
-  // Returns the rank at distance `step` from `rank` along `axis`, with wrap-around.
-  int neighbour(int rank, const std::string& axis, int step) const;
 
   std::string describe(axis::View view = axis::View::kDense) const;                 // "pp 2 x dp 1 x tp 2"
   std::string describe_rank(int rank, axis::View view = axis::View::kDense) const;  // "rank 2 (pp 1, dp 0, tp 0)"

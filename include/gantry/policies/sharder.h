@@ -50,7 +50,6 @@ class StageModule {
   TensorDict forward(int stage, TensorDict input, StageContext::Settings settings) const;
 
   torch::nn::Module& module() const { return *model_; }
-  const std::shared_ptr<torch::nn::Module>& shared_module() const { return model_; }
   const Policy& policy() const { return *policy_; }
   int num_stages() const { return static_cast<int>(ranges_.size()); }
   const std::vector<LayerList>& lists() const { return lists_; }
