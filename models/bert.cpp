@@ -112,7 +112,7 @@ BertImpl::BertImpl(const BertConfig& config) : config(config) {
   if (config.head == BertHead::kMaskedLm) {
     cls = register_module("cls", BertPredictions(config));
   } else {
-    full_sequence = register_module("whole_sequence", nn::PrepareInput());
+    full_sequence = register_module("full_sequence", nn::PrepareInput());
   }
   const bool of_choices = config.head == BertHead::kMultipleChoice;
   if (config.head == BertHead::kNone || config.head == BertHead::kSequenceClassification || of_choices)

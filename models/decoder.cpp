@@ -11,6 +11,7 @@
 #include "gantry/nn/embedding_noise.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/sequence_part.h"
+#include "gantry/nn/stream_scope.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -111,8 +112,13 @@ torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const to
 }
 
 // As transformers chooses it: the token is found by the padding token and, in models without one, by the mask.
-torch::Tensor DecoderImpl::last_tokens(const TensorDict& batch, const torch::Tensor& hidden) const {
-  const torch::Tensor ids = batch.at("input_ids"), mask = batch.get("attention_mask");
+// Ranks that share the sequences all compute the result.
+torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const TensorDict& batch,
+                                       const torch::Tensor& own) const {
+  const auto& part = known.sequence;
+  const torch::Tensor hidden = part ? nn::joined(own, *part) : own, held = batch.at("input_ids"),
+                      ids = part ? nn::join_parts(held, *part->group, part->shard) : held,
+                      mask = part ? part->keep : batch.get("attention_mask");
   torch::Tensor counted = torch::ones_like(ids);
   if (spec.padding)
     counted = ids != *spec.padding;
@@ -140,7 +146,11 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDic
   if (!stage.is_last()) return {{"hidden", hidden}};
   hidden = norm_(tokens.for_head(hidden));
   if (project_out_) hidden = project_out_(hidden);
-  if (full_sequence_) return {{"logits", head_(last_tokens(stage.batch(), full_sequence_(hidden)))}};
+  if (full_sequence_) {
+    const torch::Tensor last = last_tokens(tokens, stage.batch(), full_sequence_(hidden));
+    const nn::StreamScope scope(stage, nullptr);
+    return {{"logits", head_(last)}};
+  }
   if (stage.vocabulary_apart()) return {{"hidden", hidden}};
   const torch::Tensor logits = head_(hidden);
   return {{"logits", capped(multiplied(logits, spec.logit_scale), spec.logit_soft_cap)}};

@@ -86,7 +86,7 @@ VitImpl::VitImpl(const VitConfig& config) : config(config) {
   layers_ = register_module("layers", torch::nn::ModuleList());
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) layers_->push_back(VitLayer(config));
   norm_ = register_module("layernorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
-  full_sequence_ = register_module("whole_sequence", nn::PrepareInput());
+  full_sequence_ = register_module("full_sequence", nn::PrepareInput());
   classifier_ = register_module("classifier", nn::Linear(config.hidden_size, config.num_labels));
   initialise_vit(*this, config.initializer_range);
 }

@@ -74,12 +74,17 @@ ContextPlace place_of(const Config& config, const ProcessGroupMesh& mesh) {
   return {.tokens = config.data.format.empty() ? 0 : config.data.sequence_length, .ranks_of_host = ranks_of_host(mesh)};
 }
 
+const SharesStreams* streams_policy(const Policy& policy, const torch::nn::Module& model) {
+  const auto* streams = dynamic_cast<const SharesStreams*>(&policy);
+  return streams && streams->has_streams(model) ? streams : nullptr;
+}
+
 }  // namespace
 
 SequenceParts::SequenceParts(ContextChoice choice, const Policy& policy, const torch::nn::Module& model,
                              const ProcessGroupMesh& mesh, torch::Device device)
     : choice_(std::move(choice)),
-      policy_(dynamic_cast<const SharesStreams*>(&policy)),
+      policy_(streams_policy(policy, model)),
       model_(&model),
       gathers_outputs_(policy_ && policy_->gathers_outputs(model)),
       causal_(!policy_ || policy_->token_streams(model, {}).back().causal),

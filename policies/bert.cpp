@@ -37,7 +37,7 @@ ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
     return plan;
   }
   // The other heads read the full sequence, or its first token.
-  plan.push_back({"whole_sequence", PrepareInput{.from = Shard{1}, .to = Replicate{}}});
+  plan.push_back({"full_sequence", PrepareInput{.from = Shard{1}, .to = Replicate{}}});
   if (model.pooler) plan.push_back({"pooler", FullSequence{}});
   if (model.pooler_dropout) plan.push_back({"pooler_dropout", FullSequence{}});
   if (model.classifier) {
@@ -50,7 +50,7 @@ ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
 
 StageLayout BertPolicy::stage_layout(const models::BertImpl& model) const {
   StageLayout layout{.first = {"embeddings"}, .repeated = "layers", .last = {}};
-  for (const char* part : {"cls", "whole_sequence", "pooler_dropout", "pooler", "dropout", "classifier", "qa_outputs"})
+  for (const char* part : {"cls", "full_sequence", "pooler_dropout", "pooler", "dropout", "classifier", "qa_outputs"})
     if (model.named_children().contains(part)) layout.last.push_back(part);
   return layout;
 }

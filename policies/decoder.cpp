@@ -74,8 +74,17 @@ std::string DecoderPolicy::joint_loss(const models::DecoderImpl& model) const {
 }
 
 std::optional<AttentionHeads> DecoderPolicy::context_heads(const models::DecoderImpl& model) const {
-  if (model.spec.labels > 0) return std::nullopt;  // the last token may be another rank's
   return models::fewest_heads(model.spec);
+}
+
+bool DecoderPolicy::has_streams(const torch::nn::Module& model) const {
+  return dynamic_cast<const models::DecoderImpl&>(model).spec.labels > 0;
+}
+
+std::vector<TokenStream> DecoderPolicy::token_streams(const torch::nn::Module&, const TensorDict& batch) const {
+  return {{.tokens = tokens_per_sample(batch),
+           .causal = true,
+           .entries = {"input_ids", "attention_mask", "position_ids", "document_ids"}}};
 }
 
 std::optional<VocabularyModules> DecoderPolicy::vocabulary(const models::DecoderImpl& model) const {

@@ -16,13 +16,12 @@ ShardPlan VitPolicy::shard_plan(const models::VitImpl& model) const {
           {"layers.*.output", Row{}},
           {"layers.*", SequenceParallel{}},
           {"layernorm", SequenceParallel{}},
-          {"whole_sequence", PrepareInput{.from = Shard{1}, .to = Replicate{}}},
+          {"full_sequence", PrepareInput{.from = Shard{1}, .to = Replicate{}}},
           {"classifier", FullSequence{}}};
 }
 
 StageLayout VitPolicy::stage_layout(const models::VitImpl&) const {
-  return {
-      .first = {"embeddings", "enter"}, .repeated = "layers", .last = {"layernorm", "whole_sequence", "classifier"}};
+  return {.first = {"embeddings", "enter"}, .repeated = "layers", .last = {"layernorm", "full_sequence", "classifier"}};
 }
 
 // The classifier looks at the first token alone.

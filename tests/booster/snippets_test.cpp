@@ -302,7 +302,11 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   auto loader = std::make_shared<gantry::DataLoader>(std::move(data),
                                                      gantry::DataLoaderOptions{.global_batch = 32, .prefetch = 2});
   auto boosted = booster.boost(model, optimizer, gantry::cross_entropy(), loader);
-  for (auto& batch : *boosted.loader) booster.execute_pipeline(batch, boosted);  // this replica's part
+  for (auto& batch : *boosted.loader) {
+    booster.execute_pipeline(batch, boosted);  // the batch is this replica's part
+    boosted.optimizer->step();
+    boosted.optimizer->zero_grad();
+  }
 }
 
 [[maybe_unused]] void samples_of_a_file() {
@@ -334,9 +338,10 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   auto optimizer = std::make_shared<torch::optim::AdamW>(model->parameters(), 3e-4);
   auto [booster, boosted] = gantry::initialize(*model, "gantry.yaml", {.optimizer = optimizer});
   for (int step = 0; step < 100; ++step) {
-    torch::Tensor logits = model->forward({{"input_ids", ids}}).at("logits");  // full on every rank
-    torch::cross_entropy_loss(logits.flatten(0, 1), ids.flatten()).backward();
-    booster.sync_gradients(boosted);  // the mean over the replicas
+    const torch::Tensor inputs = ids.slice(1, 0, -1), labels = ids.slice(1, 1);
+    torch::Tensor logits = model->forward({{"input_ids", inputs}}).at("logits");  // full on every rank
+    torch::cross_entropy_loss(logits.flatten(0, 1), labels.flatten()).backward();
+    booster.sync_gradients(boosted);  // the mean over replicas, which have equal numbers of labels here
     boosted.optimizer->step();
     boosted.optimizer->zero_grad();
   }

@@ -76,6 +76,18 @@ TEST(ContextEncoders, HeadsOfFullSequences) {
     }
 }
 
+// The last token before the padding, on any rank.
+TEST(ContextEncoders, LastTokensOfDecoders) {
+  for (const char* family : {"llama", "gpt2"}) {
+    ModelCase what{.family = family, .layers = 2, .heads = 6, .key_heads = 6, .dropout = 0.1, .tokens = 11};
+    what.batches = {4, 3};
+    what.ignored = 0;
+    what.labels = 3;
+    expect_layouts_equal(what, sharing_layouts());
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 // A sample's texts are several sequences: a job is refused, as of every policy that states no heads.
 TEST(ContextEncoders, ChoicesShareNoSequences) {
   models::BertConfig config{.vocab_size = 31, .hidden_size = 12, .num_hidden_layers = 1, .num_attention_heads = 2};

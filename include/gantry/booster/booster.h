@@ -16,8 +16,11 @@ class Booster {
  public:
   explicit Booster(std::unique_ptr<Plugin> plugin) : plugin_(std::move(plugin)) {}
 
-  // Parallelizes the model according to the plugin's configuration. `model` is a shared_ptr to a module, or a module
-  // holder (TORCH_MODULE). Optimizer, criterion, loader and lr_schedule are optional. Collective over the world.
+  // Parallelizes the model in place according to the plugin's configuration; use only the result afterwards, which
+  // shares the ownership. `model` is a shared_ptr to a module, or a module holder (TORCH_MODULE). Optimizer, criterion,
+  // loader and lr_schedule are optional. The optimizer must hold the model's parameters, and must not have made a step.
+  // Throws ConfigError if the model has no policy or does not fit the layout, and UsageError for the optimizer.
+  // Collective over the world.
   template <class Model>
   Boosted boost(const Model& model, const std::shared_ptr<torch::optim::Optimizer>& optimizer = nullptr,
                 const Criterion& criterion = {}, const std::shared_ptr<DataLoader>& loader = nullptr,
@@ -30,7 +33,9 @@ class Booster {
   }
   Boosted boost(BoostRequest request) { return plugin_->boost(std::move(request)); }
 
-  // Runs forward and backward of this replica's batch through the pipeline. Collective over the world.
+  // Runs forward and backward of this replica's batch through the pipeline; all tp, pp and cp ranks of a replica pass
+  // the same batch. Call boosted.optimizer->step() and zero_grad() afterwards. Errors: see Plugin::execute_pipeline().
+  // Collective over the world.
   StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options = {}) {
     return plugin_->execute_pipeline(batch, boosted, options);
   }

@@ -254,7 +254,8 @@ struct ProfileConfig {
   int repeat = 1;
 };
 
-// A full configuration. Default values are those of absent keys. load() and parse() check it.
+// A full configuration. The default values are those of absent sections. load() and parse() check it, and set the
+// defaults of the keys that are absent from a present section, which can differ (lora.r, profile.active).
 struct Config {
   ModelConfig model;
   LoraConfig lora;
@@ -293,8 +294,8 @@ struct Config {
   static Config parse_written(const std::string& text, const std::string& name,
                               const std::vector<std::string>& overrides = {});
 
-  // Throws ConfigError that names the missing keys, unless everything that `gantry train` needs is set: data, and one of
-  // train.steps, train.epochs and evaluation.only.
+  // Throws ConfigError that names the missing keys, unless everything that `gantry train` needs is set: data, and one
+  // of train.steps, train.epochs and evaluation.only.
   void require_training() const;
   // The same for a program that brings its own data: train.steps, train.epochs or evaluation.only.
   void require_steps() const;

@@ -28,7 +28,7 @@ struct Column {
   bool gather_output = false;  // true: every rank gets the full output
   std::int64_t users = 0;   // for a key or value projection: number of query heads, which use its units in equal groups
   std::vector<Part> parts;  // parts of unequal size; replaces segments, unit and users
-  // Number of groups of query heads with their KV head, of `unit` features each (shard_groups)
+  // Number of groups. A group has query heads, one key head and one value head, of `unit` features each (shard_groups).
   std::int64_t groups = 0;
   // Replicate{}: the input is full. Shard{dim}: it is this rank's part along dim and is gathered. Not set: Replicate,
   // or Shard{1} under a policy with sequence parallelism.

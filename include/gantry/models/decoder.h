@@ -27,7 +27,7 @@ namespace gantry::models {
 // The path of the module that adds noise to the embeddings.
 inline constexpr const char* kEmbeddingNoise = "embedding_noise";
 // The path of the module that gives the head of a classifier all tokens of a sequence; it has no parameters.
-inline constexpr const char* kFullSequence = "whole_sequence";
+inline constexpr const char* kFullSequence = "full_sequence";
 
 // A norm according to a NormSpec; the identity if there is none.
 class DecoderNorm {
@@ -116,7 +116,7 @@ class DecoderImpl : public torch::nn::Module {
                       const torch::Tensor& rows);
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
   // [B, S, H] -> [B, H]: the last token of each sample before its padding.
-  torch::Tensor last_tokens(const TensorDict& batch, const torch::Tensor& hidden) const;
+  torch::Tensor last_tokens(const nn::TokenContext& known, const TensorDict& batch, const torch::Tensor& own) const;
 
   nn::Embedding tokens_{nullptr}, positions_{nullptr};
   std::shared_ptr<nn::EmbeddingNoiseImpl> noise_;  // null: none

@@ -56,6 +56,7 @@ struct ModelFamily {
   std::function<nlohmann::json(const nlohmann::json& config)> hugging_face_config;
   std::string model_type;                  // "gpt2"
   std::vector<std::string> architectures;  // "GPT2LMHeadModel"
+  // Return the number of tokens in the vocabulary, and the largest number of positions.
   std::function<std::int64_t(const nlohmann::json& config)> vocabulary_size;
   std::function<std::int64_t(const nlohmann::json& config)> context_length;
   // Returns the training task of the head, which determines its inputs and labels. Unset: "tokens".

@@ -30,7 +30,7 @@ struct CrossEntropyOptions {
 };
 
 // logits [..., local V], labels int64 [...] -> sum and count. `vocabulary`: how the last dimension is sharded over
-// `group` (replicate() for full logits). If the labels are on the host (tensors/host_copy.h), throws InputError for a
+// `group` (replicate() for full logits). If the labels are on the host too, throws InputError for a
 // label that is neither in the vocabulary nor ignore_index, and the count is on the CPU. Throws UsageError if the
 // logits have another size than this rank's part. Collective over the group, forward only.
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,

@@ -25,7 +25,9 @@ struct LabelledLoss {
   std::function<torch::Tensor(const torch::Tensor& labels)> align;  // aligns the labels with the logits
 };
 
-// A loss function, with the properties that are needed to compute it on sharded outputs or sequences.
+// A loss function, with the properties that are needed to compute it on sharded outputs or sequences. It is called once
+// per microbatch on the ranks of the last stage, with the outputs and the entries of this microbatch. It must not
+// call collectives, except over the group of a SplitDim.
 class Criterion {
  public:
   using Function = std::function<Loss(const TensorDict& outputs, const TensorDict& batch)>;

@@ -86,8 +86,8 @@ class Plugin {
   virtual void sync_gradients(Boosted& boosted) = 0;
   // The state that a checkpoint contains.
   virtual StateSource& state(Boosted& boosted) = 0;
-  // Compares the replicas of parameters and gradients (see replica_audit.h). Call it after a step's sync. Collective
-  // over the world.
+  // Compares the replicas of parameters and gradients bitwise; throws NumericalError if they differ. Call it after a
+  // step's sync. Collective over the world.
   virtual void audit(Boosted& boosted) = 0;
   // Makes this rank read its replica's part of the batches of another loader, as boost() does for its own: ranks whose
   // stages do not need the data do not read it. Collective over pp.
@@ -105,7 +105,7 @@ class Plugin {
   virtual int microbatches(std::int64_t replica_samples) const = 0;
   virtual schedule::Schedule schedule_for(const Boosted& boosted, std::int64_t replica_samples, bool forward_only) = 0;
   // Sets a function that is called at the end of each training step, after the sync, for each action of this rank with
-  // its start and end time (pipeline/action_times.h). Stays until replaced. For timelines.
+  // its start and end time in seconds. Stays until replaced. For timelines.
   using ActionObserver = std::function<void(const schedule::Action& action, double start, double end)>;
   virtual void set_observer(ActionObserver observer) = 0;
   // The forward times of this rank in the last training step that had an observer. Empty if the host cannot measure the

@@ -5,10 +5,11 @@
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/policies/policy.h"
+#include "gantry/policies/token_streams.h"
 
 namespace gantry {
 
-class DecoderPolicy final : public PolicyFor<models::DecoderImpl> {
+class DecoderPolicy final : public PolicyFor<models::DecoderImpl>, public SharesStreams {
  public:
   // For models of one family; empty: for all families.
   explicit DecoderPolicy(std::string family = {}) : family_(std::move(family)) {}
@@ -20,6 +21,10 @@ class DecoderPolicy final : public PolicyFor<models::DecoderImpl> {
   LayerWork layer_work(const models::DecoderImpl& model) const override;
   std::string joint_loss(const models::DecoderImpl& model) const override;
   std::optional<AttentionHeads> context_heads(const models::DecoderImpl& model) const override;
+  // A head for labels reads the last token, which any rank may hold: all ranks of parallel.context compute it.
+  bool has_streams(const torch::nn::Module& model) const override;
+  bool gathers_outputs(const torch::nn::Module&) const override { return true; }
+  std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const override;
   std::optional<VocabularyModules> vocabulary(const models::DecoderImpl& model) const override;
   SharedParameters shared_parameters(const models::DecoderImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::DecoderImpl& model) const override;

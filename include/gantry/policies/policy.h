@@ -23,8 +23,8 @@
 
 namespace gantry {
 
-// Applies a style to all modules whose path matches (Star::kOnePart of core/wildcard.h). FullSequence{} and
-// SequenceParallel{} can also name a parameter by its path.
+// Applies a style to all modules whose path matches (`*` matches any text within one part of the path). FullSequence{}
+// and SequenceParallel{} can also name a parameter by its path.
 struct ShardRule {
   std::string pattern;
   ShardStyle style;
