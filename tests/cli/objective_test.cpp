@@ -21,6 +21,7 @@ const std::string kLabelledLines = R"({"text": "hello dogs", "text_pair": "the c
 {"text": "hello", "text_pair": "hello", "label": "no"}
 )";
 const std::vector<std::string> kObjectiveLayouts = {"", "--set parallel.data=2", "--set parallel.tensor=2",
+                                                    "--set parallel.context=2",
                                                     "--set parallel.pipeline=2 --set schedule.microbatches=2"};
 
 // A run of a small BERT with this head.
@@ -113,10 +114,6 @@ TEST(Objective, DecodersLearnLabelsOfTexts) {
   const json exported = json::parse(read_file(scratch / "exported/config.json"));
   EXPECT_EQ(exported["architectures"], json({"LlamaForSequenceClassification"}));
   EXPECT_EQ(exported["id2label"], (json{{"0", "no"}, {"1", "so"}, {"2", "yes"}}));
-  const Outcome refused =
-      run_program(fmt::format("{} train {} --set parallel.context=2", gantry_program(), config), 60);
-  EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_THAT(refused.err, HasSubstr("parallel.context"));
 }
 
 TEST(Objective, ThatDoesNotFitIsRefused) {
