@@ -187,7 +187,7 @@ void keep_worst(std::map<std::string, double>& worst, const std::map<std::string
   }
 }
 
-// Every held copy of every gradient beside its part of the full one.
+// Compares every held copy of every gradient with its part of the full one.
 std::map<std::string, double> compare_gradients(const StepRank& rank, const FullStep& full) {
   std::map<std::string, double> differences;
   const auto& parameters = rank.model().parameters;

@@ -23,7 +23,7 @@ constexpr const char* kMaster = "optimizer.master";
 // What this rank needs of the checkpoint.
 struct Need {
   const ManifestTensor* tensor;
-  std::vector<AppliedShard> shards;  // of what this rank holds
+  std::vector<AppliedShard> shards;  // this rank's part
   torch::Tensor target;
   bool is_filled = false;
 };

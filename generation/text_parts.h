@@ -41,7 +41,7 @@ class TextParts {
  private:
   const SequenceParts& parts_;
   std::shared_ptr<const nn::SequencePart> read_;  // null: no encoder, or not yet
-  SequenceShard shard_;                           // of the prompts
+  SequenceShard shard_;                           // the shard of the prompts
   bool is_sharded_;
 };
 

@@ -16,7 +16,7 @@
 namespace gantry::models {
 namespace {
 
-constexpr const char* kPrefix = "base_model.model.";                          // of PEFT's names
+constexpr const char* kPrefix = "base_model.model.";                          // begins PEFT's names
 constexpr const char* kLabelHeads[] = {"classifier", "score", "qa_outputs"};  // by PEFT's names
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }

@@ -142,7 +142,7 @@ torch::Tensor block_weights(const torch::Tensor& scores, const torch::Tensor& ls
   return (scores - lse.masked_fill(lse == kNothing, 0).unsqueeze(-1)).exp();
 }
 
-// What dropout leaves of the tile's weights, as of one tensor over the full sequence; undefined: all.
+// The dropout mask of the tile's weights, the same as for one tensor over the full sequence; undefined: none.
 torch::Tensor left_of(const torch::Tensor& weights, const PlainTile& tile, const BlockRules& rules) {
   if (rules.drop == 0) return {};
   const SequencePart& part = *rules.options.sequence;

@@ -33,7 +33,7 @@ class ByKeyHead {
 
   std::int64_t group_;                     // query heads of a key head
   std::int64_t key_heads_;                 // held here
-  bool has_all_heads_;                     // of each of those, all query heads are here
+  bool has_all_heads_;                     // this rank has all query heads of each KV head
   std::vector<std::int64_t> key_of_head_;  // by index into the held ones
 };
 

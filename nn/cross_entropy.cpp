@@ -53,7 +53,7 @@ struct Terms {
 
 // The sum over counted rows of -log softmax(logits)[label], smoothed. One maximum and one sum travel over the group,
 // for all three of: sum of exponentials, label's logit, sum of logits. Megatron-LM's vocabulary-parallel loss, with the
-// smoothing over the full vocabulary. The backward communicates nothing, and computes the probabilities anew.
+// smoothing over the full vocabulary. The backward does not communicate, and computes the probabilities again.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static Variable forward(AutogradContext* context, const Variable& logits, const torch::Tensor& labels,
                           const Terms& terms) {

@@ -15,7 +15,7 @@
 namespace gantry::nn {
 namespace {
 
-// Where a part of [samples, tokens, features] begins in the full tensor, which has so many tokens a sample.
+// The place of a part of [samples, tokens, features] in the full tensor, which has `tokens` tokens per sample.
 struct NoisePlace {
   std::int64_t sample = 0, token = 0, tokens = 0;
 };

@@ -24,8 +24,8 @@ struct CachedTokens {
   torch::Tensor keep;                // bool [samples, places]: which of them count; undefined: all
 };
 
-// One microbatch's. Masks and documents are small beside activations: each rank has those of full sequences, and so
-// knows what any token may see without asking.
+// One microbatch's. Masks and documents are small compared with activations: each rank has those of full sequences, and
+// so knows what any token may see without asking.
 struct SequencePart {
   SequenceShard shard;
   ContextMethod method = ContextMethod::kAllGather;
@@ -35,7 +35,7 @@ struct SequencePart {
   // Of ulysses_ring: the part that they have together, in the ring of those with equal heads.
   std::shared_ptr<const SequencePart> together;
   torch::Tensor positions;        // int64 [1, tokens here]: their places in the sequence
-  torch::Tensor keep, documents;  // [samples, tokens], as AttentionOptions has them, of full sequences
+  torch::Tensor keep, documents;  // [samples, tokens] of full sequences, see AttentionOptions
   torch::Tensor in_documents;     // int64 [samples, tokens here]: places in their documents; undefined: there are none
   std::shared_ptr<const CachedTokens> cached;  // null: ranks have parts of these tokens, also where a cache takes them
   std::string prefix;                          // of the names of the tokens' entries in a batch: "decoder_"

@@ -21,7 +21,7 @@ class GatheredUnits {
  public:
   struct Item {
     Placement placement;        // of the parts
-    std::int64_t work = 0;      // of a step of the full tensor, relative to others'
+    std::int64_t work = 0;      // cost of a step of the full tensor, relative to other items
     torch::ScalarType dtype{};  // in which parts travel
   };
 
@@ -39,7 +39,7 @@ class GatheredUnits {
   struct Move {
     std::size_t item = 0;
     torch::Tensor part;  // this rank's, of the part's elements
-    torch::Tensor full;  // of the whole's shape where this rank holds it; else undefined or empty
+    torch::Tensor full;  // the full tensor if this rank holds it; else undefined or empty
   };
   // The holders' wholes take every rank's parts; every rank's parts take the holders' wholes. The same items on all
   // ranks, in the same order. Collective over the axes that shard them; complete on return.

@@ -31,7 +31,7 @@ struct BucketKind {
   bool late = false;                  // other sums come first: the bucket waits for the sync
   bool overlaps = false;              // several ranks hold some elements of a shard
   int stage = 0;                      // of the parameters; 0 where stages share buckets
-  int unit = -1;                      // of ParameterShards; -1: the parameters are not sharded over replicas
+  int unit = -1;                      // number in ParameterShards; -1: the parameters are not sharded over replicas
   std::vector<std::string> axes;      // that gradients are summed over, sorted
   std::vector<std::string> replicas;  // of those, the batch axes: along which ranks hold the same parameters, sorted
   torch::ScalarType type = torch::kFloat;

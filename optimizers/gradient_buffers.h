@@ -32,7 +32,7 @@ struct SharedGradient {
 };
 
 struct GradientOptions {
-  const ParameterShards* shards = nullptr;  // of ZeRO 3: the parameters are its unsharded(); not owned
+  const ParameterShards* shards = nullptr;  // with ZeRO 3: the parameters are its unsharded(); not owned
   std::int64_t bucket_bytes = 25 << 20;
   int zero = 0;                                 // 0 to 3
   GradientSum overlaps = GradientSum::kAtSync;  // when elements that several ranks hold are summed

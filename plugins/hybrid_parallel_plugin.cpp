@@ -180,7 +180,7 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   if (mesh_.mesh().has_expert_view()) shard.expert_group = &mesh_[axis::kExpert];
   if (config_.experts.dispatch == "all_gather") shard.dispatch = ExpertDispatch::kAllGather;
   shard.gradient_sum = gradient_sum_of(request.loop);
-  // Who trains nothing holds full parameters; and so does a single replica.
+  // Ranks that train nothing hold full parameters, and so does a single replica.
   const RowShards rows = row_shards(mesh_.mesh(), config_.parallel.zero == 3 ? config_.parallel.shard : 0);
   const bool shards_rows = config_.parallel.zero == 3 && request.optimizer && rows.is_over_ranks();
   if (shards_rows) {

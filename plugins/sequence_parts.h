@@ -41,7 +41,7 @@ class SequenceParts {
   TensorDict own_read(TensorDict batch) const;
   std::shared_ptr<const nn::SequencePart> part_of_read(const TensorDict& batch) const;
   // Of an output [samples, tokens here, ...]: all tokens, in order. Collective over the ranks that share the sequence.
-  // Of a model that gives full outputs: the output.
+  // Returns the output itself for a model that returns full outputs.
   torch::Tensor join(const torch::Tensor& part, std::int64_t tokens) const;
   // Whether this rank's outputs are compared with labels: of full ones one rank's are.
   bool compares_outputs() const { return !gathers_outputs_ || group_->rank() == 0; }

@@ -33,7 +33,7 @@ struct Record {
   Geometry full;       // the tensor as it was made
   torch::Tensor base;  // values from before the first random step, where there were any
   std::vector<Step> steps;
-  std::vector<AppliedShard> shards;  // what of `full` this rank keeps
+  std::vector<AppliedShard> shards;  // this rank's part of `full`
 };
 
 Geometry geometry_of(const torch::Tensor& tensor);

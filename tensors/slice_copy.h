@@ -1,4 +1,4 @@
-// Parts of global tensors in memory: taken out, copied from one slice to another.
+// Takes parts of global tensors in memory, and copies from one slice to another.
 #pragma once
 
 #include <vector>
@@ -23,7 +23,7 @@ std::vector<torch::Tensor> common_views(const torch::Tensor& tensor, const Slice
 // These ranges of `full` along `dim`, one after the other.
 torch::Tensor take_ranges(const torch::Tensor& full, std::int64_t dim, const std::vector<Range>& ranges);
 
-// What the slice has of a full tensor, of the slice's shape: the tensor itself where that is all.
+// The slice of a full tensor, in the slice's shape: the tensor itself if the slice is all of it.
 torch::Tensor take_slice(const torch::Tensor& full, const Slice& slice);
 
 }  // namespace gantry

@@ -37,7 +37,7 @@ std::vector<unsigned char> transpose(const std::vector<unsigned char>& bytes, st
   return turned;
 }
 
-// Of a full tensor's bytes, those of a slice.
+// The bytes of a slice of a full tensor.
 std::vector<unsigned char> part_of(const std::vector<unsigned char>& full, const Slice& slice, std::int64_t size) {
   std::vector<unsigned char> part;
   visit_runs(slice, [&](std::int64_t first, std::int64_t count) {

@@ -1,6 +1,6 @@
 // Directories with one safetensors file a tensor- and pipeline-parallel rank, as OSLO's users know them:
 // model_tp_0_pp_0.safetensors, model_tp_1_pp_0.safetensors, ... beside config.json. Each file holds what its rank
-// holds, and its metadata says how that lies in the full tensor, so that any layout can read them. Without LibTorch.
+// holds, and its metadata has the place in the full tensor, so that any layout can read them. Without LibTorch.
 #pragma once
 
 #include <map>
@@ -23,10 +23,10 @@ bool is_parallelized_directory(const std::string& directory);  // has any rank's
 std::map<std::string, std::string> parallelized_metadata(const ParallelizedSizes& sizes, const std::string& save,
                                                          const std::vector<ManifestTensor>& tensors);
 
-// The full tensors and where their slices lie, by name; slices of ranks that share elements overlap. Files that other
-// versions name pytorch_model_tp_0_pp_0 or pytorch_model_tp=0_pp=0 are found too.
-// InputError for what is no directory, missing files (all that are expected are listed), files of different saves, and
-// tensors that are not covered.
+// The full tensors and the places of their slices, by name; slices of ranks that share elements overlap. Files that
+// other versions name pytorch_model_tp_0_pp_0 or pytorch_model_tp=0_pp=0 are found too. InputError for what is no
+// directory, missing files (all that are expected are listed), files of different saves, and tensors that are not
+// covered.
 struct ParallelizedModel {
   ParallelizedSizes sizes;
   std::map<std::string, ManifestTensor> tensors;

@@ -59,7 +59,7 @@ class MessageCollective final : public MpiCollective {
   std::vector<Phase> phases_;
   std::size_t next_ = 0;                        // phase
   PooledMemory scratch_;                        // for what is summed
-  std::vector<std::int64_t> slices_, offsets_;  // of a reduction: elements by rank, split into the same segments_
+  std::vector<std::int64_t> slices_, offsets_;  // in a reduction: elements by rank, split into the same segments_
   std::int64_t segments_ = 1;
 };
 

@@ -37,7 +37,7 @@ class DeviceCollective final : public MpiCollective {
     SharedPlace place;
     SharedSignal ready;
     std::int64_t begin = 0, count = 0;  // what of it the other one reads
-    std::int64_t full = 0;              // of all_reduce and broadcast: the tensor's
+    std::int64_t full = 0;              // in all_reduce and broadcast: elements of the tensor
     std::int64_t root = 0;
   };
 

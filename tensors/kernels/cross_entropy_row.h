@@ -47,7 +47,7 @@ GANTRY_HOST_DEVICE RowSums<A> row_sums(const T* row, std::int64_t width, std::in
 // What the gradient of a row's logits is made of.
 template <class A>
 struct RowGradient {
-  A largest = 0, total = 1;    // of the full row: the largest logit, and the exponentials' sum
+  A largest = 0, total = 1;    // the largest logit of the full row, and the sum of exponentials
   A weight = 1;                // of the probabilities
   A of_label = 1, of_all = 0;  // what is taken off the label's column, and off each column
   A scale = 1;                 // the loss's gradient; 0 for a row that does not count

@@ -61,7 +61,7 @@ at::Tensor& draw_on_cpu(at::Tensor& out, at::IntArrayRef in_full, std::int64_t f
                         double b, std::int64_t seed, std::int64_t stream) {
   const Box box = box_of(out, first, in_full);
   const Drawn drawn{static_cast<Law>(law), a, b, static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(stream)};
-  // The innermost dim is a run unless its elements lie apart in the full tensor.
+  // The innermost dim is a run unless its elements are not adjacent in the full tensor.
   const int last = box.dims - 1;
   const bool has_runs = last >= 0 && box.in_full[last] == 1;
   const std::int64_t run = has_runs ? box.size[last] : 1, stride = has_runs ? box.in_memory[last] : 1;

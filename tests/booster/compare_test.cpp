@@ -76,7 +76,7 @@ class GatedPolicy : public PolicyFor<GatedStackImpl> {
   }
 };
 
-// Says of a norm on sequence shards that it works on the full sequence: its gradients are not summed.
+// Declares that a norm on sequence shards sees the full sequence: its gradients are not reduced.
 class StatesAFullNorm final : public GatedPolicy {
  public:
   ShardPlan shard_plan(const GatedStackImpl&) const override { return plan({.segments = 2}, FullSequence{}); }

@@ -132,7 +132,7 @@ TEST(InitializeEncoders, RefuseAPipelineByName) {
     });
 }
 
-// The policy's plan but for sequence shards, with full logits: what one would write by hand.
+// The policy's plan without sequence shards, with full logits: a plan that is written by hand.
 ShardPlan plan_of(const torch::nn::Module& model) {
   ShardPlan plan;
   for (ShardRule& rule : policy_for(model)->shard_plan(model)) {

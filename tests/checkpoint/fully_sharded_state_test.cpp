@@ -166,7 +166,7 @@ TEST(FullyShardedState, BoostedModelsOfEveryZeroLoadItAndAreLoaded) {
   }
 }
 
-// Parameters that are unsharded when rows are loaded are gathered anew at their next use.
+// Parameters that are unsharded when rows are loaded are gathered again at their next use.
 TEST(FullyShardedState, UnshardedTensorsAreOldOnceRowsAreLoaded) {
   const ScratchFolder scratch;
   run_ranks({.data = 3}, [&](World& world, ProcessGroupMesh& mesh) {

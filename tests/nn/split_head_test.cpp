@@ -1,4 +1,4 @@
-// A head whose words lie over ranks against the full one: loss and gradients in float64.
+// A head that is sharded by words, against the full one: loss and gradients in float64.
 #include "gantry/nn/split_head.h"
 
 #include <deque>

@@ -1,4 +1,4 @@
-// Ranks that share sequences: full outputs, what travels, and what is refused.
+// Ranks that share sequences: full outputs, messages and rejected cases.
 #include <gtest/gtest.h>
 
 #include "gantry/comm/observed_backend.h"

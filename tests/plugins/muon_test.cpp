@@ -1,4 +1,4 @@
-// An optimizer that needs full matrices: whoever holds parts of one, its step is that of one rank.
+// An optimizer that needs full matrices: its step equals that of a single rank in every layout.
 #include <gtest/gtest.h>
 
 #include "model_case.h"

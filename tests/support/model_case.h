@@ -70,7 +70,7 @@ struct Parallelism {
 };
 std::string describe(const Parallelism& parallelism);
 
-// Of the last step: full gradients before clipping; after it: full weights.
+// The full gradients of the last step before clipping, and the full weights after it.
 struct CaseResult {
   std::vector<double> losses, norms;
   std::vector<std::map<std::string, double>> added;  // losses that stages added, of each step
