@@ -65,9 +65,9 @@ Config resolve_model(Config config) {
   config.lora = resolve_lora(std::move(config.lora));
   policies().at(config.model.policy);
   const auto* family = family_or_null(config);
-  if (family && config.lora.is_on())
-    config.lora = models::with_trained_heads(std::move(config.lora), family->tensor_names(model_json(config)));
   if (family) {
+    if (config.lora.is_on())
+      config.lora = models::with_trained_heads(std::move(config.lora), family->tensor_names(model_json(config)));
     const std::string path = config.model.path + "/config.json";
     nlohmann::json keys = model_json(config);
     const std::string warning = models::check_model_keys(*family, keys, config.model.unknown_keys, file, path);
