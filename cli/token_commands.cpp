@@ -44,8 +44,9 @@ void convert_lines(const std::string& file,
 }
 
 nlohmann::json parse_line(const std::string& line, const std::string& place, const char* expected) {
-  if (const std::string fault = json_fault(line); !fault.empty()) throw InputError({place, fault, expected, ""});
-  return nlohmann::json::parse(line);
+  nlohmann::json parsed;
+  if (const auto fault = parse_strict(line, parsed); !fault.empty()) throw InputError({place, fault, expected, ""});
+  return parsed;
 }
 
 std::string text_of_line(const std::string& line, const std::string& place, bool is_json) {

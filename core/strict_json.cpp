@@ -15,6 +15,17 @@ using nlohmann::json;
 constexpr std::size_t kMostDepth = 64;
 constexpr std::size_t kShownBytes = 100;  // maximum length of a key in a fault
 
+std::string depth_fault(std::size_t depth) {
+  return depth <= kMostDepth ? "" : fmt::format("the JSON is nested deeper than {} levels", kMostDepth);
+}
+
+std::string twice(const std::string& key) {
+  const std::string_view shown(key.data(), utf8_start(key, std::min(key.size(), kShownBytes)));
+  return fmt::format("the key '{}' appears twice", shown);
+}
+
+std::string no_json_at(std::size_t byte) { return fmt::format("the text is not JSON at byte {}", byte); }
+
 // Checks every event and keeps no value.
 class FaultFinder final : public nlohmann::json_sax<json> {
  public:
@@ -31,7 +42,7 @@ class FaultFinder final : public nlohmann::json_sax<json> {
   bool end_array() override { return close(); }
   bool key(string_t& name) override { return is_sound(nesting_.key(name)); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
-    if (fault.empty()) fault = fmt::format("the text is not JSON at byte {}", position);
+    if (fault.empty()) fault = no_json_at(position);
     return false;
   }
 
@@ -51,26 +62,95 @@ class FaultFinder final : public nlohmann::json_sax<json> {
   JsonNesting nesting_;
 };
 
+// Builds a document and stops at the first fault.
+template <class Json>
+class DocumentBuilder final : public nlohmann::json_sax<Json> {
+ public:
+  using Text = typename Json::string_t;
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(typename Json::number_integer_t value) override { return add(value); }
+  bool number_unsigned(typename Json::number_unsigned_t value) override { return add(value); }
+  bool number_float(typename Json::number_float_t value, const Text&) override { return add(value); }
+  bool string(Text& value) override { return add(std::move(value)); }
+  bool binary(typename Json::binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(Text& name) override {
+    const auto [member, is_new] = open_.back()->emplace(name, nullptr);
+    member_ = &*member;
+    if (!is_new) fault = twice(name);
+    return is_new;
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+    if (fault.empty()) fault = no_json_at(position);
+    return false;
+  }
+
+  Json made;
+  std::string fault;
+
+ private:
+  Json* place(Json value) {
+    if (open_.empty()) return &(made = std::move(value));
+    if (!open_.back()->is_array()) return &(*member_ = std::move(value));
+    open_.back()->push_back(std::move(value));
+    return &open_.back()->back();
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json empty) {
+    open_.push_back(place(std::move(empty)));
+    fault = depth_fault(open_.size());
+    return fault.empty();
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::vector<Json*> open_;  // the open objects and lists, the outermost first
+  Json* member_ = nullptr;   // the value of the last key
+};
+
+// The fault of a text by the handler of its events.
+template <class Json, class Handler>
+std::string fault_by(std::string_view text, Handler& handler) {
+  // The parser treats a zero byte as the end of the text.
+  if (const auto at = text.find('\0'); at != text.npos) return no_json_at(at + 1);
+  const bool sound = Json::sax_parse(text.begin(), text.end(), &handler);
+  return sound || !handler.fault.empty() ? handler.fault : "the text is not JSON";
+}
+
+template <class Json>
+std::string parse(std::string_view text, Json& made) {
+  DocumentBuilder<Json> builder;
+  std::string fault = fault_by<Json>(text, builder);
+  made = fault.empty() ? std::move(builder.made) : Json();
+  return fault;
+}
+
 }  // namespace
 
 std::string JsonNesting::open() {
   keys_.emplace_back();
-  return keys_.size() <= kMostDepth ? "" : fmt::format("the JSON is nested deeper than {} levels", kMostDepth);
+  return depth_fault(keys_.size());
 }
 
-std::string JsonNesting::key(const std::string& name) {
-  const std::string_view shown(name.data(), utf8_start(name, std::min(name.size(), kShownBytes)));
-  return keys_.back().insert(name).second ? "" : fmt::format("the key '{}' appears twice", shown);
-}
+std::string JsonNesting::key(const std::string& name) { return keys_.back().insert(name).second ? "" : twice(name); }
 
 std::string json_fault(std::string_view text) {
-  // The parser treats a zero byte as the end of the text.
-  if (const auto at = text.find('\0'); at != text.npos) return fmt::format("the text is not JSON at byte {}", at + 1);
   FaultFinder finder;
-  const bool sound = json::sax_parse(text.begin(), text.end(), &finder);
-  if (!sound && finder.fault.empty()) return "the text is not JSON";
-  return finder.fault;
+  return fault_by<json>(text, finder);
 }
+
+std::string parse_strict(std::string_view text, json& made) { return parse(text, made); }
+std::string parse_strict(std::string_view text, nlohmann::ordered_json& made) { return parse(text, made); }
 
 std::optional<std::int64_t> count_in(const json& value) {
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > (std::uint64_t{1} << 62)) return std::nullopt;

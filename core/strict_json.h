@@ -16,6 +16,10 @@ namespace gantry {
 // memory for the keys of the open objects, but not for values.
 std::string json_fault(std::string_view text);
 
+// Parses the text into `made`. Returns its fault like json_fault, or ""; `made` is null if there is a fault.
+std::string parse_strict(std::string_view text, nlohmann::json& made);
+std::string parse_strict(std::string_view text, nlohmann::ordered_json& made);
+
 // The same checks for code that reads a document incrementally: it reports here when objects and lists are opened and
 // closed, and every key. Returns a fault like json_fault, or "".
 class JsonNesting {

@@ -106,8 +106,8 @@ std::optional<ChatSource> read_chat_source(const std::string& folder) {
   return source;
 }
 
-FolderChat::FolderChat(ChatSource source, OrderedJson kwargs, std::time_t now)
-    : source_(std::move(source)), kwargs_(std::move(kwargs)) {
+FolderChat::FolderChat(ChatSource source, const OrderedJson& kwargs, std::time_t now)
+    : source_(std::move(source)), kwargs_(jinja::variables_of(kwargs)) {
   const auto add = [&](const std::string& name, const std::string& jinja) {
     try {
       templates_.emplace(name, JinjaTemplate(jinja, source_.tokens, now));
@@ -129,18 +129,16 @@ const JinjaTemplate& FolderChat::template_for(const ChatLine& line) const {
   return std::get<JinjaTemplate>(found->second);
 }
 
-OrderedJson FolderChat::variables_of(const ChatLine& line) const {
-  OrderedJson variables = kwargs_;
-  for (const auto& [name, value] : line.variables.items()) variables[name] = value;
+jinja::Variables FolderChat::variables_of(const ChatLine& line) const {
+  jinja::Variables variables = kwargs_, of_line = jinja::variables_of(line.variables);
+  variables.insert(variables.end(), std::make_move_iterator(of_line.begin()), std::make_move_iterator(of_line.end()));
   return variables;
 }
 
 ChatResult FolderChat::prompt(const OrderedJson& line) const {
   const ChatLine chat = read_chat_line(line, /*loss_on=*/"");
   if (!chat.fault.empty()) return {{}, chat.fault};
-  OrderedJson variables = variables_of(chat);
-  variables["messages"] = chat.messages;
-  auto written = template_for(chat).write(variables, /*prompts=*/true);
+  auto written = template_for(chat).write(jinja::value_of(chat.messages), variables_of(chat), /*prompts=*/true);
   return {{.text = std::move(written.text)}, std::move(written.fault)};
 }
 
@@ -148,20 +146,19 @@ ChatResult FolderChat::write(const OrderedJson& line, const std::string& loss_on
   const ChatLine chat = read_chat_line(line, loss_on);
   if (!chat.fault.empty()) return {{}, chat.fault};
   const JinjaTemplate& jinja = template_for(chat);
-  const OrderedJson variables = variables_of(chat);
-  const SaidFinder::Render render = [&](const OrderedJson& messages, bool prompts) {
-    OrderedJson all = variables;
-    all["messages"] = messages;
-    return jinja.write(all, prompts);
+  const jinja::Variables variables = variables_of(chat);
+  const SaidFinder::Render render = [&](const jinja::Value& messages, bool prompts) {
+    return jinja.write(messages, variables, prompts);
   };
-  auto written = render(chat.messages, /*prompts=*/false);
+  const jinja::Value messages = jinja::value_of(chat.messages);
+  auto written = render(messages, /*prompts=*/false);
   ChatResult made{{.text = std::move(written.text)}, std::move(written.fault)};
   if (!made.fault.empty() || loss_on == "all") return made;
   const auto end_token = source_.tokens.find("eos_token");
-  made.fault =
-      written.generated.empty()
-          ? SaidFinder(chat, render, end_token == source_.tokens.end() ? "" : end_token->second).find(made.chat)
-          : take_generated(chat, std::move(written.generated), made.chat);
+  const SaidFinder::Constants constants{end_token == source_.tokens.end() ? "" : end_token->second,
+                                        jinja.constant_prompt()};
+  made.fault = written.generated.empty() ? SaidFinder(chat, messages, render, constants).find(made.chat)
+                                         : take_generated(chat, std::move(written.generated), made.chat);
   return made;
 }
 

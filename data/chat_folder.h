@@ -31,7 +31,7 @@ class FolderChat {
  public:
   // A template that cannot be read is an error only when write() needs it. `kwargs`: an object of variables for the
   // templates; those of a line replace them. `now`: the time of strftime_now().
-  explicit FolderChat(ChatSource source, nlohmann::ordered_json kwargs = nlohmann::ordered_json::object(),
+  explicit FolderChat(ChatSource source, const nlohmann::ordered_json& kwargs = nlohmann::ordered_json::object(),
                       std::time_t now = std::time(nullptr));
 
   const std::string& file() const { return source_.file; }
@@ -47,10 +47,10 @@ class FolderChat {
   using Parsed = std::variant<JinjaTemplate, std::string>;  // or the reason why it cannot be read
 
   const JinjaTemplate& template_for(const ChatLine& line) const;
-  nlohmann::ordered_json variables_of(const ChatLine& line) const;
+  jinja::Variables variables_of(const ChatLine& line) const;
 
   ChatSource source_;
-  nlohmann::ordered_json kwargs_;
+  jinja::Variables kwargs_;
   std::map<std::string, Parsed> templates_;  // by name; "" is the default
 };
 

@@ -2,9 +2,14 @@
 
 #include <array>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 namespace gantry {
+
+namespace {
+
+constexpr const char* kPrompts = "add_generation_prompt";
+
+}  // namespace
 
 std::string text_of_time(std::time_t now, const std::string& format) {
   std::tm parts{};
@@ -15,13 +20,19 @@ std::string text_of_time(std::time_t now, const std::string& format) {
 }
 
 JinjaTemplate::JinjaTemplate(const std::string& source, std::map<std::string, std::string> tokens, std::time_t now)
-    : template_(source), tokens_(std::move(tokens)), now_(now) {}
+    : template_(source), tokens_(std::move(tokens)), now_(now) {
+  const auto first = source.find(kPrompts);
+  if (first != std::string::npos && source.find(kPrompts, first + 1) == std::string::npos)
+    constant_prompt_ = template_.constant_end(kPrompts);
+}
 
-JinjaTemplate::Written JinjaTemplate::write(const nlohmann::ordered_json& variables, bool prompts) const {
-  nlohmann::ordered_json values = {
-      {"messages", nullptr}, {"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", prompts}};
-  for (const auto& [name, text] : tokens_) values[name] = text;
-  for (const auto& [name, value] : variables.items()) values[name] = value;
+JinjaTemplate::Written JinjaTemplate::write(const jinja::Value& messages, const jinja::Variables& variables,
+                                            bool prompts) const {
+  using jinja::Value;
+  jinja::Variables values = {{"tools", Value()}, {"documents", Value()}, {kPrompts, Value::boolean(prompts)}};
+  for (const auto& [name, text] : tokens_) values.emplace_back(name, Value::text(text));
+  values.insert(values.end(), variables.begin(), variables.end());
+  values.emplace_back("messages", messages);
   try {
     auto made = template_.render(values, [this](const std::string& format) { return text_of_time(now_, format); });
     return {std::move(made.text), std::move(made.generated), ""};

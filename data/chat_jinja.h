@@ -3,7 +3,7 @@
 
 #include <ctime>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,12 +29,16 @@ class JinjaTemplate {
     std::vector<std::pair<std::size_t, std::size_t>> generated;  // [begin, end) of the {% generation %} blocks
     std::string fault;                                           // empty: none
   };
-  // `variables`: an object with messages and further variables; its members replace special tokens of
-  // the same name. `prompts`: whether the text ends with the beginning of the assistant's next message.
-  Written write(const nlohmann::ordered_json& variables, bool prompts) const;
+  // `messages`: a list. `variables` replace special tokens of the same name. `prompts`: whether the text ends with the
+  // beginning of the assistant's next message.
+  Written write(const jinja::Value& messages, const jinja::Variables& variables, bool prompts) const;
+
+  // What `prompts` adds to the text, if it adds the same to all chats.
+  const std::optional<std::string>& constant_prompt() const { return constant_prompt_; }
 
  private:
   jinja::Template template_;
+  std::optional<std::string> constant_prompt_;
   std::map<std::string, std::string> tokens_;
   std::time_t now_;
 };

@@ -33,14 +33,14 @@ bool is_heading(const std::string& prompt, std::size_t size) {
 
 std::string SaidFinder::rendered(std::size_t count, bool prompts) const {
   if (count == 0) return "";
-  const auto last = line_.messages.begin() + static_cast<std::ptrdiff_t>(count);
-  const auto written = render_(OrderedJson(line_.messages.begin(), last), prompts);
+  const auto last = messages_.begin() + static_cast<std::ptrdiff_t>(count);
+  const auto written = render_(jinja::Value::list({messages_.begin(), last}), prompts);
   return written.fault.empty() ? written.text : "";
 }
 
 std::string SaidFinder::find_marks(const std::string& text) {
   for (const MarkLevel level : {MarkLevel::kTextsAndCalls, MarkLevel::kWholeTexts, MarkLevel::kTexts}) {
-    const auto written = render_(with_marks(line_.messages, level), /*prompts=*/false);
+    const auto written = render_(jinja::value_of(with_marks(line_.messages, level)), /*prompts=*/false);
     if (!written.fault.empty()) continue;
     Unmarked found = without_marks(written.text);
     if (found.text != text) continue;
@@ -53,6 +53,10 @@ std::string SaidFinder::find_marks(const std::string& text) {
 
 // From the messages before the first answer, because some templates write none after an answer.
 void SaidFinder::read_prompt(const std::string& text) {
+  if (constants_.generation_prompt) {
+    prompt_ = *constants_.generation_prompt;
+    return;
+  }
   const auto first = std::ranges::find_if(line_.messages, is_assistants) - line_.messages.begin();
   std::string without = rendered(static_cast<std::size_t>(first), false);
   std::string with = rendered(static_cast<std::size_t>(first), true);
@@ -63,7 +67,8 @@ void SaidFinder::read_prompt(const std::string& text) {
 std::size_t SaidFinder::behind_mark(const std::string& text, std::size_t at) const {
   const auto begin = text.find_first_not_of(kBlank, at);
   if (begin == std::string::npos) return text.size();
-  if (!end_token_.empty() && text.compare(begin, end_token_.size(), end_token_) == 0) return begin + end_token_.size();
+  if (!constants_.end_token.empty() && text.compare(begin, constants_.end_token.size(), constants_.end_token) == 0)
+    return begin + constants_.end_token.size();
   if (text[begin] == '<') {
     const auto end = text.find_first_of("<> \n", begin + 1);
     if (end != std::string::npos && text[end] == '>' && end - begin <= kLongestMark) return end + 1;
@@ -107,8 +112,8 @@ std::size_t SaidFinder::end_of(const std::string& text, std::size_t index, std::
 std::size_t SaidFinder::end_of_call(const std::string& text, std::size_t index, std::size_t at,
                                     std::size_t next_begin) const {
   std::string until = rendered(index + 1, /*prompts=*/false);
-  if (!text.starts_with(until) && !end_token_.empty() && until.ends_with(end_token_))
-    until.resize(until.size() - end_token_.size());
+  if (!text.starts_with(until) && !constants_.end_token.empty() && until.ends_with(constants_.end_token))
+    until.resize(until.size() - constants_.end_token.size());
   const std::size_t common = common_prefix(until, text);
   if (!until.empty() && common == until.size() && common >= at) return without_blanks(text, at, common);
   if (at == 0) return std::string::npos;

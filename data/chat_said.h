@@ -3,7 +3,7 @@
 
 #include <functional>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "gantry/data/chat_jinja.h"
@@ -21,11 +21,16 @@ namespace gantry {
 // the last message nothing (see ChatText::lacks_end).
 class SaidFinder {
  public:
-  using Render = std::function<JinjaTemplate::Written(const nlohmann::ordered_json& messages, bool prompts)>;
+  using Render = std::function<JinjaTemplate::Written(const jinja::Value& messages, bool prompts)>;
 
-  // `end_token`: text of the end token, or "". `line` and `render` must outlive the finder.
-  SaidFinder(const ChatLine& line, const Render& render, std::string end_token)
-      : line_(line), render_(render), end_token_(std::move(end_token)) {}
+  struct Constants {
+    std::string end_token;                         // its text, or ""
+    std::optional<std::string> generation_prompt;  // if it does not depend on the messages
+  };
+
+  // `messages`: those of `line`, as values. The references must outlive the finder.
+  SaidFinder(const ChatLine& line, const jinja::Value& messages, const Render& render, const Constants& constants)
+      : line_(line), messages_(messages.items()), render_(render), constants_(constants) {}
 
   // Adds the parts of line.trained to `chat`, whose text is that of all messages. Returns the reason why they cannot be
   // found, in words that follow "has", or "".
@@ -42,8 +47,9 @@ class SaidFinder {
   std::size_t behind_mark(const std::string& text, std::size_t at) const;
 
   const ChatLine& line_;
+  const jinja::Values& messages_;
   const Render& render_;
-  std::string end_token_;
+  const Constants& constants_;
   std::map<std::size_t, std::pair<std::size_t, std::size_t>> places_;
   std::string prompt_;  // the generation prompt
 };

@@ -55,8 +55,8 @@ ChoiceSamples::ChoiceSamples(const std::string& path, const std::string& tokeniz
 }
 
 void ChoiceSamples::add_question(const std::string& line, const std::string& where) {
-  if (const std::string fault = json_fault(line); !fault.empty()) throw InputError({where, fault, kQuestion, ""});
-  const json question = json::parse(line);
+  json question;
+  if (const auto fault = parse_strict(line, question); !fault.empty()) throw InputError({where, fault, kQuestion, ""});
   if (const std::string fault = question_fault(question); !fault.empty())
     throw InputError({where, fault, kQuestion, ""});
   ChoiceQuestion added{.first = size(), .lengths = {}, .answer = question["answer"]};

@@ -37,8 +37,8 @@ json label_of_line(const std::string& line) {
 }
 
 json labelled_object(const std::string& line, const std::string& where) {
-  if (const std::string fault = json_fault(line); !fault.empty()) throw BadLine({where, fault, kLabelledObject, ""});
-  json object = json::parse(line);
+  json object;
+  if (const auto fault = parse_strict(line, object); !fault.empty()) throw BadLine({where, fault, kLabelledObject, ""});
   for (const char* key : {"text", "label"})
     if (!object.is_object() || !object.contains(key))
       throw BadLine({where, fmt::format("the line has no '{}'", key), kLabelledObject, ""});

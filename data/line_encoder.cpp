@@ -18,8 +18,8 @@ using OrderedLine = nlohmann::ordered_json;  // chat templates need the members 
 constexpr const char* kExpected = "an object with text, with prompt and completion, or with messages";
 
 OrderedLine parsed_line(const std::string& line, const std::string& where) {
-  if (const std::string fault = json_fault(line); !fault.empty()) throw BadLine({where, fault, kExpected, ""});
-  OrderedLine object = OrderedLine::parse(line);
+  OrderedLine object;
+  if (const auto fault = parse_strict(line, object); !fault.empty()) throw BadLine({where, fault, kExpected, ""});
   if (!object.is_object()) throw BadLine({where, "the line is not a JSON object", kExpected, ""});
   const bool has_pair = object.contains("prompt") && object.contains("completion");
   const int kinds = (has_pair ? 1 : 0) + (object.contains("text") ? 1 : 0) + (object.contains("messages") ? 1 : 0);

@@ -31,8 +31,8 @@ bool is_chat(const OrderedJson& value) {
 }
 
 FileChat chat_of(const std::string& text, const std::string& where, const std::string& system) {
-  if (const std::string fault = json_fault(text); !fault.empty()) throw InputError({where, fault, kChatForm, ""});
-  OrderedJson value = OrderedJson::parse(text);
+  OrderedJson value;
+  if (const auto fault = parse_strict(text, value); !fault.empty()) throw InputError({where, fault, kChatForm, ""});
   if (!is_chat(value)) throw InputError({where, "the value is not a chat", kChatForm, ""});
   if (value.is_array()) value = OrderedJson{{"messages", std::move(value)}};
   if (system.empty()) return {where, value.dump()};

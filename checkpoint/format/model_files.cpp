@@ -23,8 +23,8 @@ constexpr std::pair<const char*, const char*> kForms[] = {{kModelFile, kModelInd
 constexpr std::uint64_t kMostJsonBytes = std::uint64_t{1} << 28;
 
 json parse_json_object(std::string_view text, const std::string& path) {
-  const std::string fault = json_fault(text);
-  const json parsed = fault.empty() ? json::parse(text) : json();
+  json parsed;
+  const std::string fault = parse_strict(text, parsed);
   if (parsed.is_object()) return parsed;
   const std::string like = likeness(text.substr(0, 64));
   throw InputError({path, fault.empty() ? "the file is not a JSON object" : fault, "a JSON object",

@@ -65,9 +65,10 @@ json metadata_in(const StoredFile& file) {
   const auto& metadata = file.header().metadata;
   const auto found = metadata.find(kKey);
   if (found == metadata.end()) refuse_files(file.path(), fmt::format("there is no '{}' in its metadata", kKey));
-  if (const std::string fault = json_fault(found->second); !fault.empty())
+  json parsed;
+  if (const auto fault = parse_strict(found->second, parsed); !fault.empty())
     refuse_files(file.path(), std::string(kKey) + ": " + fault);
-  return json::parse(found->second);
+  return parsed;
 }
 
 int size_in(const json& all, const char* key, const std::string& path) {

@@ -25,11 +25,11 @@ class HeaderParser {
   SafetensorsHeader parse() {
     const std::string_view text = header_text();
     if (text.empty() || text[0] != '{') refuse("its header does not begin with '{'");
-    if (const std::string fault = json_fault(text); !fault.empty()) refuse("its header cannot be parsed: " + fault);
+    json parsed;
+    if (const auto fault = parse_strict(text, parsed); !fault.empty()) refuse("its header cannot be parsed: " + fault);
     SafetensorsHeader header;
     header.data_start = kLengthBytes + text.size();
     data_bytes_ = file_.size() - header.data_start;
-    const json parsed = json::parse(text.begin(), text.end());
     for (const auto& [name, value] : parsed.items()) {
       if (name == kMetadata)
         header.metadata = metadata(value);

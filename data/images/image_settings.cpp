@@ -19,8 +19,7 @@ using nlohmann::json;
 class ProcessorKeys {
  public:
   ProcessorKeys(std::string_view text, const std::string& path) : path_(path) {
-    std::string fault = json_fault(text);
-    if (fault.empty()) keys_ = json::parse(text);
+    std::string fault = parse_strict(text, keys_);
     if (fault.empty() && !keys_.is_object()) fault = "the file is not a JSON object";
     if (!fault.empty()) throw InputError({path, fault, "the configuration of an image processor", "copy it again"});
   }

@@ -18,8 +18,9 @@ Value no_such(const Value& value, const Value& key) {
 }
 
 bool changes(const Value& value, const std::string& name) {
-  static constexpr std::array kOfMapping = {"clear", "pop", "popitem", "setdefault", "update"};
-  static constexpr std::array kOfList = {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
+  static constexpr std::array<std::string_view, 5> kOfMapping = {"clear", "pop", "popitem", "setdefault", "update"};
+  static constexpr std::array<std::string_view, 8> kOfList = {"append", "clear", "pop",    "reverse",
+                                                              "insert", "sort",  "extend", "remove"};
   if (value.is_mapping()) return std::ranges::find(kOfMapping, name) != kOfMapping.end();
   return value.is_list() && std::ranges::find(kOfList, name) != kOfList.end();
 }

@@ -19,6 +19,12 @@ void append_repr_of_text(const std::string& text, std::string& made) {
   const bool has_single = text.find('\'') != std::string::npos, has_double = text.find('"') != std::string::npos;
   const char quote = has_single && !has_double ? '"' : '\'';
   made += quote;
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '\'' && c != '\\'; };
+  if (std::ranges::all_of(text, is_plain)) {
+    made += text;
+    made += quote;
+    return;
+  }
   for (const auto character : characters(text)) {
     const char32_t point = code_points(character)[0];
     if (point == static_cast<unsigned char>(quote) || point == '\\')

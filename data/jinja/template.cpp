@@ -9,9 +9,16 @@
 namespace gantry::jinja {
 namespace {
 
-using Json = nlohmann::ordered_json;
+std::string in_one_line(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = ' ';
+  return text;
+}
 
-Value value_of(const Json& json) {
+}  // namespace
+
+Value value_of(const nlohmann::ordered_json& json) {
+  using Json = nlohmann::ordered_json;
   const Nesting nesting;
   switch (json.type()) {
     case Json::value_t::boolean:
@@ -39,13 +46,11 @@ Value value_of(const Json& json) {
   }
 }
 
-std::string in_one_line(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = ' ';
-  return text;
+Variables variables_of(const nlohmann::ordered_json& object) {
+  Variables made;
+  for (const auto& [name, value] : object.items()) made.emplace_back(name, value_of(value));
+  return made;
 }
-
-}  // namespace
 
 struct Template::Tree {
   std::vector<Statement> statements;
@@ -59,18 +64,36 @@ Template::Template(const std::string& source) {
   }
 }
 
+std::optional<std::string> Template::constant_end(const std::string& name) const {
+  if (tree_->statements.empty()) return {};
+  const Statement& last = tree_->statements.back();
+  if (last.kind != Statement::Kind::kIf || !last.otherwise.empty()) return {};
+  const Expression& condition = last.expressions[0];
+  if (condition.kind != Expression::Kind::kName || condition.name != name) return {};
+  std::string text;
+  for (const Statement& part : last.body) {
+    if (part.kind != Statement::Kind::kText && part.kind != Statement::Kind::kOutput) return {};
+    text += part.text;
+    for (const Expression& each : part.expressions) {
+      if (each.kind != Expression::Kind::kConstant || !each.value.is_text()) return {};
+      text += each.value.bytes();
+    }
+  }
+  return text;
+}
+
 Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;
 Template& Template::operator=(Template&&) noexcept = default;
 
-Rendered Template::render(const Json& variables, const std::function<std::string(const std::string&)>& format_time,
+Rendered Template::render(const Variables& variables, const std::function<std::string(const std::string&)>& format_time,
                           const Limits& limits) const {
   const Meter meter(limits);
   const auto globals = std::make_shared<Scope>();
   Interpreter interpreter(globals, limits);
   try {
     add_globals(*globals, format_time, [&](std::shared_ptr<Namespace> made) { interpreter.keep(std::move(made)); });
-    for (const auto& [name, value] : variables.items()) globals->set(name, value_of(value));
+    for (const auto& [name, value] : variables) globals->set(name, value);
     std::string text = interpreter.run(tree_->statements);
     return {std::move(text), interpreter.generated()};
   } catch (const RaisedError& error) {

@@ -48,9 +48,10 @@ std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_by
 }
 
 json parse_json_text(std::string_view text, const std::filesystem::path& path) {
-  if (const std::string fault = json_fault(text); !fault.empty())
+  json parsed;
+  if (const auto fault = parse_strict(text, parsed); !fault.empty())
     throw InputError({path.string(), fault, "a JSON file", "download it again"});
-  return json::parse(text);
+  return parsed;
 }
 
 json read_json_file(const std::filesystem::path& path, std::uintmax_t most_bytes) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "program.h"
@@ -28,8 +29,8 @@ const JinjaTemplate& golden_template(const OrderedJson& expected) {
 }
 
 std::string written_by(const JinjaTemplate& jinja, const OrderedJson& expected) {
-  const auto written =
-      jinja.write({{"messages", expected["messages"]}, {"tools", expected["tools"]}}, expected["prompts"]);
+  const auto written = jinja.write(jinja::value_of(expected["messages"]),
+                                   {{"tools", jinja::value_of(expected["tools"])}}, expected["prompts"]);
   return written.fault.empty() ? written.text : written.fault;
 }
 
@@ -44,6 +45,25 @@ TEST(ChatJinja, WritesWhatJinja2Writes) {
   for (const auto& expected : cases)
     EXPECT_EQ(written_by(golden_template(expected), expected), expected_text(expected))
         << expected["template"] << ", " << expected["chat"] << (expected["prompts"] ? ", with a prompt" : "");
+}
+
+TEST(ChatJinja, AConstantPromptIsWhatPromptsAddToEachChat) {
+  std::set<std::string> constant, others;
+  for (const auto& expected : chat_cases()) {
+    const JinjaTemplate& jinja = golden_template(expected);
+    (jinja.constant_prompt() ? constant : others).insert(expected["template"]);
+    if (!jinja.constant_prompt() || !expected["prompts"] || !expected.contains("text")) continue;
+    OrderedJson without = expected;
+    without["prompts"] = false;
+    EXPECT_EQ(written_by(jinja, without) + *jinja.constant_prompt(), expected_text(expected)) << expected["template"];
+  }
+  EXPECT_THAT(constant, ::testing::IsSupersetOf({"chatml", "gemma", "llama3"}));
+  EXPECT_THAT(others, ::testing::Contains("qwen3"));
+  for (const char* source :
+       {"{{ x }}{% if add_generation_prompt %}a{{ bos_token }}{% endif %}",
+        "{% if add_generation_prompt %}a{% else %}b{% endif %}", "{% if add_generation_prompt %}a{% endif %}b",
+        "{{ add_generation_prompt }}{% if add_generation_prompt %}a{% endif %}", "a"})
+    EXPECT_FALSE(JinjaTemplate(source, {}).constant_prompt()) << source;
 }
 
 TEST(ChatJinja, ThreadsShareATemplate) {
@@ -62,7 +82,7 @@ TEST(ChatJinja, ThreadsShareATemplate) {
 
 std::string one_text(const std::string& source, std::time_t now = 0) {
   const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", "x"}}});
-  const auto written = JinjaTemplate(source, kTokens, now).write({{"messages", messages}}, /*prompts=*/false);
+  const auto written = JinjaTemplate(source, kTokens, now).write(jinja::value_of(messages), {}, /*prompts=*/false);
   return written.fault.empty() ? written.text : written.fault;
 }
 

@@ -48,7 +48,8 @@ std::vector<OrderedJson> conversations() {
 OrderedJson case_of(const fs::path& file, const jinja::Template& parsed, OrderedJson variables) {
   OrderedJson made = {{"template", file.string()}};
   try {
-    made["text"] = parsed.render(variables, [](const std::string& format) { return "<" + format + ">"; }).text;
+    made["text"] =
+        parsed.render(jinja::variables_of(variables), [](const auto& format) { return "<" + format + ">"; }).text;
   } catch (const jinja::RenderError& error) {
     made["fault"] = error.what();
   }

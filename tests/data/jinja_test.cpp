@@ -20,7 +20,7 @@ std::string in_brackets(const std::string& format) { return "<" + format + ">"; 
 std::string rendered(const std::string& source, const OrderedJson& variables = OrderedJson::object(),
                      const jinja::Limits& limits = {}) {
   try {
-    return jinja::Template(source).render(variables, in_brackets, limits).text;
+    return jinja::Template(source).render(jinja::variables_of(variables), in_brackets, limits).text;
   } catch (const jinja::RaisedError& error) {
     return std::string("raised: ") + error.what();
   } catch (const jinja::RenderError& error) {
@@ -71,7 +71,7 @@ TEST(Jinja, GenerationBlocksAreFound) {
   const jinja::Template marked(
       "{% for m in ['a', 'é'] %}<{% generation %}{{ m }}!{% endgeneration %}>{% endfor %}"
       "{% set x %}{% generation %}y{% endgeneration %}{% endset %}{{ x }}");
-  const jinja::Rendered made = marked.render(OrderedJson::object(), in_brackets);
+  const jinja::Rendered made = marked.render({}, in_brackets);
   EXPECT_EQ(made.text, "<a!><é!>y");
   EXPECT_THAT(made.generated, ElementsAre(Pair(1, 3), Pair(5, 8)));
 }

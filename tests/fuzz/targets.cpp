@@ -111,12 +111,12 @@ void require_line(const std::string& text) {
 
 // A chat template, run over a chat with a call of a tool.
 bool chat_template(std::string_view bytes) {
-  static const auto kChat = nlohmann::ordered_json::parse(
+  static const auto kChat = jinja::variables_of(nlohmann::ordered_json::parse(
       R"({"messages": [{"role": "system", "content": "Be"}, {"role": "user", "content": "H\u00e9 \n"},
           {"role": "assistant", "content": "<think>a</think>b", "tool_calls": [{"type": "function", "function":
             {"name": "f", "arguments": {"a": 1.5, "b": [null, true]}}}]}, {"role": "tool", "content": "7"}],
           "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
-          "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>"})");
+          "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>"})"));
   const jinja::Limits few{.steps = 20000, .bytes = 1 << 20, .output = 1 << 16};
   try {
     const auto made = jinja::Template(std::string(bytes))
