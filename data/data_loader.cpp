@@ -30,7 +30,8 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderO
 DataLoader::DataLoader(SampleSource source, const DataLoaderOptions& options)
     : source_(std::move(source)),
       options_(options),
-      share_{.shuffle = options.shuffle, .seed = options.seed, .workers = options.workers} {}
+      share_{.shuffle = options.shuffle, .seed = options.seed, .workers = options.workers, .collate = options.collate} {
+}
 
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;

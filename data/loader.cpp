@@ -7,23 +7,12 @@
 #include "gantry/core/error.h"
 #include "gantry/core/parallel_for.h"
 #include "gantry/data/drawn_dataset.h"
+#include "gantry/data/sample_numbers.h"
 #include "gantry/data/scalar_type.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {
-
-// A number for each sample, and not a row of them.
-bool is_scalar(const SampleEntry& entry) { return entry.length == 0 && entry.shape.empty(); }
-
-std::map<NumberType, std::int64_t> widths_of(const std::vector<SampleEntry>& entries) {
-  std::map<NumberType, std::int64_t> widths;
-  for (const auto& entry : entries) {
-    std::int64_t& width = widths[entry.type];
-    width = std::max(width, entry.first + (is_scalar(entry) ? 1 : entry.length));
-  }
-  return widths;
-}
 
 std::string describe_entries(const std::vector<SampleEntry>& entries) {
   std::vector<std::string> parts;
@@ -95,30 +84,53 @@ torch::Tensor Loader::read(std::int64_t first, std::int64_t count, NumberType ty
     else
       dataset.read_numbers(sample, row);
   };
-  const bool is_slow = std::ranges::any_of(datasets_, [](const auto& each) { return each.dataset->is_slow(); });
-  parallel_for(static_cast<std::size_t>(count), is_slow ? static_cast<std::size_t>(options_.workers) : 1,
+  parallel_for(static_cast<std::size_t>(count), threads(),
                [&](std::size_t i) { read_sample(static_cast<std::int64_t>(i)); });
   return numbers;
+}
+
+std::size_t Loader::threads() const {
+  const bool is_slow = std::ranges::any_of(datasets_, [](const auto& each) { return each.dataset->is_slow(); });
+  return is_slow ? static_cast<std::size_t>(options_.workers) : 1;
+}
+
+// A replica without samples gets the entries of a batch of one.
+TensorDict Loader::collated(std::int64_t first, std::int64_t count) const {
+  std::vector<TensorDict> samples(static_cast<std::size_t>(std::max<std::int64_t>(1, count)));
+  parallel_for(samples.size(), threads(), [&](std::size_t i) {
+    const std::int64_t place = first + static_cast<std::int64_t>(i);
+    const auto [source, sample] = sampler_->sample(place);
+    const Dataset& dataset = *datasets_[static_cast<std::size_t>(source)].dataset;
+    const auto* drawn = dynamic_cast<const DrawnDataset*>(&dataset);
+    samples[i] = drawn ? sample_of(entries_, [&, at = sample](const NumberRow& row) { drawn->read_at(at, place, row); })
+                       : dataset.sample(sample);
+  });
+  TensorDict made = options_.collate(samples);
+  for (auto& [name, tensor] : made) {
+    if (!tensor.defined() || tensor.dim() == 0 || tensor.size(0) != static_cast<std::int64_t>(samples.size()))
+      throw UsageError({"DataLoaderOptions::collate", fmt::format("the entry '{}' is {}", name, describe(tensor)),
+                        fmt::format("[{} samples, ...]", samples.size()), "stack the samples along dimension 0"});
+    tensor = tensor.narrow(0, 0, count);
+  }
+  return made;
 }
 
 Batch Loader::batch(std::int64_t first, std::int64_t count) const {
   const auto pieces = split_evenly(count, options_.replicas);
   const auto replica = static_cast<std::size_t>(options_.replica);
   const auto [begin, end] = replica < pieces.size() ? pieces[replica] : std::pair(count, count);
-  std::map<NumberType, torch::Tensor> all;
-  for (const auto& [type, width] : widths_) all[type] = read(first + begin, end - begin, type, width);
   Batch batch;
-  for (const auto& entry : entries_) {
-    const torch::Tensor& numbers = all.at(entry.type);
-    torch::Tensor part =
-        is_scalar(entry) ? numbers.select(1, entry.first) : numbers.narrow(1, entry.first, entry.length);
-    if (!entry.shape.empty()) part = part.unflatten(1, entry.shape);
-    batch.tensors.set(entry.name, part.contiguous());
+  if (options_.collate) {
+    batch.tensors = collated(first + begin, end - begin);
+  } else {
+    std::map<NumberType, torch::Tensor> rows;
+    for (const auto& [type, width] : widths_) rows[type] = read(first + begin, end - begin, type, width);
+    batch.tensors = tensors_of(entries_, rows);
+    batch.tokens_per_sample = sequence_length_;
   }
   batch.samples = end - begin;
   batch.first_sample = begin;
   batch.global_samples = count;
-  batch.tokens_per_sample = sequence_length_;
   return batch;
 }
 

@@ -268,7 +268,8 @@ bool HybridParallelPlugin::chosen_vocabulary(ScheduleSource& schedules, const Po
 void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted) {
   const bool at_an_end = stages_.holds_first() || stages_.holds_last();
   const StageModule& module = boosted.model->stage_module_unmaterialized();
-  const bool reads = at_an_end || module.vocabulary() || reads_between(module.policy(), loader.entries());
+  const bool reads =
+      at_an_end || loader.collates() || module.vocabulary() || reads_between(module.policy(), loader.entries());
   DiskProgress progress;
   work_on_disk(mesh_.world_group(), disk_limits(config_.comm.timeout_seconds, "opening the data"), progress, [&] {
     loader.distribute(mesh_.size(axis::kData), mesh_.coordinate(axis::kData), reads,

@@ -11,7 +11,9 @@
 #include "gantry/booster/gantry.h"
 #include "gantry/booster/show_sample.h"
 #include "gantry/data/corpus/megatron_dataset.h"
+#include "gantry/data/function_dataset.h"
 #include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/data/torch_dataset.h"
 #include "gantry/generation/chat_prompts.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/norms.h"
@@ -312,6 +314,22 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
 [[maybe_unused]] void samples_of_a_file() {
   auto samples = std::make_shared<gantry::TensorDataset>(gantry::read_safetensors("images.safetensors"));
   auto images = std::make_shared<gantry::DataLoader>(samples, gantry::DataLoaderOptions{.global_batch = 64});
+}
+
+TEST(Snippets, TextsOfDifferentLengths) {
+  auto texts = std::make_shared<gantry::FunctionDataset>(1000, [](std::int64_t index) -> gantry::TensorDict {
+    const torch::Tensor ids = torch::arange(4 + index % 9);
+    return {{"input_ids", ids}, {"labels", ids}, {"attention_mask", torch::ones_like(ids)}};
+  });
+  auto collate = gantry::pad_to_longest({{"input_ids", 0}, {"labels", gantry::kNotCounted}, {"attention_mask", 0}});
+  auto batches =
+      std::make_shared<gantry::DataLoader>(texts, gantry::DataLoaderOptions{.global_batch = 32, .collate = collate});
+  EXPECT_EQ(batches->next().tensors.at("labels").size(0), 32);
+}
+
+template <class TorchDataset>
+[[maybe_unused]] void data_set_of_torch(TorchDataset digits) {
+  auto dataset = gantry::from_torch(digits, "pixel_values", "labels");
 }
 
 [[maybe_unused]] void tokenizer_calls() {

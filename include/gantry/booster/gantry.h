@@ -16,6 +16,7 @@
 #include "gantry/checkpoint/writer.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
+#include "gantry/data/function_dataset.h"
 #include "gantry/data/tensor_dataset.h"
 #include "gantry/generation/generate.h"
 #include "gantry/launch/launch.h"

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "gantry/data/collate.h"
 #include "gantry/data/loader.h"
 
 namespace gantry {
@@ -20,6 +21,9 @@ struct DataLoaderOptions {
   // True: an epoch ends with a smaller batch of the remaining samples. False: all batches have the same size, and
   // continue in the next epoch.
   bool keep_last = false;
+  // Makes a batch of its samples, whose lengths may differ. Not set: the samples have the same shapes and are stacked.
+  // If it is set, every rank reads the samples of its replica.
+  Collate collate = {};
 };
 
 // `for (Batch& batch : loader)` returns this replica's batches, step by step. A second iteration continues after the
@@ -40,6 +44,7 @@ class DataLoader {
   // With prefetch, prepared batches are also copied to this device in advance (Batch::ahead).
   void send_ahead_to(torch::Device device);
   const std::vector<SampleEntry>& entries() const { return source_.entries; }
+  bool collates() const { return options_.collate != nullptr; }
   std::int64_t global_batch() const { return options_.global_batch; }
   std::int64_t samples() const;                // samples per epoch: the sum of the sizes of all sources
   std::vector<std::string> summaries() const;  // descriptions of its data for users; empty if this rank does not read

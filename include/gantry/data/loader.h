@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "gantry/data/collate.h"
 #include "gantry/data/dataset.h"
 #include "gantry/data/sampler.h"
 #include "gantry/tensors/batch.h"
@@ -16,8 +17,9 @@ struct LoaderOptions {
   int replica = 0;
   bool shuffle = true;
   std::uint64_t seed = 1;
-  bool reads = true;  // false: opens nothing and returns batches without data
-  int workers = 1;    // number of threads that read the samples of a slow data set
+  bool reads = true;     // false: opens nothing and returns batches without data
+  int workers = 1;       // number of threads that read the samples of a slow data set
+  Collate collate = {};  // see DataLoaderOptions
 };
 
 class Loader {
@@ -31,13 +33,15 @@ class Loader {
   std::vector<std::string> summaries() const;  // descriptions of the data sets that have one
 
   // Returns the samples at positions first to first + count - 1 of the endless global order, as entries [samples, ...]
-  // of their own types. They are partitioned over the replicas as evenly as possible, in order. A loader that does not
-  // read returns tensors of these shapes on the meta device. Thread-safe.
+  // of their own types, or the tensors that options.collate returns. They are partitioned over the replicas as evenly
+  // as possible, in order. A loader that does not read returns tensors of these shapes on the meta device. Thread-safe.
   Batch batch(std::int64_t first, std::int64_t count) const;
 
  private:
   // Reads the numbers of one type: [samples, numbers per sample].
   torch::Tensor read(std::int64_t first, std::int64_t count, NumberType type, std::int64_t width) const;
+  TensorDict collated(std::int64_t first, std::int64_t count) const;
+  std::size_t threads() const;
 
   std::vector<SampleEntry> entries_;
   std::int64_t sequence_length_;
