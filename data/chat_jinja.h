@@ -33,7 +33,7 @@ class JinjaTemplate {
   // beginning of the assistant's next message.
   Written write(const jinja::Value& messages, const jinja::Variables& variables, bool prompts) const;
 
-  // What `prompts` adds to the text, if it adds the same to all chats.
+  // The text that `prompts` adds, if it is the same for all chats.
   const std::optional<std::string>& constant_prompt() const { return constant_prompt_; }
 
  private:

@@ -13,7 +13,7 @@ namespace gantry {
 // The bytes of a regular file. InputError for none, an empty one, or one of more than `most_bytes`.
 std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_bytes);
 
-// `path` is for messages. InputError for what parse_strict finds.
+// `path` is for messages. Throws InputError for a fault that parse_strict finds.
 nlohmann::json parse_json_text(std::string_view text, const std::filesystem::path& path);
 nlohmann::json read_json_file(const std::filesystem::path& path, std::uintmax_t most_bytes);
 

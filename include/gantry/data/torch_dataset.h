@@ -12,10 +12,10 @@
 
 namespace gantry {
 
-// `source`: a map-style data set of torch::data whose examples have a tensor as data and one as target, such as
-// torch::data::datasets::MNIST(path) or its map(transform); not one with Stack, because the loader makes the batches.
-// `data` and `target` are the names of the batch's entries. Samples are read one at a time. Throws UsageError if the
-// data set does not know its size, and like FunctionDataset.
+// `source`: a map-style data set of torch::data, such as torch::data::datasets::MNIST(path) or its map(transform). Its
+// examples have a tensor as data and one as target; Stack is not needed, because the loader makes the batches. `data`
+// and `target` are the names of the batch's entries. Samples are read one at a time. Throws UsageError if the data set
+// does not know its size, and like FunctionDataset.
 template <class Source>
 std::shared_ptr<Dataset> from_torch(Source source, const std::string& data = "x",
                                     const std::string& target = "labels") {
