@@ -212,7 +212,10 @@ torch::Tensor DecoderLayerImpl::with_mlp(const torch::Tensor& hidden, const torc
 // The MLP's part of a layer whose experts add to the sums of the routers.
 TensorDict DecoderLayerImpl::experts_with_sums(const TensorDict& state, const torch::Tensor& keep) {
   const torch::Tensor& hidden = state.at("hidden");
-  const auto made = experts_->forward(before_mlp_(hidden));
+  auto made = experts_->forward(before_mlp_(hidden));
+  // transformers counts the experts with the largest logits, also if an expert bias has selected others.
+  if (spec_.experts->correction)
+    made.routing.ids = nn::RouterImpl::largest(made.routing.logits.detach(), made.routing.ids.size(-1));
   const torch::Tensor added = with_mlp(hidden, dropped(mlp_dropout_, made.output));
   TensorDict changed = with_router_sums(state, made.routing, keep);
   changed.set("hidden", added);

@@ -115,7 +115,7 @@ TensorDict with_stacks(const TensorDict& tensors, const std::string& experts, co
 }
 
 TEST(FamilyForms, ExpertsApartOrStacked) {
-  for (const std::string family : {"qwen2_moe", "qwen3_moe", "deepseek_v3"}) {
+  for (const std::string family : {"qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "olmoe"}) {
     const std::string folder = kNamedCases + "/" + family;
     const TensorDict tensors = read_safetensors(folder + "/model.safetensors");
     expect_same_model(

@@ -29,7 +29,11 @@ enum class ProjectionRows {
   kPerHead,   // one projection: query, key and value of the first head, then of the second, ...
   // One projection: the query heads of the first KV head, its key and value head, then those of the second, ...
   kPerGroup,
+  // One projection of kRowBlocks blocks with equal numbers of heads. A block has all its query heads, then all its
+  // value heads, then all its key heads (CodeGen).
+  kBlocks,
 };
+inline constexpr std::int64_t kRowBlocks = 4;
 
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): keys and values are computed from a low-rank projection.
 // A query head has features without position, followed by rotary features. All heads share the rotary features of the
@@ -46,7 +50,7 @@ struct LatentSpec {
 };
 
 struct AttentionSpec {
-  std::int64_t heads = 1, key_heads = 1;  // kPerHead requires equal numbers
+  std::int64_t heads = 1, key_heads = 1;  // kPerHead and kBlocks require equal numbers
   std::int64_t head_size = 1;
   ProjectionRows rows = ProjectionRows::kSeparate;
   bool bias = false, output_bias = false;
@@ -86,6 +90,7 @@ struct ExpertsSpec {
   double added = 0, scale = 1;
   bool router_bias = false, correction = false;
   std::int64_t groups = 1, used_groups = 1;
+  std::int64_t group_scores = 2;           // see nn::RouterOptions
   bool bias = false, interleaved = false;  // see ExpertShape
   double limit = 0;                        // see nn::ExpertsOptions
   std::int64_t shared_width = 0;           // width of the shared MLP; 0: none
