@@ -29,9 +29,15 @@ DecoderSpec read_deepseek_v3(ConfigReader& reader) {
                                           .positions = 4096,
                                           .paired = reader.flag("rope_interleave", true)});
   read_latent_attention(reader, spec, rope);
-  const ExpertsSpec experts = read_sigmoid_experts(
-      reader, spec.layers.front().mlp.activation,
-      {.count = 256, .used = 8, .width = 2048, .scale = 2.5, .groups = 8, .used_groups = 4, .shared_width = 1});
+  const ExpertsSpec experts = read_sigmoid_experts(reader, spec.layers.front().mlp.activation,
+                                                   {.count = 256,
+                                                    .used = 8,
+                                                    .width = 2048,
+                                                    .normalised = true,
+                                                    .scale = 2.5,
+                                                    .groups = 8,
+                                                    .used_groups = 4,
+                                                    .shared_width = 1});
   give_experts_after(reader, spec, experts, 3);
   return spec;
 }
@@ -62,7 +68,7 @@ ExpertsSpec read_sigmoid_experts(ConfigReader& reader, const std::string& activa
   experts.width = reader.size("moe_intermediate_size", missing.width);
   experts.activation = activation;
   experts.scores = ExpertsSpec::Scores::kSigmoid;
-  experts.normalised = reader.flag("norm_topk_prob", true);
+  experts.normalised = reader.flag("norm_topk_prob", missing.normalised);
   experts.added = 1e-20;
   experts.scale = reader.number("routed_scaling_factor", missing.scale, 1e-6, 1e6);
   experts.correction = true;

@@ -105,6 +105,8 @@ const std::vector<Flag>& flags() {
          return first.head_size * first.heads != spec.hidden;
        },
        "qwen3"},
+      {"AttentionSpec.norm_after_rotary", attention([](auto& a) { return a.norm_after_rotary; }),
+       "norms of heads after the rotary embedding"},
       {"AttentionSpec.scale", attention([](auto& a) { return a.scale > 0; }), "granite"},
       {"AttentionSpec.soft_cap", attention([](auto& a) { return a.soft_cap > 0; }), "gemma2"},
       {"AttentionSpec.window", attention([](auto& a) { return a.window > 0; }), "mistral"},

@@ -120,6 +120,9 @@ TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal("gpt_neo", {{"num_layers", 4}}), HasSubstr("the 24 layers of attention_types"));
   EXPECT_THAT(refusal("gpt_neo", {{"attention_types", {1, 2}}}), HasSubstr("attention_types"));
   EXPECT_THAT(refusal("codegen", {{"n_head", 6}, {"n_embd", 12}, {"rotary_dim", 2}}), HasSubstr("a multiple of 4"));
+  EXPECT_THAT(refusal("gpt_bigcode", {{"scale_attn_by_inverse_layer_idx", true}}),
+              HasSubstr("scale_attn_by_inverse_layer_idx"));
+  EXPECT_THAT(refusal("helium", {{"head_dim", 64}}), HasSubstr("hidden_size / num_attention_heads"));
   EXPECT_THAT(refusal("lama", {}), HasSubstr("one of bloom, codegen, cohere"));
 }
 

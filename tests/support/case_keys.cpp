@@ -115,7 +115,8 @@ json decoder_keys(const ModelCase& what) {
 
 // Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
 json model_keys(const ModelCase& what) {
-  if (what.family == "gpt2" || what.family == "gptj" || what.family == "codegen") return gpt2_keys(what);
+  if (what.family == "gpt2" || what.family == "gptj" || what.family == "codegen" || what.family == "gpt_bigcode")
+    return gpt2_keys(what);
   if (what.family == "gpt_neo") return gpt_neo_keys(what);
   if (what.family == "t5") return t5_keys(what);
   if (what.family == "whisper") return whisper_keys(what);

@@ -76,6 +76,11 @@ std::vector<DescriptionCase> description_cases() {
            "intermediate_size": 7, "num_local_experts": 5, "num_experts_per_tok": 2})")},
       {"learned positions, windows", with("gpt_neo", R"({"window_size": 3})")},
       {"rows in blocks", with("codegen", R"({"rotary_dim": 4})")},
+      {"norms of heads after the rotary embedding", with("hunyuan_v1_dense", R"({"head_dim": 10, "rope_scaling":
+           {"type": "dynamic", "factor": 1.0, "alpha": 3.0}})")},
+      {"layer norms of 1 + weight, squared relu", with("nemotron", R"({"head_dim": 8})")},
+      {"learned positions, one key head", with("gpt_bigcode", "{}")},
+      {"learned positions, rows by head", with("gpt_bigcode", R"({"multi_query": false})")},
   };
 }
 

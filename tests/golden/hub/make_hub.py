@@ -276,6 +276,36 @@ FACTS = {
         "CodeGenForCausalLM", SHORT | {"n_head": 8, "n_embd": 32}, model_type="codegen", activation_function="gelu_new",
         attn_pdrop=0.0, embd_pdrop=0.0, gradient_checkpointing=False, layer_norm_epsilon=1e-5, n_ctx=32, n_inner=None,
         resid_pdrop=0.0, rotary_dim=2, scale_attn_weights=True, tie_word_embeddings=False, **SUMMARY),
+    "Seed-OSS-36B": causal(
+        "SeedOssForCausalLM", GROUPED, model_type="seed_oss", attention_bias=True, attention_dropout=0.1,
+        attention_out_bias=False, head_dim=8, hidden_act="silu", mlp_bias=False, pad_token_id=1, residual_dropout=0.1,
+        rms_norm_eps=1e-6, rope_scaling={"rope_type": "default"}, rope_theta=10000000.0, tie_word_embeddings=False),
+    "Minitron-4B-Base": causal(
+        "NemotronForCausalLM", GROUPED, model_type="nemotron", attention_bias=False, attention_dropout=0.0, head_dim=8,
+        hidden_act="relu2", mlp_bias=False, norm_eps=1e-5, partial_rotary_factor=0.5, rope_theta=10000,
+        tie_word_embeddings=False),
+    "helium-1-2b": causal(
+        "HeliumForCausalLM", GROUPED, model_type="helium", attention_bias=False, attention_dropout=0.0, head_dim=4,
+        hidden_act="silu", mlp_bias=False, pad_token_id=3, rms_norm_eps=1e-8, rope_theta=20000.0,
+        tie_word_embeddings=False),
+    "dots.llm1": causal(
+        "Dots1ForCausalLM", GROUPED | {"num_hidden_layers": 3}, model_type="dots1", attention_bias=False,
+        first_k_dense_replace=1, hidden_act="silu", max_window_layers=2, moe_intermediate_size=12, moe_layer_freq=1,
+        n_group=1, n_routed_experts=4, n_shared_experts=2, norm_topk_prob=True, num_experts_per_tok=2, rms_norm_eps=1e-5,
+        rope_scaling=None, rope_theta=10000000, routed_scaling_factor=2.5, sliding_window=5, tie_word_embeddings=False,
+        topk_group=1),
+    "Hunyuan-7B": causal(
+        "HunYuanDenseV1ForCausalLM", GROUPED, model_type="hunyuan_v1_dense", attention_bias=False, attention_dropout=0.1,
+        head_dim=8, hidden_act="silu", pad_token_id=0, rms_norm_eps=1e-5, rope_theta=10000.0,
+        rope_scaling={"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0,
+                      "mscale_all_dim": 1.0, "type": "dynamic"},
+        tie_word_embeddings=True, use_qk_norm=True),
+    "starcoder": causal(
+        "GPTBigCodeForCausalLM", SHORT, model_type="gpt_bigcode", activation_function="gelu", attn_pdrop=0.1,
+        attention_softmax_in_fp32=True, embd_pdrop=0.1, layer_norm_epsilon=1e-5, multi_query=True, n_inner=64,
+        resid_pdrop=0.1, scale_attention_softmax_in_fp32=True, scale_attn_weights=True, **SUMMARY),
+    "bigcode-heads": causal(
+        "GPTBigCodeForCausalLM", SHORT, model_type="gpt_bigcode", multi_query=False, scale_attn_weights=False),
 }
 CLASSES = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}
 MODEL_TYPES = {"kimi_k2": "deepseek_v3"}  # transformers has no such model_type, and this one's code

@@ -15,7 +15,7 @@ struct NormSpec {
   enum class Kind { kNone, kRms, kLayer };
   Kind kind = Kind::kNone;  // kNone: no norm
   double eps = 1e-6;
-  bool one_plus_weight = false;     // kRms: the scale is 1 + weight
+  bool one_plus_weight = false;     // the scale is 1 + weight; kLayer: requires a weight
   bool weight = true, bias = true;  // kLayer: which parameters exist; a bias requires a weight
 
   bool exists() const { return kind != Kind::kNone; }
@@ -54,7 +54,8 @@ struct AttentionSpec {
   std::int64_t head_size = 1;
   ProjectionRows rows = ProjectionRows::kSeparate;
   bool bias = false, output_bias = false;
-  NormSpec head_norm;          // norm of each query and key head, before the rotary embedding
+  NormSpec head_norm;              // norm of each query and key head, before the rotary embedding
+  bool norm_after_rotary = false;  // head_norm is after the rotary embedding instead
   NormSpec qk_norm;            // norm over all query heads together, and over all KV heads, before the rotary embedding
   NormSpec per_head_norm;      // like head_norm, with separate weights for each head; kLayer without a bias
   std::vector<double> slopes;  // ALiBi slope of each head, instead of a rotary embedding; empty: none
