@@ -22,7 +22,7 @@ DecoderFamily codegen_family() {
   family.model_type = "codegen";
   family.architecture = "CodeGenForCausalLM";
   family.read = read_codegen;
-  family.files.ignored = {".attn.causal_mask"};
+  family.files.ignored.emplace_back(".attn.causal_mask");
   family.harmless.push_back("n_ctx");
   return family;
 }

@@ -8,6 +8,8 @@ namespace {
 DecoderSpec read_hunyuan_v1_dense(ConfigReader& reader) {
   DecoderSpec spec =
       read_common(reader, {.vocabulary = 290943, .eps = 1e-5, .alpha_changes_theta = true, .padding = 0});
+  reader.only("use_qk_norm", true, "transformers has no other hunyuan_v1_dense");
+  reader.only("use_cla", false, "Gantry does not share keys and values between layers");
   const bool bias = reader.flag("attention_bias", false);
   for (LayerSpec& layer : spec.layers) {
     layer.attention.bias = layer.attention.output_bias = bias;

@@ -18,6 +18,7 @@ void read_published_keys(ConfigReader& reader) {
   reader.only("qk_norm_type", "per_layer", "a norm is over all heads together");
   reader.only("scoring_func", "sigmoid", "transformers has no other minimax_m2");
   reader.only("shared_intermediate_size", 0, "transformers has no shared experts for minimax_m2");
+  reader.only("attention_bias", false, "transformers has no biases for minimax_m2");
   reader.only("sliding_window", nullptr, "transformers has no windows for minimax_m2");
   reader.only("router_jitter_noise", 0.0, "Gantry adds no noise to the router in training");
 }

@@ -122,6 +122,7 @@ TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal("codegen", {{"n_head", 6}, {"n_embd", 12}, {"rotary_dim", 2}}), HasSubstr("a multiple of 4"));
   EXPECT_THAT(refusal("gpt_bigcode", {{"scale_attn_by_inverse_layer_idx", true}}),
               HasSubstr("scale_attn_by_inverse_layer_idx"));
+  EXPECT_THAT(refusal("hunyuan_v1_dense", {{"use_qk_norm", false}}), HasSubstr("use_qk_norm"));
   EXPECT_THAT(refusal("helium", {{"head_dim", 64}}), HasSubstr("hidden_size / num_attention_heads"));
   EXPECT_THAT(refusal("lama", {}), HasSubstr("one of bloom, codegen, cohere"));
 }

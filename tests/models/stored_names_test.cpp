@@ -196,6 +196,15 @@ TEST(FamilyForms, NamesInMessagesAreThoseOfTheFiles) {
               HasSubstr("the tensors 'model.norm.weight' and 'norm.weight' are the same one"));
 }
 
+// Files of older versions also store masks.
+TEST(FamilyForms, MasksAreNotRead) {
+  const std::string folder = kNamedCases + "/codegen";
+  TensorDict tensors = read_safetensors(folder + "/model.safetensors");
+  for (const char* name : {"transformer.h.0.attn.causal_mask", "transformer.h.0.attn.masked_bias"})
+    tensors.set(name, torch::ones({1}));
+  expect_same_model(folder, tensors, "codegen");
+}
+
 TEST(FamilyForms, TheHeadMayBeMissingInFilesWithAnotherHead) {
   const ScratchFolder scratch;
   const std::string folder = kNamedCases + "/gpt_neox";

@@ -77,7 +77,8 @@ def make(name, classes, keys, seed):
     draw = torch.Generator().manual_seed(seed)
     model = random_model(classes, keys, draw)
     ids = torch.randint(0, VOCABULARY, (2, 17), generator=draw)
-    made = model(input_ids=ids, labels=ids)
+    layers = [name.split(".")[2] for name, _ in model.named_modules() if name.endswith(".mlp.gate")]  # with experts
+    made = model(input_ids=ids, labels=ids, **({"output_router_logits": True} if layers else {}))
     made.loss.backward()
     folder = HERE / name
     folder.mkdir(exist_ok=True)
@@ -90,6 +91,8 @@ def make(name, classes, keys, seed):
     expected = {f"grad.{key}": value.contiguous() for key, value in saved(model).items()
                 if not key.endswith("e_score_correction_bias")}
     expected |= {"logits": made.logits.detach().float().contiguous(), "loss": made.loss.detach().float()}
+    for layer, logits in zip(layers, made.router_logits if layers else (), strict=True):
+        expected[f"router_logits.{layer}"] = logits.detach().float().contiguous()
     save_file(expected, folder / "expected.safetensors")
     save_file({"input_ids": ids, "labels": ids.clone()}, folder / "inputs.safetensors")
     (folder / "generate.json").write_text(json.dumps({"prompt": ids[:, :PROMPT].tolist(), "tokens": tokens}) + "\n")
