@@ -160,6 +160,26 @@ ShardSpec shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int
   return shard;
 }
 
+ShardSpec shard_blocks(int dim, std::int64_t size, std::int64_t blocks, std::int64_t unit, int ranks) {
+  if (size % (3 * blocks * unit) != 0)
+    throw ConfigError({"",
+                       fmt::format("{} elements are not {} blocks of query heads, value heads and key heads of {}",
+                                   size, blocks, unit),
+                       "", "set the blocks of the projection"});
+  const std::int64_t heads = size / (3 * blocks * unit);  // in a block
+  const auto heads_of_rank = partition(heads * blocks, 1, ranks);
+  ShardSpec shard{.axes = {}, .dim = dim, .segments = {}};
+  for (std::int64_t part = 0; part < 3 * blocks; ++part) {
+    const std::int64_t begin = part * heads * unit, before = part / 3 * heads;
+    Segment segment{{begin, begin + heads * unit}, {}};
+    for (const Range& held : heads_of_rank)
+      segment.range_of_rank.push_back({begin + std::clamp(held.begin - before, std::int64_t{0}, heads) * unit,
+                                       begin + std::clamp(held.end - before, std::int64_t{0}, heads) * unit});
+    shard.segments.push_back(std::move(segment));
+  }
+  return shard;
+}
+
 ShardSpec shard_rows(std::int64_t row, std::vector<Axis> axes) {
   return {.axes = std::move(axes), .dim = 0, .row = row, .segments = {}};
 }

@@ -38,6 +38,8 @@ ParameterSplit full(bool sees_parts, GradientSum sum, const std::vector<Axis>& a
 ParameterSplit split_columns(const Column& column, const Shape& shape, const std::vector<Axis>& axes) {
   if (column.groups > 0)
     return over(shard_groups(0, shape.front(), column.groups, column.unit, ranks_over(axes)), axes);
+  if (column.blocks > 0)
+    return over(shard_blocks(0, shape.front(), column.blocks, column.unit, ranks_over(axes)), axes);
   const auto parts = parts_of(column, shape.front());
   return over(parts.empty() ? shard(0, shape.front(), ranks_over(axes), column.segments, column.unit)
                             : shard_parts(0, parts, ranks_over(axes)),
@@ -49,6 +51,7 @@ ParameterSplit split_columns(const Column& column, const Shape& shape, const std
 std::string describe(const ShardStyle& style) {
   if (const auto* column = std::get_if<Column>(&style)) {
     if (column->groups > 0) return fmt::format("Column{{groups {}, unit {}}}", column->groups, column->unit);
+    if (column->blocks > 0) return fmt::format("Column{{blocks {}, unit {}}}", column->blocks, column->unit);
     return column->parts.empty() ? fmt::format("Column{{segments {}, unit {}}}", column->segments, column->unit)
                                  : fmt::format("Column{{{} parts}}", column->parts.size());
   }

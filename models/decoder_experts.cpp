@@ -30,7 +30,8 @@ ExpertsOfLayer::ExpertsOfLayer(torch::nn::Module& root, const ExpertsSpec& spec,
                                                      .bias = spec.router_bias,
                                                      .correction = spec.correction,
                                                      .groups = spec.groups,
-                                                     .used_groups = spec.used_groups}));
+                                                     .used_groups = spec.used_groups,
+                                                     .group_scores = spec.group_scores}));
   experts_ =
       register_at(root, names.experts,
                   nn::Experts(nn::ExpertsOptions{.shape = {spec.count, hidden, spec.width, spec.bias, spec.interleaved},

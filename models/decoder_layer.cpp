@@ -124,8 +124,12 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
   const auto by_head = [&](const torch::Tensor& part, std::int64_t count) {
     return part.dim() == 4 ? part : part.view({part.size(0), part.size(1), count, size});
   };
-  heads.query = query_norm_(by_head(parts[0], heads.queries.count));
-  heads.key = key_norm_(by_head(parts[1], heads.keys.count));
+  heads.query = by_head(parts[0], heads.queries.count);
+  heads.key = by_head(parts[1], heads.keys.count);
+  if (!attention.norm_after_rotary) {
+    heads.query = query_norm_(heads.query);
+    heads.key = key_norm_(heads.key);
+  }
   if (own_query_norm_) {
     heads.query = own_query_norm_(heads.query);
     heads.key = own_key_norm_(heads.key);
@@ -150,6 +154,10 @@ DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& inpu
   Heads heads = project(input);
   heads.query = turn(heads.query);
   heads.key = turn(heads.key);
+  if (spec_.attention.norm_after_rotary) {
+    heads.query = query_norm_(heads.query);
+    heads.key = key_norm_(heads.key);
+  }
   return heads;
 }
 
@@ -212,7 +220,10 @@ torch::Tensor DecoderLayerImpl::with_mlp(const torch::Tensor& hidden, const torc
 // The MLP's part of a layer whose experts add to the sums of the routers.
 TensorDict DecoderLayerImpl::experts_with_sums(const TensorDict& state, const torch::Tensor& keep) {
   const torch::Tensor& hidden = state.at("hidden");
-  const auto made = experts_->forward(before_mlp_(hidden));
+  auto made = experts_->forward(before_mlp_(hidden));
+  // transformers counts the experts with the largest logits, also if an expert bias has selected others.
+  if (spec_.experts->correction)
+    made.routing.ids = nn::RouterImpl::largest(made.routing.logits.detach(), made.routing.ids.size(-1));
   const torch::Tensor added = with_mlp(hidden, dropped(mlp_dropout_, made.output));
   TensorDict changed = with_router_sums(state, made.routing, keep);
   changed.set("hidden", added);

@@ -4,11 +4,23 @@
 
 namespace gantry::models {
 
+namespace {
+
+ShardSpec full_rows(const AttentionSpec& attention) {
+  const std::int64_t rows = fused_rows(attention), size = attention.head_size;
+  return attention.rows == ProjectionRows::kBlocks ? shard_blocks(0, rows, kRowBlocks, size, 1)
+                                                   : shard_groups(0, rows, attention.key_heads, size, 1);
+}
+
+}  // namespace
+
 std::vector<torch::Tensor> grouped_parts(nn::HeadRange& queries, nn::HeadRange& keys, const torch::Tensor& fused,
                                          const nn::Linear& projection, const AttentionSpec& attention) {
-  const std::int64_t size = attention.head_size, group = attention.heads / attention.key_heads;
+  const bool in_blocks = attention.rows == ProjectionRows::kBlocks;
+  const std::int64_t groups = in_blocks ? kRowBlocks : attention.key_heads;
+  const std::size_t key = in_blocks ? 2 : 1;  // the segment of the keys among three; the first one has the queries
   const ShardSpec& held = projection->weight_placement();
-  const ShardSpec rows = held.sharded() ? held : shard_groups(0, fused_rows(attention), attention.key_heads, size, 1);
+  const ShardSpec rows = held.sharded() ? held : full_rows(attention);
   const int rank = held.sharded() ? projection->group()->rank() : 0;
   queries = {0, 0, attention.heads};
   keys = {0, 0, attention.key_heads};
@@ -18,14 +30,17 @@ std::vector<torch::Tensor> grouped_parts(nn::HeadRange& queries, nn::HeadRange& 
     const Segment& segment = rows.segments[i];
     const Range range = segment.range_of_rank[rank];
     if (range.size() == 0) continue;
-    const auto index = static_cast<std::int64_t>(i / 3);
-    if (i % 3 == 0 && queries.count == 0) queries.first = index * group + (range.begin - segment.extent.begin) / size;
-    if (i % 3 == 0) queries.count += range.size() / size;
-    if (i % 3 == 1 && keys.count++ == 0) keys.first = index;
+    const auto group = static_cast<std::int64_t>(i / 3);
+    for (nn::HeadRange* heads : {&queries, &keys}) {
+      if (i % 3 != (heads == &queries ? 0 : key)) continue;
+      const std::int64_t before = group * (heads->total / groups);
+      if (heads->count == 0) heads->first = before + (range.begin - segment.extent.begin) / attention.head_size;
+      heads->count += range.size() / attention.head_size;
+    }
     found[i % 3].push_back(fused.narrow(-1, offset, range.size()));
     offset += range.size();
   }
-  return {torch::cat(found[0], -1), torch::cat(found[1], -1), torch::cat(found[2], -1)};
+  return {torch::cat(found[0], -1), torch::cat(found[key], -1), torch::cat(found[3 - key], -1)};
 }
 
 }  // namespace gantry::models

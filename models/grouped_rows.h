@@ -1,4 +1,4 @@
-// A projection of query, key and value whose rows lie group by group (ProjectionRows::kPerGroup).
+// A projection of query, key and value whose rows are in groups (ProjectionRows::kPerGroup) or in blocks (kBlocks).
 #pragma once
 
 #include <vector>

@@ -23,10 +23,11 @@ torch::Tensor NormImpl::used(const torch::Tensor& parameter) const {
   return summed_over_ && parameter.defined() ? copy_to_group(parameter, *summed_over_) : parameter;
 }
 
-LayerNormImpl::LayerNormImpl(std::int64_t size, double eps, LayerNormParameters parameters) : size_(size), eps_(eps) {
+LayerNormImpl::LayerNormImpl(std::int64_t size, double eps, LayerNormParameters parameters, NormScale scale)
+    : size_(size), eps_(eps), scale_(scale) {
   if (parameters != LayerNormParameters::kNone) {
     weight = register_parameter("weight", torch::empty({size}));
-    torch::nn::init::ones_(weight);
+    torch::nn::init::constant_(weight, scale == NormScale::kWeight ? 1 : 0);
   }
   if (parameters == LayerNormParameters::kWeightAndBias) {
     bias = register_parameter("bias", torch::empty({size}));
@@ -35,7 +36,8 @@ LayerNormImpl::LayerNormImpl(std::int64_t size, double eps, LayerNormParameters 
 }
 
 torch::Tensor LayerNormImpl::forward(const torch::Tensor& input) {
-  return observed(*this, torch::layer_norm(input, {size_}, used(weight), used(bias), eps_));
+  const torch::Tensor factor = scale_ == NormScale::kWeight ? used(weight) : used(weight) + 1;
+  return observed(*this, torch::layer_norm(input, {size_}, factor, used(bias), eps_));
 }
 
 RmsNormImpl::RmsNormImpl(std::int64_t size, double eps, NormScale scale) : size_(size), eps_(eps), scale_(scale) {

@@ -27,9 +27,9 @@ void check(const RouterOptions& options) {
   if (options.groups < 1 || options.experts % options.groups != 0)
     refuse(fmt::format("there are {} groups of {} experts", options.groups, options.experts),
            "groups of the same size");
-  if (options.groups > 1 && in_group < 2)
+  if (options.group_scores < 1 || (options.groups > 1 && in_group < options.group_scores))
     refuse(fmt::format("there are {} groups of {} experts", options.groups, options.experts),
-           "at least two experts per group");
+           fmt::format("at least {} experts per group", options.group_scores));
   if (options.used_groups < 1 || options.used_groups > options.groups)
     refuse(fmt::format("{} of {} groups are used", options.used_groups, options.groups), "from 1 to all");
   if (options.used < 1 || options.used > choice)
@@ -104,7 +104,7 @@ torch::Tensor RouterImpl::chosen(const torch::Tensor& scores) const {
   if (correction.defined()) by = by + correction.to(by.scalar_type());
   if (options.used_groups < options.groups) {
     const torch::Tensor groups = by.unflatten(-1, {options.groups, options.experts / options.groups});
-    const torch::Tensor best = std::get<0>(groups.topk(2, -1)).sum(-1);
+    const torch::Tensor best = std::get<0>(groups.topk(options.group_scores, -1)).sum(-1);
     const torch::Tensor used =
         torch::zeros_like(best, torch::kBool).scatter(-1, largest(best, options.used_groups), true);
     by = groups.masked_fill(~used.unsqueeze(-1), -std::numeric_limits<double>::infinity()).flatten(-2);

@@ -21,6 +21,7 @@ Column fused_column(const AttentionSpec& attention) {
   const std::int64_t size = attention.head_size;
   if (attention.rows == ProjectionRows::kPerHead) return {.unit = 3 * size};
   if (attention.rows == ProjectionRows::kPerGroup) return {.unit = size, .groups = attention.key_heads};
+  if (attention.rows == ProjectionRows::kBlocks) return {.unit = size, .blocks = kRowBlocks};
   if (attention.heads == attention.key_heads) return {.segments = 3, .unit = size};
   const Part keys{attention.key_heads * size, size, attention.heads};
   return {.parts = {{attention.heads * size, size}, keys, keys}};

@@ -24,16 +24,29 @@ Spellings with(Spellings spellings, const Spellings& more) {
 
 std::map<std::string, Spellings> all_spellings() {
   const Spellings activation = with(kShortNames, {{"activation_function", "hidden_act", false}});
+  const Spellings routed = with(activation, {{"num_local_experts", "n_routed_experts"}});
   std::map<std::string, Spellings> all = {
       {"bloom", {{"num_hidden_layers", "n_layer"}, {"num_attention_heads", "n_head"}, {"n_embed", "hidden_size"}}},
-      {"deepseek_v3", with(activation, {{"num_local_experts", "n_routed_experts"}})},
+      {"codegen", kLongNames},
+      {"deepseek_v2", with(activation, {{"num_experts", "n_routed_experts"}})},
+      {"deepseek_v3", routed},
+      {"dots1", routed},
       {"falcon", with(kShortNames, {{"n_embed", "hidden_size"}})},
       {"gemma2", with(kShortNames, {{"activation_function", "hidden_activation", false}})},
       {"gemma3_text", with(kShortNames, {{"activation_function", "hidden_activation", false}})},
+      {"glm4_moe", routed},
       {"gpt2", kLongNames},
+      {"gpt_bigcode", kLongNames},
+      {"gpt_neo",
+       {{"num_hidden_layers", "num_layers"},
+        {"num_attention_heads", "num_heads"},
+        {"hidden_act", "activation_function", false}}},
       {"gpt_oss", with(activation, kExperts)},
       {"gptj", kLongNames},
+      {"kimi_k2", routed},
+      {"minimax_m2", with(activation, kExperts)},
       {"mixtral", with(activation, kExperts)},
+      {"olmoe", with(activation, {{"num_local_experts", "num_experts"}})},
       {"opt", with(kShortNames, {{"hidden_act", "activation_function", false}})},
       {"starcoder2", with(activation, {{"layer_norm_epsilon", "norm_epsilon", false}})},
       {"t5",
@@ -46,9 +59,11 @@ std::map<std::string, Spellings> all_spellings() {
         {"num_attention_heads", "encoder_attention_heads"},
         {"num_key_value_heads", "encoder_attention_heads"},
         {"num_hidden_layers", "encoder_layers"}}}};
-  for (const char* family : {"bert",      "cohere",  "cohere2",   "gemma",   "glm4",    "gpt_neox", "granite",
-                             "llama",     "mistral", "olmo",      "olmo2",   "olmo3",   "phi3",     "qwen2",
-                             "qwen2_moe", "qwen3",   "qwen3_moe", "roberta", "smollm3", "stablelm", "vit"})
+  for (const char* family : {"bert",    "cohere",   "cohere2",  "ernie4_5",   "exaone4", "gemma",
+                             "glm4",    "gpt_neox", "granite",  "granitemoe", "helium",  "hunyuan_v1_dense",
+                             "llama",   "mistral",  "nemotron", "olmo",       "olmo2",   "olmo3",
+                             "phi",     "phi3",     "qwen2",    "qwen2_moe",  "qwen3",   "qwen3_moe",
+                             "roberta", "seed_oss", "smollm3",  "stablelm",   "vit"})
     all[family] = activation;
   return all;
 }

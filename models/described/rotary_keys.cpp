@@ -1,6 +1,7 @@
 #include "gantry/models/described/rotary_keys.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "gantry/models/described/config_keys.h"
@@ -28,7 +29,7 @@ const std::vector<std::string> kRotaryKeys = {"rope_type",
                                               "long_factor"};
 
 // rope_parameters and the older rope_scaling. Both can be present if they agree.
-json scaling_keys(ConfigReader& reader, const std::string& layers) {
+json scaling_keys(ConfigReader& reader, const std::string& layers, bool has_alpha) {
   json scaling = reader.mapping("rope_scaling"), newer = reader.mapping("rope_parameters");
   if (has_rotary_for_each_kind(reader)) {
     newer = newer.value(layers, json::object());
@@ -42,7 +43,8 @@ json scaling_keys(ConfigReader& reader, const std::string& layers) {
     scaling[key] = value;
   }
   for (const auto& [key, value] : scaling.items())
-    if (!value.is_null() && std::find(kRotaryKeys.begin(), kRotaryKeys.end(), key) == kRotaryKeys.end())
+    if (!value.is_null() && !(has_alpha && key == "alpha") &&
+        std::find(kRotaryKeys.begin(), kRotaryKeys.end(), key) == kRotaryKeys.end())
       reader.pass_over(name + key);
   return scaling;
 }
@@ -125,7 +127,7 @@ json deciding_rotary(const nn::RotaryOptions& options) {
 
 nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, std::int64_t positions,
                                  const RotaryDefaults& defaults, const std::string& layers) {
-  json scaling = scaling_keys(reader, layers);
+  json scaling = scaling_keys(reader, layers, defaults.alpha_changes_theta);
   nn::RotaryOptions options;
   options.type = rotary_type(scaling, defaults);
   for (const char* key : {"rope_theta", "partial_rotary_factor", "original_max_position_embeddings"})
@@ -136,6 +138,11 @@ nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, s
   options.theta = number_key(scaling, "rope_theta", theta, 1, 1e12);
   const double fraction = number_key(reader.keys(), "partial_rotary_factor", defaults.fraction, 0, 1.0001);
   options.rotated = rotated_features(number_key(scaling, "partial_rotary_factor", fraction, 0, 1.0001), head_size);
+  if (defaults.alpha_changes_theta && options.type == "dynamic" && has_key(scaling, "alpha")) {
+    const auto rotated = static_cast<double>(options.rotated);
+    options.type = "default";
+    options.theta *= std::pow(number_key(scaling, "alpha", 1, 1e-6, 1e9), rotated / std::max(rotated - 2, 1.0));
+  }
   // A key of the model goes before the scaling's. dynamic: texts longer than the model's own length change the base.
   const std::int64_t stated =
       size_key(scaling, "original_max_position_embeddings", defaults.original > 0 ? defaults.original : positions);

@@ -16,6 +16,34 @@ double scale_of_scores(const nn::RotaryOptions& rotary, std::int64_t head_size) 
   return scale * longer * longer;
 }
 
+// Latent attention; experts behind the first layers, chosen from groups, and an MLP that all tokens use.
+DecoderSpec read_deepseek_v3(ConfigReader& reader) {
+  const std::int64_t rope = reader.size("qk_rope_head_dim", 64, 2);
+  reader.only("head_dim", rope);
+  DecoderSpec spec = read_common(reader, {.vocabulary = 129280,
+                                          .hidden = 7168,
+                                          .width = 18432,
+                                          .layers = 61,
+                                          .heads = 128,
+                                          .head_size = rope,
+                                          .positions = 4096,
+                                          .paired = reader.flag("rope_interleave", true)});
+  read_latent_attention(reader, spec, rope);
+  const ExpertsSpec experts = read_sigmoid_experts(reader, spec.layers.front().mlp.activation,
+                                                   {.count = 256,
+                                                    .used = 8,
+                                                    .width = 2048,
+                                                    .normalised = true,
+                                                    .scale = 2.5,
+                                                    .groups = 8,
+                                                    .used_groups = 4,
+                                                    .shared_width = 1});
+  give_experts_after(reader, spec, experts, 3);
+  return spec;
+}
+
+}  // namespace
+
 void read_latent_attention(ConfigReader& reader, DecoderSpec& spec, std::int64_t rope) {
   AttentionSpec attention = spec.layers.front().attention;
   LatentSpec latent;
@@ -33,60 +61,41 @@ void read_latent_attention(ConfigReader& reader, DecoderSpec& spec, std::int64_t
   for (LayerSpec& layer : spec.layers) layer.attention = attention;
 }
 
-ExpertsSpec read_experts(ConfigReader& reader, const std::string& activation) {
+ExpertsSpec read_sigmoid_experts(ConfigReader& reader, const std::string& activation, const ExpertsSpec& missing) {
   ExpertsSpec experts;
-  experts.count = reader.size("n_routed_experts", 256);
-  experts.used = reader.size("num_experts_per_tok", 8);
-  experts.width = reader.size("moe_intermediate_size", 2048);
+  experts.count = reader.size("n_routed_experts", missing.count);
+  experts.used = reader.size("num_experts_per_tok", missing.used);
+  experts.width = reader.size("moe_intermediate_size", missing.width);
   experts.activation = activation;
   experts.scores = ExpertsSpec::Scores::kSigmoid;
-  experts.normalised = reader.flag("norm_topk_prob", true);
+  experts.normalised = reader.flag("norm_topk_prob", missing.normalised);
   experts.added = 1e-20;
-  experts.scale = reader.number("routed_scaling_factor", 2.5, 1e-6, 1e6);
+  experts.scale = reader.number("routed_scaling_factor", missing.scale, 1e-6, 1e6);
   experts.correction = true;
-  experts.groups = reader.size("n_group", 8);
-  experts.used_groups = reader.size("topk_group", 4);
-  experts.shared_width = reader.size("n_shared_experts", 1) * experts.width;
-  reader.only("scoring_func", "sigmoid", "Gantry has no other scores of experts for deepseek_v3");
-  reader.only("topk_method", "noaux_tc", "Gantry has no other choice of experts for deepseek_v3");
+  experts.groups = reader.size("n_group", missing.groups);
+  experts.used_groups = reader.size("topk_group", missing.used_groups);
+  experts.shared_width = reader.size("n_shared_experts", missing.shared_width) * experts.width;
+  reader.only("scoring_func", "sigmoid", "Gantry has no other scores of experts for " + reader.family());
+  reader.only("topk_method", "noaux_tc", "Gantry has no other choice of experts for " + reader.family());
   reader.only("moe_layer_freq", 1, "every layer after the dense ones has experts");
   check_experts(experts);
   return experts;
 }
 
-// Latent attention; experts behind the first layers, chosen from groups, and an MLP that all tokens use.
-DecoderSpec read_deepseek_v3(ConfigReader& reader) {
-  const std::int64_t rope = reader.size("qk_rope_head_dim", 64, 2);
-  reader.only("head_dim", rope);
-  DecoderSpec spec = read_common(reader, {.vocabulary = 129280,
-                                          .hidden = 7168,
-                                          .width = 18432,
-                                          .layers = 61,
-                                          .heads = 128,
-                                          .head_size = rope,
-                                          .positions = 4096,
-                                          .paired = reader.flag("rope_interleave", true)});
-  read_latent_attention(reader, spec, rope);
-  const ExpertsSpec experts = read_experts(reader, spec.layers.front().mlp.activation);
-  const auto dense = static_cast<std::size_t>(reader.size("first_k_dense_replace", 3, 0));
+void give_experts_after(ConfigReader& reader, DecoderSpec& spec, const ExpertsSpec& experts, std::int64_t missing) {
+  const auto dense = static_cast<std::size_t>(reader.size("first_k_dense_replace", missing, 0));
   for (std::size_t index = std::min(dense, spec.layers.size()); index < spec.layers.size(); ++index)
     spec.layers[index].experts = experts;
   spec.names.shared = "mlp.shared_experts";
-  return spec;
 }
 
-}  // namespace
-
 DecoderFamily deepseek_v3_family() {
+  FileNames files = separate_expert_files();
+  files.further_layers = true;
   return {.model_type = "deepseek_v3",
           .architecture = "DeepseekV3ForCausalLM",
           .read = read_deepseek_v3,
-          .files = {.renamed = {},
-                    .transposed = {},
-                    .further_layers = true,
-                    .expert_gate = "mlp.experts.{}.gate_proj",
-                    .expert_up = "mlp.experts.{}.up_proj",
-                    .expert_down = "mlp.experts.{}.down_proj"},
+          .files = files,
           // Of training elsewhere, and of layers that predict further tokens.
           .harmless = {"aux_loss_alpha", "ep_size", "num_mtp_layers", "num_nextn_predict_layers",
                        "output_router_logits", "pretraining_tp", "seq_aux"},
@@ -107,6 +116,12 @@ DecoderFamily deepseek_v3_family() {
                     {"n_group", 1},
                     {"topk_group", 1},
                     {"first_k_dense_replace", 1}}};
+}
+
+DecoderFamily kimi_k2_family() {
+  DecoderFamily family = deepseek_v3_family();
+  family.model_type = "kimi_k2";
+  return family;
 }
 
 }  // namespace gantry::models

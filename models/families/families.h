@@ -11,39 +11,67 @@ void read_qwen_windows(ConfigReader& reader, DecoderSpec& spec);
 // What the families of Gemma share: norms of 1 + weight, and an embedding that is multiplied.
 void make_gemma(DecoderSpec& spec);
 
-// What the families with experts share: the coefficient of their balancing loss, 0 where output_router_logits is not
-// true; and keys of a small model that has experts.
-double read_router_loss(ConfigReader& reader);
-// ConfigError where the experts that a token uses are more than those that it chooses from.
+// Shared by the families of DeepSeek and by those that follow them. `missing` has the values of absent keys.
+// Latent attention in every layer, with `rope` rotary features.
+void read_latent_attention(ConfigReader& reader, DecoderSpec& spec, std::int64_t rope);
+// Experts with sigmoid scores and an expert bias. In `missing`, shared_width is a number of experts.
+ExpertsSpec read_sigmoid_experts(ConfigReader& reader, const std::string& activation, const ExpertsSpec& missing);
+// Gives `experts` to the layers after the first first_k_dense_replace ones.
+void give_experts_after(ConfigReader& reader, DecoderSpec& spec, const ExpertsSpec& experts, std::int64_t missing);
+
+// Shared by the families with experts. Returns the coefficient of their balancing loss, by default `missing`; 0 if
+// output_router_logits is not true.
+double read_router_loss(ConfigReader& reader, double missing = 0.001);
+// The names of files that store each expert separately.
+FileNames separate_expert_files();
+// Throws ConfigError if a token uses more experts than it chooses from.
 void check_experts(const ExpertsSpec& experts);
+// Keys of a small model that has experts.
 nlohmann::json small_keys_with(const nlohmann::json& more);
 
 DecoderFamily bloom_family();
+DecoderFamily codegen_family();
 DecoderFamily cohere_family();
 DecoderFamily cohere2_family();
+DecoderFamily deepseek_v2_family();
 DecoderFamily deepseek_v3_family();
+DecoderFamily dots1_family();
+DecoderFamily ernie4_5_family();
+DecoderFamily exaone4_family();
 DecoderFamily falcon_family();
 DecoderFamily gemma_family();
 DecoderFamily gemma2_family();
 DecoderFamily gemma3_text_family();
 DecoderFamily glm4_family();
+DecoderFamily glm4_moe_family();
 DecoderFamily gpt2_family();
+DecoderFamily gpt_bigcode_family();
+DecoderFamily gpt_neo_family();
 DecoderFamily gpt_neox_family();
-DecoderFamily gptj_family();
 DecoderFamily gpt_oss_family();
+DecoderFamily gptj_family();
 DecoderFamily granite_family();
+DecoderFamily granitemoe_family();
+DecoderFamily helium_family();
+DecoderFamily hunyuan_v1_dense_family();
+DecoderFamily kimi_k2_family();
 DecoderFamily llama_family();
+DecoderFamily minimax_m2_family();
 DecoderFamily mistral_family();
 DecoderFamily mixtral_family();
+DecoderFamily nemotron_family();
 DecoderFamily olmo_family();
 DecoderFamily olmo2_family();
 DecoderFamily olmo3_family();
+DecoderFamily olmoe_family();
 DecoderFamily opt_family();
+DecoderFamily phi_family();
 DecoderFamily phi3_family();
 DecoderFamily qwen2_family();
 DecoderFamily qwen2_moe_family();
 DecoderFamily qwen3_family();
 DecoderFamily qwen3_moe_family();
+DecoderFamily seed_oss_family();
 DecoderFamily smollm3_family();
 DecoderFamily stablelm_family();
 DecoderFamily starcoder2_family();

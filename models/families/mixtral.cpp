@@ -27,15 +27,17 @@ DecoderSpec read_mixtral(ConfigReader& reader) {
 
 }  // namespace
 
-double read_router_loss(ConfigReader& reader) {
-  const double coefficient = reader.number("router_aux_loss_coef", 0.001, 0, 1e6);
+double read_router_loss(ConfigReader& reader, double missing) {
+  const double coefficient = reader.number("router_aux_loss_coef", missing, 0, 1e6);
   return reader.flag("output_router_logits", false) ? coefficient : 0;
 }
 
 void check_experts(const ExpertsSpec& experts) {
-  if (experts.count % experts.groups != 0 || (experts.groups > 1 && experts.count < 2 * experts.groups))
+  if (experts.count % experts.groups != 0 ||
+      (experts.groups > 1 && experts.count < experts.group_scores * experts.groups))
     refuse_key("n_group", experts.groups,
-               fmt::format("a divisor of the {} experts, with at least 2 experts per group", experts.count));
+               fmt::format("a divisor of the {} experts, with at least {} experts per group", experts.count,
+                           experts.group_scores));
   if (experts.used_groups > experts.groups)
     refuse_key("topk_group", experts.used_groups, fmt::format("at most n_group {}", experts.groups));
   const std::int64_t choice = experts.count / experts.groups * experts.used_groups;

@@ -96,7 +96,9 @@ DecoderSpec read_qwen3_moe(ConfigReader& reader) {
   return spec;
 }
 
-FileNames expert_files() {
+}  // namespace
+
+FileNames separate_expert_files() {
   return {.renamed = {},
           .transposed = {},
           .expert_gate = "mlp.experts.{}.gate_proj",
@@ -104,13 +106,11 @@ FileNames expert_files() {
           .expert_down = "mlp.experts.{}.down_proj"};
 }
 
-}  // namespace
-
 DecoderFamily qwen2_moe_family() {
   return {.model_type = "qwen2_moe",
           .architecture = "Qwen2MoeForCausalLM",
           .read = read_qwen2_moe,
-          .files = expert_files(),
+          .files = separate_expert_files(),
           .harmless = {},
           .small = small_keys_with({{"num_experts", 4},
                                     {"num_experts_per_tok", 2},
@@ -122,7 +122,7 @@ DecoderFamily qwen3_moe_family() {
   return {.model_type = "qwen3_moe",
           .architecture = "Qwen3MoeForCausalLM",
           .read = read_qwen3_moe,
-          .files = expert_files(),
+          .files = separate_expert_files(),
           .harmless = {"max_window_layers"},
           .small = small_keys_with({{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 64}})};
 }

@@ -60,7 +60,8 @@ TEST_P(FamilyPrograms, WriteTransformersNumbers) {
 
 // One rank of experts is above. With stages or shared sequences there are no gradients of the joint loss.
 TEST(FamilyProgramsOfExperts, WriteTransformersNumbers) {
-  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_oss"})
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "dots1", "glm4_moe", "gpt_oss",
+                             "granitemoe", "minimax_m2", "olmoe"})
     for (const Layout& layout : {Layout{.tensor = 2, .expert = 2}, Layout{.tensor = 4, .expert = 4},
                                  Layout{.pipeline = 2, .context = 2, .expert = 2}}) {
       expect_program(kFamilyCases + "/" + family, {layout, /*sequence_parallel=*/layout.tensor > 1});

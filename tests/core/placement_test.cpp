@@ -60,6 +60,17 @@ TEST(ShardSpec, OfAGroupARankHasTheKeyHeadThatItsQueriesNeed) {
   EXPECT_THROW(shard_groups(0, 24, 2, 3, 5), ConfigError);
 }
 
+// Two blocks of two heads of 3 elements: rows q0 q1 v0 v1 k0 k1, q2 q3 v2 v3 k2 k3.
+TEST(ShardSpec, OfBlocksARankHasTheSameHeadsInEachPart) {
+  const ShardSpec three = shard_blocks(0, 36, 2, 3, 3);
+  EXPECT_EQ(three.ranges(0), (std::vector<Range>{{0, 6}, {6, 12}, {12, 18}, {18, 18}, {24, 24}, {30, 30}}));
+  EXPECT_EQ(three.ranges(1), (std::vector<Range>{{6, 6}, {12, 12}, {18, 18}, {18, 21}, {24, 27}, {30, 33}}));
+  EXPECT_EQ(three.local_size(2), 9);
+  EXPECT_FALSE(three.overlaps());
+  EXPECT_THROW(shard_blocks(0, 30, 2, 3, 2), ConfigError);
+  EXPECT_THROW(shard_blocks(0, 36, 2, 3, 5), ConfigError);
+}
+
 TEST(Placement, CountsReplicasOnce) {
   ShardSpec rows = shard(0, 8, 2);
   rows.axes = {{"tp", 2}};

@@ -81,6 +81,7 @@ const std::vector<Flag>& flags() {
       {"ProjectionRows::kSegments", attention([](auto& a) { return a.rows == Rows::kSegments; }), "phi3"},
       {"ProjectionRows::kPerHead", attention([](auto& a) { return a.rows == Rows::kPerHead; }), "gpt_neox"},
       {"ProjectionRows::kPerGroup", attention([](auto& a) { return a.rows == Rows::kPerGroup; }), "falcon_new"},
+      {"ProjectionRows::kBlocks", attention([](auto& a) { return a.rows == Rows::kBlocks; }), "codegen"},
 
       {"LatentSpec.query_rank", latent([](auto& l) { return l.query_rank > 0; }), "deepseek_v3"},
       {"LatentSpec.key_rank", latent([](auto& l) { return l.key_rank > 1; }), "deepseek_v3"},
@@ -104,6 +105,8 @@ const std::vector<Flag>& flags() {
          return first.head_size * first.heads != spec.hidden;
        },
        "qwen3"},
+      {"AttentionSpec.norm_after_rotary", attention([](auto& a) { return a.norm_after_rotary; }),
+       "norms of heads after the rotary embedding"},
       {"AttentionSpec.scale", attention([](auto& a) { return a.scale > 0; }), "granite"},
       {"AttentionSpec.soft_cap", attention([](auto& a) { return a.soft_cap > 0; }), "gemma2"},
       {"AttentionSpec.window", attention([](auto& a) { return a.window > 0; }), "mistral"},
@@ -129,6 +132,7 @@ const std::vector<Flag>& flags() {
       {"ExpertsSpec.correction", experts([](auto& e) { return e.correction; }), "deepseek_v3"},
       {"ExpertsSpec.groups", experts([](auto& e) { return e.groups > 1; }), "deepseek_v3"},
       {"ExpertsSpec.used_groups", experts([](auto& e) { return e.used_groups > 1; }), "deepseek_v3"},
+      {"ExpertsSpec.group_scores", experts([](auto& e) { return e.groups > 1 && e.group_scores == 1; }), "deepseek_v2"},
       {"ExpertsSpec.bias", experts([](auto& e) { return e.bias; }), "gpt_oss"},
       {"ExpertsSpec.interleaved", experts([](auto& e) { return e.interleaved; }), "gpt_oss"},
       {"ExpertsSpec.limit", experts([](auto& e) { return e.limit > 0; }), "gpt_oss"},

@@ -41,6 +41,20 @@ TEST_P(Families, LogitsLossAndGradientsInManyLayouts) {
   }
 }
 
+// config_hub.json: the same model with the keys of published files.
+TEST_P(Families, PublishedKeysGiveTheSameNumbers) {
+  const std::string path = GetParam() + "/config_hub.json";
+  if (!std::filesystem::exists(path)) return;
+  const ScratchFolder scratch;
+  scratch.write("config.json", read_file(path));
+  for (const char* file : {"model.safetensors", "inputs.safetensors"})
+    std::filesystem::copy_file(GetParam() + "/" + file, scratch / file);
+  expect_family(GetParam(), run_family(scratch.path(), {}, false), "config_hub.json");
+  const json keys = json::parse(read_file(path));
+  const auto& family = models::families().at(models::family_of(keys));
+  EXPECT_THAT(family.check(keys).unknown, ::testing::IsEmpty());
+}
+
 TEST_P(Families, GreedyTokensWithACache) {
   const std::string path = GetParam() + "/generate.json";
   if (!std::filesystem::exists(path)) return;  // the case has none: its frequencies change with the length
@@ -96,7 +110,21 @@ TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
   EXPECT_THAT(
       refusal("deepseek_v3", {{"num_experts_per_tok", 9}, {"n_routed_experts", 16}, {"n_group", 4}, {"topk_group", 2}}),
       HasSubstr("a number from 1 to the 8 experts that a token can choose"));
-  EXPECT_THAT(refusal("lama", {}), HasSubstr("one of bloom, cohere, cohere2"));
+  EXPECT_THAT(refusal("deepseek_v2", {{"norm_topk_prob", true}}), HasSubstr("norm_topk_prob"));
+  EXPECT_THAT(refusal("deepseek_v2", {{"topk_method", "group_limited_greedy"}, {"n_group", 5}, {"topk_group", 2}}),
+              HasSubstr("a divisor of the 64 experts, with at least 1 experts per group"));
+  EXPECT_THAT(refusal("minimax_m2", {{"num_hidden_layers", 2}, {"attn_type_list", {1, 0}}}),
+              HasSubstr("attn_type_list"));
+  EXPECT_THAT(refusal("minimax_m2", {{"rotary_dim", 256}}), HasSubstr("at most head_dim 128"));
+  EXPECT_THAT(refusal("exaone4", {{"sliding_window_pattern", "LLLG"}}), HasSubstr("layer_types"));
+  EXPECT_THAT(refusal("gpt_neo", {{"num_layers", 4}}), HasSubstr("the 24 layers of attention_types"));
+  EXPECT_THAT(refusal("gpt_neo", {{"attention_types", {1, 2}}}), HasSubstr("attention_types"));
+  EXPECT_THAT(refusal("codegen", {{"n_head", 6}, {"n_embd", 12}, {"rotary_dim", 2}}), HasSubstr("a multiple of 4"));
+  EXPECT_THAT(refusal("gpt_bigcode", {{"scale_attn_by_inverse_layer_idx", true}}),
+              HasSubstr("scale_attn_by_inverse_layer_idx"));
+  EXPECT_THAT(refusal("hunyuan_v1_dense", {{"use_qk_norm", false}}), HasSubstr("use_qk_norm"));
+  EXPECT_THAT(refusal("helium", {{"head_dim", 64}}), HasSubstr("hidden_size / num_attention_heads"));
+  EXPECT_THAT(refusal("lama", {}), HasSubstr("one of bloom, codegen, cohere"));
 }
 
 TEST_P(Families, FilesThereAndBackAreTheSameBytes) {

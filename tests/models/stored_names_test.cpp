@@ -115,7 +115,7 @@ TensorDict with_stacks(const TensorDict& tensors, const std::string& experts, co
 }
 
 TEST(FamilyForms, ExpertsApartOrStacked) {
-  for (const std::string family : {"qwen2_moe", "qwen3_moe", "deepseek_v3"}) {
+  for (const std::string family : {"qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "olmoe"}) {
     const std::string folder = kNamedCases + "/" + family;
     const TensorDict tensors = read_safetensors(folder + "/model.safetensors");
     expect_same_model(
@@ -194,6 +194,15 @@ TEST(FamilyForms, NamesInMessagesAreThoseOfTheFiles) {
   tensors.set("norm.weight", torch::ones({24}));
   EXPECT_THAT(refusal_of(folder, tensors),
               HasSubstr("the tensors 'model.norm.weight' and 'norm.weight' are the same one"));
+}
+
+// Files of older versions also store masks.
+TEST(FamilyForms, MasksAreNotRead) {
+  const std::string folder = kNamedCases + "/codegen";
+  TensorDict tensors = read_safetensors(folder + "/model.safetensors");
+  for (const char* name : {"transformer.h.0.attn.causal_mask", "transformer.h.0.attn.masked_bias"})
+    tensors.set(name, torch::ones({1}));
+  expect_same_model(folder, tensors, "codegen");
 }
 
 TEST(FamilyForms, TheHeadMayBeMissingInFilesWithAnotherHead) {

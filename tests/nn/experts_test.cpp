@@ -151,7 +151,7 @@ TEST(Router, WhatDoesNotFitIsRefused) {
   };
   EXPECT_THAT(refusal({.experts = 4, .used = 5}), HasSubstr("a token uses 5 of 4 experts"));
   EXPECT_THAT(refusal({.experts = 4, .groups = 3}), HasSubstr("3 groups of 4 experts"));
-  EXPECT_THAT(refusal({.experts = 4, .groups = 4}), HasSubstr("at least two experts per group"));
+  EXPECT_THAT(refusal({.experts = 4, .groups = 4}), HasSubstr("at least 2 experts per group"));
   EXPECT_THAT(refusal({.experts = 4, .groups = 2, .used_groups = 3}), HasSubstr("3 of 2 groups"));
 }
 

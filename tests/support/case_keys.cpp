@@ -74,6 +74,18 @@ json common_keys(const ModelCase& what) {
           {"tie_word_embeddings", what.tied}};
 }
 
+json gpt_neo_keys(const ModelCase& what) {
+  json keys = common_keys(what);
+  for (const char* key : {"num_hidden_layers", "num_attention_heads"}) keys.erase(key);
+  keys.update({{"num_layers", what.layers},
+               {"num_heads", what.heads},
+               {"attention_types", json::array({json::array({json::array({"local"}), what.layers})})},
+               {"attention_dropout", what.dropout},
+               {"embed_dropout", what.dropout},
+               {"resid_dropout", what.dropout}});
+  return keys;
+}
+
 json bert_keys(const ModelCase& what) {
   json keys = common_keys(what);
   if (what.family == "roberta") keys.update({{"pad_token_id", 1}, {"max_position_embeddings", what.tokens + 2}});
@@ -96,13 +108,16 @@ json decoder_keys(const ModelCase& what) {
   if (what.family != "gpt_neox") keys["num_key_value_heads"] = what.key_heads;
   if (what.family == "llama") keys["attention_bias"] = true;
   if (what.family == "gpt_neox") keys["hidden_dropout"] = what.dropout;
-  if (what.family == "phi3") keys.update({{"resid_pdrop", what.dropout}, {"embd_pdrop", what.dropout}});
+  if (what.family == "phi" || what.family == "phi3")
+    keys.update({{"resid_pdrop", what.dropout}, {"embd_pdrop", what.dropout}});
   return keys;
 }
 
 // Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
 json model_keys(const ModelCase& what) {
-  if (what.family == "gpt2" || what.family == "gptj") return gpt2_keys(what);
+  if (what.family == "gpt2" || what.family == "gptj" || what.family == "codegen" || what.family == "gpt_bigcode")
+    return gpt2_keys(what);
+  if (what.family == "gpt_neo") return gpt_neo_keys(what);
   if (what.family == "t5") return t5_keys(what);
   if (what.family == "whisper") return whisper_keys(what);
   if (what.family == "vit") return vit_keys(what);

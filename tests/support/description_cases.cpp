@@ -67,6 +67,20 @@ std::vector<DescriptionCase> description_cases() {
            "q_lora_rank": null, "attention_bias": true, "kv_lora_rank": 8, "qk_nope_head_dim": 5,
            "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 4, "num_experts_per_tok": 2,
            "moe_intermediate_size": 7, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 9})")},
+      {"latent attention, groups by their best expert", with("deepseek_v2", R"({"num_key_value_heads": 4,
+           "q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6,
+           "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 7, "n_group": 4, "topk_group": 2,
+           "topk_method": "group_limited_greedy", "first_k_dense_replace": 1})")},
+      {"layer norms of heads, biases everywhere", with("phi", R"({"qk_layernorm": true, "hidden_size": 32})")},
+      {"norms of all heads, experts with an expert bias", with("minimax_m2", R"({"head_dim": 6, "rotary_dim": 4,
+           "intermediate_size": 7, "num_local_experts": 5, "num_experts_per_tok": 2})")},
+      {"learned positions, windows", with("gpt_neo", R"({"window_size": 3})")},
+      {"rows in blocks", with("codegen", R"({"rotary_dim": 4})")},
+      {"norms of heads after the rotary embedding", with("hunyuan_v1_dense", R"({"head_dim": 10, "rope_scaling":
+           {"type": "dynamic", "factor": 1.0, "alpha": 3.0}})")},
+      {"layer norms of 1 + weight, squared relu", with("nemotron", R"({"head_dim": 8})")},
+      {"learned positions, one key head", with("gpt_bigcode", "{}")},
+      {"learned positions, rows by head", with("gpt_bigcode", R"({"multi_query": false})")},
   };
 }
 

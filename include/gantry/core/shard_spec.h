@@ -85,6 +85,10 @@ ShardSpec shard_parts(int dim, const std::vector<Part>& parts, int ranks);
 // elements each. The query heads are partitioned, and a rank also holds the key and value heads that they need.
 ShardSpec shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int64_t unit, int ranks);
 
+// Shards `dim`, which consists of `blocks` blocks in order: equal numbers of query heads, value heads and key heads, of
+// `unit` elements each. The heads of all blocks together are partitioned.
+ShardSpec shard_blocks(int dim, std::int64_t size, std::int64_t blocks, std::int64_t unit, int ranks);
+
 // Shards the rows of the local tensor, viewed as [-1, row], evenly over `axes`.
 ShardSpec shard_rows(std::int64_t row, std::vector<Axis> axes);
 

@@ -30,6 +30,8 @@ struct Column {
   std::vector<Part> parts;  // parts of unequal size; replaces segments, unit and users
   // Number of groups. A group has query heads, one key head and one value head, of `unit` features each (shard_groups).
   std::int64_t groups = 0;
+  // Number of blocks. A block has query heads, as many value heads and as many key heads (shard_blocks).
+  std::int64_t blocks = 0;
   // Replicate{}: the input is full. Shard{dim}: it is this rank's part along dim and is gathered. Not set: Replicate,
   // or Shard{1} under a policy with sequence parallelism.
   std::optional<Layout> input;

@@ -24,27 +24,28 @@ class NormImpl : public torch::nn::Module, public Shardable {
 };
 
 enum class LayerNormParameters { kWeightAndBias, kWeight, kNone };
+// The scale of a norm: its weight, or 1 + weight (Gemma, Nemotron).
+enum class NormScale { kWeight, kOnePlusWeight };
 
-// A norm with the interface of torch::nn::LayerNorm over one dimension. Parameters weight [size] (initially ones) and
-// bias [size] (initially zeros); undefined if the norm lacks them.
+// A norm with the interface of torch::nn::LayerNorm over one dimension. Parameters weight [size] and bias [size]
+// (initially zeros); undefined if the norm lacks them. The initial scale is 1.
 class LayerNormImpl : public NormImpl {
  public:
   explicit LayerNormImpl(std::int64_t size, double eps = 1e-5,
-                         LayerNormParameters parameters = LayerNormParameters::kWeightAndBias);
+                         LayerNormParameters parameters = LayerNormParameters::kWeightAndBias,
+                         NormScale scale = NormScale::kWeight);
   torch::Tensor forward(const torch::Tensor& input);
   torch::Tensor weight, bias;
 
  private:
   std::int64_t size_;
   double eps_;
+  NormScale scale_;
 };
 TORCH_MODULE(LayerNorm);
 
-// The scale of a norm: its weight, or 1 + weight (Gemma), computed in at least float32.
-enum class NormScale { kWeight, kOnePlusWeight };
-
 // x / sqrt(mean(x^2) + eps) * scale (Zhang & Sennrich, arXiv 1910.07467). Parameter weight [size]; the initial scale is
-// 1.
+// 1. 1 + weight is computed in at least float32.
 class RmsNormImpl : public NormImpl {
  public:
   explicit RmsNormImpl(std::int64_t size, double eps = 1e-6, NormScale scale = NormScale::kWeight);

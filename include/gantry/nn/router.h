@@ -24,8 +24,8 @@ struct RouterOptions {
   double scale = 1;         // factor of the resulting weights
   bool bias = false;        // the logits have a bias
   bool correction = false;  // expert bias: added to an expert's score for the selection only
-  // Select only from the used_groups groups with the largest sum of their top two scores.
-  std::int64_t groups = 1, used_groups = 1;
+  // Select only from the used_groups groups with the largest sum of their top group_scores scores.
+  std::int64_t groups = 1, used_groups = 1, group_scores = 2;
 };
 
 // The result of a router for tokens [..., hidden]. Among equal scores, the expert with the lower index comes first.

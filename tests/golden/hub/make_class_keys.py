@@ -11,14 +11,16 @@ import pathlib
 from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-FAMILIES = """bert bloom cohere cohere2 deepseek_v3 falcon gemma gemma2 gemma3_text glm4 gpt2 gpt_neox gpt_oss gptj granite
-llama mistral mixtral olmo olmo2 olmo3 opt phi3 qwen2 qwen2_moe qwen3 qwen3_moe roberta smollm3 stablelm starcoder2 t5 vit
-whisper""".split()
+FAMILIES = """bert bloom codegen cohere cohere2 deepseek_v2 deepseek_v3 dots1 ernie4_5 exaone4 falcon gemma gemma2
+gemma3_text glm4 glm4_moe gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite granitemoe helium hunyuan_v1_dense
+kimi_k2 llama minimax_m2 mistral mixtral nemotron olmo olmo2 olmo3 olmoe opt phi phi3 qwen2 qwen2_moe qwen3 qwen3_moe
+roberta seed_oss smollm3 stablelm starcoder2 t5 vit whisper""".split()
+CLASSES_OF = {"kimi_k2": "deepseek_v3"}  # transformers has no class of that name
 
 
 def keys_of(model_type):
     base = {field.name for field in dataclasses.fields(PreTrainedConfig)}
-    cls = CONFIG_MAPPING[model_type]
+    cls = CONFIG_MAPPING[CLASSES_OF.get(model_type, model_type)]
     keys = {}
     for field in dataclasses.fields(cls):
         if field.name in base:

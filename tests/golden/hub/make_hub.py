@@ -204,8 +204,115 @@ FACTS = {
         "init_std": 0.02, "is_encoder_decoder": True, "max_length": 16, "max_source_positions": 8,
         "max_target_positions": 16, "num_hidden_layers": 2, "num_mel_bins": 4, "pad_token_id": 2,
         "scale_embedding": False, "suppress_tokens": [1, 2], "torch_dtype": "float32", "vocab_size": TOKENS},
+    "Kimi-K2-Instruct": causal(
+        "DeepseekV3ForCausalLM", SIZES | {"num_key_value_heads": 4}, model_type="kimi_k2",
+        auto_map={"AutoConfig": "configuration_deepseek.DeepseekV3Config"}, attention_bias=False, attention_dropout=0.0,
+        aux_loss_alpha=0.001, ep_size=1, first_k_dense_replace=1, hidden_act="silu", initializer_range=0.02, kv_lora_rank=8,
+        moe_intermediate_size=12, moe_layer_freq=1, n_group=1, n_routed_experts=4, n_shared_experts=1, norm_topk_prob=True,
+        num_experts_per_tok=2, num_nextn_predict_layers=0, pretraining_tp=1, q_lora_rank=12, qk_nope_head_dim=8,
+        qk_rope_head_dim=4, rms_norm_eps=1e-6, rope_theta=50000.0, routed_scaling_factor=2.827, scoring_func="sigmoid",
+        rope_scaling={"beta_fast": 1.0, "beta_slow": 1.0, "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                      "original_max_position_embeddings": 8, "type": "yarn"},
+        seq_aux=True, tie_word_embeddings=False, topk_group=1, topk_method="noaux_tc", v_head_dim=8),
+    "OLMoE-1B-7B-0924": causal(
+        "OlmoeForCausalLM", SIZES | {"num_key_value_heads": 4}, model_type="olmoe", attention_bias=False, clip_qkv=None,
+        hidden_act="silu", norm_topk_prob=False, num_experts=4, num_experts_per_tok=2, output_router_logits=False,
+        pad_token_id=1, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=10000.0, router_aux_loss_coef=0.01,
+        tie_word_embeddings=False),
+    "phi-2": causal(
+        "PhiForCausalLM", SIZES, model_type="phi", attention_dropout=0.0, embd_pdrop=0.0, hidden_act="gelu_new",
+        layer_norm_eps=1e-5, num_key_value_heads=4, partial_rotary_factor=0.5, qk_layernorm=False, resid_pdrop=0.1,
+        rope_scaling=None, rope_theta=10000.0, tie_word_embeddings=False),
+    "phi-norms": causal(
+        "PhiForCausalLM", GROUPED, model_type="phi", layer_norm_eps=1e-5, partial_rotary_factor=0.5, qk_layernorm=True),
+    "GLM-4.5-Air": causal(
+        "Glm4MoeForCausalLM", GROUPED, model_type="glm4_moe", attention_bias=True, attention_dropout=0.0,
+        first_k_dense_replace=1, head_dim=8, hidden_act="silu", moe_intermediate_size=12, n_group=1, n_routed_experts=4,
+        n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=2, num_nextn_predict_layers=1, pad_token_id=3,
+        partial_rotary_factor=0.5, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=1000000, routed_scaling_factor=1.0,
+        tie_word_embeddings=False, topk_group=1, use_qk_norm=False),
+    "MiniMax-M2": causal(
+        "MiniMaxM2ForCausalLM", GROUPED, model_type="minimax_m2", attention_dropout=0.0, attn_type_list=[1, 1],
+        head_dim=8, hidden_act="silu", layernorm_full_attention_beta=1.0, layernorm_linear_attention_beta=1.0,
+        layernorm_mlp_beta=1.0, mtp_transformer_layers=1, num_experts_per_tok=2, num_local_experts=4, num_mtp_modules=3,
+        output_router_logits=False, qk_norm_type="per_layer", rms_norm_eps=1e-6, rope_theta=5000000, rotary_dim=4,
+        router_aux_loss_coef=0.001, router_jitter_noise=0.0, scoring_func="sigmoid", shared_intermediate_size=0,
+        sliding_window=None, tie_word_embeddings=False, use_mtp=True, use_qk_norm=True, use_routing_bias=True),
+    "DeepSeek-V2": causal(
+        "DeepseekV2ForCausalLM", SIZES | {"num_key_value_heads": 4}, model_type="deepseek_v2", attention_bias=False,
+        aux_loss_alpha=0.001, ep_size=1, first_k_dense_replace=1, hidden_act="silu", kv_lora_rank=8,
+        moe_intermediate_size=12, moe_layer_freq=1, n_group=4, n_routed_experts=8, n_shared_experts=2, norm_topk_prob=False,
+        num_experts_per_tok=2, pretraining_tp=1, q_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=4, rms_norm_eps=1e-6,
+        rope_scaling={"beta_fast": 32, "beta_slow": 1, "factor": 4, "mscale": 0.707, "mscale_all_dim": 0.707,
+                      "original_max_position_embeddings": 8, "type": "yarn"},
+        rope_theta=10000, routed_scaling_factor=16.0, scoring_func="softmax", seq_aux=True, tie_word_embeddings=False,
+        topk_group=2, topk_method="group_limited_greedy", v_head_dim=8),
+    "granite-3.1-1b-a400m": causal(
+        "GraniteMoeForCausalLM", GROUPED, model_type="granitemoe", attention_bias=False, attention_dropout=0.1,
+        attention_multiplier=0.015625, embedding_multiplier=12.0, hidden_act="silu", logits_scaling=6.0,
+        num_experts_per_tok=2, num_local_experts=4, output_router_logits=False, pad_token_id=0, residual_multiplier=0.22,
+        rms_norm_eps=1e-6, rope_scaling=None, rope_theta=1500000.0, router_aux_loss_coef=0.0, tie_word_embeddings=True),
+    "EXAONE-4.0-32B": causal(
+        "Exaone4ForCausalLM", GROUPED | {"num_hidden_layers": 4}, model_type="exaone4", attention_dropout=0.0, head_dim=8,
+        hidden_act="silu", layer_types=["sliding_attention"] * 3 + ["full_attention"], pad_token_id=0,
+        reorder_qk_norm=True, rms_norm_eps=1e-5, rope_scaling={
+            "factor": 4.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 32,
+            "rope_type": "llama3"},
+        rope_theta=1000000, sliding_window=6, sliding_window_pattern="LLLG", tie_word_embeddings=False),
+    "EXAONE-4.0-1.2B": causal(
+        "Exaone4ForCausalLM", GROUPED, model_type="exaone4", head_dim=8, layer_types=["full_attention"] * 2,
+        pad_token_id=0, rms_norm_eps=1e-5, rope_theta=1000000, sliding_window=None, sliding_window_pattern=None,
+        tie_word_embeddings=True),
+    "ERNIE-4.5-0.3B-PT": causal(
+        "Ernie4_5ForCausalLM", GROUPED, model_type="ernie4_5", head_dim=8, hidden_act="silu", pad_token_id=0,
+        rms_norm_eps=1e-5, rope_scaling=None, rope_theta=500000.0, tie_word_embeddings=True, use_bias=False),
+    "gpt-neo-125m": causal(
+        "GPTNeoForCausalLM", {"vocab_size": TOKENS, "hidden_size": 16, "num_layers": 2, "num_heads": 4,
+                              "max_position_embeddings": 32, "bos_token_id": 1, "eos_token_id": 2},
+        model_type="gpt_neo", activation_function="gelu_new", attention_dropout=0, attention_layers=["global", "local"],
+        attention_types=[[["global", "local"], 1]], embed_dropout=0, gradient_checkpointing=False, intermediate_size=None,
+        layer_norm_epsilon=1e-5, resid_dropout=0, window_size=6, **SUMMARY),
+    "codegen-350M-mono": causal(
+        "CodeGenForCausalLM", SHORT | {"n_head": 8, "n_embd": 32}, model_type="codegen", activation_function="gelu_new",
+        attn_pdrop=0.0, embd_pdrop=0.0, gradient_checkpointing=False, layer_norm_epsilon=1e-5, n_ctx=32, n_inner=None,
+        resid_pdrop=0.0, rotary_dim=2, scale_attn_weights=True, tie_word_embeddings=False, **SUMMARY),
+    "Seed-OSS-36B": causal(
+        "SeedOssForCausalLM", GROUPED, model_type="seed_oss", attention_bias=True, attention_dropout=0.1,
+        attention_out_bias=False, head_dim=8, hidden_act="silu", mlp_bias=False, pad_token_id=1, residual_dropout=0.1,
+        rms_norm_eps=1e-6, rope_scaling={"rope_type": "default"}, rope_theta=10000000.0, tie_word_embeddings=False),
+    "Minitron-4B-Base": causal(
+        "NemotronForCausalLM", GROUPED, model_type="nemotron", attention_bias=False, attention_dropout=0.0, head_dim=8,
+        hidden_act="relu2", mlp_bias=False, norm_eps=1e-5, partial_rotary_factor=0.5, rope_theta=10000,
+        tie_word_embeddings=False),
+    "helium-1-2b": causal(
+        "HeliumForCausalLM", GROUPED, model_type="helium", attention_bias=False, attention_dropout=0.0, head_dim=4,
+        hidden_act="silu", mlp_bias=False, pad_token_id=3, rms_norm_eps=1e-8, rope_theta=20000.0,
+        tie_word_embeddings=False),
+    "dots.llm1": causal(
+        "Dots1ForCausalLM", GROUPED | {"num_hidden_layers": 3}, model_type="dots1", attention_bias=False,
+        first_k_dense_replace=1, hidden_act="silu", max_window_layers=2, moe_intermediate_size=12, moe_layer_freq=1,
+        n_group=1, n_routed_experts=4, n_shared_experts=2, norm_topk_prob=True, num_experts_per_tok=2, rms_norm_eps=1e-5,
+        rope_scaling=None, rope_theta=10000000, routed_scaling_factor=2.5, sliding_window=5, tie_word_embeddings=False,
+        topk_group=1),
+    "Hunyuan-7B": causal(
+        "HunYuanDenseV1ForCausalLM", GROUPED, model_type="hunyuan_v1_dense", attention_bias=False, attention_dropout=0.1,
+        head_dim=8, hidden_act="silu", pad_token_id=0, rms_norm_eps=1e-5, rope_theta=10000.0,
+        rope_scaling={"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0,
+                      "mscale_all_dim": 1.0, "type": "dynamic"},
+        tie_word_embeddings=True, use_qk_norm=True),
+    "starcoder": causal(
+        "GPTBigCodeForCausalLM", SHORT, model_type="gpt_bigcode", activation_function="gelu", attn_pdrop=0.1,
+        attention_softmax_in_fp32=True, embd_pdrop=0.1, layer_norm_epsilon=1e-5, multi_query=True, n_inner=64,
+        resid_pdrop=0.1, scale_attention_softmax_in_fp32=True, scale_attn_weights=True, **SUMMARY),
+    "bigcode-heads": causal(
+        "GPTBigCodeForCausalLM", SHORT, model_type="gpt_bigcode", multi_query=False, scale_attn_weights=False),
 }
 CLASSES = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}
+MODEL_TYPES = {"kimi_k2": "deepseek_v3"}  # transformers has no such model_type, and this one's code
+
+
+def keys_for_transformers(keys):
+    return keys | {"model_type": MODEL_TYPES.get(keys["model_type"], keys["model_type"])}
 
 
 def inputs_of(keys, draw):
@@ -236,7 +343,7 @@ def rounded(value, draw, name):
 def case_of(name, keys, seed):
     draw = torch.Generator().manual_seed(seed)
     with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "config.json").write_text(json.dumps(keys))
+        (pathlib.Path(folder) / "config.json").write_text(json.dumps(keys_for_transformers(keys)))
         config = transformers.AutoConfig.from_pretrained(folder)
     architecture = keys["architectures"][0]
     cls = getattr(transformers, CLASSES.get(architecture, architecture))

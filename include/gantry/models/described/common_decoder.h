@@ -21,6 +21,7 @@ struct CommonDefaults {
   double rotated = 1;                   // fraction of a head's features that is rotated
   std::int64_t original_positions = 0;  // 0: equal to positions
   bool yarn_is_longrope = false;        // see RotaryDefaults::yarn_is_longrope
+  bool alpha_changes_theta = false;     // see RotaryDefaults::alpha_changes_theta
   std::optional<std::int64_t> padding;  // if config.json has no pad_token_id
   bool tied = false;
   std::string activation_key = "hidden_act", activation = "silu";

@@ -15,7 +15,7 @@ struct NormSpec {
   enum class Kind { kNone, kRms, kLayer };
   Kind kind = Kind::kNone;  // kNone: no norm
   double eps = 1e-6;
-  bool one_plus_weight = false;     // kRms: the scale is 1 + weight
+  bool one_plus_weight = false;     // the scale is 1 + weight; kLayer: requires a weight
   bool weight = true, bias = true;  // kLayer: which parameters exist; a bias requires a weight
 
   bool exists() const { return kind != Kind::kNone; }
@@ -29,7 +29,11 @@ enum class ProjectionRows {
   kPerHead,   // one projection: query, key and value of the first head, then of the second, ...
   // One projection: the query heads of the first KV head, its key and value head, then those of the second, ...
   kPerGroup,
+  // One projection of kRowBlocks blocks with equal numbers of heads. A block has all its query heads, then all its
+  // value heads, then all its key heads (CodeGen).
+  kBlocks,
 };
+inline constexpr std::int64_t kRowBlocks = 4;
 
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): keys and values are computed from a low-rank projection.
 // A query head has features without position, followed by rotary features. All heads share the rotary features of the
@@ -46,11 +50,12 @@ struct LatentSpec {
 };
 
 struct AttentionSpec {
-  std::int64_t heads = 1, key_heads = 1;  // kPerHead requires equal numbers
+  std::int64_t heads = 1, key_heads = 1;  // kPerHead and kBlocks require equal numbers
   std::int64_t head_size = 1;
   ProjectionRows rows = ProjectionRows::kSeparate;
   bool bias = false, output_bias = false;
-  NormSpec head_norm;          // norm of each query and key head, before the rotary embedding
+  NormSpec head_norm;              // norm of each query and key head, before the rotary embedding
+  bool norm_after_rotary = false;  // head_norm is after the rotary embedding instead
   NormSpec qk_norm;            // norm over all query heads together, and over all KV heads, before the rotary embedding
   NormSpec per_head_norm;      // like head_norm, with separate weights for each head; kLayer without a bias
   std::vector<double> slopes;  // ALiBi slope of each head, instead of a rotary embedding; empty: none
@@ -86,6 +91,7 @@ struct ExpertsSpec {
   double added = 0, scale = 1;
   bool router_bias = false, correction = false;
   std::int64_t groups = 1, used_groups = 1;
+  std::int64_t group_scores = 2;           // see nn::RouterOptions
   bool bias = false, interleaved = false;  // see ExpertShape
   double limit = 0;                        // see nn::ExpertsOptions
   std::int64_t shared_width = 0;           // width of the shared MLP; 0: none
