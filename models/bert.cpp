@@ -13,7 +13,7 @@ namespace gantry::models {
 namespace {
 
 // RoBERTa's positions: padding has pad_token_id's row, and other tokens count from the row behind it.
-bool counts_from_padding(const BertConfig& config) { return config.family == "roberta"; }
+bool counts_from_padding(const BertConfig& config) { return config.is_roberta(); }
 
 // The initial weights of Hugging Face's BERT.
 void initialise(BertImpl& model) {
@@ -95,7 +95,7 @@ LayerParts BertLayerImpl::parts(const nn::AttentionOptions& attention) {
 }
 
 BertPredictionsImpl::BertPredictionsImpl(const BertConfig& config)
-    : activation_(config.family == "roberta" ? "gelu" : config.hidden_act) {
+    : activation_(config.is_roberta() ? "gelu" : config.hidden_act) {
   dense = register_module("dense", nn::Linear(config.hidden_size, config.hidden_size));
   norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
   decoder = register_module("decoder", nn::Linear(config.hidden_size, config.vocab_size));
@@ -121,17 +121,12 @@ BertImpl::BertImpl(const BertConfig& config) : config(config) {
     dropout = register_module("dropout", nn::Dropout(config.classifier_dropout));
     classifier = register_module("classifier", nn::Linear(config.hidden_size, of_choices ? 1 : config.num_labels));
   }
-  if (config.head == BertHead::kSequenceClassification && config.family == "roberta")
+  if (config.head == BertHead::kSequenceClassification && config.is_roberta())
     pooler_dropout = register_module("pooler_dropout", nn::Dropout(config.classifier_dropout));
   if (config.head == BertHead::kQuestionAnswering)
     qa_outputs = register_module("qa_outputs", nn::Linear(config.hidden_size, 2));
   initialise(*this);
   if (cls && config.tie_word_embeddings) cls->decoder->tie_weight(embeddings->word_embeddings->weight);
-}
-
-std::int64_t BertImpl::longest() const {
-  const std::int64_t before = counts_from_padding(config) ? *config.pad_token_id + 1 : 0;
-  return config.max_position_embeddings - before;
 }
 
 torch::Tensor BertImpl::rows_of_positions(const TensorDict& inputs, const nn::TokenContext& tokens) const {
@@ -152,9 +147,9 @@ torch::Tensor BertImpl::embed(const TensorDict& inputs, const nn::TokenContext& 
     throw InputError({"input_ids", "the tensor is " + describe(input_ids), "[samples, tokens]",
                       "use an architecture ForMultipleChoice for several choices per sample"});
   const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
-  if (tokens > longest()) {
+  if (tokens > config.longest()) {
     throw InputError({"input_ids", fmt::format("there are {} tokens per sample", tokens),
-                      fmt::format("at most the model's {} positions", longest()), "shorten the samples"});
+                      fmt::format("at most the model's {} positions", config.longest()), "shorten the samples"});
   }
   return embeddings(input_ids, inputs.get("token_type_ids"), rows_of_positions(inputs, known));
 }

@@ -16,10 +16,11 @@ using nlohmann::json;
 
 constexpr const char* kWordTable = "embeddings.word_embeddings.weight";
 
-// What BERT and RoBERTa differ in, beside their modules.
+// What the families differ in, except their modules.
 struct BertNames {
-  std::string model_type;  // also the prefix of their files' names
-  std::string stem;        // of the architectures' names
+  std::string model_type;
+  std::string prefix;  // of the names in files of models with a head: "bert."
+  std::string stem;    // of the architectures' names
   BertConfig (*read)(ConfigReader& reader);
   // Of the masked language model's head in files: its layer, its norm, its decoder and the bias that the decoder ties.
   std::string dense, norm, decoder, bias;
@@ -29,6 +30,7 @@ struct BertNames {
 
 const BertNames& bert_names() {
   static const BertNames names{.model_type = "bert",
+                               .prefix = "bert.",
                                .stem = "Bert",
                                .read = read_bert,
                                .dense = "cls.predictions.transform.dense",
@@ -42,6 +44,7 @@ const BertNames& bert_names() {
 
 const BertNames& roberta_names() {
   static const BertNames names{.model_type = "roberta",
+                               .prefix = "roberta.",
                                .stem = "Roberta",
                                .read = read_roberta,
                                .dense = "lm_head.dense",
@@ -50,6 +53,17 @@ const BertNames& roberta_names() {
                                .bias = "lm_head.bias",
                                .pooler = "classifier.dense",
                                .classifier = "classifier.out_proj"};
+  return names;
+}
+
+const BertNames& xlm_roberta_names() {
+  static const BertNames names = [] {
+    BertNames names = roberta_names();
+    names.model_type = "xlm-roberta";
+    names.stem = "XLMRoberta";
+    names.read = read_xlm_roberta;
+    return names;
+  }();
   return names;
 }
 
@@ -107,12 +121,12 @@ void add_predictions(NameList& names, const BertNames& family, bool tied) {
 std::vector<TiedTensor> bert_tied_tensors(const BertNames& family, const json& keys) {
   const BertConfig config = config_of(family, keys);
   if (config.head != BertHead::kMaskedLm || !config.tie_word_embeddings) return {};
-  return {{family.model_type + "." + kWordTable}, {family.decoder + ".weight", {{"tie_word_embeddings", false}}}};
+  return {{family.prefix + kWordTable}, {family.decoder + ".weight", {{"tie_word_embeddings", false}}}};
 }
 
 std::vector<TensorName> bert_tensor_names(const BertNames& family, const json& keys) {
   const BertConfig config = config_of(family, keys);
-  const std::string prefix = config.head == BertHead::kNone ? "" : family.model_type + ".";
+  const std::string prefix = config.head == BertHead::kNone ? "" : family.prefix;
   NameList names;
   names.add(kWordTable, prefix + kWordTable);
   if (config.head == BertHead::kMaskedLm && config.tie_word_embeddings)
@@ -144,17 +158,16 @@ std::string bert_normalise(const BertNames& family, const json& keys, const std:
   const BertConfig config = config_of(family, keys);
   const bool body = name.find("embeddings.") != std::string::npos || name.find("encoder.") != std::string::npos ||
                     name.find("pooler.") != std::string::npos;
-  const std::string prefix = family.model_type + ".";
-  const bool prefixed = name.starts_with(prefix);
-  if (config.head == BertHead::kNone && prefixed) return name.substr(prefix.size());
-  return config.head != BertHead::kNone && body && !prefixed ? prefix + name : name;
+  const bool prefixed = name.starts_with(family.prefix);
+  if (config.head == BertHead::kNone && prefixed) return name.substr(family.prefix.size());
+  return config.head != BertHead::kNone && body && !prefixed ? family.prefix + name : name;
 }
 
 // What another head than this model's left in the file.
 bool bert_is_other_heads(const BertNames& family, const std::string& name) {
   const std::string predictions = family.bias.substr(0, family.bias.find('.') + 1);
   for (const std::string& part : {predictions, std::string("classifier."), std::string("qa_outputs."),
-                                  std::string("pooler."), family.model_type + ".pooler."})
+                                  std::string("pooler."), family.prefix + "pooler."})
     if (name.starts_with(part)) return true;
   return false;
 }
@@ -197,12 +210,8 @@ json bert_keys_that_decide(const BertNames& family, const json& keys) {
   deciding["tie_word_embeddings"] = config.tie_word_embeddings;
   if (is_classifier(config.head)) deciding["num_labels"] = config.num_labels;
   // Positions count from its row.
-  if (family.model_type == "roberta") deciding["pad_token_id"] = *config.pad_token_id;
+  if (config.is_roberta()) deciding["pad_token_id"] = *config.pad_token_id;
   return deciding;
-}
-
-std::int64_t longest_text(const BertConfig& config) {
-  return config.max_position_embeddings - (config.family == "roberta" ? *config.pad_token_id + 1 : 0);
 }
 
 ModelFamily family_of_names(const BertNames& family) {
@@ -215,7 +224,7 @@ ModelFamily family_of_names(const BertNames& family) {
       .model_type = family.model_type,
       .architectures = {family.stem + "ForMaskedLM"},
       .vocabulary_size = [family](const json& keys) { return config_of(family, keys).vocab_size; },
-      .context_length = [family](const json& keys) { return longest_text(config_of(family, keys)); },
+      .context_length = [family](const json& keys) { return config_of(family, keys).longest(); },
       .task = [family](const json& keys) { return task_of(config_of(family, keys)); },
       .problem_type = [family](const json& keys) -> std::string {
         const BertConfig config = config_of(family, keys);
@@ -236,5 +245,6 @@ ModelFamily family_of_names(const BertNames& family) {
 BertConfig bert_config(const json& keys) { return config_of(bert_names(), keys); }
 ModelFamily bert_family() { return family_of_names(bert_names()); }
 ModelFamily roberta_family() { return family_of_names(roberta_names()); }
+ModelFamily xlm_roberta_family() { return family_of_names(xlm_roberta_names()); }
 
 }  // namespace gantry::models

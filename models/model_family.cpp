@@ -50,7 +50,10 @@ Registry<ModelFamily>& families() {
     Filled() : Registry("model family") {
       add("bert", bert_family());
       add("roberta", roberta_family());
+      add("xlm-roberta", xlm_roberta_family());
       add("t5", t5_family());
+      add("mt5", mt5_family());
+      add("umt5", umt5_family());
       add("vit", vit_family());
       add("whisper", whisper_family());
       for (const DecoderFamily& family : decoder_families()) add(family.model_type, model_family(family));

@@ -19,6 +19,7 @@ std::int64_t bytes_of(const std::string& precision) {
 // Returns the number of heads of an encoder, by the key and default of its family; the smaller one of two stacks.
 int encoder_heads(const nlohmann::json& keys, const std::string& family) {
   if (family == "t5") return keys.value("num_heads", 8);
+  if (family == "mt5" || family == "umt5") return keys.value("num_heads", 6);
   if (family == "whisper")
     return std::min(keys.value("encoder_attention_heads", 6), keys.value("decoder_attention_heads", 6));
   return keys.value("num_attention_heads", 12);

@@ -1,7 +1,6 @@
 #include "gantry/policies/bert.h"
 
-#include <fmt/format.h>
-
+#include "gantry/policies/family_check.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -11,12 +10,7 @@ PolicyFit BertPolicy::fit(const torch::nn::Module& model) const {
   return bert && bert->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
 }
 
-void BertPolicy::validate_model(const models::BertImpl& model) const {
-  if (model.config.family != family_)
-    throw ConfigError({"model.policy",
-                       fmt::format("the policy is {}, but the model is a {}", family_, model.config.family),
-                       "the model's own family", fmt::format("set model.policy to {}", model.config.family)});
-}
+void BertPolicy::validate_model(const models::BertImpl& model) const { validate_family(family_, model.config.family); }
 
 ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
   const std::int64_t head = model.config.hidden_size / model.config.num_attention_heads;

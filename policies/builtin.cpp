@@ -11,9 +11,10 @@ namespace gantry {
 PolicyRegistry& policies() {
   struct Filled : PolicyRegistry {
     Filled() {
-      for (const char* family : {"bert", "roberta"})
+      for (const char* family : {"bert", "roberta", "xlm-roberta"})
         Registry::add(family, [family] { return std::make_shared<const BertPolicy>(family); });
-      PolicyRegistry::add<T5Policy>("t5");
+      for (const char* family : {"t5", "mt5", "umt5"})
+        Registry::add(family, [family] { return std::make_shared<const T5Policy>(family); });
       PolicyRegistry::add<VitPolicy>("vit");
       PolicyRegistry::add<WhisperPolicy>("whisper");
       for (const auto& family : models::decoder_families())

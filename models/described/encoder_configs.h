@@ -28,7 +28,8 @@ struct VitConfig {  // Hugging Face's keys
   std::int64_t tokens() const { return (image_size / patch_size) * (image_size / patch_size) + 1; }
 };
 
-struct T5Config {  // Hugging Face's keys
+struct T5Config {             // Hugging Face's keys
+  std::string family = "t5";  // or "mt5" or "umt5"
   std::int64_t vocab_size = 32128;
   std::int64_t d_model = 512;
   std::int64_t d_kv = 64;
@@ -47,6 +48,7 @@ struct T5Config {  // Hugging Face's keys
   bool gated = false;                 // wo(activation(wi_0(x)) * wi_1(x)) in place of wo(activation(wi(x)))
   bool scale_decoder_outputs = true;  // by d_model^-0.5, before the head
   bool tie_word_embeddings = true;
+  bool bias_in_each_layer = false;  // umT5: each layer has a relative position bias of its own
   // Tables that files store with other values than the shared one. These two keys are Gantry's.
   bool separate_encoder_embedding = false, separate_decoder_embedding = false;
 
@@ -75,8 +77,13 @@ struct WhisperConfig {  // Hugging Face's keys
 // Each throws ConfigError like ConfigReader.
 BertConfig read_bert(ConfigReader& reader);
 BertConfig read_roberta(ConfigReader& reader);
+BertConfig read_xlm_roberta(ConfigReader& reader);
 VitConfig read_vit(ConfigReader& reader);
 T5Config read_t5(ConfigReader& reader);
+T5Config read_mt5(ConfigReader& reader);
+T5Config read_umt5(ConfigReader& reader);
+// Returns the defaults of a family of T5's: "t5", "mt5" or "umt5".
+T5Config t5_defaults(const std::string& family);
 WhisperConfig read_whisper(ConfigReader& reader);
 
 // Returns the name of the head that is built: the first entry of `architectures` if the family has this head, or else

@@ -23,7 +23,10 @@ std::vector<FamilyReader> all_readers() {
        {"directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
         "pooler_size_per_head", "pooler_type"}},
       {"roberta", "RobertaForMaskedLM", with_shared_keys(read_roberta), {}},
+      {"xlm-roberta", "XLMRobertaForMaskedLM", with_shared_keys(read_xlm_roberta), {}},
       {"t5", "T5ForConditionalGeneration", with_shared_keys(read_t5, true), {}},
+      {"mt5", "MT5ForConditionalGeneration", with_shared_keys(read_mt5, true), {}},
+      {"umt5", "UMT5ForConditionalGeneration", with_shared_keys(read_umt5, true), {"scalable_attention"}},
       {"vit", "ViTForImageClassification", with_shared_keys(read_vit), {}},
       {"whisper", "WhisperForConditionalGeneration", with_shared_keys(read_whisper, true), {}}};
   for (const DecoderFamily& family : decoder_families())

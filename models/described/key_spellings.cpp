@@ -36,19 +36,19 @@ std::map<std::string, Spellings> all_spellings() {
       {"mixtral", with(activation, kExperts)},
       {"opt", with(kShortNames, {{"hidden_act", "activation_function", false}})},
       {"starcoder2", with(activation, {{"layer_norm_epsilon", "norm_epsilon", false}})},
-      {"t5",
-       {{"hidden_size", "d_model"},
-        {"num_attention_heads", "num_heads"},
-        {"num_hidden_layers", "num_layers"},
-        {"head_dim", "d_kv"}}},
       {"whisper",
        {{"hidden_size", "d_model"},
         {"num_attention_heads", "encoder_attention_heads"},
         {"num_key_value_heads", "encoder_attention_heads"},
         {"num_hidden_layers", "encoder_layers"}}}};
-  for (const char* family : {"bert",      "cohere",  "cohere2",   "gemma",   "glm4",    "gpt_neox", "granite",
-                             "llama",     "mistral", "olmo",      "olmo2",   "olmo3",   "phi3",     "qwen2",
-                             "qwen2_moe", "qwen3",   "qwen3_moe", "roberta", "smollm3", "stablelm", "vit"})
+  for (const char* family : {"t5", "mt5", "umt5"})
+    all[family] = {{"hidden_size", "d_model"},
+                   {"num_attention_heads", "num_heads"},
+                   {"num_hidden_layers", "num_layers"},
+                   {"head_dim", "d_kv"}};
+  for (const char* family : {"bert",      "cohere",  "cohere2", "gemma",    "glm4", "gpt_neox",   "granite",   "llama",
+                             "mistral",   "olmo",    "olmo2",   "olmo3",    "phi3", "qwen2",      "qwen2_moe", "qwen3",
+                             "qwen3_moe", "roberta", "smollm3", "stablelm", "vit",  "xlm-roberta"})
     all[family] = activation;
   return all;
 }

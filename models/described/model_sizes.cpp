@@ -61,7 +61,7 @@ ModelSizes sizes_of(const BertConfig& config) {
           .heads = config.num_attention_heads,
           .key_heads = config.num_attention_heads,
           .vocabulary = config.vocab_size,
-          .positions = config.max_position_embeddings - (config.family == "roberta" ? *config.pad_token_id + 1 : 0),
+          .positions = config.longest(),
           .parameters = rows * hidden + 2 * hidden + static_cast<double>(config.num_hidden_layers) * layer +
                         bert_head_size(config, hidden)};
 }
@@ -89,12 +89,14 @@ ModelSizes sizes_of(const T5Config& config) {
   const double encoder_layer = 4 * hidden * inner + mlp + 2 * hidden;
   const double decoder_layer = 8 * hidden * inner + mlp + 3 * hidden;
   const double bias = static_cast<double>(config.relative_attention_num_buckets * config.num_heads);
+  const auto biases =
+      static_cast<double>(config.bias_in_each_layer ? config.num_layers + config.num_decoder_layers : 2);
   return {.layers = config.num_layers + config.num_decoder_layers,
           .hidden = config.d_model,
           .heads = config.num_heads,
           .key_heads = config.num_heads,
           .vocabulary = config.vocab_size,
-          .parameters = words * (config.tie_word_embeddings ? 1 : 2) + 2 * (bias + hidden) +
+          .parameters = words * (config.tie_word_embeddings ? 1 : 2) + biases * bias + 2 * hidden +
                         static_cast<double>(config.num_layers) * encoder_layer +
                         static_cast<double>(config.num_decoder_layers) * decoder_layer};
 }
@@ -149,17 +151,21 @@ std::string decoder_features(const DecoderSpec& spec) {
 ModelSizes model_sizes(const std::string& model_type, const json& keys) {
   if (model_type == "bert") return sizes_by(keys, model_type, read_bert);
   if (model_type == "roberta") return sizes_by(keys, model_type, read_roberta);
+  if (model_type == "xlm-roberta") return sizes_by(keys, model_type, read_xlm_roberta);
   if (model_type == "vit") return sizes_by(keys, model_type, read_vit);
   if (model_type == "t5") return sizes_by(keys, model_type, read_t5, true);
+  if (model_type == "mt5") return sizes_by(keys, model_type, read_mt5, true);
+  if (model_type == "umt5") return sizes_by(keys, model_type, read_umt5, true);
   if (model_type == "whisper") return sizes_by(keys, model_type, read_whisper, true);
   return sizes_of(decoder_spec(model_type, keys));
 }
 
 std::string family_features(const std::string& model_type) {
-  if (model_type == "bert" || model_type == "roberta")
+  if (model_type == "bert" || model_type == "roberta" || model_type == "xlm-roberta")
     return "encoder: heads for masked tokens, sequences, tokens, answers and multiple choice";
   if (model_type == "vit") return "encoder of images: head for image classes";
-  if (model_type == "t5") return "encoder and decoder of text: relative positions, with or without gated MLP";
+  if (model_type == "t5" || model_type == "mt5" || model_type == "umt5")
+    return "encoder and decoder of text: relative positions, with or without gated MLP";
   if (model_type == "whisper") return "encoder of speech, decoder of text: reads log-mel features";
   return decoder_features(decoder_spec(model_type, json::object()));
 }

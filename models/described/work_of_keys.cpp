@@ -6,6 +6,7 @@
 
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/model_flops.h"
 
 namespace gantry::models {
@@ -47,15 +48,16 @@ LayerWork pair_work(std::int64_t encoder, std::int64_t decoder, double attention
   return work;
 }
 
-LayerWork t5_work(const json& keys) {
-  const std::int64_t layers = size_key(keys, "num_layers", 6);
-  const auto width = static_cast<double>(size_key(keys, "d_model", 512));
-  const auto inner = static_cast<double>(size_key(keys, "num_heads", 8) * size_key(keys, "d_kv", 64));
-  const json projections = keys.value("feed_forward_proj", json("relu"));
+LayerWork t5_work(const json& keys, const T5Config& defaults) {
+  const std::int64_t layers = size_key(keys, "num_layers", defaults.num_layers);
+  const auto width = static_cast<double>(size_key(keys, "d_model", defaults.d_model));
+  const auto inner =
+      static_cast<double>(size_key(keys, "num_heads", defaults.num_heads) * size_key(keys, "d_kv", defaults.d_kv));
+  const json projections = keys.value("feed_forward_proj", json(defaults.gated ? "gated-gelu" : "relu"));
   const bool gated = projections.is_string() && projections.get<std::string>().starts_with("gated-");
-  const double mlp = (gated ? 3 : 2) * width * static_cast<double>(size_key(keys, "d_ff", 2048));
+  const double mlp = (gated ? 3 : 2) * width * static_cast<double>(size_key(keys, "d_ff", defaults.d_ff));
   LayerWork work = pair_work(layers, size_key(keys, "num_decoder_layers", layers), 4 * width * inner, mlp, mlp);
-  work.last = width * static_cast<double>(size_key(keys, "vocab_size", 32128));
+  work.last = width * static_cast<double>(size_key(keys, "vocab_size", defaults.vocab_size));
   return work;
 }
 
@@ -121,8 +123,9 @@ LayerWork layer_work_in(const json& keys, int layers, const std::string& family)
   const std::string name = family_of(keys, family);
   if (name == "bert") return bert_work(keys, layers, 30522);
   if (name == "roberta") return bert_work(keys, layers, 50265);
+  if (name == "xlm-roberta") return bert_work(keys, layers, 30522);
   if (name == "vit") return vit_work(keys, layers);
-  if (name == "t5") return t5_work(keys);
+  if (name == "t5" || name == "mt5" || name == "umt5") return t5_work(keys, t5_defaults(name));
   if (name == "whisper") return whisper_work(keys);
   const auto spec = described_decoder(keys, family);
   return spec ? layer_work_of(*spec) : LayerWork{std::vector<double>(layers, 1.0)};

@@ -27,7 +27,7 @@ std::optional<std::int64_t> read_bert_padding(ConfigReader& reader, const BertCo
   if (reader.has("pad_token_id")) padding = reader.size("pad_token_id", 0, 0);
   if (padding && *padding >= config.vocab_size)
     refuse_key("pad_token_id", *padding, fmt::format("below vocab_size {}", config.vocab_size));
-  if (config.family != "roberta") return padding;
+  if (!config.is_roberta()) return padding;
   if (!padding || *padding + 1 >= config.max_position_embeddings)
     refuse_key("pad_token_id", padding ? json(*padding) : json(nullptr),
                fmt::format("a token from 0 to {}, because positions are counted from the next row",
@@ -35,7 +35,7 @@ std::optional<std::int64_t> read_bert_padding(ConfigReader& reader, const BertCo
   return padding;
 }
 
-BertConfig read_both_berts(ConfigReader& reader, BertConfig config, const std::string& stem) {
+BertConfig read_bert_like(ConfigReader& reader, BertConfig config, const std::string& stem) {
   reader.only("position_embedding_type", "absolute", "Gantry has no relative positions for " + stem);
   reader.only("is_decoder", false, "Gantry has no causal " + stem);
   config.vocab_size = reader.size("vocab_size", config.vocab_size);
@@ -56,7 +56,7 @@ BertConfig read_both_berts(ConfigReader& reader, BertConfig config, const std::s
   config.initializer_range = reader.number("initializer_range", config.initializer_range, 0, 100);
   config.tie_word_embeddings = reader.flag("tie_word_embeddings", config.tie_word_embeddings);
   config.head = bert_heads().at(bert_architecture(reader.keys(), stem).substr(stem.size()));
-  if (config.head == BertHead::kMultipleChoice && config.family == "roberta")
+  if (config.head == BertHead::kMultipleChoice && config.is_roberta())
     config.classifier_dropout = config.hidden_dropout_prob;
   config.num_labels = label_count(reader.keys());
   if (config.head == BertHead::kSequenceClassification) problem_type_of(reader.keys(), config.num_labels);
@@ -74,10 +74,14 @@ std::string bert_architecture(const json& keys, const std::string& stem) {
   return is_known ? named : stem + "ForMaskedLM";
 }
 
-BertConfig read_bert(ConfigReader& reader) { return read_both_berts(reader, {}, "Bert"); }
+BertConfig read_bert(ConfigReader& reader) { return read_bert_like(reader, {}, "Bert"); }
 
 BertConfig read_roberta(ConfigReader& reader) {
-  return read_both_berts(reader, {.family = "roberta", .vocab_size = 50265, .pad_token_id = 1}, "Roberta");
+  return read_bert_like(reader, {.family = "roberta", .vocab_size = 50265, .pad_token_id = 1}, "Roberta");
+}
+
+BertConfig read_xlm_roberta(ConfigReader& reader) {
+  return read_bert_like(reader, {.family = "xlm-roberta", .pad_token_id = 1}, "XLMRoberta");
 }
 
 }  // namespace gantry::models

@@ -37,6 +37,8 @@ std::vector<Parallelism> encoder_layouts() {
 }
 
 TEST(EncoderGrid, Roberta) {
+  expect_layouts_equal({.family = "xlm-roberta", .layers = 4, .dropout = 0.1, .batches = {6, 5}, .ignored = 0},
+                       encoder_layouts());
   for (const char* head :
        {"ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"})
     expect_layouts_equal(
@@ -72,6 +74,10 @@ TEST(EncoderGrid, T5) {
                          encoder_layouts());
 }
 
+TEST(EncoderGrid, RelativeBiasOfEachLayer) {
+  expect_layouts_equal({.family = "umt5", .layers = 3, .dropout = 0.1, .batches = {6, 5}}, encoder_layouts());
+}
+
 // Five layers: the encoder lies on three stages, on two, and beside the decoder's first layer.
 TEST(EncoderGrid, T5SplitAnywhere) {
   std::vector<Parallelism> layouts;
@@ -84,7 +90,7 @@ TEST(EncoderGrid, T5SplitAnywhere) {
 }
 
 TEST(T5Golden, SplitWithinItsEncoderOverThreeStages) {
-  for (const char* name : {"t5", "t5_gated"}) {
+  for (const char* name : {"t5", "t5_gated", "mt5", "umt5"}) {
     const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + name;
     for (const int stages : {3, 5}) expect_family(folder, run_family(folder, {.pipeline = stages}, false), name);
     expect_family(folder, run_family(folder, {.pipeline = 4, .tensor = 2}, true), name);
@@ -192,7 +198,7 @@ std::vector<TokenIds> encoder_prompts(const std::string& folder) {
 }
 
 TEST(T5Golden, GreedyTokensOfWhatTheEncoderReads) {
-  for (const char* name : {"t5", "t5_gated"}) {
+  for (const char* name : {"t5", "t5_gated", "mt5", "umt5"}) {
     const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + name;
     const json expected = json::parse(read_file(folder + "/generate.json"))["tokens"];
     for (const bool cached : {true, false})
@@ -259,7 +265,7 @@ TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
 
 TEST(EncoderPolicies, AreChosenByTheModel) {
   const DeferredInit deferred;
-  for (const char* family : {"bert", "roberta", "vit", "t5", "whisper"})
+  for (const char* family : {"bert", "roberta", "xlm-roberta", "vit", "t5", "mt5", "umt5", "whisper"})
     EXPECT_EQ(policy_name_for(*models::families().at(family).build(json::object())), family);
 }
 

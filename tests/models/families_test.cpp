@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "family_case.h"
+#include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/decoder.h"
@@ -99,8 +100,15 @@ TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal("lama", {}), HasSubstr("one of bloom, cohere, cohere2"));
 }
 
+// The keys of a case, with those that its stored tensors decide.
+json resolved_keys(const std::string& folder) {
+  Config config;
+  config.model.path = folder;
+  return json::parse(resolve_model(std::move(config)).model.config_json);
+}
+
 TEST_P(Families, FilesThereAndBackAreTheSameBytes) {
-  const json keys = json::parse(read_file(GetParam() + "/config.json"));
+  const json keys = resolved_keys(GetParam());
   const auto& family = models::families().at(keys["model_type"].get<std::string>());
   const auto model = family.build(keys);
   const std::vector<HeldTensor> held = full_parameters(*model);
@@ -116,6 +124,17 @@ TEST_P(Families, FilesThereAndBackAreTheSameBytes) {
                     {.type = stored == "bfloat16" ? torch::kBFloat16 : torch::kFloat32});
   EXPECT_TRUE(read_file(scratch / "out/model.safetensors") == read_file(GetParam() + "/model.safetensors"));
   EXPECT_EQ(json::parse(read_file(scratch / "out/config.json"))["architectures"], keys["architectures"]);
+}
+
+// config_hub.json: the keys as published checkpoints of the family have them.
+TEST_P(Families, PublishedKeysGiveTheSameNumbers) {
+  const std::string published = GetParam() + "/config_hub.json";
+  if (!std::filesystem::exists(published)) return;
+  const ScratchFolder scratch;
+  std::filesystem::copy_file(published, scratch / "config.json");
+  for (const char* file : {"model.safetensors", "inputs.safetensors", "expected.safetensors"})
+    std::filesystem::copy_file(GetParam() + "/" + file, scratch / file);
+  expect_family(scratch.path(), run_family(scratch.path(), {.pipeline = 2, .tensor = 2}, true), "published keys");
 }
 
 TEST(FamilyKeys, BothSpellingsOfTheRotaryEmbeddingSayTheSame) {

@@ -1,4 +1,4 @@
-// BERT and RoBERTa for one device, built from layers that a policy can shard. Parameter names are Hugging Face's
+// BERT, RoBERTa and XLM-R for one device, built from layers that a policy can shard. Parameter names are Hugging Face's
 // without the "bert." prefix: embeddings.{word_embeddings, position_embeddings, token_type_embeddings, LayerNorm},
 // layers.N.*, pooler. The head has cls.{dense, LayerNorm, decoder} (the weight of decoder can be tied to
 // word_embeddings), classifier or qa_outputs. The additional dense layer of RoBERTa's classifier is registered as
@@ -105,7 +105,6 @@ class BertImpl : public torch::nn::Module {
  private:
   TensorDict run_stage(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens);
   TensorDict choose(const StageContext& stage, const TensorDict& input);
-  std::int64_t longest() const;  // maximum number of tokens of a sample
   torch::Tensor rows_of_positions(const TensorDict& inputs, const nn::TokenContext& tokens) const;
   torch::Tensor embed(const TensorDict& inputs, const nn::TokenContext& known);  // -> [B, S, H]
   TensorDict head(const torch::Tensor& hidden);

@@ -1,4 +1,4 @@
-// The model families bert and roberta: configuration keys and tensor names of Hugging Face's BERT and RoBERTa.
+// The model families bert, roberta and xlm-roberta: configuration keys and tensor names of Hugging Face's models.
 #pragma once
 
 #include "gantry/models/bert.h"
@@ -12,5 +12,6 @@ namespace gantry::models {
 BertConfig bert_config(const nlohmann::json& config);
 ModelFamily bert_family();
 ModelFamily roberta_family();
+ModelFamily xlm_roberta_family();
 
 }  // namespace gantry::models

@@ -1,4 +1,4 @@
-// The configuration of a BERT or RoBERTa model, by the keys of Hugging Face's config.json.
+// The configuration of a BERT, RoBERTa or XLM-R model, by the keys of Hugging Face's config.json.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class BertHead {
 };
 
 struct BertConfig {             // keys of Hugging Face's config.json
-  std::string family = "bert";  // or "roberta", whose positions start at row pad_token_id + 1
+  std::string family = "bert";  // or "roberta" or "xlm-roberta", whose positions start at row pad_token_id + 1
   std::int64_t vocab_size = 30522;
   std::int64_t hidden_size = 768;
   std::int64_t num_hidden_layers = 12;
@@ -36,6 +36,10 @@ struct BertConfig {             // keys of Hugging Face's config.json
   bool tie_word_embeddings = true;
   BertHead head = BertHead::kMaskedLm;
   std::int64_t num_labels = 2;
+
+  bool is_roberta() const { return family == "roberta" || family == "xlm-roberta"; }
+  // Returns the maximum number of tokens of a sequence.
+  std::int64_t longest() const { return max_position_embeddings - (is_roberta() ? *pad_token_id + 1 : 0); }
 };
 
 }  // namespace gantry::models
