@@ -1,7 +1,7 @@
 // T5 (Raffel et al., arXiv 1910.10683), v1.0 and v1.1, mT5 and umT5, for one device, on layers that a policy can shard:
-// an encoder and a decoder, which are two lists of layers. Parameter names are Hugging Face's but for
-// relative_attention_bias, which stands at "encoder." and "decoder.": all layers of a stack share it. In umT5 each
-// layer has its own.
+// an encoder and a decoder, which are two lists of layers. Parameter names are Hugging Face's. Only
+// relative_attention_bias is registered at "encoder." and "decoder.", because all layers of a stack share it; in umT5
+// each layer has its own.
 #pragma once
 
 #include <optional>

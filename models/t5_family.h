@@ -1,4 +1,4 @@
-// T5, mT5 and umT5 as Hugging Face has them: configuration keys and tensor names.
+// The families t5, mt5 and umt5: Hugging Face's configuration keys and tensor names.
 #pragma once
 
 #include "gantry/models/model_family.h"

@@ -106,9 +106,7 @@ std::optional<AttentionHeads> T5Policy::context_heads(const models::T5Impl& mode
 }
 
 std::vector<TokenStream> T5Policy::token_streams(const torch::nn::Module&, const TensorDict& batch) const {
-  const torch::Tensor text = batch.get("input_ids");
-  return {{.tokens = text.defined() && text.dim() == 2 ? text.size(1) : 0, .entries = {"input_ids", "attention_mask"}},
-          decoder_stream(batch)};
+  return {encoder_stream(batch), decoder_stream(batch)};
 }
 
 TensorDict T5Policy::completed(const torch::nn::Module& model, TensorDict batch) const {

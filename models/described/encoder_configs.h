@@ -2,12 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "gantry/models/described/bert_config.h"
 #include "gantry/models/described/config_reader.h"
+#include "gantry/nn/rotary_options.h"
 
 namespace gantry::models {
+
+struct ModernBertConfig {
+  // Keys that BERT has too, by its names. hidden_dropout_prob is the embedding's.
+  BertConfig bert;
+  std::vector<std::int64_t> windows;       // by layer: tokens that are less than this apart see each other; 0: all
+  nn::RotaryOptions rotary, local_rotary;  // for layers without and with a window
+  bool attention_bias = false, mlp_bias = false, norm_bias = false, decoder_bias = true, classifier_bias = false;
+  std::string classifier_activation = "gelu";
+  bool mean_pooling = false;  // the head for sequences reads the mean of all tokens instead of the first one
+  double mlp_dropout = 0;
+};
 
 struct VitConfig {  // Hugging Face's keys
   std::int64_t hidden_size = 768;
@@ -58,6 +72,21 @@ struct T5Config {             // Hugging Face's keys
   }
 };
 
+struct BartConfig {  // Hugging Face's keys
+  std::int64_t vocab_size = 50265;
+  std::int64_t max_position_embeddings = 1024;
+  std::int64_t d_model = 1024;
+  std::int64_t encoder_layers = 12, encoder_attention_heads = 16, encoder_ffn_dim = 4096;
+  std::int64_t decoder_layers = 12, decoder_attention_heads = 16, decoder_ffn_dim = 4096;
+  std::int64_t pad_token_id = 1;
+  std::int64_t decoder_start_token_id = 2;
+  std::string activation_function = "gelu";
+  double dropout = 0.1, attention_dropout = 0, activation_dropout = 0;
+  double init_std = 0.02;
+  bool scale_embedding = false;  // by sqrt(d_model)
+  bool tie_word_embeddings = true;
+};
+
 struct WhisperConfig {  // Hugging Face's keys
   std::int64_t vocab_size = 51865;
   std::int64_t num_mel_bins = 80;
@@ -78,6 +107,9 @@ struct WhisperConfig {  // Hugging Face's keys
 BertConfig read_bert(ConfigReader& reader);
 BertConfig read_roberta(ConfigReader& reader);
 BertConfig read_xlm_roberta(ConfigReader& reader);
+BertConfig read_distilbert(ConfigReader& reader);
+BertConfig read_nomic_bert(ConfigReader& reader);
+ModernBertConfig read_modern_bert(ConfigReader& reader);
 VitConfig read_vit(ConfigReader& reader);
 T5Config read_t5(ConfigReader& reader);
 T5Config read_mt5(ConfigReader& reader);
@@ -85,9 +117,15 @@ T5Config read_umt5(ConfigReader& reader);
 // Returns the defaults of a family of T5's: "t5", "mt5" or "umt5".
 T5Config t5_defaults(const std::string& family);
 WhisperConfig read_whisper(ConfigReader& reader);
+BartConfig read_bart(ConfigReader& reader);
 
 // Returns the name of the head that is built: the first entry of `architectures` if the family has this head, or else
 // the head that takes the most weights of the file's.
 std::string bert_architecture(const nlohmann::json& keys, const std::string& stem);
+// Reads this head, the number of its labels and its problem_type.
+void read_text_head(ConfigReader& reader, BertConfig& config, const std::string& stem);
+// Reads pad_token_id. Without the key it is `missing`, if this is a token of the vocabulary; an explicit null means
+// that no token is padding.
+std::optional<std::int64_t> read_padding_token(ConfigReader& reader, std::int64_t missing, std::int64_t vocabulary);
 
 }  // namespace gantry::models

@@ -34,6 +34,33 @@ LayerWork bert_work(const json& keys, int layers, std::int64_t vocabulary) {
           .last = bert_head(keys, hidden, vocabulary)};
 }
 
+LayerWork distilbert_work(const json& keys, int layers) {
+  const auto hidden = static_cast<double>(size_key(keys, "dim", 768));
+  const auto inner = static_cast<double>(size_key(keys, "hidden_dim", 3072));
+  return {.layers = std::vector<double>(layers, hidden * (4 * hidden + 2 * inner)),
+          .last = bert_head(keys, hidden, 30522)};
+}
+
+LayerWork nomic_bert_work(const json& keys, int layers) {
+  const auto hidden = static_cast<double>(size_key(keys, "hidden_size", size_key(keys, "n_embd", 768)));
+  const auto inner = static_cast<double>(size_key(keys, "intermediate_size", size_key(keys, "n_inner", 3072)));
+  const std::int64_t heads = size_key(keys, "num_attention_heads", size_key(keys, "n_head", 12));
+  const double width = has_key(keys, "head_dim") ? static_cast<double>(heads * size_key(keys, "head_dim", 64)) : hidden;
+  return {.layers = std::vector<double>(layers, hidden * (4 * width + 3 * inner)),
+          .last = bert_head(keys, hidden, 30522)};
+}
+
+// Heads that read each token have a further layer.
+LayerWork modern_bert_work(const json& keys, int layers) {
+  const auto hidden = static_cast<double>(size_key(keys, "hidden_size", 768));
+  const auto inner = static_cast<double>(size_key(keys, "intermediate_size", 1152));
+  const std::string architecture = architecture_key(keys);
+  const bool has_further =
+      architecture.ends_with("ForQuestionAnswering") || architecture.ends_with("ForTokenClassification");
+  return {.layers = std::vector<double>(layers, hidden * (4 * hidden + 3 * inner)),
+          .last = bert_head(keys, hidden, 50368) + (has_further ? hidden * hidden : 0)};
+}
+
 LayerWork vit_work(const json& keys, int layers) {
   const auto hidden = static_cast<double>(size_key(keys, "hidden_size", 768));
   const auto inner = static_cast<double>(size_key(keys, "intermediate_size", 3072));
@@ -67,6 +94,15 @@ LayerWork whisper_work(const json& keys) {
   LayerWork work = pair_work(size_key(keys, "encoder_layers", 4), size_key(keys, "decoder_layers", 4),
                              4 * width * width, mlp("encoder_ffn_dim"), mlp("decoder_ffn_dim"));
   work.last = width * static_cast<double>(size_key(keys, "vocab_size", 51865));
+  return work;
+}
+
+LayerWork bart_work(const json& keys) {
+  const auto width = static_cast<double>(size_key(keys, "d_model", 1024));
+  const auto mlp = [&](const char* key) { return 2 * width * static_cast<double>(size_key(keys, key, 4096)); };
+  LayerWork work = pair_work(size_key(keys, "encoder_layers", 12), size_key(keys, "decoder_layers", 12),
+                             4 * width * width, mlp("encoder_ffn_dim"), mlp("decoder_ffn_dim"));
+  work.last = width * static_cast<double>(size_key(keys, "vocab_size", 50265));
   return work;
 }
 
@@ -124,6 +160,10 @@ LayerWork layer_work_in(const json& keys, int layers, const std::string& family)
   if (name == "bert") return bert_work(keys, layers, 30522);
   if (name == "roberta") return bert_work(keys, layers, 50265);
   if (name == "xlm-roberta") return bert_work(keys, layers, 30522);
+  if (name == "distilbert") return distilbert_work(keys, layers);
+  if (name == "nomic_bert") return nomic_bert_work(keys, layers);
+  if (name == "modernbert") return modern_bert_work(keys, layers);
+  if (name == "bart") return bart_work(keys);
   if (name == "vit") return vit_work(keys, layers);
   if (name == "t5" || name == "mt5" || name == "umt5") return t5_work(keys, t5_defaults(name));
   if (name == "whisper") return whisper_work(keys);

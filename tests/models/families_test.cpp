@@ -126,7 +126,7 @@ TEST_P(Families, FilesThereAndBackAreTheSameBytes) {
   EXPECT_EQ(json::parse(read_file(scratch / "out/config.json"))["architectures"], keys["architectures"]);
 }
 
-// config_hub.json: the keys as published checkpoints of the family have them.
+// config_hub.json has the keys of published checkpoints of the family.
 TEST_P(Families, PublishedKeysGiveTheSameNumbers) {
   const std::string published = GetParam() + "/config_hub.json";
   if (!std::filesystem::exists(published)) return;

@@ -76,8 +76,8 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   const bool has_types = what.family != "distilbert" && what.family != "modernbert";
   if (has_types) batch.set("token_type_ids", types);
   const torch::Tensor first = ids.select(1, 0);
-  if (what.family == "roberta" ||
-      what.family == "xlm-roberta") {  // of one type; padding is a token of its own, in the middle of a text too
+  // RoBERTa has one type; its padding is a token, which may also be in the middle of a text.
+  if (what.family == "roberta" || what.family == "xlm-roberta") {
     batch.set("token_type_ids", torch::zeros_like(types));
     batch.set("input_ids", ids.masked_fill(batch.at("attention_mask") == 0, 1));
   }

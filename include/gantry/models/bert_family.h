@@ -1,4 +1,5 @@
-// The model families bert, roberta and xlm-roberta: configuration keys and tensor names of Hugging Face's models.
+// The model families bert, roberta, xlm-roberta, distilbert and nomic_bert: configuration keys and tensor names of
+// Hugging Face's models.
 #pragma once
 
 #include "gantry/models/bert.h"
@@ -13,5 +14,7 @@ BertConfig bert_config(const nlohmann::json& config);
 ModelFamily bert_family();
 ModelFamily roberta_family();
 ModelFamily xlm_roberta_family();
+ModelFamily distilbert_family();
+ModelFamily nomic_bert_family();
 
 }  // namespace gantry::models

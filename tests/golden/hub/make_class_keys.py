@@ -13,7 +13,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 FAMILIES = """bert bloom cohere cohere2 deepseek_v3 falcon gemma gemma2 gemma3_text glm4 gpt2 gpt_neox gpt_oss gptj granite
 llama mistral mixtral olmo olmo2 olmo3 opt phi3 qwen2 qwen2_moe qwen3 qwen3_moe roberta smollm3 stablelm starcoder2 t5 vit
-whisper xlm-roberta mt5 umt5""".split()
+whisper xlm-roberta mt5 umt5
+distilbert nomic_bert modernbert bart""".split()
 
 
 def keys_of(model_type):
