@@ -246,6 +246,9 @@ json keyed_hugging_face_config(const BertNames& family, const json& keys) {
       full_config_of(keys, family.model_type, bert_architecture(keys, family.stem), with_shared_keys(family.read));
   full["pad_token_id"] = config.pad_token_id ? json(*config.pad_token_id) : json(nullptr);
   if (is_classifier(config.head)) fill_labels(full, config.num_labels);
+  // transformers does not read the base of published files.
+  if (config.rotary && !has_key(full, "rope_parameters") && !has_key(full, "rope_scaling"))
+    full["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", config.rotary->theta}};
   return full;
 }
 

@@ -23,7 +23,7 @@ std::vector<FamilyReader> all_readers() {
        {"directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
         "pooler_size_per_head", "pooler_type"}},
       {"roberta", "RobertaForMaskedLM", with_shared_keys(read_roberta), {}},
-      {"xlm-roberta", "XLMRobertaForMaskedLM", with_shared_keys(read_xlm_roberta), {}},
+      {"xlm-roberta", "XLMRobertaForMaskedLM", with_shared_keys(read_xlm_roberta), {"output_past"}},
       {"distilbert", "DistilBertForMaskedLM", with_shared_keys(read_distilbert), {"tie_weights_"}},
       {"nomic_bert",
        "NomicBertForMaskedLM",

@@ -83,7 +83,12 @@ LayerWork t5_work(const json& keys, const T5Config& defaults) {
   const json projections = keys.value("feed_forward_proj", json(defaults.gated ? "gated-gelu" : "relu"));
   const bool gated = projections.is_string() && projections.get<std::string>().starts_with("gated-");
   const double mlp = (gated ? 3 : 2) * width * static_cast<double>(size_key(keys, "d_ff", defaults.d_ff));
-  LayerWork work = pair_work(layers, size_key(keys, "num_decoder_layers", layers), 4 * width * inner, mlp, mlp);
+  // A relative position bias of each layer counts as a matrix.
+  const std::int64_t buckets = size_key(keys, "relative_attention_num_buckets", 32);
+  const std::int64_t biases =
+      defaults.bias_in_each_layer ? buckets * size_key(keys, "num_heads", defaults.num_heads) : 0;
+  const double rest = mlp + static_cast<double>(biases);
+  LayerWork work = pair_work(layers, size_key(keys, "num_decoder_layers", layers), 4 * width * inner, rest, rest);
   work.last = width * static_cast<double>(size_key(keys, "vocab_size", defaults.vocab_size));
   return work;
 }

@@ -14,6 +14,7 @@ void refuse_nomic_variants(ConfigReader& reader) {
                           "mlp_fc2_bias", "rotary_emb_interleaved"})
     reader.only(key, false, reason);
   reader.only("rotary_emb_fraction", 1.0, reason);
+  reader.only("num_experts", 0, reason);
   reader.only("rotary_scaling_factor", nullptr, reason);
 }
 

@@ -320,11 +320,31 @@ TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal_of("t5", {{"pad_token_id", 40000}}), HasSubstr("below vocab_size 32128"));
   EXPECT_THAT(refusal_of("distilbert", {{"sinusoidal_pos_embds", true}}), HasSubstr("trains the positions"));
   EXPECT_THAT(refusal_of("nomic_bert", {{"prenorm", true}}), HasSubstr("transformers has no such NomicBERT"));
+  EXPECT_THAT(refusal_of("nomic_bert", {{"num_experts", 8}}), HasSubstr("num_experts"));
   EXPECT_THAT(refusal_of("nomic_bert", {{"activation_function", "gelu"}}), HasSubstr("one of swiglu, geglu"));
   EXPECT_THAT(refusal_of("modernbert", {{"classifier_pooling", "max"}}), HasSubstr("one of cls, mean"));
   EXPECT_THAT(refusal_of("modernbert", {{"layer_types", {"full_attention"}}}), HasSubstr("a list of 22 words"));
   EXPECT_THAT(refusal_of("bart", {{"normalize_before", true}}), HasSubstr("another model than BART"));
   EXPECT_THAT(refusal_of("bart", {{"decoder_layerdrop", 0.1}}), HasSubstr("decoder_layerdrop"));
+}
+
+// Files of NomicBERT with keys of their own alone.
+TEST(EncoderKeys, OlderFilesAreExportedForTransformers) {
+  const json full = models::families()
+                        .at("nomic_bert")
+                        .hugging_face_config({{"n_embd", 24},
+                                              {"n_inner", 36},
+                                              {"n_layer", 2},
+                                              {"n_head", 3},
+                                              {"n_positions", 64},
+                                              {"activation_function", "swiglu"},
+                                              {"rotary_emb_base", 1000}});
+  EXPECT_EQ(full["hidden_size"], 24);
+  EXPECT_EQ(full["intermediate_size"], 36);
+  EXPECT_EQ(full["num_hidden_layers"], 2);
+  EXPECT_EQ(full["max_position_embeddings"], 64);
+  EXPECT_EQ(full["hidden_act"], "silu");
+  EXPECT_EQ(full["rope_parameters"]["rope_theta"], 1000);
 }
 
 TEST(EncoderPolicies, AreChosenByTheModel) {
