@@ -10,6 +10,7 @@
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/model_family.h"
 #include "gantry/models/relative_bias.h"
+#include "gantry/models/text_encoder.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/deferred_init.h"
@@ -70,11 +71,37 @@ TEST(EncoderGrid, ModernBert) {
     }
 }
 
-// Each document has the loss that it has alone: neither windows nor positions reach into the next one.
 TEST(EncoderGrid, ModernBertOfDocuments) {
   expect_layouts_equal(
       {.family = "modernbert", .layers = 4, .dropout = 0.1, .tokens = 12, .batches = {6, 5}, .documents = {5, 4, 3}},
       encoder_layouts());
+}
+
+// Neither windows nor positions reach into the next document.
+TEST(PackedEncoders, DocumentsHaveTheLogitsThatTheyHaveAlone) {
+  const torch::Tensor ids = (torch::arange(12) * 5 % 23).view({1, 12});
+  const std::vector<std::int64_t> lengths = {5, 4, 3};
+  const torch::Tensor documents =
+      torch::repeat_interleave(torch::arange(3), torch::tensor(lengths, torch::kInt64)).view({1, 12});
+  for (const char* family : {"modernbert", "nomic_bert", "distilbert"}) {
+    const auto model = models::families().at(family).build({{"vocab_size", 23},
+                                                            {"hidden_size", 12},
+                                                            {"num_attention_heads", 3},
+                                                            {"num_hidden_layers", 4},
+                                                            {"intermediate_size", 11},
+                                                            {"max_position_embeddings", 12},
+                                                            {"local_attention", 4}});
+    set_dtype(*model, torch::kFloat64);
+    model->eval();
+    auto& encoder = dynamic_cast<models::TextEncoderImpl&>(*model);
+    const torch::Tensor packed = encoder.forward({{"input_ids", ids}, {"document_ids", documents}}).at("logits");
+    std::int64_t begin = 0;
+    for (const std::int64_t length : lengths) {
+      const torch::Tensor alone = encoder.forward({{"input_ids", ids.narrow(1, begin, length)}}).at("logits");
+      EXPECT_LE((packed.narrow(1, begin, length) - alone).abs().max().item<double>(), 1e-12) << family;
+      begin += length;
+    }
+  }
 }
 
 TEST(EncoderGrid, DistilBertAndNomicBert) {
