@@ -29,9 +29,9 @@ void read_part(ModelFolder& folder, const std::string& part, const Read& read) {
 }
 
 std::string built_head(const models::FamilyReader& family, const json& keys) {
-  if (family.model_type == "bert") return models::bert_architecture(keys, "Bert");
-  if (family.model_type == "roberta") return models::bert_architecture(keys, "Roberta");
-  return family.architecture;
+  const std::string masked = "ForMaskedLM";
+  if (!family.architecture.ends_with(masked)) return family.architecture;
+  return models::bert_architecture(keys, family.architecture.substr(0, family.architecture.size() - masked.size()));
 }
 
 void read_configuration(ModelFolder& folder, const json& keys) {

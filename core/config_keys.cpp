@@ -298,7 +298,8 @@ std::vector<ConfigKey> make_keys() {
        &kChats},
       {"data.objective", "",
        "origin of the labels. `causal`: the next token, for decoders and encoder-decoders. `mlm`: the tokens that are "
-       "masked in each row of text, for BERT and RoBERTa with a masked language model head. `labels`: those of the "
+       "masked in each row of text, for encoders such as BERT with a masked language model head. `labels`: those of "
+       "the "
        "data. Without the key, the model's head and `data.format` decide, but `mlm` must be set"},
       {"data.mlm_probability", "0.15",
        "share of the tokens that are chosen for the loss. 80 % of them become the mask token, 10 % a random token, and "

@@ -39,7 +39,7 @@ int layers_in(const nlohmann::json& model_keys) {
     if (const int first = count_in(model_keys, encoder), second = count_in(model_keys, decoder);
         first > 0 && second > 0)
       return first + second;
-  for (const char* name : {"n_layer", "num_hidden_layers"})
+  for (const char* name : {"n_layer", "n_layers", "num_hidden_layers"})
     if (const int layers = count_in(model_keys, name); layers > 0) return layers;
   return 0;
 }

@@ -85,13 +85,16 @@ constexpr std::size_t kMostRuns = 4;
 // Which keys of one run are visible to the queries of another run.
 bool sees_any(const Range& queries, const Range& keys, bool causal, std::int64_t window) {
   if (causal && keys.begin >= queries.end) return false;
+  if (!causal && window > 0 && keys.begin >= queries.end - 1 + window) return false;
   return window == 0 || keys.end > queries.begin - window + 1;
 }
 
 Kind kind_of(const Range& queries, const Range& keys, bool causal, std::int64_t window) {
-  const bool reaches_all = window == 0 || keys.begin > queries.end - 1 - window;
+  const bool reaches_back = window == 0 || keys.begin > queries.end - 1 - window;
+  const bool reaches_on = causal || window == 0 || keys.end - 1 < queries.begin + window;
+  const bool reaches_all = reaches_back && reaches_on;
   if (reaches_all && (!causal || keys.end - 1 <= queries.begin)) return Kind::kFull;
-  return reaches_all && queries == keys ? Kind::kCausal : Kind::kMasked;
+  return causal && reaches_all && queries == keys ? Kind::kCausal : Kind::kMasked;
 }
 
 // The runs in the order in which they are stored on a rank.

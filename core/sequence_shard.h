@@ -53,9 +53,9 @@ struct AttentionTile {
   bool operator==(const AttentionTile&) const = default;
 };
 
-// The tiles in which the queries of these runs attend to the keys of those runs: by position only, causal or all, with
-// a window of `window` tokens (0: none). They cover each visible pair once; rectangles without visible pairs are left
-// out.
+// The tiles in which the queries of these runs attend to the keys of those runs, by position only, causal or all. Keys
+// that are `window` or more tokens apart are not visible (0: all are). The tiles cover each visible pair once;
+// rectangles without visible pairs are left out.
 std::vector<AttentionTile> attention_tiles(const std::vector<Range>& queries, const std::vector<Range>& keys,
                                            bool causal, std::int64_t window);
 

@@ -1,19 +1,14 @@
 #include "gantry/models/bert.h"
 
-#include <fmt/format.h>
-
-#include "gantry/core/error.h"
 #include "gantry/nn/activation.h"
-#include "gantry/nn/forward.h"
 #include "gantry/nn/sequence_part.h"
-#include "gantry/nn/stream_scope.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {
 
 // RoBERTa's positions: padding has pad_token_id's row, and other tokens count from the row behind it.
-bool counts_from_padding(const BertConfig& config) { return config.family == "roberta"; }
+bool counts_from_padding(const BertConfig& config) { return config.is_roberta(); }
 
 // The initial weights of Hugging Face's BERT.
 void initialise(BertImpl& model) {
@@ -21,7 +16,7 @@ void initialise(BertImpl& model) {
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
     if (auto* linear = dynamic_cast<nn::LinearImpl*>(item.value().get())) {
       torch::nn::init::normal_(linear->weight, 0, model.config.initializer_range);
-      torch::nn::init::zeros_(linear->bias);
+      if (linear->bias.defined()) torch::nn::init::zeros_(linear->bias);
     } else if (auto* embedding = dynamic_cast<nn::EmbeddingImpl*>(item.value().get())) {
       torch::nn::init::normal_(embedding->weight, 0, model.config.initializer_range);
     }
@@ -38,26 +33,34 @@ BertEmbeddingsImpl::BertEmbeddingsImpl(const BertConfig& config) {
   auto words = torch::nn::EmbeddingOptions(config.vocab_size, config.hidden_size);
   if (config.pad_token_id) words.padding_idx(config.pad_token_id);
   word_embeddings = register_module("word_embeddings", nn::Embedding(words));
-  auto positions = torch::nn::EmbeddingOptions(config.max_position_embeddings, config.hidden_size);
-  if (counts_from_padding(config)) positions.padding_idx(config.pad_token_id);
-  position_embeddings = register_module("position_embeddings", nn::Embedding(positions));
-  token_type_embeddings =
-      register_module("token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size));
+  if (!config.rotary) {
+    auto positions = torch::nn::EmbeddingOptions(config.max_position_embeddings, config.hidden_size);
+    if (counts_from_padding(config)) positions.padding_idx(config.pad_token_id);
+    position_embeddings = register_module("position_embeddings", nn::Embedding(positions));
+  }
+  if (config.type_vocab_size > 0)
+    token_type_embeddings =
+        register_module("token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size));
   norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
   dropout = register_module("dropout", nn::Dropout(config.hidden_dropout_prob));
 }
 
 torch::Tensor BertEmbeddingsImpl::forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                                           const torch::Tensor& positions) {
-  const torch::Tensor types = token_type_ids.defined() ? token_type_ids : torch::zeros_like(input_ids);
-  const torch::Tensor places = positions.defined() ? positions : torch::arange(input_ids.size(1), input_ids.options());
-  return dropout(norm(word_embeddings(input_ids) + token_type_embeddings(types) + position_embeddings(places)));
+  torch::Tensor sum = word_embeddings(input_ids);
+  if (token_type_embeddings)
+    sum = sum + token_type_embeddings(token_type_ids.defined() ? token_type_ids : torch::zeros_like(input_ids));
+  if (position_embeddings)
+    sum = sum +
+          position_embeddings(positions.defined() ? positions : torch::arange(input_ids.size(1), input_ids.options()));
+  return dropout(norm(sum));
 }
 
-BertResidualImpl::BertResidualImpl(std::int64_t in_features, const BertConfig& config) {
-  dense = register_module("dense", nn::Linear(in_features, config.hidden_size));
+BertResidualImpl::BertResidualImpl(std::int64_t in_features, const BertConfig& config, double dropout_probability) {
+  dense = register_module("dense",
+                          nn::Linear(torch::nn::LinearOptions(in_features, config.hidden_size).bias(!config.fused)));
   norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
-  dropout = register_module("dropout", nn::Dropout(config.hidden_dropout_prob));
+  dropout = register_module("dropout", nn::Dropout(dropout_probability));
 }
 
 torch::Tensor BertResidualImpl::forward(const torch::Tensor& input, const torch::Tensor& residual) {
@@ -65,37 +68,59 @@ torch::Tensor BertResidualImpl::forward(const torch::Tensor& input, const torch:
 }
 
 BertSelfAttentionImpl::BertSelfAttentionImpl(const BertConfig& config)
-    : heads_(config.num_attention_heads), head_size_(config.hidden_size / config.num_attention_heads) {
-  query = register_module("query", nn::Linear(config.hidden_size, config.hidden_size));
-  key = register_module("key", nn::Linear(config.hidden_size, config.hidden_size));
-  value = register_module("value", nn::Linear(config.hidden_size, config.hidden_size));
+    : heads_(config.num_attention_heads), head_size_(config.head_size()) {
+  const std::int64_t width = heads_ * head_size_;
+  if (config.fused) {
+    fused = register_module("Wqkv", nn::Linear(torch::nn::LinearOptions(config.hidden_size, 3 * width).bias(false)));
+  } else {
+    query = register_module("query", nn::Linear(config.hidden_size, width));
+    key = register_module("key", nn::Linear(config.hidden_size, width));
+    value = register_module("value", nn::Linear(config.hidden_size, width));
+  }
   dropout = register_module("dropout", nn::Dropout(config.attention_probs_dropout_prob));
+  if (config.rotary) rotary_.emplace(head_size_, *config.rotary);
 }
 
-torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention) {
-  const nn::HeadRange heads = nn::held_heads(query, head_size_, heads_);
-  const auto parts = nn::together(hidden, {query, key, value});
-  return nn::merge_heads(nn::attention(nn::split_heads(parts[0], heads.count), nn::split_heads(parts[1], heads.count),
-                                       nn::split_heads(parts[2], heads.count), heads, heads, attention, *dropout));
+torch::Tensor BertSelfAttentionImpl::turned(const torch::Tensor& heads, const nn::TokenContext& tokens) {
+  return rotary_ ? (*rotary_)(heads, tokens.positions, tokens.length > 0 ? tokens.length : heads.size(2)) : heads;
+}
+
+torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden, const nn::TokenContext& tokens) {
+  const nn::HeadRange heads = nn::held_heads(fused ? fused : query, head_size_, heads_);
+  const auto parts = fused ? fused(hidden).chunk(3, -1) : nn::together(hidden, {query, key, value});
+  const nn::AttentionOptions options{.keep = tokens.keep, .documents = tokens.documents, .sequence = tokens.sequence};
+  return nn::merge_heads(nn::attention(turned(nn::split_heads(parts[0], heads.count), tokens),
+                                       turned(nn::split_heads(parts[1], heads.count), tokens),
+                                       nn::split_heads(parts[2], heads.count), heads, heads, options, *dropout));
 }
 
 BertLayerImpl::BertLayerImpl(const BertConfig& config) : activation_(config.hidden_act) {
+  const double dropped = config.hidden_dropout_prob;
   self = register_module("self", BertSelfAttention(config));
-  attention_output = register_module("attention_output", BertResidual(config.hidden_size, config));
-  intermediate = register_module("intermediate", nn::Linear(config.hidden_size, config.intermediate_size));
-  output = register_module("output", BertResidual(config.intermediate_size, config));
+  attention_output =
+      register_module("attention_output", BertResidual(config.num_attention_heads * config.head_size(), config,
+                                                       config.attention_output_dropout.value_or(dropped)));
+  const auto options = torch::nn::LinearOptions(config.hidden_size, config.intermediate_size).bias(!config.fused);
+  intermediate = register_module("intermediate", nn::Linear(options));
+  if (config.fused) gate = register_module("gate", nn::Linear(options));
+  output = register_module("output",
+                           BertResidual(config.intermediate_size, config, config.mlp_output_dropout.value_or(dropped)));
 }
 
-LayerParts BertLayerImpl::parts(const nn::AttentionOptions& attention) {
-  return {{"attention", [this, attention](
-                            const torch::Tensor& hidden) { return attention_output(self(hidden, attention), hidden); }},
-          {"mlp", [this](const torch::Tensor& hidden) {
-             return output(nn::activate(intermediate(hidden), activation_), hidden);
-           }}};
+torch::Tensor BertLayerImpl::wide(const torch::Tensor& hidden) {
+  if (!gate) return nn::activate(intermediate(hidden), activation_);
+  const auto parts = nn::together(hidden, {intermediate, gate});
+  return nn::activate(parts[1], activation_) * parts[0];
+}
+
+LayerParts BertLayerImpl::parts(const nn::TokenContext& tokens) {
+  return {{"attention",
+           [this, tokens](const torch::Tensor& hidden) { return attention_output(self(hidden, tokens), hidden); }},
+          {"mlp", [this](const torch::Tensor& hidden) { return output(wide(hidden), hidden); }}};
 }
 
 BertPredictionsImpl::BertPredictionsImpl(const BertConfig& config)
-    : activation_(config.family == "roberta" ? "gelu" : config.hidden_act) {
+    : activation_(config.is_roberta() ? "gelu" : config.hidden_act) {
   dense = register_module("dense", nn::Linear(config.hidden_size, config.hidden_size));
   norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
   decoder = register_module("decoder", nn::Linear(config.hidden_size, config.vocab_size));
@@ -105,7 +130,7 @@ torch::Tensor BertPredictionsImpl::forward(const torch::Tensor& hidden) {
   return decoder(norm(nn::activate(dense(hidden), activation_)));
 }
 
-BertImpl::BertImpl(const BertConfig& config) : config(config) {
+BertImpl::BertImpl(const BertConfig& config) : TextEncoderImpl(config) {
   embeddings = register_module("embeddings", BertEmbeddings(config));
   layers = register_module("layers", torch::nn::ModuleList());
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) layers->push_back(BertLayer(config));
@@ -115,23 +140,21 @@ BertImpl::BertImpl(const BertConfig& config) : config(config) {
     full_sequence = register_module("full_sequence", nn::PrepareInput());
   }
   const bool of_choices = config.head == BertHead::kMultipleChoice;
-  if (config.head == BertHead::kNone || config.head == BertHead::kSequenceClassification || of_choices)
+  const bool is_pooled = config.head == BertHead::kNone && config.is_pooled_without_head;
+  if (is_pooled || config.head == BertHead::kSequenceClassification || of_choices)
     pooler = register_module("pooler", nn::Linear(config.hidden_size, config.hidden_size));
   if (config.head == BertHead::kSequenceClassification || config.head == BertHead::kTokenClassification || of_choices) {
     dropout = register_module("dropout", nn::Dropout(config.classifier_dropout));
-    classifier = register_module("classifier", nn::Linear(config.hidden_size, of_choices ? 1 : config.num_labels));
+    classifier = register_module("classifier", nn::Linear(config.hidden_size, config.outputs()));
   }
-  if (config.head == BertHead::kSequenceClassification && config.family == "roberta")
+  if (config.head == BertHead::kSequenceClassification && config.is_roberta())
     pooler_dropout = register_module("pooler_dropout", nn::Dropout(config.classifier_dropout));
-  if (config.head == BertHead::kQuestionAnswering)
-    qa_outputs = register_module("qa_outputs", nn::Linear(config.hidden_size, 2));
+  if (config.head == BertHead::kQuestionAnswering) {
+    dropout = register_module("dropout", nn::Dropout(config.classifier_dropout));
+    qa_outputs = register_module("qa_outputs", nn::Linear(config.hidden_size, config.outputs()));
+  }
   initialise(*this);
   if (cls && config.tie_word_embeddings) cls->decoder->tie_weight(embeddings->word_embeddings->weight);
-}
-
-std::int64_t BertImpl::longest() const {
-  const std::int64_t before = counts_from_padding(config) ? *config.pad_token_id + 1 : 0;
-  return config.max_position_embeddings - before;
 }
 
 torch::Tensor BertImpl::rows_of_positions(const TensorDict& inputs, const nn::TokenContext& tokens) const {
@@ -146,83 +169,24 @@ torch::Tensor BertImpl::rows_of_positions(const TensorDict& inputs, const nn::To
   return part ? rows.index_select(1, part->positions.view({-1})) : rows;
 }
 
-torch::Tensor BertImpl::embed(const TensorDict& inputs, const nn::TokenContext& known) {
-  const torch::Tensor& input_ids = inputs.at("input_ids");
-  if (input_ids.dim() != 2)
-    throw InputError({"input_ids", "the tensor is " + describe(input_ids), "[samples, tokens]",
-                      "use an architecture ForMultipleChoice for several choices per sample"});
-  const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
-  if (tokens > longest()) {
-    throw InputError({"input_ids", fmt::format("there are {} tokens per sample", tokens),
-                      fmt::format("at most the model's {} positions", longest()), "shorten the samples"});
-  }
-  return embeddings(input_ids, inputs.get("token_type_ids"), rows_of_positions(inputs, known));
+torch::Tensor BertImpl::embed(const TensorDict& inputs, const nn::TokenContext& tokens) {
+  return embeddings(inputs.at("input_ids"), inputs.get("token_type_ids"), rows_of_positions(inputs, tokens));
 }
 
-TensorDict BertImpl::head(const torch::Tensor& hidden) {
+LayerParts BertImpl::parts_of(int layer, const nn::TokenContext& tokens) {
+  return layers->at<BertLayerImpl>(layer).parts(tokens);
+}
+
+TensorDict BertImpl::head(const torch::Tensor& hidden, const torch::Tensor&) {
   if (config.head == BertHead::kMaskedLm) return {{"logits", cls(hidden)}};
-  if (config.head == BertHead::kQuestionAnswering) return {{"logits", qa_outputs(hidden)}};
+  if (config.head == BertHead::kQuestionAnswering) return {{"logits", qa_outputs(dropout(hidden))}};
   if (config.head == BertHead::kTokenClassification) return {{"logits", classifier(dropout(hidden))}};
+  if (!pooler) return {{"last_hidden_state", hidden}};
   torch::Tensor first = hidden.select(1, 0);
   if (pooler_dropout) first = pooler_dropout(first);
-  const torch::Tensor pooled = torch::tanh(pooler(first));
+  const torch::Tensor pooled = nn::activate(pooler(first), config.pooler_activation);
   if (config.head == BertHead::kNone) return {{"last_hidden_state", hidden}, {"pooler_output", pooled}};
   return {{"logits", classifier(dropout(pooled))}};
-}
-
-namespace {
-
-// [B, choices, ...] -> [B choices, ...]; what is absent stays so.
-torch::Tensor rows_of(const torch::Tensor& choices) { return choices.defined() ? choices.flatten(0, 1) : choices; }
-
-}  // namespace
-
-// Each choice is a row. A row's dropout is that of its place among all rows of the step.
-TensorDict BertImpl::choose(const StageContext& stage, const TensorDict& input) {
-  const torch::Tensor& given = input.at(stage.is_first() ? "input_ids" : "hidden");
-  if (given.dim() < 3 || stage.batch().contains("document_ids"))
-    throw InputError({"batch", given.dim() < 3 ? "its input_ids are " + describe(given) : "it contains document_ids",
-                      "[samples, choices, tokens] for multiple choice, with one sequence per choice",
-                      "write the choices of a sample one after the other"});
-  TensorDict rows;
-  for (const auto& [name, tensor] : input)
-    if (tensor.defined() && tensor.dim() > 2) rows.set(name, rows_of(tensor));
-  nn::TokenContext tokens = stage.tokens();
-  tokens.keep = rows_of(tokens.keep);
-  tokens.positions = rows_of(tokens.positions);
-  Forward forward = forward_now();
-  if (forward.random) forward.random->first_sample *= given.size(1);
-  const ForwardScope scope(forward);
-  const TensorDict output = run_stage(stage, rows, tokens);
-  const char* entry = stage.is_last() ? "logits" : "hidden";
-  const torch::Tensor made = output.at(entry).unflatten(0, {given.size(0), given.size(1)});
-  return {{entry, stage.is_last() ? made.squeeze(-1) : made}};
-}
-
-TensorDict BertImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
-  if (config.head == BertHead::kMultipleChoice) return choose(stage, input);
-  return run_stage(stage, input, stage.tokens());
-}
-
-TensorDict BertImpl::run_stage(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens) {
-  torch::Tensor hidden = stage.is_first() ? embed(input, tokens) : input.at("hidden");
-  hidden = stage.run_layers(hidden, [&](int index) {
-    return layers->at<BertLayerImpl>(index).parts(
-        {.keep = tokens.keep, .documents = tokens.documents, .sequence = tokens.sequence});
-  });
-  if (!stage.is_last()) return {{"hidden", hidden}};
-  if (config.head == BertHead::kMaskedLm) return head(hidden);
-  const auto& part = tokens.sequence;
-  const torch::Tensor known = full_sequence(hidden);
-  if (!part || config.head == BertHead::kTokenClassification) return head(known);
-  // The other heads look at the sequence as a whole: all ranks compute them alike.
-  const nn::StreamScope scope(stage, nullptr);
-  const bool reads_all = config.head == BertHead::kQuestionAnswering || config.head == BertHead::kNone;
-  return head(reads_all ? nn::joined(known, *part) : nn::first_token(known, *part));
-}
-
-TensorDict BertImpl::forward(const TensorDict& inputs) {
-  return stage_forward(*StageContext::full(layers->size(), inputs), inputs);
 }
 
 }  // namespace gantry::models

@@ -1,5 +1,6 @@
 #include "gantry/models/bert_family.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +8,7 @@
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/keys_of_family.h"
+#include "gantry/models/encoder_names.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -16,19 +18,36 @@ using nlohmann::json;
 
 constexpr const char* kWordTable = "embeddings.word_embeddings.weight";
 
-// What BERT and RoBERTa differ in, beside their modules.
+// The differences between the families, except their modules.
 struct BertNames {
-  std::string model_type;  // also the prefix of their files' names
-  std::string stem;        // of the architectures' names
+  std::string model_type;
+  std::string prefix;  // "bert.", before the names in files of models with a head
+  std::string stem;    // "Bert", the beginning of the architectures' names
   BertConfig (*read)(ConfigReader& reader);
+  // In files, without the prefix: the norm of the embedding, and the list of layers.
+  std::string embedding_norm = "embeddings.LayerNorm", layers = "encoder.layer";
+  // {registered path within a layer, path in files}
+  std::vector<std::pair<std::string, std::string>> layer = {
+      {"self.query", "attention.self.query"},
+      {"self.key", "attention.self.key"},
+      {"self.value", "attention.self.value"},
+      {"attention_output.dense", "attention.output.dense"},
+      {"attention_output.LayerNorm", "attention.output.LayerNorm"},
+      {"intermediate", "intermediate.dense"},
+      {"output.dense", "output.dense"},
+      {"output.LayerNorm", "output.LayerNorm"}};
   // Of the masked language model's head in files: its layer, its norm, its decoder and the bias that the decoder ties.
   std::string dense, norm, decoder, bias;
   // Of the classifier of sequences: the layer behind the first token, and the one that gives the logits.
   std::string pooler, classifier;
+  std::string choice_pooler = {};  // the first of the two for multiple choice
+  // The beginnings of the names of heads, and parts of the names of all other tensors.
+  std::vector<std::string> heads, body = {"embeddings.", "encoder.", "pooler."};
 };
 
 const BertNames& bert_names() {
   static const BertNames names{.model_type = "bert",
+                               .prefix = "bert.",
                                .stem = "Bert",
                                .read = read_bert,
                                .dense = "cls.predictions.transform.dense",
@@ -36,12 +55,15 @@ const BertNames& bert_names() {
                                .decoder = "cls.predictions.decoder",
                                .bias = "cls.predictions.bias",
                                .pooler = "bert.pooler.dense",
-                               .classifier = "classifier"};
+                               .classifier = "classifier",
+                               .choice_pooler = "bert.pooler.dense",
+                               .heads = {"cls.", "classifier.", "qa_outputs.", "pooler.", "bert.pooler."}};
   return names;
 }
 
 const BertNames& roberta_names() {
   static const BertNames names{.model_type = "roberta",
+                               .prefix = "roberta.",
                                .stem = "Roberta",
                                .read = read_roberta,
                                .dense = "lm_head.dense",
@@ -49,28 +71,77 @@ const BertNames& roberta_names() {
                                .decoder = "lm_head.decoder",
                                .bias = "lm_head.bias",
                                .pooler = "classifier.dense",
-                               .classifier = "classifier.out_proj"};
+                               .classifier = "classifier.out_proj",
+                               .choice_pooler = "roberta.pooler.dense",
+                               .heads = {"lm_head.", "classifier.", "qa_outputs.", "pooler.", "roberta.pooler."}};
   return names;
 }
 
-bool is_classifier(BertHead head) {
-  return head == BertHead::kSequenceClassification || head == BertHead::kTokenClassification;
+const BertNames& xlm_roberta_names() {
+  static const BertNames names = [] {
+    BertNames names = roberta_names();
+    names.model_type = "xlm-roberta";
+    names.stem = "XLMRoberta";
+    names.read = read_xlm_roberta;
+    return names;
+  }();
+  return names;
+}
+
+const BertNames& distilbert_names() {
+  static const BertNames names{.model_type = "distilbert",
+                               .prefix = "distilbert.",
+                               .stem = "DistilBert",
+                               .read = read_distilbert,
+                               .layers = "transformer.layer",
+                               .layer = {{"self.query", "attention.q_lin"},
+                                         {"self.key", "attention.k_lin"},
+                                         {"self.value", "attention.v_lin"},
+                                         {"attention_output.dense", "attention.out_lin"},
+                                         {"attention_output.LayerNorm", "sa_layer_norm"},
+                                         {"intermediate", "ffn.lin1"},
+                                         {"output.dense", "ffn.lin2"},
+                                         {"output.LayerNorm", "output_layer_norm"}},
+                               .dense = "vocab_transform",
+                               .norm = "vocab_layer_norm",
+                               .decoder = "vocab_projector",
+                               .bias = "vocab_projector.bias",
+                               .pooler = "pre_classifier",
+                               .classifier = "classifier",
+                               .choice_pooler = "pre_classifier",
+                               .heads = {"vocab_", "pre_classifier.", "classifier.", "qa_outputs."},
+                               .body = {"embeddings.", "transformer."}};
+  return names;
+}
+
+const BertNames& nomic_bert_names() {
+  static const BertNames names{.model_type = "nomic_bert",
+                               .prefix = "nomic_bert.",
+                               .stem = "NomicBert",
+                               .read = read_nomic_bert,
+                               .embedding_norm = "emb_ln",
+                               .layers = "encoder.layers",
+                               .layer = {{"self.Wqkv", "attn.Wqkv"},
+                                         {"attention_output.dense", "attn.out_proj"},
+                                         {"attention_output.LayerNorm", "norm1"},
+                                         {"intermediate", "mlp.fc11"},
+                                         {"gate", "mlp.fc12"},
+                                         {"output.dense", "mlp.fc2"},
+                                         {"output.LayerNorm", "norm2"}},
+                               .dense = "cls.predictions.transform.dense",
+                               .norm = "cls.predictions.transform.layer_norm",
+                               .decoder = "cls.predictions.decoder",
+                               .bias = "cls.predictions.bias",
+                               .pooler = "nomic_bert.pooler.dense",
+                               .classifier = "classifier",
+                               .heads = {"cls.", "classifier.", "pooler.", "nomic_bert.pooler."},
+                               .body = {"embeddings.", "encoder.", "pooler.", "emb_ln."}};
+  return names;
 }
 
 BertConfig config_of(const BertNames& family, const json& keys) {
   return read_keys(keys, family.model_type, with_shared_keys(family.read));
 }
-
-// Ours to Hugging Face's, of one layer.
-const std::vector<std::pair<std::string, std::string>> kLayerNames = {
-    {"self.query", "attention.self.query"},
-    {"self.key", "attention.self.key"},
-    {"self.value", "attention.self.value"},
-    {"attention_output.dense", "attention.output.dense"},
-    {"attention_output.LayerNorm", "attention.output.LayerNorm"},
-    {"intermediate", "intermediate.dense"},
-    {"output.dense", "output.dense"},
-    {"output.LayerNorm", "output.LayerNorm"}};
 
 class NameList {
  public:
@@ -99,6 +170,7 @@ void add_predictions(NameList& names, const BertNames& family, bool tied) {
   if (!tied) names.add("cls.decoder.weight", family.decoder + ".weight", true);
   // transformers ties the decoder's bias to another parameter, and computes with the decoder's if they differ.
   names.add("cls.decoder.bias", tied ? family.bias : family.decoder + ".bias", true);
+  if (family.bias == family.decoder + ".bias") return;
   names.prefer_last(family.decoder + ".bias", family.bias);
   // An untied model of transformers still has the parameter, and does not use it.
   if (!tied) names.copy_last(family.bias);
@@ -106,29 +178,34 @@ void add_predictions(NameList& names, const BertNames& family, bool tied) {
 
 std::vector<TiedTensor> bert_tied_tensors(const BertNames& family, const json& keys) {
   const BertConfig config = config_of(family, keys);
-  if (config.head != BertHead::kMaskedLm || !config.tie_word_embeddings) return {};
-  return {{family.model_type + "." + kWordTable}, {family.decoder + ".weight", {{"tie_word_embeddings", false}}}};
+  if (!is_tied_head(config)) return {};
+  return {{family.prefix + kWordTable}, {family.decoder + ".weight", {{"tie_word_embeddings", false}}}};
 }
 
 std::vector<TensorName> bert_tensor_names(const BertNames& family, const json& keys) {
   const BertConfig config = config_of(family, keys);
-  const std::string prefix = config.head == BertHead::kNone ? "" : family.model_type + ".";
+  const std::string prefix = config.head == BertHead::kNone ? "" : family.prefix;
   NameList names;
   names.add(kWordTable, prefix + kWordTable);
-  if (config.head == BertHead::kMaskedLm && config.tie_word_embeddings)
-    names.prefer_last("", family.decoder + ".weight");
-  for (const char* part : {"position_embeddings", "token_type_embeddings"})
+  if (is_tied_head(config)) names.prefer_last("", family.decoder + ".weight");
+  const auto add_table = [&](const std::string& part) {
     names.add(fmt::format("embeddings.{}.weight", part), fmt::format("{}embeddings.{}.weight", prefix, part));
-  names.add_both("embeddings.LayerNorm", prefix + "embeddings.LayerNorm");
+  };
+  if (!config.rotary) add_table("position_embeddings");
+  if (config.type_vocab_size > 0) add_table("token_type_embeddings");
+  names.add_both("embeddings.LayerNorm", prefix + family.embedding_norm);
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    for (const auto& [ours, theirs] : kLayerNames)
-      names.add_both(fmt::format("layers.{}.{}", layer, ours),
-                     fmt::format("{}encoder.layer.{}.{}", prefix, layer, theirs));
-  if (config.head == BertHead::kNone) names.add_both("pooler", "pooler.dense", true);
+    for (const auto& [ours, theirs] : family.layer) {
+      const std::string at = fmt::format("{}{}.{}.{}", prefix, family.layers, layer, theirs);
+      const bool has_bias = !config.fused || ours.ends_with("LayerNorm");
+      names.add(fmt::format("layers.{}.{}.weight", layer, ours), at + ".weight");
+      if (has_bias) names.add(fmt::format("layers.{}.{}.bias", layer, ours), at + ".bias");
+    }
+  if (config.head == BertHead::kNone && config.is_pooled_without_head) names.add_both("pooler", "pooler.dense", true);
   if (config.head == BertHead::kSequenceClassification) names.add_both("pooler", family.pooler, true);
   if (config.head == BertHead::kMaskedLm) add_predictions(names, family, config.tie_word_embeddings);
   if (config.head == BertHead::kSequenceClassification) names.add_both("classifier", family.classifier, true);
-  if (config.head == BertHead::kMultipleChoice) names.add_both("pooler", prefix + "pooler.dense", true);
+  if (config.head == BertHead::kMultipleChoice) names.add_both("pooler", family.choice_pooler, true);
   if (config.head == BertHead::kTokenClassification || config.head == BertHead::kMultipleChoice)
     names.add_both("classifier", "classifier", true);
   if (config.head == BertHead::kQuestionAnswering) names.add_both("qa_outputs", "qa_outputs", true);
@@ -142,30 +219,48 @@ std::string bert_normalise(const BertNames& family, const json& keys, const std:
   if (name.ends_with(".beta")) name = name.substr(0, name.size() - 4) + "bias";
   if (name.ends_with("embeddings.position_ids") || name.starts_with("cls.seq_relationship.")) return "";
   const BertConfig config = config_of(family, keys);
-  const bool body = name.find("embeddings.") != std::string::npos || name.find("encoder.") != std::string::npos ||
-                    name.find("pooler.") != std::string::npos;
-  const std::string prefix = family.model_type + ".";
-  const bool prefixed = name.starts_with(prefix);
-  if (config.head == BertHead::kNone && prefixed) return name.substr(prefix.size());
-  return config.head != BertHead::kNone && body && !prefixed ? prefix + name : name;
+  // Older files of NomicBERT have BERT's prefix.
+  if (family.model_type == "nomic_bert" && name.starts_with("bert.")) name = name.substr(5);
+  const bool body = std::any_of(family.body.begin(), family.body.end(),
+                                [&](const std::string& part) { return name.find(part) != std::string::npos; });
+  const bool prefixed = name.starts_with(family.prefix);
+  if (config.head == BertHead::kNone && prefixed) return name.substr(family.prefix.size());
+  return config.head != BertHead::kNone && body && !prefixed ? family.prefix + name : name;
 }
 
 // What another head than this model's left in the file.
 bool bert_is_other_heads(const BertNames& family, const std::string& name) {
-  const std::string predictions = family.bias.substr(0, family.bias.find('.') + 1);
-  for (const std::string& part : {predictions, std::string("classifier."), std::string("qa_outputs."),
-                                  std::string("pooler."), family.model_type + ".pooler."})
-    if (name.starts_with(part)) return true;
-  return false;
+  return std::any_of(family.heads.begin(), family.heads.end(),
+                     [&](const std::string& part) { return name.starts_with(part); });
 }
 
-std::string task_of(const BertConfig& config) {
-  if (config.head == BertHead::kNone) return "none";
-  if (config.head == BertHead::kQuestionAnswering) return "spans";
-  return config.head == BertHead::kMaskedLm ? "tokens" : "classes";
+// True for the families whose keys are BERT's.
+bool has_bert_keys(const BertNames& family) {
+  return family.model_type != "distilbert" && family.model_type != "nomic_bert";
+}
+
+// The results of the next two functions for the other families.
+json keyed_hugging_face_config(const BertNames& family, const json& keys) {
+  const BertConfig config = config_of(family, keys);
+  json full =
+      full_config_of(keys, family.model_type, bert_architecture(keys, family.stem), with_shared_keys(family.read));
+  full["pad_token_id"] = config.pad_token_id ? json(*config.pad_token_id) : json(nullptr);
+  if (is_classifier(config.head)) fill_labels(full, config.num_labels);
+  // transformers does not read the base of published files.
+  if (config.rotary && !has_key(full, "rope_parameters") && !has_key(full, "rope_scaling"))
+    full["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", config.rotary->theta}};
+  return full;
+}
+
+json keyed_keys_that_decide(const BertNames& family, const json& keys) {
+  json deciding = deciding_keys_of(keys, family.model_type, with_shared_keys(family.read));
+  const BertConfig config = config_of(family, keys);
+  if (is_classifier(config.head)) deciding["num_labels"] = config.num_labels;
+  return deciding;
 }
 
 json bert_hugging_face_config(const BertNames& family, const json& keys) {
+  if (!has_bert_keys(family)) return keyed_hugging_face_config(family, keys);
   const BertConfig config = config_of(family, keys);
   json full = keys;
   full["model_type"] = family.model_type;
@@ -189,6 +284,7 @@ json bert_hugging_face_config(const BertNames& family, const json& keys) {
 }
 
 json bert_keys_that_decide(const BertNames& family, const json& keys) {
+  if (!has_bert_keys(family)) return keyed_keys_that_decide(family, keys);
   json deciding =
       keys_of(bert_hugging_face_config(family, keys),
               {"architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
@@ -197,16 +293,12 @@ json bert_keys_that_decide(const BertNames& family, const json& keys) {
   deciding["tie_word_embeddings"] = config.tie_word_embeddings;
   if (is_classifier(config.head)) deciding["num_labels"] = config.num_labels;
   // Positions count from its row.
-  if (family.model_type == "roberta") deciding["pad_token_id"] = *config.pad_token_id;
+  if (config.is_roberta()) deciding["pad_token_id"] = *config.pad_token_id;
   return deciding;
 }
 
-std::int64_t longest_text(const BertConfig& config) {
-  return config.max_position_embeddings - (config.family == "roberta" ? *config.pad_token_id + 1 : 0);
-}
-
 ModelFamily family_of_names(const BertNames& family) {
-  return {
+  ModelFamily made{
       .build = [family](const json& keys) -> std::shared_ptr<torch::nn::Module> {
         return std::make_shared<BertImpl>(config_of(family, keys));
       },
@@ -215,13 +307,9 @@ ModelFamily family_of_names(const BertNames& family) {
       .model_type = family.model_type,
       .architectures = {family.stem + "ForMaskedLM"},
       .vocabulary_size = [family](const json& keys) { return config_of(family, keys).vocab_size; },
-      .context_length = [family](const json& keys) { return longest_text(config_of(family, keys)); },
+      .context_length = [family](const json& keys) { return config_of(family, keys).longest(); },
       .task = [family](const json& keys) { return task_of(config_of(family, keys)); },
-      .problem_type = [family](const json& keys) -> std::string {
-        const BertConfig config = config_of(family, keys);
-        if (config.head != BertHead::kSequenceClassification) return "single_label_classification";
-        return problem_type_of(keys, config.num_labels);
-      },
+      .problem_type = [family](const json& keys) { return problem_type_of_head(keys, config_of(family, keys)); },
       .normalise_name = [family](const json& keys,
                                  const std::string& name) { return bert_normalise(family, keys, name); },
       .tied_tensors = [family](const json& keys) { return bert_tied_tensors(family, keys); },
@@ -229,6 +317,8 @@ ModelFamily family_of_names(const BertNames& family) {
       .config_fingerprint = [family](const json& keys) { return bert_keys_that_decide(family, keys); },
       .check = [family](const json& keys) { return check_keys(*find_family_reader(family.model_type), keys); },
       .is_bidirectional = true};
+  if (family.model_type == "distilbert") std::erase(made.inputs, std::string("token_type_ids"));
+  return made;
 }
 
 }  // namespace
@@ -236,5 +326,8 @@ ModelFamily family_of_names(const BertNames& family) {
 BertConfig bert_config(const json& keys) { return config_of(bert_names(), keys); }
 ModelFamily bert_family() { return family_of_names(bert_names()); }
 ModelFamily roberta_family() { return family_of_names(roberta_names()); }
+ModelFamily distilbert_family() { return family_of_names(distilbert_names()); }
+ModelFamily nomic_bert_family() { return family_of_names(nomic_bert_names()); }
+ModelFamily xlm_roberta_family() { return family_of_names(xlm_roberta_names()); }
 
 }  // namespace gantry::models

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "gantry/models/bart_family.h"
 #include "gantry/models/bert_family.h"
 #include "gantry/models/decoder_model_family.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
+#include "gantry/models/modern_bert_family.h"
 #include "gantry/models/t5_family.h"
 #include "gantry/models/vit_family.h"
 #include "gantry/models/whisper_family.h"
@@ -50,7 +52,14 @@ Registry<ModelFamily>& families() {
     Filled() : Registry("model family") {
       add("bert", bert_family());
       add("roberta", roberta_family());
+      add("xlm-roberta", xlm_roberta_family());
+      add("distilbert", distilbert_family());
+      add("nomic_bert", nomic_bert_family());
+      add("modernbert", modern_bert_family());
       add("t5", t5_family());
+      add("mt5", mt5_family());
+      add("umt5", umt5_family());
+      add("bart", bart_family());
       add("vit", vit_family());
       add("whisper", whisper_family());
       for (const DecoderFamily& family : decoder_families()) add(family.model_type, model_family(family));

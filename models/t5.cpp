@@ -29,6 +29,13 @@ void initialise_t5(torch::nn::Module& model, const T5Config& config) {
       torch::nn::init::normal_(item.value(), 0, config.initializer_factor * deviation(item.key()));
 }
 
+RelativeBias relative_bias_of(const T5Config& config, bool is_decoder) {
+  return RelativeBias(RelativeBuckets{.bidirectional = !is_decoder,
+                                      .count = config.relative_attention_num_buckets,
+                                      .max_distance = config.relative_attention_max_distance},
+                      config.num_heads);
+}
+
 }  // namespace
 
 T5Attention::T5Attention(torch::nn::Module& layer, const std::string& path, const T5Config& config)
@@ -70,6 +77,8 @@ torch::Tensor T5Attention::operator()(const torch::Tensor& hidden, const torch::
 
 T5LayerImpl::T5LayerImpl(const T5Config& config, bool is_decoder)
     : activation_(config.activation), self_(*this, "layer.0.SelfAttention", config) {
+  if (config.bias_in_each_layer)
+    bias_ = register_at(*this, "layer.0.SelfAttention.relative_attention_bias", relative_bias_of(config, is_decoder));
   if (is_decoder) cross_.emplace(*this, "layer.1.EncDecAttention", config);
   const int last = is_decoder ? 2 : 1;
   for (int part = 0; part <= last; ++part)
@@ -95,7 +104,8 @@ torch::Tensor T5LayerImpl::mlp(const torch::Tensor& input) {
 }
 
 LayerParts T5LayerImpl::parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross,
-                              const RelativeBias& bias) {
+                              const RelativeBias& stack_bias) {
+  const RelativeBias& bias = bias_ ? bias_ : stack_bias;
   const auto attend = [this, self, bias](const TensorDict& state) -> TensorDict {
     const torch::Tensor &hidden = state.at("hidden"), normed = norms_.front()(hidden);
     return {{"hidden", hidden + self_(normed, normed, self, bias)}};
@@ -120,11 +130,8 @@ T5StackImpl::T5StackImpl(const T5Config& config, bool is_decoder) {
   if (is_decoder ? config.separate_decoder_embedding : config.separate_encoder_embedding)
     embed_tokens = register_module("embed_tokens", nn::Embedding(config.vocab_size, config.d_model));
   dropout = register_module("dropout", nn::Dropout(config.dropout_rate));
-  relative_attention_bias = register_module(
-      "relative_attention_bias", RelativeBias(RelativeBuckets{.bidirectional = !is_decoder,
-                                                              .count = config.relative_attention_num_buckets,
-                                                              .max_distance = config.relative_attention_max_distance},
-                                              config.num_heads));
+  if (!config.bias_in_each_layer)
+    relative_attention_bias = register_module("relative_attention_bias", relative_bias_of(config, is_decoder));
   block = register_module("block", torch::nn::ModuleList());
   const std::int64_t layers = is_decoder ? config.num_decoder_layers : config.num_layers;
   for (std::int64_t layer = 0; layer < layers; ++layer) block->push_back(T5Layer(config, is_decoder));

@@ -1,6 +1,7 @@
-// T5 (Raffel et al., arXiv 1910.10683), v1.0 and v1.1, for one device, on layers that a policy can shard: an encoder
-// and a decoder, which are two lists of layers. Parameter names are Hugging Face's but for relative_attention_bias,
-// which stands at "encoder." and "decoder.": all layers of a stack share it.
+// T5 (Raffel et al., arXiv 1910.10683), v1.0 and v1.1, mT5 and umT5, for one device, on layers that a policy can shard:
+// an encoder and a decoder, which are two lists of layers. Parameter names are Hugging Face's. Only
+// relative_attention_bias is registered at "encoder." and "decoder.", because all layers of a stack share it; in umT5
+// each layer has its own.
 #pragma once
 
 #include <optional>
@@ -47,6 +48,7 @@ class T5LayerImpl : public torch::nn::Module {
   std::string activation_;
   T5Attention self_;
   std::optional<T5Attention> cross_;
+  RelativeBias bias_{nullptr};      // null: the stack's
   std::vector<nn::RmsNorm> norms_;  // before each part
   nn::Linear gate_{nullptr}, up_{nullptr}, down_{nullptr};
   nn::Dropout inner_dropout_{nullptr}, mlp_dropout_{nullptr};
@@ -58,8 +60,8 @@ class T5StackImpl : public torch::nn::Module {
  public:
   T5StackImpl(const T5Config& config, bool is_decoder);
   torch::nn::ModuleList block;
-  RelativeBias relative_attention_bias{nullptr};
-  nn::Embedding embed_tokens{nullptr};  // null: the shared one
+  RelativeBias relative_attention_bias{nullptr};  // null: each layer has its own
+  nn::Embedding embed_tokens{nullptr};            // null: the shared one
   nn::RmsNorm final_layer_norm{nullptr};
   nn::Dropout dropout{nullptr}, last_dropout{nullptr};  // of the embedding, and behind the final norm
 };

@@ -1,4 +1,4 @@
-// T5 as Hugging Face has it: configuration keys and tensor names.
+// The families t5, mt5 and umt5: Hugging Face's configuration keys and tensor names.
 #pragma once
 
 #include "gantry/models/model_family.h"
@@ -6,5 +6,7 @@
 namespace gantry::models {
 
 ModelFamily t5_family();
+ModelFamily mt5_family();
+ModelFamily umt5_family();
 
 }  // namespace gantry::models

@@ -38,41 +38,14 @@ torch::Tensor WhisperConvolutionImpl::forward(const torch::Tensor& input) const 
   return torch::gelu(at::conv1d(input, weight, bias, stride_, /*padding=*/1));
 }
 
-WhisperAttention::WhisperAttention(torch::nn::Module& layer, const std::string& path, std::int64_t heads,
-                                   const WhisperConfig& config)
-    : heads_(heads), size_(config.d_model / heads) {
-  const std::int64_t width = config.d_model;
-  query_ = linear_at(layer, path + ".q_proj", width, width, true);
-  key_ = linear_at(layer, path + ".k_proj", width, width, false);
-  value_ = linear_at(layer, path + ".v_proj", width, width, true);
-  output_ = linear_at(layer, path + ".out_proj", width, width, true);
-  dropout_ = register_at(layer, path + ".dropout", nn::Dropout(config.attention_dropout));
-  output_dropout_ = register_at(layer, path + ".output_dropout", nn::Dropout(config.dropout));
-}
-
-torch::Tensor WhisperAttention::operator()(const torch::Tensor& hidden, const torch::Tensor& read,
-                                           const nn::AttentionOptions& options) {
-  const nn::HeadRange held = nn::held_heads(query_, size_, heads_);
-  std::vector<torch::Tensor> parts;
-  if (hidden.is_same(read)) {
-    parts = nn::together(hidden, {query_, key_, value_});
-  } else {
-    parts = {query_(hidden)};
-    const torch::Tensor none = parts[0].narrow(1, 0, 0);  // what is read lies in the cache
-    const auto others = read.defined() ? nn::together(read, {key_, value_}) : std::vector<torch::Tensor>{none, none};
-    parts.insert(parts.end(), others.begin(), others.end());
-  }
-  const auto by_head = [&](int part) { return nn::split_heads(parts[part], held.count); };
-  const torch::Tensor mixed = nn::attention(by_head(0), by_head(1), by_head(2), held, held, options, *dropout_);
-  return output_dropout_(output_(nn::merge_heads(mixed)));
-}
-
 WhisperLayerImpl::WhisperLayerImpl(const WhisperConfig& config, const WhisperLayerSizes& sizes)
     : activation_(config.activation_function) {
-  self_.emplace(*this, "self_attn", sizes.heads, config);
+  const StackAttentionSizes attention{sizes.heads, config.d_model, /*key_bias=*/false, config.attention_dropout,
+                                      config.dropout};
+  self_.emplace(*this, "self_attn", attention);
   before_self_ = register_module("self_attn_layer_norm", nn::LayerNorm(config.d_model));
   if (sizes.is_decoder) {
-    cross_.emplace(*this, "encoder_attn", sizes.heads, config);
+    cross_.emplace(*this, "encoder_attn", attention);
     before_cross_ = register_module("encoder_attn_layer_norm", nn::LayerNorm(config.d_model));
   }
   up_ = linear_at(*this, "fc1", config.d_model, sizes.width, true);

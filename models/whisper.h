@@ -7,6 +7,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "gantry/models/described/encoder_configs.h"
+#include "gantry/models/stack_attention.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/norms.h"
@@ -34,18 +35,6 @@ struct WhisperLayerSizes {
   bool is_decoder;
 };
 
-class WhisperAttention {
- public:
-  WhisperAttention(torch::nn::Module& layer, const std::string& path, std::int64_t heads, const WhisperConfig& config);
-  // `read`: whose keys and values; undefined where the cache has them. [B, S, H], [B, T, H] -> [B, S, H].
-  torch::Tensor operator()(const torch::Tensor& hidden, const torch::Tensor& read, const nn::AttentionOptions& options);
-
- private:
-  std::int64_t heads_, size_;
-  nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, output_{nullptr};
-  nn::Dropout dropout_{nullptr}, output_dropout_{nullptr};
-};
-
 // A layer of the encoder, in parts "attention" and "mlp", or of the decoder, with "cross" between them.
 class WhisperLayerImpl : public torch::nn::Module {
  public:
@@ -59,7 +48,7 @@ class WhisperLayerImpl : public torch::nn::Module {
 
   std::string activation_;
   nn::LayerNorm before_self_{nullptr}, before_cross_{nullptr}, before_mlp_{nullptr};
-  std::optional<WhisperAttention> self_, cross_;
+  std::optional<StackAttention> self_, cross_;
   nn::Linear up_{nullptr}, down_{nullptr};
   nn::Dropout inner_dropout_{nullptr}, mlp_dropout_{nullptr};
 };

@@ -35,7 +35,8 @@ torch::Tensor seen_by_part(const AttentionOptions& options, std::int64_t keys) {
   const torch::Tensor rows = options.sequence->positions.view({-1, 1});
   const torch::Tensor columns = torch::arange(keys, rows.options());
   torch::Tensor seen = options.causal ? columns <= rows : torch::ones_like(columns <= rows);
-  return options.window > 0 ? seen & (columns > rows - options.window) : seen;
+  if (options.window > 0) seen = seen & (columns > rows - options.window);
+  return options.window > 0 && !options.causal ? seen & (columns < rows + options.window) : seen;
 }
 
 // Which of `keys` keys each of the last `queries` tokens sees by its place: bool [queries, keys]; undefined: all.
@@ -49,7 +50,8 @@ torch::Tensor seen_keys(const AttentionOptions& options, std::int64_t queries, s
   return once(AttentionMasks::Kind::kSeen, options, queries, keys, torch::kBool, [&] {
     torch::Tensor seen = torch::ones({queries, keys}, torch::TensorOptions(torch::kBool).device(device));
     if (hides_later) seen = seen.tril(keys - queries);
-    return hides_early ? seen.triu(keys - queries - options.window + 1) : seen;
+    if (hides_early) seen = seen.triu(keys - queries - options.window + 1);
+    return hides_early && !options.causal ? seen.tril(keys - queries + options.window - 1) : seen;
   });
 }
 

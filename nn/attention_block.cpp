@@ -106,6 +106,7 @@ torch::Tensor allowed(const torch::Tensor& rows, const torch::Tensor& columns, c
   const auto narrow = [&](const torch::Tensor& more) { sees = sees.defined() ? sees & more : more; };
   if (rules.options.causal) narrow(columns <= queries);
   if (rules.options.window > 0) narrow(columns > queries - rules.options.window);
+  if (rules.options.window > 0 && !rules.options.causal) narrow(columns < queries + rules.options.window);
   if (part.documents.defined())
     narrow((part.documents.index_select(1, rows).unsqueeze(2) == part.documents.index_select(1, columns).unsqueeze(1))
                .unsqueeze(1));

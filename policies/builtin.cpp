@@ -1,7 +1,9 @@
 // Gantry's own policies: one for each family of described decoders, and those of the other models.
 #include "gantry/models/described/decoder_family.h"
+#include "gantry/policies/bart.h"
 #include "gantry/policies/bert.h"
 #include "gantry/policies/decoder.h"
+#include "gantry/policies/modern_bert.h"
 #include "gantry/policies/t5.h"
 #include "gantry/policies/vit.h"
 #include "gantry/policies/whisper.h"
@@ -11,9 +13,12 @@ namespace gantry {
 PolicyRegistry& policies() {
   struct Filled : PolicyRegistry {
     Filled() {
-      for (const char* family : {"bert", "roberta"})
+      for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert"})
         Registry::add(family, [family] { return std::make_shared<const BertPolicy>(family); });
-      PolicyRegistry::add<T5Policy>("t5");
+      for (const char* family : {"t5", "mt5", "umt5"})
+        Registry::add(family, [family] { return std::make_shared<const T5Policy>(family); });
+      PolicyRegistry::add<ModernBertPolicy>("modernbert");
+      PolicyRegistry::add<BartPolicy>("bart");
       PolicyRegistry::add<VitPolicy>("vit");
       PolicyRegistry::add<WhisperPolicy>("whisper");
       for (const auto& family : models::decoder_families())

@@ -16,6 +16,11 @@ inline std::int64_t decoder_length(const TensorDict& batch) {
   return 0;
 }
 
+inline TokenStream encoder_stream(const TensorDict& batch) {
+  const torch::Tensor text = batch.get("input_ids");
+  return {.tokens = text.defined() && text.dim() == 2 ? text.size(1) : 0, .entries = {"input_ids", "attention_mask"}};
+}
+
 inline TokenStream decoder_stream(const TensorDict& batch) {
   return {.prefix = "decoder_",
           .tokens = decoder_length(batch),

@@ -4,6 +4,7 @@
 
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/policies/decoder_length.h"
+#include "gantry/policies/family_check.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -24,6 +25,13 @@ std::set<std::string> tables_of(const models::T5Config& config) {
 
 }  // namespace
 
+PolicyFit T5Policy::fit(const torch::nn::Module& model) const {
+  const auto* t5 = dynamic_cast<const models::T5Impl*>(&model);
+  return t5 && t5->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
+}
+
+void T5Policy::validate_model(const models::T5Impl& model) const { validate_family(family_, model.config.family); }
+
 ShardPlan T5Policy::shard_plan(const models::T5Impl& model) const {
   const std::int64_t head = model.config.d_kv;
   ShardPlan plan = {{"lm_head", Column{}}};
@@ -43,7 +51,9 @@ ShardPlan T5Policy::shard_plan(const models::T5Impl& model) const {
   add_attention("decoder.block.*.layer.1.EncDecAttention");
   add_mlp("decoder.block.*.layer.2.DenseReluDense");
   for (const std::string stack : {"encoder", "decoder"}) {
-    plan.push_back({stack + ".relative_attention_bias", OnHeads{}});
+    plan.push_back(
+        {stack + (model.config.bias_in_each_layer ? ".block.*.layer.0.SelfAttention" : "") + ".relative_attention_bias",
+         OnHeads{}});
     plan.push_back({stack, SequenceParallel{}});  // norms, dropouts
   }
   return plan;
@@ -61,6 +71,7 @@ StageLayout T5Policy::stage_layout(const models::T5Impl& model) const {
 std::vector<std::string> T5Policy::held_layers(const torch::nn::Module& model, int stage, int num_stages,
                                                LayerRange layers) const {
   std::vector<std::string> held = Policy::held_layers(model, stage, num_stages, layers);
+  if (dynamic_cast<const models::T5Impl&>(model).config.bias_in_each_layer) return held;
   int first = 0;
   for (const auto& list : layer_lists(*this, model)) {
     const int behind = first + static_cast<int>(list.layers.size());
@@ -72,7 +83,9 @@ std::vector<std::string> T5Policy::held_layers(const torch::nn::Module& model, i
 }
 
 SharedParameters T5Policy::shared_parameters(const models::T5Impl& model) const {
-  SharedParameters shared = {{"encoder.relative_attention_bias.weight"}, {"decoder.relative_attention_bias.weight"}};
+  SharedParameters shared;
+  if (!model.config.bias_in_each_layer)
+    shared = {{"encoder.relative_attention_bias.weight"}, {"decoder.relative_attention_bias.weight"}};
   if (!model.config.has_shared_table()) return shared;
   shared.push_back({"shared.weight"});
   if (model.config.tie_word_embeddings) shared.back().push_back("lm_head.weight");
@@ -93,9 +106,7 @@ std::optional<AttentionHeads> T5Policy::context_heads(const models::T5Impl& mode
 }
 
 std::vector<TokenStream> T5Policy::token_streams(const torch::nn::Module&, const TensorDict& batch) const {
-  const torch::Tensor text = batch.get("input_ids");
-  return {{.tokens = text.defined() && text.dim() == 2 ? text.size(1) : 0, .entries = {"input_ids", "attention_mask"}},
-          decoder_stream(batch)};
+  return {encoder_stream(batch), decoder_stream(batch)};
 }
 
 TensorDict T5Policy::completed(const torch::nn::Module& model, TensorDict batch) const {

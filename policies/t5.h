@@ -1,4 +1,4 @@
-// The policy of models::T5: two lists of layers, each of which shares a bias by distance.
+// The policy of models::T5, for the models of one family: two lists of layers, each of which shares a bias by distance.
 #pragma once
 
 #include "gantry/models/t5.h"
@@ -9,7 +9,11 @@ namespace gantry {
 
 class T5Policy final : public PolicyFor<models::T5Impl>, public SharesStreams {
  public:
+  explicit T5Policy(std::string family) : family_(std::move(family)) {}
+
   std::string name() const override { return "T5Policy"; }
+  PolicyFit fit(const torch::nn::Module& model) const override;
+  void validate_model(const models::T5Impl& model) const override;
   ShardPlan shard_plan(const models::T5Impl& model) const override;
   StageLayout stage_layout(const models::T5Impl& model) const override;
   // Each stage with layers of a stack holds its bias, too.
@@ -25,6 +29,9 @@ class T5Policy final : public PolicyFor<models::T5Impl>, public SharesStreams {
   std::vector<std::string> entries_between() const override {
     return {"attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"};
   }
+
+ private:
+  std::string family_;
 };
 
 }  // namespace gantry

@@ -2,12 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "gantry/models/described/bert_config.h"
 #include "gantry/models/described/config_reader.h"
+#include "gantry/nn/rotary_options.h"
 
 namespace gantry::models {
+
+struct ModernBertConfig {
+  // Keys that BERT has too, by its names. hidden_dropout_prob is the embedding's.
+  BertConfig bert;
+  std::vector<std::int64_t> windows;       // by layer: tokens that are less than this apart see each other; 0: all
+  nn::RotaryOptions rotary, local_rotary;  // for layers without and with a window
+  bool attention_bias = false, mlp_bias = false, norm_bias = false, decoder_bias = true, classifier_bias = false;
+  std::string classifier_activation = "gelu";
+  bool mean_pooling = false;  // the head for sequences reads the mean of all tokens instead of the first one
+  double mlp_dropout = 0;
+};
 
 struct VitConfig {  // Hugging Face's keys
   std::int64_t hidden_size = 768;
@@ -28,7 +42,8 @@ struct VitConfig {  // Hugging Face's keys
   std::int64_t tokens() const { return (image_size / patch_size) * (image_size / patch_size) + 1; }
 };
 
-struct T5Config {  // Hugging Face's keys
+struct T5Config {             // Hugging Face's keys
+  std::string family = "t5";  // or "mt5" or "umt5"
   std::int64_t vocab_size = 32128;
   std::int64_t d_model = 512;
   std::int64_t d_kv = 64;
@@ -47,6 +62,7 @@ struct T5Config {  // Hugging Face's keys
   bool gated = false;                 // wo(activation(wi_0(x)) * wi_1(x)) in place of wo(activation(wi(x)))
   bool scale_decoder_outputs = true;  // by d_model^-0.5, before the head
   bool tie_word_embeddings = true;
+  bool bias_in_each_layer = false;  // umT5: each layer has a relative position bias of its own
   // Tables that files store with other values than the shared one. These two keys are Gantry's.
   bool separate_encoder_embedding = false, separate_decoder_embedding = false;
 
@@ -54,6 +70,21 @@ struct T5Config {  // Hugging Face's keys
   bool has_shared_table() const {
     return tie_word_embeddings || !separate_encoder_embedding || !separate_decoder_embedding;
   }
+};
+
+struct BartConfig {  // Hugging Face's keys
+  std::int64_t vocab_size = 50265;
+  std::int64_t max_position_embeddings = 1024;
+  std::int64_t d_model = 1024;
+  std::int64_t encoder_layers = 12, encoder_attention_heads = 16, encoder_ffn_dim = 4096;
+  std::int64_t decoder_layers = 12, decoder_attention_heads = 16, decoder_ffn_dim = 4096;
+  std::int64_t pad_token_id = 1;
+  std::int64_t decoder_start_token_id = 2;
+  std::string activation_function = "gelu";
+  double dropout = 0.1, attention_dropout = 0, activation_dropout = 0;
+  double init_std = 0.02;
+  bool scale_embedding = false;  // by sqrt(d_model)
+  bool tie_word_embeddings = true;
 };
 
 struct WhisperConfig {  // Hugging Face's keys
@@ -75,12 +106,26 @@ struct WhisperConfig {  // Hugging Face's keys
 // Each throws ConfigError like ConfigReader.
 BertConfig read_bert(ConfigReader& reader);
 BertConfig read_roberta(ConfigReader& reader);
+BertConfig read_xlm_roberta(ConfigReader& reader);
+BertConfig read_distilbert(ConfigReader& reader);
+BertConfig read_nomic_bert(ConfigReader& reader);
+ModernBertConfig read_modern_bert(ConfigReader& reader);
 VitConfig read_vit(ConfigReader& reader);
 T5Config read_t5(ConfigReader& reader);
+T5Config read_mt5(ConfigReader& reader);
+T5Config read_umt5(ConfigReader& reader);
+// Returns the defaults of a family of T5's: "t5", "mt5" or "umt5".
+T5Config t5_defaults(const std::string& family);
 WhisperConfig read_whisper(ConfigReader& reader);
+BartConfig read_bart(ConfigReader& reader);
 
 // Returns the name of the head that is built: the first entry of `architectures` if the family has this head, or else
 // the head that takes the most weights of the file's.
 std::string bert_architecture(const nlohmann::json& keys, const std::string& stem);
+// Reads this head, the number of its labels and its problem_type.
+void read_text_head(ConfigReader& reader, BertConfig& config, const std::string& stem);
+// Reads pad_token_id. Without the key it is `missing`, if this is a token of the vocabulary; an explicit null means
+// that no token is padding.
+std::optional<std::int64_t> read_padding_token(ConfigReader& reader, std::int64_t missing, std::int64_t vocabulary);
 
 }  // namespace gantry::models

@@ -49,21 +49,28 @@ std::map<std::string, Spellings> all_spellings() {
       {"olmoe", with(activation, {{"num_local_experts", "num_experts"}})},
       {"opt", with(kShortNames, {{"hidden_act", "activation_function", false}})},
       {"starcoder2", with(activation, {{"layer_norm_epsilon", "norm_epsilon", false}})},
-      {"t5",
-       {{"hidden_size", "d_model"},
-        {"num_attention_heads", "num_heads"},
-        {"num_hidden_layers", "num_layers"},
-        {"head_dim", "d_kv"}}},
+      {"bart", {{"hidden_size", "d_model"}, {"num_attention_heads", "encoder_attention_heads"}}},
+      {"distilbert", {{"hidden_size", "dim"}, {"num_attention_heads", "n_heads"}, {"num_hidden_layers", "n_layers"}}},
+      {"nomic_bert", with(kShortNames, {{"n_inner", "intermediate_size", false},
+                                        {"n_positions", "max_position_embeddings", false},
+                                        {"layer_norm_epsilon", "layer_norm_eps", false},
+                                        {"attn_pdrop", "attention_probs_dropout_prob", false},
+                                        {"resid_pdrop", "hidden_dropout_prob", false}})},
       {"whisper",
        {{"hidden_size", "d_model"},
         {"num_attention_heads", "encoder_attention_heads"},
         {"num_key_value_heads", "encoder_attention_heads"},
         {"num_hidden_layers", "encoder_layers"}}}};
+  for (const char* family : {"t5", "mt5", "umt5"})
+    all[family] = {{"hidden_size", "d_model"},
+                   {"num_attention_heads", "num_heads"},
+                   {"num_hidden_layers", "num_layers"},
+                   {"head_dim", "d_kv"}};
   for (const char* family : {"bert",    "cohere",   "cohere2",  "ernie4_5",   "exaone4", "gemma",
                              "glm4",    "gpt_neox", "granite",  "granitemoe", "helium",  "hunyuan_v1_dense",
                              "llama",   "mistral",  "nemotron", "olmo",       "olmo2",   "olmo3",
                              "phi",     "phi3",     "qwen2",    "qwen2_moe",  "qwen3",   "qwen3_moe",
-                             "roberta", "seed_oss", "smollm3",  "stablelm",   "vit"})
+                             "roberta", "seed_oss", "smollm3",  "stablelm",   "vit",     "xlm-roberta"})
     all[family] = activation;
   return all;
 }

@@ -36,7 +36,7 @@ double bert_head_size(const BertConfig& config, double hidden) {
   const double labels = static_cast<double>(config.num_labels), words = static_cast<double>(config.vocab_size);
   switch (config.head) {
     case BertHead::kNone:
-      return linear_size(hidden, hidden);
+      return config.is_pooled_without_head ? linear_size(hidden, hidden) : 0;
     case BertHead::kMaskedLm:
       return linear_size(hidden, hidden) + 2 * hidden + words + (config.tie_word_embeddings ? 0 : words * hidden);
     case BertHead::kSequenceClassification:
@@ -51,19 +51,75 @@ double bert_head_size(const BertConfig& config, double hidden) {
   return 0;
 }
 
-ModelSizes sizes_of(const BertConfig& config) {
+// NomicBERT's layers have three matrices in the MLP, and biases only in their norms.
+double bert_layer_size(const BertConfig& config) {
   const double hidden = static_cast<double>(config.hidden_size), inner = static_cast<double>(config.intermediate_size);
-  const double rows = static_cast<double>(config.vocab_size + config.max_position_embeddings + config.type_vocab_size);
-  const double layer =
-      4 * linear_size(hidden, hidden) + linear_size(hidden, inner) + linear_size(inner, hidden) + 4 * hidden;
+  const double heads = static_cast<double>(config.num_attention_heads * config.head_size());
+  if (config.fused) return 4 * hidden * heads + 3 * hidden * inner + 4 * hidden;
+  return 4 * linear_size(hidden, hidden) + linear_size(hidden, inner) + linear_size(inner, hidden) + 4 * hidden;
+}
+
+ModelSizes sizes_of(const BertConfig& config) {
+  const auto hidden = static_cast<double>(config.hidden_size);
+  const std::int64_t positions = config.rotary ? 0 : config.max_position_embeddings;
+  const auto rows = static_cast<double>(config.vocab_size + positions + config.type_vocab_size);
   return {.layers = config.num_hidden_layers,
           .hidden = config.hidden_size,
           .heads = config.num_attention_heads,
           .key_heads = config.num_attention_heads,
           .vocabulary = config.vocab_size,
-          .positions = config.max_position_embeddings - (config.family == "roberta" ? *config.pad_token_id + 1 : 0),
-          .parameters = rows * hidden + 2 * hidden + static_cast<double>(config.num_hidden_layers) * layer +
+          .positions = config.longest(),
+          .parameters = rows * hidden + 2 * hidden +
+                        static_cast<double>(config.num_hidden_layers) * bert_layer_size(config) +
                         bert_head_size(config, hidden)};
+}
+
+double modern_head_size(const ModernBertConfig& config, double hidden, double norm) {
+  const BertConfig& bert = config.bert;
+  if (bert.head == BertHead::kNone) return 0;
+  const double dense = linear_size(hidden, hidden, config.classifier_bias) + norm;
+  if (bert.head != BertHead::kMaskedLm) return dense + linear_size(hidden, static_cast<double>(bert.outputs()));
+  const auto words = static_cast<double>(bert.vocab_size);
+  return dense + (bert.tie_word_embeddings ? 0 : words * hidden) + (config.decoder_bias ? words : 0);
+}
+
+ModelSizes sizes_of(const ModernBertConfig& config) {
+  const BertConfig& bert = config.bert;
+  const double hidden = static_cast<double>(bert.hidden_size), inner = static_cast<double>(bert.intermediate_size);
+  const double norm = config.norm_bias ? 2 * hidden : hidden;
+  const double layer =
+      linear_size(hidden, 3 * hidden, config.attention_bias) + linear_size(hidden, hidden, config.attention_bias) +
+      linear_size(hidden, 2 * inner, config.mlp_bias) + linear_size(inner, hidden, config.mlp_bias) + 2 * norm;
+  // The first layer has no norm before its attention.
+  return {.layers = bert.num_hidden_layers,
+          .hidden = bert.hidden_size,
+          .heads = bert.num_attention_heads,
+          .key_heads = bert.num_attention_heads,
+          .vocabulary = bert.vocab_size,
+          .positions = bert.longest(),
+          .parameters = static_cast<double>(bert.vocab_size) * hidden + 2 * norm +
+                        static_cast<double>(bert.num_hidden_layers) * layer - norm +
+                        modern_head_size(config, hidden, norm)};
+}
+
+ModelSizes sizes_of(const BartConfig& config) {
+  const auto hidden = static_cast<double>(config.d_model), words = static_cast<double>(config.vocab_size);
+  const double attention = 4 * linear_size(hidden, hidden) + 2 * hidden;
+  const auto mlp = [&](std::int64_t width) {
+    return linear_size(hidden, static_cast<double>(width)) + linear_size(static_cast<double>(width), hidden) +
+           2 * hidden;
+  };
+  const double tables = 2 * static_cast<double>(config.max_position_embeddings + 2) * hidden +
+                        words * hidden * (config.tie_word_embeddings ? 1 : 2);
+  return {.layers = config.encoder_layers + config.decoder_layers,
+          .hidden = config.d_model,
+          .heads = config.decoder_attention_heads,
+          .key_heads = config.decoder_attention_heads,
+          .vocabulary = config.vocab_size,
+          .positions = config.max_position_embeddings,
+          .parameters = tables + words + 4 * hidden +
+                        static_cast<double>(config.encoder_layers) * (attention + mlp(config.encoder_ffn_dim)) +
+                        static_cast<double>(config.decoder_layers) * (2 * attention + mlp(config.decoder_ffn_dim))};
 }
 
 ModelSizes sizes_of(const VitConfig& config) {
@@ -89,12 +145,14 @@ ModelSizes sizes_of(const T5Config& config) {
   const double encoder_layer = 4 * hidden * inner + mlp + 2 * hidden;
   const double decoder_layer = 8 * hidden * inner + mlp + 3 * hidden;
   const double bias = static_cast<double>(config.relative_attention_num_buckets * config.num_heads);
+  const auto biases =
+      static_cast<double>(config.bias_in_each_layer ? config.num_layers + config.num_decoder_layers : 2);
   return {.layers = config.num_layers + config.num_decoder_layers,
           .hidden = config.d_model,
           .heads = config.num_heads,
           .key_heads = config.num_heads,
           .vocabulary = config.vocab_size,
-          .parameters = words * (config.tie_word_embeddings ? 1 : 2) + 2 * (bias + hidden) +
+          .parameters = words * (config.tie_word_embeddings ? 1 : 2) + biases * bias + 2 * hidden +
                         static_cast<double>(config.num_layers) * encoder_layer +
                         static_cast<double>(config.num_decoder_layers) * decoder_layer};
 }
@@ -149,17 +207,30 @@ std::string decoder_features(const DecoderSpec& spec) {
 ModelSizes model_sizes(const std::string& model_type, const json& keys) {
   if (model_type == "bert") return sizes_by(keys, model_type, read_bert);
   if (model_type == "roberta") return sizes_by(keys, model_type, read_roberta);
+  if (model_type == "xlm-roberta") return sizes_by(keys, model_type, read_xlm_roberta);
+  if (model_type == "distilbert") return sizes_by(keys, model_type, read_distilbert);
+  if (model_type == "nomic_bert") return sizes_by(keys, model_type, read_nomic_bert);
+  if (model_type == "modernbert") return sizes_by(keys, model_type, read_modern_bert);
+  if (model_type == "bart") return sizes_by(keys, model_type, read_bart, true);
   if (model_type == "vit") return sizes_by(keys, model_type, read_vit);
   if (model_type == "t5") return sizes_by(keys, model_type, read_t5, true);
+  if (model_type == "mt5") return sizes_by(keys, model_type, read_mt5, true);
+  if (model_type == "umt5") return sizes_by(keys, model_type, read_umt5, true);
   if (model_type == "whisper") return sizes_by(keys, model_type, read_whisper, true);
   return sizes_of(decoder_spec(model_type, keys));
 }
 
 std::string family_features(const std::string& model_type) {
-  if (model_type == "bert" || model_type == "roberta")
+  if (model_type == "nomic_bert") return "encoder: rotary positions; heads for masked tokens, sequences and tokens";
+  if (model_type == "modernbert")
+    return "encoder: rotary positions, windows; heads for masked tokens, sequences, tokens, answers and multiple "
+           "choice";
+  if (model_type == "bart") return "encoder and decoder of text: learned positions";
+  if (model_type == "bert" || model_type == "roberta" || model_type == "xlm-roberta" || model_type == "distilbert")
     return "encoder: heads for masked tokens, sequences, tokens, answers and multiple choice";
   if (model_type == "vit") return "encoder of images: head for image classes";
-  if (model_type == "t5") return "encoder and decoder of text: relative positions, with or without gated MLP";
+  if (model_type == "t5" || model_type == "mt5" || model_type == "umt5")
+    return "encoder and decoder of text: relative positions, with or without gated MLP";
   if (model_type == "whisper") return "encoder of speech, decoder of text: reads log-mel features";
   return decoder_features(decoder_spec(model_type, json::object()));
 }

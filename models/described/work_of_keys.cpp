@@ -6,6 +6,7 @@
 
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/model_flops.h"
 
 namespace gantry::models {
@@ -33,6 +34,33 @@ LayerWork bert_work(const json& keys, int layers, std::int64_t vocabulary) {
           .last = bert_head(keys, hidden, vocabulary)};
 }
 
+LayerWork distilbert_work(const json& keys, int layers) {
+  const auto hidden = static_cast<double>(size_key(keys, "dim", 768));
+  const auto inner = static_cast<double>(size_key(keys, "hidden_dim", 3072));
+  return {.layers = std::vector<double>(layers, hidden * (4 * hidden + 2 * inner)),
+          .last = bert_head(keys, hidden, 30522)};
+}
+
+LayerWork nomic_bert_work(const json& keys, int layers) {
+  const auto hidden = static_cast<double>(size_key(keys, "hidden_size", size_key(keys, "n_embd", 768)));
+  const auto inner = static_cast<double>(size_key(keys, "intermediate_size", size_key(keys, "n_inner", 3072)));
+  const std::int64_t heads = size_key(keys, "num_attention_heads", size_key(keys, "n_head", 12));
+  const double width = has_key(keys, "head_dim") ? static_cast<double>(heads * size_key(keys, "head_dim", 64)) : hidden;
+  return {.layers = std::vector<double>(layers, hidden * (4 * width + 3 * inner)),
+          .last = bert_head(keys, hidden, 30522)};
+}
+
+// Heads that read each token have a further layer.
+LayerWork modern_bert_work(const json& keys, int layers) {
+  const auto hidden = static_cast<double>(size_key(keys, "hidden_size", 768));
+  const auto inner = static_cast<double>(size_key(keys, "intermediate_size", 1152));
+  const std::string architecture = architecture_key(keys);
+  const bool has_further =
+      architecture.ends_with("ForQuestionAnswering") || architecture.ends_with("ForTokenClassification");
+  return {.layers = std::vector<double>(layers, hidden * (4 * hidden + 3 * inner)),
+          .last = bert_head(keys, hidden, 50368) + (has_further ? hidden * hidden : 0)};
+}
+
 LayerWork vit_work(const json& keys, int layers) {
   const auto hidden = static_cast<double>(size_key(keys, "hidden_size", 768));
   const auto inner = static_cast<double>(size_key(keys, "intermediate_size", 3072));
@@ -47,15 +75,21 @@ LayerWork pair_work(std::int64_t encoder, std::int64_t decoder, double attention
   return work;
 }
 
-LayerWork t5_work(const json& keys) {
-  const std::int64_t layers = size_key(keys, "num_layers", 6);
-  const auto width = static_cast<double>(size_key(keys, "d_model", 512));
-  const auto inner = static_cast<double>(size_key(keys, "num_heads", 8) * size_key(keys, "d_kv", 64));
-  const json projections = keys.value("feed_forward_proj", json("relu"));
+LayerWork t5_work(const json& keys, const T5Config& defaults) {
+  const std::int64_t layers = size_key(keys, "num_layers", defaults.num_layers);
+  const auto width = static_cast<double>(size_key(keys, "d_model", defaults.d_model));
+  const auto inner =
+      static_cast<double>(size_key(keys, "num_heads", defaults.num_heads) * size_key(keys, "d_kv", defaults.d_kv));
+  const json projections = keys.value("feed_forward_proj", json(defaults.gated ? "gated-gelu" : "relu"));
   const bool gated = projections.is_string() && projections.get<std::string>().starts_with("gated-");
-  const double mlp = (gated ? 3 : 2) * width * static_cast<double>(size_key(keys, "d_ff", 2048));
-  LayerWork work = pair_work(layers, size_key(keys, "num_decoder_layers", layers), 4 * width * inner, mlp, mlp);
-  work.last = width * static_cast<double>(size_key(keys, "vocab_size", 32128));
+  const double mlp = (gated ? 3 : 2) * width * static_cast<double>(size_key(keys, "d_ff", defaults.d_ff));
+  // A relative position bias of each layer counts as a matrix.
+  const std::int64_t buckets = size_key(keys, "relative_attention_num_buckets", 32);
+  const std::int64_t biases =
+      defaults.bias_in_each_layer ? buckets * size_key(keys, "num_heads", defaults.num_heads) : 0;
+  const double rest = mlp + static_cast<double>(biases);
+  LayerWork work = pair_work(layers, size_key(keys, "num_decoder_layers", layers), 4 * width * inner, rest, rest);
+  work.last = width * static_cast<double>(size_key(keys, "vocab_size", defaults.vocab_size));
   return work;
 }
 
@@ -65,6 +99,15 @@ LayerWork whisper_work(const json& keys) {
   LayerWork work = pair_work(size_key(keys, "encoder_layers", 4), size_key(keys, "decoder_layers", 4),
                              4 * width * width, mlp("encoder_ffn_dim"), mlp("decoder_ffn_dim"));
   work.last = width * static_cast<double>(size_key(keys, "vocab_size", 51865));
+  return work;
+}
+
+LayerWork bart_work(const json& keys) {
+  const auto width = static_cast<double>(size_key(keys, "d_model", 1024));
+  const auto mlp = [&](const char* key) { return 2 * width * static_cast<double>(size_key(keys, key, 4096)); };
+  LayerWork work = pair_work(size_key(keys, "encoder_layers", 12), size_key(keys, "decoder_layers", 12),
+                             4 * width * width, mlp("encoder_ffn_dim"), mlp("decoder_ffn_dim"));
+  work.last = width * static_cast<double>(size_key(keys, "vocab_size", 50265));
   return work;
 }
 
@@ -121,8 +164,13 @@ LayerWork layer_work_in(const json& keys, int layers, const std::string& family)
   const std::string name = family_of(keys, family);
   if (name == "bert") return bert_work(keys, layers, 30522);
   if (name == "roberta") return bert_work(keys, layers, 50265);
+  if (name == "xlm-roberta") return bert_work(keys, layers, 30522);
+  if (name == "distilbert") return distilbert_work(keys, layers);
+  if (name == "nomic_bert") return nomic_bert_work(keys, layers);
+  if (name == "modernbert") return modern_bert_work(keys, layers);
+  if (name == "bart") return bart_work(keys);
   if (name == "vit") return vit_work(keys, layers);
-  if (name == "t5") return t5_work(keys);
+  if (name == "t5" || name == "mt5" || name == "umt5") return t5_work(keys, t5_defaults(name));
   if (name == "whisper") return whisper_work(keys);
   const auto spec = described_decoder(keys, family);
   return spec ? layer_work_of(*spec) : LayerWork{std::vector<double>(layers, 1.0)};

@@ -20,14 +20,9 @@ const std::map<std::string, BertHead>& bert_heads() {
   return heads;
 }
 
-// Without the key the family's default applies; an explicit null means that no token is padding.
 std::optional<std::int64_t> read_bert_padding(ConfigReader& reader, const BertConfig& config) {
-  std::optional<std::int64_t> padding = config.pad_token_id;
-  if (reader.keys().contains("pad_token_id")) padding = std::nullopt;
-  if (reader.has("pad_token_id")) padding = reader.size("pad_token_id", 0, 0);
-  if (padding && *padding >= config.vocab_size)
-    refuse_key("pad_token_id", *padding, fmt::format("below vocab_size {}", config.vocab_size));
-  if (config.family != "roberta") return padding;
+  const std::optional<std::int64_t> padding = read_padding_token(reader, *config.pad_token_id, config.vocab_size);
+  if (!config.is_roberta()) return padding;
   if (!padding || *padding + 1 >= config.max_position_embeddings)
     refuse_key("pad_token_id", padding ? json(*padding) : json(nullptr),
                fmt::format("a token from 0 to {}, because positions are counted from the next row",
@@ -35,7 +30,7 @@ std::optional<std::int64_t> read_bert_padding(ConfigReader& reader, const BertCo
   return padding;
 }
 
-BertConfig read_both_berts(ConfigReader& reader, BertConfig config, const std::string& stem) {
+BertConfig read_bert_like(ConfigReader& reader, BertConfig config, const std::string& stem) {
   reader.only("position_embedding_type", "absolute", "Gantry has no relative positions for " + stem);
   reader.only("is_decoder", false, "Gantry has no causal " + stem);
   config.vocab_size = reader.size("vocab_size", config.vocab_size);
@@ -55,11 +50,10 @@ BertConfig read_both_berts(ConfigReader& reader, BertConfig config, const std::s
   config.layer_norm_eps = reader.number("layer_norm_eps", config.layer_norm_eps, 0, 1);
   config.initializer_range = reader.number("initializer_range", config.initializer_range, 0, 100);
   config.tie_word_embeddings = reader.flag("tie_word_embeddings", config.tie_word_embeddings);
-  config.head = bert_heads().at(bert_architecture(reader.keys(), stem).substr(stem.size()));
-  if (config.head == BertHead::kMultipleChoice && config.family == "roberta")
+  read_text_head(reader, config, stem);
+  if (config.head == BertHead::kMultipleChoice && config.is_roberta())
     config.classifier_dropout = config.hidden_dropout_prob;
-  config.num_labels = label_count(reader.keys());
-  if (config.head == BertHead::kSequenceClassification) problem_type_of(reader.keys(), config.num_labels);
+  if (config.head == BertHead::kQuestionAnswering) config.classifier_dropout = 0;
   if (config.hidden_size % config.num_attention_heads != 0)
     refuse_key("hidden_size", config.hidden_size,
                fmt::format("a multiple of num_attention_heads {}", config.num_attention_heads));
@@ -70,14 +64,36 @@ BertConfig read_both_berts(ConfigReader& reader, BertConfig config, const std::s
 
 std::string bert_architecture(const json& keys, const std::string& stem) {
   const std::string named = architecture_key(keys);
-  const bool is_known = named.starts_with(stem) && bert_heads().contains(named.substr(stem.size()));
+  // transformers has no other heads of NomicBERT.
+  const bool is_missing = stem == "NomicBert" && (named.ends_with("QuestionAnswering") || named.ends_with("Choice"));
+  const bool is_known = named.starts_with(stem) && !is_missing && bert_heads().contains(named.substr(stem.size()));
   return is_known ? named : stem + "ForMaskedLM";
 }
 
-BertConfig read_bert(ConfigReader& reader) { return read_both_berts(reader, {}, "Bert"); }
+void read_text_head(ConfigReader& reader, BertConfig& config, const std::string& stem) {
+  const std::string architecture = bert_architecture(reader.keys(), stem);
+  config.head = bert_heads().at(architecture.substr(stem.size()));
+  config.num_labels = label_count(reader.keys());
+  if (config.head == BertHead::kSequenceClassification) problem_type_of(reader.keys(), config.num_labels);
+  reader.decides("architectures", {architecture});
+}
+
+std::optional<std::int64_t> read_padding_token(ConfigReader& reader, std::int64_t missing, std::int64_t vocabulary) {
+  if (!reader.keys().contains("pad_token_id")) return missing < vocabulary ? std::optional(missing) : std::nullopt;
+  if (!reader.has("pad_token_id")) return std::nullopt;
+  const std::int64_t padding = reader.size("pad_token_id", 0, 0);
+  if (padding >= vocabulary) refuse_key("pad_token_id", padding, fmt::format("below vocab_size {}", vocabulary));
+  return padding;
+}
+
+BertConfig read_bert(ConfigReader& reader) { return read_bert_like(reader, {}, "Bert"); }
 
 BertConfig read_roberta(ConfigReader& reader) {
-  return read_both_berts(reader, {.family = "roberta", .vocab_size = 50265, .pad_token_id = 1}, "Roberta");
+  return read_bert_like(reader, {.family = "roberta", .vocab_size = 50265, .pad_token_id = 1}, "Roberta");
+}
+
+BertConfig read_xlm_roberta(ConfigReader& reader) {
+  return read_bert_like(reader, {.family = "xlm-roberta", .pad_token_id = 1}, "XLMRoberta");
 }
 
 }  // namespace gantry::models

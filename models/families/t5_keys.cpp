@@ -9,10 +9,10 @@ namespace {
 
 // "relu", or "gated-gelu", which is the tanh approximation of gelu.
 void read_t5_mlp(ConfigReader& reader, T5Config& config) {
-  const std::string gated = "gated-";
+  const std::string gated = "gated-", missing = config.gated ? "gated-gelu" : "relu";
   std::vector<std::string> known = nn::activation_names();
   for (const auto& name : nn::activation_names()) known.push_back(gated + name);
-  const std::string named = reader.choice("feed_forward_proj", "relu", known);
+  const std::string named = reader.choice("feed_forward_proj", missing, known);
   config.gated = named.starts_with(gated);
   config.activation = config.gated ? named.substr(gated.size()) : named;
   if (named == "gated-gelu") config.activation = "gelu_new";
@@ -32,10 +32,7 @@ void read_t5_buckets(ConfigReader& reader, T5Config& config) {
         fmt::format("more than half of relative_attention_num_buckets {}", config.relative_attention_num_buckets));
 }
 
-}  // namespace
-
-T5Config read_t5(ConfigReader& reader) {
-  T5Config config;
+T5Config read_t5_like(ConfigReader& reader, T5Config config) {
   reader.only("is_encoder_decoder", true);
   config.vocab_size = reader.size("vocab_size", config.vocab_size);
   config.d_model = reader.size("d_model", config.d_model);
@@ -52,13 +49,31 @@ T5Config read_t5(ConfigReader& reader) {
   config.layer_norm_epsilon = reader.number("layer_norm_epsilon", config.layer_norm_epsilon, 0, 1);
   config.initializer_factor = reader.number("initializer_factor", config.initializer_factor, 0, 100);
   config.tie_word_embeddings = reader.flag("tie_word_embeddings", true);
-  // Without the key, the inputs of a tied head are scaled.
-  config.scale_decoder_outputs = reader.flag("scale_decoder_outputs", config.tie_word_embeddings);
   config.separate_encoder_embedding = reader.flag("separate_encoder_embedding", false);
   config.separate_decoder_embedding = reader.flag("separate_decoder_embedding", false);
   // Keys of other heads and of older files.
   for (const char* key : {"classifier_dropout", "n_positions", "output_past"}) reader.ignore(key);
   return config;
 }
+
+}  // namespace
+
+T5Config t5_defaults(const std::string& family) {
+  if (family == "t5") return {};
+  T5Config config{.family = family, .vocab_size = 250112, .d_ff = 1024, .num_layers = 8, .num_heads = 6, .gated = true};
+  config.scale_decoder_outputs = config.bias_in_each_layer = family == "umt5";
+  return config;
+}
+
+T5Config read_t5(ConfigReader& reader) {
+  T5Config config = read_t5_like(reader, t5_defaults("t5"));
+  // Without the key, the inputs of a tied head are scaled.
+  config.scale_decoder_outputs = reader.flag("scale_decoder_outputs", config.tie_word_embeddings);
+  return config;
+}
+
+// Whether the head is tied says nothing about its inputs, as in transformers 5: mT5 never scales them, and umT5 always.
+T5Config read_mt5(ConfigReader& reader) { return read_t5_like(reader, t5_defaults("mt5")); }
+T5Config read_umt5(ConfigReader& reader) { return read_t5_like(reader, t5_defaults("umt5")); }
 
 }  // namespace gantry::models

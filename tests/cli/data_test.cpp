@@ -310,7 +310,7 @@ TEST(TrainingData, SquadNeedsATokenizerAndASpanHead) {
 TEST(TrainingData, AModelThatReadsBothDirectionsRefusesNextTokens) {
   const ScratchFolder scratch;
   const std::string text = scratch.write("text.txt", std::string(4000, 'a'));
-  for (const char* family : {"bert", "roberta"})
+  for (const char* family : {"bert", "roberta", "modernbert"})
     for (const char* format : {"text", "tokens", "megatron"}) {
       const std::string config = scratch.write(
           "bad.yaml", fmt::format("model: {{policy: {}, config: {{hidden_size: 8, intermediate_size: 8, "

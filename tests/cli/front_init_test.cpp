@@ -34,7 +34,8 @@ TEST(Init, WritesAProjectWhoseConfigurationLoads) {
 
 // Checks the project of a family: all files exist, no mark is left, and the configuration loads.
 void expect_project(const ScratchFolder& scratch, const std::string& family, std::vector<const char*> files) {
-  const std::string name = "my_" + family;
+  std::string name = "my_" + family;
+  std::replace(name.begin(), name.end(), '-', '_');  // a project's name has no hyphen
   const Outcome run = init(scratch, name + " --family " + family);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_FALSE(fs::exists(scratch / name + "/model.h"));
@@ -55,7 +56,8 @@ TEST(Init, WritesAProjectForEachFamily) {
     expect_project(scratch, family.model_type, {});
     EXPECT_NO_THROW(models::decoder_spec(family, family.small)) << family.model_type;
   }
-  for (const char* family : {"bert", "roberta", "vit", "whisper", "t5"})
+  for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "modernbert", "vit",
+                             "whisper", "t5", "mt5", "umt5", "bart"})
     expect_project(scratch, family, {"samples.h", "drawn_samples.h"});
   const Outcome wrong = init(scratch, "mine --family lama");
   EXPECT_EQ(wrong.exit_code, 2);

@@ -24,17 +24,20 @@ const std::vector<std::string> kObjectiveLayouts = {"", "--set parallel.data=2",
                                                     "--set parallel.context=2",
                                                     "--set parallel.pipeline=2 --set schedule.microbatches=2"};
 
-// A run of a small BERT with this head.
+// A run of a small BERT or ModernBERT with this head.
 std::string small_bert(const ScratchFolder& scratch, const std::string& head, const std::string& data,
                        const std::string& keys = "") {
+  const bool is_modern = head.starts_with("ModernBert");
+  const std::string own =
+      is_modern ? "local_attention: 4, pad_token_id: 0" : "hidden_dropout_prob: 0, attention_probs_dropout_prob: 0";
   return scratch.write(
       "run.yaml",
-      fmt::format("model: {{policy: bert, config: {{architectures: [{}], vocab_size: 642, hidden_size: 8, "
+      fmt::format("model: {{policy: {}, config: {{architectures: [{}], vocab_size: 642, hidden_size: 8, "
                   "num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 12, max_position_embeddings: 16, "
-                  "hidden_dropout_prob: 0, attention_probs_dropout_prob: 0{}}}}}\n"
+                  "{}{}}}}}\n"
                   "data: {{tokenizer: {}, {}, batch_size: 4}}\nprecision: float64\n"
                   "optimizer: {{lr: 0.02}}\ntrain: {{steps: 8}}\ncomm: {{threads_per_rank: 1}}\n",
-                  head, keys, kVocabularyFile, data));
+                  is_modern ? "modernbert" : "bert", head, own, keys, kVocabularyFile, data));
 }
 
 struct Losses {
@@ -75,11 +78,13 @@ TEST(Objective, MaskedTokensAreTheSameInEveryLayout) {
   std::string text;
   for (int i = 0; i < 40; ++i) text += "hello the dogs and the cat ";
   const std::string file = scratch.write("text.txt", text);
-  const std::string config = small_bert(
-      scratch, "BertForMaskedLM",
-      fmt::format("format: text, path: {}, objective: mlm, mlm_probability: 0.3, sequence_length: 12", file));
-  std::ofstream(config, std::ios::app) << "evaluation: {path: " << file << ", every: 4}\n";
-  expect_equal_layouts(scratch, config);
+  for (const char* head : {"BertForMaskedLM", "ModernBertForMaskedLM"}) {
+    const std::string config = small_bert(
+        scratch, head,
+        fmt::format("format: text, path: {}, objective: mlm, mlm_probability: 0.3, sequence_length: 12", file));
+    std::ofstream(config, std::ios::app) << "evaluation: {path: " << file << ", every: 4}\n";
+    expect_equal_layouts(scratch, config);
+  }
 }
 
 TEST(Objective, LabelledTextsAreTheSameInEveryLayout) {
@@ -95,6 +100,16 @@ TEST(Objective, LabelledTextsAreTheSameInEveryLayout) {
   run_program(fmt::format("{} checkpoint export {} {}", gantry_program(), scratch / "c", scratch / "exported"), 60);
   const json exported = json::parse(read_file(scratch / "exported/config.json"));
   EXPECT_EQ(exported["id2label"], (json{{"0", "no"}, {"1", "so"}, {"2", "yes"}}));
+}
+
+TEST(Objective, ModernBertLearnsLabelsOfTexts) {
+  const ScratchFolder scratch;
+  const std::string file = scratch.write("lines.jsonl", kLabelledLines);
+  const std::string config = small_bert(scratch, "ModernBertForSequenceClassification",
+                                        fmt::format("format: jsonl, path: {}, sequence_length: 12", file),
+                                        ", num_labels: 3, classifier_pooling: mean");
+  std::ofstream(config, std::ios::app) << "evaluation: {path: " << file << ", every: 4}\n";
+  expect_equal_layouts(scratch, config);
 }
 
 TEST(Objective, DecodersLearnLabelsOfTexts) {

@@ -26,7 +26,9 @@ std::string refusal_of(const std::string& family, const json& keys) {
   return thrown_by([&] { check(family, keys); });
 }
 
-const char* const kEveryKind[] = {"llama", "gpt2", "bert", "roberta", "vit", "t5", "whisper", "falcon", "gemma3_text"};
+const char* const kEveryKind[] = {"llama",      "gpt2",   "bert",        "roberta",     "vit",        "t5",
+                                  "whisper",    "falcon", "gemma3_text", "xlm-roberta", "distilbert", "nomic_bert",
+                                  "modernbert", "mt5",    "umt5",        "bart"};
 
 std::string judged(const std::string& family, const json& keys, const std::string& rule, const json& file) {
   return thrown_by([&] {

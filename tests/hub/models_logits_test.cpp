@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -154,9 +155,28 @@ TEST(HubPositions, HaveNoLimitWithAlibiAndDynamicScaling) {
   EXPECT_GT(positions("llama", {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}), many);
 }
 
+// The cases of tests/golden/families with the keys of published files, by folder. models/families_test.cpp compares
+// their logits.
+std::map<std::string, json> published_families() {
+  std::map<std::string, json> published;
+  for (const std::string& folder : family_cases(GANTRY_SOURCE_DIR "/tests/golden/families"))
+    if (std::ifstream file(folder + "/config_hub.json"); file) published[folder] = json::parse(file);
+  return published;
+}
+
+TEST(HubFamilies, HaveTheStatedNumberOfParameters) {
+  for (const auto& [folder, keys] : published_families()) {
+    double count = 0;
+    for (const auto& [name, tensor] : read_safetensors(folder + "/model.safetensors"))
+      count += static_cast<double>(tensor.numel());
+    EXPECT_EQ(models::model_sizes(keys["model_type"], keys).parameters, count) << folder;
+  }
+}
+
 TEST(HubCases, EveryFamilyHasOne) {
   std::set<std::string> families;
   for (const auto& [name, keys] : hub_cases().items()) families.insert(keys["model_type"].get<std::string>());
+  for (const auto& [folder, keys] : published_families()) families.insert(keys["model_type"].get<std::string>());
   for (const auto& family : models::family_readers()) EXPECT_TRUE(families.contains(family.model_type));
 }
 

@@ -64,9 +64,31 @@ TEST(ContextEncoders, Vit) {
                        sharing_layouts());
 }
 
+TEST(ContextEncoders, Bart) {
+  expect_layouts_equal({.family = "bart", .layers = 2, .heads = 6, .dropout = 0.1, .tokens = 11, .batches = {4, 3}},
+                       sharing_layouts());
+}
+
+// Windows reach over the borders of ranks in both directions; the mean of all tokens counts no padding.
+TEST(ContextEncoders, ModernBert) {
+  for (const char* head : {"ForMaskedLM", "ForSequenceClassification"}) {
+    ModelCase what{.family = "modernbert", .layers = 3, .heads = 6, .dropout = 0.1, .tokens = 13, .batches = {4, 3}};
+    what.head = head;
+    what.keys = R"({"classifier_pooling": "mean"})";
+    if (what.head != "ForMaskedLM") what.ignored = 0;
+    expect_layouts_equal(what, sharing_layouts());
+  }
+}
+
+TEST(ContextEncoders, ModernBertOfDocuments) {
+  expect_layouts_equal(
+      {.family = "modernbert", .layers = 3, .heads = 6, .tokens = 13, .batches = {4, 3}, .documents = {6, 4, 3}},
+      sharing_layouts());
+}
+
 // Heads of the first token, and of all of them.
 TEST(ContextEncoders, HeadsOfFullSequences) {
-  for (const char* family : {"bert", "roberta"})
+  for (const char* family : {"bert", "roberta", "distilbert", "modernbert"})
     for (const char* head : {"ForSequenceClassification", "ForQuestionAnswering"}) {
       ModelCase what{.family = family, .layers = 2, .heads = 6, .dropout = 0.1, .tokens = 11, .batches = {4, 3}};
       what.ignored = 0;

@@ -10,6 +10,7 @@
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/model_family.h"
 #include "gantry/models/relative_bias.h"
+#include "gantry/models/text_encoder.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/deferred_init.h"
@@ -37,6 +38,8 @@ std::vector<Parallelism> encoder_layouts() {
 }
 
 TEST(EncoderGrid, Roberta) {
+  expect_layouts_equal({.family = "xlm-roberta", .layers = 4, .dropout = 0.1, .batches = {6, 5}, .ignored = 0},
+                       encoder_layouts());
   for (const char* head :
        {"ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"})
     expect_layouts_equal(
@@ -50,8 +53,74 @@ TEST(EncoderGrid, BertForTokenClassification) {
       encoder_layouts());
 }
 
+TEST(EncoderGrid, ModernBert) {
+  for (const char* head :
+       {"ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"})
+    for (const bool is_mean : {false, true}) {
+      const bool pools = std::string(head) == "ForSequenceClassification";
+      if (is_mean && !pools) continue;
+      expect_layouts_equal({.family = "modernbert",
+                            .layers = 4,
+                            .dropout = 0.1,
+                            .batches = {6, 5},
+                            .ignored = pools ? 0 : 0.2,
+                            .head = head,
+                            .keys = is_mean ? R"({"classifier_pooling": "mean"})" : R"({"attention_bias": true,
+                              "mlp_bias": true, "norm_bias": true, "classifier_bias": true})"},
+                           encoder_layouts());
+    }
+}
+
+TEST(EncoderGrid, ModernBertOfDocuments) {
+  expect_layouts_equal(
+      {.family = "modernbert", .layers = 4, .dropout = 0.1, .tokens = 12, .batches = {6, 5}, .documents = {5, 4, 3}},
+      encoder_layouts());
+}
+
+// Neither windows nor positions reach into the next document.
+TEST(PackedEncoders, DocumentsHaveTheLogitsThatTheyHaveAlone) {
+  const torch::Tensor ids = (torch::arange(12) * 5 % 23).view({1, 12});
+  const std::vector<std::int64_t> lengths = {5, 4, 3};
+  const torch::Tensor documents =
+      torch::repeat_interleave(torch::arange(3), torch::tensor(lengths, torch::kInt64)).view({1, 12});
+  for (const char* family : {"modernbert", "nomic_bert", "distilbert"}) {
+    const auto model = models::families().at(family).build({{"vocab_size", 23},
+                                                            {"hidden_size", 12},
+                                                            {"num_attention_heads", 3},
+                                                            {"num_hidden_layers", 4},
+                                                            {"intermediate_size", 11},
+                                                            {"max_position_embeddings", 12},
+                                                            {"local_attention", 4}});
+    set_dtype(*model, torch::kFloat64);
+    model->eval();
+    auto& encoder = dynamic_cast<models::TextEncoderImpl&>(*model);
+    const torch::Tensor packed = encoder.forward({{"input_ids", ids}, {"document_ids", documents}}).at("logits");
+    std::int64_t begin = 0;
+    for (const std::int64_t length : lengths) {
+      const torch::Tensor alone = encoder.forward({{"input_ids", ids.narrow(1, begin, length)}}).at("logits");
+      EXPECT_LE((packed.narrow(1, begin, length) - alone).abs().max().item<double>(), 1e-12) << family;
+      begin += length;
+    }
+  }
+}
+
+TEST(EncoderGrid, DistilBertAndNomicBert) {
+  for (const char* family : {"distilbert", "nomic_bert"})
+    for (const char* head : {"ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"})
+      expect_layouts_equal({.family = family,
+                            .layers = 4,
+                            .dropout = 0.1,
+                            .batches = {6, 5},
+                            .ignored = std::string(head) == "ForSequenceClassification" ? 0 : 0.2,
+                            .head = head},
+                           encoder_layouts());
+  expect_layouts_equal(
+      {.family = "distilbert", .layers = 4, .dropout = 0.1, .batches = {6, 5}, .head = "ForQuestionAnswering"},
+      encoder_layouts());
+}
+
 TEST(EncoderGrid, MultipleChoice) {
-  for (const char* family : {"bert", "roberta"})
+  for (const char* family : {"bert", "roberta", "distilbert", "modernbert"})
     expect_layouts_equal(
         {.family = family, .layers = 4, .dropout = 0.1, .batches = {6, 5}, .head = "ForMultipleChoice"},
         encoder_layouts());
@@ -72,6 +141,10 @@ TEST(EncoderGrid, T5) {
                          encoder_layouts());
 }
 
+TEST(EncoderGrid, RelativeBiasOfEachLayer) {
+  expect_layouts_equal({.family = "umt5", .layers = 3, .dropout = 0.1, .batches = {6, 5}}, encoder_layouts());
+}
+
 // Five layers: the encoder lies on three stages, on two, and beside the decoder's first layer.
 TEST(EncoderGrid, T5SplitAnywhere) {
   std::vector<Parallelism> layouts;
@@ -83,12 +156,23 @@ TEST(EncoderGrid, T5SplitAnywhere) {
   expect_layouts_equal({.family = "t5", .layers = 3, .dropout = 0.1}, layouts);
 }
 
-TEST(T5Golden, SplitWithinItsEncoderOverThreeStages) {
-  for (const char* name : {"t5", "t5_gated"}) {
+TEST(PairsGolden, SplitWithinTheEncoderOverThreeStages) {
+  for (const char* name : {"t5", "t5_gated", "mt5", "umt5"}) {
     const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + name;
     for (const int stages : {3, 5}) expect_family(folder, run_family(folder, {.pipeline = stages}, false), name);
     expect_family(folder, run_family(folder, {.pipeline = 4, .tensor = 2}, true), name);
   }
+}
+
+TEST(EncoderGrid, Bart) {
+  for (const bool tied : {true, false})
+    expect_layouts_equal({.family = "bart",
+                          .layers = 3,
+                          .tied = tied,
+                          .dropout = 0.1,
+                          .batches = {6, 5},
+                          .keys = tied ? "{}" : R"({"scale_embedding": true})"},
+                         encoder_layouts());
 }
 
 TEST(EncoderGrid, Whisper) {
@@ -191,13 +275,15 @@ std::vector<TokenIds> encoder_prompts(const std::string& folder) {
   return prompts;
 }
 
-TEST(T5Golden, GreedyTokensOfWhatTheEncoderReads) {
-  for (const char* name : {"t5", "t5_gated"}) {
+TEST(PairsGolden, GreedyTokensOfWhatTheEncoderReads) {
+  for (const char* name : {"t5", "t5_gated", "mt5", "umt5", "bart"}) {
     const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + name;
     const json expected = json::parse(read_file(folder + "/generate.json"))["tokens"];
+    const int layers = std::string(name) == "bart" ? 4 : 5;  // in encoder and decoder
     for (const bool cached : {true, false})
-      for (const Layout& layout : {Layout{}, Layout{.tensor = 3}, Layout{.pipeline = 2, .tensor = 2},
-                                   Layout{.pipeline = 5}, Layout{.pipeline = 2, .data = 2}, Layout{.context = 2}}) {
+      for (const Layout& layout :
+           {Layout{}, Layout{.tensor = 3}, Layout{.pipeline = 2, .tensor = 2}, Layout{.pipeline = layers},
+            Layout{.pipeline = 2, .data = 2}, Layout{.context = 2}}) {
         const GenerationJob job{.name = "greedy",
                                 .prompts = encoder_prompts(folder),
                                 .options = {.max_new_tokens = 12, .use_cache = cached}};
@@ -206,8 +292,7 @@ TEST(T5Golden, GreedyTokensOfWhatTheEncoderReads) {
   }
 }
 
-TEST(T5Golden, BeamsAndShardsOfSequencesGiveTheTokensOfFullTexts) {
-  const std::string folder = GANTRY_SOURCE_DIR "/tests/golden/families/t5";
+void expect_beams(const std::string& folder) {
   const auto job = [&](bool cached) {
     return GenerationJob{
         .name = "beams",
@@ -219,6 +304,11 @@ TEST(T5Golden, BeamsAndShardsOfSequencesGiveTheTokensOfFullTexts) {
   EXPECT_EQ(tokens_of(generate_in({.pipeline = 3, .tensor = 2}, folder, {job(true)}).at(0)), expected);
   EXPECT_EQ(tokens_of(generate_in({.tensor = 2}, folder, {job(true)}, {"parallel.sequence_parallel=true"}).at(0)),
             expected);
+}
+
+TEST(PairsGolden, BeamsAndShardsOfSequencesGiveTheTokensOfFullTexts) {
+  for (const char* name : {"t5", "umt5", "bart"})
+    expect_beams(std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + name);
 }
 
 // Transformers' buckets of a query at place 9 of 12 tokens, 8 buckets to a distance of 20: by hand, of the formula.
@@ -255,11 +345,39 @@ TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal_of("t5", {{"is_gated_act", true}}), HasSubstr("is_gated_act"));
   EXPECT_THAT(refusal_of("t5", {{"relative_attention_num_buckets", 7}}), HasSubstr("an even number"));
   EXPECT_THAT(refusal_of("t5", {{"pad_token_id", 40000}}), HasSubstr("below vocab_size 32128"));
+  EXPECT_THAT(refusal_of("distilbert", {{"sinusoidal_pos_embds", true}}), HasSubstr("trains the positions"));
+  EXPECT_THAT(refusal_of("nomic_bert", {{"prenorm", true}}), HasSubstr("transformers has no such NomicBERT"));
+  EXPECT_THAT(refusal_of("nomic_bert", {{"num_experts", 8}}), HasSubstr("num_experts"));
+  EXPECT_THAT(refusal_of("nomic_bert", {{"activation_function", "gelu"}}), HasSubstr("one of swiglu, geglu"));
+  EXPECT_THAT(refusal_of("modernbert", {{"classifier_pooling", "max"}}), HasSubstr("one of cls, mean"));
+  EXPECT_THAT(refusal_of("modernbert", {{"layer_types", {"full_attention"}}}), HasSubstr("a list of 22 words"));
+  EXPECT_THAT(refusal_of("bart", {{"normalize_before", true}}), HasSubstr("another model than BART"));
+  EXPECT_THAT(refusal_of("bart", {{"decoder_layerdrop", 0.1}}), HasSubstr("decoder_layerdrop"));
+}
+
+// Files of NomicBERT with keys of their own alone.
+TEST(EncoderKeys, OlderFilesAreExportedForTransformers) {
+  const json full = models::families()
+                        .at("nomic_bert")
+                        .hugging_face_config({{"n_embd", 24},
+                                              {"n_inner", 36},
+                                              {"n_layer", 2},
+                                              {"n_head", 3},
+                                              {"n_positions", 64},
+                                              {"activation_function", "swiglu"},
+                                              {"rotary_emb_base", 1000}});
+  EXPECT_EQ(full["hidden_size"], 24);
+  EXPECT_EQ(full["intermediate_size"], 36);
+  EXPECT_EQ(full["num_hidden_layers"], 2);
+  EXPECT_EQ(full["max_position_embeddings"], 64);
+  EXPECT_EQ(full["hidden_act"], "silu");
+  EXPECT_EQ(full["rope_parameters"]["rope_theta"], 1000);
 }
 
 TEST(EncoderPolicies, AreChosenByTheModel) {
   const DeferredInit deferred;
-  for (const char* family : {"bert", "roberta", "vit", "t5", "whisper"})
+  for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "modernbert", "vit", "t5",
+                             "mt5", "umt5", "bart", "whisper"})
     EXPECT_EQ(policy_name_for(*models::families().at(family).build(json::object())), family);
 }
 

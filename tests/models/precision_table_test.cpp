@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(All, PrecisionTable,
 // Every head of an encoder, and the axes that the table has not.
 TEST(EncodersInLowPrecision, HeadsAndAxes) {
   std::vector<ModelCase> cases;
-  for (const char* family : {"t5", "vit", "whisper"}) cases.push_back({.family = family});
+  for (const char* family : {"t5", "vit", "whisper", "modernbert", "bart"}) cases.push_back({.family = family});
   for (const char* head : {"ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering",
                            "ForMultipleChoice"})
     cases.push_back({.family = "bert", .head = head});

@@ -1,6 +1,7 @@
 #include "case_batch.h"
 
 #include <algorithm>
+#include <set>
 
 #include "gantry/tensors/libtorch.h"
 
@@ -46,6 +47,7 @@ TensorDict images_of(const TensorDict& batch) {
 void set_choices(TensorDict& batch) {
   const torch::Tensor labels = batch.at("input_ids").select(1, 0) % 3;
   for (const char* name : {"input_ids", "attention_mask", "token_type_ids"}) {
+    if (!batch.contains(name)) continue;
     const torch::Tensor texts = batch.at(name);
     batch.set(name, torch::stack({texts, texts.roll(1, 0), texts.flip(0)}, 1));
   }
@@ -71,9 +73,11 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   torch::Tensor types = torch::zeros_like(ids);
   types.narrow(1, ids.size(1) / 2, ids.size(1) - ids.size(1) / 2).fill_(1);
   batch.set("attention_mask", padding_mask(ids, /*is_before=*/false));
-  batch.set("token_type_ids", types);
+  const bool has_types = what.family != "distilbert" && what.family != "modernbert";
+  if (has_types) batch.set("token_type_ids", types);
   const torch::Tensor first = ids.select(1, 0);
-  if (what.family == "roberta") {  // of one type; padding is a token of its own, in the middle of a text too
+  // RoBERTa has one type; its padding is a token, which may also be in the middle of a text.
+  if (what.family == "roberta" || what.family == "xlm-roberta") {
     batch.set("token_type_ids", torch::zeros_like(types));
     batch.set("input_ids", ids.masked_fill(batch.at("attention_mask") == 0, 1));
   }
@@ -86,6 +90,16 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
 }
 
 }  // namespace
+
+bool is_bert(const std::string& family) {
+  static const std::set<std::string> families = {"bert",       "distilbert", "modernbert",
+                                                 "nomic_bert", "roberta",    "xlm-roberta"};
+  return families.contains(family);
+}
+
+bool is_text_pair(const std::string& family) {
+  return family == "t5" || family == "mt5" || family == "umt5" || family == "bart";
+}
 
 TensorDict full_batch(const ModelCase& what, std::size_t step) {
   const std::int64_t samples = what.batches[step];
@@ -111,13 +125,13 @@ TensorDict full_batch(const ModelCase& what, std::size_t step) {
     labels[sample].narrow(0, counted, what.tokens - counted).fill_(-100);
   }
   TensorDict batch{{"input_ids", ids}, {"labels", labels}};
-  if (what.family == "t5") return pairs_of(batch);
+  if (is_text_pair(what.family)) return pairs_of(batch);
   if (what.family == "vit") return images_of(batch);
   if (what.family == "whisper") return sounds_of(batch);
-  const bool is_bert = what.family == "bert" || what.family == "roberta";
-  if (is_bert) add_bert_entries(what, batch);
-  if (!is_bert && what.labels > 0) batch.set("labels", ids.select(1, 0) % what.labels);
-  if (!is_bert && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));
+  const bool is_text_encoder = is_bert(what.family);
+  if (is_text_encoder) add_bert_entries(what, batch);
+  if (!is_text_encoder && what.labels > 0) batch.set("labels", ids.select(1, 0) % what.labels);
+  if (!is_text_encoder && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));
   if (!what.documents.empty())
     batch.set("document_ids", document_ids_of(samples, what.documents));
   else if (what.packed)

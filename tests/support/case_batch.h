@@ -9,6 +9,10 @@ namespace gantry::testing {
 inline constexpr std::int64_t kMelBins = 3, kSoundTokens = 5;
 inline constexpr std::int64_t kImage = 7;  // of 9 whole patches of 2: the last row and column belong to none
 
+// Encoders of text, and encoder-decoders of text.
+bool is_bert(const std::string& family);
+bool is_text_pair(const std::string& family);
+
 // The full batch of a step, the same in every layout: a linear congruence, so that no generator's state is involved.
 TensorDict full_batch(const ModelCase& what, std::size_t step);
 

@@ -1,4 +1,5 @@
 // The config.json of a case, family by family.
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "case_batch.h"
@@ -20,6 +21,22 @@ json t5_keys(const ModelCase& what) {
           {"relative_attention_max_distance", 6},
           {"vocab_size", what.vocabulary},
           {"dropout_rate", what.dropout},
+          {"tie_word_embeddings", what.tied}};
+}
+
+json bart_keys(const ModelCase& what) {
+  return {{"encoder_layers", what.layers},
+          {"encoder_attention_heads", what.heads},
+          {"encoder_ffn_dim", 37},
+          {"decoder_layers", 2},
+          {"decoder_attention_heads", what.heads},
+          {"decoder_ffn_dim", 29},
+          {"d_model", what.width},
+          {"max_position_embeddings", what.tokens},
+          {"vocab_size", what.vocabulary},
+          {"dropout", what.dropout},
+          {"attention_dropout", what.dropout},
+          {"activation_dropout", what.dropout},
           {"tie_word_embeddings", what.tied}};
 }
 
@@ -86,13 +103,45 @@ json gpt_neo_keys(const ModelCase& what) {
   return keys;
 }
 
-json bert_keys(const ModelCase& what) {
+std::string stem_of(const std::string& family) {
+  static const std::map<std::string, std::string> stems = {
+      {"bert", "Bert"},       {"distilbert", "DistilBert"}, {"modernbert", "ModernBert"}, {"nomic_bert", "NomicBert"},
+      {"roberta", "Roberta"}, {"xlm-roberta", "XLMRoberta"}};
+  return stems.at(family);
+}
+
+json distilbert_keys(const ModelCase& what) {
+  return {{"n_layers", what.layers},
+          {"n_heads", what.heads},
+          {"dim", what.width},
+          {"hidden_dim", 37},
+          {"vocab_size", what.vocabulary},
+          {"max_position_embeddings", what.tokens},
+          {"tie_word_embeddings", what.tied},
+          {"dropout", what.dropout},
+          {"attention_dropout", what.dropout},
+          {"qa_dropout", what.dropout},
+          {"seq_classif_dropout", what.dropout}};
+}
+
+// A window of five tokens in two layers of three.
+json modern_bert_keys(const ModelCase& what) {
   json keys = common_keys(what);
-  if (what.family == "roberta") keys.update({{"pad_token_id", 1}, {"max_position_embeddings", what.tokens + 2}});
-  keys.update({{"hidden_dropout_prob", what.dropout},
-               {"attention_probs_dropout_prob", what.dropout},
-               {"architectures", {(what.family == "bert" ? "Bert" : "Roberta") + what.head}},
-               {"num_labels", 3}});
+  keys["local_attention"] = 4;
+  for (const char* key : {"attention_dropout", "classifier_dropout", "embedding_dropout", "mlp_dropout"})
+    keys[key] = what.dropout;
+  return keys;
+}
+
+json bert_keys(const ModelCase& what) {
+  json keys = what.family == "distilbert"   ? distilbert_keys(what)
+              : what.family == "modernbert" ? modern_bert_keys(what)
+                                            : common_keys(what);
+  if (what.family == "roberta" || what.family == "xlm-roberta")
+    keys.update({{"pad_token_id", 1}, {"max_position_embeddings", what.tokens + 2}});
+  if (what.family != "distilbert" && what.family != "modernbert")
+    keys.update({{"hidden_dropout_prob", what.dropout}, {"attention_probs_dropout_prob", what.dropout}});
+  keys.update({{"architectures", {stem_of(what.family) + what.head}}, {"num_labels", 3}});
   return keys;
 }
 
@@ -118,10 +167,11 @@ json model_keys(const ModelCase& what) {
   if (what.family == "gpt2" || what.family == "gptj" || what.family == "codegen" || what.family == "gpt_bigcode")
     return gpt2_keys(what);
   if (what.family == "gpt_neo") return gpt_neo_keys(what);
-  if (what.family == "t5") return t5_keys(what);
+  if (what.family == "bart") return bart_keys(what);
+  if (is_text_pair(what.family)) return t5_keys(what);
   if (what.family == "whisper") return whisper_keys(what);
   if (what.family == "vit") return vit_keys(what);
-  if (what.family == "bert" || what.family == "roberta") return bert_keys(what);
+  if (is_bert(what.family)) return bert_keys(what);
   return what.family == "bloom" ? bloom_keys(what) : decoder_keys(what);
 }
 

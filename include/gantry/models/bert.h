@@ -1,21 +1,17 @@
-// BERT and RoBERTa for one device, built from layers that a policy can shard. Parameter names are Hugging Face's
-// without the "bert." prefix: embeddings.{word_embeddings, position_embeddings, token_type_embeddings, LayerNorm},
-// layers.N.*, pooler. The head has cls.{dense, LayerNorm, decoder} (the weight of decoder can be tied to
-// word_embeddings), classifier or qa_outputs. The additional dense layer of RoBERTa's classifier is registered as
-// pooler.
+// BERT, RoBERTa, XLM-R, DistilBERT and NomicBERT for one device, built from layers that a policy can shard. Parameter
+// names are those of Hugging Face's BERT without the "bert." prefix: embeddings.{word_embeddings, position_embeddings,
+// token_type_embeddings, LayerNorm}, layers.N.*, pooler. The head has cls.{dense, LayerNorm, decoder} (the weight of
+// decoder can be tied to word_embeddings), classifier or qa_outputs. The additional dense layer of RoBERTa's classifier
+// is registered as pooler.
 #pragma once
 
 #include <optional>
 
-#include <torch/nn/modules/container/modulelist.h>
-
-#include "gantry/models/described/bert_config.h"
+#include "gantry/models/text_encoder.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/norms.h"
-#include "gantry/nn/prepare_input.h"
-#include "gantry/nn/stage_context.h"
-#include "gantry/tensors/tensor_dict.h"
+#include "gantry/nn/rotary.h"
 
 namespace gantry::models {
 
@@ -25,7 +21,8 @@ class BertEmbeddingsImpl : public torch::nn::Module {
   // [B, S] -> [B, S, H]. `positions`: int64 [B, S], rows of the position table; undefined: 0, 1, 2, ...
   torch::Tensor forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                         const torch::Tensor& positions);
-  nn::Embedding word_embeddings{nullptr}, position_embeddings{nullptr}, token_type_embeddings{nullptr};
+  nn::Embedding word_embeddings{nullptr};
+  nn::Embedding position_embeddings{nullptr}, token_type_embeddings{nullptr};  // null if the model has none
   nn::LayerNorm norm{nullptr};
   nn::Dropout dropout{nullptr};
 };
@@ -34,7 +31,7 @@ TORCH_MODULE(BertEmbeddings);
 // norm(dropout(dense(input)) + residual): post-norm, as in BERT.
 class BertResidualImpl : public torch::nn::Module {
  public:
-  BertResidualImpl(std::int64_t in_features, const BertConfig& config);
+  BertResidualImpl(std::int64_t in_features, const BertConfig& config, double dropout_probability);
   torch::Tensor forward(const torch::Tensor& input, const torch::Tensor& residual);
   nn::Linear dense{nullptr};
   nn::LayerNorm norm{nullptr};
@@ -46,12 +43,16 @@ class BertSelfAttentionImpl : public torch::nn::Module {
  public:
   explicit BertSelfAttentionImpl(const BertConfig& config);
   // [B, S, H] -> [B, S, H local]
-  torch::Tensor forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention);
+  torch::Tensor forward(const torch::Tensor& hidden, const nn::TokenContext& tokens);
   nn::Linear query{nullptr}, key{nullptr}, value{nullptr};
+  nn::Linear fused{nullptr};  // query, key and value one after the other, in place of the three
   nn::Dropout dropout{nullptr};
 
  private:
+  torch::Tensor turned(const torch::Tensor& heads, const nn::TokenContext& tokens);
+
   std::int64_t heads_, head_size_;
+  std::optional<nn::Rotary> rotary_;
 };
 TORCH_MODULE(BertSelfAttention);
 
@@ -59,12 +60,15 @@ class BertLayerImpl : public torch::nn::Module {
  public:
   explicit BertLayerImpl(const BertConfig& config);
   // Returns the parts "attention" and "mlp", each [B, S, H] -> [B, S, H].
-  LayerParts parts(const nn::AttentionOptions& attention);
+  LayerParts parts(const nn::TokenContext& tokens);
   BertSelfAttention self{nullptr};
   BertResidual attention_output{nullptr}, output{nullptr};
   nn::Linear intermediate{nullptr};
+  nn::Linear gate{nullptr};  // null: an MLP without a gate
 
  private:
+  torch::Tensor wide(const torch::Tensor& hidden);
+
   std::string activation_;
 };
 TORCH_MODULE(BertLayer);
@@ -82,33 +86,22 @@ class BertPredictionsImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BertPredictions);
 
-class BertImpl : public torch::nn::Module {
+class BertImpl : public TextEncoderImpl {
  public:
   explicit BertImpl(const BertConfig& config);
 
-  // Runs the full model: {input_ids int64 [B, S]; optional: attention_mask, token_type_ids, position_ids, document_ids
-  // [B, S]} -> the outputs that BertHead lists. For multiple choice all inputs are [B, choices, S], and document_ids
-  // are rejected.
-  TensorDict forward(const TensorDict& inputs);
-  // Runs one stage. Stages exchange {hidden [B, S, H]}, or [B, choices, S, H]. Throws InputError if S exceeds the
-  // model's positions.
-  TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
-
-  const BertConfig config;
   BertEmbeddings embeddings{nullptr};
-  torch::nn::ModuleList layers;
   BertPredictions cls{nullptr};  // modules that the head does not need are null
-  nn::PrepareInput full_sequence{nullptr};
   nn::Linear pooler{nullptr}, classifier{nullptr}, qa_outputs{nullptr};
   nn::Dropout dropout{nullptr}, pooler_dropout{nullptr};
 
+ protected:
+  torch::Tensor embed(const TensorDict& inputs, const nn::TokenContext& tokens) override;
+  LayerParts parts_of(int layer, const nn::TokenContext& tokens) override;
+  TensorDict head(const torch::Tensor& hidden, const torch::Tensor& keep) override;
+
  private:
-  TensorDict run_stage(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens);
-  TensorDict choose(const StageContext& stage, const TensorDict& input);
-  std::int64_t longest() const;  // maximum number of tokens of a sample
   torch::Tensor rows_of_positions(const TensorDict& inputs, const nn::TokenContext& tokens) const;
-  torch::Tensor embed(const TensorDict& inputs, const nn::TokenContext& known);  // -> [B, S, H]
-  TensorDict head(const torch::Tensor& hidden);
 };
 TORCH_MODULE(Bert);
 

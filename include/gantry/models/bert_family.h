@@ -1,4 +1,5 @@
-// The model families bert and roberta: configuration keys and tensor names of Hugging Face's BERT and RoBERTa.
+// The model families bert, roberta, xlm-roberta, distilbert and nomic_bert: configuration keys and tensor names of
+// Hugging Face's models.
 #pragma once
 
 #include "gantry/models/bert.h"
@@ -12,5 +13,8 @@ namespace gantry::models {
 BertConfig bert_config(const nlohmann::json& config);
 ModelFamily bert_family();
 ModelFamily roberta_family();
+ModelFamily xlm_roberta_family();
+ModelFamily distilbert_family();
+ModelFamily nomic_bert_family();
 
 }  // namespace gantry::models

@@ -28,9 +28,11 @@ struct AttentionOptions {
   bool causal = false;
   torch::Tensor keep;  // bool [samples, tokens], including cached tokens: keys that are attended to; undefined: all
   KeyValueCache* cache = nullptr;  // earlier keys and values, to which the new ones are appended; not owned; null: none
-  std::int64_t window = 0;  // with causal: a query attends to itself and the window - 1 keys before it; 0: to all
-  double scale = 0;         // factor of q k^T; 0: 1 / sqrt(head size)
-  double soft_cap = 0;      // scores become soft_cap * tanh(score / soft_cap), as in Gemma 2; 0: unchanged
+  // A query attends to itself and the window - 1 keys before it and, without causal, the window - 1 keys after it; 0:
+  // to all keys. Without causal it is not supported with a cache.
+  std::int64_t window = 0;
+  double scale = 0;     // factor of q k^T; 0: 1 / sqrt(head size)
+  double soft_cap = 0;  // scores become soft_cap * tanh(score / soft_cap), as in Gemma 2; 0: unchanged
   // [local heads]: a key at position j adds slope * j to its scores (ALiBi, Press et al., arXiv 2108.12409); undefined:
   // none.
   torch::Tensor slopes = {};

@@ -1,15 +1,18 @@
-// The configuration of a BERT or RoBERTa model, by the keys of Hugging Face's config.json.
+// The configuration of a BERT, RoBERTa, XLM-R, DistilBERT or NomicBERT model, by BERT's keys of Hugging Face's
+// config.json.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "gantry/nn/rotary_options.h"
+
 namespace gantry::models {
 
 // The head of a model, and its outputs.
 enum class BertHead {
-  kNone,                    // {last_hidden_state [B, S, H], pooler_output [B, H]}
+  kNone,                    // {last_hidden_state [B, S, H]; pooler_output [B, H] if the family has a pooler}
   kMaskedLm,                // {logits [B, S, V]}
   kSequenceClassification,  // {logits [B, labels]}
   kQuestionAnswering,       // {logits [B, S, 2]}: score of each token as start and as end of the answer
@@ -18,14 +21,15 @@ enum class BertHead {
 };
 
 struct BertConfig {             // keys of Hugging Face's config.json
-  std::string family = "bert";  // or "roberta", whose positions start at row pad_token_id + 1
+  std::string family = "bert";  // or "roberta" or "xlm-roberta", whose positions start at row pad_token_id + 1;
+                                // or "distilbert" or "nomic_bert"
   std::int64_t vocab_size = 30522;
   std::int64_t hidden_size = 768;
   std::int64_t num_hidden_layers = 12;
   std::int64_t num_attention_heads = 12;
   std::int64_t intermediate_size = 3072;
   std::int64_t max_position_embeddings = 512;
-  std::int64_t type_vocab_size = 2;
+  std::int64_t type_vocab_size = 2;  // 0: the model does not read token types
   std::optional<std::int64_t> pad_token_id = 0;
   std::string hidden_act = "gelu";
   double hidden_dropout_prob = 0.1;
@@ -36,6 +40,26 @@ struct BertConfig {             // keys of Hugging Face's config.json
   bool tie_word_embeddings = true;
   BertHead head = BertHead::kMaskedLm;
   std::int64_t num_labels = 2;
+
+  // Features of single families.
+  std::int64_t head_dim = 0;  // features of a head; 0: hidden_size / num_attention_heads
+  // The layers of NomicBERT: one projection of query, key and value, gated MLPs, and no biases.
+  bool fused = false;
+  std::optional<nn::RotaryOptions> rotary = {};         // not set: learned positions
+  std::optional<double> attention_output_dropout = {};  // after the attention; not set: hidden_dropout_prob
+  std::optional<double> mlp_output_dropout = {};        // after the MLP; not set: hidden_dropout_prob
+  std::string pooler_activation = "tanh";
+  bool is_pooled_without_head = true;  // the model without a head has the pooler of a classifier
+
+  std::int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
+  bool is_roberta() const { return family == "roberta" || family == "xlm-roberta"; }
+  // Returns the number of outputs of a head that is not a masked language model's.
+  std::int64_t outputs() const {
+    if (head == BertHead::kMultipleChoice) return 1;
+    return head == BertHead::kQuestionAnswering ? 2 : num_labels;
+  }
+  // Returns the maximum number of tokens of a sequence.
+  std::int64_t longest() const { return max_position_embeddings - (is_roberta() ? *pad_token_id + 1 : 0); }
 };
 
 }  // namespace gantry::models

@@ -1,0 +1,10 @@
+// The family bart: Hugging Face's configuration keys and tensor names.
+#pragma once
+
+#include "gantry/models/model_family.h"
+
+namespace gantry::models {
+
+ModelFamily bart_family();
+
+}  // namespace gantry::models
