@@ -46,6 +46,7 @@ void read_configuration(ModelFolder& folder, const json& keys) {
     for (const auto& one : models::family_readers()) known.push_back(one.model_type);
     models::refuse_model_type(folder.path + "/config.json", folder.model_type, known);
   }
+  folder.not_loaded = family->other_parts;
   folder.head = built_head(*family, keys);
   folder.passed_over = models::check_keys(*family, keys).unknown;
   folder.sizes = models::model_sizes(folder.model_type, keys);

@@ -12,6 +12,8 @@ struct RotaryDefaults {
   double fraction = 1;            // rotated fraction of a head's features
   std::int64_t original = 0;      // original_max_position_embeddings; 0: max_position_embeddings
   bool yarn_is_longrope = false;  // early files of Phi-3 call longrope yarn
+  nn::PositionRows rows = nn::PositionRows::kOne;
+  std::vector<std::int64_t> sections = {};  // mrope_section
 };
 
 // From rope_parameters, or from the older rope_theta, rope_scaling and partial_rotary_factor. `positions`:

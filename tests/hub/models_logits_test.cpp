@@ -154,9 +154,12 @@ TEST(HubPositions, HaveNoLimitWithAlibiAndDynamicScaling) {
   EXPECT_GT(positions("llama", {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}), many);
 }
 
+// Here, or as config_hub.json of a case of the families.
 TEST(HubCases, EveryFamilyHasOne) {
   std::set<std::string> families;
   for (const auto& [name, keys] : hub_cases().items()) families.insert(keys["model_type"].get<std::string>());
+  for (const auto& folder : family_cases(GANTRY_SOURCE_DIR "/tests/golden/families"))
+    if (std::ifstream file(folder + "/config_hub.json"); file) families.insert(json::parse(file)["model_type"]);
   for (const auto& family : models::family_readers()) EXPECT_TRUE(families.contains(family.model_type));
 }
 

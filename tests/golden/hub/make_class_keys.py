@@ -11,9 +11,9 @@ import pathlib
 from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-FAMILIES = """bert bloom cohere cohere2 deepseek_v3 falcon gemma gemma2 gemma3_text glm4 gpt2 gpt_neox gpt_oss gptj granite
-llama mistral mixtral olmo olmo2 olmo3 opt phi3 qwen2 qwen2_moe qwen3 qwen3_moe roberta smollm3 stablelm starcoder2 t5 vit
-whisper""".split()
+FAMILIES = """bert bloom cohere cohere2 deepseek_v3 falcon gemma gemma2 gemma3 gemma3_text glm4 gpt2 gpt_neox gpt_oss
+gptj granite llama llava mistral mistral3 mixtral olmo olmo2 olmo3 opt phi3 qwen2 qwen2_5_vl qwen2_moe qwen2_vl qwen3
+qwen3_moe qwen3_vl roberta smollm3 stablelm starcoder2 t5 vit whisper""".split()
 
 
 def keys_of(model_type):
