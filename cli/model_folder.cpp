@@ -11,6 +11,7 @@
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/family_reader.h"
+#include "gantry/models/described/shared_keys.h"
 
 namespace gantry::cli {
 namespace {
@@ -40,6 +41,7 @@ void read_configuration(ModelFolder& folder, const json& keys) {
   folder.architecture = models::architecture_key(keys);
   for (const char* key : {"torch_dtype", "dtype"})
     if (models::has_key(keys, key) && keys[key].is_string()) folder.dtype = keys[key];
+  if (folder.dtype.empty()) folder.dtype = models::stated_dtype(keys);
   const auto* family = models::find_family_reader(folder.model_type);
   if (!family) {
     std::vector<std::string> known;

@@ -18,6 +18,8 @@ DecoderSpec read_qwen2_vl(ConfigReader& reader) {
                                           .eps = 1e-5,
                                           .theta = 1000000,
                                           .rows = nn::PositionRows::kInSections});
+  reader.only("head_dim", spec.hidden / spec.layers.front().attention.heads,
+              "the heads of the family share hidden_size");
   for (LayerSpec& layer : spec.layers) layer.attention.bias = true;
   read_qwen_windows(reader, spec, 80);
   return spec;

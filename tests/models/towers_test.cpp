@@ -7,10 +7,12 @@
 #include "family_case.h"
 #include "gantry/booster/convert_checkpoint.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/shared_keys.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/libtorch.h"
 #include "generation_case.h"
@@ -101,6 +103,10 @@ TEST(Towers, ReadTheModelsThatTheirKeysDescribe) {
   EXPECT_THAT(tower_refusal(sections), HasSubstr("numbers with the sum 4"));
   sections["text_config"]["rope_parameters"]["mrope_section"] = {2, 2};
   EXPECT_THAT(tower_refusal(sections), HasSubstr("three numbers"));
+  json heads = tower_keys("qwen2_vl");
+  heads["text_config"]["rope_parameters"].erase("mrope_section");
+  heads["text_config"]["head_dim"] = 6;
+  EXPECT_THAT(tower_refusal(heads), HasSubstr("head_dim: the value is 6"));
 }
 
 TEST(Towers, KeysOfARunChangeSingleKeysOfTheText) {
@@ -163,6 +169,15 @@ TEST(Towers, ExportsKeepTensorsThatAreNotLoaded) {
   EXPECT_EQ(keys["text_config"]["rope_parameters"], before["text_config"]["rope_parameters"]);
   EXPECT_EQ(keys["text_config"]["rope_scaling"]["mrope_section"], json({2, 1, 1}));  // as older versions read it
   EXPECT_EQ(keys["architectures"], before["architectures"]);
+}
+
+TEST(Towers, StateTheirDtypeInTheKeysOfTheText) {
+  json keys = tower_keys("qwen3_vl", "config_hub.json");
+  keys.erase("torch_dtype");
+  keys["text_config"]["dtype"] = "bfloat16";
+  EXPECT_EQ(models::stated_dtype(keys), "bfloat16");
+  set_weight_type(keys, "float16");
+  EXPECT_EQ(keys["text_config"]["dtype"], "float16");
 }
 
 }  // namespace
