@@ -97,11 +97,14 @@ Resharding prepare_resharding(const std::string& checkpoint, const std::vector<s
   auto manifest = std::make_shared<const Manifest>(*catalog.manifest());
   Config config = resharded_config(*manifest, catalog.path(), overrides);
   load_libraries(config);
-  // The model is that of the checkpoint. The source of the run's initial weights does not matter.
-  config.model = {.policy = manifest->policy, .path = "", .config_json = manifest->model_config.dump()};
-  config.lora.path.clear();
   policies().at(manifest->policy);
-  models::families().at(manifest->policy);
+  // The model is that of the checkpoint. The source of the run's initial weights does not matter, except for the parts
+  // of a model that are not in the checkpoint, which an export reads there.
+  const auto& family = models::families().at(manifest->policy);
+  config.model = {.policy = manifest->policy,
+                  .path = family.other_parts.empty() ? "" : config.model.path,
+                  .config_json = manifest->model_config.dump()};
+  config.lora.path.clear();
   std::uint64_t bytes = 0;
   for (const auto& [key, tensor] : catalog.tensors()) bytes += tensor.bytes();
   const std::int64_t step = manifest->step;

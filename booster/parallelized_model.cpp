@@ -46,7 +46,7 @@ void save_parallelized(const std::string& directory, const Boosted& boosted, Plu
                        bool merge) {
   const auto& keys = config.model.config_json;
   save_parallelized(directory, boosted, plugin, nlohmann::json::parse(keys.empty() ? "{}" : keys),
-                    {.merge = merge, .family = config.model.policy});
+                    {.merge = merge, .family = config.model.policy, .model_directory = config.model.path});
 }
 
 void from_parallelized(const std::string& directory, Boosted& boosted, Plugin& plugin) {

@@ -17,6 +17,7 @@
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/first_process.h"
 #include "gantry/models/decoder.h"
+#include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
@@ -58,7 +59,7 @@ Config resolve_model(Config config) {
     if (config.model.policy.empty()) config.model.policy = require_family(keys, config.model.path);
     file = keys;
     drop_replaced_labels(keys, model_json(config));
-    keys.update(model_json(config));
+    models::override_keys(keys, model_json(config));
     config.model.config_json = keys.dump();
   }
   config.require_model();
@@ -114,6 +115,9 @@ void say_how_files_were_read(const Config& config, const LoadedModel& found) {
   const auto& family = models::families().at(config.model.policy);
   const auto ties = compare_tied_tensors(config.model.path, family, read_model_config(config.model.path));
   for (const auto& note : ties.notes) fmt::print(stderr, "warning: {}\n", note);
+  if (!family.other_parts.empty())
+    fmt::print(stderr, "warning: {}: only the text decoder of the model is loaded, without {}\n", config.model.path,
+               fmt::join(family.other_parts, " and "));
   if (!found.passed_over.empty())
     fmt::print(stderr, "warning: {}: tensors that this model does not read: {}\n", config.model.path,
                summary_of_names(found.passed_over));

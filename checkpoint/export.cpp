@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/checkpoint_files.h"
@@ -13,6 +14,7 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/stored_parts.h"
+#include "gantry/core/config.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/tensors/libtorch.h"
@@ -28,7 +30,7 @@ struct Shard {
 };
 
 torch::ScalarType type_of(const ExportTensor& tensor, const ExportOptions& options) {
-  return options.type && c10::isFloatingType(tensor.type) ? *options.type : tensor.type;
+  return options.type && c10::isFloatingType(tensor.type) && !tensor.keeps_type ? *options.type : tensor.type;
 }
 
 std::uint64_t bytes_of(const ExportTensor& tensor, const ExportOptions& options) {
@@ -187,6 +189,38 @@ std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorN
   return tensors;
 }
 
+std::vector<ExportTensor> tensors_of_other_parts(const std::string& directory, const models::ModelFamily& family) {
+  std::vector<ExportTensor> tensors;
+  if (family.other_parts.empty()) return tensors;
+  for (const auto& path : find_model_files(directory).paths) {
+    const auto file = std::make_shared<const SafetensorsFile>(path);
+    for (const auto& name : file->names())
+      if (models::is_of_other_part(family.other_parts, name))
+        tensors.push_back({.name = name,
+                           .shape = file->shape(name),
+                           .type = file->dtype(name),
+                           .read = [file, name] { return file->read(name); },
+                           .keeps_type = true});
+  }
+  return tensors;
+}
+
+namespace {
+
+// The directory of the model that the checkpoint's run began with.
+std::string directory_of_other_parts(const std::string& folder, const Manifest& manifest) {
+  const std::string directory =
+      manifest.config_text.empty() ? "" : Config::parse_written(manifest.config_text, folder).model.path;
+  if (directory.empty() || has_model_files(directory)) return directory;
+  throw InputError({directory,
+                    fmt::format("the directory has no weights, but {} lacks the parts of the model that "
+                                "Gantry does not load",
+                                folder),
+                    "the directory of the run's model (model.path)", "make it available at this path"});
+}
+
+}  // namespace
+
 void export_checkpoint(const std::string& folder, const std::string& directory, const ExportOptions& options) {
   const Manifest manifest = read_manifest(folder);
   const auto& family = models::families().at(manifest.policy);
@@ -198,7 +232,10 @@ void export_checkpoint(const std::string& folder, const std::string& directory, 
           {folder, "the checkpoint has no parameter '" + name + "'", "the parameters of its model", ""});
     return found->second;
   };
-  const auto tensors = hugging_face_tensors(family.tensor_names(manifest.model_config), files, find);
+  auto tensors = hugging_face_tensors(family.tensor_names(manifest.model_config), files, find);
+  if (!family.other_parts.empty())
+    if (const std::string model = directory_of_other_parts(folder, manifest); !model.empty())
+      for (auto& tensor : tensors_of_other_parts(model, family)) tensors.push_back(std::move(tensor));
   ExportOptions rest = check_hashes(folder, manifest, tensors, options);
   rest.model_directory = companion_directory(folder, manifest);
   save_hugging_face(directory, family.hugging_face_config(manifest.model_config), tensors, rest);

@@ -38,6 +38,7 @@ std::vector<std::string> check_names(const StoredModel& model, const std::vector
       if (!model.contains(name) && !form.new_allowed) missing.push_back(name);
   for (const auto& name : model.names()) {
     if (model.known_names().is_known(name)) continue;
+    if (models::is_of_other_part(family.other_parts, name)) continue;
     const bool ignored = family.is_ignored_tensor && family.is_ignored_tensor(keys, name);
     (ignored ? passed_over : unexpected).push_back(model.stored_name(name));
   }

@@ -62,8 +62,9 @@ std::vector<models::TensorName> own_names(const ParallelizedModel& model) {
   return names;
 }
 
+// `model_directory`: the directory with the tensors of parts that the family does not load; empty: none.
 void merge(const std::string& directory, const json& config, const models::ModelFamily* family,
-           const std::string& output, const ExportOptions& options) {
+           const std::string& model_directory, const std::string& output, const ExportOptions& options) {
   const ParallelizedModel model = read_parallelized(directory);
   CheckpointFiles files(directory);
   const auto find = [&](const std::string& name) -> const ManifestTensor& {
@@ -74,7 +75,10 @@ void merge(const std::string& directory, const json& config, const models::Model
     return found->second;
   };
   const auto names = family ? family->tensor_names(config) : own_names(model);
-  save_hugging_face(output, config, hugging_face_tensors(names, files, find), options);
+  auto tensors = hugging_face_tensors(names, files, find);
+  if (family && !model_directory.empty())
+    for (auto& tensor : tensors_of_other_parts(model_directory, *family)) tensors.push_back(std::move(tensor));
+  save_hugging_face(output, config, tensors, options);
 }
 
 json full_config(const json& config, const ParallelizedOptions& options) {
@@ -125,7 +129,7 @@ class ParallelizedSave {
   void finish(const json& config, const std::vector<HeldTensor>& held, const ParallelizedOptions& options) {
     if (staged_) return place(config, held);
     merge(directory_ + kRanksFolder, config, options.family.empty() ? nullptr : &models::families().at(options.family),
-          directory_, {.files = &files_});
+          options.model_directory, directory_, {.files = &files_});
     remove_tree(directory_ + kRanksFolder, files_);
   }
 
@@ -194,7 +198,7 @@ void merge_parallelized(const std::string& directory, const std::string& output,
   const std::string family = models::family_of(config);
   ExportOptions complete = options;
   complete.model_directory = directory;
-  merge(directory, config, family.empty() ? nullptr : &models::families().at(family), output, complete);
+  merge(directory, config, family.empty() ? nullptr : &models::families().at(family), "", output, complete);
 }
 
 }  // namespace gantry

@@ -11,6 +11,7 @@
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/family_reader.h"
+#include "gantry/models/described/shared_keys.h"
 
 namespace gantry::cli {
 namespace {
@@ -40,12 +41,14 @@ void read_configuration(ModelFolder& folder, const json& keys) {
   folder.architecture = models::architecture_key(keys);
   for (const char* key : {"torch_dtype", "dtype"})
     if (models::has_key(keys, key) && keys[key].is_string()) folder.dtype = keys[key];
+  if (folder.dtype.empty()) folder.dtype = models::stated_dtype(keys);
   const auto* family = models::find_family_reader(folder.model_type);
   if (!family) {
     std::vector<std::string> known;
     for (const auto& one : models::family_readers()) known.push_back(one.model_type);
     models::refuse_model_type(folder.path + "/config.json", folder.model_type, known);
   }
+  folder.not_loaded = family->other_parts;
   folder.head = built_head(*family, keys);
   folder.passed_over = models::check_keys(*family, keys).unknown;
   folder.sizes = models::model_sizes(folder.model_type, keys);

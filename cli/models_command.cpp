@@ -80,6 +80,9 @@ std::string folder_text(const ModelFolder& folder) {
   std::string text = fmt::format("{}: {}\n", folder.path, folder.model_type);
   text += part_text(folder, "configuration", "read; " + passed);
   if (folder.sizes) text += head_text(folder) + sizes_text(*folder.sizes);
+  if (!folder.not_loaded.empty())
+    text += fmt::format("not loaded: {}; the model is its text decoder, and exports copy the other tensors\n",
+                        fmt::join(folder.not_loaded, ", "));
   if (!folder.dtype.empty()) text += fmt::format("dtype: {}\n", folder.dtype);
   text += part_text(folder, "weights", weights_line(folder));
   text += part_text(folder, "tokenizer",
@@ -107,6 +110,7 @@ Json json_of(const ModelFolder& folder) {
               {"head", folder.head},
               {"dtype", folder.dtype},
               {"passed_over", folder.passed_over},
+              {"not_loaded", folder.not_loaded},
               {"tokenizer", folder.tokenizer},
               {"tokens", folder.tokens},
               {"chat_template", folder.chat_template},

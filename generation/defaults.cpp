@@ -52,6 +52,12 @@ void take_stop_tokens(const JsonView& keys, std::vector<std::int64_t>& value) {
   for (std::size_t i = 0; i < found->list().size(); ++i) value.push_back(found->element(i).count(kMostTokens));
 }
 
+// The tokens in the configuration of a model. A larger model may have them among the keys of its text decoder.
+void take_stop_tokens_of_model(const JsonView& keys, std::vector<std::int64_t>& value) {
+  if (const auto text = keys.find("text_config")) take_stop_tokens(*text, value);
+  take_stop_tokens(keys, value);
+}
+
 void take_early_stopping(const JsonView& keys, EarlyStopping& value) {
   const auto found = keys.find("early_stopping");
   if (!found) return;
@@ -135,15 +141,18 @@ GenerationOptions generation_defaults(const std::string& directory, const Speech
   if (!has_own) refuse_speech(directory, speech);
   if (is_checkpoint && !has_own) {
     const auto config = read_checkpoint_info(directory).model_config;
-    take_stop_tokens(JsonView(config, directory + ": model configuration"), options.stop_tokens);
+    take_stop_tokens_of_model(JsonView(config, directory + ": model configuration"), options.stop_tokens);
     return options;
   }
   if (!has_own && !path_exists(model)) return options;
   const auto object = read_json_file(has_own ? path : model, kMostBytes);
   const JsonView keys(object, has_own ? path : model);
   keys.object();
+  if (!has_own) {
+    take_stop_tokens_of_model(keys, options.stop_tokens);
+    return options;
+  }
   take_stop_tokens(keys, options.stop_tokens);
-  if (!has_own) return options;
   refuse_foreign(object, path);
   take_tokens(keys, "suppress_tokens", options.suppress_tokens);
   take_tokens(keys, "begin_suppress_tokens", options.begin_suppress_tokens);

@@ -12,6 +12,7 @@
 #include "gantry/nn/experts.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stream_scope.h"
+#include "gantry/tensors/batch.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -26,6 +27,27 @@ torch::Tensor scaled(const torch::Tensor& input, double scale) {
 std::int64_t layers_with_experts(const DecoderSpec& spec) {
   return std::count_if(spec.layers.begin(), spec.layers.end(),
                        [](const LayerSpec& layer) { return layer.experts.has_value(); });
+}
+
+// Positions in three rows are for rotary embeddings with sections only.
+bool reads_rows(const DecoderSpec& spec) {
+  const auto has_sections = [](const nn::RotaryOptions& rotary) { return !rotary.sections.empty(); };
+  return !spec.learned_positions && !spec.rotaries.empty() &&
+         std::all_of(spec.rotaries.begin(), spec.rotaries.end(), has_sections);
+}
+
+void check_entries(const TensorDict& batch, const DecoderSpec& spec) {
+  for (const char* name : {"pixel_values", "pixel_values_videos"})
+    if (batch.contains(name))
+      throw InputError({name,
+                        fmt::format("the model {} reads text only, because Gantry does not load an image encoder "
+                                    "for it",
+                                    spec.family),
+                        "a batch of text", "remove the entry"});
+  if (const torch::Tensor positions = batch.get("position_ids");
+      positions.defined() && positions.dim() == 3 && !reads_rows(spec))
+    throw InputError({"position_ids", "the positions have three rows, but the model has no mrope_section",
+                      "[samples, tokens]", "pass one row of positions"});
 }
 
 torch::Tensor capped(const torch::Tensor& input, double cap) { return cap > 0 ? (input / cap).tanh() * cap : input; }
@@ -130,6 +152,7 @@ torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const Tens
 }
 
 TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
+  check_entries(stage.batch(), spec);
   const nn::TokenContext tokens = stage.tokens();
   torch::Tensor hidden = stage.is_first()
                              ? embed(input.at("input_ids"), tokens, rows_of_positions(stage, tokens.positions),
@@ -157,7 +180,7 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDic
 }
 
 TensorDict DecoderImpl::forward(const TensorDict& inputs) {
-  return stage_forward(*StageContext::full(layers_->size(), inputs), inputs);
+  return stage_forward(*StageContext::full(layers_->size(), samples_first(inputs)), inputs);
 }
 
 }  // namespace gantry::models

@@ -150,6 +150,7 @@ bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const st
 
 // True for a tensor of files that this model does not have.
 bool is_unused(const DecoderFamily& family, const DecoderSpec& spec, const std::string& name) {
+  if (is_of_other_part(family.files.other_parts, name)) return true;
   const bool is_label_head = spec.labels > 0 && name.starts_with(spec.names.head + ".");
   if (is_other_head(name)) return !is_label_head;
   if (spec.labels > 0 && name.starts_with(family.files.head + ".")) return true;
@@ -182,8 +183,8 @@ json full_config(const DecoderFamily& family, const json& keys) {
   json full = full_config_of(keys, family.model_type, architecture,
                              [&](ConfigReader& reader) { return read_decoder(family, reader); });
   if (spec.labels > 0) add_labels(full, spec);
-  leave_out_tokens(full);
-  full.erase("quantization_config");  // what is written is in no blocks
+  if (!family.tower) leave_out_tokens(full);  // a tower has them in the mapping of the decoder
+  full.erase("quantization_config");          // exported weights have no blocks
   return full;
 }
 
@@ -214,6 +215,7 @@ ModelFamily model_family(const DecoderFamily& family) {
           },
           .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
           .tied_tensors = [family, spec](const json& keys) { return tied_tensors(family, spec(keys)); },
+          .other_parts = family.files.other_parts,
           .is_ignored_tensor = [family, spec](const json& keys,
                                               const std::string& name) { return is_unused(family, spec(keys), name); },
           .config_fingerprint = [family,

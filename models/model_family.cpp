@@ -31,6 +31,12 @@ std::string check_model_keys(const ModelFamily& family, const nlohmann::json& co
   return judge_unknown_keys(checked, family.model_type, rule, file, path);
 }
 
+bool is_of_other_part(const std::vector<std::string>& parts, const std::string& name) {
+  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
+    return name.starts_with(part + ".") || name.find("." + part + ".") != std::string::npos;
+  });
+}
+
 bool continues_text(const ModelFamily& family, const nlohmann::json& config) {
   return !family.is_bidirectional && (!family.task || family.task(config) == "tokens");
 }

@@ -110,6 +110,19 @@ double attention_factor(const RotaryOptions& options) {
   return std::sqrt(1 + std::log(options.factor) / std::log(static_cast<double>(options.original_positions)));
 }
 
+// The row of positions that each pair of features reads.
+std::vector<std::int64_t> rows_of_pairs(const RotaryOptions& options) {
+  const auto& sections = options.sections;
+  std::vector<std::int64_t> rows((options.rotated + 1) / 2, 0);
+  for (std::int64_t pair = 0; pair < static_cast<std::int64_t>(rows.size()); ++pair) {
+    if (options.rows == PositionRows::kInterleaved)
+      rows[pair] = pair < 3 * sections[pair % 3] ? pair % 3 : 0;
+    else if (pair >= sections[0])
+      rows[pair] = pair < sections[0] + sections[1] ? 1 : 2;
+  }
+  return rows;
+}
+
 RotaryOptions full(RotaryOptions options, std::int64_t head_size) {
   if (options.rotated == 0) options.rotated = head_size;
   return options;
@@ -160,6 +173,13 @@ void Rotary::prepare(const torch::Tensor& like, std::int64_t length) {
   table_kind_ = kind;
 }
 
+torch::Tensor Rotary::positions_of_pairs(const torch::Tensor& positions) {
+  if (positions.dim() == 2) return positions.unsqueeze(-1);
+  if (!rows_of_pairs_.defined() || rows_of_pairs_.device() != positions.device())
+    rows_of_pairs_ = torch::tensor(rows_of_pairs(options_), torch::kInt64).to(positions.device());
+  return positions.index_select(-1, rows_of_pairs_);
+}
+
 torch::Tensor Rotary::turned_to(const torch::Tensor& heads, const torch::Tensor& positions, std::int64_t length) {
   const std::int64_t kind = kind_of(length);
   if (!frequencies_.defined() || frequencies_kind_ != kind || frequencies_.device() != heads.device()) {
@@ -167,7 +187,7 @@ torch::Tensor Rotary::turned_to(const torch::Tensor& heads, const torch::Tensor&
     frequencies_kind_ = kind;
   }
   const torch::Tensor angles =
-      (positions.to(torch::kFloat32).unsqueeze(-1) * frequencies_).unsqueeze(1).to(torch::kFloat64);
+      (positions_of_pairs(positions).to(torch::kFloat32) * frequencies_).unsqueeze(1).to(torch::kFloat64);
   return Turn::apply(heads, cosine_of(angles, heads.scalar_type()), sine_of(angles, heads.scalar_type()),
                      options_.paired);
 }

@@ -6,8 +6,17 @@
 
 namespace gantry {
 
+TensorDict samples_first(TensorDict tensors) {
+  const torch::Tensor ids = tensors.get("input_ids"), positions = tensors.get("position_ids");
+  if (!ids.defined() || !positions.defined() || ids.dim() != 2 || positions.dim() != 3) return tensors;
+  if (positions.size(0) == 3 && positions.size(1) == ids.size(0) && positions.size(2) == ids.size(1))
+    tensors.set("position_ids", positions.permute({1, 2, 0}).contiguous());
+  return tensors;
+}
+
 Batch make_batch(TensorDict tensors) {
   Batch batch;
+  tensors = samples_first(std::move(tensors));
   std::string first;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined() || tensor.dim() == 0)

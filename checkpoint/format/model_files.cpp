@@ -69,6 +69,10 @@ ModelFiles parse_model_index(std::string_view text, const std::string& path) {
 void set_weight_type(json& config, const std::string& type) {
   config["torch_dtype"] = type;
   config["dtype"] = type;
+  const auto text = config.find("text_config");  // of a model with further parts
+  if (text == config.end() || !text->is_object()) return;
+  for (const char* key : {"torch_dtype", "dtype"})
+    if (text->contains(key)) (*text)[key] = type;
 }
 
 json read_json_object(const std::string& path) { return parse_json_object(read_text(path, kMostJsonBytes), path); }

@@ -10,6 +10,8 @@ using nlohmann::json;
 
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
+constexpr const char* kText = "text_config";
+constexpr const char* kSections = "mrope_section";
 constexpr const char* kLocalBase = "rope_local_base_freq";
 
 bool has(const json& object, const char* key) {
@@ -33,6 +35,7 @@ std::array<OlderName, 2> older_names(const json& config) {
 json newer_of(const json& config) {
   json rope = has(config, "rope_scaling") ? config["rope_scaling"] : json::object();
   if (!rope.is_object()) return rope;
+  if (has(rope, "type") && rope["type"] == "mrope") rope["type"] = "default";  // as newer classes call it
   if (!has(rope, "rope_type")) rope["rope_type"] = has(rope, "type") ? rope["type"] : json("default");
   for (const auto& [newer, older] : older_names(config))
     if (has(config, older) && !has(rope, newer)) rope[newer] = config[older];
@@ -56,7 +59,7 @@ void add_older(json& config, json rope) {
     if (has(rope, newer)) config[older] = rope[newer];
     rope.erase(newer);
   }
-  if (rope.value("rope_type", json("default")) == "default") return;
+  if (rope.value("rope_type", json("default")) == "default" && !has(rope, kSections)) return;
   if (config.value("model_type", json()) == "phi3") {  // its older classes require exactly three keys
     if (has(rope, "original_max_position_embeddings"))
       config["original_max_position_embeddings"] = rope["original_max_position_embeddings"];
@@ -78,6 +81,7 @@ bool is_default_of_one_base(const json& rope) {
 }  // namespace
 
 void complete_rope_spellings(json& config) {
+  if (config.contains(kText) && config[kText].is_object()) complete_rope_spellings(config[kText]);
   const bool older = has(config, older_names(config)[0].older) || has(config, "rope_scaling");
   if (!has(config, "rope_parameters")) {
     if (older) add_newer(config);

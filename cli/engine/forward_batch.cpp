@@ -25,9 +25,20 @@ bool keeps_type(const std::string& name, const std::string& task) {
   return is_real(name) || (name == "labels" && (task == "classes" || task == "images"));
 }
 
-TensorDict read_entries(const std::string& path, const std::vector<std::string>& known, const std::string& task) {
+// Models with parts that are not loaded cannot read the entries of those parts.
+void refuse_images(const std::string& path, const std::string& name, const models::ModelFamily& family) {
+  if (family.other_parts.empty() || !name.starts_with("pixel_values")) return;
+  throw InputError(
+      {path,
+       fmt::format("the file has an entry '{}', but Gantry loads only the text decoder of {}", name, family.model_type),
+       "a batch of text", "remove the entry"});
+}
+
+TensorDict read_entries(const std::string& path, const models::ModelFamily& family, const std::string& task) {
+  const auto known = known_entries(family, task);
   TensorDict batch;
   for (auto& [name, tensor] : read_safetensors(path)) {
+    refuse_images(path, name, family);
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw InputError({path, "the file has an entry '" + name + "' that the model does not read",
                         fmt::format("entries of {}", fmt::join(known, ", ")), ""});
@@ -64,13 +75,14 @@ std::vector<std::int64_t> expected_shape(const std::string& name, const torch::T
   }
   const bool of_samples =
       name == "start_positions" || name == "end_positions" || (is_label && (task == "images" || tensor.dim() == 1));
+  if (name == "position_ids" && tensor.dim() == 3) return {3, first.size(0), first.size(1)};
   return of_samples ? std::vector<std::int64_t>{first.size(0)} : first.sizes().vec();
 }
 
 }  // namespace
 
 TensorDict read_batch(const std::string& path, const models::ModelFamily& family, const std::string& task) {
-  TensorDict batch = read_entries(path, known_entries(family, task), task);
+  TensorDict batch = read_entries(path, family, task);
   const std::string& main = family.inputs.front();
   const torch::Tensor first = batch.at(main);
   const bool of_choices = task == "classes" && first.dim() == 3;

@@ -61,9 +61,10 @@ DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults) {
   const std::int64_t layers = reader.size("num_hidden_layers", defaults.layers);
   layer.attention = read_attention(reader, spec.hidden, defaults);
   spec.positions = reader.size("max_position_embeddings", defaults.positions);
-  spec.rotaries = {rotary_options(reader, layer.attention.head_size, spec.positions,
-                                  {defaults.theta, defaults.rotated, defaults.original_positions,
-                                   defaults.yarn_is_longrope, defaults.alpha_changes_theta})};
+  spec.rotaries = {
+      rotary_options(reader, layer.attention.head_size, spec.positions,
+                     {defaults.theta, defaults.rotated, defaults.original_positions, defaults.yarn_is_longrope,
+                      defaults.alpha_changes_theta, defaults.rows, defaults.sections})};
   spec.rotaries[0].paired = defaults.paired;
   spec.unlimited_positions = spec.rotaries[0].type == "dynamic";
   spec.layers.assign(static_cast<std::size_t>(layers), layer);

@@ -131,6 +131,14 @@ void refuse_key(const std::string& key, const json& value, const std::string& ex
                      expected, "check the model's config.json"});
 }
 
+void override_keys(json& keys, const json& overrides) {
+  json text = keys.value(kTextConfig, json());
+  keys.update(overrides);
+  if (!text.is_object() || !keys[kTextConfig].is_object()) return;
+  text.update(keys[kTextConfig]);
+  keys[kTextConfig] = std::move(text);
+}
+
 void require_object(const json& config, const std::string& family) {
   if (!config.is_object())
     throw ConfigError(

@@ -111,13 +111,23 @@ void ConfigReader::only(const std::string& key, const json& value, const std::st
 
 void ConfigReader::ignore(const std::string& key) { known_.push_back(key); }
 
+void ConfigReader::include(const std::string& key, const ConfigReader& part) {
+  for (const auto& name : part.known()) known_.push_back(key + "." + name);
+  for (const auto& name : part.unknown()) passed_over_.push_back(key + "." + name);
+  decides_.update(part.deciding());
+  json full = mapping(key);
+  full.update(part.values());
+  values_[key] = std::move(full);
+}
+
 void ConfigReader::decides(const std::string& name, json value) { decides_[name] = std::move(value); }
 
 json ConfigReader::deciding() const {
   json deciding = decides_;
   for (const auto& [key, value] : values_.items()) {
     const auto speaks_of = [&name = key](const char* word) { return name.find(word) != std::string::npos; };
-    if (!speaks_of("drop") && !speaks_of("initializer") && !speaks_of("token_id") && !speaks_of("position"))
+    if (!value.is_object() && !speaks_of("drop") && !speaks_of("initializer") && !speaks_of("token_id") &&
+        !speaks_of("position"))
       deciding[key] = value;
   }
   return deciding;

@@ -26,6 +26,47 @@ DecoderSpec with_labels(DecoderSpec spec, ConfigReader& reader) {
   return spec;
 }
 
+// True if a key of config.json may differ from the same key of the decoder's mapping: the two belong to different
+// parts, or only initial weights and texts use them.
+bool is_of_each_part(const std::string& key) {
+  return key == "model_type" || key == "tie_word_embeddings" || key == "initializer_range" ||
+         key.ends_with("_token_id");
+}
+
+// Passes over keys of the decoder that config.json repeats outside of the decoder's mapping.
+void check_repeated(ConfigReader& reader, const ConfigReader& text) {
+  for (const auto& key : text.known()) {
+    if (!reader.has(key)) continue;
+    const json &outside = reader.keys()[key], inside = text.values().value(key, json());
+    if (!inside.is_null() && outside != inside && !is_of_each_part(key))
+      refuse_key(key, outside, fmt::format("the value of {}.{}, which is {}", kTextConfig, key, inside.dump()),
+                 "the decoder has its own keys");
+    reader.ignore(key);
+  }
+}
+
+DecoderSpec read_tower(const DecoderFamily& family, ConfigReader& reader) {
+  if (has_labels(reader.keys()))
+    refuse_key("architectures", reader.keys()["architectures"], family.architecture,
+               "Gantry has no classification head for it");
+  const TowerKeys& tower = *family.tower;
+  const json nested = reader.mapping(kTextConfig);
+  DecoderSpec spec;
+  if (!reader.has(kTextConfig) && tower.may_be_flat) {
+    spec = family.read(reader);
+  } else {
+    ConfigReader text(nested, choice_key(nested, "model_type", tower.text_types.front(), tower.text_types));
+    read_shared_keys(text, false);
+    spec = family.read(text);
+    for (const auto& key : family.harmless) text.ignore(key);
+    check_repeated(reader, text);
+    reader.include(kTextConfig, text);
+  }
+  const bool tied = flag_key(nested, "tie_word_embeddings", tower.tied);
+  spec.tied = reader.flag("tie_word_embeddings", tied);
+  return spec;
+}
+
 }  // namespace
 
 json small_keys() {
@@ -36,17 +77,32 @@ json small_keys() {
 }
 
 const std::vector<DecoderFamily>& decoder_families() {
-  static const std::vector<DecoderFamily> families = {
-      bloom_family(),       codegen_family(),     cohere_family(),      cohere2_family(),  deepseek_v2_family(),
-      deepseek_v3_family(), dots1_family(),       ernie4_5_family(),    exaone4_family(),  falcon_family(),
-      gemma_family(),       gemma2_family(),      gemma3_text_family(), glm4_family(),     glm4_moe_family(),
-      gpt2_family(),        gpt_bigcode_family(), gpt_neo_family(),     gpt_neox_family(), gpt_oss_family(),
-      gptj_family(),        granite_family(),     granitemoe_family(),  helium_family(),   hunyuan_v1_dense_family(),
-      kimi_k2_family(),     llama_family(),       minimax_m2_family(),  mistral_family(),  mixtral_family(),
-      nemotron_family(),    olmo_family(),        olmo2_family(),       olmo3_family(),    olmoe_family(),
-      opt_family(),         phi_family(),         phi3_family(),        qwen2_family(),    qwen2_moe_family(),
-      qwen3_family(),       qwen3_moe_family(),   seed_oss_family(),    smollm3_family(),  stablelm_family(),
-      starcoder2_family()};
+  static const std::vector<DecoderFamily> families = {bloom_family(),       codegen_family(),
+                                                      cohere2_family(),     cohere_family(),
+                                                      deepseek_v2_family(), deepseek_v3_family(),
+                                                      dots1_family(),       ernie4_5_family(),
+                                                      exaone4_family(),     falcon_family(),
+                                                      gemma2_family(),      gemma3_family(),
+                                                      gemma3_text_family(), gemma_family(),
+                                                      glm4_family(),        glm4_moe_family(),
+                                                      gpt2_family(),        gpt_bigcode_family(),
+                                                      gpt_neo_family(),     gpt_neox_family(),
+                                                      gpt_oss_family(),     gptj_family(),
+                                                      granite_family(),     granitemoe_family(),
+                                                      helium_family(),      hunyuan_v1_dense_family(),
+                                                      kimi_k2_family(),     llama_family(),
+                                                      llava_family(),       minimax_m2_family(),
+                                                      mistral3_family(),    mistral_family(),
+                                                      mixtral_family(),     nemotron_family(),
+                                                      olmo2_family(),       olmo3_family(),
+                                                      olmo_family(),        olmoe_family(),
+                                                      opt_family(),         phi3_family(),
+                                                      phi_family(),         qwen2_5_vl_family(),
+                                                      qwen2_family(),       qwen2_moe_family(),
+                                                      qwen2_vl_family(),    qwen3_family(),
+                                                      qwen3_moe_family(),   qwen3_vl_family(),
+                                                      seed_oss_family(),    smollm3_family(),
+                                                      stablelm_family(),    starcoder2_family()};
   return families;
 }
 
@@ -56,7 +112,7 @@ bool has_labels(const json& keys) {
 
 DecoderSpec read_decoder(const DecoderFamily& family, ConfigReader& reader) {
   read_shared_keys(reader, false);
-  DecoderSpec spec = family.read(reader);
+  DecoderSpec spec = family.tower ? read_tower(family, reader) : family.read(reader);
   spec.family = family.model_type;
   return has_labels(reader.keys()) ? with_labels(std::move(spec), reader) : spec;
 }

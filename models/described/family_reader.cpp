@@ -46,7 +46,8 @@ std::vector<FamilyReader> all_readers() {
       {"whisper", "WhisperForConditionalGeneration", with_shared_keys(read_whisper, true), {}}};
   for (const DecoderFamily& family : decoder_families())
     readers.push_back({family.model_type, family.architecture,
-                       [&family](ConfigReader& reader) { read_decoder(family, reader); }, family.harmless});
+                       [&family](ConfigReader& reader) { read_decoder(family, reader); }, family.harmless,
+                       family.files.other_parts});
   std::sort(readers.begin(), readers.end(),
             [](const FamilyReader& a, const FamilyReader& b) { return a.model_type < b.model_type; });
   return readers;

@@ -16,7 +16,8 @@ struct FamilyReader {
   std::string architecture;  // the head without `architectures`: "LlamaForCausalLM"
   // Reads every key that affects the computation.
   std::function<void(ConfigReader& reader)> read;
-  std::vector<std::string> harmless = {};  // further keys of the family that do not affect the computation
+  std::vector<std::string> harmless = {};     // further keys of the family that do not affect the computation
+  std::vector<std::string> other_parts = {};  // see FileNames::other_parts
 };
 
 // All of Gantry's families, sorted by name.

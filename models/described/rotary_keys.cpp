@@ -27,9 +27,12 @@ const std::vector<std::string> kRotaryKeys = {"rope_type",
                                               "attention_factor",
                                               "short_factor",
                                               "long_factor"};
+// The keys of positions in three rows.
+constexpr const char* kSections = "mrope_section";
+constexpr const char* kInterleavedRows = "mrope_interleaved";
 
 // rope_parameters and the older rope_scaling. Both can be present if they agree.
-json scaling_keys(ConfigReader& reader, const std::string& layers, bool has_alpha) {
+json scaling_keys(ConfigReader& reader, const std::string& layers, const RotaryDefaults& defaults) {
   json scaling = reader.mapping("rope_scaling"), newer = reader.mapping("rope_parameters");
   if (has_rotary_for_each_kind(reader)) {
     newer = newer.value(layers, json::object());
@@ -42,10 +45,14 @@ json scaling_keys(ConfigReader& reader, const std::string& layers, bool has_alph
       refuse_key("rope_parameters." + key, value, "the value in rope_scaling, " + scaling[key].dump());
     scaling[key] = value;
   }
-  for (const auto& [key, value] : scaling.items())
-    if (!value.is_null() && !(has_alpha && key == "alpha") &&
+  const bool has_rows = defaults.rows != nn::PositionRows::kOne;
+  for (const auto& [key, value] : scaling.items()) {
+    const bool is_of_rows = has_rows && (key == kSections || key == kInterleavedRows);
+    const bool is_alpha = defaults.alpha_changes_theta && key == "alpha";
+    if (!value.is_null() && !is_of_rows && !is_alpha &&
         std::find(kRotaryKeys.begin(), kRotaryKeys.end(), key) == kRotaryKeys.end())
       reader.pass_over(name + key);
+  }
   return scaling;
 }
 
@@ -58,6 +65,7 @@ void refuse_contradiction(const ConfigReader& reader, const json& scaling, const
 std::string rotary_type(json& scaling, const RotaryDefaults& defaults) {
   for (const char* key : {"type", "rope_type"}) {
     const json type = scaling.value(key, json());
+    if (type == "mrope" && defaults.rows != nn::PositionRows::kOne) scaling[key] = "default";
     if (type == "su" || (type == "yarn" && defaults.yarn_is_longrope)) scaling[key] = "longrope";
   }
   if (has_key(scaling, "type") && has_key(scaling, "rope_type") && scaling["type"] != scaling["rope_type"])
@@ -103,9 +111,29 @@ void read_yarn(const json& scaling, nn::RotaryOptions& options) {
   options.mscale_all_dim = number_key(scaling, "mscale_all_dim", 0, 0, 1e6);
 }
 
+void read_rows(const json& scaling, const RotaryDefaults& defaults, nn::RotaryOptions& options) {
+  options.rows = defaults.rows;
+  if (options.rows == nn::PositionRows::kOne) return;
+  only_value(scaling, kInterleavedRows, options.rows == nn::PositionRows::kInterleaved);
+  options.sections = defaults.sections;
+  if (!has_key(scaling, kSections)) return;
+  const json list = scaling[kSections];
+  const auto is_size = [](const json& number) {
+    return number.is_number_integer() && number.get<std::int64_t>() >= 0 && number.get<std::int64_t>() < (1 << 16);
+  };
+  const bool are_sizes = list.is_array() && list.size() == 3 && std::all_of(list.begin(), list.end(), is_size);
+  if (!are_sizes) refuse_key(std::string("rope_parameters.") + kSections, list, "three numbers of rotary pairs");
+  options.sections = list.get<std::vector<std::int64_t>>();
+  const std::int64_t pairs = (options.rotated + 1) / 2;
+  if (options.rows == nn::PositionRows::kInSections &&
+      options.sections[0] + options.sections[1] + options.sections[2] != pairs)
+    refuse_key(std::string("rope_parameters.") + kSections, list, fmt::format("numbers with the sum {}", pairs));
+}
+
 // In one spelling, only what the type reads.
 json deciding_rotary(const nn::RotaryOptions& options) {
   json values = {{"rope_theta", options.theta}, {"rope_type", options.type}};
+  if (!options.sections.empty()) values[kSections] = options.sections;
   if (options.rotated > 0) values["rotated"] = options.rotated;
   if (options.type == "default") return values;
   values["factor"] = options.factor;
@@ -127,7 +155,7 @@ json deciding_rotary(const nn::RotaryOptions& options) {
 
 nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, std::int64_t positions,
                                  const RotaryDefaults& defaults, const std::string& layers) {
-  json scaling = scaling_keys(reader, layers, defaults.alpha_changes_theta);
+  json scaling = scaling_keys(reader, layers, defaults);
   nn::RotaryOptions options;
   options.type = rotary_type(scaling, defaults);
   for (const char* key : {"rope_theta", "partial_rotary_factor", "original_max_position_embeddings"})
@@ -153,6 +181,7 @@ nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, s
   options.factor = number_key(scaling, "factor", follows ? std::max(ratio, 1.0) : 1, 1, 1e6);
   if (has_key(scaling, "attention_factor"))
     options.attention_factor = number_key(scaling, "attention_factor", 1, 1e-6, 1e6);
+  read_rows(scaling, defaults, options);
   if (options.type == "llama3") read_llama3(scaling, options);
   if (options.type == "yarn") read_yarn(scaling, options);
   if (options.type == "dynamic" && options.rotated <= 2)

@@ -14,6 +14,8 @@ struct RotaryDefaults {
   bool yarn_is_longrope = false;  // early files of Phi-3 call longrope yarn
   // The key alpha of a "dynamic" type is a fixed factor of the base, for all lengths (HunYuan).
   bool alpha_changes_theta = false;
+  nn::PositionRows rows = nn::PositionRows::kOne;
+  std::vector<std::int64_t> sections = {};  // mrope_section
 };
 
 // From rope_parameters, or from the older rope_theta, rope_scaling and partial_rotary_factor. `positions`:

@@ -92,7 +92,7 @@ std::string stated_dtype(const json& keys) {
     for (const char* precision : {"float32", "bfloat16", "float16", "float64"})
       if (name == precision) return name;
   }
-  return "";
+  return has_key(keys, kTextConfig) && keys[kTextConfig].is_object() ? stated_dtype(keys[kTextConfig]) : "";
 }
 
 std::optional<std::array<std::int64_t, 2>> fp8_block(const json& keys) {

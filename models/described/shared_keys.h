@@ -14,7 +14,8 @@ namespace gantry::models {
 // ConfigError that names the kind of quantisation, unless the weights are fp8 in blocks or MXFP4 of gpt_oss.
 void read_shared_keys(ConfigReader& reader, bool has_cross_attention);
 
-// Returns the dtype of the weights that config.json states, "bfloat16"; "" for none and for an unknown one.
+// Returns the dtype of the weights that config.json or its text_config states, "bfloat16"; "" for none and for an
+// unknown one.
 std::string stated_dtype(const nlohmann::json& keys);
 
 // Returns the rows and columns of the blocks of fp8 weights that share a scale; absent for other weights.

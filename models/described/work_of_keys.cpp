@@ -138,7 +138,7 @@ json keys_of_model(const ModelConfig& model) {
   json keys = json::object();
   if (std::ifstream file(model.path + "/config.json"); !model.path.empty() && file)
     keys = json::parse(file, nullptr, false);
-  if (!model.config_json.empty() && keys.is_object()) keys.update(json::parse(model.config_json));
+  if (!model.config_json.empty() && keys.is_object()) override_keys(keys, json::parse(model.config_json));
   return keys;
 }
 

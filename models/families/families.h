@@ -5,8 +5,12 @@
 
 namespace gantry::models {
 
-// What the families of Qwen share: which layers slide a window.
-void read_qwen_windows(ConfigReader& reader, DecoderSpec& spec);
+// Reads which layers of a family of Qwen have a window. `full`: the number of layers before those with a window, if
+// config.json has no max_window_layers.
+void read_qwen_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t full = 28);
+
+// Returns the names of tensors in models that read images, whose text decoder is stored below language_model.
+FileNames language_model_files();
 
 // What the families of Gemma share: norms of 1 + weight, and an embedding that is multiplied.
 void make_gemma(DecoderSpec& spec);
@@ -41,6 +45,7 @@ DecoderFamily exaone4_family();
 DecoderFamily falcon_family();
 DecoderFamily gemma_family();
 DecoderFamily gemma2_family();
+DecoderFamily gemma3_family();
 DecoderFamily gemma3_text_family();
 DecoderFamily glm4_family();
 DecoderFamily glm4_moe_family();
@@ -56,8 +61,10 @@ DecoderFamily helium_family();
 DecoderFamily hunyuan_v1_dense_family();
 DecoderFamily kimi_k2_family();
 DecoderFamily llama_family();
+DecoderFamily llava_family();
 DecoderFamily minimax_m2_family();
 DecoderFamily mistral_family();
+DecoderFamily mistral3_family();
 DecoderFamily mixtral_family();
 DecoderFamily nemotron_family();
 DecoderFamily olmo_family();
@@ -68,9 +75,12 @@ DecoderFamily opt_family();
 DecoderFamily phi_family();
 DecoderFamily phi3_family();
 DecoderFamily qwen2_family();
+DecoderFamily qwen2_5_vl_family();
 DecoderFamily qwen2_moe_family();
+DecoderFamily qwen2_vl_family();
 DecoderFamily qwen3_family();
 DecoderFamily qwen3_moe_family();
+DecoderFamily qwen3_vl_family();
 DecoderFamily seed_oss_family();
 DecoderFamily smollm3_family();
 DecoderFamily stablelm_family();

@@ -57,4 +57,17 @@ DecoderFamily gemma3_text_family() {
           .harmless = {"hidden_act", "cache_implementation", "_sliding_window_pattern"}};
 }
 
+// Gemma 3 of 4 billion parameters and more.
+DecoderFamily gemma3_family() {
+  return {
+      .model_type = "gemma3",
+      .architecture = "Gemma3ForConditionalGeneration",
+      .read = read_gemma3_text,
+      .files = language_model_files(),
+      .harmless = {"hidden_act", "cache_implementation", "_sliding_window_pattern", "boi_token_index",
+                   "eoi_token_index", "image_token_index", "initializer_range", "mm_tokens_per_image", "vision_config"},
+      .small = {{"text_config", small_keys()}},
+      .tower = TowerKeys{.text_types = {"gemma3_text"}, .tied = true}};
+}
+
 }  // namespace gantry::models

@@ -14,10 +14,10 @@ DecoderSpec read_qwen2(ConfigReader& reader) {
 
 }  // namespace
 
-void read_qwen_windows(ConfigReader& reader, DecoderSpec& spec) {
+void read_qwen_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t full) {
   const bool uses = reader.flag("use_sliding_window", false);
   const std::int64_t window = reader.size_or_none("sliding_window", 4096);
-  const std::int64_t first = reader.size("max_window_layers", 28, 0);
+  const std::int64_t first = reader.size("max_window_layers", full, 0);
   read_windows(reader, spec, uses ? window : 0,
                [&](std::size_t layer) { return uses && static_cast<std::int64_t>(layer) >= first; });
 }

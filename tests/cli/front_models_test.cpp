@@ -24,7 +24,7 @@ Outcome models_of(const std::string& config, const std::string& flags = "") {
 
 TEST(Models, ListsTheFamilies) {
   const Json all = Json::parse(run_program(gantry_program() + " models --json").out);
-  EXPECT_GE(all.size(), 34u);
+  EXPECT_GE(all.size(), 40u);
   const std::string text = run_program(gantry_program() + " models").out;
   for (const char* line : {"deepseek_v3", "decoder: rotary positions, latent attention", "whisper", "ALiBi"})
     EXPECT_THAT(text, HasSubstr(line));
@@ -50,6 +50,17 @@ TEST(Models, ShowsWhatIsReadAndPassedOver) {
 TEST(Models, SaysThatTheHeadIsNew) {
   EXPECT_THAT(models_of(fmt::format(R"({{"model_type": "llama", "architectures": ["LlamaModel"], {}}})", kSmall)).out,
               HasSubstr("head: LlamaModel is not supported; the body is read into LlamaForCausalLM"));
+}
+
+TEST(Models, NamesThePartsThatAreNotLoaded) {
+  const std::string folder = GANTRY_SOURCE_DIR "/tests/golden/families/mistral3";
+  const Outcome run = run_program(gantry_program() + " models " + folder);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("not loaded: vision_tower, multi_modal_projector; the model is its text decoder"));
+  EXPECT_THAT(run.out, HasSubstr("configuration: read; every key is known"));
+  EXPECT_THAT(run.out, HasSubstr("3 layers, hidden size 24, 4 heads (2 KV heads), vocabulary 97"));
+  const Json json = Json::parse(run_program(gantry_program() + " models --json " + folder).out);
+  EXPECT_EQ(json["not_loaded"], Json({"vision_tower", "multi_modal_projector"}));
 }
 
 // An index whose files were not downloaded says nothing about the configuration.

@@ -364,6 +364,8 @@ TEST(Generate, DefaultsOfADirectory) {
   const ScratchFolder scratch;
   scratch.write("config.json", R"({"eos_token_id": 7})");
   EXPECT_EQ(generation_defaults(scratch.path()).stop_tokens, std::vector<std::int64_t>{7});
+  scratch.write("config.json", R"({"text_config": {"eos_token_id": [5, 6]}})");
+  EXPECT_EQ(generation_defaults(scratch.path()).stop_tokens, (std::vector<std::int64_t>{5, 6}));
   scratch.write(
       "generation_config.json",
       R"({"eos_token_id": [3, 4], "do_sample": true, "temperature": 0.6, "top_p": 0.9, "max_length": 40, "early_stopping": "never", "pad_token_id": null})");

@@ -189,6 +189,12 @@ const std::vector<Flag>& flags() {
       {"RotaryOptions.attention_factor", rotary([](auto& r) { return r.attention_factor.has_value(); }), "longrope"},
       {"RotaryOptions.short_factors", rotary([](auto& r) { return !r.short_factors.empty(); }), "longrope"},
       {"RotaryOptions.long_factors", rotary([](auto& r) { return !r.long_factors.empty(); }), "longrope"},
+      {"PositionRows::kOne", rotary([](auto& r) { return r.rows == nn::PositionRows::kOne; }), "mistral"},
+      {"PositionRows::kInSections", rotary([](auto& r) { return r.rows == nn::PositionRows::kInSections; }),
+       "qwen2_5_vl_mrope"},
+      {"PositionRows::kInterleaved", rotary([](auto& r) { return r.rows == nn::PositionRows::kInterleaved; }),
+       "qwen3_vl_mrope"},
+      {"RotaryOptions.sections", rotary([](auto& r) { return !r.sections.empty(); }), "qwen2_5_vl_mrope"},
   };
   return all;
 }
@@ -213,7 +219,7 @@ const std::set<std::string> kInEveryCase = {
 const std::set<std::string> kInOtherCases = {"DecoderSpec.labels"};
 // Each value of which is a flag.
 const std::set<std::string> kByValue = {"NormSpec.kind", "AttentionSpec.rows", "ExpertsSpec.scores",
-                                        "RotaryOptions.type"};
+                                        "RotaryOptions.type", "RotaryOptions.rows"};
 
 // From behind `begin`'s brace to the one that closes it.
 std::string braced(const std::string& text, const std::string& begin) {
@@ -269,6 +275,7 @@ std::set<std::string> flags_of_headers() {
        {std::pair("NormSpec::", "Kind"), {"", "ProjectionRows"}, {"ExpertsSpec::", "Scores"}})
     for (const auto& value : words_of(braced(spec, std::string("enum class ") + name)))
       all.insert(std::string(within) + name + "::" + value);
+  for (const auto& value : words_of(braced(rotary, "enum class PositionRows"))) all.insert("PositionRows::" + value);
   std::smatch types;
   EXPECT_TRUE(std::regex_search(commented, types, std::regex("type = \"default\";  // ([^\n]*)")));
   for (const auto& type : words_of(types[1])) all.insert("RotaryOptions.type " + type);

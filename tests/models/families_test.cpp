@@ -93,6 +93,17 @@ TEST_P(Families, ShapesOfTheDescriptionAreTheModules) {
             parameters.size() - (model.spec.tied && parameters.contains(model.spec.names.head + ".weight")));
 }
 
+// config_hub.json has the keys of published files of the family, in older spellings.
+TEST_P(Families, KeysOfPublishedFilesDescribeTheSameModel) {
+  if (!std::filesystem::exists(GetParam() + "/config_hub.json")) return;
+  const ScratchFolder scratch;
+  for (const char* file : {"model.safetensors", "inputs.safetensors", "expected.safetensors"})
+    std::filesystem::copy_file(GetParam() + "/" + file, scratch / file);
+  scratch.write("config.json", read_file(GetParam() + "/config_hub.json"));
+  const Layout layout{.pipeline = 2, .tensor = 2};
+  expect_family(scratch.path(), run_family(scratch.path(), layout, true), "config_hub.json");
+}
+
 std::string refusal(const std::string& family, const json& keys) {
   return thrown_by([&] { models::decoder_spec(family, keys); });
 }
@@ -146,6 +157,7 @@ TEST_P(Families, FilesThereAndBackAreTheSameBytes) {
   std::vector<ExportTensor> tensors;
   for (const auto& [name, tensor] : to_hugging_face(family.tensor_names(keys), values))
     tensors.push_back({name, tensor.sizes().vec(), tensor.scalar_type(), [tensor = tensor] { return tensor; }});
+  for (auto& tensor : tensors_of_other_parts(GetParam(), family)) tensors.push_back(std::move(tensor));
   const ScratchFolder scratch;
   const std::string stored = keys.value("dtype", "float32");
   save_hugging_face(scratch / "out", family.hugging_face_config(keys), tensors,

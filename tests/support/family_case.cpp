@@ -101,7 +101,9 @@ bool shares_no_sequence(const std::string& folder) { return architecture_of(fold
 
 bool has_joint_loss(const std::string& folder) { return keys_of_case(folder).value("output_router_logits", false); }
 
-bool is_causal_case(const std::string& folder) { return architecture_of(folder).ends_with("ForCausalLM"); }
+bool is_causal_case(const std::string& folder) {
+  return architecture_of(folder).ends_with("ForCausalLM") || keys_of_case(folder).contains("vision_config");
+}
 
 std::vector<HeldTensor> full_parameters(const torch::nn::Module& model) {
   std::vector<HeldTensor> held;

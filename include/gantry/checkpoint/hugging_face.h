@@ -46,6 +46,7 @@ struct ExportTensor {
   std::vector<std::int64_t> shape;
   torch::ScalarType type;
   std::function<torch::Tensor()> read;
+  bool keeps_type = false;  // ExportOptions::type does not apply
 };
 
 struct ExportOptions {
@@ -72,8 +73,13 @@ void save_hugging_face(const std::string& directory, const nlohmann::json& confi
 std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorName>& names, CheckpointFiles& files,
                                                const std::function<const ManifestTensor&(const std::string&)>& find);
 
-// Exports the full tensors of a checkpoint as a Hugging Face directory. Hashes are checked first. Throws
-// CheckpointError.
+// Returns export entries for the tensors of parts that the family does not load (ModelFamily::other_parts), with the
+// names, types and values that they have in the files of `directory`. Throws InputError.
+std::vector<ExportTensor> tensors_of_other_parts(const std::string& directory, const models::ModelFamily& family);
+
+// Exports the full tensors of a checkpoint as a Hugging Face directory. Tensors of parts that the family does not load
+// are copied from the directory of the run's model. Hashes are checked first. Throws CheckpointError, and InputError if
+// the directory of such a model no longer exists.
 void export_checkpoint(const std::string& folder, const std::string& directory, const ExportOptions& options = {});
 
 }  // namespace gantry

@@ -20,6 +20,9 @@ struct ParallelizedOptions {
   // A registered model family ("gpt2"): a merged model then has Hugging Face's names and orientation. Empty: Gantry's
   // names.
   std::string family;
+  // Directory of the model that the run began with. A merged model has copies of its tensors of parts that the family
+  // does not load (ModelFamily::other_parts). Empty: none.
+  std::string model_directory;
   DiskLimits disk;  // limits for waiting for the disks of other ranks
 };
 

@@ -96,9 +96,11 @@ class DecoderImpl : public torch::nn::Module {
   explicit DecoderImpl(DecoderSpec description);
 
   // Runs the full model: {input_ids int64 [B, S]; optional: attention_mask, position_ids, document_ids [B, S]} ->
-  // {logits [B, S, V]}; with a head for labels {logits [B, labels]}.
+  // {logits [B, S, V]}; with a head for labels {logits [B, labels]}. Models with nn::RotaryOptions::sections read
+  // position_ids [3, B, S] too.
   TensorDict forward(const TensorDict& inputs);
-  // Runs one stage. Stages exchange {hidden [B, S, H]}. Throws InputError if S exceeds the model's positions.
+  // Runs one stage. Stages exchange {hidden [B, S, H]}. Throws InputError if S exceeds the model's positions, and for
+  // entries that a decoder of text does not read: images, and position_ids [B, S, 3] without sections.
   TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
   // Enables noise on the token embeddings in training (NEFTune, arXiv 2310.05914). Call it once, before the model is

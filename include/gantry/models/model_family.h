@@ -77,6 +77,9 @@ struct ModelFamily {
   // The tensors that share one parameter according to the keys. The first one is the table, which all others equal
   // unless the files have different values for them. Unset or empty: none.
   std::function<std::vector<TiedTensor>(const nlohmann::json& config)> tied_tensors = {};
+  // Modules of further parts of the model, "vision_tower", in files. They are not loaded, so that batches with entries
+  // for them are rejected. Exports keep their tensors.
+  std::vector<std::string> other_parts = {};
   // True for tensors of heads that this model does not have, which are ignored. Unset: there are none.
   std::function<bool(const nlohmann::json& config, const std::string& name)> is_ignored_tensor;
   // Returns the keys that affect the model's computation, normalised and with defaults; a resumed run must have those
@@ -101,6 +104,9 @@ struct ModelFamily {
 // config.json that the keys override, read from `path`; empty without one.
 std::string check_model_keys(const ModelFamily& family, const nlohmann::json& config, const std::string& rule,
                              const nlohmann::json& file, const std::string& path);
+
+// True for a tensor of one of `parts` (ModelFamily::other_parts), by any name that files may have for it.
+bool is_of_other_part(const std::vector<std::string>& parts, const std::string& name);
 
 // True if the model of these keys is a decoder that is trained on the next token, so that it can continue text.
 bool continues_text(const ModelFamily& family, const nlohmann::json& config);

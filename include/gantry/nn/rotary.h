@@ -14,6 +14,7 @@ class Rotary {
   Rotary(std::int64_t head_size, RotaryOptions options);
 
   // [samples, heads, tokens, head size] -> the same shape. positions: int64 [samples, tokens]; undefined: 0, 1, 2, ...
+  // With RotaryOptions::sections, positions can have three rows: [samples, tokens, 3].
   // length: length of the full sequence so far, which dynamic and longrope use; 0: the number of tokens in `heads`.
   torch::Tensor operator()(const torch::Tensor& heads, const torch::Tensor& positions = {}, std::int64_t length = 0);
 
@@ -26,6 +27,8 @@ class Rotary {
   // Returns an index of the set of frequencies that this length uses.
   std::int64_t kind_of(std::int64_t length) const;
   void prepare(const torch::Tensor& like, std::int64_t length);
+  // The position of each pair of features: [samples, tokens, rotated / 2], or [samples, tokens, 1].
+  torch::Tensor positions_of_pairs(const torch::Tensor& positions);
   torch::Tensor turned_to(const torch::Tensor& heads, const torch::Tensor& positions, std::int64_t length);
 
   RotaryOptions options_;
@@ -34,6 +37,7 @@ class Rotary {
   std::int64_t table_kind_ = -1;
   torch::Tensor frequencies_;  // [rotated / 2], for given positions
   std::int64_t frequencies_kind_ = -1;
+  torch::Tensor rows_of_pairs_;  // [rotated / 2], for positions in three rows
 };
 
 }  // namespace gantry::nn

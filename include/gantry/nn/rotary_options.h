@@ -8,6 +8,16 @@
 
 namespace gantry::nn {
 
+// Positions of tokens within images have three rows: time, height and width (M-RoPE, Qwen2-VL, arXiv 2409.12191). The
+// order in which the rotated pairs of features read them:
+enum class PositionRows {
+  kOne,          // positions have one row
+  kInSections,   // the first sections[0] pairs read the first row, the next sections[1] the second one, the rest the
+                 // last
+  kInterleaved,  // one row after the other in turn, up to sections[1] and sections[2] pairs; the rest read the first
+                 // row
+};
+
 struct RotaryOptions {
   double theta = 10000;
   std::string type = "default";  // default | linear | dynamic | yarn | llama3 | longrope
@@ -33,6 +43,8 @@ struct RotaryOptions {
   // longrope (Ding et al., arXiv 2402.13753): a factor for each pair of features, for sequences of up to
   // original_positions, and for longer ones.
   std::vector<double> short_factors, long_factors;
+  PositionRows rows = PositionRows::kOne;
+  std::vector<std::int64_t> sections;  // the number of pairs of each of the three rows; empty: one row only
 };
 
 }  // namespace gantry::nn

@@ -24,8 +24,12 @@ struct Batch {
   TensorDict full{};
 };
 
-// Creates a batch from this rank's tensors only; execute_pipeline() determines the global counts. Throws InputError
-// with the names of tensors that differ in dimension 0.
+// Returns the entries with the samples along dim 0. Positions in three rows have the rows first, as in Hugging Face's
+// models: `position_ids` [3, samples, tokens] becomes [samples, tokens, 3] if `input_ids` is [samples, tokens].
+TensorDict samples_first(TensorDict tensors);
+
+// Creates a batch from this rank's tensors only; execute_pipeline() determines the global counts. The
+// tensors are those of samples_first(). Throws InputError with the names of tensors that differ in dimension 0.
 Batch make_batch(TensorDict tensors);
 
 // Splits the range [0, samples) into `parts` half-open ranges as evenly as possible, the larger ones first; at most

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gantry/models/described/config_reader.h"
 #include "gantry/models/described/decoder_spec.h"
@@ -28,6 +29,8 @@ struct CommonDefaults {
   std::string eps_key = "rms_norm_eps";
   NormSpec norm = {NormSpec::Kind::kRms};  // norm of the layers and of the output; eps is read from eps_key
   bool paired = false;                     // see RotaryOptions::paired
+  nn::PositionRows rows = nn::PositionRows::kOne;
+  std::vector<std::int64_t> sections = {};  // mrope_section, see RotaryOptions::sections
   double initializer_range = 0.02;
 };
 // Reads sizes from hidden_size, num_hidden_layers, num_attention_heads, ... for a decoder with serial layers, a gated

@@ -9,12 +9,19 @@
 
 namespace gantry::models {
 
+// The mapping of config.json with the keys of a decoder that is a part of a larger model.
+inline constexpr const char* kTextConfig = "text_config";
+
 // Keys of any model that do not affect the computation, or that are read outside of the families.
 const std::vector<std::string>& common_keys();
 
 // `reason`: a clause that follows the value, "because ...".
 [[noreturn]] void refuse_key(const std::string& key, const nlohmann::json& value, const std::string& expected,
                              const std::string& reason = "");
+
+// Sets the keys of `overrides` in `keys`. The mapping of a decoder within a larger model, text_config, is not replaced:
+// its own keys are set.
+void override_keys(nlohmann::json& keys, const nlohmann::json& overrides);
 
 void require_object(const nlohmann::json& config, const std::string& family);
 bool has_key(const nlohmann::json& config, const std::string& key);

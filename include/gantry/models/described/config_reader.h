@@ -41,6 +41,8 @@ class ConfigReader {
   void only(const std::string& key, const nlohmann::json& value, const std::string& reason = "");
   // Accepts a key that does not affect the computation, or that is implied by other keys.
   void ignore(const std::string& key);
+  // Adds the keys that `part` has read from the mapping at `key`.
+  void include(const std::string& key, const ConfigReader& part);
   // Records a value that affects the computation under one normalised name, if several keys can set it.
   void decides(const std::string& name, nlohmann::json value);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,17 @@ struct FileNames {
   // "mlp.experts.{}.gate_proj". Empty: files have the registered tensors.
   std::string expert_gate = {}, expert_up = {}, expert_down = {};
   std::vector<std::string> ignored = {".rotary_emb.inv_freq"};  // suffixes of tensors that are not parameters
+  // Modules of further parts of the model, "vision_tower". Their tensors are not loaded, and exports keep them.
+  std::vector<std::string> other_parts = {};
+};
+
+// A decoder that is a part of a larger model, for example the text decoder of a model that also reads images. Its keys
+// are in a mapping of config.json of their own, kTextConfig. The other parts are not loaded (FileNames::other_parts).
+struct TowerKeys {
+  // Values of model_type in the mapping that the family reads; the first one is the default.
+  std::vector<std::string> text_types;
+  bool may_be_flat = false;  // older files have the keys of the decoder in config.json itself
+  bool tied = false;         // tie_word_embeddings if neither config.json nor the mapping has it
 };
 
 // Small sizes for families with the key names of Llama.
@@ -36,11 +48,12 @@ struct DecoderFamily {
   std::string model_type;    // "llama"
   std::string architecture;  // "LlamaForCausalLM"
   // Converts config.json to a DecoderSpec. Reads every key that affects the computation. Throws ConfigError like
-  // ConfigReader.
+  // ConfigReader. For a tower, `reader` has the keys of the decoder, and its family is their model_type.
   DecoderSpec (*read)(ConfigReader& reader);
   FileNames files = {};
   std::vector<std::string> harmless = {};  // further keys of config.json that do not affect the computation
   nlohmann::json small = small_keys();     // keys of a small model, as a starting point
+  std::optional<TowerKeys> tower = {};     // not set: config.json describes the decoder alone
 };
 
 // Gantry's own families.
