@@ -127,6 +127,11 @@ TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal("lama", {}), HasSubstr("one of bloom, codegen, cohere"));
 }
 
+TEST(FamilyKeys, ThoseOfASmallModelAreAccepted) {
+  for (const auto& family : models::decoder_families())
+    EXPECT_EQ(refusal(family.model_type, family.small), "no error") << family.model_type;
+}
+
 TEST_P(Families, FilesThereAndBackAreTheSameBytes) {
   const json keys = json::parse(read_file(GetParam() + "/config.json"));
   const auto& family = models::families().at(keys["model_type"].get<std::string>());
