@@ -139,6 +139,11 @@ TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal("lama", {}), HasSubstr("one of bloom, codegen, cohere"));
 }
 
+TEST(FamilyKeys, ThoseOfASmallModelAreAccepted) {
+  for (const auto& family : models::decoder_families())
+    EXPECT_EQ(refusal(family.model_type, family.small), "no error") << family.model_type;
+}
+
 // The keys of a case, with those that its stored tensors decide.
 json resolved_keys(const std::string& folder) {
   Config config;
