@@ -69,7 +69,7 @@ ModelFiles parse_model_index(std::string_view text, const std::string& path) {
 void set_weight_type(json& config, const std::string& type) {
   config["torch_dtype"] = type;
   config["dtype"] = type;
-  const auto text = config.find("text_config");  // of a model with further parts
+  const auto text = config.find("text_config");  // the text decoder of a larger model
   if (text == config.end() || !text->is_object()) return;
   for (const char* key : {"torch_dtype", "dtype"})
     if (text->contains(key)) (*text)[key] = type;
