@@ -41,8 +41,7 @@ DecoderFamily olmoe_family() {
           .read = read_olmoe,
           .files = separate_expert_files(),
           .harmless = {},
-          .small = small_keys_with(
-              {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"intermediate_size", 64}, {"head_dim", nullptr}})};
+          .small = small_keys_with({{"num_experts", 4}, {"num_experts_per_tok", 2}, {"intermediate_size", 64}})};
 }
 
 }  // namespace gantry::models

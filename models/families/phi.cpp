@@ -40,13 +40,6 @@ DecoderSpec read_phi(ConfigReader& reader) {
 
 }  // namespace
 
-DecoderFamily phi_family() {
-  return {.model_type = "phi",
-          .architecture = "PhiForCausalLM",
-          .read = read_phi,
-          .files = {},
-          .harmless = {},
-          .small = small_keys_with({{"head_dim", nullptr}})};
-}
+DecoderFamily phi_family() { return {.model_type = "phi", .architecture = "PhiForCausalLM", .read = read_phi}; }
 
 }  // namespace gantry::models
