@@ -7,6 +7,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/parallel_for.h"
 #include "gantry/data/drawn_dataset.h"
+#include "gantry/data/sample_dataset.h"
 #include "gantry/data/sample_numbers.h"
 #include "gantry/data/scalar_type.h"
 #include "gantry/tensors/libtorch.h"
@@ -75,18 +76,26 @@ torch::Tensor Loader::read(std::int64_t first, std::int64_t count, NumberType ty
   if (!options_.reads || width == 0) return numbers;
   auto* bytes = static_cast<std::byte*>(numbers.data_ptr());
   const std::size_t row_bytes = static_cast<std::size_t>(width) * facts_of(type).bytes;
-  const auto read_sample = [&](std::int64_t i) {
-    const auto [source, sample] = sampler_->sample(first + i);
-    const Dataset& dataset = *datasets_[static_cast<std::size_t>(source)].dataset;
-    const NumberRow row(type, bytes + static_cast<std::size_t>(i) * row_bytes);
-    if (const auto* drawn = dynamic_cast<const DrawnDataset*>(&dataset))
-      drawn->read_at(sample, first + i, row);
-    else
-      dataset.read_numbers(sample, row);
-  };
-  parallel_for(static_cast<std::size_t>(count), threads(),
-               [&](std::size_t i) { read_sample(static_cast<std::int64_t>(i)); });
+  parallel_for(static_cast<std::size_t>(count), threads(), [&](std::size_t i) {
+    read_numbers(first + static_cast<std::int64_t>(i), {type, bytes + i * row_bytes});
+  });
   return numbers;
+}
+
+void Loader::read_numbers(std::int64_t place, const NumberRow& row) const {
+  const auto [source, sample] = sampler_->sample(place);
+  const Dataset& dataset = *datasets_[static_cast<std::size_t>(source)].dataset;
+  if (const auto* drawn = dynamic_cast<const DrawnDataset*>(&dataset))
+    drawn->read_at(sample, place, row);
+  else
+    dataset.read_numbers(sample, row);
+}
+
+TensorDict Loader::read_tensors(std::int64_t place) const {
+  const auto [source, sample] = sampler_->sample(place);
+  const Dataset& dataset = *datasets_[static_cast<std::size_t>(source)].dataset;
+  if (const auto* samples = dynamic_cast<const SampleDataset*>(&dataset)) return samples->sample(sample);
+  return sample_of(entries_, [&](const NumberRow& row) { read_numbers(place, row); });
 }
 
 std::size_t Loader::threads() const {
@@ -97,14 +106,8 @@ std::size_t Loader::threads() const {
 // A replica without samples gets the entries of a batch of one.
 TensorDict Loader::collated(std::int64_t first, std::int64_t count) const {
   std::vector<TensorDict> samples(static_cast<std::size_t>(std::max<std::int64_t>(1, count)));
-  parallel_for(samples.size(), threads(), [&](std::size_t i) {
-    const std::int64_t place = first + static_cast<std::int64_t>(i);
-    const auto [source, sample] = sampler_->sample(place);
-    const Dataset& dataset = *datasets_[static_cast<std::size_t>(source)].dataset;
-    const auto* drawn = dynamic_cast<const DrawnDataset*>(&dataset);
-    samples[i] = drawn ? sample_of(entries_, [&, at = sample](const NumberRow& row) { drawn->read_at(at, place, row); })
-                       : dataset.sample(sample);
-  });
+  parallel_for(samples.size(), threads(),
+               [&](std::size_t i) { samples[i] = read_tensors(first + static_cast<std::int64_t>(i)); });
   TensorDict made = options_.collate(samples);
   for (auto& [name, tensor] : made) {
     if (!tensor.defined() || tensor.dim() == 0 || tensor.size(0) != static_cast<std::int64_t>(samples.size()))

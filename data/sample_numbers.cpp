@@ -45,8 +45,4 @@ TensorDict sample_of(const std::vector<SampleEntry>& entries, const std::functio
   return made;
 }
 
-TensorDict Dataset::sample(std::int64_t index) const {
-  return sample_of(entries(), [&](const NumberRow& row) { read_numbers(index, row); });
-}
-
 }  // namespace gantry

@@ -14,8 +14,6 @@
 
 namespace gantry {
 
-class TensorDict;
-
 // An entry of a batch, and its position among the numbers of this type in a sample. The batch has the entry in this
 // type. Floating-point entries are converted to the model's precision before the forward.
 struct SampleEntry {
@@ -87,9 +85,6 @@ class Dataset {
   virtual void read(std::int64_t, std::int64_t*) const {
     throw UsageError({"data set", "it implements neither read nor read_numbers", "", "override one of them"});
   }
-  // Returns the tensors of a sample, for DataLoaderOptions::collate. The default reads them with read_numbers().
-  // Override it if the lengths of samples differ.
-  virtual TensorDict sample(std::int64_t index) const;
 };
 
 struct WeightedDataset {

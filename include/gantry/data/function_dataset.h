@@ -4,13 +4,12 @@
 #include <functional>
 #include <vector>
 
-#include "gantry/data/dataset.h"
-#include "gantry/tensors/tensor_dict.h"
+#include "gantry/data/sample_dataset.h"
 
 namespace gantry {
 
 // Example: FunctionDataset(1000, [](std::int64_t index) -> TensorDict { return {{"x", ...}, {"labels", ...}}; }).
-class FunctionDataset final : public Dataset {
+class FunctionDataset final : public SampleDataset {
  public:
   using Read = std::function<TensorDict(std::int64_t index)>;
 

@@ -40,6 +40,9 @@ class Loader {
  private:
   // Reads the numbers of one type: [samples, numbers per sample].
   torch::Tensor read(std::int64_t first, std::int64_t count, NumberType type, std::int64_t width) const;
+  // `place`: position in the global order.
+  void read_numbers(std::int64_t place, const NumberRow& row) const;
+  TensorDict read_tensors(std::int64_t place) const;
   TensorDict collated(std::int64_t first, std::int64_t count) const;
   std::size_t threads() const;
 
