@@ -37,8 +37,8 @@ class PieceCache {
 
  private:
   static constexpr std::size_t kEntries = 1 << 16;
-  // Each piece has the one place that its hash gives.
-  struct Entry {
+  // Each piece has the one place that its hash gives. An entry is one cache line.
+  struct alignas(64) Entry {
     static constexpr std::size_t kMostBytes = 27, kMostIds = 8;
     std::uint8_t bytes = 0, ids = 0;
     std::array<char, kMostBytes> piece{};
