@@ -213,6 +213,7 @@ void merge_adapter(const std::string& from, const std::string& base, const std::
   const auto tied = family.tied_tensors ? family.tied_tensors(config) : std::vector<models::TiedTensor>();
   const json keys = keys_of_merged(adapter, family, config);
   const auto names = family.tensor_names(keys);
+  adapter.lora = models::with_trained_heads(std::move(adapter.lora), names);
   if (adapter.is_directory)
     check_adapter_names(adapter.stored_names(), trained_of(adapter.lora, family_name, keys, names), from);
   Merge merge(std::move(adapter), family_name, keys, names, options.type);

@@ -79,7 +79,8 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   const double coefficient = decoder ? decoder->spec.router_loss : 0;
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   if (wants_gradients) optimizer = build_optimizer(config, *model);
-  auto boosted = booster.boost(model, optimizer, build_criterion(config));
+  const bool has_labels = batch.contains("labels") || batch.contains("start_positions");
+  auto boosted = booster.boost(model, optimizer, has_labels ? build_criterion(config) : Criterion());
   const auto fresh = load_weights(config, boosted, mesh);
   if (world.is_main()) warn_of_new_weights(fresh);
   boosted.model->eval();
@@ -141,6 +142,8 @@ int run_forward(const ForwardArguments& arguments) {
     throw UsageError(
         {"--grads", "the model in " + arguments.model + " has no head to be trained", "", "leave out --grads"});
   const TensorDict batch = read_batch(arguments.batch, family, task);
+  if ((task == "classes" || task == "images") && !batch.contains("labels") && !arguments.grads.empty())
+    throw UsageError({"--grads", arguments.batch + " has no labels", "", "add labels, or leave out --grads"});
   set_problem_type(config, family, batch);
   return launch(config, [&](World& world) { forward_rank(world, config, arguments, batch); });
 }

@@ -50,15 +50,13 @@ TensorDict read_entries(const std::string& path, const models::ModelFamily& fami
   return batch;
 }
 
-// Adds the labels that are missing, with -100, which the loss ignores.
+// Adds labels of tokens and positions that are missing, with -100, which the loss ignores. A classification head has no
+// loss without labels.
 void fill_labels(TensorDict& batch, const torch::Tensor& first, const std::string& task) {
   const torch::Tensor of_samples = torch::full({first.size(0)}, -100, torch::kInt64);
   for (const char* name : {"start_positions", "end_positions"})
     if (task == "spans" && !batch.contains(name)) batch.set(name, of_samples);
-  if (task == "spans" || task == "none" || batch.contains("labels")) return;
-  if (task == "images" || first.dim() == 3)
-    batch.set("labels", of_samples);
-  else
+  if ((task == "tokens" || task == "pairs") && !batch.contains("labels"))
     batch.set("labels", torch::full_like(task == "pairs" ? batch.at("decoder_input_ids") : first, -100));
 }
 

@@ -59,6 +59,22 @@ TEST_P(Heads, ForwardHasTheLossAndTheGradientsOfTransformers) {
     if (name != "logits") expect_near_tensors(gradients.at(name), tensor, name);
 }
 
+TEST_P(Heads, ForwardWithoutLabelsHasTheLogitsAlone) {
+  TensorDict batch = read_safetensors(folder() + "/batch.safetensors");
+  batch.take("labels");
+  write_safetensors(scratch_ / "batch", batch);
+  const std::string command = fmt::format("{} forward --model {} --batch {} --output {}", gantry_program(), folder(),
+                                          scratch_ / "batch", scratch_ / "out");
+  const Outcome run = run_program(command + " --set parallel.tensor=2");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const TensorDict made = read_safetensors(scratch_ / "out");
+  expect_near_tensors(made.at("logits"), read_safetensors(folder() + "/results.safetensors").at("logits"), "logits");
+  EXPECT_FALSE(made.contains("loss"));
+  const Outcome refused = run_program(command + " --grads " + (scratch_ / "grads"));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("batch has no labels; add labels, or leave out --grads"));
+}
+
 TEST_P(Heads, TrainingAndEvaluationHaveTheLossOfTransformers) {
   for (const char* layout : {"", "--set parallel.data=2", "--set parallel.tensor=2 --set schedule.microbatches=2"}) {
     const auto lines = train(layout);

@@ -53,6 +53,29 @@ TEST(MergedTables, OfATiedModelWhoseFilesHaveTheHeadToo) {
   EXPECT_EQ(json::parse(read_file(scratch / "merged/config.json"))["tie_word_embeddings"], false);
 }
 
+// PEFT lists the heads of all kinds of models in modules_to_save.
+TEST(MergedHeads, OfAClassifierReplaceTheBases) {
+  const std::string base = GANTRY_SOURCE_DIR "/tests/golden/heads/bert_single";
+  const ScratchFolder scratch;
+  fs::create_directory(scratch / "adapter");
+  scratch.write("adapter/adapter_config.json",
+                R"({"peft_type": "LORA", "task_type": "SEQ_CLS", "r": 1, "lora_alpha": 2, "target_modules": ["query"],
+                    "modules_to_save": ["classifier", "score"]})");
+  const std::string body = "base_model.model.bert.encoder.layer.0.attention.self.query.";
+  const torch::Tensor head = torch::arange(24, torch::kFloat32).view({3, 8});
+  write_safetensors(scratch / "adapter/adapter_model.safetensors",
+                    {{body + "lora_A.weight", torch::ones({1, 8})},
+                     {body + "lora_B.weight", torch::ones({8, 1})},
+                     {"base_model.model.classifier.weight", head},
+                     {"base_model.model.classifier.bias", torch::ones({3})}});
+  merge_adapter(scratch / "adapter", base, scratch / "merged");
+  const TensorDict merged = read_safetensors(scratch / "merged/model.safetensors");
+  const TensorDict before = read_safetensors(base + "/model.safetensors");
+  const std::string query = "bert.encoder.layer.0.attention.self.query.weight";
+  EXPECT_TRUE(torch::equal(merged.at("classifier.weight"), head));
+  EXPECT_TRUE(torch::allclose(merged.at(query), before.at(query) + 2));
+}
+
 // A copy of an adapter without the tensors whose names have `without` in them.
 std::string part_of_adapter(const ScratchFolder& scratch, const std::string& from, const std::string& without) {
   fs::create_directories(scratch / "adapter");

@@ -1,6 +1,7 @@
 """Adapters between Gantry and PEFT: what `gantry checkpoint export` writes, PEFT loads onto the base, with the same logits, and writes again with
 the same names, order and bits; what PEFT writes, Gantry reads, with the same logits, and merges, with the logits of PEFT's own merge in transformers.
-For plain LoRA, rslora, patterns of ranks and alphas, modules_to_save, embeddings, routers and stacked experts. `GANTRY_LONG=1 ./dev test` runs it.
+For plain LoRA, rslora, patterns of ranks and alphas, modules_to_save, embeddings, routers, stacked experts, and classifiers with their heads.
+`GANTRY_LONG=1 ./dev test` runs it.
 GANTRY_BIN: the program."""
 import json
 import os
@@ -17,6 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GANTRY = os.environ.get("GANTRY_BIN", str(ROOT / "build/release/bin/gantry"))
 MOST_DIFFERENT = 2e-5  # of logits, as tests/cli/golden_test.cpp has it
 LLAMA, MIXTRAL, GPT2 = (ROOT / "tests/golden" / name for name in ("lora/all", "lora/experts", "lora/tied_tables"))
+BERT, ROBERTA = (ROOT / "tests/golden/heads" / name for name in ("bert_single", "roberta_several"))
+LLAMA_CLASSIFIER = "a classifier with the body of LLAMA"  # made when it is needed
 GPT_OSS = ROOT / "tests/golden/lora/turned_experts"
 STACKS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 CASES = {  # the base, PEFT's keys, and the layout that trains
@@ -29,6 +32,9 @@ CASES = {  # the base, PEFT's keys, and the layout that trains
     "embeddings": (LLAMA, dict(r=3, lora_alpha=5, target_modules=["embed_tokens", "q_proj"]), {"tensor": 2}),
     "tied embeddings": (GPT2, dict(r=3, lora_alpha=7, target_modules=["wte", "wpe", "c_attn"], fan_in_fan_out=True), {"tensor": 2}),
     "experts": (MIXTRAL, dict(r=3, lora_alpha=5, target_modules=["q_proj"], target_parameters=["mlp.gate.weight"] + STACKS), {"data": 2, "expert": 2}),
+    "bert classifier": (BERT, dict(r=2, lora_alpha=3, target_modules=["query", "value"]), {"tensor": 2}),
+    "roberta, labels": (ROBERTA, dict(r=2, lora_alpha=3, target_modules=["query", "key"]), {"data": 2}),
+    "llama classifier": (LLAMA_CLASSIFIER, dict(r=2, lora_alpha=3, target_modules=["q_proj", "up_proj"]), {"data": 2}),
     "gpt_oss": (GPT_OSS, dict(r=2, lora_alpha=5, target_modules=[], target_parameters=STACKS), {"tensor": 2}),
 }
 OURS = {"r": "r", "alpha": "lora_alpha", "rslora": "use_rslora", "rank_pattern": "rank_pattern", "alpha_pattern": "alpha_pattern",
@@ -40,8 +46,23 @@ def gantry(*arguments):
     assert run.returncode == 0, f"gantry {arguments}: {run.stderr}"
 
 
+def is_classifier(folder):
+    return json.loads((folder / "config.json").read_text())["architectures"][0].endswith("ForSequenceClassification")
+
+
+def class_of(folder):
+    return transformers.AutoModelForSequenceClassification if is_classifier(folder) else transformers.AutoModelForCausalLM
+
+
+def make_llama_classifier(folder):
+    config = transformers.AutoConfig.from_pretrained(LLAMA, num_labels=3, pad_token_id=0)
+    torch.manual_seed(7)
+    transformers.LlamaForSequenceClassification(config).save_pretrained(folder)
+    return folder
+
+
 def base_model(folder):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = class_of(folder).from_pretrained(folder, dtype=torch.float32)
     model.config._experts_implementation = "eager"  # grouped kernels want widths of whole vectors
     return model.eval()
 
@@ -62,11 +83,20 @@ def differ(a, b):
     return (a - b).abs().max().item()
 
 
-def trained_by_gantry(scratch, base, keys, parallel):
-    """A checkpoint's export: three steps from PEFT's initial values."""
+def training_data(scratch, base, batch):
+    if is_classifier(base):
+        labels = load_file(base / "batch.safetensors")["labels"] if (base / "batch.safetensors").exists() else torch.arange(4) % 3
+        count = min(len(labels), len(batch["input_ids"]))
+        save_file({"input_ids": batch["input_ids"][:count].contiguous(), "labels": labels[:count].contiguous()}, scratch / "samples.safetensors")
+        return {"format": "tensors", "path": str(scratch / "samples.safetensors"), "sequence_length": batch["input_ids"].shape[1], "batch_size": 4}
     vocabulary = json.loads((base / "config.json").read_text())["vocab_size"]
     tokens = scratch / "tokens.bin"
     tokens.write_bytes(b"".join((i * i * 7 % vocabulary).to_bytes(2, "little") for i in range(2000)))
+    return {"format": "tokens", "path": str(tokens), "sequence_length": 12, "batch_size": 4}
+
+
+def trained_by_gantry(scratch, base, keys, parallel, batch):
+    """A checkpoint's export: three steps from PEFT's initial values."""
     targets = keys["target_modules"]
     lora = {ours: keys[theirs] for ours, theirs in OURS.items() if theirs in keys}
     if "modules_to_save" in lora:  # to PEFT "norm" would be each module that ends so, and Gantry must write that it is not
@@ -74,7 +104,7 @@ def trained_by_gantry(scratch, base, keys, parallel):
     lora["target_modules"] = targets if isinstance(targets, str) else targets + keys.get("target_parameters", [])
     (scratch / "train.yaml").write_text(json.dumps({
         "model": {"path": str(base)}, "lora": lora, "parallel": parallel, "optimizer": {"lr": 0.02}, "train": {"steps": 3},
-        "data": {"format": "tokens", "path": str(tokens), "sequence_length": 12, "batch_size": 4},
+        "data": training_data(scratch, base, batch),
         "checkpoint": {"path": str(scratch / "checkpoints")}, "output": str(scratch / "run")}))
     gantry("train", scratch / "train.yaml")
     gantry("checkpoint", "export", scratch / "checkpoints", scratch / "adapter")
@@ -82,7 +112,7 @@ def trained_by_gantry(scratch, base, keys, parallel):
 
 
 def check_ours_in_peft(scratch, base, keys, parallel, batch):
-    adapter = trained_by_gantry(scratch, base, keys, parallel)
+    adapter = trained_by_gantry(scratch, base, keys, parallel, batch)
     adapted = peft.PeftModel.from_pretrained(base_model(base), adapter).eval()
     difference = differ(logits_of(adapted, batch), gantrys_logits(scratch, base, batch, adapter))
     assert differ(logits_of(adapted, batch), logits_of(base_model(base), batch)) > 100 * MOST_DIFFERENT, "the adapter does nothing"
@@ -95,7 +125,7 @@ def check_ours_in_peft(scratch, base, keys, parallel, batch):
 
 def check_theirs_in_gantry(scratch, base, keys, batch):
     torch.manual_seed(5)
-    adapted = peft.get_peft_model(base_model(base), peft.LoraConfig(task_type="CAUSAL_LM", **keys)).eval()
+    adapted = peft.get_peft_model(base_model(base), peft.LoraConfig(task_type="SEQ_CLS" if is_classifier(base) else "CAUSAL_LM", **keys)).eval()
     with torch.no_grad():
         for parameter in adapted.parameters():
             if parameter.requires_grad:
@@ -104,7 +134,7 @@ def check_theirs_in_gantry(scratch, base, keys, batch):
     adapted.save_pretrained(adapter)
     logits = logits_of(adapted, batch)
     gantry("checkpoint", "merge", adapter, scratch / "merged", "--model", base)
-    merged, info = transformers.AutoModelForCausalLM.from_pretrained(scratch / "merged", dtype=torch.float32, output_loading_info=True)
+    merged, info = class_of(base).from_pretrained(scratch / "merged", dtype=torch.float32, output_loading_info=True)
     merged.config._experts_implementation = "eager"
     for fault in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not info.get(fault), f"{fault}: {info[fault]}"
@@ -117,9 +147,11 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     print(f"peft {peft.__version__}, transformers {transformers.__version__}, torch {torch.__version__}")
     for name, (base, keys, parallel) in CASES.items():
-        batch = {"input_ids": load_file(base / "inputs.safetensors")["input_ids"]}
         with tempfile.TemporaryDirectory() as scratch:
             scratch = pathlib.Path(scratch)
+            inputs = (LLAMA if base == LLAMA_CLASSIFIER else base) / "inputs.safetensors"
+            batch = {"input_ids": load_file(inputs if inputs.exists() else base / "batch.safetensors")["input_ids"]}
+            base = make_llama_classifier(scratch / "base") if base == LLAMA_CLASSIFIER else base
             ours = check_ours_in_peft(scratch, base, keys, parallel, batch)
             theirs = check_theirs_in_gantry(scratch, base, keys, batch)
         assert max([ours, *theirs]) <= MOST_DIFFERENT, f"{name}: logits differ by {ours}, {theirs}"
