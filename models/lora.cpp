@@ -266,6 +266,7 @@ void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::v
   for (const auto& part : parts) {
     // A tied table may have one of its own: the output layer reads the base's.
     if (!part.module->as<nn::EmbeddingImpl>()) choice.refuse_tied(part.weight(), "lora.target_modules");
+    if (part.weight().requires_grad() && !lora.path.empty()) continue;  // files of PEFT may list both, and save it
     if (part.weight().requires_grad())
       throw ConfigError({"lora.target_modules", part.path() + " is also in lora.modules_to_save", "only one of the two",
                          "remove one entry"});

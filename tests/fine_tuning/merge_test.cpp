@@ -53,13 +53,14 @@ TEST(MergedTables, OfATiedModelWhoseFilesHaveTheHeadToo) {
   EXPECT_EQ(json::parse(read_file(scratch / "merged/config.json"))["tie_word_embeddings"], false);
 }
 
-// PEFT lists the heads of all kinds of models in modules_to_save.
+// PEFT lists the heads of all kinds of models in modules_to_save, and with all-linear a head's layers as targets too.
 TEST(MergedHeads, OfAClassifierReplaceTheBases) {
   const std::string base = GANTRY_SOURCE_DIR "/tests/golden/heads/bert_single";
   const ScratchFolder scratch;
   fs::create_directory(scratch / "adapter");
-  scratch.write("adapter/adapter_config.json",
-                R"({"peft_type": "LORA", "task_type": "SEQ_CLS", "r": 1, "lora_alpha": 2, "target_modules": ["query"],
+  scratch.write(
+      "adapter/adapter_config.json",
+      R"({"peft_type": "LORA", "task_type": "SEQ_CLS", "r": 1, "lora_alpha": 2, "target_modules": ["query", "classifier"],
                     "modules_to_save": ["classifier", "score"]})");
   const std::string body = "base_model.model.bert.encoder.layer.0.attention.self.query.";
   const torch::Tensor head = torch::arange(24, torch::kFloat32).view({3, 8});

@@ -33,7 +33,7 @@ CASES = {  # the base, PEFT's keys, and the layout that trains
     "tied embeddings": (GPT2, dict(r=3, lora_alpha=7, target_modules=["wte", "wpe", "c_attn"], fan_in_fan_out=True), {"tensor": 2}),
     "experts": (MIXTRAL, dict(r=3, lora_alpha=5, target_modules=["q_proj"], target_parameters=["mlp.gate.weight"] + STACKS), {"data": 2, "expert": 2}),
     "bert classifier": (BERT, dict(r=2, lora_alpha=3, target_modules=["query", "value"]), {"tensor": 2}),
-    "roberta, labels": (ROBERTA, dict(r=2, lora_alpha=3, target_modules=["query", "key"]), {"data": 2}),
+    "roberta, labels": (ROBERTA, dict(r=2, lora_alpha=3, target_modules="all-linear"), {"data": 2}),
     "llama classifier": (LLAMA_CLASSIFIER, dict(r=2, lora_alpha=3, target_modules=["q_proj", "up_proj"]), {"data": 2}),
     "gpt_oss": (GPT_OSS, dict(r=2, lora_alpha=5, target_modules=[], target_parameters=STACKS), {"tensor": 2}),
 }
