@@ -16,6 +16,7 @@
 #include "gantry/checkpoint/tied_tensors.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/first_process.h"
+#include "gantry/models/adapter_modules.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
@@ -68,7 +69,8 @@ Config resolve_model(Config config) {
   const auto* family = family_or_null(config);
   if (family) {
     if (config.lora.is_on())
-      config.lora = models::with_trained_heads(std::move(config.lora), family->tensor_names(model_json(config)));
+      config.lora = models::with_trained_heads(models::from_module_names(*family, std::move(config.lora)),
+                                               family->tensor_names(model_json(config)));
     const std::string path = config.model.path + "/config.json";
     nlohmann::json keys = model_json(config);
     const std::string warning = models::check_model_keys(*family, keys, config.model.unknown_keys, file, path);
@@ -127,8 +129,12 @@ void load_configured_adapter(const Config& config, const StageModule& module, co
                              const std::function<void(std::uint64_t)>& loaded) {
   std::vector<std::string> names;
   for (const auto& placement : module.all_placements) names.push_back(placement.name);
-  load_adapter(config.lora.path, models::trained_names(names, config.lora, family_names(config)), module.parameters,
-               mesh.coordinates(), loaded);
+  auto trained = models::trained_names(names, config.lora, family_names(config));
+  const auto* family = family_or_null(config);
+  if (family)
+    for (auto& name : trained) name.hugging_face = models::to_module_name(*family, name.hugging_face);
+  load_adapter(config.lora.path, trained, module.parameters, mesh.coordinates(), loaded,
+               family ? family->other_parts : std::vector<std::string>());
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ nlohmann::json adapter_config_json(const LoraConfig& lora, const std::string& ba
 
 // Throws InputError unless the adapter's tensors are exactly the trained ones of a model. `path`: of the file.
 void check_adapter_names(const std::vector<std::string>& stored, const std::vector<models::TensorName>& trained,
-                         const std::string& path);
+                         const std::string& path, const std::vector<std::string>& other_parts);
 
 // Whether a tensor of an adapter's file is the base's table beside the adapter of an embedding.
 bool is_base_table(const std::string& stored);

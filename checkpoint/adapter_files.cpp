@@ -15,6 +15,7 @@
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
+#include "gantry/models/adapter_modules.h"
 #include "gantry/models/lora.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
@@ -50,7 +51,8 @@ std::string task_type(const models::ModelFamily& family, const json& config) {
   if (is_for("ForSequenceClassification")) return "SEQ_CLS";
   if (is_for("ForTokenClassification")) return "TOKEN_CLS";
   if (is_for("ForQuestionAnswering")) return "QUESTION_ANS";
-  return is_for("T5ForConditionalGeneration") ? "SEQ_2_SEQ_LM" : "";
+  const bool is_pair = is_for("T5ForConditionalGeneration") || is_for("BartForConditionalGeneration");
+  return is_pair ? "SEQ_2_SEQ_LM" : "";
 }
 
 // PEFT saves every module whose path ends with an entry, also in the middle of a word: "norm" is "input_layernorm" too.
@@ -94,7 +96,12 @@ void write_adapter_file(const std::string& path, const TensorDict& tensors, File
 }  // namespace
 
 void check_adapter_names(const std::vector<std::string>& stored, const std::vector<models::TensorName>& trained,
-                         const std::string& path) {
+                         const std::string& path, const std::vector<std::string>& other_parts) {
+  for (const auto& name : stored)
+    if (models::is_of_other_part(other_parts, name))
+      throw InputError({path, fmt::format("the adapter changes {}, but Gantry loads only the text decoder", name),
+                        fmt::format("no tensors of {}", fmt::join(other_parts, ", ")),
+                        "train an adapter whose target_modules are within the text decoder"});
   const std::set<std::string> found(stored.begin(), stored.end());
   std::set<std::string> expected;
   std::vector<std::string> missing, unexpected;
@@ -117,10 +124,10 @@ void check_adapter_names(const std::vector<std::string>& stored, const std::vect
 
 void load_adapter(const std::string& directory, const std::vector<models::TensorName>& trained,
                   const std::vector<HeldTensor>& held, const Coordinates& coordinates,
-                  const std::function<void(std::uint64_t)>& loaded) {
+                  const std::function<void(std::uint64_t)>& loaded, const std::vector<std::string>& other_parts) {
   const std::string path = directory + "/" + kAdapterModel;
   const SafetensorsFile file(path);
-  check_adapter_names(file.names(), trained, path);
+  check_adapter_names(file.names(), trained, path, other_parts);
   const torch::NoGradGuard no_grad;
   for (const auto& tensor : held) {
     const auto name = std::find_if(trained.begin(), trained.end(),
@@ -149,9 +156,12 @@ bool holds_adapters(const std::string& folder) {
 void export_adapter(const std::string& folder, const std::string& directory, const ExportOptions& options) {
   const Manifest manifest = read_manifest(folder);
   const Config config = Config::parse_written(manifest.config_text, folder);
-  const bool has_family = models::families().contains(manifest.policy);
-  const auto names = has_family ? models::families().at(manifest.policy).tensor_names(manifest.model_config)
-                                : std::vector<models::TensorName>();
+  const models::ModelFamily* family =
+      models::families().contains(manifest.policy) ? &models::families().at(manifest.policy) : nullptr;
+  const auto names = family ? family->tensor_names(manifest.model_config) : std::vector<models::TensorName>();
+  const auto module_name = [&](const std::string& stored) {
+    return family ? models::to_module_name(*family, stored) : stored;
+  };
   check_all_hashes(folder, manifest);
   CheckpointFiles checkpoint(folder, &manifest);
   std::map<std::string, torch::Tensor> sorted;
@@ -161,10 +171,10 @@ void export_adapter(const std::string& folder, const std::string& directory, con
     const torch::Tensor full = checkpoint.read(manifest.tensors.at("model/" + name.name));
     const auto type = options.type.value_or(full.scalar_type());
     const torch::Tensor stored = models::as_stored_factor(name.name, full);
-    sorted[name.hugging_face] = (name.transposed ? stored.t() : stored).to(type).contiguous();
+    sorted[module_name(name.hugging_face)] = (name.transposed ? stored.t() : stored).to(type).contiguous();
     if (!name.name.ends_with(std::string(".") + kAdapterA)) continue;
     const auto layer = models::hugging_face_path(adapted_layer(name.name), names);
-    layers.push_back(layer.path);
+    layers.push_back(module_name(layer.path));
     transposed = transposed || layer.transposed;
   }
   TensorDict tensors;
@@ -176,7 +186,9 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   const auto parameters = models::entries_of_parameters(model_names(manifest), config.lora, names);
   LoraConfig lora = config.lora;
   lora.modules_to_save = saved_as_peft_reads(lora, names);
-  const std::string task = has_family ? task_type(models::families().at(manifest.policy), manifest.model_config) : "";
+  for (auto& entry : lora.modules_to_save) entry = module_name(entry);
+  if (family && !family->other_parts.empty()) lora.target_modules = layers;  // names alone may fit other parts as well
+  const std::string task = family ? task_type(*family, manifest.model_config) : "";
   const std::string text =
       adapter_config_json(lora, config.model.path, {layers, parameters, transposed, task}).dump(2) + "\n";
   OutputFile file(files, staged.path(kAdapterConfig));

@@ -17,6 +17,7 @@
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
+#include "gantry/models/adapter_modules.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/lora.h"
 #include "gantry/policies/policy.h"
@@ -213,9 +214,13 @@ void merge_adapter(const std::string& from, const std::string& base, const std::
   const auto tied = family.tied_tensors ? family.tied_tensors(config) : std::vector<models::TiedTensor>();
   const json keys = keys_of_merged(adapter, family, config);
   const auto names = family.tensor_names(keys);
-  adapter.lora = models::with_trained_heads(std::move(adapter.lora), names);
+  adapter.lora = models::with_trained_heads(models::from_module_names(family, std::move(adapter.lora)), names);
+  std::map<std::string, torch::Tensor> tensors_of_files;
+  for (const auto& [name, tensor] : adapter.tensors) tensors_of_files[models::from_module_name(family, name)] = tensor;
+  adapter.tensors = std::move(tensors_of_files);
   if (adapter.is_directory)
-    check_adapter_names(adapter.stored_names(), trained_of(adapter.lora, family_name, keys, names), from);
+    check_adapter_names(adapter.stored_names(), trained_of(adapter.lora, family_name, keys, names), from,
+                        family.other_parts);
   Merge merge(std::move(adapter), family_name, keys, names, options.type);
   MergedTensors tensors(model, family, keys, merge);
   const auto table =

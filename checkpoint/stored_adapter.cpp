@@ -13,16 +13,14 @@
 namespace gantry {
 namespace {
 
-constexpr const char* kStoredPrefix = "base_model.model.";  // prefix of PEFT's names
-
 StoredAdapter adapter_of_directory(const std::string& directory) {
   StoredAdapter adapter{directory, read_adapter_config(directory), stated_base(directory), {}, /*is_directory=*/true};
   const SafetensorsFile file(directory + "/" + kAdapterModel);
   for (const auto& name : file.names()) {
-    if (!name.starts_with(kStoredPrefix))
+    if (!name.starts_with(models::kPeftPrefix))
       throw InputError({directory + "/" + kAdapterModel, "the file has a tensor '" + name + "'",
-                        std::string("the prefix ") + kStoredPrefix + " in every name", ""});
-    adapter.tensors[name.substr(std::string(kStoredPrefix).size())] = file.read(name);
+                        std::string("the prefix ") + models::kPeftPrefix + " in every name", ""});
+    adapter.tensors[name.substr(std::string(models::kPeftPrefix).size())] = file.read(name);
   }
   return adapter;
 }
@@ -43,7 +41,7 @@ StoredAdapter adapter_of_checkpoint(const std::string& folder) {
   for (const auto& name : models::trained_names(parameters, config.lora, names)) {
     const torch::Tensor full = files.read(manifest.tensors.at("model/" + name.name));
     const torch::Tensor stored = models::as_stored_factor(name.name, name.transposed ? full.t() : full);
-    adapter.tensors[name.hugging_face.substr(std::string(kStoredPrefix).size())] = stored;
+    adapter.tensors[name.hugging_face.substr(std::string(models::kPeftPrefix).size())] = stored;
   }
   return adapter;
 }
@@ -52,7 +50,7 @@ StoredAdapter adapter_of_checkpoint(const std::string& folder) {
 
 std::vector<std::string> StoredAdapter::stored_names() const {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors) names.push_back(kStoredPrefix + name);
+  for (const auto& [name, tensor] : tensors) names.push_back(models::kPeftPrefix + name);
   return names;
 }
 

@@ -188,6 +188,15 @@ json full_config(const DecoderFamily& family, const json& keys) {
   return full;
 }
 
+// The text decoder of a larger model is its module model.language_model.
+std::vector<std::pair<std::string, std::string>> module_names(const DecoderFamily& family) {
+  const std::string text = "model.language_model.", head = "lm_head";
+  std::vector<std::pair<std::string, std::string>> names;
+  if (family.tower && family.files.prefix != text) names.emplace_back(family.files.prefix, text);
+  if (family.tower && family.files.head != head) names.emplace_back(family.files.head, head);
+  return names;
+}
+
 }  // namespace
 
 ModelFamily model_family(const DecoderFamily& family) {
@@ -216,6 +225,7 @@ ModelFamily model_family(const DecoderFamily& family) {
           .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
           .tied_tensors = [family, spec](const json& keys) { return tied_tensors(family, spec(keys)); },
           .other_parts = family.files.other_parts,
+          .module_names = module_names(family),
           .is_ignored_tensor = [family, spec](const json& keys,
                                               const std::string& name) { return is_unused(family, spec(keys), name); },
           .config_fingerprint = [family,

@@ -16,7 +16,6 @@
 namespace gantry::models {
 namespace {
 
-constexpr const char* kPrefix = "base_model.model.";                          // begins PEFT's names
 constexpr const char* kLabelHeads[] = {"classifier", "score", "qa_outputs"};  // by PEFT's names
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
@@ -299,8 +298,8 @@ std::vector<TensorName> trained_names(const std::vector<std::string>& parameters
   std::vector<TensorName> trained;
   for (const auto& name : parameters) {
     if (is_adapter(name)) {
-      trained.push_back(
-          {name, kPrefix + stored_factor(name, parameters, names), name.ends_with(std::string(".") + kTableAdapterA)});
+      trained.push_back({name, kPeftPrefix + stored_factor(name, parameters, names),
+                         name.ends_with(std::string(".") + kTableAdapterA)});
       continue;
     }
     const TensorName* known = find_name(names, name);
@@ -313,7 +312,7 @@ std::vector<TensorName> trained_names(const std::vector<std::string>& parameters
     if (known && known->hugging_face.empty())
       throw ConfigError({"lora.modules_to_save", name + " is stored in parts, which an adapter file does not support",
                          "modules without stacked experts", ""});
-    trained.push_back({name, kPrefix + stored, known && known->transposed});
+    trained.push_back({name, kPeftPrefix + stored, known && known->transposed});
   }
   return trained;
 }

@@ -22,6 +22,8 @@ struct ModulePath {
 };
 ModulePath hugging_face_path(const std::string& module, const std::vector<TensorName>& names);
 
+inline constexpr const char* kPeftPrefix = "base_model.model.";  // begins the names in PEFT's files
+
 // Adds adapters to what `lora` names: layers of gantry::nn::Linear, Embedding and Router, and stacks of Experts'
 // weights
 // ("experts.down_proj"). Freezes all parameters but those of adapters and of modules_to_save. `outputs`: paths of

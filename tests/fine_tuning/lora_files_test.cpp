@@ -8,9 +8,11 @@
 
 #include "family_case.h"
 #include "gantry/checkpoint/adapter.h"
+#include "gantry/checkpoint/adapter_config.h"
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/adapter_split.h"
+#include "gantry/models/adapter_modules.h"
 #include "gantry/models/lora.h"
 #include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
@@ -256,6 +258,36 @@ TEST(FreezeKeys, PatternsFreeze) {
   EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("train.freeze: 'embd*' matches no parameter"));
   config.train.freeze = {"*"};
   EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("the patterns freeze every parameter"));
+}
+
+// PEFT's names are those of transformers' modules.
+TEST(AdapterModules, OfTextDecodersInLargerModels) {
+  const auto& llava = models::families().at("llava");
+  const auto& qwen = models::families().at("qwen2_vl");
+  const std::string prefix = models::kPeftPrefix;
+  EXPECT_EQ(models::to_module_name(llava, prefix + "language_model.model.layers.0.mlp"),
+            prefix + "model.language_model.layers.0.mlp");
+  EXPECT_EQ(models::to_module_name(llava, "language_model.lm_head"), "lm_head");
+  EXPECT_EQ(models::to_module_name(qwen, "model.norm"), "model.language_model.norm");
+  EXPECT_EQ(models::from_module_name(qwen, prefix + "model.language_model.norm"), prefix + "model.norm");
+  EXPECT_EQ(models::to_module_name(models::families().at("llama"), "model.norm"), "model.norm");
+  const auto entries = [](const models::ModelFamily& family, const std::vector<std::string>& stated) {
+    return models::from_module_names(family, {.target_modules = stated}).target_modules;
+  };
+  const std::vector<std::string> stated = {"q_proj", "language_model.layers.0.mlp", "model.language_model.norm"};
+  EXPECT_EQ(entries(llava, stated),
+            (std::vector<std::string>{"q_proj", "language_model.model.layers.0.mlp", "language_model.model.norm"}));
+  EXPECT_EQ(entries(qwen, stated), (std::vector<std::string>{"q_proj", "model.layers.0.mlp", "model.norm"}));
+  EXPECT_EQ(entries(llava, {"language_model.model.norm"}), (std::vector<std::string>{"language_model.model.norm"}));
+}
+
+TEST(AdapterModules, OfAnImageEncoderAreRefused) {
+  EXPECT_THAT(thrown_by([] {
+                check_adapter_names({"base_model.model.model.vision_tower.layers.0.q_proj.lora_A.weight"}, {},
+                                    "adapter", models::families().at("llava").other_parts);
+              }),
+              HasSubstr("Gantry loads only the text decoder; expected no tensors of vision_tower, "
+                        "multi_modal_projector; train an adapter whose target_modules are within the text decoder"));
 }
 
 }  // namespace

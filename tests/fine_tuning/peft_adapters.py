@@ -1,6 +1,7 @@
 """Adapters between Gantry and PEFT: what `gantry checkpoint export` writes, PEFT loads onto the base, with the same logits, and writes again with
 the same names, order and bits; what PEFT writes, Gantry reads, with the same logits, and merges, with the logits of PEFT's own merge in transformers.
-For plain LoRA, rslora, patterns of ranks and alphas, modules_to_save, embeddings, routers, stacked experts, and classifiers with their heads.
+For plain LoRA, rslora, patterns of ranks and alphas, modules_to_save, embeddings, routers, stacked experts, classifiers with their heads, and text decoders
+of models that read images.
 `GANTRY_LONG=1 ./dev test` runs it.
 GANTRY_BIN: the program."""
 import json
@@ -35,6 +36,8 @@ CASES = {  # the base, PEFT's keys, and the layout that trains
     "bert classifier": (BERT, dict(r=2, lora_alpha=3, target_modules=["query", "value"]), {"tensor": 2}),
     "roberta, labels": (ROBERTA, dict(r=2, lora_alpha=3, target_modules="all-linear"), {"data": 2}),
     "llama classifier": (LLAMA_CLASSIFIER, dict(r=2, lora_alpha=3, target_modules=["q_proj", "up_proj"]), {"data": 2}),
+    **{name: (ROOT / "tests/golden/families" / name, dict(r=2, lora_alpha=3, target_modules=["q_proj", "down_proj"]), {"tensor": 2})
+       for name in ("gemma3_mm", "llava_text", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")},
     "gpt_oss": (GPT_OSS, dict(r=2, lora_alpha=5, target_modules=[], target_parameters=STACKS), {"tensor": 2}),
 }
 OURS = {"r": "r", "alpha": "lora_alpha", "rslora": "use_rslora", "rank_pattern": "rank_pattern", "alpha_pattern": "alpha_pattern",
@@ -51,7 +54,7 @@ def is_classifier(folder):
 
 
 def class_of(folder):
-    return transformers.AutoModelForSequenceClassification if is_classifier(folder) else transformers.AutoModelForCausalLM
+    return getattr(transformers, json.loads((folder / "config.json").read_text())["architectures"][0])
 
 
 def make_llama_classifier(folder):
@@ -89,7 +92,8 @@ def training_data(scratch, base, batch):
         count = min(len(labels), len(batch["input_ids"]))
         save_file({"input_ids": batch["input_ids"][:count].contiguous(), "labels": labels[:count].contiguous()}, scratch / "samples.safetensors")
         return {"format": "tensors", "path": str(scratch / "samples.safetensors"), "sequence_length": batch["input_ids"].shape[1], "batch_size": 4}
-    vocabulary = json.loads((base / "config.json").read_text())["vocab_size"]
+    keys = json.loads((base / "config.json").read_text())
+    vocabulary = keys.get("text_config", keys)["vocab_size"]
     tokens = scratch / "tokens.bin"
     tokens.write_bytes(b"".join((i * i * 7 % vocabulary).to_bytes(2, "little") for i in range(2000)))
     return {"format": "tokens", "path": str(tokens), "sequence_length": 12, "batch_size": 4}
@@ -125,7 +129,11 @@ def check_ours_in_peft(scratch, base, keys, parallel, batch):
 
 def check_theirs_in_gantry(scratch, base, keys, batch):
     torch.manual_seed(5)
-    adapted = peft.get_peft_model(base_model(base), peft.LoraConfig(task_type="SEQ_CLS" if is_classifier(base) else "CAUSAL_LM", **keys)).eval()
+    model = base_model(base)
+    if hasattr(model.config, "vision_config"):  # the same names are in the image encoder, which Gantry does not load
+        ends = tuple(keys["target_modules"])
+        keys = dict(keys, target_modules=[name for name, _ in model.named_modules() if "language_model" in name and name.endswith(ends)])
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS" if is_classifier(base) else "CAUSAL_LM", **keys)).eval()
     with torch.no_grad():
         for parameter in adapted.parameters():
             if parameter.requires_grad:

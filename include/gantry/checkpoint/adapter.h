@@ -15,10 +15,11 @@ namespace gantry {
 // Loads this rank's part of the directory's tensors into the trained tensors among `held`. `trained`: the result of
 // models::trained_names for the full model. `coordinates`: this rank's, by axis. Throws InputError for an adapter of
 // another base model: missing or unexpected tensors, or other shapes. `loaded` is called with the number of bytes of
-// each tensor.
+// each tensor. `other_parts`: see ModelFamily; an adapter of them is an InputError.
 void load_adapter(const std::string& directory, const std::vector<models::TensorName>& trained,
                   const std::vector<HeldTensor>& held, const Coordinates& coordinates,
-                  const std::function<void(std::uint64_t)>& loaded = {});
+                  const std::function<void(std::uint64_t)>& loaded = {},
+                  const std::vector<std::string>& other_parts = {});
 
 // True for a checkpoint of a LoRA run, which contains the adapters and not the base model.
 bool holds_adapters(const std::string& folder);

@@ -80,6 +80,9 @@ struct ModelFamily {
   // Modules of further parts of the model, "vision_tower", in files. They are not loaded, so that batches with entries
   // for them are rejected. Exports keep their tensors.
   std::vector<std::string> other_parts = {};
+  // {prefix of names in files, prefix of these modules' names in transformers}, for adapters. Empty: the names are
+  // equal.
+  std::vector<std::pair<std::string, std::string>> module_names = {};
   // True for tensors of heads that this model does not have, which are ignored. Unset: there are none.
   std::function<bool(const nlohmann::json& config, const std::string& name)> is_ignored_tensor;
   // Returns the keys that affect the model's computation, normalised and with defaults; a resumed run must have those
