@@ -1,4 +1,4 @@
-// What the heads of models::TextEncoder define for their families.
+// Names and tasks that the heads of models::TextEncoder give their families.
 #pragma once
 
 #include <nlohmann/json.hpp>

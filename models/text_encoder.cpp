@@ -10,7 +10,7 @@
 namespace gantry::models {
 namespace {
 
-// [B, choices, ...] -> [B choices, ...]; what is absent stays so.
+// [B, choices, ...] -> [B choices, ...]; undefined tensors stay undefined.
 torch::Tensor rows_of(const torch::Tensor& choices) { return choices.defined() ? choices.flatten(0, 1) : choices; }
 
 }  // namespace
@@ -66,7 +66,7 @@ TensorDict TextEncoderImpl::run_stage(const StageContext& stage, const TensorDic
   const auto& part = tokens.sequence;
   const torch::Tensor known = full_sequence(hidden);
   if (!part || config.head == BertHead::kTokenClassification) return head(known, tokens.keep);
-  // The other heads look at the sequence as a whole: all ranks compute them alike.
+  // The other heads read the full sequence; all ranks compute the same values.
   const nn::StreamScope scope(stage, nullptr);
   return head(reads_all_tokens() ? nn::joined(known, *part) : nn::first_token(known, *part), part->keep);
 }

@@ -1,4 +1,4 @@
-// What the policies of models::TextEncoder have in common.
+// The common part of the policies of models::TextEncoder.
 #pragma once
 
 #include <optional>

@@ -71,7 +71,7 @@ DecoderFamily minimax_m2_family() {
   family.files.renamed.emplace_back("mlp.gate.e_score_correction_bias", "block_sparse_moe.e_score_correction_bias");
   family.files.further_layers = true;
   family.small["num_experts_per_tok"] = 2;
-  // Of layers that predict further tokens, and of linear attention.
+  // Keys of layers that predict further tokens, and of linear attention.
   family.harmless = {"layernorm_full_attention_beta",
                      "layernorm_linear_attention_beta",
                      "layernorm_mlp_beta",
