@@ -1,4 +1,4 @@
-// Names and tasks that the heads of models::TextEncoder give their families.
+// Facts about the heads of models::TextEncoder that its families share.
 #pragma once
 
 #include <nlohmann/json.hpp>
