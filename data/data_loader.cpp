@@ -43,7 +43,7 @@ void DataLoader::distribute(int replicas, int replica, bool reads, const OpenPro
   loader_.reset();
   share_.replicas = replicas;
   share_.replica = replica;
-  share_.reads = reads;
+  share_.reads = reads || collates();  // no shapes are known in advance
   open(progress);
 }
 

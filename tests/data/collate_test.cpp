@@ -87,6 +87,12 @@ TEST(Collate, GetsTheSamplesOfAnyDataSetAndMayAddEntries) {
   EXPECT_FALSE(batch.tensors.contains("labels"));
 }
 
+TEST(Collate, ARankThatNeedsOnlyShapesReadsTheSamples) {
+  DataLoader loader(texts(5), in_order(2));
+  loader.distribute(1, 0, /*reads=*/false);
+  EXPECT_EQ(text_of(loader.next().tensors.at("input_ids")), "0 -1 -1 -1 | 1 1 1 1 | ");
+}
+
 TEST(Collate, WhatDoesNotFitIsNamed) {
   const auto reads = [](DataLoaderOptions options) {
     DataLoader loader(texts(5), options);
