@@ -117,7 +117,7 @@ void read_rows(const json& scaling, const RotaryDefaults& defaults, nn::RotaryOp
   only_value(scaling, kInterleavedRows, options.rows == nn::PositionRows::kInterleaved);
   options.sections = defaults.sections;
   if (!has_key(scaling, kSections)) return;
-  const json list = scaling[kSections];
+  const json& list = scaling[kSections];
   const auto is_size = [](const json& number) {
     return number.is_number_integer() && number.get<std::int64_t>() >= 0 && number.get<std::int64_t>() < (1 << 16);
   };
