@@ -19,8 +19,10 @@ std::string text_of_time(std::time_t now, const std::string& format) {
   return {text.data(), length};
 }
 
-JinjaTemplate::JinjaTemplate(const std::string& source, std::map<std::string, std::string> tokens, std::time_t now)
-    : template_(source), tokens_(std::move(tokens)), now_(now) {
+JinjaTemplate::JinjaTemplate(const std::string& source, const std::map<std::string, std::string>& tokens,
+                             std::time_t now)
+    : template_(source), now_(now) {
+  for (const auto& [name, text] : tokens) tokens_.emplace_back(name, jinja::Value::text(text));
   const auto first = source.find(kPrompts);
   if (first != std::string::npos && source.find(kPrompts, first + 1) == std::string::npos)
     constant_prompt_ = template_.constant_end(kPrompts);
@@ -30,7 +32,7 @@ JinjaTemplate::Written JinjaTemplate::write(const jinja::Value& messages, const 
                                             bool prompts) const {
   using jinja::Value;
   jinja::Variables values = {{"tools", Value()}, {"documents", Value()}, {kPrompts, Value::boolean(prompts)}};
-  for (const auto& [name, text] : tokens_) values.emplace_back(name, Value::text(text));
+  values.insert(values.end(), tokens_.begin(), tokens_.end());
   values.insert(values.end(), variables.begin(), variables.end());
   values.emplace_back("messages", messages);
   try {

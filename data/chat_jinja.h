@@ -20,7 +20,7 @@ class JinjaTemplate {
  public:
   // `tokens`: the texts of bos_token, eos_token and so on. `now`: the time of strftime_now(), in local time. Throws
   // std::runtime_error, in one line, if the text is not a template.
-  JinjaTemplate(const std::string& source, std::map<std::string, std::string> tokens,
+  JinjaTemplate(const std::string& source, const std::map<std::string, std::string>& tokens,
                 std::time_t now = std::time(nullptr));
 
   // The text of a chat, or why there is none, in words that follow "has".
@@ -39,7 +39,7 @@ class JinjaTemplate {
  private:
   jinja::Template template_;
   std::optional<std::string> constant_prompt_;
-  std::map<std::string, std::string> tokens_;
+  jinja::Variables tokens_;
   std::time_t now_;
 };
 

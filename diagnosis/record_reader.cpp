@@ -26,11 +26,11 @@ class Reader {
   explicit Reader(const std::string& path) : path_(path) {}
 
   RankRecord read(std::string_view text) {
-    if (const std::string fault = json_fault(text); !fault.empty()) {
+    Json all;
+    if (const std::string fault = parse_strict(text, all); !fault.empty()) {
       const std::string like = likeness(text.substr(0, 64));
       refuse(like.empty() ? fault : "it looks like " + like);
     }
-    const Json all = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!all.is_object() || !all.contains("format") || all["format"] != kFormat)
       refuse("the file is not a record of a rank");
     if (count(all, "version") != kFormatVersion)

@@ -1,12 +1,12 @@
 #include "gantry/models/bart_family.h"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "gantry/models/bart.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/keys_of_family.h"
+#include "gantry/models/stack_names.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -29,32 +29,6 @@ json bart_hugging_face_config(const json& keys) {
   return full;
 }
 
-class BartNames {
- public:
-  void add(const std::string& name) { names_.push_back({name, "model." + name}); }
-  void add_both(const std::string& path) {
-    add(path + ".weight");
-    add(path + ".bias");
-  }
-  void add_attention(const std::string& path) {
-    for (const char* part : {".q_proj", ".k_proj", ".v_proj", ".out_proj", "_layer_norm"}) add_both(path + part);
-  }
-  void add_stack(const std::string& stack, std::int64_t layers, bool decodes) {
-    add(stack + ".embed_positions.weight");
-    add_both(stack + ".layernorm_embedding");
-    for (std::int64_t layer = 0; layer < layers; ++layer) {
-      const std::string at = fmt::format("{}.layers.{}.", stack, layer);
-      add_attention(at + "self_attn");
-      if (decodes) add_attention(at + "encoder_attn");
-      for (const char* part : {"fc1", "fc2", "final_layer_norm"}) add_both(at + part);
-    }
-  }
-  std::vector<TensorName> take() { return std::move(names_); }
-
- private:
-  std::vector<TensorName> names_;
-};
-
 // The names that the shared table may have in files.
 std::vector<std::string> names_of_table(const BartConfig& config) {
   std::vector<std::string> names = {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"};
@@ -64,10 +38,14 @@ std::vector<std::string> names_of_table(const BartConfig& config) {
 
 std::vector<TensorName> bart_tensor_names(const json& keys) {
   const BartConfig config = bart_config(keys);
-  BartNames names;
+  StackNames names(/*key_bias=*/true);
   names.add("shared.weight");
-  names.add_stack("encoder", config.encoder_layers, false);
-  names.add_stack("decoder", config.decoder_layers, true);
+  for (const bool decodes : {false, true}) {
+    const std::string stack = decodes ? "decoder" : "encoder";
+    names.add(stack + ".embed_positions.weight");
+    names.add_both(stack + ".layernorm_embedding");
+    names.add_layers(stack, decodes ? config.decoder_layers : config.encoder_layers, decodes);
+  }
   std::vector<TensorName> all = names.take();
   all.front().other_names = names_of_table(config);
   if (!config.tie_word_embeddings) all.push_back({kBartHead, kBartHead});

@@ -1,12 +1,12 @@
 #include "gantry/models/whisper_family.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/keys_of_family.h"
+#include "gantry/models/stack_names.h"
 #include "gantry/models/whisper.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -30,43 +30,18 @@ json whisper_hugging_face_config(const json& keys) {
   return full;
 }
 
-class WhisperNames {
- public:
-  void add(const std::string& name) { names_.push_back({name, "model." + name}); }
-  void add_both(const std::string& path) {
-    add(path + ".weight");
-    add(path + ".bias");
-  }
-  void add_attention(const std::string& path) {
-    add(path + ".k_proj.weight");
-    for (const char* part : {".v_proj", ".q_proj", ".out_proj"}) add_both(path + part);
-    add_both(path + "_layer_norm");
-  }
-  void add_stack(const std::string& stack, std::int64_t layers, bool decodes) {
-    for (std::int64_t layer = 0; layer < layers; ++layer) {
-      const std::string at = fmt::format("{}.layers.{}.", stack, layer);
-      add_attention(at + "self_attn");
-      if (decodes) add_attention(at + "encoder_attn");
-      for (const char* part : {"fc1", "fc2", "final_layer_norm"}) add_both(at + part);
-    }
-    add_both(stack + ".layer_norm");
-  }
-  std::vector<TensorName> take() { return std::move(names_); }
-
- private:
-  std::vector<TensorName> names_;
-};
-
 std::vector<TensorName> whisper_tensor_names(const json& keys) {
   const WhisperConfig config = whisper_config(keys);
-  WhisperNames names;
+  StackNames names(/*key_bias=*/false);
   names.add_both("encoder.conv1");
   names.add_both("encoder.conv2");
   names.add("encoder.embed_positions.weight");
-  names.add_stack("encoder", config.encoder_layers, false);
+  names.add_layers("encoder", config.encoder_layers, false);
+  names.add_both("encoder.layer_norm");
   names.add("decoder.embed_tokens.weight");
   names.add("decoder.embed_positions.weight");
-  names.add_stack("decoder", config.decoder_layers, true);
+  names.add_layers("decoder", config.decoder_layers, true);
+  names.add_both("decoder.layer_norm");
   std::vector<TensorName> all = names.take();
   if (!config.tie_word_embeddings) {
     all.push_back({kWhisperHead, kWhisperHead});

@@ -2,12 +2,11 @@
 #pragma once
 
 #include "gantry/models/bart.h"
-#include "gantry/policies/policy.h"
-#include "gantry/policies/token_streams.h"
+#include "gantry/policies/pair_policy.h"
 
 namespace gantry {
 
-class BartPolicy final : public PolicyFor<models::BartImpl>, public SharesStreams {
+class BartPolicy final : public StacksPolicy<models::BartImpl> {
  public:
   std::string name() const override { return "BartPolicy"; }
   ShardPlan shard_plan(const models::BartImpl& model) const override;
@@ -15,13 +14,6 @@ class BartPolicy final : public PolicyFor<models::BartImpl>, public SharesStream
   SharedParameters shared_parameters(const models::BartImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::BartImpl& model) const override;
   Continuation continuation(const models::BartImpl& model) const override;
-  std::int64_t tokens_per_sample(const TensorDict& batch) const override;
-  std::optional<AttentionHeads> context_heads(const models::BartImpl& model) const override;
-  std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const override;
-  TensorDict completed(const torch::nn::Module& model, TensorDict batch) const override;
-  std::vector<std::string> entries_between() const override {
-    return {"attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"};
-  }
 };
 
 }  // namespace gantry

@@ -2,8 +2,6 @@
 
 #include <set>
 
-#include "gantry/models/encoder_decoder.h"
-#include "gantry/policies/decoder_length.h"
 #include "gantry/policies/family_check.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -98,21 +96,9 @@ Continuation T5Policy::continuation(const models::T5Impl& model) const {
   return {.is_cached = true, .start_token = model.config.decoder_start_token_id};
 }
 
-std::int64_t T5Policy::tokens_per_sample(const TensorDict& batch) const { return decoder_length(batch); }
-
 std::optional<AttentionHeads> T5Policy::context_heads(const models::T5Impl& model) const {
   const int heads = static_cast<int>(model.config.num_heads);
   return AttentionHeads{heads, heads};
-}
-
-std::vector<TokenStream> T5Policy::token_streams(const torch::nn::Module&, const TensorDict& batch) const {
-  return {encoder_stream(batch), decoder_stream(batch)};
-}
-
-TensorDict T5Policy::completed(const torch::nn::Module& model, TensorDict batch) const {
-  const auto& config = dynamic_cast<const models::T5Impl&>(model).config;
-  batch.set("decoder_input_ids", models::decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id));
-  return batch;
 }
 
 }  // namespace gantry

@@ -2,12 +2,11 @@
 #pragma once
 
 #include "gantry/models/t5.h"
-#include "gantry/policies/policy.h"
-#include "gantry/policies/token_streams.h"
+#include "gantry/policies/pair_policy.h"
 
 namespace gantry {
 
-class T5Policy final : public PolicyFor<models::T5Impl>, public SharesStreams {
+class T5Policy final : public PairPolicy<models::T5Impl> {
  public:
   explicit T5Policy(std::string family) : family_(std::move(family)) {}
 
@@ -22,13 +21,7 @@ class T5Policy final : public PolicyFor<models::T5Impl>, public SharesStreams {
   SharedParameters shared_parameters(const models::T5Impl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::T5Impl& model) const override;
   Continuation continuation(const models::T5Impl& model) const override;
-  std::int64_t tokens_per_sample(const TensorDict& batch) const override;
   std::optional<AttentionHeads> context_heads(const models::T5Impl& model) const override;
-  std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const override;
-  TensorDict completed(const torch::nn::Module& model, TensorDict batch) const override;
-  std::vector<std::string> entries_between() const override {
-    return {"attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"};
-  }
 
  private:
   std::string family_;

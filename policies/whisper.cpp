@@ -1,9 +1,5 @@
 #include "gantry/policies/whisper.h"
 
-#include <algorithm>
-
-#include "gantry/models/encoder_decoder.h"
-#include "gantry/policies/decoder_length.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -20,19 +16,9 @@ ShardPlan WhisperPolicy::shard_plan(const models::WhisperImpl& model) const {
                     {"decoder.dropout", SequenceParallel{}},
                     {"decoder.layer_norm", SequenceParallel{}},
                     {"proj_out", Column{}}};
-  const auto add_attention = [&](const std::string& path, std::int64_t heads) {
-    const std::int64_t unit = model.config.d_model / heads;
-    for (const char* part : {".q_proj", ".k_proj", ".v_proj"}) plan.push_back({path + part, Column{.unit = unit}});
-    plan.push_back({path + ".out_proj", Row{.unit = unit}});
-  };
-  add_attention("encoder.layers.*.self_attn", model.config.encoder_attention_heads);
-  add_attention("decoder.layers.*.self_attn", model.config.decoder_attention_heads);
-  add_attention("decoder.layers.*.encoder_attn", model.config.decoder_attention_heads);
-  for (const std::string layer : {"encoder.layers.*", "decoder.layers.*"}) {
-    plan.push_back({layer + ".fc1", Column{}});
-    plan.push_back({layer + ".fc2", Row{}});
+  add_layers(model, plan);
+  for (const char* layer : {"encoder.layers.*", "decoder.layers.*"})
     plan.push_back({layer, SequenceParallel{}});  // norms, dropouts
-  }
   return plan;
 }
 
@@ -59,24 +45,10 @@ Continuation WhisperPolicy::continuation(const models::WhisperImpl& model) const
           .start_token = model.config.decoder_start_token_id};
 }
 
-std::int64_t WhisperPolicy::tokens_per_sample(const TensorDict& batch) const { return decoder_length(batch); }
-
-std::optional<AttentionHeads> WhisperPolicy::context_heads(const models::WhisperImpl& model) const {
-  const int heads =
-      static_cast<int>(std::min(model.config.encoder_attention_heads, model.config.decoder_attention_heads));
-  return AttentionHeads{heads, heads};
-}
-
 // Audio is sharded after its convolutions.
 std::vector<TokenStream> WhisperPolicy::token_streams(const torch::nn::Module& model, const TensorDict& batch) const {
   const auto& config = dynamic_cast<const models::WhisperImpl&>(model).config;
   return {{.tokens = config.max_source_positions, .entries = {}}, decoder_stream(batch)};
-}
-
-TensorDict WhisperPolicy::completed(const torch::nn::Module& model, TensorDict batch) const {
-  const auto& config = dynamic_cast<const models::WhisperImpl&>(model).config;
-  batch.set("decoder_input_ids", models::decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id));
-  return batch;
 }
 
 }  // namespace gantry

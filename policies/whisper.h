@@ -2,12 +2,11 @@
 #pragma once
 
 #include "gantry/models/whisper.h"
-#include "gantry/policies/policy.h"
-#include "gantry/policies/token_streams.h"
+#include "gantry/policies/pair_policy.h"
 
 namespace gantry {
 
-class WhisperPolicy final : public PolicyFor<models::WhisperImpl>, public SharesStreams {
+class WhisperPolicy final : public StacksPolicy<models::WhisperImpl> {
  public:
   std::string name() const override { return "WhisperPolicy"; }
   ShardPlan shard_plan(const models::WhisperImpl& model) const override;
@@ -15,10 +14,7 @@ class WhisperPolicy final : public PolicyFor<models::WhisperImpl>, public Shares
   SharedParameters shared_parameters(const models::WhisperImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::WhisperImpl& model) const override;
   Continuation continuation(const models::WhisperImpl& model) const override;
-  std::int64_t tokens_per_sample(const TensorDict& batch) const override;
-  std::optional<AttentionHeads> context_heads(const models::WhisperImpl& model) const override;
   std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const override;
-  TensorDict completed(const torch::nn::Module& model, TensorDict batch) const override;
   std::vector<std::string> entries_between() const override {
     return {"decoder_input_ids", "decoder_attention_mask", "labels"};
   }

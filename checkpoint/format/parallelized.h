@@ -24,9 +24,9 @@ std::map<std::string, std::string> parallelized_metadata(const ParallelizedSizes
                                                          const std::vector<ManifestTensor>& tensors);
 
 // The full tensors and the places of their slices, by name; slices of ranks that share elements overlap. Files that
-// other versions name pytorch_model_tp_0_pp_0 or pytorch_model_tp=0_pp=0 are found too. InputError for what is no
-// directory, missing files (all that are expected are listed), files of different saves, and tensors that are not
-// covered.
+// other versions name pytorch_model_tp_0_pp_0 or pytorch_model_tp=0_pp=0 are found too. Throws InputError if
+// `directory` is not one, if files are missing (all expected ones are listed) or belong to different saves, and if a
+// tensor is not covered.
 struct ParallelizedModel {
   ParallelizedSizes sizes;
   std::map<std::string, ManifestTensor> tensors;

@@ -12,8 +12,7 @@ namespace {
 using nlohmann::json;
 
 void check_heads(const AttentionSpec& attention, std::int64_t hidden, bool follows) {
-  if (follows && hidden % attention.heads != 0)
-    refuse_key("hidden_size", hidden, fmt::format("a multiple of num_attention_heads {}", attention.heads));
+  if (follows) require_multiple_of_heads("hidden_size", hidden, "num_attention_heads", attention.heads);
   if (attention.heads % attention.key_heads != 0)
     refuse_key("num_key_value_heads", attention.key_heads,
                fmt::format("a divisor of num_attention_heads {}", attention.heads));

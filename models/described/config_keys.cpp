@@ -131,6 +131,11 @@ void refuse_key(const std::string& key, const json& value, const std::string& ex
                      expected, "check the model's config.json"});
 }
 
+void require_multiple_of_heads(const std::string& width_key, std::int64_t width, const std::string& heads_key,
+                               std::int64_t heads) {
+  if (width % heads != 0) refuse_key(width_key, width, fmt::format("a multiple of {} {}", heads_key, heads));
+}
+
 void override_keys(json& keys, const json& overrides) {
   json text = keys.value(kTextConfig, json());
   keys.update(overrides);

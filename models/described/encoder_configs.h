@@ -72,35 +72,31 @@ struct T5Config {             // Hugging Face's keys
   }
 };
 
-struct BartConfig {  // Hugging Face's keys
-  std::int64_t vocab_size = 50265;
-  std::int64_t max_position_embeddings = 1024;
-  std::int64_t d_model = 1024;
-  std::int64_t encoder_layers = 12, encoder_attention_heads = 16, encoder_ffn_dim = 4096;
-  std::int64_t decoder_layers = 12, decoder_attention_heads = 16, decoder_ffn_dim = 4096;
-  std::int64_t pad_token_id = 1;
-  std::int64_t decoder_start_token_id = 2;
-  std::string activation_function = "gelu";
-  double dropout = 0.1, attention_dropout = 0, activation_dropout = 0;
-  double init_std = 0.02;
-  bool scale_embedding = false;  // by sqrt(d_model)
-  bool tie_word_embeddings = true;
-};
-
-struct WhisperConfig {  // Hugging Face's keys
-  std::int64_t vocab_size = 51865;
-  std::int64_t num_mel_bins = 80;
-  std::int64_t d_model = 384;
-  std::int64_t encoder_layers = 4, encoder_attention_heads = 6, encoder_ffn_dim = 1536;
-  std::int64_t decoder_layers = 4, decoder_attention_heads = 6, decoder_ffn_dim = 1536;
-  std::int64_t max_source_positions = 1500;  // encoder tokens; each is made from two steps of sound
-  std::int64_t max_target_positions = 448;
-  std::int64_t pad_token_id = 50256;
-  std::int64_t decoder_start_token_id = 50257;
+// An encoder and a decoder, with the keys that BART and Whisper share in Hugging Face's files.
+struct StacksConfig {
+  std::int64_t vocab_size = 1;
+  std::int64_t d_model = 1;
+  std::int64_t encoder_layers = 1, encoder_attention_heads = 1, encoder_ffn_dim = 1;
+  std::int64_t decoder_layers = 1, decoder_attention_heads = 1, decoder_ffn_dim = 1;
+  std::int64_t pad_token_id = 0;
+  std::int64_t decoder_start_token_id = 0;
   std::string activation_function = "gelu";
   double dropout = 0, attention_dropout = 0, activation_dropout = 0;
   double init_std = 0.02;
   bool tie_word_embeddings = true;
+};
+
+struct BartConfig : StacksConfig {
+  BartConfig();  // the defaults of transformers
+  std::int64_t max_position_embeddings = 1024;
+  bool scale_embedding = false;  // by sqrt(d_model)
+};
+
+struct WhisperConfig : StacksConfig {
+  WhisperConfig();  // the defaults of transformers
+  std::int64_t num_mel_bins = 80;
+  std::int64_t max_source_positions = 1500;  // encoder tokens; each is made from two steps of sound
+  std::int64_t max_target_positions = 448;
 };
 
 // Each throws ConfigError like ConfigReader.
@@ -116,6 +112,8 @@ T5Config read_mt5(ConfigReader& reader);
 T5Config read_umt5(ConfigReader& reader);
 // Returns the defaults of a family of T5's: "t5", "mt5" or "umt5".
 T5Config t5_defaults(const std::string& family);
+// Reads the keys of StacksConfig, whose present values are the defaults.
+void read_stacks(ConfigReader& reader, StacksConfig& config);
 WhisperConfig read_whisper(ConfigReader& reader);
 BartConfig read_bart(ConfigReader& reader);
 

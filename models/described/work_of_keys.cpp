@@ -93,21 +93,16 @@ LayerWork t5_work(const json& keys, const T5Config& defaults) {
   return work;
 }
 
-LayerWork whisper_work(const json& keys) {
-  const auto width = static_cast<double>(size_key(keys, "d_model", 384));
-  const auto mlp = [&](const char* key) { return 2 * width * static_cast<double>(size_key(keys, key, 1536)); };
-  LayerWork work = pair_work(size_key(keys, "encoder_layers", 4), size_key(keys, "decoder_layers", 4),
-                             4 * width * width, mlp("encoder_ffn_dim"), mlp("decoder_ffn_dim"));
-  work.last = width * static_cast<double>(size_key(keys, "vocab_size", 51865));
-  return work;
-}
-
-LayerWork bart_work(const json& keys) {
-  const auto width = static_cast<double>(size_key(keys, "d_model", 1024));
-  const auto mlp = [&](const char* key) { return 2 * width * static_cast<double>(size_key(keys, key, 4096)); };
-  LayerWork work = pair_work(size_key(keys, "encoder_layers", 12), size_key(keys, "decoder_layers", 12),
-                             4 * width * width, mlp("encoder_ffn_dim"), mlp("decoder_ffn_dim"));
-  work.last = width * static_cast<double>(size_key(keys, "vocab_size", 50265));
+LayerWork stacks_work(const json& keys, const StacksConfig& defaults) {
+  const auto width = static_cast<double>(size_key(keys, "d_model", defaults.d_model));
+  const auto mlp = [&](const char* key, std::int64_t initial) {
+    return 2 * width * static_cast<double>(size_key(keys, key, initial));
+  };
+  LayerWork work =
+      pair_work(size_key(keys, "encoder_layers", defaults.encoder_layers),
+                size_key(keys, "decoder_layers", defaults.decoder_layers), 4 * width * width,
+                mlp("encoder_ffn_dim", defaults.encoder_ffn_dim), mlp("decoder_ffn_dim", defaults.decoder_ffn_dim));
+  work.last = width * static_cast<double>(size_key(keys, "vocab_size", defaults.vocab_size));
   return work;
 }
 
@@ -168,10 +163,10 @@ LayerWork layer_work_in(const json& keys, int layers, const std::string& family)
   if (name == "distilbert") return distilbert_work(keys, layers);
   if (name == "nomic_bert") return nomic_bert_work(keys, layers);
   if (name == "modernbert") return modern_bert_work(keys, layers);
-  if (name == "bart") return bart_work(keys);
+  if (name == "bart") return stacks_work(keys, BartConfig());
   if (name == "vit") return vit_work(keys, layers);
   if (name == "t5" || name == "mt5" || name == "umt5") return t5_work(keys, t5_defaults(name));
-  if (name == "whisper") return whisper_work(keys);
+  if (name == "whisper") return stacks_work(keys, WhisperConfig());
   const auto spec = described_decoder(keys, family);
   return spec ? layer_work_of(*spec) : LayerWork{std::vector<double>(layers, 1.0)};
 }

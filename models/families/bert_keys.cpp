@@ -54,9 +54,7 @@ BertConfig read_bert_like(ConfigReader& reader, BertConfig config, const std::st
   if (config.head == BertHead::kMultipleChoice && config.is_roberta())
     config.classifier_dropout = config.hidden_dropout_prob;
   if (config.head == BertHead::kQuestionAnswering) config.classifier_dropout = 0;
-  if (config.hidden_size % config.num_attention_heads != 0)
-    refuse_key("hidden_size", config.hidden_size,
-               fmt::format("a multiple of num_attention_heads {}", config.num_attention_heads));
+  require_multiple_of_heads("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
   return config;
 }
 

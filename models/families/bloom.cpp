@@ -36,8 +36,7 @@ DecoderSpec read_bloom(ConfigReader& reader) {
   layer.input = layer.before_mlp = norm;
   AttentionSpec& attention = layer.attention;
   attention.heads = attention.key_heads = reader.size("n_head", 8);
-  if (spec.hidden % attention.heads != 0)
-    refuse_key("hidden_size", spec.hidden, "a multiple of n_head " + std::to_string(attention.heads));
+  require_multiple_of_heads("hidden_size", spec.hidden, "n_head", attention.heads);
   attention.head_size = spec.hidden / attention.heads;
   attention.rows = ProjectionRows::kPerHead;
   attention.bias = attention.output_bias = true;

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/encoder_configs.h"
 
@@ -37,8 +35,7 @@ BertConfig read_distilbert(ConfigReader& reader) {
   config.is_pooled_without_head = false;
   read_text_head(reader, config, "DistilBert");
   config.classifier_dropout = read_distilbert_dropout(reader, config);
-  if (config.hidden_size % config.num_attention_heads != 0)
-    refuse_key("dim", config.hidden_size, fmt::format("a multiple of n_heads {}", config.num_attention_heads));
+  require_multiple_of_heads("dim", config.hidden_size, "n_heads", config.num_attention_heads);
   return config;
 }
 

@@ -79,8 +79,7 @@ DecoderSpec read_falcon(ConfigReader& reader) {
   LayerSpec layer;
   AttentionSpec& attention = layer.attention;
   attention.heads = reader.size("num_attention_heads", 71);
-  if (spec.hidden % attention.heads != 0)
-    refuse_key("hidden_size", spec.hidden, "a multiple of num_attention_heads " + std::to_string(attention.heads));
+  require_multiple_of_heads("hidden_size", spec.hidden, "num_attention_heads", attention.heads);
   attention.head_size = spec.hidden / attention.heads;
   const bool is_new = reader.flag("new_decoder_architecture", false);
   read_rows(reader, attention, is_new);

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <fmt/format.h>
 
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/families/families.h"
@@ -53,8 +52,7 @@ DecoderSpec read_gpt2(ConfigReader& reader) {
       .input = norm, .after_attention = {}, .before_mlp = norm, .after_mlp = {}, .attention = {}, .mlp = {}};
   AttentionSpec& attention = layer.attention;
   attention.heads = attention.key_heads = reader.size("n_head", 12);
-  if (spec.hidden % attention.heads != 0)
-    refuse_key("n_embd", spec.hidden, fmt::format("a multiple of n_head {}", attention.heads));
+  require_multiple_of_heads("n_embd", spec.hidden, "n_head", attention.heads);
   attention.head_size = spec.hidden / attention.heads;
   attention.rows = ProjectionRows::kSegments;
   attention.bias = attention.output_bias = true;

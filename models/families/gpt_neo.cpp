@@ -75,8 +75,7 @@ DecoderSpec read_gpt_neo(ConfigReader& reader) {
       .input = norm, .after_attention = {}, .before_mlp = norm, .after_mlp = {}, .attention = {}, .mlp = {}};
   AttentionSpec& attention = layer.attention;
   attention.heads = attention.key_heads = reader.size("num_heads", 16);
-  if (spec.hidden % attention.heads != 0)
-    refuse_key("hidden_size", spec.hidden, fmt::format("a multiple of num_heads {}", attention.heads));
+  require_multiple_of_heads("hidden_size", spec.hidden, "num_heads", attention.heads);
   attention.head_size = spec.hidden / attention.heads;
   attention.output_bias = true;
   attention.scale = 1;

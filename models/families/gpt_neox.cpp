@@ -26,8 +26,7 @@ DecoderSpec read_gpt_neox(ConfigReader& reader) {
   layer.parallel = reader.flag("use_parallel_residual", true);
   AttentionSpec& attention = layer.attention;
   attention.heads = attention.key_heads = reader.size("num_attention_heads", 64);
-  if (spec.hidden % attention.heads != 0)
-    refuse_key("hidden_size", spec.hidden, "a multiple of num_attention_heads " + std::to_string(attention.heads));
+  require_multiple_of_heads("hidden_size", spec.hidden, "num_attention_heads", attention.heads);
   attention.head_size = spec.hidden / attention.heads;
   attention.rows = ProjectionRows::kPerHead;
   attention.bias = attention.output_bias = reader.flag("attention_bias", true);

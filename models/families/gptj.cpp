@@ -29,8 +29,7 @@ DecoderNames gptj_names() {
 AttentionSpec read_gptj_attention(ConfigReader& reader, std::int64_t hidden) {
   AttentionSpec attention;
   attention.heads = attention.key_heads = reader.size("n_head", 16);
-  if (hidden % attention.heads != 0)
-    refuse_key("n_embd", hidden, "a multiple of n_head " + std::to_string(attention.heads));
+  require_multiple_of_heads("n_embd", hidden, "n_head", attention.heads);
   attention.head_size = hidden / attention.heads;
   attention.rotary = 0;
   attention.dropout = reader.number("attn_pdrop", 0, 0, 1);

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/rotary_keys.h"
@@ -67,9 +65,7 @@ ModernBertConfig read_modern_bert(ConfigReader& reader) {
   config.attention_bias = reader.flag("attention_bias", false);
   config.mlp_bias = reader.flag("mlp_bias", false);
   config.norm_bias = reader.flag("norm_bias", false);
-  if (bert.hidden_size % bert.num_attention_heads != 0)
-    refuse_key("hidden_size", bert.hidden_size,
-               fmt::format("a multiple of num_attention_heads {}", bert.num_attention_heads));
+  require_multiple_of_heads("hidden_size", bert.hidden_size, "num_attention_heads", bert.num_attention_heads);
   read_modern_layers(reader, config);
   read_modern_rotary(reader, config);
   read_modern_head(reader, config);

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/rotary_keys.h"
@@ -50,9 +48,8 @@ BertConfig read_nomic_bert(ConfigReader& reader) {
   config.initializer_range = reader.number("initializer_range", config.initializer_range, 0, 100);
   config.tie_word_embeddings = reader.flag("tie_word_embeddings", true);
   read_text_head(reader, config, "NomicBert");
-  if (!reader.has("head_dim") && config.hidden_size % config.num_attention_heads != 0)
-    refuse_key("hidden_size", config.hidden_size,
-               fmt::format("a multiple of num_attention_heads {}", config.num_attention_heads));
+  if (!reader.has("head_dim"))
+    require_multiple_of_heads("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
   config.head_dim = reader.size("head_dim", config.head_size());
   reader.ignore("rotary_emb_base");
   const double base = number_key(reader.keys(), "rotary_emb_base", 10000, 1, 1e12);

@@ -44,8 +44,7 @@ DecoderSpec read_opt(ConfigReader& reader) {
   layer.post_norm = !norms_before;
   AttentionSpec& attention = layer.attention;
   attention.heads = attention.key_heads = reader.size("num_attention_heads", 12);
-  if (spec.hidden % attention.heads != 0)
-    refuse_key("hidden_size", spec.hidden, "a multiple of num_attention_heads " + std::to_string(attention.heads));
+  require_multiple_of_heads("hidden_size", spec.hidden, "num_attention_heads", attention.heads);
   attention.head_size = spec.hidden / attention.heads;
   attention.bias = attention.output_bias = layer.mlp.bias = reader.flag("enable_bias", true);
   attention.dropout = reader.number("attention_dropout", 0, 0, 1);

@@ -35,9 +35,7 @@ VitConfig read_vit(ConfigReader& reader) {
   config.qkv_bias = reader.flag("qkv_bias", config.qkv_bias);
   // Keys of parts that a classifier does not have.
   for (const char* key : {"encoder_stride", "pooler_act", "pooler_output_size"}) reader.ignore(key);
-  if (config.hidden_size % config.num_attention_heads != 0)
-    refuse_key("hidden_size", config.hidden_size,
-               fmt::format("a multiple of num_attention_heads {}", config.num_attention_heads));
+  require_multiple_of_heads("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
   if (config.patch_size > config.image_size)
     refuse_key("patch_size", config.patch_size, fmt::format("at most image_size {}", config.image_size));
   return config;

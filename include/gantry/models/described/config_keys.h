@@ -18,6 +18,9 @@ const std::vector<std::string>& common_keys();
 // `reason`: a clause that follows the value, "because ...".
 [[noreturn]] void refuse_key(const std::string& key, const nlohmann::json& value, const std::string& expected,
                              const std::string& reason = "");
+// Refuses a width that the heads cannot share evenly. `width_key` and `heads_key` are the keys of the two.
+void require_multiple_of_heads(const std::string& width_key, std::int64_t width, const std::string& heads_key,
+                               std::int64_t heads);
 
 // Sets the keys of `overrides` in `keys`. The mapping of a decoder within a larger model, text_config, is not replaced:
 // its own keys are set.
