@@ -13,6 +13,7 @@
 
 #include "gantry/comm/local/local_backend.h"
 #include "gantry/core/error.h"
+#include "gantry/core/last_act.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/launch/backends.h"
@@ -212,6 +213,7 @@ void report_local_failure(const Failure& failure) {
   recorder::record_failure(failure.exit_code, failure.line);
   std::fprintf(stderr, "error: %s\n", failure.line.c_str());
   recorder::print_recorder_hint();
+  run_last_act(failure.line);
 }
 
 }  // namespace

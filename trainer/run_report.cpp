@@ -197,19 +197,9 @@ std::string write_run_report(World& world, Plugin& plugin, Boosted& boosted, con
   return plan.is_object() && plan.contains("largest_gap") ? plan["largest_gap"]["text"].get<std::string>() : "";
 }
 
-std::future<void> write_last_report(const std::string& folder, const std::string& failure) {
-  const auto write = [folder, failure] {
-    try {
-      note_failure(folder + "/report.json", failure);
-      write_report(folder);
-    } catch (const std::exception&) {  // would only hide why the run has failed
-    }
-  };
-  try {
-    return std::async(std::launch::async, write);
-  } catch (const std::exception&) {  // no thread to be had
-    return {};
-  }
+void write_last_report(const std::string& folder, const std::string& failure) {
+  note_failure(folder + "/report.json", failure);
+  write_report(folder);
 }
 
 }  // namespace gantry

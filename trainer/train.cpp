@@ -1,15 +1,13 @@
 #include "gantry/trainer/train.h"
 
 #include <atomic>
-#include <exception>
-#include <future>
 #include <optional>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
+#include "gantry/core/last_act.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/model_family.h"
-#include "gantry/tensors/exceptions.h"
 #include "gantry/trainer/run_checkpoints.h"
 #include "gantry/trainer/run_report.h"
 #include "gantry/trainer/run_stops.h"
@@ -20,23 +18,24 @@ namespace {
 
 // `config` is resolved, unless the program brings the model.
 int run_job(Config config, const std::function<void(Trainer&)>& body, const RunOptions& options) {
-  std::future<void> last_report;  // waits for it
-  return train_by_loop(std::move(config), [&](World& world) {
+  const int code = train_by_loop(std::move(config), [&](World& world) {
     Trainer trainer(world, world.config(), options);
     bool stopped = false;
-    trainer.add({.on_end = [&](const RunEnd& end) { stopped = end.how == RunEnd::How::kStopped; }});
-    try {
-      body(trainer);
-    } catch (...) {
-      if (world.is_main() && trainer.has_begun())
-        last_report = write_last_report(world.config().output, describe_exception(std::current_exception()).line);
-      throw;
-    }
+    trainer.add({.on_start =
+                     [&](std::int64_t) {
+                       const std::string& folder = world.config().output;
+                       if (!folder.empty())
+                         set_last_act([folder](const std::string& error) { write_last_report(folder, error); });
+                     },
+                 .on_end = [&](const RunEnd& end) { stopped = end.how == RunEnd::How::kStopped; }});
+    body(trainer);
     if (!trainer.has_run())
       throw UsageError({"gantry::train", "the function returned without a call of Trainer::run()",
                         "one run per Trainer", "call trainer.run() after use() and add()"});
     return stopped;
   });
+  set_last_act({});
+  return code;
 }
 
 }  // namespace

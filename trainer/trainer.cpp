@@ -67,7 +67,6 @@ class Trainer::Run {
     profile_.follow_earlier();
     listeners_.open(config_, done_);
     report(done_);
-    has_begun_ = true;
     listeners_.show_report();
     listeners_.tell_of_start(done_);
     RunEnd end{.how = train(owes_evaluation), .last_step = last_step_, .checkpoint = {}};
@@ -83,7 +82,6 @@ class Trainer::Run {
   const Config& config() const { return config_; }
   void end() { stops_.end(); }
   bool has_run() const { return has_run_; }
-  bool has_begun() const { return has_begun_ && !config_.output.empty(); }
 
  private:
   using How = RunEnd::How;
@@ -238,7 +236,7 @@ class Trainer::Run {
   RunEvaluations evaluations_;
   ExpertWatch experts_;
   RunProfile profile_;
-  bool has_run_ = false, has_begun_ = false;
+  bool has_run_ = false;
   const double start_ = steady_seconds();
   std::int64_t done_ = 0;       // steps before this run's first one
   std::int64_t last_step_ = 0;  // that was done
@@ -258,6 +256,5 @@ Booster& Trainer::booster() { return run_->booster(); }
 Boosted& Trainer::boosted() { return run_->boosted(); }
 const Config& Trainer::config() const { return run_->config(); }
 bool Trainer::has_run() const { return run_->has_run(); }
-bool Trainer::has_begun() const { return run_->has_begun(); }
 
 }  // namespace gantry

@@ -2,6 +2,8 @@
 // set stands in the configuration (comm.*) and in the flags of `gantry launch`.
 #pragma once
 
+#include "gantry/core/last_act.h"
+
 namespace gantry::control {
 
 // --- Connections ---
@@ -57,8 +59,8 @@ inline constexpr double kFirstMemberSeconds = 1;
 inline constexpr double kLastMessagesSeconds = 3;
 
 // --- The end of a job over MPI ---
-// For the rank whose failure stands to print it and to end all processes; then this one does.
-inline constexpr double kOthersEndSeconds = 5;
+// For the rank whose failure stands to print it, to run its last act and to end all processes; then this one does.
+inline constexpr double kOthersEndSeconds = kLastActSeconds + 5;
 // The same where this rank's own thread does not notice: longer, so that a rank that notices has the first word.
 inline constexpr double kStuckRankSeconds = kOthersEndSeconds + 2;
 // Every rank finds for itself that rank 0 is lost: rank 1 says so, and each further one only where nobody has by then.

@@ -10,6 +10,7 @@
 #include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/core/error.h"
+#include "gantry/core/last_act.h"
 
 namespace gantry {
 namespace {
@@ -102,6 +103,7 @@ void MpiBackend::print_once(const std::string& line) {
 
 void MpiBackend::print_and_abort(int exit_code, const std::string& line) {
   print_once(line);
+  run_last_act(line);
   mpi_abort(exit_code);
 }
 

@@ -1,7 +1,6 @@
 // Writes report.json: the content of a run's report in addition to its metrics. docs/monitoring.md lists the keys.
 #pragma once
 
-#include <future>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,9 +37,8 @@ double state_bytes_per_parameter(const Config& config, int replicas);
 // that differs most from the planner's prediction; "" without a cluster, and on other ranks.
 std::string write_run_report(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts);
 
-// Writes FOLDER/report.html for a run that fails with the error line `failure`, from the files as they are, if that is
-// possible; report.json keeps the line. It runs in a thread, so that the error is reported at once: with MPI, the
-// process ends about half a second later.
-std::future<void> write_last_report(const std::string& folder, const std::string& failure);
+// Writes FOLDER/report.html for a run that has failed with the error line `failure`, from the files as they are;
+// report.json keeps the line.
+void write_last_report(const std::string& folder, const std::string& failure);
 
 }  // namespace gantry

@@ -76,8 +76,6 @@ class Trainer {
   Boosted& boosted();            // available once run() was called
   const Config& config() const;  // resolved once run() was called
   bool has_run() const;          // true once run() was called
-  // True if the output directory contains files of this run, so that a report can be created, even after a failure.
-  bool has_begun() const;
 
  private:
   class Run;
