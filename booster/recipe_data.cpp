@@ -11,6 +11,7 @@
 #include "gantry/data/images/image_folder.h"
 #include "gantry/data/labelled_lines.h"
 #include "gantry/data/masked_text.h"
+#include "gantry/data/preference_lines.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -168,11 +169,53 @@ SampleSource labelled_of(const Config& config, const DataConfig& data, const std
   return {.entries = labelled_entries(rules), .sequence_length = data.sequence_length, .open = open};
 }
 
+void require_preferences(const Config& config, const DataConfig& data, const std::string& task) {
+  const auto* family = family_or_null(config);
+  const std::string needed = "which train.objective needs";
+  if (data.format != "jsonl")
+    throw ConfigError(
+        {"data.format", data.format + " has no preferences, " + needed, "jsonl", "set data.format: jsonl"});
+  if (task != "tokens" || !family || !models::continues_text(*family, model_json(config)))
+    throw ConfigError({"train.objective",
+                       config.train.objective.name + " does not fit a model that is trained on " + task,
+                       "a decoder of one of Gantry's families", "remove the key"});
+  const DataConfig usual;
+  const std::vector<std::pair<const char*, bool>> unused = {
+      {"data.objective", !data.objective.empty() && data.objective != "causal"},
+      {"data.loss_on", data.loss_on != usual.loss_on},
+      {"data.target_length", data.target_length != 0},
+      {"data.sources", !data.sources.empty()},
+      {"data.bad_lines", data.bad_lines == "cut"}};
+  for (const auto& [key, is_set] : unused)
+    if (is_set)
+      throw ConfigError({key, "the value cannot be combined with train.objective " + config.train.objective.name, "",
+                         "remove the key"});
+}
+
+// JSON lines with a chosen and a rejected completion.
+SampleSource preferences_of(const Config& config, DataConfig data, const std::string& key) {
+  const auto vocabulary = vocabulary_of(config);
+  data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
+  LineRules rules = line_rules(data, vocabulary);
+  rules.loss_on = "last";
+  const bool held_out = key == "evaluation.path";
+  const auto open = [=](const OpenProgress& progress) -> std::vector<WeightedDataset> {
+    return {
+        {open_preference_lines(data_files("jsonl", data.path, key), rules, held_out, key + " " + data.path, progress)}};
+  };
+  return {.entries = preference_entries(data.sequence_length), .sequence_length = data.sequence_length, .open = open};
+}
+
 // The configured samples, for this model. Refuses what can be refused without opening a file.
 SampleSource samples_of(const Config& config, DataConfig data, const std::string& key) {
   const auto* family = family_or_null(config);
   const auto vocabulary = vocabulary_of(config);
   const std::string task = task_of(config);
+  if (config.train.objective.is_on()) {
+    require_preferences(config, data, task);
+    require_context(config, data);
+    return preferences_of(config, data, key);
+  }
   if (data.format == "tensors" || data.format == "images") require_objective(config, data, task);
   if (data.format == "tensors") return tensors_of(config, data, task, key);
   if (data.format == "images") return images_of(config, data, task, key);
@@ -228,17 +271,21 @@ std::shared_ptr<DataLoader> build_loader(const Config& config) {
                                                                                .workers = workers_of(config.data)});
 }
 
-std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
-  config.mark_used("evaluation.path");
-  if (config.evaluation.path.empty()) return nullptr;
+SampleSource build_evaluation_samples(const Config& config) {
   DataConfig held_out = config.data;
   held_out.path = config.evaluation.path;
   held_out.sources.clear();
-  return std::make_shared<DataLoader>(samples_of(config, held_out, "evaluation.path"),
-                                      DataLoaderOptions{.global_batch = held_out.batch_size,
+  return samples_of(config, held_out, "evaluation.path");
+}
+
+std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
+  config.mark_used("evaluation.path");
+  if (config.evaluation.path.empty()) return nullptr;
+  return std::make_shared<DataLoader>(build_evaluation_samples(config),
+                                      DataLoaderOptions{.global_batch = config.data.batch_size,
                                                         .shuffle = false,
                                                         .steps = config.evaluation.batches,
-                                                        .workers = workers_of(held_out),
+                                                        .workers = workers_of(config.data),
                                                         .keep_last = true});
 }
 

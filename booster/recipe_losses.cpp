@@ -21,9 +21,18 @@ Predictions predictions_of(const Config& config) {
   return task == "images" || task == "classes" ? Predictions::kClasses : Predictions::kNone;
 }
 
-Criterion build_criterion(const Config& config) {
+Criterion build_criterion(const Config& config, const PreferenceParts& preferences) {
   config.mark_used("train.label_smoothing");
+  config.mark_used("train.objective");
   const std::string task = task_of(config), problem = problem_of(config);
+  if (const ObjectiveConfig& objective = config.train.objective; objective.is_on()) {
+    refuse_smoothing(config, "preferences");
+    if (objective.has_reference() && !preferences.reference)
+      throw ConfigError({"train.objective",
+                         objective.name + " compares with a reference model, whose scores only training computes",
+                         "gantry train", "remove the key here"});
+    return preference_loss(objective, preferences.reference, preferences.rewards);
+  }
   if (task == "spans" || task == "none" || !problem.empty()) refuse_smoothing(config, problem.empty() ? task : problem);
   if (task == "none") return {};
   if (task == "spans") return answer_span_loss();

@@ -21,6 +21,7 @@ std::string with_rates(C c) {
 }
 std::string with_precision(C c) { return "with precision " + c.precision; }
 std::string with_format(C c) { return "with format " + c.data.format; }
+std::string with_objective(C c) { return "with objective " + c.train.objective.name; }
 bool has_format(C c, std::initializer_list<const char*> formats) {
   return std::any_of(formats.begin(), formats.end(), [&](const char* one) { return c.data.format == one; });
 }
@@ -62,6 +63,12 @@ const KeyContext kChats = {"data.format jsonl, or chats in evaluation.prompts", 
 const KeyContext kLines = {"data.format jsonl", [](C c) { return c.data.format == "jsonl"; }, with_format};
 const KeyContext kMaskedTokens = {"data.objective mlm", [](C c) { return c.data.objective == "mlm"; },
                                   [](C) { return std::string("without data.objective mlm"); }};
+const KeyContext kDpo = {"train.objective.name dpo", [](C c) { return c.train.objective.name == "dpo"; },
+                         with_objective};
+const KeyContext kSimpo = {"train.objective.name simpo", [](C c) { return c.train.objective.name == "simpo"; },
+                           with_objective};
+const KeyContext kReferenced = {"train.objective.name dpo or ipo",
+                                [](C c) { return c.train.objective.has_reference(); }, with_objective};
 const KeyContext kImages = {"data.format images", [](C c) { return c.data.format == "images"; }, with_format};
 const KeyContext kRandomCrops = {
     "data.format images and data.crop random",
@@ -447,6 +454,21 @@ std::vector<ConfigKey> make_keys() {
        "`skip` the step",
        &kNotFloat16},
       {"train.label_smoothing", "0", "share of each label that is spread over the full vocabulary"},
+      {"train.objective", "{}",
+       "loss from preferences between two completions, in place of the loss of the model's head "
+       "([docs/preferences.md](preferences.md)); `data.format` must be `jsonl`"},
+      {"train.objective.name", "",
+       "`dpo`: direct preference optimization (arXiv 2305.18290). `ipo`: arXiv 2310.12036. `simpo`: arXiv 2405.14734, "
+       "without a reference model"},
+      {"train.objective.beta", "0.1", "factor of the log-probabilities in the rewards"},
+      {"train.objective.label_smoothing", "0",
+       "probability that a preference is wrong, below 0.5 (conservative DPO), with loss_type sigmoid", &kDpo},
+      {"train.objective.loss_type", "sigmoid", "`sigmoid` or `hinge`", &kDpo},
+      {"train.objective.gamma", "0.5", "target margin between the rewards of the two completions", &kSimpo},
+      {"train.objective.reference", "",
+       "directory with the weights of the reference model, in the form of `model.path`; empty: the weights before the "
+       "first step, without adapters",
+       &kReferenced},
       {"train.max_minutes", "0",
        "time limit in minutes: the run ends after the first step that exceeds it, and saves a checkpoint as after its "
        "last step; 0: no limit"},

@@ -216,6 +216,19 @@ void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double 
 
 }  // namespace
 
+void read_objective(ConfigSection section, ObjectiveConfig& objective) {
+  section.text("name", objective.name, {"dpo", "ipo", "simpo"});
+  section.number("beta", objective.beta, 0, kInfinity, /*open_below=*/true);
+  section.number("label_smoothing", objective.label_smoothing, 0, 0.5);
+  section.text("loss_type", objective.loss_type, {"sigmoid", "hinge"});
+  section.number("gamma", objective.gamma, 0, kInfinity);
+  section.text("reference", objective.reference);
+  if (objective.loss_type == "hinge" && objective.label_smoothing > 0)
+    section.fault("label_smoothing", "the key has no effect with loss_type hinge", "0", "remove the key");
+  if (!section.has("name")) section.fault("name", "the key is missing", "dpo, ipo or simpo");
+  section.finish();
+}
+
 void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
   if (const YAML::Node data = root.node("data"); data.IsDefined())
     read_data(faults, {faults, "data", data}, config.data);
@@ -233,6 +246,8 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     train.integer("audit_every", config.train.audit_every, 0);
     train.text("non_finite", config.train.non_finite, {"stop", "skip"});
     train.number("label_smoothing", config.train.label_smoothing, 0, 1);
+    if (const YAML::Node objective = train.node("objective"); objective.IsDefined())
+      read_objective({faults, "train.objective", objective}, config.train.objective);
     train.number("max_minutes", config.train.max_minutes, 0, 1e9);
     train.number("neftune_alpha", config.train.neftune_alpha, 0, 1e9);
     train.integer("patience", config.train.patience, 0);

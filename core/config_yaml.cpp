@@ -181,6 +181,17 @@ Values data_values(const Config& config) {
           {"evaluation.only", evaluation.only ? "true" : ""}};
 }
 
+// The keys that have an effect.
+std::string objective_text(const ObjectiveConfig& objective) {
+  if (!objective.is_on()) return "";
+  std::string text = fmt::format("{{name: {}, beta: {}", objective.name, objective.beta);
+  if (objective.name == "dpo")
+    text += fmt::format(", label_smoothing: {}, loss_type: {}", objective.label_smoothing, objective.loss_type);
+  if (objective.name == "simpo") text += fmt::format(", gamma: {}", objective.gamma);
+  if (!objective.reference.empty()) text += ", reference: " + quoted(objective.reference);
+  return text + "}";
+}
+
 Values training_values(const Config& config) {
   const auto& [optimizer, rates, scale, train] =
       std::tie(config.optimizer, config.lr_schedule, config.loss_scale, config.train);
@@ -215,6 +226,7 @@ Values training_values(const Config& config) {
           {"train.audit_every", std::to_string(train.audit_every)},
           {"train.non_finite", train.non_finite},
           {"train.label_smoothing", unless_none(train.label_smoothing)},
+          {"train.objective", objective_text(train.objective)},
           {"train.max_minutes", unless_none(train.max_minutes)},
           {"train.neftune_alpha", unless_none(train.neftune_alpha)},
           {"train.patience", unless_zero(train.patience)},

@@ -32,6 +32,7 @@ constexpr UsedKey kCheckedKeys[] = {
     {"lora", [](const Config& c) { return c.lora.is_on(); }, "build_model, or add_lora for a custom model"},
     {"train.freeze", [](const Config& c) { return !c.train.freeze.empty(); },
      "build_model, or freeze_parameters for a custom model"},
+    {"train.objective", [](const Config& c) { return c.train.objective.is_on(); }, "build_criterion"},
     {"train.label_smoothing", [](const Config& c) { return c.train.label_smoothing > 0; }, "build_criterion"},
     {"train.max_minutes", [](const Config& c) { return c.train.max_minutes > 0; }, "gantry::Trainer"},
     {"train.epochs", [](const Config& c) { return c.train.epochs > 0; }, "gantry::Trainer"},

@@ -51,9 +51,10 @@ struct Terms {
   double z_loss = 0;
 };
 
-// The sum over counted rows of -log softmax(logits)[label], smoothed. One maximum and one sum travel over the group,
-// for all three of: sum of exponentials, label's logit, sum of logits. Megatron-LM's vocabulary-parallel loss, with the
-// smoothing over the full vocabulary. The backward does not communicate, and computes the probabilities again.
+// For each row -log softmax(logits)[label], smoothed; 0 for a row that does not count. One maximum and one sum travel
+// over the group, for all three of: sum of exponentials, label's logit, sum of logits. Megatron-LM's
+// vocabulary-parallel loss, with the smoothing over the full vocabulary. The backward does not communicate, and
+// computes the probabilities again.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static Variable forward(AutogradContext* context, const Variable& logits, const torch::Tensor& labels,
                           const Terms& terms) {
@@ -79,7 +80,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     context->saved_data["width"] = width;
     context->saved_data["of_label"] = 1 - terms.smoothing;
     context->saved_data["of_all"] = terms.smoothing / static_cast<double>(terms.vocabulary);
-    return loss.masked_fill(~counted, 0).sum();
+    return loss.masked_fill(~counted, 0);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -99,8 +100,12 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 };
 
 // `columns` is the extent of the whole last dim; `terms` says what of it is here.
-Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms terms, std::int64_t columns,
-              const CrossEntropyOptions& options) {
+struct RowLosses {
+  torch::Tensor losses, count;
+};
+
+RowLosses row_losses(const torch::Tensor& logits, const torch::Tensor& labels, Terms terms, std::int64_t columns,
+                     const CrossEntropyOptions& options) {
   if (options.vocabulary > columns)
     throw UsageError({"cross entropy",
                       fmt::format("the vocabulary of {} tokens is larger than the {} columns of the logits",
@@ -121,15 +126,12 @@ Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms te
   if (known.defined()) known = known.to(torch::kInt64);
   if (known.defined()) check_labels(known, terms.vocabulary, terms.ignored, options.of_classes);
   const torch::Tensor rows = logits.reshape({-1, logits.size(-1)});
-  const torch::Tensor sum = CrossEntropy::apply(rows, flat, terms);
-  return Loss(sum, ((known.defined() ? known : flat) != options.ignore_index).sum());
+  return {CrossEntropy::apply(rows, flat, terms), ((known.defined() ? known : flat) != options.ignore_index).sum()};
 }
 
-}  // namespace
-
-Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
-                   const ShardSpec& vocabulary, const CrossEntropyOptions& options) {
-  if (!vocabulary.sharded()) return cross_entropy(logits, labels, options);
+RowLosses row_losses(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
+                     const ShardSpec& vocabulary, const CrossEntropyOptions& options) {
+  if (!vocabulary.sharded()) return row_losses(logits, labels, {}, logits.size(-1), options);
   const Range own = vocabulary.ranges(group.rank()).front();
   if (logits.size(-1) != own.size()) {
     throw UsageError({"cross entropy",
@@ -138,12 +140,31 @@ Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, Pro
                       "logits sharded over tp, as the output layer returns them",
                       "do not gather the logits, or pass replicate() for full logits"});
   }
-  return sum_over(logits, labels, {.group = &group, .first = own.begin}, vocabulary.segments.front().extent.end,
-                  options);
+  return row_losses(logits, labels, {.group = &group, .first = own.begin}, vocabulary.segments.front().extent.end,
+                    options);
+}
+
+Loss sum_of(const RowLosses& rows) { return Loss(rows.losses.sum(), rows.count); }
+
+}  // namespace
+
+Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
+                   const ShardSpec& vocabulary, const CrossEntropyOptions& options) {
+  return sum_of(row_losses(logits, labels, group, vocabulary, options));
 }
 
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, const CrossEntropyOptions& options) {
-  return sum_over(logits, labels, {}, logits.size(-1), options);
+  return sum_of(row_losses(logits, labels, {}, logits.size(-1), options));
+}
+
+torch::Tensor token_losses(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
+                           const ShardSpec& vocabulary, const CrossEntropyOptions& options) {
+  return row_losses(logits, labels, group, vocabulary, options).losses.view(labels.sizes());
+}
+
+torch::Tensor token_losses(const torch::Tensor& logits, const torch::Tensor& labels,
+                           const CrossEntropyOptions& options) {
+  return row_losses(logits, labels, {}, logits.size(-1), options).losses.view(labels.sizes());
 }
 
 }  // namespace gantry::nn

@@ -112,7 +112,7 @@ std::optional<SequenceParts> SequenceParts::of(const Config& config, const Polic
 }
 
 void SequenceParts::require(const Criterion& criterion) const {
-  if (!criterion || gathers_outputs_ || criterion.is_over_tokens()) return;
+  if (!criterion || gathers_outputs_ || criterion.accepts_parts()) return;
   throw ConfigError({"parallel.context",
                      fmt::format("the value is {}, but the criterion may need full sequences", group_->size()),
                      "gantry::cross_entropy or gantry::causal_cross_entropy, which are sums over tokens",

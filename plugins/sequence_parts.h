@@ -48,7 +48,7 @@ class SequenceParts {
 
   // The criterion for the result of shard().
   Criterion sharded_criterion(const Criterion& criterion) const {
-    return criterion && !gathers_outputs_ ? criterion.of_aligned() : criterion;
+    return criterion && !gathers_outputs_ ? criterion.of_part(*group_) : criterion;
   }
   ContextMethod method() const { return choice_.method; }
   // The shard of output sequences of that many tokens; and

@@ -37,6 +37,10 @@ std::unique_ptr<ChoiceScorer> ChoiceScorer::of(const Config& config) {
                        fmt::format("the scores of choices are likelihoods, but train.label_smoothing is {}",
                                    config.train.label_smoothing),
                        "train.label_smoothing 0", "remove one of the two keys"});
+  if (config.train.objective.is_on())
+    throw ConfigError({"evaluation.choices",
+                       "the scores of choices are likelihoods, but train.objective is " + config.train.objective.name,
+                       "no train.objective", "remove one of the two keys"});
   const auto& families = models::families();
   const auto* family = families.contains(config.model.policy) ? &families.at(config.model.policy) : nullptr;
   const auto keys = nlohmann::json::parse(config.model.config_json);

@@ -16,7 +16,8 @@ struct RunParts {
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   std::shared_ptr<DataLoader> loader, held_out;  // null: nothing is evaluated
   Criterion criterion;
-  Predictions predictions;  // that evaluations score
+  PreferenceParts preferences;  // with train.objective
+  Predictions predictions;      // that evaluations score
   std::optional<LrSchedule> rates;
 };
 

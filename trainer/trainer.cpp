@@ -15,6 +15,7 @@
 #include "gantry/trainer/held_out_record.h"
 #include "gantry/trainer/output_folder.h"
 #include "gantry/trainer/planned_step.h"
+#include "gantry/trainer/reference_scores.h"
 #include "gantry/trainer/run_checkpoints.h"
 #include "gantry/trainer/run_evaluations.h"
 #include "gantry/trainer/run_lines.h"
@@ -94,8 +95,11 @@ class Trainer::Run {
     boosted_ = booster_.boost(parts.model, parts.optimizer, parts.criterion, parts.loader, parts.rates);
     boosted_.optimizer->keep_loss_scale(!listeners_.reads_gradients());
     evaluations_.prepare(parts.held_out, parts.predictions, boosted_);
+    steps_.measure_rewards(parts.preferences.rewards);
+    if (parts.preferences.reference)
+      score_reference(config_, booster_, boosted_, parts.held_out.get(), parts.preferences.reference);
     const auto fresh = load_weights(config_, boosted_, mesh_);
-    if (options_.cluster) {  // what can't be predicted is refused before the first step
+    if (options_.cluster) {  // throws for a run without a prediction, before the first step
       options_.cluster = planner::with_ranks(*options_.cluster, world_.size(), /*grows=*/true);
       predicted_step(config_, *options_.cluster, world_.mesh());
     }

@@ -31,6 +31,7 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
   meter_.resume();
   const Batch batch = boosted.loader->next();
   listeners_.tell_of_batch(step, batch);
+  if (rewards_) rewards_->clear();
   const StepResult result = booster_.execute_pipeline(batch, boosted,
                                                       {.return_loss = true,
                                                        .broadcast_loss = true,
@@ -63,6 +64,7 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
                       .bubble = timeline_.bubble(),
                       .predicted_bubble = timeline_.predicted_bubble(),
                       .experts = result.experts};
+  if (rewards_) metrics.rewards = rewards_->means(booster_.mesh().world_group());
   traffic_.set(metrics);
   return metrics;
 }

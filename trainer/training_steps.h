@@ -8,6 +8,7 @@
 
 #include "gantry/booster/booster.h"
 #include "gantry/comm/world.h"
+#include "gantry/plugins/preference_loss.h"
 #include "gantry/profiling/communication_meter.h"
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/trainer/expert_watch.h"
@@ -28,6 +29,9 @@ class TrainingSteps {
 
   // Hands each action of the steps to `listener` too.
   void set_listener(Plugin::ActionObserver listener) { timeline_.set_listener(std::move(listener)); }
+
+  // Adds the rewards that the criterion measures to the metrics of steps. Null: there are none.
+  void measure_rewards(std::shared_ptr<RewardMeter> rewards) { rewards_ = std::move(rewards); }
 
   // Nothing where `stops` (as in ExecuteOptions) gave the step up: all is as after the last one. NumericalError for a
   // loss or a gradient norm that is not finite, unless the optimizer skips such a step, of which rank 0 warns.
@@ -55,6 +59,7 @@ class TrainingSteps {
   StepTimeline timeline_;
   StepParts parts_;
   ExpertTraffic traffic_;
+  std::shared_ptr<RewardMeter> rewards_;
   std::int64_t counted_ = 0;         // steps that were done
   std::vector<std::int64_t> peaks_;  // by rank
 };

@@ -88,6 +88,8 @@ std::vector<RunChange> changes_between(const Config& before, const Config& now, 
   const bool drawn = has_data && is.shuffle;
   list.compare("train.seed", std::to_string(before.train.seed), std::to_string(now.train.seed), drawn,
                drawn ? "the order of the data and dropout change from here on" : "dropout changes from here on");
+  const auto objective = [](const Config& config) { return config.train.objective.name; };
+  list.compare("train.objective.name", objective(before), objective(now), false, "the loss changes from here on");
   if (before.train.steps > 0)
     list.compare("train.steps", std::to_string(before.train.steps), std::to_string(now.train.steps), false,
                  now.lr_schedule.name == "constant"

@@ -122,6 +122,14 @@ const KeyCase kKeyCases[] = {
      "data: {format: text, path: x}\nevaluation: {path: y, only: true}"},
     {"train.patience", "train: {patience: 2}", "the key has no effect without evaluation.path",
      "data: {format: text, path: x}\nevaluation: {path: y}\ntrain: {patience: 2}"},
+    {"train.objective.label_smoothing", "train: {objective: {name: ipo, label_smoothing: 0.1}}",
+     "the key has no effect with objective ipo", "train: {objective: {name: dpo, label_smoothing: 0.1}}"},
+    {"train.objective.loss_type", "train: {objective: {name: simpo, loss_type: hinge}}",
+     "the key has no effect with objective simpo", "train: {objective: {name: dpo, loss_type: hinge}}"},
+    {"train.objective.gamma", "train: {objective: {name: dpo, gamma: 1}}", "the key has no effect with objective dpo",
+     "train: {objective: {name: simpo, gamma: 1}}"},
+    {"train.objective.reference", "train: {objective: {name: simpo, reference: x}}",
+     "the key has no effect with objective simpo", "train: {objective: {name: ipo, reference: x}}"},
     {"train.device_graphs", "comm: {backend: mpi}\ntrain: {device_graphs: true}",
      "the key has no effect with comm.backend mpi", "train: {device_graphs: true}"},
     {"data.chat_template", "data: {format: text, path: x, chat_template: chatml}",
@@ -238,6 +246,7 @@ std::set<std::string> read_keys(const std::string& section) {
   std::string text = fmt::format("{{{}: 1}}", unknown);
   if (section == "data.sources[]") text = fmt::format("{{format: text, sources: [{{path: x, {}: 1}}]}}", unknown);
   if (section == "optimizer.groups[]") text = fmt::format("{{groups: [{{match: [a], lr: 1, {}: 1}}]}}", unknown);
+  if (section == "train.objective") text = fmt::format("{{objective: {{{}: 1}}}}", unknown);
   const std::string name = section.substr(0, section.find('.'));
   const std::string full = section.empty()   ? kKeyTestModel + unknown + ": 1\n"
                            : name == "model" ? "model: {policy: gpt2, " + unknown + ": 1}\n"

@@ -8,6 +8,7 @@
 #include "gantry/booster/booster.h"
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
+#include "gantry/plugins/preference_loss.h"
 
 namespace gantry {
 
@@ -34,6 +35,9 @@ std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, c
 // these data.
 SampleSource build_samples(const Config& config);
 
+// The same for the held-out data of evaluation.path, which must be set.
+SampleSource build_evaluation_samples(const Config& config);
+
 // Returns a loader of the global batches of the configured data, as a single device would see them. Files are opened
 // when they are first read, or when the loader is distributed (InputError). Throws ConfigError if the model cannot be
 // trained on this data.
@@ -49,8 +53,9 @@ LrSchedule build_lr_schedule(const Config& config);
 // Returns the criterion for the model's head: cross entropy over tokens or samples, or answer spans. For a
 // classification head, problem_type selects mean_squared_error() or binary_cross_entropy(); without that key, the
 // number of labels and the type of the labels in data.path decide, as in transformers. Empty for a model without a
-// head.
-Criterion build_criterion(const Config& config);
+// head. With train.objective, returns the loss of preferences with `preferences`, which must have a reference if the
+// objective has one (ConfigError).
+Criterion build_criterion(const Config& config, const PreferenceParts& preferences = {});
 
 // The predictions of a model's head, by the scores that they have.
 enum class Predictions {

@@ -201,6 +201,18 @@ struct EvaluationConfig {
   bool only = false;                      // evaluate the loaded or resumed weights once, without training steps
 };
 
+// Section `train.objective`: a loss other than that of the model's head. The coefficients have TRL's names.
+struct ObjectiveConfig {
+  std::string name;                   // dpo | ipo | simpo; empty: the loss of the model's head
+  double beta = 0.1;                  // factor of the log-probabilities
+  double label_smoothing = 0;         // dpo: probability that a preference is wrong
+  std::string loss_type = "sigmoid";  // dpo: sigmoid | hinge
+  double gamma = 0.5;                 // simpo: target margin of the rewards
+  std::string reference;              // dpo, ipo: directory of the reference weights; empty: the initial weights
+  bool is_on() const { return !name.empty(); }
+  bool has_reference() const { return name == "dpo" || name == "ipo"; }
+};
+
 // Section `train`.
 struct TrainConfig {
   int steps = 0;
@@ -212,10 +224,11 @@ struct TrainConfig {
   double label_smoothing = 0;       // label smoothing of the cross entropy, over the full vocabulary
   double max_minutes = 0;           // time limit of the run in minutes; 0: none
   std::vector<std::string> freeze;  // patterns of names of parameters that are not trained
-  double neftune_alpha = 0;         // noise on embeddings: Jain et al., NEFTune (arXiv 2310.05914)
-  int patience = 0;                 // evaluations without a new lowest loss before the run ends; 0: no early stopping
-  std::string offload = "none";     // none | optimizer | activations | both: data kept in host memory while not in use
-  bool device_graphs = false;       // stages are captured as CUDA graphs and replayed
+  ObjectiveConfig objective = {};
+  double neftune_alpha = 0;      // noise on embeddings: Jain et al., NEFTune (arXiv 2310.05914)
+  int patience = 0;              // evaluations without a new lowest loss before the run ends; 0: no early stopping
+  std::string offload = "none";  // none | optimizer | activations | both: data kept in host memory while not in use
+  bool device_graphs = false;    // stages are captured as CUDA graphs and replayed
 };
 
 // Section `checkpoint`.

@@ -39,5 +39,11 @@ Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, Pro
 // The same for full logits, without a group.
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, const CrossEntropyOptions& options = {});
 
+// The loss of each token, in the shape of the labels; 0 for tokens that do not count. The rest is as above.
+torch::Tensor token_losses(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
+                           const ShardSpec& vocabulary, const CrossEntropyOptions& options = {});
+torch::Tensor token_losses(const torch::Tensor& logits, const torch::Tensor& labels,
+                           const CrossEntropyOptions& options = {});
+
 }  // namespace nn
 }  // namespace gantry

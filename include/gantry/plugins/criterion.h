@@ -62,9 +62,27 @@ class Criterion {
     criterion.of_aligned_ = std::move(of_aligned);
     return criterion;
   }
-  bool is_over_tokens() const { return static_cast<bool>(of_aligned_); }
-  TensorDict aligned(const TensorDict& batch) const { return align_(batch); }
-  Criterion of_aligned() const { return on_split_outputs(of_aligned_); }
+  // A criterion of whole sequences that supports context parallelism. `of_part` computes it from this rank's part of
+  // each sequence; the ranks of `parts` have the other parts, and the losses that they return are added up.
+  using PartFunction = std::function<Loss(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split,
+                                          ProcessGroup& parts)>;
+  static Criterion over_sequences(SplitFunction function, PartFunction of_part) {
+    Criterion criterion = on_split_outputs(std::move(function));
+    criterion.of_part_ = std::move(of_part);
+    return criterion;
+  }
+
+  bool accepts_parts() const { return of_aligned_ || of_part_; }  // parts of sequences
+  TensorDict aligned(const TensorDict& batch) const { return align_ ? align_(batch) : batch; }
+  // The criterion for this rank's part of aligned(). `parts`: the ranks with the parts of the same sequences; not
+  // owned.
+  Criterion of_part(ProcessGroup& parts) const {
+    if (of_aligned_) return on_split_outputs(of_aligned_);
+    return on_split_outputs(
+        [of_part = of_part_, &parts](const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
+          return of_part(outputs, batch, split, parts);
+        });
+  }
 
   // Attaches the declarative form of this criterion.
   Criterion described_by(LabelledLoss loss) && {
@@ -91,6 +109,7 @@ class Criterion {
   Function function_;
   SplitFunction split_, of_aligned_;
   Align align_;
+  PartFunction of_part_;
   std::optional<LabelledLoss> labelled_;
   Count count_;
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gantry/core/expert_load.h"
+#include "gantry/core/reward_metrics.h"
 
 namespace gantry {
 
@@ -18,7 +19,8 @@ struct StepMetrics {
   std::map<std::string, double> added_losses = {};  // name -> part of the loss that stages added
   double grad_norm = 0;                             // before clipping
   double lr = 0;
-  std::int64_t tokens = 0;  // number of counted tokens in this step
+  std::int64_t tokens = 0;  // number of counted tokens in this step, or of pairs with train.objective
+  std::optional<RewardMetrics> rewards = std::nullopt;  // of pairs, with train.objective
   double step_seconds = 0;
   // Peak memory of tensors, per rank, since the start of the run.
   std::vector<std::int64_t> peak_memory_bytes;

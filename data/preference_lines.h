@@ -1,0 +1,31 @@
+// Lines of JSON with a prompt, a preferred completion and a rejected one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/data/dataset.h"
+#include "gantry/data/line_encoder.h"
+
+namespace gantry {
+
+// input_ids, labels (aligned; kNotCounted except for the completions), document_ids and sample_numbers.
+std::vector<SampleEntry> preference_entries(std::int64_t sequence_length);
+
+// Every line that is not empty is an object with `chosen` and `rejected`, in one of three forms: texts beside a text
+// `prompt`; lists of messages beside a list `prompt`; or lists of messages that begin with the prompt. A line is a
+// sample: the prompt with the chosen completion is document 0, the prompt with the rejected one is document 1, and
+// padding is document 2. The last message of a list is the completion. The tokens of both documents without their last
+// ones must fit into rules.sequence_length.
+//
+// `held_out`: sample i has the number -1 - i, and else i. `place` names the files in errors. Throws InputError with
+// file and line for the first bad line if rules.bad_lines is stop (otherwise they are left out), and if no line is
+// left.
+std::unique_ptr<Dataset> open_preference_lines(const std::vector<std::filesystem::path>& files, const LineRules& rules,
+                                               bool held_out, const std::string& place,
+                                               const OpenProgress& progress = no_progress);
+
+}  // namespace gantry

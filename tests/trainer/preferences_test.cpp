@@ -1,0 +1,171 @@
+// Runs with preferences: the scores of the reference, layouts, held-out pairs, resumed runs and bad lines.
+#include <cmath>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+std::string pairs_of_texts(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i)
+    lines += Json{{"prompt", fmt::format("{}+{}=", i, i)},
+                  {"chosen", std::to_string(2 * i)},
+                  {"rejected", std::string(static_cast<std::size_t>(i % 4 + 1), 'x')}}
+                 .dump() +
+             "\n";
+  return lines;
+}
+
+struct PreferenceRun {
+  const ScratchFolder scratch;
+  std::string config;
+
+  explicit PreferenceRun(const std::string& objective, const std::string& lines = pairs_of_texts(11)) {
+    config = scratch.write(
+        "train.yaml",
+        fmt::format("model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, "
+                    "n_positions: 32, resid_pdrop: 0.1, embd_pdrop: 0, attn_pdrop: 0}}}}\nprecision: float64\n"
+                    "data: {{format: jsonl, path: \"{}\", sequence_length: 24, batch_size: 4}}\n"
+                    "optimizer: {{lr: 0.01}}\ntrain: {{steps: 5, objective: {}}}\n",
+                    scratch.write("pairs.jsonl", lines), objective));
+  }
+
+  Outcome train(const std::string& output, const std::string& sets = "") const {
+    return run_program(fmt::format("{} train {} --set output={} {}", gantry_program(), config, scratch / output, sets));
+  }
+
+  std::vector<Json> metrics(const std::string& output) const {
+    std::vector<Json> all;
+    std::istringstream lines(read_file(scratch / (output + "/metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);) all.push_back(Json::parse(line));
+    return all;
+  }
+};
+
+void expect_same_metrics(const std::vector<Json>& expected, const std::vector<Json>& actual, const std::string& label) {
+  ASSERT_EQ(actual.size(), expected.size()) << label;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    for (const char* key : {"loss", "grad_norm", "rewards/chosen", "rewards/rejected", "rewards/margins",
+                            "rewards/accuracies", "eval_loss"})
+      if (expected[i].contains(key))
+        EXPECT_NEAR(actual[i].at(key).get<double>(), expected[i].at(key).get<double>(), 1e-9) << label << i << key;
+}
+
+TEST(PreferenceRun, BeginsAtTheReferenceAndIsEqualInEveryLayout) {
+  const PreferenceRun run("{name: dpo, beta: 0.5}");
+  const std::string exact = "--set model.config.resid_pdrop=0 ";
+  const Outcome alone = run.train("alone", exact);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(alone.out, HasSubstr("reference: log-probabilities of 11 pairs"));
+  EXPECT_THAT(alone.out, HasSubstr("11 pairs of completions"));
+  const auto metrics = run.metrics("alone");
+  ASSERT_EQ(metrics.size(), 5u);
+  EXPECT_NEAR(metrics[0].at("loss").get<double>(), std::log(2), 1e-9);
+  EXPECT_NEAR(metrics[0].at("rewards/margins").get<double>(), 0, 1e-9);
+  EXPECT_EQ(metrics[0].at("tokens"), 4);
+  EXPECT_GT(metrics[4].at("rewards/margins").get<double>(), 0.1);
+  EXPECT_GT(metrics[4].at("rewards/accuracies").get<double>(), 0.5);
+  for (const char* sets : {"parallel.tensor=2", "parallel.pipeline=2", "parallel.context=2",
+                           "parallel.data=2 --set parallel.zero=1", "parallel.data=3 --set parallel.zero=3"}) {
+    const Outcome other = run.train("other", exact + "--set " + sets);
+    ASSERT_EQ(other.exit_code, 0) << sets << other.err;
+    expect_same_metrics(metrics, run.metrics("other"), sets);
+  }
+}
+
+TEST(PreferenceRun, GoesOnWithTheSameReference) {
+  for (const char* objective : {"{name: ipo}", "{name: simpo, beta: 2, gamma: 1}"}) {
+    const PreferenceRun run(objective);
+    const std::string held_out = run.scratch.write("held_out.jsonl", pairs_of_texts(3));
+    const std::string sets =
+        fmt::format("--set evaluation.path={} --set evaluation.every=2 --set checkpoint.every=2", held_out);
+    const Outcome whole = run.train("whole", sets + " --set checkpoint.path=" + (run.scratch / "one"));
+    ASSERT_EQ(whole.exit_code, 0) << whole.err;
+    const std::string two = " --set checkpoint.path=" + (run.scratch / "two");
+    ASSERT_EQ(run.train("parts", sets + two + " --set train.steps=2").exit_code, 0);
+    const Outcome rest = run.train("parts", sets + two + " --set checkpoint.resume=auto");
+    ASSERT_EQ(rest.exit_code, 0) << rest.err;
+    expect_same_metrics(run.metrics("whole"), run.metrics("parts"), objective);
+  }
+}
+
+// The adapters change nothing before the first step, and a directory of the same weights is the same reference.
+TEST(PreferenceRun, TakesTheReferenceWithoutAdapters) {
+  const PreferenceRun run("{name: dpo, beta: 0.5}");
+  const std::string sets = fmt::format(
+      "--set 'model={{path: {}}}' --set data.tokenizer=bytes --set data.sequence_length=16 --set parallel.tensor=2 "
+      "--set 'lora={{r: 2, target_modules: [q_proj, v_proj]}}' --set data.bad_lines=skip",
+      GANTRY_SOURCE_DIR "/tests/golden/llama");
+  const Outcome initial = run.train("initial", sets);
+  ASSERT_EQ(initial.exit_code, 0) << initial.err;
+  const auto metrics = run.metrics("initial");
+  EXPECT_NEAR(metrics[0].at("loss").get<double>(), std::log(2), 1e-12);
+  const std::string reference = " --set train.objective.reference=" GANTRY_SOURCE_DIR "/tests/golden/llama";
+  ASSERT_EQ(run.train("named", sets + reference).exit_code, 0);
+  expect_same_metrics(metrics, run.metrics("named"), "reference");
+}
+
+TEST(PreferenceRun, ReadsChatsWithAndWithoutAPrompt) {
+  const auto message = [](const char* role, const char* text) { return Json{{"role", role}, {"content", text}}; };
+  const Json question = message("user", "hi"), good = message("assistant", "yes"), bad = message("assistant", "no");
+  const std::string apart = Json{{"prompt", {question}}, {"chosen", {good}}, {"rejected", {bad}}}.dump() + "\n";
+  const std::string whole = Json{{"chosen", {question, good}}, {"rejected", {question, bad}}}.dump() + "\n";
+  const PreferenceRun one("{name: simpo}", apart + apart), other("{name: simpo}", whole + whole);
+  const std::string sets =
+      "--set data.chat_template=zephyr --set data.sequence_length=128 --set model.config.n_positions=128 "
+      "--set data.batch_size=2";
+  const Outcome first = one.train("run", sets), second = other.train("run", sets);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  expect_same_metrics(one.metrics("run"), other.metrics("run"), "prompt");
+}
+
+TEST(PreferenceRun, RefusesBadPairsByFileAndLine) {
+  const std::string good = R"({"prompt": "a", "chosen": "b", "rejected": "c"})";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"prompt": "a", "chosen": "b"})", "the line has no 'rejected'"},
+      {R"({"prompt": "a", "chosen": "b", "rejected": "b"})", "chosen and rejected are equal"},
+      {R"({"prompt": "a", "chosen": "", "rejected": "b"})", "'chosen' is empty"},
+      {R"({"chosen": "a", "rejected": "b"})", "the line has no 'prompt'"},
+      {R"({"prompt": "a", "chosen": 3, "rejected": "b"})", "'chosen' is neither a text nor a list of messages"},
+      {R"({"prompt": "a", "chosen": "b", "rejected": []})", "'rejected' is empty"},
+      {R"({"prompt": "a", "chosen": "bbbbbbbbbbbbbbb", "rejected": "cccccccccccccc"})",
+       "more than data.sequence_length 24"}};
+  for (const auto& [line, says] : cases) {
+    const PreferenceRun run("{name: dpo}", good + "\n" + line + "\n" + good + "\n");
+    const Outcome outcome = run.train("run");
+    EXPECT_EQ(outcome.exit_code, 4) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("pairs.jsonl:2: "));
+    EXPECT_THAT(outcome.err, HasSubstr(says));
+    const Outcome skipped = run.train("run", "--set data.bad_lines=skip --set data.batch_size=2");
+    EXPECT_EQ(skipped.exit_code, 0) << skipped.err;
+    EXPECT_THAT(skipped.out, HasSubstr("2 pairs of completions"));
+  }
+}
+
+TEST(PreferenceRun, RefusesWhatDoesNotFit) {
+  const PreferenceRun run("{name: dpo}");
+  for (const auto& [sets, says] : std::vector<std::pair<std::string, std::string>>{
+           {"data.format=text", "data.format"},
+           {"data.objective=labels", "data.objective"},
+           {"data.loss_on=all", "data.loss_on"},
+           {"train.label_smoothing=0.1", "train.label_smoothing"},
+           {"train.objective.reference=nowhere", "train.objective.reference"},
+           {"parallel.vocabulary=pipeline --set parallel.pipeline=2", "parallel.vocabulary"}}) {
+    const Outcome outcome = run.train("run", "--set " + sets);
+    EXPECT_NE(outcome.exit_code, 0) << sets;
+    EXPECT_THAT(outcome.err, HasSubstr(says)) << sets;
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
