@@ -30,7 +30,7 @@ Criterion build_criterion(const Config& config, const PreferenceParts& preferenc
     if (objective.has_reference() && !preferences.reference)
       throw ConfigError({"train.objective",
                          objective.name + " compares with a reference model, whose scores only training computes",
-                         "gantry train", "remove the key here"});
+                         "gantry train", "remove train.objective for this command"});
     return preference_loss(objective, preferences.reference, preferences.rewards);
   }
   if (task == "spans" || task == "none" || !problem.empty()) refuse_smoothing(config, problem.empty() ? task : problem);

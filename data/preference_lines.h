@@ -15,8 +15,8 @@ namespace gantry {
 // input_ids, labels (aligned; kNotCounted except for the completions), document_ids and sample_numbers.
 std::vector<SampleEntry> preference_entries(std::int64_t sequence_length);
 
-// Every line that is not empty is an object with `chosen` and `rejected`, in one of three forms: texts beside a text
-// `prompt`; lists of messages beside a list `prompt`; or lists of messages that begin with the prompt. A line is a
+// Every line that is not empty is an object with `chosen` and `rejected`, in one of three forms: texts with a text
+// `prompt`; lists of messages with a list `prompt`; or lists of messages that begin with the prompt. A line is a
 // sample: the prompt with the chosen completion is document 0, the prompt with the rejected one is document 1, and
 // padding is document 2. The last message of a list is the completion. The tokens of both documents without their last
 // ones must fit into rules.sequence_length.

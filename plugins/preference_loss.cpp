@@ -9,7 +9,7 @@
 namespace gantry {
 namespace {
 
-// Of the completions of each pair [pairs, 2]: chosen, rejected.
+// Sums over the completions of each pair [pairs, 2]: chosen, rejected.
 struct PairSums {
   torch::Tensor scores;  // log-probabilities
   torch::Tensor tokens;  // their numbers, in the type of the scores
@@ -110,7 +110,8 @@ RewardMetrics RewardMeter::means(ProcessGroup& world) const {
 Criterion preference_loss(const ObjectiveConfig& objective, std::shared_ptr<const ReferenceScores> reference,
                           std::shared_ptr<RewardMeter> meter) {
   if (objective.has_reference() && !reference)
-    throw UsageError({"preference_loss", objective.name + " needs the scores of a reference model", "", ""});
+    throw UsageError({"preference_loss", objective.name + " compares with a reference model", "its scores",
+                      "compute them with preference_scores()"});
   return over_pairs([=](const PairSums& sums, const TensorDict& batch) {
     const bool compares = objective.has_reference();
     const PairLosses pairs =

@@ -35,7 +35,7 @@ class RewardMeter {
   torch::Tensor sums_;  // [4] float64: chosen, rejected, correct pairs, pairs
 };
 
-// What a run's loss of preferences reads and writes.
+// The state of a run's loss of preferences.
 struct PreferenceParts {
   std::shared_ptr<ReferenceScores> reference;  // null for objectives without a reference model
   std::shared_ptr<RewardMeter> rewards;        // null: rewards are not measured

@@ -20,7 +20,7 @@ struct StepMetrics {
   double grad_norm = 0;                             // before clipping
   double lr = 0;
   std::int64_t tokens = 0;  // number of counted tokens in this step, or of pairs with train.objective
-  std::optional<RewardMetrics> rewards = std::nullopt;  // of pairs, with train.objective
+  std::optional<RewardMetrics> rewards = std::nullopt;  // only with train.objective
   double step_seconds = 0;
   // Peak memory of tensors, per rank, since the start of the run.
   std::vector<std::int64_t> peak_memory_bytes;
