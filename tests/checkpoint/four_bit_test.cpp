@@ -128,6 +128,15 @@ TEST_P(FourBitModels, HaveTheReferencesValuesBitwise) {
   for (const auto& name : model.names()) EXPECT_TRUE(model.known_names().is_known(name)) << name;
 }
 
+TEST(FourBitConfigurations, AreExportedWithoutTheirQuantisation) {
+  for (const std::string folder : {"lora/qlora_nf4", "heads/bert_single"}) {
+    json keys = json::parse(read_file(GANTRY_SOURCE_DIR "/tests/golden/" + folder + "/config.json"));
+    keys["quantization_config"] = {{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}};
+    const json full = models::families().at(models::family_of(keys)).hugging_face_config(keys);
+    EXPECT_FALSE(full.contains("quantization_config")) << folder;
+  }
+}
+
 TEST_P(FourBitModels, WithoutOneOfTheirTensorsAreRefused) {
   const std::string weight = "model.layers.0.self_attn.q_proj.weight";
   const TensorDict all = read_safetensors(folder() + "/model.safetensors");
