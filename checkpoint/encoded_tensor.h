@@ -24,6 +24,8 @@ class EncodedTensor {
   virtual ~EncodedTensor() = default;
   virtual std::string stored_name() const = 0;  // the name of the decoded tensor in the files
   virtual Shape shape() const = 0;              // shape of the decoded tensor
+  // Element type of the decoded tensor in exported files.
+  virtual torch::ScalarType type() const { return torch::kBFloat16; }
   // Throws InputError if the files do not encode a tensor of this shape, or have another encoding.
   virtual void check(const Shape& expected) const = 0;
   // Decodes `rows` of the first dimension to float32. They begin at a multiple of rows_at_once().

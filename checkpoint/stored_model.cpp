@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/four_bit.h"
 #include "gantry/checkpoint/fp8.h"
 #include "gantry/checkpoint/mxfp4.h"
 #include "gantry/core/error.h"
@@ -83,7 +84,31 @@ void StoredModel::find_encoded(const json& keys) {
         used.insert(used.end(), {name, weight});
       }
   }
+  find_four_bit(used);
   for (const auto& name : used) places_.erase(name);
+}
+
+// Adds the names of the tensors that belong to encoded weights to `used`.
+void StoredModel::find_four_bit(std::vector<std::string>& used) {
+  for (const auto& [name, place] : places_)
+    for (const char* ending : {kNf4State, kFp4State}) {
+      const std::string weight = without(name, ending);
+      if (!known_.is_known(weight)) continue;
+      for (const char* part : {"", kFourBitScales, kFourBitTable})
+        if (!places_.contains(weight + part))
+          throw InputError({place.name, "the quantisation state belongs to " + weight + part + ", which is missing",
+                            "all tensors of the quantised weight", "download the files again"});
+      FourBitPlaces parts{places_.at(weight), place, places_.at(weight + kFourBitScales),
+                          places_.at(weight + kFourBitTable)};
+      used.insert(used.end(), {name, weight, weight + kFourBitScales, weight + kFourBitTable});
+      for (const auto& [part, target] :
+           {std::pair(kFourBitNestedScales, &parts.nested_scales), std::pair(kFourBitNestedTable, &parts.nested_table)})
+        if (const auto found = places_.find(weight + part); found != places_.end()) {
+          *target = found->second;
+          used.push_back(found->first);
+        }
+      encoded_[weight] = four_bit_tensor(std::move(parts));
+    }
 }
 
 std::vector<std::string> StoredModel::names() const {
@@ -109,7 +134,8 @@ Shape StoredModel::shape(const std::string& name) const {
 }
 
 torch::ScalarType StoredModel::type(const std::string& name) const {
-  return encoded(name) ? torch::kBFloat16 : place(name).type();
+  const EncodedTensor* tensor = encoded(name);
+  return tensor ? tensor->type() : place(name).type();
 }
 
 torch::Tensor StoredModel::read(const std::string& name) const {

@@ -26,7 +26,7 @@ class StoredModel {
   const EncodedTensor* encoded(const std::string& name) const;
   // Returns the position of a tensor that is not encoded.
   const TensorPlace& place(const std::string& name) const { return places_.at(name); }
-  // The name in the files, and the properties of the decoded tensor. An encoded one counts as bfloat16.
+  // The name in the files, and the properties of the decoded tensor. That of an encoded one is EncodedTensor::type().
   std::string stored_name(const std::string& name) const;
   Shape shape(const std::string& name) const;
   torch::ScalarType type(const std::string& name) const;
@@ -37,6 +37,7 @@ class StoredModel {
  private:
   void add(const TensorPlace& place, const std::string& path);
   void find_encoded(const nlohmann::json& keys);
+  void find_four_bit(std::vector<std::string>& used);
 
   StoredNames known_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/checkpoint/four_bit.h"
 #include "gantry/checkpoint/fp8.h"
 #include "gantry/checkpoint/mxfp4.h"
 
@@ -16,7 +17,9 @@ namespace {
 constexpr const char* kPrefixes[] = {"module.",      "_orig_mod.",    "model.",
                                      "transformer.", "transformers.", "language_model."};
 // Behind the name of an encoded weight; longer endings come first.
-constexpr const char* kEndings[] = {kFp8Scale, kFp8PlainScale, kMxfp4Blocks, kMxfp4Scales};
+constexpr const char* kEndings[] = {
+    kFp8Scale,     kFp8PlainScale, kMxfp4Blocks, kMxfp4Scales,         kFourBitScales,
+    kFourBitTable, kNf4State,      kFp4State,    kFourBitNestedScales, kFourBitNestedTable};
 
 bool takes_ending(std::string& name, const std::string& ending, const std::string& other) {
   if (!name.ends_with(ending)) return false;

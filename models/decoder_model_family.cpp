@@ -184,7 +184,6 @@ json full_config(const DecoderFamily& family, const json& keys) {
                              [&](ConfigReader& reader) { return read_decoder(family, reader); });
   if (spec.labels > 0) add_labels(full, spec);
   if (!family.tower) leave_out_tokens(full);  // a tower has them in the mapping of the decoder
-  full.erase("quantization_config");          // exported weights have no blocks
   return full;
 }
 

@@ -43,6 +43,7 @@ nlohmann::json full_config_of(const nlohmann::json& keys, const std::string& fam
   for (const auto& [key, value] : reader.values().items()) full[key] = value;
   full["model_type"] = family;
   full["architectures"] = {architecture};
+  full.erase("quantization_config");  // exported weights are decoded
   return full;
 }
 

@@ -11,7 +11,8 @@
 namespace gantry::models {
 
 // Reads model_type, the two spellings of the dtype, cross-attention and the quantisation of the weights. Throws
-// ConfigError that names the kind of quantisation, unless the weights are fp8 in blocks or MXFP4 of gpt_oss.
+// ConfigError that names the kind of quantisation, unless the weights are fp8 in blocks, in four bits by bitsandbytes,
+// or MXFP4 of gpt_oss.
 void read_shared_keys(ConfigReader& reader, bool has_cross_attention);
 
 // Returns the dtype of the weights that config.json or its text_config states, "bfloat16"; "" for none and for an

@@ -16,13 +16,13 @@ class LoraCasesGrid : public ::testing::TestWithParam<std::string> {
  protected:
   std::string folder() const { return GANTRY_SOURCE_DIR "/tests/golden/lora/" + GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(Cases, LoraCasesGrid, ::testing::Values("qv", "all"),
+INSTANTIATE_TEST_SUITE_P(Cases, LoraCasesGrid, ::testing::Values("qv", "all", "qlora_nf4", "qlora_nf4_double"),
                          [](const auto& info) { return info.param; });
 
 // Four samples; their labels belong to the token before. The second update's tokens are others.
 TensorDict golden_batch(const std::string& folder, int step) {
   const TensorDict read = read_safetensors(folder + "/inputs.safetensors");
-  const torch::Tensor tokens = (read.at("input_ids").to(torch::kInt64) + 17 * step) % 131,
+  const torch::Tensor tokens = (read.at("input_ids").to(torch::kInt64) + 17 * step) % 97,
                       labels = torch::full_like(tokens, -100);
   labels.narrow(1, 0, tokens.size(1) - 1).copy_(tokens.narrow(1, 1, tokens.size(1) - 1));
   labels[1].slice(0, 9).fill_(-100);  // samples with unequal counts
@@ -49,6 +49,7 @@ TEST_P(LoraCasesGrid, TwoUpdatesAreOneRanks) {
       {.layout = {.data = 2, .context = 2}, .zero = 3},
       {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 3}};
   for (const auto& how : is_long_form() ? all_lora_layouts() : few) {
+    if (GetParam() == "qlora_nf4_double" && how.layout.pipeline > 1) continue;  // it has one layer
     expect_same_run(one, run_golden(folder(), how), describe(how));
     if (HasFailure()) return;
   }

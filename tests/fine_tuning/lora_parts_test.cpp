@@ -142,7 +142,8 @@ class LoraPartsCases : public ::testing::TestWithParam<std::string> {
  protected:
   std::string folder() const { return GANTRY_SOURCE_DIR "/tests/golden/lora/" + GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(Cases, LoraPartsCases, ::testing::Values("experts", "turned_experts", "tied_tables"),
+INSTANTIATE_TEST_SUITE_P(Cases, LoraPartsCases,
+                         ::testing::Values("experts", "turned_experts", "tied_tables", "qlora_nf4", "qlora_nf4_double"),
                          [](const auto& info) { return info.param; });
 
 Config parts_case(const std::string& folder, const LoraLayout& how) {
@@ -197,12 +198,17 @@ FamilyOutcome run_parts(const std::string& folder, const Config& config, const s
   return outcome;
 }
 
+// One layout per axis that the case can use.
+std::vector<LoraLayout> layouts_of_case(const std::string& name) {
+  std::vector<LoraLayout> layouts = {{}, {.layout = {.tensor = 2}, .sequence_parallel = true}};
+  // One of the cases has one layer.
+  layouts.push_back({.layout = {.pipeline = name == "qlora_nf4_double" ? 1 : 2, .tensor = 3}});
+  if (name.ends_with("experts")) layouts.push_back({.layout = {.tensor = 2, .expert = 2}, .sequence_parallel = true});
+  return layouts;
+}
+
 TEST_P(LoraPartsCases, LogitsLossAndGradientsInManyLayouts) {
-  const bool has_experts = GetParam() != "tied_tables";
-  std::vector<LoraLayout> layouts = {
-      {}, {.layout = {.tensor = 2}, .sequence_parallel = true}, {.layout = {.pipeline = 2, .tensor = 3}}};
-  if (has_experts) layouts.push_back({.layout = {.tensor = 2, .expert = 2}, .sequence_parallel = true});
-  for (const LoraLayout& how : layouts) {
+  for (const LoraLayout& how : layouts_of_case(GetParam())) {
     expect_family(folder(), run_parts(folder(), parts_case(folder(), how)), describe(how));
     if (HasFailure()) return;
   }
@@ -211,7 +217,8 @@ TEST_P(LoraPartsCases, LogitsLossAndGradientsInManyLayouts) {
 TEST_P(LoraPartsCases, FilesThereAndBackAndMergedWeights) {
   const ScratchFolder scratch;
   const TensorDict expected = read_safetensors(folder() + "/expected.safetensors");
-  for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.pipeline = 2, .tensor = 3}}}) {
+  const std::vector<LoraLayout> layouts = layouts_of_case(GetParam());
+  for (const LoraLayout& how : {layouts[0], layouts[2]}) {
     SCOPED_TRACE(describe(how));
     const Config config = parts_case(folder(), how);
     const std::string save = scratch / describe(how), out = scratch / ("out" + describe(how));
@@ -227,7 +234,7 @@ TEST_P(LoraPartsCases, FilesThereAndBackAndMergedWeights) {
     for (const auto& [key, value] : keys.items())
       if (key != "base_model_name_or_path") EXPECT_EQ(value, their_keys[key]) << key;
     for (const auto& from : {save + "/step-000001", out}) {
-      merge_adapter(from, folder(), scratch / "merged");
+      merge_adapter(from, folder(), scratch / "merged", {.type = torch::kFloat32});
       Config merged = layout_config({});
       merged.model.path = scratch / "merged";
       const FamilyOutcome full = run_parts(folder(), resolve_model(merged));

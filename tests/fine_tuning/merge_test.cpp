@@ -103,6 +103,22 @@ TEST(MergedAdapters, ThatCoverAPartOfTheirLayersAreRefused) {
   }
 }
 
+// The weights of the base have four bits, and had bfloat16 before.
+TEST(MergedAdapters, OfAQuantisedBaseHaveDecodedWeights) {
+  const ScratchFolder scratch;
+  const std::string base = kAdapters + "qlora_nf4";
+  merge_adapter(base + "/adapter", base, scratch / "merged");
+  const TensorDict merged = read_safetensors(scratch / "merged/model.safetensors"),
+                   decoded = read_safetensors(base + "/dequantised.safetensors");
+  for (const std::string name : {"self_attn.q_proj.weight", "mlp.up_proj.weight"}) {
+    const std::string full = "model.layers.0." + name;
+    ASSERT_EQ(merged.at(full).scalar_type(), torch::kBFloat16);
+    EXPECT_EQ(torch::equal(merged.at(full), decoded.at(full).to(torch::kBFloat16)), name == "mlp.up_proj.weight");
+  }
+  EXPECT_FALSE(merged.contains("model.layers.0.mlp.up_proj.weight.absmax"));
+  EXPECT_FALSE(json::parse(read_file(scratch / "merged/config.json")).contains("quantization_config"));
+}
+
 TEST(MergedAdapters, AreAddedInFloat64WhereThatIsWritten) {
   const ScratchFolder scratch;
   merge_adapter(kAdapters + "qv/adapter", kAdapters + "qv", scratch / "merged", {.type = torch::kFloat64});

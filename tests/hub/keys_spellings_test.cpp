@@ -130,6 +130,7 @@ TEST(Quantisation, OfKindsThatAreNotReadIsRefusedByName) {
       {{{"quant_method", "gptq"}, {"bits", 4}}, "by GPTQ in 4 bits"},
       {{{"quant_method", "awq"}, {"bits", 4}}, "by AWQ in 4 bits"},
       {{{"quant_method", "bitsandbytes"}, {"load_in_8bit", true}}, "by bitsandbytes in 8 bits"},
+      {{{"quant_method", "bitsandbytes"}}, "by bitsandbytes"},
       {{{"quant_method", "compressed-tensors"}}, "by compressed-tensors"},
       {{{"quant_method", "fp8"}}, "by fp8 without weight_block_size"},
       {{{"quant_method", "mxfp4"}}, "by MXFP4"},
@@ -151,6 +152,12 @@ TEST(Quantisation, InBlocksOfFp8IsReadForEveryFamily) {
   EXPECT_EQ(models::fp8_block(keys), (std::array<std::int64_t, 2>{128, 64}));
   EXPECT_EQ(models::fp8_block(json::object()), std::nullopt);
   EXPECT_EQ(refusal_of("gpt_oss", {{"quantization_config", {{"quant_method", "mxfp4"}}}}), "no error");
+}
+
+TEST(Quantisation, InFourBitsOfBitsandbytesIsReadForEveryFamily) {
+  const json keys = {
+      {"quantization_config", {{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"load_in_8bit", false}}}};
+  for (const auto& family : models::family_readers()) EXPECT_EQ(refusal_of(family.model_type, keys), "no error");
 }
 
 TEST(ModelTypes, ThatAreNoFamilyAreRefusedWithTheNearestName) {
