@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
+#include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/parameters.h"
 #include "program.h"
