@@ -12,6 +12,7 @@
 #include "gantry/booster/run_task.h"
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/hugging_face.h"
+#include "gantry/checkpoint/magnitudes.h"
 #include "gantry/checkpoint/stored_names.h"
 #include "gantry/checkpoint/tied_tensors.h"
 #include "gantry/core/adapter_split.h"
@@ -22,6 +23,7 @@
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
+#include "gantry/nn/linear.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -137,12 +139,24 @@ void load_configured_adapter(const Config& config, const StageModule& module, co
                family ? family->other_parts : std::vector<std::string>());
 }
 
+// DoRA's magnitudes start as the norms of the base's rows.
+void require_magnitudes(torch::nn::Module& model) {
+  for (const auto& item : model.named_modules())
+    if (const auto* layer = dynamic_cast<const nn::LinearImpl*>(item.value().get());
+        layer && layer->awaits_magnitudes())
+      throw ConfigError({"lora.use_dora", item.key() + " has only initial weights, because model.path is not set",
+                         "the weights of a trained base model", "set model.path to the base model"});
+}
+
 }  // namespace
 
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
                                       const std::function<void(std::uint64_t)>& loaded) {
   config.mark_used("model.path");
-  if (config.model.path.empty() && config.lora.path.empty()) return {};
+  if (config.model.path.empty() && config.lora.path.empty()) {
+    if (config.lora.use_dora) require_magnitudes(boosted.model->module());
+    return {};
+  }
   DiskProgress progress;
   LoadedModel found;
   work_on_disk(mesh.world_group(), disk_limits(config.comm.timeout_seconds), progress, [&] {
@@ -154,7 +168,11 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
     if (!config.model.path.empty())
       found = load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
                                 without_adapters(module.parameters), mesh.coordinates(), read);
-    if (!config.lora.path.empty()) load_configured_adapter(config, module, mesh, read);
+    if (!config.lora.path.empty())
+      load_configured_adapter(config, module, mesh, read);
+    else if (config.lora.use_dora)
+      load_magnitudes(config.model.path, models::families().at(config.model.policy), model_json(config),
+                      module.parameters, mesh.coordinates(), read);
   });
   if (mesh.rank() == 0 && !config.model.path.empty()) say_how_files_were_read(config, found);
   return std::move(found.fresh);

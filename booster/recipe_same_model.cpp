@@ -31,15 +31,17 @@ void require_same_adapters(const CheckpointInfo& info, const LoraConfig& mine) {
          theirs.is_on() ? "the checkpoint contains only adapters" : "the checkpoint is from a run without adapters",
          mine.is_on() ? "a checkpoint of a run with lora" : "a checkpoint of the full model",
          "set model.path to the base model for lora, or write a full model with gantry checkpoint merge"});
-  const auto scale = [](const LoraConfig& lora) { return std::tie(lora.r, lora.alpha, lora.rslora); };
+  const auto scale = [](const LoraConfig& lora) { return std::tie(lora.r, lora.alpha, lora.rslora, lora.use_dora); };
   const auto patterns = [](const LoraConfig& lora) { return std::tie(lora.rank_pattern, lora.alpha_pattern); };
+  const auto kind = [](const LoraConfig& lora) {
+    return fmt::format("{}{}", lora.rslora ? ", rslora" : "", lora.use_dora ? ", use_dora" : "");
+  };
   if (scale(theirs) != scale(mine) || patterns(theirs) != patterns(mine))
-    throw CheckpointError({info.path,
-                           fmt::format("the checkpoint has adapters of r {}, alpha {}{}", theirs.r, theirs.alpha,
-                                       theirs.rslora ? ", rslora" : ""),
-                           fmt::format("r {}, alpha {}{} and the same patterns, as in this run", mine.r, mine.alpha,
-                                       mine.rslora ? ", rslora" : ""),
-                           "use the checkpoint's lora keys; dropout may change"});
+    throw CheckpointError(
+        {info.path,
+         fmt::format("the checkpoint has adapters of r {}, alpha {}{}", theirs.r, theirs.alpha, kind(theirs)),
+         fmt::format("r {}, alpha {}{} and the same patterns, as in this run", mine.r, mine.alpha, kind(mine)),
+         "use the checkpoint's lora keys; dropout may change"});
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace gantry {
 
 inline constexpr const char* kStoredA = ".lora_A.weight";
 inline constexpr const char* kStoredB = ".lora_B.weight";
+inline constexpr const char* kStoredMagnitude = ".lora_magnitude_vector";
 inline constexpr const char* kStoredTableA = ".lora_embedding_A";
 inline constexpr const char* kStoredTableB = ".lora_embedding_B";
 

@@ -43,7 +43,7 @@ json adapter_config_json(const LoraConfig& lora, const std::string& base, const 
                {"target_modules", modules},
                {"target_parameters", or_null(model.parameters)},
                {"task_type", model.task.empty() ? json(nullptr) : json(model.task)},
-               {"use_dora", false},
+               {"use_dora", lora.use_dora},
                {"use_rslora", lora.rslora}};
   // Whole numbers as PEFT has them.
   if (lora.alpha == static_cast<double>(static_cast<std::int64_t>(lora.alpha)))

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -63,6 +64,10 @@ class Merge {
     require_shape(name, product, shape);
     used_.insert(addition.factors + addition.a);
     used_.insert(addition.factors + addition.b);
+    if (adapter_.lora.use_dora) {
+      require_shape(addition.path + kStoredMagnitude, magnitudes(addition).sizes().vec(), {b.size(0)});
+      used_.insert(addition.factors + kStoredMagnitude);
+    }
   }
 
   torch::Tensor merged(const std::string& name, const torch::Tensor& base) const {
@@ -70,7 +75,9 @@ class Merge {
     const Addition& addition = *additions_.find(name);
     const bool wide = base.scalar_type() == torch::kFloat64 || type_ == torch::kFloat64;
     const auto type = wide ? torch::kFloat64 : torch::kFloat32;
-    return base.to(type) + product(addition, type).view(base.sizes()) * models::scale_of(adapter_.lora, addition.path);
+    const torch::Tensor sum =
+        base.to(type) + product(addition, type).view(base.sizes()) * models::scale_of(adapter_.lora, addition.path);
+    return adapter_.lora.use_dora ? with_magnitudes(sum, addition) : sum;
   }
 
   void refuse_unused(const std::string& base) const {
@@ -88,6 +95,26 @@ class Merge {
       throw InputError(
           {adapter_.from, "the two matrices of " + addition.path + " are missing", "lora_A and lora_B", ""});
     return {a->second, b->second};
+  }
+
+  const torch::Tensor& magnitudes(const Addition& addition) const {
+    const auto found = adapter_.tensors.find(addition.factors + kStoredMagnitude);
+    if (found == adapter_.tensors.end())
+      throw InputError({adapter_.from, "the magnitudes of " + addition.path + " are missing, but use_dora is true",
+                        "a lora_magnitude_vector for each layer", ""});
+    return found->second;
+  }
+
+  // DoRA's weight, whose rows of zeros stay zeros. A part that files store apart has complete rows of the full weight.
+  torch::Tensor with_magnitudes(const torch::Tensor& sum, const Addition& addition) const {
+    torch::Tensor own = magnitudes(addition).to(sum.scalar_type());
+    if (addition.shards) {
+      const Range rows = addition.shards->back().ranges.front();
+      own = own.narrow(0, rows.begin, rows.size());
+    }
+    const int inputs = addition.transposed ? 0 : 1;
+    const torch::Tensor norms = torch::linalg_vector_norm(sum, 2, {inputs}, /*keepdim=*/true);
+    return own.unsqueeze(inputs) / norms.clamp_min(std::numeric_limits<float>::min()) * sum;
   }
 
   torch::Tensor product(const Addition& addition, torch::ScalarType type) const {

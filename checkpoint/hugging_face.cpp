@@ -8,8 +8,10 @@
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/staged_files.h"
+#include "gantry/checkpoint/magnitudes.h"
 #include "gantry/checkpoint/stored_model.h"
 #include "gantry/checkpoint/stored_parts.h"
+#include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/models/lora.h"
@@ -107,6 +109,27 @@ std::uint64_t load_encoded(const EncodedTensor& encoded, const models::TensorNam
   return bytes;
 }
 
+std::uint64_t load_tensor(const StoredModel& model, const models::TensorName& form, const HeldTensor& held,
+                          const Coordinates& coordinates) {
+  if (!form.parts.empty()) return load_parts(model, form, held, coordinates);
+  if (const EncodedTensor* encoded = model.encoded(form.hugging_face))
+    return load_encoded(*encoded, form, held, coordinates);
+  return load_one(model.place(form.hugging_face), form, held, coordinates);
+}
+
+// The names of the family's tensors, in the form that the files have.
+std::vector<models::TensorName> forms_of(const StoredModel& model, const models::ModelFamily& family,
+                                         const json& keys) {
+  std::vector<models::TensorName> forms;
+  for (const auto& name : family.tensor_names(keys))
+    forms.push_back(form_in_files(name, [&](const std::string& one) { return model.contains(one); }));
+  return forms;
+}
+
+bool is_stored(const StoredModel& model, const models::TensorName& form) {
+  return !form.parts.empty() || model.contains(form.hugging_face);
+}
+
 }  // namespace
 
 torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, bool transposed,
@@ -132,28 +155,53 @@ LoadedModel load_hugging_face(const std::string& directory, const models::ModelF
                               const std::vector<HeldTensor>& held, const Coordinates& coordinates,
                               const std::function<void(std::uint64_t)>& loaded) {
   const StoredModel model(directory, family, keys);
-  std::vector<models::TensorName> forms;
-  for (const auto& name : family.tensor_names(keys))
-    forms.push_back(form_in_files(name, [&](const std::string& one) { return model.contains(one); }));
+  const std::vector<models::TensorName> forms = forms_of(model, family, keys);
   LoadedModel result{.fresh = {}, .passed_over = check_names(model, forms, family, keys, directory)};
   std::map<std::string, const models::TensorName*> by_name;
   for (const auto& form : forms) {
     by_name[form.name] = &form;
-    if (form.parts.empty() && !model.contains(form.hugging_face)) result.fresh.push_back(form.name);
+    if (!is_stored(model, form)) result.fresh.push_back(form.name);
   }
   for (const auto& tensor : held) {
     const auto found = by_name.find(tensor.placement.name);
     if (found == by_name.end())
       throw InternalError({tensor.placement.name, "the tensor has no name in Hugging Face's files", "", ""});
     const models::TensorName& form = *found->second;
-    if (form.parts.empty() && !model.contains(form.hugging_face)) continue;
-    const EncodedTensor* encoded = form.parts.empty() ? model.encoded(form.hugging_face) : nullptr;
-    const std::uint64_t bytes = !form.parts.empty() ? load_parts(model, form, tensor, coordinates)
-                                : encoded           ? load_encoded(*encoded, form, tensor, coordinates)
-                                          : load_one(model.place(form.hugging_face), form, tensor, coordinates);
+    if (!is_stored(model, form)) continue;
+    const std::uint64_t bytes = load_tensor(model, form, tensor, coordinates);
     if (loaded) loaded(bytes);
   }
   return result;
+}
+
+void load_magnitudes(const std::string& directory, const models::ModelFamily& family, const json& keys,
+                     const std::vector<HeldTensor>& held, const Coordinates& coordinates,
+                     const std::function<void(std::uint64_t)>& loaded) {
+  const StoredModel model(directory, family, keys);
+  std::map<std::string, models::TensorName> forms;
+  for (const auto& form : forms_of(model, family, keys)) forms[form.name] = form;
+  std::map<std::string, const HeldTensor*> by_name;
+  for (const auto& tensor : held) by_name[tensor.placement.name] = &tensor;
+  for (const auto& tensor : held) {
+    if (!tensor.placement.name.ends_with(std::string(".") + kAdapterMagnitude)) continue;
+    const std::string name = adapted_layer(tensor.placement.name) + ".weight";
+    if (!forms.contains(name) || !is_stored(model, forms.at(name)))
+      throw InputError({directory, "the files have no " + name + ", but lora.use_dora needs the norms of its rows",
+                        "a base model with this weight", "remove the layer from lora.target_modules"});
+    const HeldTensor& weight = *by_name.at(name);
+    HeldTensor full{.placement = {},
+                    .tensor = torch::empty(weight.placement.global_shape, weight.tensor.scalar_type())};
+    full.placement.name = name;
+    full.placement.global_shape = weight.placement.global_shape;
+    const std::uint64_t bytes = load_tensor(model, forms.at(name), full, coordinates);
+    const bool wide = full.tensor.scalar_type() == torch::kFloat64;
+    const torch::Tensor norms =
+        torch::linalg_vector_norm(full.tensor.to(wide ? torch::kFloat64 : torch::kFloat32), 2, {1});
+    const torch::NoGradGuard no_grad;
+    torch::Tensor target = tensor.tensor;
+    target.copy_(take_slice(norms, held_slice(tensor.placement, coordinates)).view(target.sizes()));
+    if (loaded) loaded(bytes);
+  }
 }
 
 TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const TensorDict& tensors) {

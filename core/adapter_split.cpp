@@ -27,6 +27,7 @@ Placements split_of_adapter(const ShardStyle& style, const Shape& a, const Shape
     placements[kAdapterA] = split_of(style, a, axes);
     placements[kAdapterB] = split_of(style, b, axes);
   }
+  placements[kAdapterMagnitude] = placements[kAdapterB];
   leave_out_full(placements);
   return placements;
 }
@@ -70,7 +71,7 @@ bool is_stack_adapter(const std::string& name) {
 }
 
 bool is_adapter(const std::string& name) {
-  for (const char* factor : {kAdapterA, kAdapterB, kTableAdapterA, kTableAdapterB})
+  for (const char* factor : {kAdapterA, kAdapterB, kAdapterMagnitude, kTableAdapterA, kTableAdapterB})
     if (name.ends_with(std::string(".") + factor)) return true;
   return is_stack_adapter(name);
 }

@@ -8,6 +8,8 @@ namespace gantry {
 
 inline constexpr const char* kAdapterA = "lora_A";  // [rank, in]
 inline constexpr const char* kAdapterB = "lora_B";  // [out, rank]
+// DoRA's norms of the rows, with PEFT's name.
+inline constexpr const char* kAdapterMagnitude = "lora_magnitude_vector";  // [out]
 // The factors of an embedding, with PEFT's names. PEFT stores A transposed.
 inline constexpr const char* kTableAdapterA = "lora_embedding_A";  // [rows, rank]
 inline constexpr const char* kTableAdapterB = "lora_embedding_B";  // [dim, rank]
@@ -18,8 +20,8 @@ inline constexpr const char* kStackAdapterB = "_lora_B";  // [experts, out, rank
 // The shards of both factors for a weight with this style, so that the adapter's output is sharded like the layer's.
 // Column-parallel layer: A is replicated, and B is sharded by columns like the weight. Row-parallel layer: A is sharded
 // by columns, B is replicated, and the adapter's partial sum joins the layer's. The gradient of the replicated factor
-// is then a partial sum over the ranks. With other styles, both factors are placed like the weight. Throws ConfigError
-// like split_of().
+// is then a partial sum over the ranks. With other styles, both factors are placed like the weight. DoRA's magnitudes
+// are placed like the rows of B. Throws ConfigError like split_of().
 Placements split_of_adapter(const ShardStyle& style, const Shape& a, const Shape& b, const std::vector<Axis>& axes);
 
 // The shards for an embedding [rows, dim]. If its rows are sharded, A is sharded by the same rows, and B is replicated:

@@ -172,6 +172,10 @@ std::vector<ConfigKey> make_keys() {
        "modules that are trained in full in addition to the adapters: a list of module names or paths as in "
        "`target_modules`. The head for labels of a model is added, unless `target_modules` lists it"},
       {"lora.rslora", "false", "true: the scale is alpha / sqrt(r) instead of alpha / r"},
+      {"lora.use_dora", "false",
+       "true: DoRA. The norm of each row of an adapted weight is a trained value of its own, and the adapter changes "
+       "the "
+       "direction of the row. For linear layers; needs base weights from `model.path`"},
       {"lora.rank_pattern", "{}",
        "ranks of individual layers: a mapping from a regular expression to a rank. An expression matches the full path "
        "of a layer, or a suffix of it that starts after a dot"},

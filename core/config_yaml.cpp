@@ -88,6 +88,7 @@ Values lora_values(const LoraConfig& lora) {
                                                                 : quoted(lora.target_modules)},
           {"lora.modules_to_save", lora.modules_to_save.empty() ? "" : quoted(lora.modules_to_save)},
           {"lora.rslora", fmt::format("{}", lora.rslora)},
+          {"lora.use_dora", fmt::format("{}", lora.use_dora)},
           {"lora.rank_pattern", map_text(lora.rank_pattern)},
           {"lora.alpha_pattern", map_text(lora.alpha_pattern)},
           {"lora.path", text_of(lora.path)}};

@@ -215,7 +215,8 @@ std::string stored_factor(const std::string& name, const std::vector<std::string
   if (!is_stack_adapter(name)) {
     const std::string factor = name.substr(name.rfind('.'));
     const bool is_table = factor == std::string(".") + kTableAdapterA || factor == std::string(".") + kTableAdapterB;
-    return hugging_face_path(layer, names).path + factor + (is_table ? "" : ".weight");
+    const bool is_magnitude = factor == std::string(".") + kAdapterMagnitude;
+    return hugging_face_path(layer, names).path + factor + (is_table || is_magnitude ? "" : ".weight");
   }
   const std::string module = layer.substr(0, layer.rfind('.'));
   const std::string other = module + "." + kStacks[1] + kStackAdapterA;
@@ -226,9 +227,14 @@ std::string stored_factor(const std::string& name, const std::vector<std::string
 }
 
 void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
-  const nn::AdapterOptions options{
-      .rank = rank_of(lora, part.path()), .scale = scale_of(lora, part.path()), .dropout = lora.dropout};
+  const nn::AdapterOptions options{.rank = rank_of(lora, part.path()),
+                                   .scale = scale_of(lora, part.path()),
+                                   .dropout = lora.dropout,
+                                   .dora = lora.use_dora};
   if (auto* linear = part.module->as<nn::LinearImpl>()) return linear->add_adapter(options);
+  if (lora.use_dora)
+    throw ConfigError({"lora.use_dora", part.path() + " is not a linear layer", "linear layers in lora.target_modules",
+                       "remove the entry from lora.target_modules, or set lora.use_dora to false"});
   if (auto* table = part.module->as<nn::EmbeddingImpl>()) return table->add_adapter(options);
   if (lora.dropout > 0)
     throw ConfigError(

@@ -6,6 +6,7 @@
 #include "gantry/core/error.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/linear_function.h"
+#include "gantry/nn/magnitudes.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/overlap.h"
 #include "gantry/nn/row_pieces.h"
@@ -55,6 +56,15 @@ void LinearImpl::add_adapter(const AdapterOptions& adapter) {
   lora_b = register_parameter(kAdapterB, torch::empty({options.out_features(), adapter.rank}, weight.options()));
   torch::nn::init::kaiming_uniform_(lora_a, std::sqrt(5.0));
   torch::nn::init::zeros_(lora_b);
+  if (adapter.dora) {
+    lora_magnitude = register_parameter(kAdapterMagnitude, torch::empty({options.out_features()}, weight.options()));
+    const torch::NoGradGuard no_grad;
+    awaits_magnitudes_ = is_deferred(weight);
+    if (awaits_magnitudes_)
+      lora_magnitude.fill_(1);
+    else
+      lora_magnitude.copy_(torch::linalg_vector_norm(weight, 2, {1}));
+  }
   adapter_scale_ = adapter.scale;
   if (adapter.dropout > 0) adapter_dropout_ = register_module("lora_dropout", Dropout(adapter.dropout));
 }
@@ -108,25 +118,27 @@ torch::Tensor LinearImpl::used_lora_a() const {
   return is_part ? copy_to_group(lora_a, *group_) : lora_a;
 }
 
-torch::Tensor LinearImpl::used_lora_b() const {
-  if (!style_) return lora_b;
+// The same for B and the magnitudes, which have a row for each output.
+torch::Tensor LinearImpl::used_by_rows(const torch::Tensor& factor) const {
+  if (!style_) return factor;
   const auto* row = std::get_if<Row>(&*style_);
   const auto* sequence = std::get_if<SequenceParallel>(&*style_);
   const auto* column = std::get_if<Column>(&*style_);
   if ((row && row->gradient_sum == GradientSum::kInBackward) ||
       (sequence && sequence->gradient_sum == GradientSum::kInBackward))
-    return copy_to_group(lora_b, *group_);
+    return copy_to_group(factor, *group_);
   return column && column->gradient_sum == GradientSum::kInBackward
-             ? with_summed_overlaps(lora_b, weight_placement_, *group_)
-             : lora_b;
+             ? with_summed_overlaps(factor, weight_placement_, *group_)
+             : factor;
 }
 
 bool LinearImpl::drops_input_of_adapter() const { return adapter_dropout_ && is_training(); }
 
-// The weight, and A where it reads the same as the weight does. The bias of a row-split layer comes after the sum.
+// The weight, and A where it reads the same as the weight does. The bias of a row-split layer comes after the sum, and
+// that of a layer with magnitudes after them.
 std::vector<LinearWeight> LinearImpl::readers_of_input() const {
-  const bool is_row = style_ && std::holds_alternative<Row>(*style_);
-  std::vector<LinearWeight> readers = {is_row ? LinearWeight{weight, {}} : used_weight()};
+  std::vector<LinearWeight> readers = {is_row_split() ? LinearWeight{weight, {}} : used_weight()};
+  if (lora_magnitude.defined()) readers.front().bias = torch::Tensor();
   if (has_adapter() && !drops_input_of_adapter()) readers.push_back({used_lora_a(), {}});
   return readers;
 }
@@ -134,10 +146,29 @@ std::vector<LinearWeight> LinearImpl::readers_of_input() const {
 // `outputs`: of readers_of_input().
 torch::Tensor LinearImpl::with_adapter(const torch::Tensor* outputs, const torch::Tensor& input) {
   if (!has_adapter()) return outputs[0];
+  if (lora_magnitude.defined()) return with_magnitudes(outputs, input);
   const torch::Tensor narrow = drops_input_of_adapter()
                                    ? linear(adapter_dropout_(input), {{used_lora_a(), {}}}, input_layout()).front()
                                    : outputs[1];
-  return outputs[0] + linear(narrow * adapter_scale_, {{used_lora_b(), {}}}, {}).front();
+  return outputs[0] + linear(narrow * adapter_scale_, {{used_by_rows(lora_b), {}}}, {}).front();
+}
+
+// PEFT leaves the base's own output without dropout, and takes all changes of it from the dropped input.
+torch::Tensor LinearImpl::with_magnitudes(const torch::Tensor* outputs, const torch::Tensor& input) {
+  const bool drops = drops_input_of_adapter();
+  std::vector<torch::Tensor> of_dropped;
+  if (drops)
+    of_dropped = linear(adapter_dropout_(input),
+                        {{is_row_split() ? weight : used_weight().weight, {}}, {used_lora_a(), {}}}, input_layout());
+  const torch::Tensor& base = drops ? of_dropped[0] : outputs[0];
+  const torch::Tensor& narrow = drops ? of_dropped[1] : outputs[1];
+  const torch::Tensor added = linear(narrow * adapter_scale_, {{used_by_rows(lora_b), {}}}, {}).front();
+  const LowRank change{lora_a.detach(), lora_b.detach(), adapter_scale_};
+  const torch::Tensor norms =
+      row_norms(weight.detach(), change, is_row_split() && weight_placement_.sharded() ? group_ : nullptr);
+  const torch::Tensor ratio = magnitude_ratio(used_by_rows(lora_magnitude), norms).to(base.scalar_type());
+  const torch::Tensor output = drops ? outputs[0] + (ratio - 1) * base + ratio * added : ratio * (base + added);
+  return bias.defined() && !is_row_split() ? output + used_bias() : output;
 }
 
 torch::Tensor LinearImpl::forward(const torch::Tensor& input) {
@@ -228,7 +259,9 @@ Placements LinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   weight_placement_ = shard_of(placements, "weight");
   if (has_adapter()) {
     // The rank is never sharded. A stage without the layer has released the factors.
-    placements.merge(split_of_adapter(style, {1, options.in_features()}, {options.out_features(), 1}, axes.axes()));
+    Placements adapter = split_of_adapter(style, {1, options.in_features()}, {options.out_features(), 1}, axes.axes());
+    if (!lora_magnitude.defined()) adapter.erase(kAdapterMagnitude);
+    placements.merge(adapter);
     if (adapter_dropout_) shard_dropout(style, axes);
   }
   if (column && column->gather_output && weight_placement_.overlaps())

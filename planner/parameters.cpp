@@ -87,6 +87,11 @@ double held_stack_factors(const std::string& path, const LayerSpec& layer, std::
   return one * static_cast<double>(layer.experts->count);
 }
 
+// The magnitudes of DoRA: one for each output, of which a rank holds `share` unless the inputs are sharded.
+double held_magnitudes(std::int64_t out, double share, bool by_input) {
+  return static_cast<double>(out) * (by_input ? 1 : share);
+}
+
 HeldParameters layer_parameters(const DecoderSpec& without_layers, const LayerSpec& layer, int tensor, int expert,
                                 const TrainedPart& trained, std::size_t index) {
   DecoderSpec alone = without_layers;
@@ -112,6 +117,8 @@ HeldParameters layer_parameters(const DecoderSpec& without_layers, const LayerSp
         held.add_dense(held_factors(parameter.shape.at(1), parameter.shape.at(0), rank, share.fraction,
                                     /*by_input=*/share.dim == 1),
                        true);
+      if (rank > 0 && trained.dora)
+        held.add_dense(held_magnitudes(parameter.shape.at(0), share.fraction, /*by_input=*/share.dim == 1), true);
     }
   }
   return held;
@@ -156,7 +163,8 @@ ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert,
     end.add_dense(elements, trained.trains(parameter.name));
     if (const auto adapter = trained.adapters.find(parameter.name); adapter != trained.adapters.end())
       end.add_dense(held_factors(parameter.shape.at(1), parameter.shape.at(0), adapter->second, share,
-                                 /*by_input=*/false),
+                                 /*by_input=*/false) +
+                        (trained.dora ? held_magnitudes(parameter.shape.at(0), share, /*by_input=*/false) : 0),
                     true);
     if (spec.tied && module == spec.names.tokens) held.tied = elements;
   }

@@ -1,6 +1,11 @@
 // Costs of layers, embedding and head from their operations.
+#include <algorithm>
 #include <string>
+#include <variant>
 
+#include "gantry/core/slice.h"
+#include "gantry/core/wildcard.h"
+#include "gantry/models/described/decoder_shards.h"
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/costs.h"
 #include "gantry/planner/operations.h"
@@ -127,6 +132,27 @@ double kept_by_adapters(const Workload& workload, const Layout& layout, std::siz
   return numbers * value_bytes(workload.precision);
 }
 
+// The bytes of the outputs of the layers with DoRA's magnitudes, whose gradients need them.
+double kept_for_magnitudes(const Workload& workload, const Layout& layout, std::size_t index) {
+  if (!workload.trained.dora) return 0;
+  models::DecoderSpec alone = workload.model;
+  alone.layers = {workload.model.layers[index]};
+  const std::string prefix = prefix_of_layer(alone, 0), own = prefix_of_layer(workload.model, index);
+  const auto rules = models::decoder_shards(alone);
+  const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context;
+  double numbers = 0;
+  for (const models::ParameterShape& parameter : models::parameter_shapes(alone)) {
+    if (!parameter.name.starts_with(prefix)) continue;
+    if (!workload.trained.adapters.contains(own + parameter.name.substr(prefix.size()))) continue;
+    const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
+    const bool is_split = std::ranges::any_of(rules, [&](const models::ModuleShard& rule) {
+      return std::holds_alternative<Column>(rule.style) && matches_pattern(rule.path, module, Star::kOnePart);
+    });
+    numbers += tokens * static_cast<double>(parameter.shape.front()) / (is_split ? layout.tensor : 1);
+  }
+  return numbers * value_bytes(workload.precision);
+}
+
 // The bytes that frozen RMS norms do not keep: the normalised input, in float32 or wider, is only needed for the
 // gradient of the weight.
 double kept_for_norms(const Workload& workload, const Layout& layout, const std::string& prefix) {
@@ -184,6 +210,7 @@ void leave_out_frozen(CostTable& table, const Workload& workload, const Layout& 
   leave_out(table.embedding, parameters.first);
   for (std::size_t index = 0; index < table.layers.size(); ++index) {
     table.layers[index].kept += kept_by_adapters(workload, layout, index);
+    table.layers[index].kept += kept_for_magnitudes(workload, layout, index);
     const std::string prefix = prefix_of_layer(workload.model, index);
     if (is_rms) table.layers[index].kept -= kept_for_norms(workload, layout, prefix);
     if (experts_alone[index]) {

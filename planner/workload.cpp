@@ -99,6 +99,7 @@ TrainedPart of_freeze(const std::vector<std::string>& patterns, const DecoderSpe
 TrainedPart of_adapters(const LoraConfig& lora, const DecoderSpec& model) {
   const AdaptedModel names(model);
   TrainedPart trained;
+  trained.dora = lora.use_dora;
   const auto shapes = models::parameter_shapes(model);
   const bool all = lora.target_modules == std::vector<std::string>{kAllLinear};
   for (const auto& parameter : shapes) {

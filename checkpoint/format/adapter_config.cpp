@@ -17,10 +17,9 @@ using nlohmann::json;
 // Keys of kinds of adapters that compute otherwise. Set to something, they are refused; keys that are not known may
 // stand there, since PEFT adds some with every version.
 constexpr const char* kOtherKinds[] = {
-    "use_dora",           "lora_bias",    "layers_to_transform", "layers_pattern",          "exclude_modules",
-    "layer_replication",  "arrow_config", "kasa_config",         "trainable_token_indices", "alora_invocation_tokens",
-    "use_qalora",         "use_bdlora",   "velora_config",       "monteclora_config",       "megatron_config",
-    "ensure_weight_tying"};
+    "lora_bias",    "layers_to_transform", "layers_pattern",          "exclude_modules",         "layer_replication",
+    "arrow_config", "kasa_config",         "trainable_token_indices", "alora_invocation_tokens", "use_qalora",
+    "use_bdlora",   "velora_config",       "monteclora_config",       "megatron_config",         "ensure_weight_tying"};
 
 bool says_nothing(const json& value) {
   return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty());
@@ -49,7 +48,7 @@ class AdapterKeys {
     return keys_.contains(key) ? checked<Number>(key, keys_[key], least, most) : initial;
   }
   bool flag(const char* key) const {
-    if (!keys_.contains(key)) return false;
+    if (!keys_.contains(key) || keys_[key].is_null()) return false;
     if (!keys_[key].is_boolean()) fail(key, keys_[key], "true or false");
     return keys_[key].get<bool>();
   }
@@ -125,6 +124,7 @@ LoraConfig read_adapter_config(const std::string& directory) {
   if (lora.target_modules.empty()) keys.fail("target_modules", nullptr, "a list of names");
   lora.modules_to_save = keys.names("modules_to_save", nullptr);
   lora.rslora = keys.flag("use_rslora");
+  lora.use_dora = keys.flag("use_dora");
   lora.rank_pattern = keys.pattern<int>("rank_pattern", 1 << 20);
   lora.alpha_pattern = keys.pattern<double>("alpha_pattern", 1e9);
   lora.path = directory;
@@ -140,6 +140,7 @@ LoraConfig resolve_lora(LoraConfig stated) {
   take_stated("target_modules", stated.target_modules, !stated.target_modules.empty(), read.target_modules, path);
   take_stated("modules_to_save", stated.modules_to_save, !stated.modules_to_save.empty(), read.modules_to_save, path);
   take_stated("rslora", stated.rslora, stated.rslora, read.rslora, path);
+  take_stated("use_dora", stated.use_dora, stated.use_dora, read.use_dora, path);
   take_stated("rank_pattern", stated.rank_pattern, !stated.rank_pattern.empty(), read.rank_pattern, path);
   take_stated("alpha_pattern", stated.alpha_pattern, !stated.alpha_pattern.empty(), read.alpha_pattern, path);
   read.dropout = stated.dropout;  // a matter of the run, not of the adapter

@@ -16,13 +16,14 @@ class LoraCasesGrid : public ::testing::TestWithParam<std::string> {
  protected:
   std::string folder() const { return GANTRY_SOURCE_DIR "/tests/golden/lora/" + GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(Cases, LoraCasesGrid, ::testing::Values("qv", "all", "qlora_nf4", "qlora_nf4_double"),
+INSTANTIATE_TEST_SUITE_P(Cases, LoraCasesGrid, ::testing::Values("qv", "all", "dora", "qlora_nf4", "qlora_nf4_double"),
                          [](const auto& info) { return info.param; });
 
 // Four samples; their labels belong to the token before. The second update's tokens are others.
 TensorDict golden_batch(const std::string& folder, int step) {
   const TensorDict read = read_safetensors(folder + "/inputs.safetensors");
-  const torch::Tensor tokens = (read.at("input_ids").to(torch::kInt64) + 17 * step) % 97,
+  const torch::Tensor given = read.at("input_ids").to(torch::kInt64),
+                      tokens = (given + 17 * step) % (given.max().item<std::int64_t>() + 1),
                       labels = torch::full_like(tokens, -100);
   labels.narrow(1, 0, tokens.size(1) - 1).copy_(tokens.narrow(1, 1, tokens.size(1) - 1));
   labels[1].slice(0, 9).fill_(-100);  // samples with unequal counts

@@ -31,7 +31,8 @@ class LoraCases : public ::testing::TestWithParam<std::string> {
  protected:
   std::string folder() const { return kCases + "/" + GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(Cases, LoraCases, ::testing::Values("qv", "all"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Cases, LoraCases, ::testing::Values("qv", "all", "dora"),
+                         [](const auto& info) { return info.param; });
 
 Config case_config(const std::string& folder, const LoraLayout& how) {
   Config config = layout_config(how.layout);
@@ -212,7 +213,9 @@ TEST(LoraRefusals, KindsOfAdaptersThatAreNotThere) {
     return keys;
   };
   EXPECT_EQ(read(plain), "no error");
-  EXPECT_THAT(read(with("use_dora", true)), HasSubstr("use_dora is true, which this version does not support"));
+  EXPECT_THAT(read(with("lora_bias", true)), HasSubstr("lora_bias is true, which this version does not support"));
+  EXPECT_EQ(read(with("use_dora", true)), "no error");
+  EXPECT_THAT(read(with("use_dora", 3)), HasSubstr("use_dora is 3; expected true or false"));
   EXPECT_EQ(read(with("target_parameters", {"mlp.experts.gate_up_proj"})), "no error");
   EXPECT_THAT(read(with("target_parameters", 3)), HasSubstr("target_parameters is 3"));
   EXPECT_THAT(read(with("bias", "all")), HasSubstr("bias is \"all\"; expected none"));
@@ -225,12 +228,14 @@ TEST(LoraRefusals, KindsOfAdaptersThatAreNotThere) {
 
 TEST(LoraKeys, AreReadWrittenAndRefused) {
   const auto parse = [](const std::string& lora) { return Config::parse("model: {policy: llama}\nlora: " + lora); };
-  const Config config = parse("{r: 4, target_modules: [q_proj, v_proj], rank_pattern: {k_proj: 2}, rslora: true}");
+  const Config config =
+      parse("{r: 4, target_modules: [q_proj, v_proj], rank_pattern: {k_proj: 2}, rslora: true, use_dora: true}");
   EXPECT_EQ(config.lora.alpha, 8);
   const Config again = Config::parse(config.to_yaml());
   EXPECT_EQ(again.lora.rank_pattern, config.lora.rank_pattern);
   EXPECT_EQ(again.lora.target_modules, config.lora.target_modules);
   EXPECT_TRUE(again.lora.rslora);
+  EXPECT_TRUE(again.lora.use_dora);
   EXPECT_EQ(Config::parse(parse("{target_modules: all-linear}").to_yaml()).lora.target_modules.at(0), "all-linear");
   EXPECT_THAT(thrown_by([&] { parse("{r: 4}"); }), HasSubstr("lora.target_modules: the list is missing"));
   EXPECT_THAT(thrown_by([&] { parse("{target_modules: [q_proj], ranks: 4}"); }), HasSubstr("lora.ranks"));

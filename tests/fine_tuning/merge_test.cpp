@@ -136,5 +136,32 @@ TEST(MergedAdapters, AreAddedInFloat64WhereThatIsWritten) {
   EXPECT_LE((merged.at(layer + ".weight") - expected).abs().max().item<double>(), 1e-15);
 }
 
+// GPT-2 stores its weights [in, out], and DoRA's rows are then columns.
+TEST(MergedAdapters, OfDoraScaleTheRowsOfATransposedWeight) {
+  const ScratchFolder scratch;
+  const std::string base = kAdapters + "tied_tables";
+  fs::create_directory(scratch / "adapter");
+  scratch.write("adapter/adapter_config.json",
+                R"({"peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_modules": ["c_attn"], "use_dora": true})");
+  const torch::Tensor a = torch::sin(torch::arange(16)).view({1, 16}), b = torch::cos(torch::arange(48)).view({48, 1}),
+                      magnitudes = torch::arange(1, 49).to(torch::kFloat32);
+  TensorDict adapter;
+  for (const std::string layer : {"h.0", "h.1"}) {
+    const std::string module = "base_model.model.transformer." + layer + ".attn.c_attn";
+    adapter.set(module + ".lora_A.weight", a);
+    adapter.set(module + ".lora_B.weight", b);
+    adapter.set(module + ".lora_magnitude_vector", magnitudes);
+  }
+  write_safetensors(scratch / "adapter/adapter_model.safetensors", adapter);
+  merge_adapter(scratch / "adapter", base, scratch / "merged");
+  const TensorDict before = read_safetensors(base + "/model.safetensors"),
+                   merged = read_safetensors(scratch / "merged/model.safetensors");
+  const std::string weight = "transformer.h.1.attn.c_attn.weight";
+  const torch::Tensor rows = before.at(weight).t() + 2 * torch::mm(b, a);
+  const torch::Tensor expected = rows * (magnitudes / rows.square().sum(1).sqrt()).unsqueeze(1);
+  EXPECT_LE((merged.at(weight).t() - expected).abs().max().item<double>(), 1e-4);
+  EXPECT_TRUE(torch::equal(merged.at("transformer.h.1.mlp.c_fc.weight"), before.at("transformer.h.1.mlp.c_fc.weight")));
+}
+
 }  // namespace
 }  // namespace gantry::testing

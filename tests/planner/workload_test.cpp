@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
+#include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
+#include "gantry/planner/parameters.h"
 #include "program.h"
 
 namespace gantry::planner {
@@ -36,6 +38,23 @@ TEST(TrainedPart, AnAdaptersFileSaysWhatIsTrained) {
     const Cluster one = with_ranks(load_cluster("a100_80g"), 1, /*grows=*/true);
     EXPECT_EQ(estimate(read.workload, {}, one).most_memory(), estimate(stated.workload, {}, one).most_memory());
   }
+}
+
+// A magnitude for each row of an adapted weight, of which a tensor-parallel rank holds those of its rows.
+TEST(TrainedPart, CountsMagnitudes) {
+  const std::string keys = "{r: 4, alpha: 8, target_modules: [q_proj, down_proj]";
+  const PlanRequest plain = adapted_request("dora", keys + "}"),
+                    dora = adapted_request("dora", keys + ", use_dora: true}");
+  const auto trained = [](const PlanRequest& request, int tensor) {
+    double elements = 0;
+    for (const auto& layer : held_parameters(request.workload.model, tensor, 1, request.workload.trained).layers)
+      elements += layer.trained_dense;
+    return elements;
+  };
+  EXPECT_EQ(trained(dora, 1) - trained(plain, 1), 2 * (32 + 32));
+  EXPECT_EQ(trained(dora, 2) - trained(plain, 2), 2 * (16 + 32));
+  const Cluster one = with_ranks(load_cluster("a100_80g"), 1, /*grows=*/true);
+  EXPECT_GT(estimate(dora.workload, {}, one).most_memory(), estimate(plain.workload, {}, one).most_memory());
 }
 
 TEST(TrainedPart, RefusesAnAdapterInOneLine) {

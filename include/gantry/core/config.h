@@ -31,6 +31,7 @@ struct LoraConfig {
   std::vector<std::string> target_modules;      // module names or paths, or only "all-linear"
   std::vector<std::string> modules_to_save;     // modules that are trained in full in addition to the adapters
   bool rslora = false;                          // multiply by alpha / sqrt(r) instead
+  bool use_dora = false;                        // train the norms of the weights' rows too: DoRA (arXiv 2402.09353)
   std::map<std::string, int> rank_pattern;      // regular expression at the end of a layer's path -> rank
   std::map<std::string, double> alpha_pattern;  // regular expression at the end of a layer's path -> alpha
   std::string path;                             // a PEFT adapter directory to start from; empty: none

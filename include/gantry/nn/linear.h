@@ -21,6 +21,9 @@ struct AdapterOptions {
   std::int64_t rank = 8;
   double scale = 1;
   double dropout = 0;  // dropout probability on the input of A; masks do not depend on the layout
+  // DoRA (arXiv 2402.09353): a trained magnitude [out] replaces the norm of each row of W + scale * B A. In training,
+  // the base weight's part of this change has the same dropped input as A, as in PEFT.
+  bool dora = false;
 };
 
 // forward: [..., in] -> [..., out]. After shard(Column): [..., in] -> [..., local out] (or gathered, out), and the
@@ -38,10 +41,13 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   // Adds a LoRA adapter. Call it at most once, before shard(); otherwise it throws UsageError. Its parameters "lora_A"
   // and "lora_B" have PEFT's initial values, which are deferred (tensors/deferred_init.h) and the same in every layout.
-  // Other parameters are not frozen. The adapter is sharded so that its output has the layout of the layer's output
-  // (core/adapter_split.h).
+  // Other parameters are not frozen. With DoRA, "lora_magnitude_vector" starts as the norms of the weight's rows, or as
+  // ones if the weight's initial values are still deferred: set it when the weight is loaded. The adapter is sharded so
+  // that its output has the layout of the layer's output (core/adapter_split.h).
   void add_adapter(const AdapterOptions& adapter);
   bool has_adapter() const { return lora_a.defined(); }
+  // True if the weight had no values when DoRA was added, so that the magnitudes are still ones.
+  bool awaits_magnitudes() const { return awaits_magnitudes_; }
   // Shares the weight with another module (a tied embedding). Call it before sharding.
   void tie_weight(const torch::Tensor& other);
   void set_gather_output(bool gather);  // for column-sharded layers
@@ -50,6 +56,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   torch::Tensor weight;                    // [out, in]
   torch::Tensor bias;                      // [out]; undefined without a bias
   torch::Tensor lora_a, lora_b;            // undefined without an adapter
+  torch::Tensor lora_magnitude;            // [out]; undefined without DoRA
 
   // The sharding of the weight over tp: replicated before shard().
   const ShardSpec& weight_placement() const { return weight_placement_; }
@@ -61,11 +68,13 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   LinearWeight used_weight() const;
   torch::Tensor used_bias() const;
   torch::Tensor used_lora_a() const;
-  torch::Tensor used_lora_b() const;
+  torch::Tensor used_by_rows(const torch::Tensor& factor) const;
+  bool is_row_split() const { return style_ && std::holds_alternative<Row>(*style_); }
   bool drops_input_of_adapter() const;
   void shard_dropout(const ShardStyle& style, const ShardAxes& axes);
   std::vector<LinearWeight> readers_of_input() const;
   torch::Tensor with_adapter(const torch::Tensor* outputs, const torch::Tensor& input);
+  torch::Tensor with_magnitudes(const torch::Tensor* outputs, const torch::Tensor& input);
   torch::Tensor forward_row(const Row& row, const torch::Tensor& input);
   torch::Tensor gather_columns(const torch::Tensor& output) const;
 
@@ -73,6 +82,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   std::optional<ShardStyle> style_;
   ShardSpec weight_placement_;
   double adapter_scale_ = 1;
+  bool awaits_magnitudes_ = false;
   Dropout adapter_dropout_{nullptr};  // null: no dropout
 };
 TORCH_MODULE(Linear);

@@ -33,6 +33,7 @@ Program gantry_program(const std::string& precision, const std::string& optimize
 struct TrainedPart {
   std::set<std::string> frozen;
   std::map<std::string, std::int64_t> adapters;  // weight -> rank of its adapter
+  bool dora = false;                             // each adapter also has a magnitude for each row of its weight
 
   bool trains(const std::string& parameter) const { return !frozen.contains(parameter); }
   bool is_all() const { return frozen.empty() && adapters.empty(); }

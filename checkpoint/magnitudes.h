@@ -1,0 +1,22 @@
+// The values with which DoRA's magnitudes start.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "gantry/core/placement.h"
+#include "gantry/models/model_family.h"
+#include "gantry/tensors/state_source.h"
+
+namespace gantry {
+
+// Sets the magnitudes among `held` to the norms of the rows of the base's weights, which are read from the files in
+// full, one at a time. `held` also has the adapted weights. Parameters as in load_hugging_face(). Throws InputError if
+// the files lack a weight.
+void load_magnitudes(const std::string& directory, const models::ModelFamily& family, const nlohmann::json& keys,
+                     const std::vector<HeldTensor>& held, const Coordinates& coordinates,
+                     const std::function<void(std::uint64_t)>& loaded);
+
+}  // namespace gantry
