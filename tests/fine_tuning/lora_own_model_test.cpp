@@ -28,6 +28,7 @@ StackRun run_adapted_stack(const Config& config) {
     auto* plugin = new HybridParallelPlugin(world, config);
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     auto model = build_stack(config);
+    if (config.lora.use_dora) materialize(*model, 5);  // before DoRA, which reads the weights
     add_lora(*model, config);
     add_lora(*model, config);  // changes nothing
     auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
@@ -55,6 +56,28 @@ TEST(LoraOwnModel, EveryLayoutHasOneRanksNumbers) {
   EXPECT_EQ(one.weights.size(), 2u * 6 + 2 * 4);
   for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 2, .tensor = 3}, Layout{.data = 2}}) {
     const StackRun got = run_adapted_stack(adapted_stack(layout));
+    for (int step = 0; step < 3; ++step) EXPECT_NEAR(got.losses[step], one.losses[step], 1e-10);
+    expect_close(one.weights, got.weights);
+  }
+}
+
+// DoRA's magnitudes start as the norms of the weights that the program has made.
+TEST(LoraOwnModel, DoraInEveryLayout) {
+  const auto config = [](const Layout& layout) {
+    Config made = adapted_stack(layout);
+    made.lora.use_dora = true;
+    return made;
+  };
+  const StackRun one = run_adapted_stack(config({}));
+  EXPECT_EQ(one.weights.size(), 2u * 6 + 3 * 4);
+  for (const auto& [name, values] : one.weights)
+    if (name.ends_with(kAdapterMagnitude)) {
+      const torch::Tensor norms = one.weights.at(adapted_layer(name) + ".weight").square().sum(1).sqrt();
+      EXPECT_FALSE(torch::equal(values, norms)) << name;
+      EXPECT_LE((values - norms).abs().max().item<double>(), 0.1) << name;  // after three small steps
+    }
+  for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 2, .tensor = 3}, Layout{.data = 2}}) {
+    const StackRun got = run_adapted_stack(config(layout));
     for (int step = 0; step < 3; ++step) EXPECT_NEAR(got.losses[step], one.losses[step], 1e-10);
     expect_close(one.weights, got.weights);
   }
