@@ -1,12 +1,12 @@
 // The act between a failure's error line and the end of the process.
+#include "gantry/core/last_act.h"
+
 #include <atomic>
 #include <gtest/gtest.h>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "gantry/core/last_act.h"
 
 namespace gantry {
 namespace {
