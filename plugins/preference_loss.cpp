@@ -112,7 +112,8 @@ Criterion preference_loss(const ObjectiveConfig& objective, std::shared_ptr<cons
   if (objective.has_reference() && !reference)
     throw UsageError({"preference_loss", objective.name + " compares with a reference model", "its scores",
                       "compute them with preference_scores()"});
-  return over_pairs([=](const PairSums& sums, const TensorDict& batch) {
+  return over_pairs([objective, reference = std::move(reference), meter = std::move(meter)](const PairSums& sums,
+                                                                                            const TensorDict& batch) {
     const bool compares = objective.has_reference();
     const PairLosses pairs =
         losses_of(objective, sums, compares ? reference_of(*reference, batch, sums.scores) : torch::Tensor());
