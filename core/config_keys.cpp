@@ -458,7 +458,7 @@ std::vector<ConfigKey> make_keys() {
        "`skip` the step",
        &kNotFloat16},
       {"train.label_smoothing", "0", "share of each label that is spread over the full vocabulary"},
-      {"train.objective", "{}",
+      {"train.objective", "",
        "loss from preferences between two completions, in place of the loss of the model's head "
        "([docs/preferences.md](preferences.md)); `data.format` must be `jsonl`"},
       {"train.objective.name", "",

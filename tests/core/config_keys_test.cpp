@@ -283,8 +283,9 @@ TEST(ConfigKeys, AreThoseThatTheReaderKnows) {
 
 // Where a key is not there, it has the value that the list says.
 TEST(ConfigKeys, HaveTheValuesThatTheListGivesThem) {
-  const std::string text =
-      kKeyTestModel + "lora: {target_modules: all-linear}\ndata: {format: text, path: x}\nprofile: {}\n";
+  const std::string text = kKeyTestModel +
+                           "lora: {target_modules: all-linear}\ndata: {format: text, path: x}\nprofile: {}\n" +
+                           "train: {objective: {name: simpo}}\n";
   const std::string full = Config::parse(text).to_yaml();
   int compared = 0;
   for (const auto& key : config_keys()) {
