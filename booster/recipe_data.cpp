@@ -171,10 +171,9 @@ SampleSource labelled_of(const Config& config, const DataConfig& data, const std
 
 void require_preferences(const Config& config, const DataConfig& data, const std::string& task) {
   const auto* family = family_or_null(config);
-  const std::string needed = "which train.objective needs";
   if (data.format != "jsonl")
-    throw ConfigError(
-        {"data.format", data.format + " has no preferences, " + needed, "jsonl", "set data.format: jsonl"});
+    throw ConfigError({"data.format", data.format + " has no preferences, which train.objective needs", "jsonl",
+                       "set data.format: jsonl"});
   if (task != "tokens" || !family || !models::continues_text(*family, model_json(config)))
     throw ConfigError({"train.objective",
                        config.train.objective.name + " does not fit a model that is trained on " + task,

@@ -6,7 +6,7 @@
 
 namespace gantry {
 
-// Limit of the act's time. Nothing else waits for a process longer than for its other last words.
+// Limit of the act's time, after which the process ends without it.
 inline constexpr double kLastActSeconds = 10;
 
 // Sets the act of this process, from any thread; an empty one for none. Its argument is the error line.

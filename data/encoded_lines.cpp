@@ -2,29 +2,12 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 namespace gantry {
 namespace {
 
 // Flags of a row.
 constexpr std::int64_t kWasTruncated = 1, kIsChat = 2;
-
-EncodingInput input_of(const LinePaths& paths, const LineRules& rules) {
-  const nlohmann::json text = {"lines",
-                               rules.tokenizer,
-                               rules.sequence_length,
-                               rules.target_length,
-                               rules.vocabulary,
-                               rules.chat_template,
-                               rules.template_kwargs,
-                               rules.ends.bos,
-                               rules.ends.eos,
-                               rules.loss_on,
-                               rules.bad_lines,
-                               time_in_chats(rules.tokenizer, rules.chat_template, rules.now)};
-  return {.files = paths, .tokenizer = rules.tokenizer, .rules = text.dump()};
-}
 
 LineRow row_of(const LineTokens& line) {
   LineRow row{.tokens = line.tokens,
@@ -45,11 +28,7 @@ LineRowEncoder row_encoder(const LineRules& rules) {
 }  // namespace
 
 EncodedLines::EncodedLines(const LinePaths& paths, const LineRules& rules, const OpenProgress& progress)
-    : rules_(rules),
-      lines_({.input = input_of(paths, rules),
-              .stops_at_bad_line = rules.bad_lines == "stop",
-              .resources = rules.encoding},
-             progress, [&] { return row_encoder(rules); }) {
+    : rules_(rules), lines_(rows_input("lines", paths, rules), progress, [&] { return row_encoder(rules); }) {
   pack();
 }
 

@@ -78,6 +78,24 @@ LineRules line_rules(const DataConfig& data, std::int64_t vocabulary) {
           .encoding = encoding_resources(data)};
 }
 
+LineRowsInput rows_input(const char* kind, const LinePaths& paths, const LineRules& rules) {
+  const nlohmann::json text = {kind,
+                               rules.tokenizer,
+                               rules.sequence_length,
+                               rules.target_length,
+                               rules.vocabulary,
+                               rules.chat_template,
+                               rules.template_kwargs,
+                               rules.ends.bos,
+                               rules.ends.eos,
+                               rules.loss_on,
+                               rules.bad_lines,
+                               time_in_chats(rules.tokenizer, rules.chat_template, rules.now)};
+  return {.input = {.files = paths, .tokenizer = rules.tokenizer, .rules = text.dump()},
+          .stops_at_bad_line = rules.bad_lines == "stop",
+          .resources = rules.encoding};
+}
+
 void append_tokens(const LineTokens& line, std::int64_t document, bool is_pair, std::vector<SampleToken>& tokens) {
   std::int64_t start = 0;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(line.tokens.size()); ++i) {

@@ -35,6 +35,9 @@ struct LineRules {
   EncodingResources encoding = {};
 };
 
+// The files, with everything that their rows depend on. `kind`: the form of the rows.
+LineRowsInput rows_input(const char* kind, const LinePaths& paths, const LineRules& rules);
+
 // Tokens [first, second) of a line, and their name: "prompt", "completion", "answer", ...
 struct LinePart {
   std::int64_t first = 0, second = 0;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "gantry/core/strict_json.h"
-#include "gantry/data/chat_folder.h"
 
 namespace gantry {
 namespace {
@@ -100,23 +99,6 @@ LineRow row_of_pair(const PreferenceTokens& pair) {
   return row;
 }
 
-LineRowsInput preference_input(const Files& files, const LineRules& rules) {
-  const nlohmann::json text = {"preferences",
-                               rules.tokenizer,
-                               rules.sequence_length,
-                               rules.vocabulary,
-                               rules.chat_template,
-                               rules.template_kwargs,
-                               rules.ends.bos,
-                               rules.ends.eos,
-                               rules.loss_on,
-                               rules.bad_lines,
-                               time_in_chats(rules.tokenizer, rules.chat_template, rules.now)};
-  return {.input = {.files = files, .tokenizer = rules.tokenizer, .rules = text.dump()},
-          .stops_at_bad_line = rules.bad_lines == "stop",
-          .resources = rules.encoding};
-}
-
 LineRowEncoder preference_encoder(const LineRules& rules) {
   const auto encoder = std::make_shared<const PreferenceEncoder>(rules);
   return {.encode = [encoder](const FoundLine& line) { return row_of_pair(encoder->encode(line.text, line.place)); },
@@ -128,7 +110,7 @@ class PreferenceLines final : public Dataset {
   PreferenceLines(const Files& files, const LineRules& rules, bool held_out, const OpenProgress& progress)
       : rules_(rules),
         held_out_(held_out),
-        lines_(preference_input(files, rules), progress, [&] { return preference_encoder(rules); }) {}
+        lines_(rows_input("preferences", files, rules), progress, [&] { return preference_encoder(rules); }) {}
 
   const LineRows& lines() const { return lines_; }
 
