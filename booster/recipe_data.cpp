@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/booster/class_names.h"
+#include "gantry/booster/preference_samples.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/run_task.h"
 #include "gantry/core/error.h"
@@ -11,7 +12,6 @@
 #include "gantry/data/images/image_folder.h"
 #include "gantry/data/labelled_lines.h"
 #include "gantry/data/masked_text.h"
-#include "gantry/data/preference_lines.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -169,51 +169,14 @@ SampleSource labelled_of(const Config& config, const DataConfig& data, const std
   return {.entries = labelled_entries(rules), .sequence_length = data.sequence_length, .open = open};
 }
 
-void require_preferences(const Config& config, const DataConfig& data, const std::string& task) {
-  const auto* family = family_or_null(config);
-  if (data.format != "jsonl")
-    throw ConfigError({"data.format", data.format + " has no preferences, which train.objective needs", "jsonl",
-                       "set data.format: jsonl"});
-  if (task != "tokens" || !family || !models::continues_text(*family, model_json(config)))
-    throw ConfigError({"train.objective",
-                       config.train.objective.name + " does not fit a model that is trained on " + task,
-                       "a decoder of one of Gantry's families", "remove the key"});
-  const DataConfig usual;
-  const std::vector<std::pair<const char*, bool>> unused = {
-      {"data.objective", !data.objective.empty() && data.objective != "causal"},
-      {"data.loss_on", data.loss_on != usual.loss_on},
-      {"data.target_length", data.target_length != 0},
-      {"data.sources", !data.sources.empty()},
-      {"data.bad_lines", data.bad_lines == "cut"}};
-  for (const auto& [key, is_set] : unused)
-    if (is_set)
-      throw ConfigError({key, "the value cannot be combined with train.objective " + config.train.objective.name, "",
-                         "remove the key"});
-}
-
-// JSON lines with a chosen and a rejected completion.
-SampleSource preferences_of(const Config& config, DataConfig data, const std::string& key) {
-  const auto vocabulary = vocabulary_of(config);
-  data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
-  LineRules rules = line_rules(data, vocabulary);
-  rules.loss_on = "last";
-  const bool held_out = key == "evaluation.path";
-  const auto open = [=](const OpenProgress& progress) -> std::vector<WeightedDataset> {
-    return {
-        {open_preference_lines(data_files("jsonl", data.path, key), rules, held_out, key + " " + data.path, progress)}};
-  };
-  return {.entries = preference_entries(data.sequence_length), .sequence_length = data.sequence_length, .open = open};
-}
-
 // The configured samples, for this model. Refuses what can be refused without opening a file.
 SampleSource samples_of(const Config& config, DataConfig data, const std::string& key) {
   const auto* family = family_or_null(config);
   const auto vocabulary = vocabulary_of(config);
   const std::string task = task_of(config);
-  if (config.train.objective.is_on()) {
-    require_preferences(config, data, task);
+  if (config.train.objective.has_preferences()) {
     require_context(config, data);
-    return preferences_of(config, data, key);
+    return preference_samples(config, std::move(data), key);
   }
   if (data.format == "tensors" || data.format == "images") require_objective(config, data, task);
   if (data.format == "tensors") return tensors_of(config, data, task, key);

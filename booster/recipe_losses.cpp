@@ -11,9 +11,29 @@ void refuse_smoothing(const Config& config, const std::string& trained_on) {
                        "a model that is trained on tokens, pairs, images or classes", "remove the key"});
 }
 
+Criterion objective_criterion(const Config& config, const std::string& task, const ObjectiveParts& parts) {
+  const ObjectiveConfig& objective = config.train.objective;
+  const bool distils = objective.name == "distill";
+  refuse_smoothing(config, distils ? "a teacher" : "preferences");
+  const auto refuse_command = [&](const char* needs) {
+    throw ConfigError(
+        {"train.objective", objective.name + needs, "gantry train", "remove train.objective for this command"});
+  };
+  if (distils && task != "tokens")
+    throw ConfigError({"train.objective", "distill does not fit a model that is trained on " + task,
+                       "a decoder of one of Gantry's families", "remove the key"});
+  if (distils && !parts.teacher) refuse_command(" needs a teacher, whose logits only training computes");
+  if (distils) return distillation_loss(objective, parts.teacher);
+  if (objective.has_reference() && !parts.reference)
+    refuse_command(" compares with a reference model, whose scores only training computes");
+  if (objective.name == "orpo" && !parts.step) refuse_command(" needs numbers of full steps, which only training has");
+  return preference_loss(objective, parts);
+}
+
 }  // namespace
 
 Predictions predictions_of(const Config& config) {
+  if (config.train.objective.has_preferences()) return Predictions::kNone;
   const std::string task = task_of(config), problem = problem_of(config);
   if (task == "spans") return Predictions::kSpans;
   if (problem == kRegression) return Predictions::kNumbers;
@@ -21,18 +41,11 @@ Predictions predictions_of(const Config& config) {
   return task == "images" || task == "classes" ? Predictions::kClasses : Predictions::kNone;
 }
 
-Criterion build_criterion(const Config& config, const PreferenceParts& preferences) {
+Criterion build_criterion(const Config& config, const ObjectiveParts& parts) {
   config.mark_used("train.label_smoothing");
   config.mark_used("train.objective");
   const std::string task = task_of(config), problem = problem_of(config);
-  if (const ObjectiveConfig& objective = config.train.objective; objective.is_on()) {
-    refuse_smoothing(config, "preferences");
-    if (objective.has_reference() && !preferences.reference)
-      throw ConfigError({"train.objective",
-                         objective.name + " compares with a reference model, whose scores only training computes",
-                         "gantry train", "remove train.objective for this command"});
-    return preference_loss(objective, preferences.reference, preferences.rewards);
-  }
+  if (config.train.objective.is_on()) return objective_criterion(config, task, parts);
   if (task == "spans" || task == "none" || !problem.empty()) refuse_smoothing(config, problem.empty() ? task : problem);
   if (task == "none") return {};
   if (task == "spans") return answer_span_loss();

@@ -63,11 +63,31 @@ const KeyContext kChats = {"data.format jsonl, or chats in evaluation.prompts", 
 const KeyContext kLines = {"data.format jsonl", [](C c) { return c.data.format == "jsonl"; }, with_format};
 const KeyContext kMaskedTokens = {"data.objective mlm", [](C c) { return c.data.objective == "mlm"; },
                                   [](C) { return std::string("without data.objective mlm"); }};
-const KeyContext kDpo = {"train.objective.name dpo", [](C c) { return c.train.objective.name == "dpo"; },
-                         with_objective};
-const KeyContext kSimpo = {"train.objective.name simpo", [](C c) { return c.train.objective.name == "simpo"; },
+bool has_objective(C c, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* one) { return c.train.objective.name == one; });
+}
+const KeyContext kDpo = {"train.objective.name dpo", [](C c) { return has_objective(c, {"dpo"}); }, with_objective};
+const KeyContext kTypedLoss = {"train.objective.name dpo or distill",
+                               [](C c) {
+                                 return has_objective(c, {"dpo", "distill"});
+                               },
+                               with_objective};
+const KeyContext kScaled = {
+    "train.objective.name other than reward; distill: loss_type jsd",
+    [](C c) {
+      return !has_objective(c, {"reward", "distill"}) || c.train.objective.loss_type == "jsd";
+    },
+    [](C c) {
+      return with_objective(c) + (has_objective(c, {"distill"}) ? " and loss_type " + c.train.objective.loss_type : "");
+    }};
+const KeyContext kKto = {"train.objective.name kto", [](C c) { return has_objective(c, {"kto"}); }, with_objective};
+const KeyContext kReward = {"train.objective.name reward", [](C c) { return has_objective(c, {"reward"}); },
+                            with_objective};
+const KeyContext kDistill = {"train.objective.name distill", [](C c) { return has_objective(c, {"distill"}); },
+                             with_objective};
+const KeyContext kSimpo = {"train.objective.name simpo", [](C c) { return has_objective(c, {"simpo"}); },
                            with_objective};
-const KeyContext kReferenced = {"train.objective.name dpo or ipo",
+const KeyContext kReferenced = {"train.objective.name dpo, ipo or kto",
                                 [](C c) { return c.train.objective.has_reference(); }, with_objective};
 const KeyContext kImages = {"data.format images", [](C c) { return c.data.format == "images"; }, with_format};
 const KeyContext kRandomCrops = {
@@ -174,14 +194,17 @@ std::vector<ConfigKey> make_keys() {
       {"lora.rslora", "false", "true: the scale is alpha / sqrt(r) instead of alpha / r"},
       {"lora.use_dora", "false",
        "true: DoRA. The norm of each row of an adapted weight is a trained value of its own, and the adapter changes "
-       "the "
-       "direction of the row. For linear layers; needs base weights from `model.path`"},
+       "the direction of the row. For linear layers; needs base weights from `model.path`"},
+      {"lora.loraplus_lr_ratio", "1",
+       "LoRA+ (arXiv 2402.12354): learning rate of the factors B and of DoRA's norms, as a multiple of `optimizer.lr`, "
+       "which that of A is. A rate of `optimizer.groups` is not multiplied"},
       {"lora.rank_pattern", "{}",
        "ranks of individual layers: a mapping from a regular expression to a rank. An expression matches the full path "
        "of a layer, or a suffix of it that starts after a dot"},
       {"lora.alpha_pattern", "{}", "values of alpha for individual layers: a mapping as in `rank_pattern`"},
       {"lora.path", "",
-       "directory of a PEFT adapter to start from. It sets every key of `lora` except `dropout`; a key that is set to "
+       "directory of a PEFT adapter to start from. It sets every key of `lora` except `dropout` and "
+       "`loraplus_lr_ratio`; a key that is set to "
        "a different value is an error"},
 
       {"parallel.tensor", "1", "number of ranks over which each layer is sharded (size of the tp axis)"},
@@ -459,16 +482,32 @@ std::vector<ConfigKey> make_keys() {
        &kNotFloat16},
       {"train.label_smoothing", "0", "share of each label that is spread over the full vocabulary"},
       {"train.objective", "",
-       "loss from preferences between two completions, in place of the loss of the model's head "
-       "([docs/preferences.md](preferences.md)); `data.format` must be `jsonl`"},
+       "loss from preferences or from a teacher, in place of the loss of the model's head "
+       "([docs/preferences.md](preferences.md)); for preferences `data.format` must be `jsonl`"},
       {"train.objective.name", "",
-       "`dpo`: direct preference optimization (arXiv 2305.18290). `ipo`: arXiv 2310.12036. `simpo`: arXiv 2405.14734, "
-       "without a reference model"},
-      {"train.objective.beta", "0.1", "factor of the log-probabilities in the rewards"},
+       "`dpo`: direct preference optimization (arXiv 2305.18290). `ipo`: arXiv 2310.12036. `simpo`: arXiv 2405.14734. "
+       "`orpo`: arXiv 2403.07691. `kto`: arXiv 2402.01306. `reward`: a reward model, with a head for one label. "
+       "`distill`: distillation from a teacher"},
+      {"train.objective.beta", "0.1; 0.5 for distill",
+       "factor of the log-probabilities in the rewards; orpo: weight of the odds; distill: weight of the teacher in "
+       "the "
+       "mixture",
+       &kScaled},
       {"train.objective.label_smoothing", "0",
        "probability that a preference is wrong, below 0.5 (conservative DPO), with loss_type sigmoid", &kDpo},
-      {"train.objective.loss_type", "sigmoid", "`sigmoid` or `hinge`", &kDpo},
+      {"train.objective.loss_type", "sigmoid; forward for distill",
+       "dpo: `sigmoid` or `hinge`. distill: divergence of the student from the teacher, `forward` (Kullback-Leibler, "
+       "of "
+       "the teacher's distribution), `reverse` or `jsd` (generalized Jensen-Shannon, arXiv 2306.13649)",
+       &kTypedLoss},
       {"train.objective.gamma", "0.5", "target margin between the rewards of the two completions", &kSimpo},
+      {"train.objective.desirable_weight", "1", "weight of desirable completions", &kKto},
+      {"train.objective.undesirable_weight", "1", "weight of undesirable completions", &kKto},
+      {"train.objective.center_rewards_coefficient", "0",
+       "coefficient of the squared sum of the two scores, which centers them at 0 (arXiv 2312.09244)", &kReward},
+      {"train.objective.teacher", "", "directory of the teacher, a decoder with the same vocabulary", &kDistill},
+      {"train.objective.temperature", "1", "divisor of the logits of student and teacher", &kDistill},
+      {"train.objective.alpha", "0", "share of the cross entropy of the labels in the loss", &kDistill},
       {"train.objective.reference", "",
        "directory with the weights of the reference model, in the form of `model.path`; empty: the weights before the "
        "first step, without adapters",

@@ -217,15 +217,30 @@ void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double 
 }  // namespace
 
 void read_objective(ConfigSection section, ObjectiveConfig& objective) {
-  section.text("name", objective.name, {"dpo", "ipo", "simpo"});
-  section.number("beta", objective.beta, 0, kInfinity, /*open_below=*/true);
+  section.text("name", objective.name, {"dpo", "ipo", "simpo", "orpo", "kto", "reward", "distill"});
+  const bool distils = objective.name == "distill";
+  if (distils) objective.beta = 0.5;
+  objective.loss_type = distils ? "forward" : "sigmoid";
+  section.number("beta", objective.beta, 0, distils ? 1 : kInfinity, /*open_below=*/true);
   section.number("label_smoothing", objective.label_smoothing, 0, 0.5);
-  section.text("loss_type", objective.loss_type, {"sigmoid", "hinge"});
+  if (distils)
+    section.text("loss_type", objective.loss_type, {"forward", "reverse", "jsd"});
+  else
+    section.text("loss_type", objective.loss_type, {"sigmoid", "hinge"});
   section.number("gamma", objective.gamma, 0, kInfinity);
+  section.number("desirable_weight", objective.desirable_weight, 0, kInfinity);
+  section.number("undesirable_weight", objective.undesirable_weight, 0, kInfinity);
+  section.number("center_rewards_coefficient", objective.center_rewards_coefficient, 0, kInfinity);
+  section.text("teacher", objective.teacher);
+  section.number("temperature", objective.temperature, 0, kInfinity, /*open_below=*/true);
+  section.number("alpha", objective.alpha, 0, 1);
   section.text("reference", objective.reference);
   if (objective.loss_type == "hinge" && objective.label_smoothing > 0)
     section.fault("label_smoothing", "the key has no effect with loss_type hinge", "0", "remove the key");
-  if (!section.has("name")) section.fault("name", "the key is missing", "dpo, ipo or simpo");
+  if (distils && objective.teacher.empty())
+    section.fault("teacher", "the key is missing", "the directory of the teacher, which distill needs");
+  if (!section.has("name"))
+    section.fault("name", "the key is missing", "dpo, ipo, simpo, orpo, kto, reward or distill");
   section.finish();
 }
 

@@ -89,6 +89,7 @@ Values lora_values(const LoraConfig& lora) {
           {"lora.modules_to_save", lora.modules_to_save.empty() ? "" : quoted(lora.modules_to_save)},
           {"lora.rslora", fmt::format("{}", lora.rslora)},
           {"lora.use_dora", fmt::format("{}", lora.use_dora)},
+          {"lora.loraplus_lr_ratio", fmt::format("{}", lora.loraplus_lr_ratio)},
           {"lora.rank_pattern", map_text(lora.rank_pattern)},
           {"lora.alpha_pattern", map_text(lora.alpha_pattern)},
           {"lora.path", text_of(lora.path)}};
@@ -185,10 +186,19 @@ Values data_values(const Config& config) {
 // The keys that have an effect.
 std::string objective_text(const ObjectiveConfig& objective) {
   if (!objective.is_on()) return "";
-  std::string text = fmt::format("{{name: {}, beta: {}", objective.name, objective.beta);
-  if (objective.name == "dpo")
-    text += fmt::format(", label_smoothing: {}, loss_type: {}", objective.label_smoothing, objective.loss_type);
-  if (objective.name == "simpo") text += fmt::format(", gamma: {}", objective.gamma);
+  const std::string& name = objective.name;
+  std::string text = "{name: " + name;
+  const auto add = [&](const char* key, double value) { text += fmt::format(", {}: {}", key, value); };
+  if (name != "reward" && (name != "distill" || objective.loss_type == "jsd")) add("beta", objective.beta);
+  if (name == "dpo") add("label_smoothing", objective.label_smoothing);
+  if (name == "dpo" || name == "distill") text += ", loss_type: " + objective.loss_type;
+  if (name == "simpo") add("gamma", objective.gamma);
+  if (name == "kto") add("desirable_weight", objective.desirable_weight);
+  if (name == "kto") add("undesirable_weight", objective.undesirable_weight);
+  if (name == "reward") add("center_rewards_coefficient", objective.center_rewards_coefficient);
+  if (name == "distill") text += ", teacher: " + quoted(objective.teacher);
+  if (name == "distill") add("temperature", objective.temperature);
+  if (name == "distill") add("alpha", objective.alpha);
   if (!objective.reference.empty()) text += ", reference: " + quoted(objective.reference);
   return text + "}";
 }

@@ -119,6 +119,19 @@ std::string LineRows::skipped_in_words() const {
   return fmt::format("{} skipped{}, the first: {}", skipped_, untrained, first_skipped_);
 }
 
+std::string LineRows::in_words(const char* rows, const char* row) const {
+  std::size_t tokens = 0, longest = 0;
+  for (std::size_t i = 0; i < rows_->size(); ++i) {
+    const std::size_t count = rows_->row(i).tokens.size();
+    tokens += count;
+    longest = std::max(longest, count);
+  }
+  const std::string skipped = skipped_in_words();
+  return fmt::format("{} {} with {} tokens ({:.1f} per {}, at most {}){}{}", rows_->size(), rows, tokens,
+                     static_cast<double>(tokens) / static_cast<double>(rows_->size()), row, longest,
+                     skipped.empty() ? "" : "; ", skipped);
+}
+
 void LineRows::require_rows(const std::string& place, const char* expected) const {
   if (rows_->size() > 0) return;
   throw InputError({place,

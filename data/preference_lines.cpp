@@ -1,6 +1,7 @@
 #include "gantry/data/preference_lines.h"
 
 #include <algorithm>
+#include <bit>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -62,18 +63,19 @@ struct PreferenceTokens {
 
 class PreferenceEncoder {
  public:
-  explicit PreferenceEncoder(const LineRules& rules) : sequence_length_(rules.sequence_length), encoder_(rules) {}
+  PreferenceEncoder(const LineRules& rules, PairForm form)
+      : sequence_length_(rules.sequence_length), left_out_(form == PairForm::kScores ? 0 : 1), encoder_(rules) {}
 
-  PreferenceTokens encode(const std::string& line, const std::string& where, bool for_display = false) const {
-    const Json object = preference_object(line, where);
+  PreferenceTokens encode(const Json& object, const std::string& where, bool for_display = false) const {
     PreferenceTokens pair{encoder_.encode(line_of(object, "chosen"), where, for_display),
                           encoder_.encode(line_of(object, "rejected"), where, for_display)};
-    const std::int64_t places = pair.chosen.places() + pair.rejected.places();
-    if (places > sequence_length_)
+    const std::size_t places = pair.chosen.tokens.size() + pair.rejected.tokens.size() - 2 * left_out_;
+    if (places > static_cast<std::size_t>(sequence_length_))
       throw BadLine({where,
-                     fmt::format("the chosen text has {} tokens and the rejected one {}, without their last ones {} "
-                                 "together, more than data.sequence_length {}",
-                                 pair.chosen.tokens.size(), pair.rejected.tokens.size(), places, sequence_length_),
+                     fmt::format("the chosen text has {} tokens and the rejected one {}, {}{} together, more than "
+                                 "data.sequence_length {}",
+                                 pair.chosen.tokens.size(), pair.rejected.tokens.size(),
+                                 left_out_ > 0 ? "without their last ones " : "", places, sequence_length_),
                      "a pair that fits into a sample", "raise data.sequence_length, or set data.bad_lines: skip"});
     return pair;
   }
@@ -82,11 +84,20 @@ class PreferenceEncoder {
 
  private:
   std::int64_t sequence_length_;
+  std::size_t left_out_;  // tokens of a text that are labels only
   LineEncoder encoder_;
 };
 
-// A row is the tokens of both texts and the ranges of their completions; the last range is the rejected text.
-LineRow row_of_pair(const PreferenceTokens& pair) {
+float margin_of(const Json& object, const std::string& where) {
+  const auto margin = object.find("margin");
+  if (margin == object.end() || margin->is_null()) return 0;
+  if (!margin->is_number()) throw BadLine({where, "the margin is " + margin->dump(), "a number", "correct the line"});
+  return margin->get<float>();
+}
+
+// A row is the tokens of both texts and the ranges of their completions; the last range is the rejected text. The
+// margin is in the flags.
+LineRow row_of_pair(const PreferenceTokens& pair, float margin) {
   LineRow row;
   for (const LineTokens* text : {&pair.chosen, &pair.rejected}) {
     const auto begin = static_cast<std::int32_t>(row.tokens.size());
@@ -96,87 +107,147 @@ LineRow row_of_pair(const PreferenceTokens& pair) {
                             begin + static_cast<std::int32_t>(second)});
     if (text == &pair.rejected) row.ranges.push_back({begin, static_cast<std::int32_t>(row.tokens.size())});
   }
+  row.flags = std::bit_cast<std::int32_t>(margin);
   return row;
 }
 
-LineRowEncoder preference_encoder(const LineRules& rules) {
-  const auto encoder = std::make_shared<const PreferenceEncoder>(rules);
-  return {.encode = [encoder](const FoundLine& line) { return row_of_pair(encoder->encode(line.text, line.place)); },
+LineRowEncoder preference_encoder(const LineRules& rules, PairForm form) {
+  const auto encoder = std::make_shared<const PreferenceEncoder>(rules, form);
+  return {.encode =
+              [encoder, form](const FoundLine& line) {
+                const Json object = preference_object(line.text, line.place);
+                const float margin = form == PairForm::kScores ? margin_of(object, line.place) : 0;
+                return row_of_pair(encoder->encode(object, line.place), margin);
+              },
           .note = encoder->note()};
 }
 
+LineRowsInput preference_input(const Files& files, const LineRules& rules, PairForm form) {
+  return rows_input(form == PairForm::kScores ? "scored preferences" : "preferences", files, rules);
+}
+
+// Writes a pair into the numbers of a sample.
+class PairWriter {
+ public:
+  PairWriter(const EncodedRow& row, std::int64_t length, std::int64_t* numbers)
+      : row_(row),
+        length_(length),
+        ids_(numbers),
+        second_(row.ranges.back().first),
+        all_(static_cast<std::int64_t>(row.tokens.size())) {
+    std::fill_n(ids_, length, 0);
+  }
+
+  // A text of n tokens has n - `left_out` places.
+  void texts(std::int64_t* documents, std::int64_t left_out) {
+    std::fill_n(documents, length_, 2);
+    std::copy_n(row_.tokens.begin(), second_ - left_out, ids_);
+    std::copy_n(row_.tokens.begin() + second_, all_ - second_ - left_out, ids_ + second_ - left_out);
+    std::fill_n(documents, second_ - left_out, 0);
+    std::fill_n(documents + second_ - left_out, all_ - second_ - left_out, 1);
+  }
+
+  void completion_labels(std::int64_t* labels) const {
+    std::fill_n(labels, length_, kNotCounted);
+    for (const auto& [first, last] : row_.ranges.first(row_.ranges.size() - 1))
+      for (std::int64_t token = first; token < last; ++token)
+        labels[token - (token < second_ ? 1 : 2)] = row_.tokens[static_cast<std::size_t>(token)];
+  }
+
+  // Of the tokens of the chosen text without a completion label.
+  void prompt_labels(const std::int64_t* labels, std::int64_t* prompts) const {
+    std::fill_n(prompts, length_, kNotCounted);
+    for (std::int64_t token = 1; token < second_; ++token)
+      if (labels[token - 1] == kNotCounted) prompts[token - 1] = row_.tokens[static_cast<std::size_t>(token)];
+  }
+
+  void last_tokens(std::int64_t* places) const {
+    places[0] = second_ - 1;
+    places[1] = all_ - 1;
+  }
+
+ private:
+  const EncodedRow& row_;
+  std::int64_t length_;
+  std::int64_t* ids_;
+  std::int64_t second_, all_;  // the first token of the rejected text; the number of tokens
+};
+
 class PreferenceLines final : public Dataset {
  public:
-  PreferenceLines(const Files& files, const LineRules& rules, bool held_out, const OpenProgress& progress)
+  PreferenceLines(const Files& files, const LineRules& rules, PairForm form, bool held_out,
+                  const OpenProgress& progress)
       : rules_(rules),
+        form_(form),
         held_out_(held_out),
-        lines_(rows_input("preferences", files, rules), progress, [&] { return preference_encoder(rules); }) {}
+        lines_(preference_input(files, rules, form), progress, [&] { return preference_encoder(rules, form); }) {}
 
   const LineRows& lines() const { return lines_; }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(lines_.rows().size()); }
   std::int64_t sequence_length() const override { return rules_.sequence_length; }
-  std::vector<SampleEntry> entries() const override { return preference_entries(rules_.sequence_length); }
-
-  std::string summary() const override {
-    std::size_t tokens = 0, longest = 0;
-    for (std::size_t i = 0; i < lines_.rows().size(); ++i) {
-      const std::size_t count = lines_.rows().row(i).tokens.size();
-      tokens += count;
-      longest = std::max(longest, count);
-    }
-    std::string said = fmt::format("{} pairs of completions with {} tokens ({:.1f} per pair, at most {})", size(),
-                                   tokens, static_cast<double>(tokens) / static_cast<double>(size()), longest);
-    if (const std::string skipped = lines_.skipped_in_words(); !skipped.empty()) said += "; " + skipped;
-    return said;
-  }
+  std::vector<SampleEntry> entries() const override { return preference_entries(form_, rules_.sequence_length); }
+  std::string summary() const override { return lines_.in_words("pairs of completions", "pair"); }
 
   std::vector<SampleToken> tokens_of(std::int64_t sample) const override {
     const auto row = static_cast<std::size_t>(sample);
     const FoundLine line = lines_.lines_of(row, row + 1).front();
-    const PreferenceTokens pair = PreferenceEncoder(rules_).encode(line.text, line.place, /*for_display=*/true);
+    const PreferenceTokens pair =
+        PreferenceEncoder(rules_, form_)
+            .encode(preference_object(line.text, line.place), line.place, /*for_display=*/true);
     std::vector<SampleToken> tokens;
     append_tokens(pair.chosen, 0, /*is_pair=*/false, tokens);
     append_tokens(pair.rejected, 1, /*is_pair=*/false, tokens);
     return tokens;
   }
 
-  void read(std::int64_t sample, std::int64_t* numbers) const override {
+  void read_numbers(std::int64_t sample, const NumberRow& out) const override {
     const std::int64_t length = rules_.sequence_length;
     const EncodedRow row = lines_.rows().row(static_cast<std::size_t>(sample));
-    const std::int64_t second = row.ranges.back().first, all = static_cast<std::int64_t>(row.tokens.size());
-    std::int64_t *ids = numbers, *labels = ids + length, *documents = labels + length;
-    std::fill_n(ids, length, 0);
-    std::fill_n(labels, length, kNotCounted);
-    std::fill_n(documents, length, 2);
-    // A text of n tokens has n - 1 places: the last token is a label only.
-    std::copy_n(row.tokens.begin(), second - 1, ids);
-    std::copy_n(row.tokens.begin() + second, all - second - 1, ids + second - 1);
-    std::fill_n(documents, second - 1, 0);
-    std::fill_n(documents + second - 1, all - second - 1, 1);
-    for (const auto& [first, last] : row.ranges.first(row.ranges.size() - 1))
-      for (std::int64_t token = first; token < last; ++token)
-        labels[token - (token < second ? 1 : 2)] = row.tokens[static_cast<std::size_t>(token)];
-    documents[length] = held_out_ ? -1 - sample : sample;
+    if (out.type() == NumberType::kFloat32) {
+      *out.as<float>() = std::bit_cast<float>(static_cast<std::int32_t>(row.facts.flags));
+      return;
+    }
+    auto* numbers = out.as<std::int64_t>();
+    const std::int64_t number = held_out_ ? -1 - sample : sample;
+    PairWriter pair(row, length, numbers);
+    if (form_ == PairForm::kScores) {
+      pair.texts(numbers + length, 0);
+      pair.last_tokens(numbers + 2 * length);
+      numbers[2 * length + 2] = number;
+      return;
+    }
+    pair.texts(numbers + 2 * length, 1);
+    pair.completion_labels(numbers + length);
+    numbers[3 * length] = number;
+    if (form_ == PairForm::kFullTexts) pair.prompt_labels(numbers + length, numbers + 3 * length + 1);
   }
 
  private:
   LineRules rules_;
+  PairForm form_;
   bool held_out_;
   LineRows lines_;
 };
 
 }  // namespace
 
-std::vector<SampleEntry> preference_entries(std::int64_t sequence_length) {
+std::vector<SampleEntry> preference_entries(PairForm form, std::int64_t sequence_length) {
+  if (form == PairForm::kScores)
+    return {{"input_ids", 0, sequence_length},
+            {"document_ids", sequence_length, sequence_length},
+            {"pooled_tokens", 2 * sequence_length, 2},
+            {"sample_numbers", 2 * sequence_length + 2},
+            {"margins", 0, 0, NumberType::kFloat32}};
   std::vector<SampleEntry> entries = packed_entries(sequence_length);
   entries.push_back({"sample_numbers", 3 * sequence_length});
+  if (form == PairForm::kFullTexts) entries.push_back({"prompt_labels", 3 * sequence_length + 1, sequence_length});
   return entries;
 }
 
-std::unique_ptr<Dataset> open_preference_lines(const Files& files, const LineRules& rules, bool held_out,
+std::unique_ptr<Dataset> open_preference_lines(const Files& files, const LineRules& rules, PairForm form, bool held_out,
                                                const std::string& place, const OpenProgress& progress) {
-  auto pairs = std::make_unique<PreferenceLines>(files, rules, held_out, progress);
+  auto pairs = std::make_unique<PreferenceLines>(files, rules, form, held_out, progress);
   pairs->lines().require_rows(place, kPreferenceObject);
   return pairs;
 }

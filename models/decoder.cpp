@@ -138,8 +138,10 @@ torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const to
 torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const TensorDict& batch,
                                        const torch::Tensor& own) const {
   const auto& part = known.sequence;
-  const torch::Tensor hidden = part ? nn::joined(own, *part) : own, held = batch.at("input_ids"),
-                      ids = part ? nn::join_parts(held, *part->group, part->shard) : held,
+  const torch::Tensor hidden = part ? nn::joined(own, *part) : own;
+  if (const torch::Tensor named = batch.get("pooled_tokens"); named.defined())
+    return hidden.gather(1, named.to(torch::kInt64).unsqueeze(-1).expand({-1, -1, hidden.size(2)}));
+  const torch::Tensor held = batch.at("input_ids"), ids = part ? nn::join_parts(held, *part->group, part->shard) : held,
                       mask = part ? part->keep : batch.get("attention_mask");
   torch::Tensor counted = torch::ones_like(ids);
   if (spec.padding)

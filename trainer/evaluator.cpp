@@ -1,5 +1,7 @@
 #include "gantry/trainer/evaluator.h"
 
+#include <utility>
+
 #include "gantry/trainer/held_out_scores.h"
 
 namespace gantry {
@@ -11,7 +13,8 @@ std::optional<EvaluationMetrics> Evaluator::run(std::int64_t step, Boosted& boos
   double sum = 0;
   for (std::int64_t i = 0; i < loader_->steps(); ++i) {
     if (ends && ends()) return std::nullopt;
-    const Batch batch = loader_->batch(i);
+    Batch batch = loader_->batch(i);
+    if (prepare_) batch = prepare_(std::move(batch));
     const StepResult result = booster_.execute_pipeline(batch, boosted,
                                                         {.return_outputs = predictions_ != Predictions::kNone,
                                                          .broadcast_loss = true,

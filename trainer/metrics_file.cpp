@@ -43,11 +43,8 @@ void MetricsFile::write(const StepMetrics& metrics) {
                                  {"bubble", metrics.bubble},
                                  {"predicted_bubble", metrics.predicted_bubble}};
   if (!metrics.added_losses.empty()) line["added_losses"] = metrics.added_losses;
-  if (const auto& rewards = metrics.rewards)
-    line.update({{"rewards/chosen", rewards->chosen},
-                 {"rewards/rejected", rewards->rejected},
-                 {"rewards/margins", rewards->margin()},
-                 {"rewards/accuracies", rewards->accuracy}});
+  if (metrics.rewards)
+    for (const auto& [name, value] : named_values(*metrics.rewards)) line[name] = value;
   if (!metrics.experts.layers.empty()) line["experts"] = experts_json(metrics);
   write_line(line.dump());
 }

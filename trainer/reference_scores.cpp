@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <limits>
 
+#include "gantry/booster/preference_step.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
@@ -27,6 +28,10 @@ void load_reference(const Config& config, Boosted& boosted, const ProcessGroupMe
   load_weights(reference, boosted, mesh);
 }
 
+void score(Booster& booster, const Batch& batch, Boosted& boosted, const Criterion& criterion) {
+  booster.execute_pipeline(batch, boosted, {.broadcast_loss = true, .forward_only = true, .criterion = criterion});
+}
+
 }  // namespace
 
 void score_reference(const Config& config, Booster& booster, Boosted& boosted, const DataLoader* held_out,
@@ -39,18 +44,21 @@ void score_reference(const Config& config, Booster& booster, Boosted& boosted, c
   loaders.push_back(in_order(build_samples(config)));
   if (held_out) loaders.push_back(in_order(build_evaluation_samples(config)));
   for (auto& loader : loaders) booster.distribute(loader, boosted);
-  std::int64_t pairs = 0;
-  for (const auto& loader : loaders) pairs += loader.samples();
+  std::int64_t samples = 0;
+  for (const auto& loader : loaders) samples += loader.samples();
   scores->trained = loaders.front().samples();
-  scores->scores = torch::full({pairs, 2}, -std::numeric_limits<double>::infinity(), torch::kFloat64);
-  const Criterion criterion = preference_scores(scores);
-  for (auto& loader : loaders)
-    for (std::int64_t i = 0; i < loader.steps(); ++i)
-      booster.execute_pipeline(loader.batch(i), boosted,
-                               {.broadcast_loss = true, .forward_only = true, .criterion = criterion});
-  // A rank has the scores of its own pairs, and -infinity for the others.
+  scores->scores = torch::full({samples, 2}, -std::numeric_limits<double>::infinity(), torch::kFloat64);
+  const bool are_pairs = config.train.objective.name != "kto";
+  for (const auto& loader : loaders)
+    for (std::int64_t i = 0; i < loader.steps(); ++i) {
+      const Batch batch = loader.batch(i);
+      score(booster, batch, boosted, preference_scores(scores));
+      if (!are_pairs) score(booster, with_other_completions(batch), boosted, preference_scores(scores, 1));
+    }
+  // A rank has the scores of its own samples, and -infinity for the others.
   booster.mesh().world_group().all_reduce(scores->scores, ReduceOp::kMax).wait();
-  if (booster.mesh().rank() == 0) fmt::print("reference: log-probabilities of {} pairs of completions\n", pairs);
+  if (booster.mesh().rank() == 0)
+    fmt::print("reference: log-probabilities of {} {}\n", samples, are_pairs ? "pairs of completions" : "completions");
 }
 
 }  // namespace gantry

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "gantry/trainer/evaluator.h"
-
 namespace gantry {
 
 RunEvaluations::RunEvaluations(const World& world, const Config& config, Booster& booster, const RunStops& stops,
@@ -16,8 +14,10 @@ RunEvaluations::RunEvaluations(const World& world, const Config& config, Booster
       record_(record),
       before_print_(std::move(before_print)) {}
 
-void RunEvaluations::prepare(std::shared_ptr<DataLoader> held_out, Predictions predictions, const Boosted& boosted) {
+void RunEvaluations::prepare(std::shared_ptr<DataLoader> held_out, Predictions predictions, PrepareBatch prepare,
+                             const Boosted& boosted) {
   held_out_ = std::move(held_out);
+  prepare_ = std::move(prepare);
   predictions_ = predictions;
   if (held_out_) booster_.distribute(*held_out_, boosted);
   choices_ = ChoiceScorer::of(config_);
@@ -32,7 +32,7 @@ bool RunEvaluations::due_at(std::int64_t step, bool last) const {
 
 std::optional<EvaluationMetrics> RunEvaluations::run(std::int64_t step, bool loss_alone, Boosted& boosted) {
   const auto ends = [this] { return stops_.asked_to_stop(); };
-  auto metrics = Evaluator(booster_, held_out_, predictions_).run(step, boosted, ends, stops_.within_step());
+  auto metrics = Evaluator(booster_, held_out_, predictions_, prepare_).run(step, boosted, ends, stops_.within_step());
   if (!metrics) return std::nullopt;
   if (!loss_alone && choices_) {
     metrics->choices = choices_->run(booster_, boosted, ends, stops_.within_step());

@@ -10,6 +10,7 @@
 #include "gantry/comm/world.h"
 #include "gantry/trainer/choice_scorer.h"
 #include "gantry/trainer/continued_prompts.h"
+#include "gantry/trainer/evaluator.h"
 #include "gantry/trainer/held_out_record.h"
 #include "gantry/trainer/metrics.h"
 #include "gantry/trainer/run_stops.h"
@@ -24,9 +25,10 @@ class RunEvaluations {
                  HeldOutRecord& record, std::function<void()> before_print);
 
   // Distributes the data: those of `held_out` (null: nothing is evaluated), evaluation.choices and evaluation.prompts.
-  // `predictions` is as Evaluator's. After boost, before all that follows. Errors are those of ChoiceScorer
-  // and ContinuedPrompts. Collective over the world.
-  void prepare(std::shared_ptr<DataLoader> held_out, Predictions predictions, const Boosted& boosted);
+  // `predictions` and `prepare` are as Evaluator's. After boost, before all that follows. Errors are those of
+  // ChoiceScorer and ContinuedPrompts. Collective over the world.
+  void prepare(std::shared_ptr<DataLoader> held_out, Predictions predictions, PrepareBatch prepare,
+               const Boosted& boosted);
 
   // `last`: the run ends with this step.
   bool due_at(std::int64_t step, bool last) const;
@@ -45,6 +47,7 @@ class RunEvaluations {
   std::function<void()> before_print_;
   std::shared_ptr<DataLoader> held_out_;  // null without evaluation
   Predictions predictions_ = Predictions::kNone;
+  PrepareBatch prepare_;
   std::unique_ptr<ChoiceScorer> choices_;      // null without evaluation.choices
   std::unique_ptr<ContinuedPrompts> prompts_;  // likewise
   bool said_impatience_ = false;

@@ -57,11 +57,6 @@ void require_a_rate(const LrSchedule& rates, std::size_t groups, std::int64_t st
                      "a step with a learning rate above 0", "lower lr_schedule.warmup_steps, or raise train.steps"});
 }
 
-PreferenceParts make_preferences(const ObjectiveConfig& objective) {
-  return {.reference = objective.has_reference() ? std::make_shared<ReferenceScores>() : nullptr,
-          .rewards = std::make_shared<RewardMeter>()};
-}
-
 }  // namespace
 
 RunParts assemble_parts(const TrainerParts& given, Config& config, const World& world, const ProcessGroupMesh& mesh) {
@@ -77,8 +72,8 @@ RunParts assemble_parts(const TrainerParts& given, Config& config, const World& 
   parts.loader = given.loader ? given.loader : build_loader(config);
   resolve_epochs(config, *parts.loader, world, mesh);
   parts.held_out = given.evaluation_loader ? given.evaluation_loader : build_evaluation_loader(config);
-  if (config.train.objective.is_on() && !given.criterion) parts.preferences = make_preferences(config.train.objective);
-  parts.criterion = given.criterion ? *given.criterion : build_criterion(config, parts.preferences);
+  if (!given.criterion) parts.objective = objective_parts(config.train.objective);
+  parts.criterion = given.criterion ? *given.criterion : build_criterion(config, parts.objective);
   parts.predictions = given.criterion ? Predictions::kNone : predictions_of(config);
   parts.rates = rates_of(given, config);
   if (!config.evaluation.only) require_a_rate(*parts.rates, parts.optimizer->param_groups().size(), config.train.steps);

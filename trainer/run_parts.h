@@ -16,8 +16,8 @@ struct RunParts {
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   std::shared_ptr<DataLoader> loader, held_out;  // null: nothing is evaluated
   Criterion criterion;
-  PreferenceParts preferences;  // with train.objective
-  Predictions predictions;      // that evaluations score
+  ObjectiveParts objective;  // with train.objective
+  Predictions predictions;   // that evaluations score
   std::optional<LrSchedule> rates;
 };
 

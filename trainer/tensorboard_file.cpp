@@ -19,11 +19,8 @@ void TensorBoardFile::write(const StepMetrics& metrics) {
       {"speed/tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
       {"speed/step_seconds", metrics.step_seconds},
       {"speed/bubble", metrics.bubble}};
-  if (const auto& rewards = metrics.rewards)
-    scalars.insert(scalars.end(), {{"train/rewards/chosen", rewards->chosen},
-                                   {"train/rewards/rejected", rewards->rejected},
-                                   {"train/rewards/margins", rewards->margin()},
-                                   {"train/rewards/accuracies", rewards->accuracy}});
+  if (metrics.rewards)
+    for (const auto& [name, value] : named_values(*metrics.rewards)) scalars.emplace_back("train/" + name, value);
   for (const auto& [name, loss] : metrics.added_losses) scalars.emplace_back("train/loss/" + name, loss);
   for (const auto& load : metrics.experts.layers)
     scalars.emplace_back("experts/largest_over_mean/" + load.router, load.largest_over_mean());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "gantry/booster/preference_step.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/show_sample.h"
 #include "gantry/comm/observed_backend.h"
@@ -24,6 +25,7 @@
 #include "gantry/trainer/run_report.h"
 #include "gantry/trainer/run_stops.h"
 #include "gantry/trainer/sample_text.h"
+#include "gantry/trainer/teacher.h"
 #include "gantry/trainer/training_steps.h"
 
 namespace gantry {
@@ -94,10 +96,11 @@ class Trainer::Run {
     refuse_unused_parts();
     boosted_ = booster_.boost(parts.model, parts.optimizer, parts.criterion, parts.loader, parts.rates);
     boosted_.optimizer->keep_loss_scale(!listeners_.reads_gradients());
-    evaluations_.prepare(parts.held_out, parts.predictions, boosted_);
-    steps_.measure_rewards(parts.preferences.rewards);
-    if (parts.preferences.reference)
-      score_reference(config_, booster_, boosted_, parts.held_out.get(), parts.preferences.reference);
+    const PrepareBatch prepare = preparation_of(parts.objective);
+    evaluations_.prepare(parts.held_out, parts.predictions, prepare, boosted_);
+    steps_.set_objective(parts.objective, prepare);
+    if (parts.objective.reference)
+      score_reference(config_, booster_, boosted_, parts.held_out.get(), parts.objective.reference);
     const auto fresh = load_weights(config_, boosted_, mesh_);
     if (options_.cluster) {  // throws for a run without a prediction, before the first step
       options_.cluster = planner::with_ranks(*options_.cluster, world_.size(), /*grows=*/true);
@@ -106,6 +109,18 @@ class Trainer::Run {
     if (!world_.is_main()) return;
     fmt::print("{}", options_.plan);
     print_beginning(world_, config_, booster_, boosted_, fresh, has_own_data ? "" : describe_first_sample(config_));
+  }
+
+  PrepareBatch preparation_of(const ObjectiveParts& parts) {
+    if (parts.teacher)
+      return [teacher = std::make_shared<Teacher>(config_, booster_, parts.teacher)](Batch batch) {
+        return teacher->prepare(std::move(batch));
+      };
+    if (!parts.step) return {};
+    return [this, parts](Batch batch) {
+      prepare_step(parts, batch, booster_, boosted_);
+      return batch;
+    };
   }
 
   // load_weights is still to come, and the rest of these keys was honoured by those that are members.

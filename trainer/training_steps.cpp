@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <set>
+#include <utility>
 
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
@@ -27,11 +28,12 @@ TrainingSteps::TrainingSteps(const World& world, const Config& config, Booster& 
 std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& boosted, const std::function<bool()>& stops) {
   const double start = steady_seconds();
   const std::int64_t first_sample = boosted.loader->position();
-  timeline_.begin(boosted);
   meter_.resume();
-  const Batch batch = boosted.loader->next();
+  Batch batch = boosted.loader->next();
   listeners_.tell_of_batch(step, batch);
-  if (rewards_) rewards_->clear();
+  if (prepare_) batch = prepare_(std::move(batch));
+  if (objective_.rewards) objective_.rewards->clear();
+  timeline_.begin(boosted);
   const StepResult result = booster_.execute_pipeline(batch, boosted,
                                                       {.return_loss = true,
                                                        .broadcast_loss = true,
@@ -64,9 +66,15 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
                       .bubble = timeline_.bubble(),
                       .predicted_bubble = timeline_.predicted_bubble(),
                       .experts = result.experts};
-  if (rewards_) metrics.rewards = rewards_->means(booster_.mesh().world_group());
+  if (objective_.rewards) metrics.rewards = rewards_of_step();
   traffic_.set(metrics);
   return metrics;
+}
+
+RewardMetrics TrainingSteps::rewards_of_step() const {
+  RewardMetrics rewards = objective_.rewards->means(booster_.mesh().world_group());
+  if (objective_.step && objective_.reference) rewards.divergence = objective_.step->divergence;
+  return rewards;
 }
 
 double TrainingSteps::offer_gradients(std::int64_t step, Boosted& boosted) {

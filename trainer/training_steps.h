@@ -8,9 +8,10 @@
 
 #include "gantry/booster/booster.h"
 #include "gantry/comm/world.h"
-#include "gantry/plugins/preference_loss.h"
+#include "gantry/plugins/objective_parts.h"
 #include "gantry/profiling/communication_meter.h"
 #include "gantry/profiling/memory_meter.h"
+#include "gantry/trainer/evaluator.h"
 #include "gantry/trainer/expert_watch.h"
 #include "gantry/trainer/metrics.h"
 #include "gantry/trainer/run_listeners.h"
@@ -30,8 +31,11 @@ class TrainingSteps {
   // Hands each action of the steps to `listener` too.
   void set_listener(Plugin::ActionObserver listener) { timeline_.set_listener(std::move(listener)); }
 
-  // Adds the rewards that the criterion measures to the metrics of steps. Null: there are none.
-  void measure_rewards(std::shared_ptr<RewardMeter> rewards) { rewards_ = std::move(rewards); }
+  // Calls `prepare` with the batch of each step before it, and adds the rewards of `parts` to the metrics.
+  void set_objective(ObjectiveParts parts, PrepareBatch prepare) {
+    objective_ = std::move(parts);
+    prepare_ = std::move(prepare);
+  }
 
   // Nothing where `stops` (as in ExecuteOptions) gave the step up: all is as after the last one. NumericalError for a
   // loss or a gradient norm that is not finite, unless the optimizer skips such a step, of which rank 0 warns.
@@ -45,6 +49,7 @@ class TrainingSteps {
   const std::vector<std::int64_t>& peaks() const { return peaks_; }  // bytes of tensors by rank; none before a step
 
  private:
+  RewardMetrics rewards_of_step() const;
   // The norm of the gradients that the optimizer will step.
   double offer_gradients(std::int64_t step, Boosted& boosted);
   void give_up(std::int64_t first_sample, Boosted& boosted);
@@ -59,7 +64,8 @@ class TrainingSteps {
   StepTimeline timeline_;
   StepParts parts_;
   ExpertTraffic traffic_;
-  std::shared_ptr<RewardMeter> rewards_;
+  ObjectiveParts objective_;
+  PrepareBatch prepare_;             // empty: nothing is prepared
   std::int64_t counted_ = 0;         // steps that were done
   std::vector<std::int64_t> peaks_;  // by rank
 };

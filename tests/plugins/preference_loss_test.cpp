@@ -1,15 +1,13 @@
 // Losses of preferences against reference cases, in every layout.
 #include "gantry/plugins/preference_loss.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 
-#include "family_case.h"
-#include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/safetensors.h"
-#include "gantry/optimizers/gradient_buffers.h"
-#include "gantry/plugins/gather.h"
+#include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
-#include "ranks.h"
+#include "objective_case.h"
 
 namespace gantry::testing {
 namespace {
@@ -20,141 +18,174 @@ std::string preference_case(const std::string& name) {
 
 ObjectiveConfig objective_of_case(const std::string& name) {
   if (name == "simpo") return {.name = "simpo", .beta = 2, .gamma = 0.7};
+  if (name == "orpo") return {.name = "orpo", .beta = 0.2};
   if (name == "dpo_ipo") return {.name = "ipo", .beta = 0.3};
   return {.name = "dpo", .beta = 0.3, .loss_type = name == "dpo_hinge" ? "hinge" : "sigmoid"};
+}
+
+// Writes a text without its last token to a row: its tokens and its labels.
+void write_text(const CaseText& text, std::int64_t place, torch::Tensor ids, torch::Tensor labels) {
+  const std::int64_t places = text.ids.size(0) - 1;
+  ids.narrow(0, place, places).copy_(text.ids.narrow(0, 0, places));
+  const torch::Tensor ignored = text.counts.narrow(0, 1, places) == 0;
+  labels.narrow(0, place, places).copy_(text.ids.narrow(0, 1, places).masked_fill(ignored, -100));
 }
 
 // A row for each pair: the chosen text and the rejected one without their last tokens, and padding.
 TensorDict packed_pairs(const std::string& folder) {
   const auto read = read_safetensors(folder + "/inputs.safetensors");
   const std::int64_t pairs = read.at("chosen_input_ids").size(0), places = 2 * read.at("chosen_input_ids").size(1);
-  TensorDict packed = {{"input_ids", torch::zeros({pairs, places}, torch::kInt64)},
-                       {"labels", torch::full({pairs, places}, -100, torch::kInt64)},
-                       {"document_ids", torch::full({pairs, places}, 2, torch::kInt64)},
+  const auto filled = [&](std::int64_t value) { return torch::full({pairs, places}, value, torch::kInt64); };
+  TensorDict packed = {{"input_ids", filled(0)},
+                       {"labels", filled(-100)},
+                       {"document_ids", filled(2)},
                        {"sample_numbers", torch::arange(pairs)}};
   for (std::int64_t pair = 0; pair < pairs; ++pair) {
     std::int64_t place = 0;
     for (const auto& [which, document] : {std::pair("chosen_", kChosen), std::pair("rejected_", kRejected)}) {
-      const auto row = [&, which = which](const char* entry) { return read.at(std::string(which) + entry)[pair]; };
-      const torch::Tensor keep = row("attention_mask") == 1;
-      const torch::Tensor ids = row("input_ids").masked_select(keep);
-      const torch::Tensor counts = row("completion_mask").masked_select(keep);
-      const std::int64_t tokens = ids.size(0) - 1;
-      packed.at("input_ids")[pair].narrow(0, place, tokens).copy_(ids.narrow(0, 0, tokens));
-      packed.at("labels")[pair]
-          .narrow(0, place, tokens)
-          .copy_(ids.narrow(0, 1, tokens).masked_fill(counts.narrow(0, 1, tokens) == 0, -100));
-      packed.at("document_ids")[pair].narrow(0, place, tokens).fill_(document);
-      place += tokens;
+      const CaseText text = case_text(read, which, pair);
+      write_text(text, place, packed.at("input_ids")[pair], packed.at("labels")[pair]);
+      packed.at("document_ids")[pair].narrow(0, place, text.ids.size(0) - 1).fill_(document);
+      place += text.ids.size(0) - 1;
     }
   }
   return packed;
 }
 
-std::shared_ptr<ReferenceScores> reference_of_case(const std::string& folder) {
-  const auto read = read_safetensors(folder + "/expected.safetensors");
-  if (!read.contains("reference_chosen_logps")) return nullptr;
-  auto reference = std::make_shared<ReferenceScores>();
-  reference->scores =
-      torch::stack({read.at("reference_chosen_logps"), read.at("reference_rejected_logps")}, 1).to(torch::kFloat64);
-  reference->trained = reference->scores.size(0);
-  return reference;
+// The labels of the chosen texts' other tokens.
+torch::Tensor prompt_labels(const TensorDict& packed) {
+  const torch::Tensor &ids = packed.at("input_ids"), &labels = packed.at("labels");
+  const torch::Tensor next = torch::cat({ids.slice(1, 1), torch::full({ids.size(0), 1}, -100, torch::kInt64)}, 1);
+  return next.masked_fill((labels != -100) | (packed.at("document_ids") != kChosen), -100);
 }
 
-struct PreferenceStep {
-  double loss = 0;
-  std::int64_t pairs = 0;
-  RewardMetrics rewards;
-  torch::Tensor scores;
-  TensorDict gradients;
-};
-
-PreferenceStep run_case(const std::string& name, const Layout& layout, int microbatches, const std::string& recompute) {
-  const std::string folder = preference_case(name);
-  Config config = layout_config(layout);
-  config.model.path = folder;
-  config.precision = "float64";
-  config.schedule.microbatches = microbatches;
-  config.schedule.recompute = recompute;
-  config = resolve_model(config);
-  PreferenceStep outcome;
-  const int code = start_ranks()(config, [&](World& world) {
-    auto* plugin = new HybridParallelPlugin(world, config);
-    Booster booster{std::unique_ptr<Plugin>(plugin)};
-    auto model = build_model(config);
-    const auto reference = reference_of_case(folder);
-    const auto meter = std::make_shared<RewardMeter>();
-    auto boosted = booster.boost(model, build_optimizer(config, *model),
-                                 preference_loss(objective_of_case(name), reference, meter));
-    load_weights(config, boosted, plugin->mesh());
-    const Batch all = make_batch(packed_pairs(folder));
-    const auto replica = static_cast<std::size_t>(plugin->mesh().coordinate("dp"));
-    const auto [begin, end] = split_evenly(all.samples, plugin->mesh().size("dp"))[replica];
-    Batch mine = slice(all, begin, end);
-    mine.global_samples = all.samples;
-    const auto result = booster.execute_pipeline(mine, boosted, {.broadcast_loss = true});
-    auto gradients = gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
-                                    [&](std::size_t i) { return boosted.optimizer->gradients().gradient(i); });
-    const RewardMetrics rewards = meter->means(plugin->mesh().world_group());
-
-    auto scores = std::make_shared<ReferenceScores>();
-    scores->trained = all.samples;
-    scores->scores = torch::full({all.samples, 2}, -1e300, torch::kFloat64);
-    booster.execute_pipeline(mine, boosted,
-                             {.broadcast_loss = true, .forward_only = true, .criterion = preference_scores(scores)});
-    plugin->mesh().world_group().all_reduce(scores->scores, ReduceOp::kMax).wait();
-    if (world.is_main()) outcome = {*result.loss, result.tokens, rewards, scores->scores, std::move(gradients)};
-  });
-  EXPECT_EQ(code, 0) << name;
-  return outcome;
+// The reference of a case, with its two columns.
+void set_reference(const ObjectiveParts& parts, const torch::Tensor& first, const torch::Tensor& second) {
+  parts.reference->scores = torch::stack({first, second}, 1).to(torch::kFloat64);
+  parts.reference->trained = first.size(0);
 }
 
-double largest(const torch::Tensor& values) { return values.abs().max().item<double>(); }
+ObjectiveCase pairs_case(const std::string& name) {
+  ObjectiveCase one{.folder = preference_case(name), .objective = objective_of_case(name), .batch = {}, .prepare = {}};
+  one.batch = packed_pairs(one.folder);
+  if (name == "orpo") one.batch.set("prompt_labels", prompt_labels(one.batch));
+  one.prepare = [folder = one.folder](const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted& boosted) {
+    const auto read = read_safetensors(folder + "/expected.safetensors");
+    if (parts.reference) set_reference(parts, read.at("reference_chosen_logps"), read.at("reference_rejected_logps"));
+    prepare_step(parts, mine, booster, boosted);
+  };
+  return one;
+}
 
-void expect_reference(const std::string& name, const PreferenceStep& step) {
-  const auto expected = read_safetensors(preference_case(name) + "/expected.safetensors");
-  EXPECT_NEAR(step.loss, expected.at("loss").item<double>(), 1e-6) << name;
-  EXPECT_EQ(step.pairs, expected.at("losses").size(0)) << name;
-  EXPECT_NEAR(step.rewards.chosen, expected.at("chosen_rewards").mean().item<double>(), 1e-5) << name;
-  EXPECT_NEAR(step.rewards.rejected, expected.at("rejected_rewards").mean().item<double>(), 1e-5) << name;
-  const auto correct = (expected.at("chosen_rewards") > expected.at("rejected_rewards")).to(torch::kFloat64).mean();
-  EXPECT_EQ(step.rewards.accuracy, correct.item<double>()) << name;
-  if (name != "simpo") EXPECT_LE(largest(step.scores.select(1, 0) - expected.at("policy_chosen_logps")), 1e-5) << name;
-  double most = 0;
-  for (const auto& [key, tensor] : expected)
-    if (key.starts_with("grad.")) most = std::max(most, largest(tensor));
-  std::size_t compared = 0;
-  for (const auto& [key, tensor] : expected) {
-    if (!key.starts_with("grad.")) continue;
-    ++compared;
-    const std::string parameter = key.substr(key.starts_with("grad.model.") ? 11 : 5);
-    EXPECT_LE(largest(step.gradients.at(parameter) - tensor), 2e-5 * most) << name << " " << key;
+// Completions with their labels, and the prompts with the completions of other rows.
+TensorDict judged_completions(const std::string& folder) {
+  const auto read = read_safetensors(folder + "/inputs.safetensors");
+  const std::int64_t rows = read.at("desirable").size(0), places = read.at("kl_input_ids").size(1);
+  const auto filled = [&](std::int64_t value) { return torch::full({rows, places}, value, torch::kInt64); };
+  TensorDict batch = {{"input_ids", filled(0)},
+                      {"labels", filled(-100)},
+                      {"kl_input_ids", filled(0)},
+                      {"kl_labels", filled(-100)},
+                      {"desirable", read.at("desirable")},
+                      {"sample_numbers", torch::arange(rows)}};
+  for (std::int64_t row = 0; row < rows; ++row) {
+    write_text(case_text(read, "completion_", row), 0, batch.at("input_ids")[row], batch.at("labels")[row]);
+    write_text(case_text(read, "kl_", row), 0, batch.at("kl_input_ids")[row], batch.at("kl_labels")[row]);
   }
-  EXPECT_EQ(compared, step.gradients.size()) << name;
+  return batch;
 }
 
-void expect_same_step(const PreferenceStep& expected, const PreferenceStep& actual, const std::string& label) {
-  EXPECT_NEAR(actual.loss, expected.loss, 1e-10) << label;
-  EXPECT_EQ(actual.pairs, expected.pairs) << label;
-  EXPECT_NEAR(actual.rewards.chosen, expected.rewards.chosen, 1e-10) << label;
-  EXPECT_NEAR(actual.rewards.margin(), expected.rewards.margin(), 1e-10) << label;
-  EXPECT_NEAR(actual.rewards.accuracy, expected.rewards.accuracy, 1e-12) << label;
-  EXPECT_LE(largest(actual.scores - expected.scores), 1e-10) << label;
-  for (const auto& [name, gradient] : expected.gradients)
-    EXPECT_LE(largest(actual.gradients.at(name) - gradient), 1e-10) << label << " " << name;
+// Runs the model with the reference weights to get the scores of both columns, as training does.
+torch::Tensor reference_of_judged(const std::string& folder, const TensorDict& batch) {
+  ObjectiveCase one{.folder = folder, .objective = {.name = "kto"}, .batch = batch, .prepare = {}};
+  torch::Tensor scores;
+  one.prepare = [&](const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted& boosted) {
+    set_reference(parts, torch::zeros({mine.samples}), torch::zeros({mine.samples}));
+    const auto score = [&](const Batch& texts, std::int64_t column) {
+      booster.execute_pipeline(
+          texts, boosted,
+          {.broadcast_loss = true, .forward_only = true, .criterion = preference_scores(parts.reference, column)});
+    };
+    score(mine, 0);
+    score(with_other_completions(mine), 1);
+    scores = parts.reference->scores.clone();
+  };
+  run_objective(one);
+  return scores;
 }
 
 TEST(PreferenceLoss, EqualsTheReferenceInEveryLayout) {
-  for (const char* name : {"dpo", "dpo_hinge", "dpo_ipo", "simpo"}) {
-    const PreferenceStep alone = run_case(name, {}, 1, "none");
-    expect_reference(name, alone);
-    expect_same_step(alone, run_case(name, {.tensor = 2}, 4, "full"), name + std::string(" tp 2"));
-    expect_same_step(alone, run_case(name, {.pipeline = 2, .data = 2}, 2, "none"), name + std::string(" pp 2 dp 2"));
-    expect_same_step(alone, run_case(name, {.context = 2}, 3, "none"), name + std::string(" cp 2"));
-    expect_same_step(alone, run_case(name, {.pipeline = 2, .tensor = 2, .context = 2}, 2, "selective"),
-                     name + std::string(" pp 2 tp 2 cp 2"));
-    expect_same_step(alone, run_case(name, {.data = 3}, 2, "none"), name + std::string(" dp 3"));
+  for (const char* name : {"dpo", "dpo_hinge", "dpo_ipo", "simpo", "orpo"}) {
+    const ObjectiveCase one = pairs_case(name);
+    expect_equal_in_layouts(one);
+    const ObjectiveStep step = run_objective(one);
+    const auto expected = read_safetensors(one.folder + "/expected.safetensors");
+    const auto& chosen = expected.at("chosen_rewards");
+    EXPECT_EQ(step.counted, chosen.size(0)) << name;
+    EXPECT_NEAR(step.rewards.chosen, chosen.mean().item<double>(), 1e-5) << name;
+    EXPECT_NEAR(step.rewards.rejected, expected.at("rejected_rewards").mean().item<double>(), 1e-5) << name;
+    EXPECT_EQ(step.rewards.accuracy,
+              (chosen > expected.at("rejected_rewards")).to(torch::kFloat64).mean().item<double>())
+        << name;
+    if (step.scores.defined())
+      EXPECT_LE((step.scores.select(1, 0) - expected.at("policy_chosen_logps")).abs().max().item<double>(), 1e-5)
+          << name;
   }
+}
+
+// The divergence of the second case is negative, so it is taken as 0.
+TEST(PreferenceLoss, EqualsTheReferenceOfJudgedCompletions) {
+  for (const char* name : {"kto", "kto_clamped"}) {
+    ObjectiveCase one{.folder = preference_case(name),
+                      .objective = {.name = "kto", .beta = 0.3},
+                      .batch = judged_completions(preference_case(name)),
+                      .prepare = {}};
+    const torch::Tensor reference = reference_of_judged(one.folder + "/reference", one.batch);
+    const auto expected = read_safetensors(one.folder + "/expected.safetensors");
+    EXPECT_LE((reference.select(1, 0) - expected.at("reference_logps")).abs().max().item<double>(), 1e-5) << name;
+    double divergence = 0;
+    one.prepare = [&](const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted& boosted) {
+      set_reference(parts, reference.select(1, 0), reference.select(1, 1));
+      prepare_step(parts, mine, booster, boosted);
+      if (booster.mesh().rank() == 0) divergence = parts.step->divergence;
+    };
+    expect_equal_in_layouts(one);
+    EXPECT_NEAR(divergence, std::max(0.0, expected.at("kl").item<double>()), 1e-6) << name;
+  }
+}
+
+// A row for each pair: both full texts.
+TEST(PreferenceLoss, EqualsTheReferenceOfARewardModel) {
+  ObjectiveCase one{.folder = preference_case("reward_margin"),
+                    .objective = {.name = "reward", .center_rewards_coefficient = 0.02},
+                    .batch = {},
+                    .prepare = {}};
+  const auto read = read_safetensors(one.folder + "/inputs.safetensors");
+  const std::int64_t pairs = read.at("margin").size(0), places = 2 * read.at("chosen_input_ids").size(1);
+  one.batch = {{"input_ids", torch::zeros({pairs, places}, torch::kInt64)},
+               {"document_ids", torch::full({pairs, places}, 2, torch::kInt64)},
+               {"pooled_tokens", torch::zeros({pairs, 2}, torch::kInt64)},
+               {"margins", read.at("margin")}};
+  for (std::int64_t pair = 0; pair < pairs; ++pair) {
+    std::int64_t place = 0;
+    for (const auto& [which, document] : {std::pair("chosen_", kChosen), std::pair("rejected_", kRejected)}) {
+      const torch::Tensor ids = case_text(read, which, pair).ids;
+      one.batch.at("input_ids")[pair].narrow(0, place, ids.size(0)).copy_(ids);
+      one.batch.at("document_ids")[pair].narrow(0, place, ids.size(0)).fill_(document);
+      place += ids.size(0);
+      one.batch.at("pooled_tokens")[pair][document] = place - 1;
+    }
+  }
+  expect_equal_in_layouts(one);
+  const auto expected = read_safetensors(one.folder + "/expected.safetensors");
+  EXPECT_NEAR(run_objective(one).rewards.margin(),
+              (expected.at("chosen_rewards") - expected.at("rejected_rewards")).mean().item<double>(), 1e-6);
+}
+
+TEST(PreferenceLoss, RefusesMissingParts) {
+  EXPECT_THROW(preference_loss({.name = "dpo"}, {}), UsageError);
+  EXPECT_THROW(preference_loss({.name = "orpo"}, {}), UsageError);
+  EXPECT_THROW(preference_loss({.name = "kto"}, {.reference = std::make_shared<ReferenceScores>()}), UsageError);
 }
 
 TEST(PreferenceLoss, SmoothsLikelyWrongPreferences) {
@@ -166,7 +197,7 @@ TEST(PreferenceLoss, SmoothsLikelyWrongPreferences) {
   const TensorDict batch = {{"labels", torch::tensor({{1, 2}})},
                             {"document_ids", torch::tensor({{0, 1}})},
                             {"sample_numbers", torch::tensor({0})}};
-  const Loss loss = preference_loss(objective, reference)({{"logits", logits}}, batch, {});
+  const Loss loss = preference_loss(objective, {.reference = reference})({{"logits", logits}}, batch, {});
   const double margin = 0.5 * -1.0;  // the reference prefers the chosen one by 1
   const auto softplus = [](double x) { return std::log1p(std::exp(x)); };
   EXPECT_NEAR(loss.sum.item<double>(), 0.8 * softplus(-margin) + 0.2 * softplus(margin), 1e-12);

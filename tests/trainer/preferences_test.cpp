@@ -1,4 +1,5 @@
-// Runs with preferences: the scores of the reference, layouts, held-out pairs, resumed runs and bad lines.
+// Runs with train.objective: the scores of the reference, a teacher, layouts, held-out data, resumed runs and bad
+// lines.
 #include <cmath>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -20,6 +21,17 @@ std::string pairs_of_texts(int count) {
     lines += Json{{"prompt", fmt::format("{}+{}=", i, i)},
                   {"chosen", std::to_string(2 * i)},
                   {"rejected", std::string(static_cast<std::size_t>(i % 4 + 1), 'x')}}
+                 .dump() +
+             "\n";
+  return lines;
+}
+
+std::string judged_texts(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i)
+    lines += Json{{"prompt", fmt::format("{}+{}=", i, i)},
+                  {"completion", i % 3 == 0 ? "x" : std::to_string(2 * i)},
+                  {"label", i % 3 != 0}}
                  .dump() +
              "\n";
   return lines;
@@ -55,7 +67,7 @@ void expect_same_metrics(const std::vector<Json>& expected, const std::vector<Js
   ASSERT_EQ(actual.size(), expected.size()) << label;
   for (std::size_t i = 0; i < expected.size(); ++i)
     for (const char* key : {"loss", "grad_norm", "rewards/chosen", "rewards/rejected", "rewards/margins",
-                            "rewards/accuracies", "eval_loss"})
+                            "rewards/accuracies", "kl", "eval_loss"})
       if (expected[i].contains(key))
         EXPECT_NEAR(actual[i].at(key).get<double>(), expected[i].at(key).get<double>(), 1e-9) << label << i << key;
 }
@@ -82,10 +94,117 @@ TEST(PreferenceRun, BeginsAtTheReferenceAndIsEqualInEveryLayout) {
   }
 }
 
+// The decoder of a reward model has a head for one label.
+std::string reward_model() {
+  return "--set 'model={policy: llama, config: {architectures: [LlamaForSequenceClassification], num_labels: 1, "
+         "vocab_size: 256, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, num_attention_heads: 2, "
+         "max_position_embeddings: 32}}' ";
+}
+
+TEST(PreferenceRun, TrainsOtherObjectivesInEveryLayout) {
+  struct Case {
+    const char* objective;
+    std::string lines, sets;
+    double first_loss;  // 0: unknown
+  };
+  // With a reference that equals the model, the divergence is 0 and both kinds of completions have a loss of 1/2.
+  const std::vector<Case> cases = {{"{name: kto, undesirable_weight: 1}", judged_texts(11), "", 0.5},
+                                   {"{name: orpo, beta: 0.3}", pairs_of_texts(11), "", 0},
+                                   {"{name: reward}", pairs_of_texts(11), reward_model(), 0}};
+  for (const Case& one : cases) {
+    const PreferenceRun run(one.objective, one.lines);
+    const std::string held_out = run.scratch.write("held_out.jsonl", one.lines);
+    const std::string sets = one.sets + fmt::format("--set evaluation.path={} --set evaluation.every=5 ", held_out) +
+                             (one.sets.empty() ? "--set model.config.resid_pdrop=0 " : "");
+    const Outcome alone = run.train("alone", sets);
+    ASSERT_EQ(alone.exit_code, 0) << one.objective << alone.err;
+    const auto metrics = run.metrics("alone");
+    ASSERT_EQ(metrics.size(), 6u) << one.objective;
+    if (one.first_loss > 0) EXPECT_NEAR(metrics[0].at("loss").get<double>(), one.first_loss, 1e-9) << one.objective;
+    EXPECT_GT(metrics[4].at("rewards/margins").get<double>(), metrics[0].at("rewards/margins").get<double>())
+        << one.objective;
+    for (const char* layout :
+         {"parallel.tensor=2", "parallel.pipeline=2", "parallel.context=2", "parallel.data=3 --set parallel.zero=3"}) {
+      const Outcome other = run.train("other", sets + "--set " + layout);
+      ASSERT_EQ(other.exit_code, 0) << one.objective << layout << other.err;
+      expect_same_metrics(metrics, run.metrics("other"), std::string(one.objective) + layout);
+    }
+  }
+}
+
+TEST(PreferenceRun, RefusesBadJudgedLinesByFileAndLine) {
+  const std::string good = R"({"prompt": "a", "completion": "b", "label": true})";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"prompt": "a", "completion": "b"})", "the line has no 'label'"},
+      {R"({"prompt": "a", "completion": "", "label": true})", "'completion' is empty"},
+      {R"({"prompt": "a", "completion": "b", "label": "good"})", "the label is \"good\""},
+      {R"({"prompt": "a", "completion": ["b"], "label": false})", "the line has texts and lists of messages"},
+      {R"({"prompt": "aaaaaaaaaaaaaaa", "completion": "cccccccccccccc", "label": 1})",
+       "more than data.sequence_length 24"}};
+  for (const auto& [line, says] : cases) {
+    const PreferenceRun run("{name: kto}", good + "\n" + line + "\n" + good + "\n");
+    const Outcome outcome = run.train("run");
+    EXPECT_EQ(outcome.exit_code, 4) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("pairs.jsonl:2: "));
+    EXPECT_THAT(outcome.err, HasSubstr(says));
+  }
+  const PreferenceRun single("{name: kto}", good + "\n");
+  EXPECT_THAT(single.train("run").err, HasSubstr("at least two lines"));
+}
+
+TEST(DistillationRun, LearnsFromATeacherInEveryLayout) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i)
+    lines += Json{{"text", fmt::format("{} and {} is {}", i, i, 2 * i).substr(0, 12)}}.dump() + "\n";
+  const PreferenceRun run(
+      "{name: distill, teacher: " GANTRY_SOURCE_DIR "/tests/golden/llama, loss_type: jsd, temperature: 2}", lines);
+  const std::string sets = fmt::format(
+      "--set model.config.resid_pdrop=0 --set model.config.vocab_size=211 --set data.tokenizer=bytes "
+      "--set data.sequence_length=16 --set evaluation.path={} --set evaluation.every=5 ",
+      run.scratch.write("held_out.jsonl", lines));
+  const Outcome alone = run.train("alone", sets);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  const auto metrics = run.metrics("alone");
+  ASSERT_EQ(metrics.size(), 6u);
+  EXPECT_LT(metrics[4].at("loss").get<double>(), metrics[0].at("loss").get<double>());
+  for (const char* layout :
+       {"parallel.tensor=2", "parallel.pipeline=2", "parallel.context=2", "parallel.data=2 --set parallel.zero=3"}) {
+    const Outcome other = run.train("other", sets + "--set " + layout);
+    ASSERT_EQ(other.exit_code, 0) << layout << other.err;
+    expect_same_metrics(metrics, run.metrics("other"), layout);
+  }
+}
+
+TEST(DistillationRun, RefusesASharedVocabulary) {
+  const PreferenceRun run("{name: distill, teacher: " GANTRY_SOURCE_DIR "/tests/golden/llama}",
+                          Json{{"text", "one and two"}}.dump() + "\n");
+  const Outcome outcome =
+      run.train("run",
+                "--set model.config.vocab_size=211 --set data.tokenizer=bytes --set data.batch_size=1 "
+                "--set data.sequence_length=16 --set parallel.pipeline=2 "
+                "--set parallel.vocabulary=pipeline");
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("parallel.vocabulary"));
+}
+
+TEST(DistillationRun, RefusesATeacherThatDoesNotFit) {
+  const PreferenceRun run("{name: distill, teacher: " GANTRY_SOURCE_DIR "/tests/golden/distillation/jsd/teacher}");
+  const std::string text = run.scratch.write("text.txt", std::string(400, 'a'));
+  const Outcome other = run.train("run", "--set data.format=text --set data.path=" + text);
+  EXPECT_EQ(other.exit_code, 3) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("the vocabulary of the teacher has 61 tokens, and that of the student 256"));
+  const Outcome missing =
+      run.train("run", "--set train.objective.teacher=nowhere --set data.format=text --set data.path=" + text);
+  EXPECT_NE(missing.exit_code, 0);
+  EXPECT_THAT(missing.err, HasSubstr("nowhere"));
+}
+
 TEST(PreferenceRun, GoesOnWithTheSameReference) {
-  for (const char* objective : {"{name: ipo}", "{name: simpo, beta: 2, gamma: 1}"}) {
-    const PreferenceRun run(objective);
-    const std::string held_out = run.scratch.write("held_out.jsonl", pairs_of_texts(3));
+  for (const char* objective : {"{name: ipo}", "{name: simpo, beta: 2, gamma: 1}", "{name: kto}"}) {
+    const bool are_pairs = std::string(objective) != "{name: kto}";
+    const auto lines = [&](int count) { return are_pairs ? pairs_of_texts(count) : judged_texts(count); };
+    const PreferenceRun run(objective, lines(11));
+    const std::string held_out = run.scratch.write("held_out.jsonl", lines(3));
     const std::string sets =
         fmt::format("--set evaluation.path={} --set evaluation.every=2 --set checkpoint.every=2", held_out);
     const Outcome whole = run.train("whole", sets + " --set checkpoint.path=" + (run.scratch / "one"));
@@ -160,6 +279,7 @@ TEST(PreferenceRun, RefusesWhatDoesNotFit) {
            {"data.loss_on=all", "data.loss_on"},
            {"train.label_smoothing=0.1", "train.label_smoothing"},
            {"train.objective.reference=nowhere", "train.objective.reference"},
+           {"train.objective.name=reward", "reward does not fit a model that is trained on tokens"},
            {"parallel.vocabulary=pipeline --set parallel.pipeline=2", "parallel.vocabulary"}}) {
     const Outcome outcome = run.train("run", "--set " + sets);
     EXPECT_NE(outcome.exit_code, 0) << sets;

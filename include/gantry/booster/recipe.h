@@ -8,7 +8,7 @@
 #include "gantry/booster/booster.h"
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
-#include "gantry/plugins/preference_loss.h"
+#include "gantry/plugins/objective_parts.h"
 
 namespace gantry {
 
@@ -53,9 +53,8 @@ LrSchedule build_lr_schedule(const Config& config);
 // Returns the criterion for the model's head: cross entropy over tokens or samples, or answer spans. For a
 // classification head, problem_type selects mean_squared_error() or binary_cross_entropy(); without that key, the
 // number of labels and the type of the labels in data.path decide, as in transformers. Empty for a model without a
-// head. With train.objective, returns the loss of preferences with `preferences`, which must have a reference if the
-// objective has one (ConfigError).
-Criterion build_criterion(const Config& config, const PreferenceParts& preferences = {});
+// head. With train.objective, returns its loss with `parts`, which must be those of objective_parts() (ConfigError).
+Criterion build_criterion(const Config& config, const ObjectiveParts& parts = {});
 
 // The predictions of a model's head, by the scores that they have.
 enum class Predictions {

@@ -31,6 +31,7 @@ struct LoraConfig {
   std::vector<std::string> target_modules;      // module names or paths, or only "all-linear"
   std::vector<std::string> modules_to_save;     // modules that are trained in full in addition to the adapters
   bool rslora = false;                          // multiply by alpha / sqrt(r) instead
+  double loraplus_lr_ratio = 1;                 // learning rate of B over that of A: LoRA+ (arXiv 2402.12354)
   bool use_dora = false;                        // train the norms of the weights' rows too: DoRA (arXiv 2402.09353)
   std::map<std::string, int> rank_pattern;      // regular expression at the end of a layer's path -> rank
   std::map<std::string, double> alpha_pattern;  // regular expression at the end of a layer's path -> alpha
@@ -204,14 +205,20 @@ struct EvaluationConfig {
 
 // Section `train.objective`: a loss other than that of the model's head. The coefficients have TRL's names.
 struct ObjectiveConfig {
-  std::string name;                   // dpo | ipo | simpo; empty: the loss of the model's head
-  double beta = 0.1;                  // factor of the log-probabilities
-  double label_smoothing = 0;         // dpo: probability that a preference is wrong
-  std::string loss_type = "sigmoid";  // dpo: sigmoid | hinge
-  double gamma = 0.5;                 // simpo: target margin of the rewards
-  std::string reference;              // dpo, ipo: directory of the reference weights; empty: the initial weights
+  std::string name;            // dpo | ipo | simpo | orpo | kto | reward | distill; empty: the loss of the model's head
+  double beta = 0.1;           // factor of the log-probabilities; distill: weight of the teacher in the mixture of jsd
+  double label_smoothing = 0;  // dpo: probability that a preference is wrong
+  std::string loss_type;       // dpo: sigmoid (also if empty) | hinge; distill: forward (also if empty) | reverse | jsd
+  double gamma = 0.5;          // simpo: target margin of the rewards
+  double desirable_weight = 1, undesirable_weight = 1;  // kto: weights of the two kinds of completions
+  double center_rewards_coefficient = 0;                // reward: coefficient of the square of the sum of two scores
+  std::string teacher;                                  // distill: directory of the teacher
+  double temperature = 1;                               // distill: of both distributions
+  double alpha = 0;                                     // distill: share of the cross entropy of the labels
+  std::string reference;  // dpo, ipo, kto: directory of the reference weights; empty: the initial weights
   bool is_on() const { return !name.empty(); }
-  bool has_reference() const { return name == "dpo" || name == "ipo"; }
+  bool has_reference() const { return name == "dpo" || name == "ipo" || name == "kto"; }
+  bool has_preferences() const { return is_on() && name != "distill"; }
 };
 
 // Section `train`.

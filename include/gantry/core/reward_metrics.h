@@ -1,14 +1,31 @@
-// Rewards of pairs of completions in training by preferences.
+// Rewards of completions in training by preferences.
 #pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace gantry {
 
-// Means over pairs, by TRL's names. A reward is beta times the log-probability of a completion relative to the
-// reference; without a reference beta times its mean log-probability per token.
+// Means over the completions of a step, by TRL's names. A reward is beta times the log-probability of a completion
+// relative to the reference; without a reference beta times its mean log-probability per token; of a reward model the
+// score.
 struct RewardMetrics {
-  double chosen = 0, rejected = 0;                     // rewards/chosen, rewards/rejected
-  double accuracy = 0;                                 // rewards/accuracies: fraction of pairs with margins above 0
+  double chosen = 0, rejected = 0;                     // rewards/chosen, rewards/rejected; kto: desirable, undesirable
+  std::optional<double> accuracy;                      // rewards/accuracies: fraction of pairs with margins above 0
+  std::optional<double> divergence;                    // kl: estimated divergence from the reference, for kto
   double margin() const { return chosen - rejected; }  // rewards/margins
 };
+
+// The values that exist, with their names.
+inline std::vector<std::pair<std::string, double>> named_values(const RewardMetrics& rewards) {
+  std::vector<std::pair<std::string, double>> values = {{"rewards/chosen", rewards.chosen},
+                                                        {"rewards/rejected", rewards.rejected},
+                                                        {"rewards/margins", rewards.margin()}};
+  if (rewards.accuracy) values.emplace_back("rewards/accuracies", *rewards.accuracy);
+  if (rewards.divergence) values.emplace_back("kl", *rewards.divergence);
+  return values;
+}
 
 }  // namespace gantry

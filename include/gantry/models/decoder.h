@@ -96,7 +96,8 @@ class DecoderImpl : public torch::nn::Module {
   explicit DecoderImpl(DecoderSpec description);
 
   // Runs the full model: {input_ids int64 [B, S]; optional: attention_mask, position_ids, document_ids [B, S]} ->
-  // {logits [B, S, V]}; with a head for labels {logits [B, labels]}. Models with nn::RotaryOptions::sections read
+  // {logits [B, S, V]}; with a head for labels {logits [B, labels]}, or {logits [B, n, labels]} of the n tokens of each
+  // sample that the entry pooled_tokens int64 [B, n] names. Models with nn::RotaryOptions::sections read
   // position_ids [3, B, S] too.
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden [B, S, H]}. Throws InputError if S exceeds the model's positions, and for
@@ -117,7 +118,7 @@ class DecoderImpl : public torch::nn::Module {
   torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions,
                       const torch::Tensor& rows);
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
-  // [B, S, H] -> [B, H]: the last token of each sample before its padding.
+  // [B, S, H] -> [B, H]: the last token of each sample before its padding; with pooled_tokens [B, n, H].
   torch::Tensor last_tokens(const nn::TokenContext& known, const TensorDict& batch, const torch::Tensor& own) const;
 
   nn::Embedding tokens_{nullptr}, positions_{nullptr};

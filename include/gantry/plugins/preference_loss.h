@@ -1,9 +1,16 @@
-// Losses of preferences between two completions: direct preference optimization and its relatives.
+// Losses of preferences: direct preference optimization and its relatives, and reward models.
 //
-// A sample has a pair: the prompt with the chosen completion, followed by the prompt with the rejected one, as two
-// documents that do not see each other. Its entries are input_ids, labels (aligned; -100 except for the completions)
-// and document_ids [samples, tokens], with kChosen and kRejected, and sample_numbers [samples], the number of the pair
-// in its data set. A pair of a held-out data set has the number -1 - i.
+// Objectives of pairs (all but kto): a sample has the prompt with the chosen completion, followed by the prompt with
+// the rejected one, as two documents that do not see each other. Its entries are input_ids, labels (aligned; -100
+// except for the completions) and document_ids [samples, tokens], with kChosen and kRejected. For orpo, prompt_labels
+// [samples, tokens] are the labels of the other tokens of the chosen text. For reward, pooled_tokens [samples, 2] are
+// the places of the last tokens of both texts, and margins [samples] are their margins.
+//
+// kto: a sample has one completion. Its entries are input_ids, labels, desirable [samples] (0 or 1), and kl_input_ids
+// and kl_labels, the prompt with the completion of another sample.
+//
+// With a reference, sample_numbers [samples] has the number of the sample in its data set. A sample of a held-out data
+// set has the number -1 - i.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +22,42 @@
 
 namespace gantry {
 
+struct ObjectiveParts;
+
 inline constexpr std::int64_t kChosen = 0, kRejected = 1;
 
 // Log-probabilities of the completions under the reference model: the sums over their tokens.
 struct ReferenceScores {
-  torch::Tensor scores;      // [trained + held-out pairs, 2] float64: chosen, rejected
-  std::int64_t trained = 0;  // number of pairs in the data set that is trained on
+  // [trained + held-out samples, 2] float64: chosen and rejected; for kto the completion of the sample and that of the
+  // other one.
+  torch::Tensor scores;
+  std::int64_t trained = 0;  // number of samples in the data set that is trained on
 };
 
-// Adds up the rewards of a rank's pairs.
+// Adds up the rewards of a rank's completions.
 class RewardMeter {
  public:
-  void add(const torch::Tensor& rewards);  // [pairs, 2]
+  void add_pairs(const torch::Tensor& rewards);                                   // [pairs, 2]
+  void add_single(const torch::Tensor& rewards, const torch::Tensor& desirable);  // [samples] each
   void clear() { sums_ = torch::Tensor(); }
-  // The means over the pairs since clear() on all ranks of `world`. Collective.
+  // The means since clear() on all ranks of `world`. Collective.
   RewardMetrics means(ProcessGroup& world) const;
 
  private:
-  torch::Tensor sums_;  // [4] float64: chosen, rejected, correct pairs, pairs
+  void add(const torch::Tensor& sums);
+  torch::Tensor sums_;  // [6] float64: chosen and their number, rejected and their number, correct pairs, pairs
 };
 
-// The state of a run's loss of preferences.
-struct PreferenceParts {
-  std::shared_ptr<ReferenceScores> reference;  // null for objectives without a reference model
-  std::shared_ptr<RewardMeter> rewards;        // null: rewards are not measured
-};
+// The loss of `objective`, as a mean over samples, computed as in TRL. Throws UsageError if a part is missing that
+// the objective needs. Supports outputs that are sharded over tp, and context parallelism except for reward.
+Criterion preference_loss(const ObjectiveConfig& objective, const ObjectiveParts& parts);
 
-// The loss of `objective`, as a mean over pairs, computed as in TRL. `reference` is required for objectives with a
-// reference model. `meter`: receives the rewards; null: none. Supports outputs that are sharded over tp, and context
-// parallelism.
-Criterion preference_loss(const ObjectiveConfig& objective, std::shared_ptr<const ReferenceScores> reference = nullptr,
-                          std::shared_ptr<RewardMeter> meter = nullptr);
+// A criterion that writes the log-probabilities of its completions into the columns of `scores` from `column` on, and
+// returns a loss of 0.
+Criterion preference_scores(std::shared_ptr<ReferenceScores> scores, std::int64_t column = 0);
 
-// A criterion that writes the log-probabilities of its pairs into `scores`, and returns a loss of 0.
-Criterion preference_scores(std::shared_ptr<ReferenceScores> scores);
+// The mean over samples of the log-probability of the completion relative to the second column of the reference: the
+// criterion of the estimated divergence, for a batch with kl_input_ids and kl_labels as its input_ids and labels.
+Criterion divergence_from(std::shared_ptr<const ReferenceScores> reference);
 
 }  // namespace gantry

@@ -11,13 +11,17 @@
 
 namespace gantry {
 
+// Returns the batch as the criterion needs it. Collective over the world.
+using PrepareBatch = std::function<Batch(Batch batch)>;
+
 class Evaluator {
  public:
   // Evaluates the batches of `loader`, which must be distributed (Booster::distribute). `predictions`: the
   // meaning of the output "logits", see predictions_of() in recipe.h. Predictions are scored against labels or spans,
-  // for which the full logits are gathered.
-  Evaluator(Booster& booster, std::shared_ptr<DataLoader> loader, Predictions predictions = Predictions::kNone)
-      : booster_(booster), loader_(std::move(loader)), predictions_(predictions) {}
+  // for which the full logits are gathered. `prepare` is called with each batch before it is evaluated.
+  Evaluator(Booster& booster, std::shared_ptr<DataLoader> loader, Predictions predictions = Predictions::kNone,
+            PrepareBatch prepare = {})
+      : booster_(booster), loader_(std::move(loader)), predictions_(predictions), prepare_(std::move(prepare)) {}
 
   // Returns the mean loss over all counted tokens of the held-out batches, without gradients or dropout, and the
   // accuracy and F1 of predictions. `step` is copied to the result. `ends` is called before each batch and must return
@@ -30,6 +34,7 @@ class Evaluator {
   Booster& booster_;
   std::shared_ptr<DataLoader> loader_;
   Predictions predictions_;
+  PrepareBatch prepare_;
 };
 
 }  // namespace gantry

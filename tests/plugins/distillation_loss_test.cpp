@@ -1,0 +1,78 @@
+// The loss of distillation against reference cases, in every layout.
+#include "gantry/plugins/distillation_loss.h"
+
+#include <gtest/gtest.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
+#include "objective_case.h"
+
+namespace gantry::testing {
+namespace {
+
+std::string distillation_case(const std::string& name) {
+  return std::string(GANTRY_SOURCE_DIR "/tests/golden/distillation/") + name;
+}
+
+// The labels of the case are not shifted.
+TensorDict batch_of_case(const std::string& folder) {
+  TensorDict batch = read_safetensors(folder + "/inputs.safetensors");
+  const torch::Tensor labels = batch.at("labels");
+  batch.set("labels", torch::cat({labels.slice(1, 1), torch::full({labels.size(0), 1}, -100, torch::kInt64)}, 1));
+  return batch;
+}
+
+ObjectiveCase distillation(const std::string& name, const ObjectiveConfig& objective) {
+  ObjectiveCase one{.folder = distillation_case(name), .objective = objective, .batch = {}, .prepare = {}};
+  one.batch = batch_of_case(one.folder);
+  one.prepare = [folder = one.folder](const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted&) {
+    Config config;
+    config.model.path = folder + "/teacher";
+    config.precision = "float64";
+    config = resolve_model(config);
+    auto teacher = booster.boost(build_model(config), nullptr, keep_logits(parts.teacher));
+    load_weights(config, teacher, booster.mesh());
+    mine.tensors.set(kTeacherRows, torch::arange(mine.samples));
+    parts.teacher->samples = mine.samples;
+    booster.execute_pipeline(mine, teacher, {.broadcast_loss = true, .forward_only = true});
+  };
+  return one;
+}
+
+TEST(DistillationLoss, EqualsTheReferenceInEveryLayout) {
+  expect_equal_in_layouts(
+      distillation("forward", {.name = "distill", .loss_type = "forward", .temperature = 2, .alpha = 0.4}));
+  expect_equal_in_layouts(distillation("reverse", {.name = "distill", .loss_type = "reverse", .temperature = 1.5}));
+  expect_equal_in_layouts(distillation("jsd", {.name = "distill", .beta = 0.3, .loss_type = "jsd"}));
+}
+
+TEST(DistillationLoss, IsZeroForTheTeacherItself) {
+  for (const char* kind : {"forward", "reverse", "jsd"}) {
+    auto teacher = std::make_shared<TeacherLogits>();
+    teacher->logits = torch::randn({2, 3, 7}, torch::kFloat64);
+    const TensorDict batch = {{"labels", torch::tensor({{1, 2, -100}, {3, 4, 5}})},
+                              {kTeacherRows, torch::tensor({1, 0})}};
+    const torch::Tensor logits = teacher->logits.flip({0}).clone().set_requires_grad(true);
+    const Loss loss = distillation_loss({.name = "distill", .beta = 0.5, .loss_type = kind}, teacher)(
+        {{"logits", logits}}, batch, {});
+    loss.sum.backward();
+    EXPECT_NEAR(loss.sum.item<double>(), 0, 1e-12) << kind;
+    EXPECT_EQ(loss.count.item<std::int64_t>(), 5) << kind;
+    EXPECT_LE(logits.grad().abs().max().item<double>(), 1e-12) << kind;
+  }
+}
+
+TEST(DistillationLoss, RefusesLogitsOfAnotherShape) {
+  auto teacher = std::make_shared<TeacherLogits>();
+  const Criterion loss = distillation_loss({.name = "distill"}, teacher);
+  const TensorDict outputs = {{"logits", torch::zeros({1, 2, 4})}};
+  const TensorDict batch = {{"labels", torch::tensor({{1, 2}})}, {kTeacherRows, torch::tensor({0})}};
+  EXPECT_THROW(loss(outputs, batch, {}), UsageError);
+  teacher->logits = torch::zeros({1, 2, 5});
+  EXPECT_THROW(loss(outputs, batch, {}), UsageError);
+}
+
+}  // namespace
+}  // namespace gantry::testing
