@@ -5,6 +5,7 @@
 
 #include "gantry/booster/name_patterns.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/core/adapter_split.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/group_options.h"
 #include "gantry/optimizers/lion.h"
@@ -26,10 +27,16 @@ bool is_matrix_of_layer(const std::string& name, const torch::Tensor& parameter)
   return parameter.dim() >= 2 && std::regex_match(name, kNumberedPart);
 }
 
+// The parameters of adapters whose learning rate lora.loraplus_lr_ratio multiplies.
+bool is_behind_adapter(const std::string& name) {
+  return name.ends_with(kAdapterB) || name.ends_with(kStackAdapterB) || name.ends_with(kAdapterMagnitude);
+}
+
 // Every parameter's values: those of the first group that matches it. A parameter that matches no_decay has no weight
 // decay, unless its group sets one. The first name of a tied parameter is used.
-std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const OptimizerConfig& settings,
+std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const Config& config,
                                                                         const torch::nn::Module& model) {
+  const OptimizerConfig& settings = config.optimizer;
   NamePatterns no_decay("optimizer.no_decay", settings.no_decay);
   std::vector<NamePatterns> patterns;
   for (std::size_t i = 0; i < settings.groups.size(); ++i)
@@ -40,6 +47,7 @@ std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const Op
     if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
     GroupValues values{settings.lr, settings.weight_decay,
                        settings.name == "muon" && is_matrix_of_layer(item.key(), item.value())};
+    if (is_behind_adapter(item.key())) values.lr *= config.lora.loraplus_lr_ratio;
     if (no_decay.match(item.key())) values.weight_decay = 0;
     bool found = false;
     for (std::size_t i = 0; i < patterns.size(); ++i) {
@@ -81,20 +89,21 @@ std::unique_ptr<MuonOptions> muon_options(const OptimizerConfig& settings, const
 }
 
 template <class Optimizer, class Options>
-std::shared_ptr<torch::optim::Optimizer> build(const OptimizerConfig& settings, const torch::nn::Module& model,
-                                               Options options) {
+std::shared_ptr<torch::optim::Optimizer> build(const Config& config, const torch::nn::Module& model, Options options) {
+  const OptimizerConfig& settings = config.optimizer;
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  for (const auto& [values, parameters] : grouped(settings, model))
+  for (const auto& [values, parameters] : grouped(config, model))
     groups.emplace_back(parameters, options(settings, values));
   auto optimizer = std::make_shared<Optimizer>(groups, *options(settings, {settings.lr, settings.weight_decay}));
   keep_group_options(optimizer->param_groups(), groups);
   return optimizer;
 }
 
-std::shared_ptr<torch::optim::Optimizer> build_muon(const OptimizerConfig& settings, const torch::nn::Module& model) {
+std::shared_ptr<torch::optim::Optimizer> build_muon(const Config& config, const torch::nn::Module& model) {
+  const OptimizerConfig& settings = config.optimizer;
   std::vector<torch::optim::OptimizerParamGroup> groups;
   bool has_matrix = false;
-  for (const auto& [values, parameters] : grouped(settings, model)) {
+  for (const auto& [values, parameters] : grouped(config, model)) {
     has_matrix = has_matrix || values.is_by_muon;
     groups.emplace_back(
         parameters, values.is_by_muon ? std::unique_ptr<torch::optim::OptimizerOptions>(muon_options(settings, values))
@@ -110,11 +119,11 @@ std::shared_ptr<torch::optim::Optimizer> build_muon(const OptimizerConfig& setti
 
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model) {
   config.mark_used("optimizer");
-  const auto& settings = config.optimizer;
-  if (settings.name == "sgd") return build<torch::optim::SGD>(settings, model, sgd_options);
-  if (settings.name == "lion") return build<Lion>(settings, model, lion_options);
-  if (settings.name == "muon") return build_muon(settings, model);
-  return build<FusedAdamW>(settings, model, adamw_options);
+  const std::string& name = config.optimizer.name;
+  if (name == "sgd") return build<torch::optim::SGD>(config, model, sgd_options);
+  if (name == "lion") return build<Lion>(config, model, lion_options);
+  if (name == "muon") return build_muon(config, model);
+  return build<FusedAdamW>(config, model, adamw_options);
 }
 
 }  // namespace gantry

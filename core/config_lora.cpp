@@ -69,6 +69,7 @@ void read_lora(ConfigFaults& faults, ConfigSection& root, Config& config) {
   section.texts("modules_to_save", lora.modules_to_save);
   section.flag("rslora", lora.rslora);
   section.flag("use_dora", lora.use_dora);
+  section.number("loraplus_lr_ratio", lora.loraplus_lr_ratio, 0, 1e9, /*open_below=*/true);
   read_pattern(faults, section, "rank_pattern", lora.rank_pattern, kMostRank);
   read_pattern(faults, section, "alpha_pattern", lora.alpha_pattern, 1e9);
   check_targets(section, lora);

@@ -52,43 +52,47 @@ std::int64_t& steps_in(OptimizerParamState& state) {
   return static_cast<State&>(state).step();
 }
 
+// The tensor that an accessor of a state returns.
+template <class State, torch::Tensor& (State::*Get)()>
+torch::Tensor& tensor_in(OptimizerParamState& state) {
+  return (static_cast<State&>(state).*Get)();
+}
+
+template <class Options>
+bool has_amsgrad(const OptimizerOptions& options) {
+  return static_cast<const Options&>(options).amsgrad();
+}
+
+template <class Options>
+bool has_momentum(const OptimizerOptions& options) {
+  return static_cast<const Options&>(options).momentum() != 0;
+}
+
+bool is_centered(const OptimizerOptions& options) {
+  return static_cast<const torch::optim::RMSpropOptions&>(options).centered();
+}
+
+double initial_sum(const Optimizer& optimizer) {
+  return static_cast<const torch::optim::AdagradOptions&>(optimizer.defaults()).initial_accumulator_value();
+}
+
 template <class State, class Options>
 std::vector<StateTensor> moments() {
-  return {{"exp_avg", [](OptimizerParamState & state) -> auto& {return static_cast<State&>(state).exp_avg();
-}
-}  // namespace
-, {"exp_avg_sq", [](OptimizerParamState& state) -> auto& {return static_cast<State&>(state).exp_avg_sq();
-}  // namespace gantry
-}
-, {
-  "max_exp_avg_sq", [](OptimizerParamState & state) -> auto& { return static_cast<State&>(state).max_exp_avg_sq(); }
-  , [](const OptimizerOptions& options) { return static_cast<const Options&>(options).amsgrad(); }
-}
-}
-;
+  return {{"exp_avg", tensor_in<State, &State::exp_avg>},
+          {"exp_avg_sq", tensor_in<State, &State::exp_avg_sq>},
+          {"max_exp_avg_sq", tensor_in<State, &State::max_exp_avg_sq>, has_amsgrad<Options>}};
 }
 
 std::vector<StateTensor> rmsprop_tensors() {
-  using torch::optim::RMSpropOptions, torch::optim::RMSpropParamState;
-  return {{"square_avg",
-           [](OptimizerParamState & state) -> auto& {return static_cast<RMSpropParamState&>(state).square_avg();
-}
-}
-, {"momentum_buffer",
-   [](OptimizerParamState& state) -> auto& {return static_cast<RMSpropParamState&>(state).momentum_buffer();
-}
-, [](const OptimizerOptions& options) { return static_cast<const RMSpropOptions&>(options).momentum() > 0; }
-}
-, {
-  "grad_avg", [](OptimizerParamState & state) -> auto& { return static_cast<RMSpropParamState&>(state).grad_avg(); }
-  , [](const OptimizerOptions& options) { return static_cast<const RMSpropOptions&>(options).centered(); }
-}
-}
-;
+  using State = torch::optim::RMSpropParamState;
+  return {{"square_avg", tensor_in<State, &State::square_avg>},
+          {"momentum_buffer", tensor_in<State, &State::momentum_buffer>, has_momentum<torch::optim::RMSpropOptions>},
+          {"grad_avg", tensor_in<State, &State::grad_avg>, is_centered}};
 }
 
 const std::array<StateTable, 5>& state_tables() {
   using namespace torch::optim;
+  // The first step of SGD sets the buffer to the gradient, which is also the result from a buffer of zeros.
   static const std::array<StateTable, 5> tables = {
       StateTable{.is_of = is_a<AdamW>,
                  .make = make_state<AdamWParamState>,
@@ -98,35 +102,20 @@ const std::array<StateTable, 5>& state_tables() {
                  .make = make_state<AdamParamState>,
                  .tensors = moments<AdamParamState, AdamOptions>(),
                  .steps = steps_in<AdamParamState>},
-      // The first step sets the buffer to the gradient, which is what it makes of zeros too.
       StateTable{.is_of = is_a<SGD>,
                  .make = make_state<SGDParamState>,
-                 .tensors = {{"momentum_buffer",
-                              [](OptimizerParamState &
-                                 state) -> auto& {return static_cast<SGDParamState&>(state).momentum_buffer();
-}
-, [](const OptimizerOptions& options) { return static_cast<const SGDOptions&>(options).momentum() != 0; }
-}
-}
-}
-,
-    StateTable{.is_of = is_a<RMSprop>,
-               .make = make_state<RMSpropParamState>,
-               .tensors = rmsprop_tensors(),
-               .steps = steps_in<RMSpropParamState>},
-    StateTable {
-  .is_of = is_a<Adagrad>, .make = make_state<AdagradParamState>,
-  .tensors = {{"sum", [](OptimizerParamState & state) -> auto& {return static_cast<AdagradParamState&>(state).sum();
-}
-}
-}
-, .steps = steps_in<AdagradParamState>, .first_value = [](const Optimizer& optimizer) {
-  return static_cast<const AdagradOptions&>(optimizer.defaults()).initial_accumulator_value();
-}
-}
-}
-;
-return tables;
+                 .tensors = {{"momentum_buffer", tensor_in<SGDParamState, &SGDParamState::momentum_buffer>,
+                              has_momentum<SGDOptions>}}},
+      StateTable{.is_of = is_a<RMSprop>,
+                 .make = make_state<RMSpropParamState>,
+                 .tensors = rmsprop_tensors(),
+                 .steps = steps_in<RMSpropParamState>},
+      StateTable{.is_of = is_a<Adagrad>,
+                 .make = make_state<AdagradParamState>,
+                 .tensors = {{"sum", tensor_in<AdagradParamState, &AdagradParamState::sum>}},
+                 .steps = steps_in<AdagradParamState>,
+                 .first_value = initial_sum}};
+  return tables;
 }
 
 const StateTable* find_table(const Optimizer& optimizer) {

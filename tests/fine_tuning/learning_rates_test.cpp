@@ -72,6 +72,9 @@ TEST(LearningRates, OfTheFactorsOfAdapters) {
   };
   const LoraRun one = run_lora(config({})), plain = run_lora(lora_config({}));
   EXPECT_NE(one.losses[1], plain.losses[1]);
+  Config by_ratio = lora_config({});
+  by_ratio.lora.loraplus_lr_ratio = 0.2 / by_ratio.optimizer.lr;
+  expect_same_run(one, run_lora(by_ratio), "loraplus_lr_ratio");
   for (const LoraLayout& how : {LoraLayout{.layout = {.pipeline = 2, .tensor = 3}, .sequence_parallel = true},
                                 LoraLayout{.layout = {.data = 2, .tensor = 2}, .zero = 3}})
     expect_same_run(one, run_lora(config(how)), describe(how));
