@@ -11,7 +11,7 @@ inline constexpr std::int64_t kChunkTokens = 64;
 
 // Results of an operator over tokens.
 struct RecurrenceResult {
-  torch::Tensor out;    // [samples, tokens, heads, size], of the type of the values
+  torch::Tensor out;    // [samples, tokens, heads, size], of the shape and type of the values
   torch::Tensor state;  // after the last token, float32 or wider
 };
 
