@@ -48,7 +48,7 @@ void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hi
   }
   const std::int64_t queries = attention.heads * attention.head_size, keys = attention.key_heads * attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
-    query_ = linear_at(*this, names.query, hidden, queries, attention.bias);
+    query_ = linear_at(*this, names.query, hidden, attention.gated ? 2 * queries : queries, attention.bias);
     key_ = linear_at(*this, names.key, hidden, keys, attention.bias);
     value_ = linear_at(*this, names.value, hidden, keys, attention.bias);
   } else {
@@ -91,9 +91,14 @@ std::vector<torch::Tensor> DecoderLayerImpl::projected(const torch::Tensor& inpu
   const AttentionSpec& attention = spec_.attention;
   const std::int64_t size = attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
-    heads.queries = nn::held_heads(query_, size, attention.heads);
+    heads.queries = nn::held_heads(query_, attention.gated ? 2 * size : size, attention.heads);
     heads.keys = nn::held_heads(key_, size, attention.key_heads);
     auto parts = nn::together(input, {query_, key_, value_});
+    if (attention.gated) {
+      const auto both = parts[0].unflatten(-1, {heads.queries.count, 2, size}).unbind(-2);
+      parts[0] = both[0].flatten(-2);
+      heads.gate = both[1].flatten(-2);
+    }
     if (wide_query_norm_) {
       parts[0] = wide_query_norm_(parts[0]);
       parts[1] = wide_key_norm_(parts[1]);
@@ -149,7 +154,7 @@ DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& inpu
   };
   if (latent_) {
     const LatentHeads latent = latent_->project(input, turn);
-    return {latent.query, latent.key, latent.value, latent.heads, latent.heads};
+    return {latent.query, latent.key, latent.value, latent.heads, latent.heads, {}};
   }
   Heads heads = project(input);
   heads.query = turn(heads.query);
@@ -183,7 +188,9 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
                                      .sequence = tokens.sequence};
   const torch::Tensor mixed =
       nn::attention(heads.query, heads.key, heads.value, heads.queries, heads.keys, options, *attention_dropout_);
-  return dropped(output_dropout_, output_(nn::merge_heads(mixed)));
+  torch::Tensor merged = nn::merge_heads(mixed);
+  if (heads.gate.defined()) merged = merged * torch::sigmoid(heads.gate);
+  return dropped(output_dropout_, output_(merged));
 }
 
 torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {

@@ -39,7 +39,7 @@ void add_attention(LayerRules& rules, const AttentionSpec& attention, const Deco
   if (attention.latent) return add_latent_attention(rules, attention, names);
   const std::int64_t size = attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
-    rules.add(names.query, Column{.unit = size});
+    rules.add(names.query, Column{.unit = attention.gated ? 2 * size : size});
     rules.add(names.key, Column{.unit = size, .users = attention.heads});
     rules.add(names.value, Column{.unit = size, .users = attention.heads});
   } else {

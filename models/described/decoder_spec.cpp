@@ -56,7 +56,7 @@ void add_attention(Shapes& shapes, const DecoderSpec& spec, const AttentionSpec&
   const DecoderNames& names = spec.names;
   const std::int64_t queries = attention.heads * attention.head_size, keys = attention.key_heads * attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
-    shapes.linear(names.query, spec.hidden, queries, attention.bias);
+    shapes.linear(names.query, spec.hidden, attention.gated ? 2 * queries : queries, attention.bias);
     shapes.linear(names.key, spec.hidden, keys, attention.bias);
     shapes.linear(names.value, spec.hidden, keys, attention.bias);
   } else {

@@ -26,6 +26,8 @@ void give_experts_after(ConfigReader& reader, DecoderSpec& spec, const ExpertsSp
 // Shared by the families with experts. Returns the coefficient of their balancing loss, by default `missing`; 0 if
 // output_router_logits is not true.
 double read_router_loss(ConfigReader& reader, double missing = 0.001);
+// Gives `experts` to every decoder_sparse_step-th layer, except those of mlp_only_layers (the families of Qwen).
+void give_every_experts(ConfigReader& reader, DecoderSpec& spec, const ExpertsSpec& experts);
 // The names of files that store each expert separately.
 FileNames separate_expert_files();
 // Throws ConfigError if a token uses more experts than it chooses from.

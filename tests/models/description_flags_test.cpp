@@ -113,6 +113,7 @@ const std::vector<Flag>& flags() {
       {"AttentionSpec.dropout", attention([](auto& a) { return a.dropout > 0; }), "norms of heads"},
       {"AttentionSpec.clip", attention([](auto& a) { return a.clip > 0; }), "olmo_clipped"},
       {"AttentionSpec.sinks", attention([](auto& a) { return a.sinks; }), "gpt_oss"},
+      {"AttentionSpec.gated", attention([](auto& a) { return a.gated; }), "qwen3_next"},
       {"AttentionSpec.latent", attention([](auto& a) { return a.latent.has_value(); }), "deepseek_v3"},
 
       {"MlpSpec.gated", mlp([](auto& m) { return m.gated; }), "mistral"},

@@ -58,6 +58,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   struct Heads {  // each [B, local heads, S, head size]
     torch::Tensor query, key, value;
     nn::HeadRange queries, keys;
+    torch::Tensor gate;  // [B, S, local features] before the sigmoid; undefined: none
   };
   void make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout);
   void make_mlp(const DecoderNames& names, std::int64_t hidden, double output_dropout);

@@ -66,6 +66,9 @@ struct AttentionSpec {
   double dropout = 0;
   double clip = 0;                        // queries, keys and values are clamped to [-clip, clip]; 0: no clamping
   bool sinks = false;                     // attention sinks: a learned score per head in the softmax, without a value
+  // The output of each head is multiplied by sigmoid(gate) before the output projection. The query projection has the
+  // rows of the gates: after the query of each head, its gate. Requires kSeparate and no latent attention.
+  bool gated = false;
   std::optional<LatentSpec> latent = {};  // replaces the projections of query, key and value
 
   bool operator==(const AttentionSpec&) const = default;
