@@ -4,6 +4,7 @@
 #include "gantry/models/decoder_experts.h"
 #include "gantry/models/grouped_rows.h"
 #include "gantry/models/latent_attention.h"
+#include "gantry/models/mixers/layer_mixer.h"
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
@@ -27,14 +28,15 @@ bool is_split_at_parts(int layer) {
 DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index) : spec_(spec.layers.at(index)), index_(index) {
   const DecoderNames& names = spec.names;
   input_ = DecoderNorm(*this, names.input, spec_.input, spec.hidden);
-  make_attention(names, spec.hidden, spec.output_dropout);
+  if (spec_.mixer) mixer_ = make_mixer(*spec_.mixer, *this, spec.hidden);
+  if (spec_.has_attention()) make_attention(names, spec.hidden, spec.output_dropout);
   after_attention_ = DecoderNorm(*this, names.after_attention, spec_.after_attention, spec.hidden);
   before_mlp_ = DecoderNorm(*this, names.before_mlp, spec_.before_mlp, spec.hidden);
   make_mlp(names, spec.hidden, spec.output_dropout);
   after_mlp_ = DecoderNorm(*this, names.after_mlp, spec_.after_mlp, spec.hidden);
   const AttentionSpec& attention = spec_.attention;
   const std::int64_t rope = attention.latent ? attention.latent->rope : attention.head_size;
-  if (attention.rotary >= 0) rotary_.emplace(rope, spec.rotaries.at(attention.rotary));
+  if (spec_.has_attention() && attention.rotary >= 0) rotary_.emplace(rope, spec.rotaries.at(attention.rotary));
 }
 
 void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout) {
@@ -193,6 +195,10 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
   return dropped(output_dropout_, output_(merged));
 }
 
+torch::Tensor DecoderLayerImpl::mixed(const torch::Tensor& input, const nn::TokenContext& tokens) {
+  return mixer_ ? mixer_->forward(input, tokens, index_) : attention(input, tokens);
+}
+
 torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
   if (experts_) return dropped(mlp_dropout_, experts_->forward(input).output);
   const MlpSpec& mlp = spec_.mlp;
@@ -217,7 +223,7 @@ LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_rou
 
 // `hidden` and what attention adds to it.
 torch::Tensor DecoderLayerImpl::with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens) {
-  return hidden + multiplied(after_attention_(attention(input_(hidden), tokens)), spec_.residual_scale);
+  return hidden + multiplied(after_attention_(mixed(input_(hidden), tokens)), spec_.residual_scale);
 }
 
 torch::Tensor DecoderLayerImpl::with_mlp(const torch::Tensor& hidden, const torch::Tensor& made) {
@@ -249,7 +255,7 @@ LayerParts DecoderLayerImpl::parts_with_norms_behind(const nn::TokenContext& tok
   const double scale = spec_.residual_scale;
   return {{"attention",
            [this, tokens, scale](const torch::Tensor& hidden) {
-             return input_(hidden + multiplied(attention(hidden, tokens), scale));
+             return input_(hidden + multiplied(mixed(hidden, tokens), scale));
            }},
           {"mlp", [this, scale](const torch::Tensor& hidden) {
              return before_mlp_(hidden + multiplied(mlp(hidden), scale));
@@ -275,7 +281,7 @@ LayerParts DecoderLayerImpl::parts_in_turn(const nn::TokenContext& tokens) {
 LayerParts DecoderLayerImpl::parts_side_by_side(const nn::TokenContext& tokens) {
   const auto attend = [this, tokens](const TensorDict& state) -> TensorDict {
     const torch::Tensor &hidden = state.at("hidden"), normed = input_(hidden);
-    return {{"hidden", hidden + multiplied(after_attention_(attention(normed, tokens)), spec_.residual_scale)},
+    return {{"hidden", hidden + multiplied(after_attention_(mixed(normed, tokens)), spec_.residual_scale)},
             {"before_mlp", spec_.before_mlp.exists() ? hidden : normed}};
   };
   const auto add_mlp = [this](const TensorDict& state) -> TensorDict {

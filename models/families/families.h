@@ -62,6 +62,7 @@ DecoderFamily granitemoe_family();
 DecoderFamily helium_family();
 DecoderFamily hunyuan_v1_dense_family();
 DecoderFamily kimi_k2_family();
+DecoderFamily lfm2_family();
 DecoderFamily llama_family();
 DecoderFamily llava_family();
 DecoderFamily minimax_m2_family();

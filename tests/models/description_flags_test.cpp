@@ -148,6 +148,7 @@ const std::vector<Flag>& flags() {
       {"LayerSpec.post_norm", layer([](auto& l) { return l.post_norm; }), "opt_projected"},
       {"LayerSpec.residual_scale", layer([](auto& l) { return l.residual_scale != 1; }), "granite"},
       {"LayerSpec.experts", layer([](auto& l) { return l.experts.has_value(); }), "mixtral"},
+      {"LayerSpec.mixer", layer([](auto& l) { return static_cast<bool>(l.mixer); }), "lfm2"},
 
       {"DecoderSpec.embedding_width", [](auto& s) { return s.embedding_width > 0; }, "opt_projected"},
       {"DecoderSpec.unlimited_positions", [](auto& s) { return s.unlimited_positions; }, "llama_dynamic"},

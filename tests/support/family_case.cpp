@@ -11,6 +11,7 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/model_family.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
@@ -97,7 +98,14 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder) {
   return layouts;
 }
 
-bool shares_no_sequence(const std::string& folder) { return architecture_of(folder).ends_with("ForMultipleChoice"); }
+bool shares_no_sequence(const std::string& folder) {
+  return architecture_of(folder).ends_with("ForMultipleChoice") || has_mixers(folder);
+}
+
+bool has_mixers(const std::string& folder) {
+  const auto spec = models::described_decoder(keys_of_case(folder));
+  return spec && std::ranges::any_of(spec->layers, [](const models::LayerSpec& layer) { return !!layer.mixer; });
+}
 
 bool has_joint_loss(const std::string& folder) { return keys_of_case(folder).value("output_router_logits", false); }
 
