@@ -124,11 +124,11 @@ DecoderSpec read_qwen3_5_moe_text(ConfigReader& reader) {
   return spec;
 }
 
-// Decays are parameters of the layer in files, and layers that predict further tokens are another part of the model.
+// Files have the decays as parameters of the layer, and layers that predict further tokens.
 DecoderFamily with_delta_files(DecoderFamily family) {
   family.files.renamed = {{"linear_attn.decay.A_log", "linear_attn.A_log"},
                           {"linear_attn.decay.dt_bias", "linear_attn.dt_bias"}};
-  family.files.other_parts = {"mtp"};
+  family.files.further_layers = true;
   family.small["head_dim"] = 16;
   for (const char* heads : {"linear_num_key_heads", "linear_num_value_heads"}) family.small[heads] = 4;
   for (const char* size : {"linear_key_head_dim", "linear_value_head_dim"}) family.small[size] = 16;
@@ -150,11 +150,11 @@ DecoderFamily qwen3_next_family() {
 }
 
 DecoderFamily qwen3_5_text_family() {
-  return with_delta_files({.model_type = "qwen3_5_text",
-                           .architecture = "Qwen3_5ForCausalLM",
-                           .read = read_qwen3_5_text,
-                           .harmless = {"mamba_ssm_dtype", "mlp_only_layers", "mtp_num_hidden_layers",
-                                        "mtp_use_dedicated_embeddings"}});
+  return with_delta_files(
+      {.model_type = "qwen3_5_text",
+       .architecture = "Qwen3_5ForCausalLM",
+       .read = read_qwen3_5_text,
+       .harmless = {"mamba_ssm_dtype", "mlp_only_layers", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"}});
 }
 
 DecoderFamily qwen3_5_moe_text_family() {

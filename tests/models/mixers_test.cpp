@@ -52,7 +52,7 @@ models::Decoder loaded(const std::string& folder) {
 TEST_P(Mixers, EveryLayoutInFloat64EqualsOneRank) {
   const FamilyOutcome one = run_family(GetParam(), {}, false, "float64");
   for (const auto& [layout, sequence_parallel] : {std::pair(Layout{.tensor = 2}, true),
-                                                  {Layout{.tensor = 3}, false},
+                                                  {Layout{.tensor = std::min(3, largest_tensor(GetParam()))}, false},
                                                   {Layout{.pipeline = 2, .tensor = 2}, false}}) {
     const FamilyOutcome split = run_family(GetParam(), layout, sequence_parallel, "float64");
     if (split.trained) EXPECT_NEAR(one.loss, split.loss, 1e-10) << describe(layout);
@@ -121,12 +121,60 @@ TEST_P(Mixers, CachedGenerationEqualsFullForwards) {
   }
 }
 
+// The caches after the prompts: the states of recurrences, and the last inputs of convolutions.
+TEST_P(Mixers, StatesAreThoseOfTransformers) {
+  if (!std::filesystem::exists(GetParam() + "/states.safetensors")) return;
+  const TensorDict expected = read_safetensors(GetParam() + "/states.safetensors");
+  models::Decoder model = loaded(GetParam());
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor ids = read_safetensors(GetParam() + "/inputs.safetensors").at("input_ids").to(torch::kInt64);
+  const TensorDict batch = {{"input_ids", ids.narrow(0, 0, 2).narrow(1, 0, 6)}};
+  nn::LayerCaches caches;
+  const auto layers = static_cast<int>(model->spec.layers.size());
+  const auto stage = std::make_shared<const StageContext>(
+      0, 1, LayerRange{0, layers},
+      StageContext::Settings{.batch = batch, .tokens = nn::TokenContext{.caches = &caches}});
+  model->stage_forward(*stage, batch);
+  const std::map<std::string, std::string> ours = {{"conv_states", "past_inputs"}, {"recurrent_states", "recurrence"}};
+  int compared = 0;
+  for (const auto& [name, tensor] : expected) {
+    const auto known = ours.find(name.substr(name.find('.') + 1));
+    if (known == ours.end()) continue;
+    torch::Tensor state = caches.state_of(std::stoi(name)).get(known->second);
+    ASSERT_TRUE(state.defined()) << name;
+    const torch::Tensor kept = tensor.narrow(-1, tensor.size(-1) - state.size(-1), state.size(-1));
+    EXPECT_LE((state - kept).abs().max().item<double>(), 5e-5) << name;
+    ++compared;
+  }
+  EXPECT_GT(compared, 0);
+}
+
 TEST_P(Mixers, ContextParallelismIsRefusedByName) {
   const models::Decoder model = loaded(GetParam());
   const std::string error = thrown_by([&] { DecoderPolicy(model->spec.family).context_heads(*model); });
   EXPECT_THAT(error, HasSubstr("parallel.context"));
   EXPECT_THAT(error, HasSubstr("need full sequences"));
   EXPECT_THAT(error, HasSubstr("remove parallel.context"));
+}
+
+// Published files have them below "mtp".
+TEST(MixerFiles, LayersThatPredictFurtherTokensAreIgnored) {
+  for (const char* type : {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
+    const auto& family = models::families().at(type);
+    for (const char* name : {"mtp.fc.weight", "mtp.layers.0.input_layernorm.weight"})
+      EXPECT_TRUE(family.is_ignored_tensor(json::object(), name)) << type << " " << name;
+    EXPECT_FALSE(family.is_ignored_tensor(json::object(), "model.norm.weight")) << type;
+  }
+}
+
+TEST(MixerKeys, UnsupportedValuesAreRefusedByName) {
+  const auto refused = [](const char* family, const json& keys) {
+    return thrown_by([&] { models::decoder_spec(family, keys); });
+  };
+  EXPECT_THAT(refused("qwen3_next", {{"linear_num_value_heads", 24}}),
+              HasSubstr("a multiple of linear_num_key_heads 16"));
+  EXPECT_THAT(refused("qwen3_5_text", {{"attn_output_gate", false}}), HasSubstr("attn_output_gate"));
+  EXPECT_THAT(refused("qwen3_5_moe_text", {{"norm_topk_prob", false}}), HasSubstr("norm_topk_prob"));
 }
 
 TEST(MixerSpec, IsAValue) {

@@ -36,6 +36,9 @@ bool shares_no_sequence(const std::string& folder);
 // True if a layer has a mixer other than attention.
 bool has_mixers(const std::string& folder);
 
+// The largest parallel.tensor of the mixers of a case; a large number if it has none.
+int largest_tensor(const std::string& folder);
+
 // transformers' balancing loss is joint over layers and samples: whole on one stage of ranks that share no sequence.
 bool has_joint_loss(const std::string& folder);
 
