@@ -8,6 +8,7 @@
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
+#include "gantry/nn/depthwise_convolution.h"
 #include "gantry/nn/embedding_noise.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/sequence_part.h"
@@ -92,6 +93,8 @@ void DecoderImpl::initialise() {
       torch::nn::init::normal_(embedding->weight, 0, range);
     } else if (auto* router = dynamic_cast<nn::RouterImpl*>(item.value().get())) {
       torch::nn::init::normal_(router->weight, 0, range);
+    } else if (auto* convolution = dynamic_cast<nn::DepthwiseConvolutionImpl*>(item.value().get())) {
+      torch::nn::init::normal_(convolution->weight, 0, range);
     } else if (auto* experts = dynamic_cast<nn::ExpertsImpl*>(item.value().get())) {
       torch::nn::init::normal_(experts->gate_up_proj, 0, range);
       torch::nn::init::normal_(experts->down_proj, 0, into_residual);

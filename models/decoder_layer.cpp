@@ -4,6 +4,7 @@
 #include "gantry/models/decoder_experts.h"
 #include "gantry/models/grouped_rows.h"
 #include "gantry/models/latent_attention.h"
+#include "gantry/models/mixers/layer_mixer.h"
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
@@ -27,14 +28,15 @@ bool is_split_at_parts(int layer) {
 DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index) : spec_(spec.layers.at(index)), index_(index) {
   const DecoderNames& names = spec.names;
   input_ = DecoderNorm(*this, names.input, spec_.input, spec.hidden);
-  make_attention(names, spec.hidden, spec.output_dropout);
+  if (spec_.mixer) mixer_ = make_mixer(*spec_.mixer, *this, spec.hidden);
+  if (spec_.has_attention()) make_attention(names, spec.hidden, spec.output_dropout);
   after_attention_ = DecoderNorm(*this, names.after_attention, spec_.after_attention, spec.hidden);
   before_mlp_ = DecoderNorm(*this, names.before_mlp, spec_.before_mlp, spec.hidden);
   make_mlp(names, spec.hidden, spec.output_dropout);
   after_mlp_ = DecoderNorm(*this, names.after_mlp, spec_.after_mlp, spec.hidden);
   const AttentionSpec& attention = spec_.attention;
   const std::int64_t rope = attention.latent ? attention.latent->rope : attention.head_size;
-  if (attention.rotary >= 0) rotary_.emplace(rope, spec.rotaries.at(attention.rotary));
+  if (spec_.has_attention() && attention.rotary >= 0) rotary_.emplace(rope, spec.rotaries.at(attention.rotary));
 }
 
 void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout) {
@@ -48,7 +50,7 @@ void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hi
   }
   const std::int64_t queries = attention.heads * attention.head_size, keys = attention.key_heads * attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
-    query_ = linear_at(*this, names.query, hidden, queries, attention.bias);
+    query_ = linear_at(*this, names.query, hidden, attention.gated ? 2 * queries : queries, attention.bias);
     key_ = linear_at(*this, names.key, hidden, keys, attention.bias);
     value_ = linear_at(*this, names.value, hidden, keys, attention.bias);
   } else {
@@ -91,9 +93,14 @@ std::vector<torch::Tensor> DecoderLayerImpl::projected(const torch::Tensor& inpu
   const AttentionSpec& attention = spec_.attention;
   const std::int64_t size = attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
-    heads.queries = nn::held_heads(query_, size, attention.heads);
+    heads.queries = nn::held_heads(query_, attention.gated ? 2 * size : size, attention.heads);
     heads.keys = nn::held_heads(key_, size, attention.key_heads);
     auto parts = nn::together(input, {query_, key_, value_});
+    if (attention.gated) {
+      const auto both = parts[0].unflatten(-1, {heads.queries.count, 2, size}).unbind(-2);
+      parts[0] = both[0].flatten(-2);
+      heads.gate = both[1].flatten(-2);
+    }
     if (wide_query_norm_) {
       parts[0] = wide_query_norm_(parts[0]);
       parts[1] = wide_key_norm_(parts[1]);
@@ -149,7 +156,7 @@ DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& inpu
   };
   if (latent_) {
     const LatentHeads latent = latent_->project(input, turn);
-    return {latent.query, latent.key, latent.value, latent.heads, latent.heads};
+    return {latent.query, latent.key, latent.value, latent.heads, latent.heads, {}};
   }
   Heads heads = project(input);
   heads.query = turn(heads.query);
@@ -183,7 +190,13 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
                                      .sequence = tokens.sequence};
   const torch::Tensor mixed =
       nn::attention(heads.query, heads.key, heads.value, heads.queries, heads.keys, options, *attention_dropout_);
-  return dropped(output_dropout_, output_(nn::merge_heads(mixed)));
+  torch::Tensor merged = nn::merge_heads(mixed);
+  if (heads.gate.defined()) merged = merged * torch::sigmoid(heads.gate);
+  return dropped(output_dropout_, output_(merged));
+}
+
+torch::Tensor DecoderLayerImpl::mixed(const torch::Tensor& input, const nn::TokenContext& tokens) {
+  return mixer_ ? mixer_->forward(input, tokens, index_) : attention(input, tokens);
 }
 
 torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
@@ -210,7 +223,7 @@ LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_rou
 
 // `hidden` and what attention adds to it.
 torch::Tensor DecoderLayerImpl::with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens) {
-  return hidden + multiplied(after_attention_(attention(input_(hidden), tokens)), spec_.residual_scale);
+  return hidden + multiplied(after_attention_(mixed(input_(hidden), tokens)), spec_.residual_scale);
 }
 
 torch::Tensor DecoderLayerImpl::with_mlp(const torch::Tensor& hidden, const torch::Tensor& made) {
@@ -242,7 +255,7 @@ LayerParts DecoderLayerImpl::parts_with_norms_behind(const nn::TokenContext& tok
   const double scale = spec_.residual_scale;
   return {{"attention",
            [this, tokens, scale](const torch::Tensor& hidden) {
-             return input_(hidden + multiplied(attention(hidden, tokens), scale));
+             return input_(hidden + multiplied(mixed(hidden, tokens), scale));
            }},
           {"mlp", [this, scale](const torch::Tensor& hidden) {
              return before_mlp_(hidden + multiplied(mlp(hidden), scale));
@@ -268,7 +281,7 @@ LayerParts DecoderLayerImpl::parts_in_turn(const nn::TokenContext& tokens) {
 LayerParts DecoderLayerImpl::parts_side_by_side(const nn::TokenContext& tokens) {
   const auto attend = [this, tokens](const TensorDict& state) -> TensorDict {
     const torch::Tensor &hidden = state.at("hidden"), normed = input_(hidden);
-    return {{"hidden", hidden + multiplied(after_attention_(attention(normed, tokens)), spec_.residual_scale)},
+    return {{"hidden", hidden + multiplied(after_attention_(mixed(normed, tokens)), spec_.residual_scale)},
             {"before_mlp", spec_.before_mlp.exists() ? hidden : normed}};
   };
   const auto add_mlp = [this](const TensorDict& state) -> TensorDict {

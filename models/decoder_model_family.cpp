@@ -139,8 +139,10 @@ bool is_other_head(const std::string& name) {
   return false;
 }
 
-// True for a tensor of a layer after the last one of the description.
+// True for a tensor of a layer after the last one of the description, or of a module of its own for such layers.
 bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
+  for (const std::string& prefix : {std::string(), files.prefix})
+    if (name.starts_with(prefix + "mtp.")) return true;
   const std::string layers = files.prefix + spec.names.layers + ".";
   if (!name.starts_with(layers)) return false;
   std::size_t layer = 0;

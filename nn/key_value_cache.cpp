@@ -64,6 +64,18 @@ void KeyValueCache::select(torch::Tensor& held, torch::Tensor& spare, const torc
   std::swap(held, spare);
 }
 
+torch::Tensor LayerState::get(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? torch::Tensor() : found->second;
+}
+
+void LayerState::set(const std::string& name, const torch::Tensor& tensor) { tensors_[name] = tensor.detach(); }
+
+void LayerState::select(const torch::Tensor& samples) {
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, tensor] : tensors_) tensor = tensor.index_select(0, samples);
+}
+
 torch::Tensor TokenContext::for_head(const torch::Tensor& hidden) const {
   if (!only_last) return hidden;
   if (positions.defined() && positions.size(1) != hidden.size(1))

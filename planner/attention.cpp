@@ -142,7 +142,8 @@ void OperationBuilder::projections(const AttentionSpec& attention) {
   const double heads = own_heads(attention.heads), keys = own_heads(attention.key_heads);
   const double size = as_double(attention.head_size);
   if (!attention.latent)
-    return product(tokens_, hidden_, (heads + 2 * keys) * size, bytes_ * tokens_between_ * hidden_, attention.bias);
+    return product(tokens_, hidden_, ((attention.gated ? 2 : 1) * heads + 2 * keys) * size,
+                   bytes_ * tokens_between_ * hidden_, attention.bias);
   const models::LatentSpec& latent = *attention.latent;
   const double kv_a_proj = as_double(latent.key_rank + latent.rope);
   const double queries = heads * size, q_a_proj = as_double(latent.query_rank);
@@ -180,6 +181,11 @@ void OperationBuilder::attention(const AttentionSpec& attention) {
     keep(rotated);
   }
   core(attention);
+  if (attention.gated) {
+    const double gated = bytes_ * tokens_ * heads * value;
+    elementwise(5 * gated, 8 * gated);  // a sigmoid, and a multiplication
+    keep(3 * gated);                    // the gates, their sigmoid and the outputs of the core
+  }
   product(tokens_, heads * value, hidden_, bytes_ * tokens_ * heads * value, attention.output_bias);
   // Measured by tests/trainer/trainer_memory_test.cpp: a tensor-parallel layer keeps one more full activation.
   if (layout_.tensor > 1 && workload_.program.keeps_results) keep(bytes_ * tokens_ * hidden_);

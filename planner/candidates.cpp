@@ -6,6 +6,7 @@
 
 #include "gantry/core/schedule_names.h"
 #include "gantry/core/zero_level.h"
+#include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/planner/search.h"
 
 namespace gantry::planner {
@@ -31,7 +32,10 @@ void Candidates::visit_sizes(const Take& take) const {
   layout.recompute = recomputations_.front();
   layout.shares_vocabulary = false;
   std::int64_t heads = layout.tensor;
-  for (const auto& layer : request_.workload.model.layers) heads = std::max(heads, layer.attention.heads);
+  for (const auto& layer : request_.workload.model.layers) {
+    if (layer.has_attention()) heads = std::max(heads, layer.attention.heads);
+    if (layer.mixer) heads = std::max(heads, layer.mixer->largest_tensor());
+  }
   const int most = static_cast<int>(std::min<std::int64_t>(heads, cluster_.per_host));
   for (const int tensor : choices("parallel.tensor", request_.stated.tensor, divisors(cluster_.per_host, most))) {
     if (cluster_.ranks() % tensor != 0) continue;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/zero_level.h"
+#include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/planner/config.h"
 #include "gantry/planner/costs.h"
 
@@ -16,6 +17,25 @@ int Layout::microbatches_of(std::int64_t batch) const {
   return static_cast<int>((samples + microbatch - 1) / microbatch);
 }
 
+namespace {
+
+// Whether attention and mixers of the layers support the layout.
+std::optional<std::string> mixing_objection(const models::DecoderSpec& model, const Layout& layout) {
+  for (const auto& layer : model.layers) {
+    if (layer.has_attention() && layout.tensor > layer.attention.heads)
+      return fmt::format("tensor {} is above the {} heads", layout.tensor, layer.attention.heads);
+    if (!layer.mixer) continue;
+    if (layout.context > 1)
+      return fmt::format("context {} is above 1, but the {} need full sequences", layout.context, layer.mixer->name());
+    if (layout.tensor > layer.mixer->largest_tensor())
+      return fmt::format("tensor {} is above {}, the most ranks over which the {} are sharded", layout.tensor,
+                         layer.mixer->largest_tensor(), layer.mixer->name());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<std::string> sizes_objection(const Workload& workload, const Layout& layout, const Cluster& cluster) {
   const auto& model = workload.model;
   if (!cluster.device.matrix_flops.contains(workload.precision))
@@ -24,9 +44,7 @@ std::optional<std::string> sizes_objection(const Workload& workload, const Layou
     return fmt::format("tensor {} * pipeline {} * context {} * data {} = {} ranks, and {} hosts of {} devices have {}",
                        layout.tensor, layout.pipeline, layout.context, layout.data, layout.ranks(), cluster.hosts,
                        cluster.per_host, cluster.ranks());
-  for (const auto& layer : model.layers)
-    if (layout.tensor > layer.attention.heads)
-      return fmt::format("tensor {} is above the {} heads", layout.tensor, layer.attention.heads);
+  if (const auto refused = mixing_objection(model, layout)) return refused;
   if (workload.batch < layout.data)
     return fmt::format("{} samples over data {} leave {} replicas without a sample", workload.batch, layout.data,
                        layout.data - workload.batch);

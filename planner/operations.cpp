@@ -130,7 +130,8 @@ PartOperations layer_operations(const Workload& workload, const models::LayerSpe
   const double dropout = workload.model.output_dropout;
   builder.norm(layer.input);
   builder.keep_input();
-  builder.attention(layer.attention);
+  if (layer.mixer) builder.mixer(*layer.mixer);
+  if (layer.has_attention()) builder.attention(layer.attention);
   builder.norm(layer.after_attention);
   builder.residual(dropout);
   builder.end_attention();

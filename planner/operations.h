@@ -52,7 +52,8 @@ double value_bytes(const std::string& precision);
 // The part of `size` on one of `ranks` ranks; the largest part if they do not divide evenly.
 double largest_part(std::int64_t size, int ranks);
 
-// Collects the operations of a part; each call appends. attention() is in attention.cpp.
+// Collects the operations of a part; each call appends. attention() is in attention.cpp, mixer()
+// in mixers.cpp.
 class OperationBuilder {
  public:
   OperationBuilder(const Workload& workload, const Layout& layout)
@@ -92,6 +93,7 @@ class OperationBuilder {
   // Adds the output of attention or MLP to the residual stream, after its dropout.
   void residual(double dropout);
   void attention(const models::AttentionSpec& attention);
+  void mixer(const models::MixerKind& mixer);
   // `width`: the part of this rank.
   void mlp(double rows, double width, const models::MlpSpec& mlp, bool keeps_input);
   void experts(const models::ExpertsSpec& experts);

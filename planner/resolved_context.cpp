@@ -60,6 +60,7 @@ std::optional<ResolvedContext> resolve_context(const Config& config, const nlohm
   const ParallelConfig& parallel = config.parallel;
   if (parallel.context == 1 || config.data.format.empty()) return std::nullopt;
   const auto spec = models::described_decoder(model_keys, config.model.policy);
+  if (spec) models::require_context(*spec, parallel.context);
   const int of_encoder = encoder_heads(model_keys, config.model.policy);
   const AttentionHeads heads = spec ? models::fewest_heads(*spec) : AttentionHeads{of_encoder, of_encoder};
   const std::int64_t tokens = spec ? config.data.sequence_length : encoder_tokens(config, model_keys);

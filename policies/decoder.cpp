@@ -74,6 +74,7 @@ std::string DecoderPolicy::joint_loss(const models::DecoderImpl& model) const {
 }
 
 std::optional<AttentionHeads> DecoderPolicy::context_heads(const models::DecoderImpl& model) const {
+  models::require_context(model.spec, 2);
   return models::fewest_heads(model.spec);
 }
 

@@ -56,7 +56,9 @@ DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults) {
       .input = norm, .after_attention = {}, .before_mlp = norm, .after_mlp = {}, .attention = {}, .mlp = {}};
   layer.mlp.width = reader.size("intermediate_size", defaults.width);
   layer.mlp.gated = true;
-  layer.mlp.activation = reader.activation(defaults.activation_key, defaults.activation);
+  layer.mlp.activation = defaults.activation_key.empty()
+                             ? defaults.activation
+                             : reader.activation(defaults.activation_key, defaults.activation);
   const std::int64_t layers = reader.size("num_hidden_layers", defaults.layers);
   layer.attention = read_attention(reader, spec.hidden, defaults);
   spec.positions = reader.size("max_position_embeddings", defaults.positions);

@@ -1,7 +1,11 @@
 #include "gantry/models/described/decoder_shards.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <utility>
+
+#include "gantry/models/described/mixers/mixer_kind.h"
 
 namespace gantry::models {
 namespace {
@@ -39,7 +43,7 @@ void add_attention(LayerRules& rules, const AttentionSpec& attention, const Deco
   if (attention.latent) return add_latent_attention(rules, attention, names);
   const std::int64_t size = attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
-    rules.add(names.query, Column{.unit = size});
+    rules.add(names.query, Column{.unit = attention.gated ? 2 * size : size});
     rules.add(names.key, Column{.unit = size, .users = attention.heads});
     rules.add(names.value, Column{.unit = size, .users = attention.heads});
   } else {
@@ -78,16 +82,25 @@ void add_experts(LayerRules& rules, const ExpertsSpec& experts, const DecoderNam
   rules.add(names.shared + ".down_proj", Row{});
 }
 
+// Adds the rules of the first layer with the kind of each mixer.
+void add_mixers(LayerRules& rules, const std::vector<LayerSpec>& layers) {
+  std::set<std::string> added;
+  for (const LayerSpec& layer : layers) {
+    if (!layer.mixer || !added.insert(layer.mixer->name()).second) continue;
+    for (auto& [path, style] : layer.mixer->shards()) rules.add(path, std::move(style));
+  }
+}
+
 void add_layers(std::vector<ModuleShard>& all, const DecoderSpec& spec) {
   const DecoderNames& names = spec.names;
   LayerRules rules(names.layers + ".*.", all);
-  if (!spec.layers.empty()) add_attention(rules, spec.layers.front().attention, names);
-  const auto first = [&](bool with_experts) {
-    return std::find_if(spec.layers.begin(), spec.layers.end(),
-                        [&](const LayerSpec& layer) { return layer.experts.has_value() == with_experts; });
-  };
-  if (const auto layer = first(false); layer != spec.layers.end()) add_mlp(rules, layer->mlp, names);
-  if (const auto layer = first(true); layer != spec.layers.end()) add_experts(rules, *layer->experts, names);
+  const auto first = [&](const auto& property) { return std::ranges::find_if(spec.layers, property); };
+  const auto attends = [](const LayerSpec& layer) { return layer.has_attention(); };
+  const auto routes = [](const LayerSpec& layer) { return layer.experts.has_value(); };
+  if (const auto layer = first(attends); layer != spec.layers.end()) add_attention(rules, layer->attention, names);
+  add_mixers(rules, spec.layers);
+  if (const auto layer = first(std::not_fn(routes)); layer != spec.layers.end()) add_mlp(rules, layer->mlp, names);
+  if (const auto layer = first(routes); layer != spec.layers.end()) add_experts(rules, *layer->experts, names);
 }
 
 }  // namespace

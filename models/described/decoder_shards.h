@@ -16,8 +16,8 @@ struct ModuleShard {
   ShardStyle style;
 };
 
-// Layers of one model have the same rules, those of the first layer with experts and of the first without. Modules that
-// are not in the result are replicated.
+// Layers of one model may have attention or mixers of several kinds, an MLP or experts. All layers with the same of
+// these have the same rules, those of the first such layer. Modules that are not in the result are replicated.
 std::vector<ModuleShard> decoder_shards(const DecoderSpec& spec);
 
 }  // namespace gantry::models

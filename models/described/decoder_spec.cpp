@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/shard_style.h"
+#include "gantry/models/described/mixers/mixer_kind.h"
 
 namespace gantry::models {
 namespace {
@@ -56,7 +57,7 @@ void add_attention(Shapes& shapes, const DecoderSpec& spec, const AttentionSpec&
   const DecoderNames& names = spec.names;
   const std::int64_t queries = attention.heads * attention.head_size, keys = attention.key_heads * attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
-    shapes.linear(names.query, spec.hidden, queries, attention.bias);
+    shapes.linear(names.query, spec.hidden, attention.gated ? 2 * queries : queries, attention.bias);
     shapes.linear(names.key, spec.hidden, keys, attention.bias);
     shapes.linear(names.value, spec.hidden, keys, attention.bias);
   } else {
@@ -124,10 +125,14 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
     const LayerSpec& layer = spec.layers[index];
     shapes.below(fmt::format("{}.{}.", names.layers, index));
     shapes.norm(names.input, layer.input, spec.hidden);
-    if (layer.attention.latent)
-      add_latent_attention(shapes, spec, layer.attention);
-    else
-      add_attention(shapes, spec, layer.attention);
+    if (layer.mixer)
+      for (auto& [name, shape, used] : layer.mixer->parameters(spec.hidden)) shapes.tensor(name, shape, used);
+    if (layer.has_attention()) {
+      if (layer.attention.latent)
+        add_latent_attention(shapes, spec, layer.attention);
+      else
+        add_attention(shapes, spec, layer.attention);
+    }
     shapes.norm(names.after_attention, layer.after_attention, spec.hidden);
     shapes.norm(names.before_mlp, layer.before_mlp, spec.hidden);
     if (layer.experts)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gantry/core/slice.h"
+#include "gantry/models/described/mixers/mixer_kind.h"
 
 namespace gantry::models {
 
@@ -52,7 +53,8 @@ double keys_met(const AttentionSpec& attention, std::int64_t sequence, bool caus
 }
 
 double layer_flops(const LayerSpec& layer, std::int64_t hidden, double keys) {
-  return 2 * layer_weights(layer, hidden) + core_flops(layer.attention, keys);
+  return 2 * layer_weights(layer, hidden) + (layer.mixer ? layer.mixer->work().flops : 0) +
+         (layer.has_attention() ? core_flops(layer.attention, keys) : 0);
 }
 
 ForwardFlops forward_flops(const DecoderSpec& spec, std::int64_t sequence, bool causal_half) {
@@ -62,7 +64,9 @@ ForwardFlops forward_flops(const DecoderSpec& spec, std::int64_t sequence, bool 
     const LayerSpec& layer = spec.layers[index];
     if (index == 0 || !(layer == spec.layers[index - 1])) weights = layer_weights(layer, spec.hidden);
     flops.weights += 2 * weights;
-    flops.attention += core_flops(layer.attention, keys_met(layer.attention, sequence, causal_half));
+    if (layer.mixer) flops.attention += layer.mixer->work().flops;
+    if (layer.has_attention())
+      flops.attention += core_flops(layer.attention, keys_met(layer.attention, sequence, causal_half));
   }
   flops.head = 2 * (embedding_weights(spec) + head_weights(spec));
   return flops;

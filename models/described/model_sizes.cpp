@@ -9,6 +9,7 @@
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/keys_of_family.h"
+#include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/models/described/model_flops.h"
 
 namespace gantry::models {
@@ -18,11 +19,18 @@ using nlohmann::json;
 
 double linear_size(double in, double out, bool bias = true) { return in * out + (bias ? out : 0); }
 
+// The first layer with attention; null: there is none.
+const LayerSpec* first_attending(const DecoderSpec& spec) {
+  const auto layer = std::ranges::find_if(spec.layers, [](const LayerSpec& one) { return one.has_attention(); });
+  return layer == spec.layers.end() ? nullptr : &*layer;
+}
+
 ModelSizes sizes_of(const DecoderSpec& spec) {
+  const auto attending = first_attending(spec);
   ModelSizes sizes{.layers = static_cast<std::int64_t>(spec.layers.size()),
                    .hidden = spec.hidden,
-                   .heads = spec.layers.front().attention.heads,
-                   .key_heads = spec.layers.front().attention.key_heads,
+                   .heads = attending ? attending->attention.heads : 0,
+                   .key_heads = attending ? attending->attention.key_heads : 0,
                    .vocabulary = spec.vocabulary,
                    .positions = spec.unlimited_positions ? 0 : spec.positions,
                    .parameters = parameter_count(spec)};
@@ -184,17 +192,31 @@ ModelSizes sizes_by(const json& keys, const std::string& model_type, const Read&
   return sizes_of(read_keys(keys, model_type, with_shared_keys(read, has_cross_attention)));
 }
 
+// The names of the kinds of mixers, each once.
+std::vector<std::string> mixer_names(const DecoderSpec& spec) {
+  std::vector<std::string> names;
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.mixer && std::ranges::find(names, layer.mixer->name()) == names.end())
+      names.push_back(layer.mixer->name());
+  return names;
+}
+
 std::string decoder_features(const DecoderSpec& spec) {
   std::vector<std::string> features;
   const auto has = [&](const auto& property) { return std::any_of(spec.layers.begin(), spec.layers.end(), property); };
-  const LayerSpec& layer = spec.layers.front();
-  const AttentionSpec& attention = layer.attention;
-  features.emplace_back(!attention.slopes.empty() ? "ALiBi"
-                        : spec.learned_positions  ? "learned positions"
-                                                  : "rotary positions");
+  const LayerSpec* attending = first_attending(spec);
+  const LayerSpec& layer = attending ? *attending : spec.layers.front();
+  const AttentionSpec attention = attending ? layer.attention : AttentionSpec();
+  for (const std::string& kind : mixer_names(spec)) features.push_back(kind);
+  if (attending && !mixer_names(spec).empty()) features.emplace_back("attention");
+  if (attending)
+    features.emplace_back(!attention.slopes.empty() ? "ALiBi"
+                          : spec.learned_positions  ? "learned positions"
+                                                    : "rotary positions");
   if (attention.latent) features.emplace_back("latent attention");
   if (!attention.latent && attention.key_heads < attention.heads) features.emplace_back("grouped KV heads");
-  if (has([](const LayerSpec& one) { return one.attention.window > 0; })) features.emplace_back("windows");
+  if (has([](const LayerSpec& one) { return one.has_attention() && one.attention.window > 0; }))
+    features.emplace_back("windows");
   if (attention.sinks) features.emplace_back("attention sinks");
   if (layer.parallel) features.emplace_back("parallel attention and MLP");
   if (has([](const LayerSpec& one) { return one.experts.has_value(); })) features.emplace_back("experts");
@@ -232,7 +254,12 @@ std::string family_features(const std::string& model_type) {
   if (model_type == "t5" || model_type == "mt5" || model_type == "umt5")
     return "encoder and decoder of text: relative positions, with or without gated MLP";
   if (model_type == "whisper") return "encoder of speech, decoder of text: reads log-mel features";
-  return decoder_features(decoder_spec(model_type, json::object()));
+  DecoderSpec spec = decoder_spec(model_type, json::object());
+  for (const DecoderFamily& family : decoder_families())  // files state the kinds of layers
+    if (family.model_type == model_type && mixer_names(spec).empty())
+      if (DecoderSpec small = decoder_spec(model_type, family.small); !mixer_names(small).empty())
+        spec = std::move(small);
+  return decoder_features(spec);
 }
 
 }  // namespace gantry::models

@@ -1,12 +1,15 @@
 #include "gantry/models/described/work_of_keys.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/error.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/encoder_configs.h"
+#include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/models/described/model_flops.h"
 
 namespace gantry::models {
@@ -120,6 +123,7 @@ LayerWork layer_work_of(const DecoderSpec& spec) {
 AttentionHeads fewest_heads(const DecoderSpec& spec) {
   std::vector<std::int64_t> heads, key_heads;
   for (const LayerSpec& layer : spec.layers) {
+    if (!layer.has_attention()) continue;
     const AttentionSpec& attention = layer.attention;
     heads.push_back(attention.heads);
     key_heads.push_back(attention.latent ? attention.heads : attention.key_heads);
@@ -127,6 +131,15 @@ AttentionHeads fewest_heads(const DecoderSpec& spec) {
   if (heads.empty()) return {};
   return {static_cast<int>(*std::min_element(heads.begin(), heads.end())),
           static_cast<int>(*std::min_element(key_heads.begin(), key_heads.end()))};
+}
+
+void require_context(const DecoderSpec& spec, int context) {
+  for (std::size_t index = 0; index < spec.layers.size() && context > 1; ++index)
+    if (const MixerSpec& mixer = spec.layers[index].mixer)
+      throw ConfigError({"parallel.context",
+                         fmt::format("the value is {}, but layer {} of the {} model has {}, which need full sequences",
+                                     context, index, spec.family, mixer->name()),
+                         "1", "remove parallel.context, and use parallel.tensor with sequence_parallel instead"});
 }
 
 json keys_of_model(const ModelConfig& model) {

@@ -16,6 +16,8 @@ LayerWork layer_work_of(const DecoderSpec& spec);
 
 // The fewest heads of any layer's attention.
 AttentionHeads fewest_heads(const DecoderSpec& spec);
+// Throws ConfigError if the ranks of a sequence are more than one and a layer has a mixer that needs full sequences.
+void require_context(const DecoderSpec& spec, int context);
 
 // The description of a model by keys of its config.json, as layer_work_in takes them; absent where it is no described
 // decoder's. ConfigError where the family can't do what the keys say.

@@ -26,6 +26,8 @@ void give_experts_after(ConfigReader& reader, DecoderSpec& spec, const ExpertsSp
 // Shared by the families with experts. Returns the coefficient of their balancing loss, by default `missing`; 0 if
 // output_router_logits is not true.
 double read_router_loss(ConfigReader& reader, double missing = 0.001);
+// Gives `experts` to every decoder_sparse_step-th layer, except those of mlp_only_layers (the families of Qwen).
+void give_every_experts(ConfigReader& reader, DecoderSpec& spec, const ExpertsSpec& experts);
 // The names of files that store each expert separately.
 FileNames separate_expert_files();
 // Throws ConfigError if a token uses more experts than it chooses from.
@@ -60,6 +62,7 @@ DecoderFamily granitemoe_family();
 DecoderFamily helium_family();
 DecoderFamily hunyuan_v1_dense_family();
 DecoderFamily kimi_k2_family();
+DecoderFamily lfm2_family();
 DecoderFamily llama_family();
 DecoderFamily llava_family();
 DecoderFamily minimax_m2_family();
@@ -80,7 +83,10 @@ DecoderFamily qwen2_moe_family();
 DecoderFamily qwen2_vl_family();
 DecoderFamily qwen3_family();
 DecoderFamily qwen3_moe_family();
+DecoderFamily qwen3_next_family();
 DecoderFamily qwen3_vl_family();
+DecoderFamily qwen3_5_text_family();
+DecoderFamily qwen3_5_moe_text_family();
 DecoderFamily seed_oss_family();
 DecoderFamily smollm3_family();
 DecoderFamily stablelm_family();

@@ -23,8 +23,9 @@ std::vector<std::size_t> read_dense_layers(ConfigReader& reader, std::size_t lay
   return list.get<std::vector<std::size_t>>();
 }
 
-// Every decoder_sparse_step-th layer has experts.
-void give_experts(ConfigReader& reader, DecoderSpec& spec, const ExpertsSpec& experts) {
+}  // namespace
+
+void give_every_experts(ConfigReader& reader, DecoderSpec& spec, const ExpertsSpec& experts) {
   const auto step = static_cast<std::size_t>(reader.size("decoder_sparse_step", 1));
   const auto dense = read_dense_layers(reader, spec.layers.size());
   json layers = json::array();
@@ -35,6 +36,8 @@ void give_experts(ConfigReader& reader, DecoderSpec& spec, const ExpertsSpec& ex
   }
   reader.decides("layers_with_experts", layers);
 }
+
+namespace {
 
 ExpertsSpec read_experts(ConfigReader& reader, const DecoderSpec& spec, std::int64_t count, std::int64_t used,
                          std::int64_t width) {
@@ -62,7 +65,7 @@ DecoderSpec read_qwen2_moe(ConfigReader& reader) {
   ExpertsSpec experts = read_experts(reader, spec, reader.size("num_experts", 60), 4, 1408);
   experts.shared_width = reader.size("shared_expert_intermediate_size", 5632);
   experts.shared_gate = true;
-  give_experts(reader, spec, experts);
+  give_every_experts(reader, spec, experts);
   const bool uses = reader.flag("use_sliding_window", false);
   const std::int64_t window = reader.size_or_none("sliding_window", 4096);
   const auto first = static_cast<std::size_t>(reader.size("max_window_layers", 28, 0));
@@ -88,7 +91,7 @@ DecoderSpec read_qwen3_moe(ConfigReader& reader) {
   }
   const std::int64_t count = reader.size("num_experts", size_key(reader.keys(), "num_local_experts", 128));
   reader.only("num_local_experts", count);
-  give_experts(reader, spec, read_experts(reader, spec, count, 8, 768));
+  give_every_experts(reader, spec, read_experts(reader, spec, count, 8, 768));
   const bool uses = reader.flag("use_sliding_window", false);
   const std::int64_t window = reader.size_or_none("sliding_window", 4096);
   set_window_of_all(spec, uses ? window : 0);

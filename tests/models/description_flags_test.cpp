@@ -113,6 +113,7 @@ const std::vector<Flag>& flags() {
       {"AttentionSpec.dropout", attention([](auto& a) { return a.dropout > 0; }), "norms of heads"},
       {"AttentionSpec.clip", attention([](auto& a) { return a.clip > 0; }), "olmo_clipped"},
       {"AttentionSpec.sinks", attention([](auto& a) { return a.sinks; }), "gpt_oss"},
+      {"AttentionSpec.gated", attention([](auto& a) { return a.gated; }), "qwen3_next"},
       {"AttentionSpec.latent", attention([](auto& a) { return a.latent.has_value(); }), "deepseek_v3"},
 
       {"MlpSpec.gated", mlp([](auto& m) { return m.gated; }), "mistral"},
@@ -147,6 +148,7 @@ const std::vector<Flag>& flags() {
       {"LayerSpec.post_norm", layer([](auto& l) { return l.post_norm; }), "opt_projected"},
       {"LayerSpec.residual_scale", layer([](auto& l) { return l.residual_scale != 1; }), "granite"},
       {"LayerSpec.experts", layer([](auto& l) { return l.experts.has_value(); }), "mixtral"},
+      {"LayerSpec.mixer", layer([](auto& l) { return static_cast<bool>(l.mixer); }), "lfm2"},
 
       {"DecoderSpec.embedding_width", [](auto& s) { return s.embedding_width > 0; }, "opt_projected"},
       {"DecoderSpec.unlimited_positions", [](auto& s) { return s.unlimited_positions; }, "llama_dynamic"},

@@ -79,6 +79,8 @@ std::vector<DescriptionCase> description_cases() {
       {"norms of heads after the rotary embedding", with("hunyuan_v1_dense", R"({"head_dim": 10, "rope_scaling":
            {"type": "dynamic", "factor": 1.0, "alpha": 3.0}})")},
       {"layer norms of 1 + weight, squared relu", with("nemotron", R"({"head_dim": 8})")},
+      {"short convolutions with biases", with("lfm2", R"({"layer_types": ["conv", "full_attention", "conv"],
+           "conv_L_cache": 4, "conv_bias": true, "block_multiple_of": 5})")},
       {"learned positions, one key head", with("gpt_bigcode", "{}")},
       {"learned positions, rows by head", with("gpt_bigcode", R"({"multi_query": false})")},
   };

@@ -11,6 +11,8 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/models/described/mixers/mixer_kind.h"
+#include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/model_family.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
@@ -90,6 +92,7 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder) {
     for (const int tensor : {2, 3})
       for (const bool sequence_parallel : {false, true})
         layouts.push_back({.layout = {.tensor = tensor}, .sequence_parallel = sequence_parallel});
+  for (FamilyLayout& how : layouts) how.layout.tensor = std::min(how.layout.tensor, largest_tensor(folder));
   if (shares_no_sequence(folder)) {
     std::erase_if(layouts, [](const FamilyLayout& how) { return runs_all_layouts() && how.layout.context > 1; });
     for (FamilyLayout& how : layouts) how.layout.context = 1;
@@ -97,7 +100,22 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder) {
   return layouts;
 }
 
-bool shares_no_sequence(const std::string& folder) { return architecture_of(folder).ends_with("ForMultipleChoice"); }
+bool shares_no_sequence(const std::string& folder) {
+  return architecture_of(folder).ends_with("ForMultipleChoice") || has_mixers(folder);
+}
+
+bool has_mixers(const std::string& folder) {
+  const auto spec = models::described_decoder(keys_of_case(folder));
+  return spec && std::ranges::any_of(spec->layers, [](const models::LayerSpec& layer) { return !!layer.mixer; });
+}
+
+int largest_tensor(const std::string& folder) {
+  std::int64_t largest = 1 << 20;
+  if (const auto spec = models::described_decoder(keys_of_case(folder)))
+    for (const models::LayerSpec& layer : spec->layers)
+      if (layer.mixer) largest = std::min(largest, layer.mixer->largest_tensor());
+  return static_cast<int>(largest);
+}
 
 bool has_joint_loss(const std::string& folder) { return keys_of_case(folder).value("output_router_logits", false); }
 

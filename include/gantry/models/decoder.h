@@ -44,9 +44,10 @@ class DecoderNorm {
 
 class ExpertsOfLayer;
 class LatentAttention;
+class LayerMixer;
 
-// One layer with two parts, "attention" and "mlp". If the autograd graph is split between parts (nn/layer_watch.h) and
-// experts are on other ranks, "mlp" is replaced by "dispatch", "experts" and "combine".
+// One layer with two parts, "attention" (or the mixer in its place) and "mlp". If the autograd graph is split between
+// parts (nn/layer_watch.h) and experts are on other ranks, "mlp" is replaced by "dispatch", "experts" and "combine".
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   DecoderLayerImpl(const DecoderSpec& spec, int index);
@@ -58,6 +59,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   struct Heads {  // each [B, local heads, S, head size]
     torch::Tensor query, key, value;
     nn::HeadRange queries, keys;
+    torch::Tensor gate;  // [B, S, local features] before the sigmoid; undefined: none
   };
   void make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout);
   void make_mlp(const DecoderNames& names, std::int64_t hidden, double output_dropout);
@@ -67,6 +69,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   Heads project(const torch::Tensor& input);
   Heads turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens, std::int64_t cached);
   torch::Tensor attention(const torch::Tensor& input, const nn::TokenContext& tokens);
+  torch::Tensor mixed(const torch::Tensor& input, const nn::TokenContext& tokens);  // by attention or the mixer
   torch::Tensor mlp(const torch::Tensor& input);
   LayerParts parts_with_sums(const nn::TokenContext& tokens);
   LayerParts parts_with_norms_behind(const nn::TokenContext& tokens);
@@ -86,6 +89,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   nn::Sinks sinks_{nullptr};
   std::shared_ptr<ExpertsOfLayer> experts_;  // null: an MLP
   std::shared_ptr<LatentAttention> latent_;  // null: separate or fused projections
+  std::shared_ptr<LayerMixer> mixer_;        // null: attention
   nn::Linear gate_{nullptr}, up_{nullptr}, fused_gate_{nullptr}, down_{nullptr};
   std::optional<nn::Rotary> rotary_;
 };

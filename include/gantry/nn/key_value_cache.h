@@ -1,9 +1,11 @@
-// Caches keys and values of earlier tokens, so that generation does not compute them again.
+// Caches of the layers, so that generation does not compute earlier tokens again: keys and values of attention, and the
+// states of recurrent layers, which do not grow with the text.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "gantry/tensors/tensor.h"
@@ -41,20 +43,38 @@ class KeyValueCache {
   std::int64_t tokens_ = 0;
 };
 
+// The state of one recurrent layer after the tokens so far, for the channels or heads that this rank holds: tensors by
+// name, each [samples, ...], whose sizes do not depend on the number of tokens. For inference only.
+class LayerState {
+ public:
+  // Undefined before the first set().
+  torch::Tensor get(const std::string& name) const;
+  void set(const std::string& name, const torch::Tensor& tensor);
+  // Replaces sample i by sample samples[i], like KeyValueCache::select().
+  void select(const torch::Tensor& samples);
+
+ private:
+  std::map<std::string, torch::Tensor> tensors_;
+};
+
 // The caches of the layers for one sequence of tokens.
 class LayerCaches {
  public:
   explicit LayerCaches(std::int64_t expected = 0) : expected_(expected) {}
   // Returns the cache of a layer, which the first call creates.
   KeyValueCache& of(int layer) { return caches_.try_emplace(layer, expected_).first->second; }
+  // The same for the state of a recurrent layer.
+  LayerState& state_of(int layer) { return states_[layer]; }
   // Selects samples in every layer.
   void select(const torch::Tensor& samples) {
     for (auto& [layer, cache] : caches_) cache.select(samples);
+    for (auto& [layer, state] : states_) state.select(samples);
   }
 
  private:
   std::int64_t expected_;
   std::map<int, KeyValueCache> caches_;
+  std::map<int, LayerState> states_;
 };
 
 struct SequencePart;
@@ -71,6 +91,7 @@ struct TokenContext {
   std::shared_ptr<const SequencePart> sequence = {};  // the part of the sequence that these tokens are; null: all
 
   KeyValueCache* cache(int layer) const { return caches ? &caches->of(layer) : nullptr; }
+  LayerState* state(int layer) const { return caches ? &caches->state_of(layer) : nullptr; }
   // Returns the part of [samples, tokens, features] for which the head is computed. Throws UsageError if only_last is
   // set and `hidden` is a sequence shard.
   torch::Tensor for_head(const torch::Tensor& hidden) const;

@@ -25,7 +25,7 @@ struct CommonDefaults {
   bool alpha_changes_theta = false;     // see RotaryDefaults::alpha_changes_theta
   std::optional<std::int64_t> padding;  // if config.json has no pad_token_id
   bool tied = false;
-  std::string activation_key = "hidden_act", activation = "silu";
+  std::string activation_key = "hidden_act", activation = "silu";  // empty key: config.json has no such key
   std::string eps_key = "rms_norm_eps";
   NormSpec norm = {NormSpec::Kind::kRms};  // norm of the layers and of the output; eps is read from eps_key
   bool paired = false;                     // see RotaryOptions::paired

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/models/described/mixer_spec.h"
 #include "gantry/nn/rotary_options.h"
 
 namespace gantry::models {
@@ -66,6 +67,9 @@ struct AttentionSpec {
   double dropout = 0;
   double clip = 0;                        // queries, keys and values are clamped to [-clip, clip]; 0: no clamping
   bool sinks = false;                     // attention sinks: a learned score per head in the softmax, without a value
+  // The output of each head is multiplied by sigmoid(gate) before the output projection. The query projection has the
+  // rows of the gates: after the query of each head, its gate. Requires kSeparate and no latent attention.
+  bool gated = false;
   std::optional<LatentSpec> latent = {};  // replaces the projections of query, key and value
 
   bool operator==(const AttentionSpec&) const = default;
@@ -105,6 +109,8 @@ struct ExpertsSpec {
 //   serial:    a = x + scale after_attention(attention(input(x))), then a + scale after_mlp(mlp(before_mlp(a)))
 //   parallel:  x + attention(input(x)) + mlp(before_mlp(x)); without before_mlp, the MLP reads input(x) too
 //   post_norm: a = input(x + scale attention(x)), then before_mlp(a + scale mlp(a))
+//
+// A mixer of another kind replaces the attention. All layers have the sizes of `attention`, with or without a mixer.
 struct LayerSpec {
   NormSpec input, after_attention, before_mlp, after_mlp;
   AttentionSpec attention;
@@ -112,6 +118,9 @@ struct LayerSpec {
   bool parallel = false, post_norm = false;
   double residual_scale = 1;                // scale of the outputs of attention and MLP
   std::optional<ExpertsSpec> experts = {};  // replaces mlp
+  MixerSpec mixer = {};                     // replaces attention; empty: attention
+
+  bool has_attention() const { return !mixer; }
 
   bool operator==(const LayerSpec&) const = default;
 };

@@ -16,7 +16,7 @@ double parameter_count(const DecoderSpec& spec);
 // norms and look-ups are not counted. A backward has twice as many.
 struct ForwardFlops {
   double weights = 0;    // FLOPs of the layers
-  double attention = 0;  // FLOPs of the attention cores
+  double attention = 0;  // FLOPs of the attention cores, and of mixers in their place
   double head = 0;       // FLOPs of the head, including the projections of a narrower embedding
 
   double sum() const { return weights + attention + head; }

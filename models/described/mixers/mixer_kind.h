@@ -1,0 +1,57 @@
+// The interface of a kind of mixer: everything about it that can be derived from sizes, without LibTorch. A kind has
+// three files: its description here, its module in models/mixers, and the operators of the module in nn. A new kind is
+// built by make_mixer() (models/mixers/layer_mixer.cpp); nothing else lists the kinds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gantry/models/described/decoder_shards.h"
+#include "gantry/models/described/decoder_spec.h"
+
+namespace gantry::models {
+
+// The work of a mixer for one token, without the matrix multiplications with its parameters: the sum over all tensor
+// ranks.
+struct MixerWork {
+  double flops = 0;  // of the forward, without element-wise operations on single features
+  double moved = 0;  // numbers that these element-wise operations and the core read and write in the forward
+  double kept = 0;   // numbers that are kept for the backward
+};
+
+class MixerKind {
+ public:
+  virtual ~MixerKind() = default;
+  MixerKind() = default;
+  MixerKind(const MixerKind&) = delete;
+  MixerKind& operator=(const MixerKind&) = delete;
+
+  // The name of the kind in the plural, for messages and lists: "short convolutions".
+  virtual std::string name() const = 0;
+  // The parameters of a layer with `hidden` features, with names relative to the layer. No two kinds, and neither
+  // attention nor the MLP, may have a module at the same path.
+  virtual std::vector<ParameterShape> parameters(std::int64_t hidden) const = 0;
+  // The rules of its modules, with paths relative to the layer. They apply to all layers of this kind.
+  virtual std::vector<ModuleShard> shards() const = 0;
+  // The largest number of tensor ranks: the number of channels, heads or groups that are not divided.
+  virtual std::int64_t largest_tensor() const = 0;
+  virtual MixerWork work() const = 0;
+  virtual bool equals(const MixerKind& other) const = 0;
+};
+
+// Base class of a kind whose sizes are a comparable struct.
+template <class Sizes>
+class MixerOf : public MixerKind {
+ public:
+  explicit MixerOf(Sizes of) : sizes(std::move(of)) {}
+  bool equals(const MixerKind& other) const final {
+    const auto* same = dynamic_cast<const MixerOf*>(&other);
+    return same && same->sizes == sizes;
+  }
+
+  const Sizes sizes;
+};
+
+}  // namespace gantry::models

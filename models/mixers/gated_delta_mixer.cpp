@@ -1,0 +1,89 @@
+#include "gantry/models/mixers/gated_delta_mixer.h"
+
+#include "gantry/models/register_at.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry::models {
+namespace {
+
+constexpr const char* kDeltaState = "recurrence";  // of LayerState: [samples, local value heads, key size, value size]
+
+}  // namespace
+
+GatedDeltaMixer::GatedDeltaMixer(const GatedDelta& kind, torch::nn::Module& layer, std::int64_t hidden)
+    : kind_(kind.sizes) {
+  const GatedDeltaSizes& sizes = kind_.sizes;
+  const std::int64_t keys = kind_.keys(), values = kind_.values();
+  if (sizes.grouped) {
+    input_ = linear_at(layer, GatedDelta::kGroupedInput, hidden, 2 * keys + 2 * values, false);
+    numbers_ = linear_at(layer, GatedDelta::kGroupedNumbers, hidden, 2 * sizes.value_heads, false);
+  } else {
+    input_ = linear_at(layer, GatedDelta::kInput, hidden, kind_.channels(), false);
+    gate_ = linear_at(layer, GatedDelta::kGate, hidden, values, false);
+    write_ = linear_at(layer, GatedDelta::kWrite, hidden, sizes.value_heads, false);
+    decay_input_ = linear_at(layer, GatedDelta::kDecayInput, hidden, sizes.value_heads, false);
+  }
+  convolution_ = register_at(layer, GatedDelta::kConvolution,
+                             nn::DepthwiseConvolution(nn::DepthwiseOptions{
+                                 .channels = kind_.channels(), .kernel = sizes.kernel, .silu = true}));
+  decay_ = register_at(layer, GatedDelta::kDecay, nn::HeadDecay(sizes.value_heads));
+  norm_ = register_at(layer, GatedDelta::kNorm, nn::RmsNorm(sizes.value_size, sizes.eps));
+  output_ = linear_at(layer, GatedDelta::kOutput, values, hidden, false);
+}
+
+GatedDeltaMixer::Projected GatedDeltaMixer::projected_by_group(const torch::Tensor& input) {
+  const GatedDeltaSizes& sizes = kind_.sizes;
+  const std::int64_t served = kind_.served(), values = served * sizes.value_size;
+  const auto both = nn::together(input, {input_, numbers_});
+  const auto groups = both[0]
+                          .unflatten(-1, {-1, 2 * sizes.key_size + 2 * values})
+                          .split_with_sizes({sizes.key_size, sizes.key_size, values, values}, -1);
+  const auto numbers = both[1].unflatten(-1, {-1, 2, served}).unbind(-2);
+  return {torch::cat({groups[0].flatten(-2), groups[1].flatten(-2), groups[2].flatten(-2)}, -1),
+          groups[3].flatten(-2).unflatten(-1, {-1, sizes.value_size}), numbers[0].flatten(-2), numbers[1].flatten(-2),
+          nn::held_heads(numbers_, 2, sizes.value_heads)};
+}
+
+GatedDeltaMixer::Projected GatedDeltaMixer::projected(const torch::Tensor& input) {
+  if (kind_.sizes.grouped) return projected_by_group(input);
+  const auto parts = nn::together(input, {input_, gate_, write_, decay_input_});
+  return {parts[0], parts[1].unflatten(-1, {-1, kind_.sizes.value_size}), parts[2], parts[3],
+          nn::held_heads(write_, 1, kind_.sizes.value_heads)};
+}
+
+// Each local value head's key head, unless all key heads serve equally many of them.
+torch::Tensor GatedDeltaMixer::keys_of_values(const torch::Tensor& keys, const nn::HeadRange& values) const {
+  const std::int64_t served = kind_.served(), first = values.first / served, held = keys.size(2);
+  std::vector<std::int64_t> heads;
+  bool even = values.count % held == 0;
+  for (std::int64_t head = 0; head < values.count; ++head) {
+    heads.push_back((values.first + head) / served - first);
+    even = even && heads.back() == head / (values.count / held);
+  }
+  return even ? keys : keys.index_select(2, torch::tensor(heads, torch::kLong).to(keys.device()));
+}
+
+nn::GatedDeltaInputs GatedDeltaMixer::inputs(const torch::Tensor& channels, const Projected& of) {
+  const GatedDeltaSizes& sizes = kind_.sizes;
+  const std::int64_t values = of.values.count * sizes.value_size, keys = (channels.size(-1) - values) / 2;
+  const auto parts = channels.split_with_sizes({keys, keys, values}, -1);
+  const auto by_head = [](const torch::Tensor& part, std::int64_t size) { return part.unflatten(-1, {-1, size}); };
+  return {.query = keys_of_values(by_head(parts[0], sizes.key_size), of.values),
+          .key = keys_of_values(by_head(parts[1], sizes.key_size), of.values),
+          .value = by_head(parts[2], sizes.value_size),
+          .decay = decay_(of.decay),
+          .beta = torch::sigmoid(of.write)};
+}
+
+torch::Tensor GatedDeltaMixer::forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) {
+  nn::LayerState* state = tokens.state(layer);
+  const Projected of = projected(input);
+  const nn::GatedDeltaInputs given = inputs(convolution_(of.channels, tokens, state), of);
+  const torch::Tensor before = state ? state->get(kDeltaState) : torch::Tensor();
+  const nn::RecurrenceResult made = state && input.size(1) == 1 ? nn::gated_delta_step(given, before)
+                                                                : nn::gated_delta(given, before, tokens.documents);
+  if (state) state->set(kDeltaState, made.state);
+  return output_((norm_(made.out) * torch::silu(of.gate)).flatten(-2));
+}
+
+}  // namespace gantry::models

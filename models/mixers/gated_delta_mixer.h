@@ -1,0 +1,41 @@
+// The module of gated delta networks.
+#pragma once
+
+#include "gantry/models/described/mixers/gated_delta.h"
+#include "gantry/models/mixers/layer_mixer.h"
+#include "gantry/nn/attention.h"
+#include "gantry/nn/depthwise_convolution.h"
+#include "gantry/nn/head_decay.h"
+#include "gantry/nn/linear.h"
+#include "gantry/nn/mixers/gated_delta.h"
+#include "gantry/nn/norms.h"
+
+namespace gantry::models {
+
+class GatedDeltaMixer final : public LayerMixer {
+ public:
+  GatedDeltaMixer(const GatedDelta& kind, torch::nn::Module& layer, std::int64_t hidden);
+  torch::Tensor forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) override;
+
+ private:
+  struct Projected {
+    torch::Tensor channels;      // [B, S, local features]: queries, keys and values
+    torch::Tensor gate;          // [B, S, local value heads, value size]
+    torch::Tensor write, decay;  // [B, S, local value heads]
+    nn::HeadRange values;
+  };
+  Projected projected(const torch::Tensor& input);
+  Projected projected_by_group(const torch::Tensor& input);
+  nn::GatedDeltaInputs inputs(const torch::Tensor& channels, const Projected& of);
+  torch::Tensor keys_of_values(const torch::Tensor& keys, const nn::HeadRange& values) const;
+
+  const GatedDelta kind_;
+  nn::Linear input_{nullptr}, numbers_{nullptr};  // grouped, or input_ and the following
+  nn::Linear gate_{nullptr}, write_{nullptr}, decay_input_{nullptr};
+  nn::DepthwiseConvolution convolution_{nullptr};
+  nn::HeadDecay decay_{nullptr};
+  nn::RmsNorm norm_{nullptr};
+  nn::Linear output_{nullptr};
+};
+
+}  // namespace gantry::models

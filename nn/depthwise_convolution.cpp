@@ -1,0 +1,46 @@
+#include "gantry/nn/depthwise_convolution.h"
+
+#include <cmath>
+
+#include "gantry/nn/mixers/causal_convolution.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry::nn {
+namespace {
+
+constexpr const char* kPastInputs = "past_inputs";  // of LayerState: [samples, channels, kernel - 1]
+
+}  // namespace
+
+torch::Tensor without_padding(const torch::Tensor& features, const TokenContext& tokens) {
+  if (!tokens.keep.defined()) return features;
+  const std::int64_t count = features.size(1);
+  return features * tokens.keep.narrow(1, tokens.keep.size(1) - count, count).unsqueeze(-1);
+}
+
+DepthwiseConvolutionImpl::DepthwiseConvolutionImpl(const DepthwiseOptions& options)
+    : options_(options), shapes_{{"weight", {options.channels, 1, options.kernel}}} {
+  weight = register_parameter("weight", torch::empty(shapes_["weight"]));
+  torch::nn::init::kaiming_uniform_(weight, std::sqrt(5.0));
+  if (!options.bias) return;
+  shapes_["bias"] = {options.channels};
+  bias = register_parameter("bias", torch::empty(shapes_["bias"]));
+  torch::nn::init::zeros_(bias);
+}
+
+torch::Tensor DepthwiseConvolutionImpl::forward(const torch::Tensor& input, const TokenContext& tokens,
+                                                LayerState* state) {
+  const auto made = causal_convolution(without_padding(input, tokens), {weight.select(1, 0), bias, options_.silu},
+                                       state ? state->get(kPastInputs) : torch::Tensor(), tokens.documents);
+  if (state) state->set(kPastInputs, made.state);
+  return made.out;
+}
+
+Placements DepthwiseConvolutionImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
+  if (!std::holds_alternative<Column>(style)) refuse_style("a DepthwiseConvolution", style, "Column{}");
+  const Placements placements = split_parameters(shapes_, style, axes);
+  shard_parameters(*this, placements, axes);
+  return placements;
+}
+
+}  // namespace gantry::nn

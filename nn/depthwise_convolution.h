@@ -1,0 +1,43 @@
+// The causal convolution of recurrent mixers as a module: each channel has a kernel of its own over the last tokens.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <torch/nn/module.h>
+
+#include "gantry/nn/key_value_cache.h"
+#include "gantry/nn/shard_style.h"
+
+namespace gantry::nn {
+
+struct DepthwiseOptions {
+  std::int64_t channels = 1;
+  std::int64_t kernel = 4;  // tokens that a token sees, with itself
+  bool bias = false;
+  bool silu = false;  // applied to the output
+};
+
+// Returns `features` [samples, tokens, channels] with zeros at the tokens that do not count (TokenContext::keep).
+torch::Tensor without_padding(const torch::Tensor& features, const TokenContext& tokens);
+
+// forward: [samples, tokens, channels] -> the same shape, by causal_convolution(). Inputs of other documents and those
+// of padding are zero. After shard(Column): the local channels, without communication. Parameters weight [channels, 1,
+// kernel] and bias [channels].
+class DepthwiseConvolutionImpl : public torch::nn::Module, public Shardable {
+ public:
+  explicit DepthwiseConvolutionImpl(const DepthwiseOptions& options);
+
+  // `state`: has the inputs of earlier calls that the kernel still sees, and receives those of this call; null: none.
+  torch::Tensor forward(const torch::Tensor& input, const TokenContext& tokens, LayerState* state);
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
+
+  torch::Tensor weight, bias;  // bias undefined: none
+
+ private:
+  const DepthwiseOptions options_;
+  std::map<std::string, Shape> shapes_;  // global shapes of the parameters
+};
+TORCH_MODULE(DepthwiseConvolution);
+
+}  // namespace gantry::nn

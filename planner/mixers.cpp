@@ -1,0 +1,61 @@
+// The operations of a mixer in place of attention, from the description of its kind.
+#include <string>
+#include <variant>
+
+#include "gantry/core/slice.h"
+#include "gantry/models/described/mixers/mixer_kind.h"
+#include "gantry/planner/operations.h"
+
+namespace gantry::planner {
+namespace {
+
+// The part of a matrix on one of `ranks` tensor ranks.
+struct MatrixPart {
+  double in, out;
+  bool is_row = false;
+};
+
+MatrixPart part_of(const std::string& module, const models::ParameterShape& parameter,
+                   const std::vector<models::ModuleShard>& rules, int ranks) {
+  MatrixPart part{as_double(parameter.shape[1]), as_double(parameter.shape[0])};
+  for (const models::ModuleShard& rule : rules) {
+    if (rule.path != module) continue;
+    part.is_row = std::holds_alternative<Row>(rule.style);
+    if (part.is_row) part.in = largest_part(parameter.shape[1], ranks);
+    if (std::holds_alternative<Column>(rule.style)) part.out = largest_part(parameter.shape[0], ranks);
+  }
+  return part;
+}
+
+}  // namespace
+
+// The projections of the layer's input share one kept copy of it.
+void OperationBuilder::mixer(const models::MixerKind& mixer) {
+  const std::string weight = ".weight";
+  const auto rules = mixer.shards();
+  const models::MixerWork work = mixer.work();
+  const double ranks = layout_.tensor;
+  enter_split();
+  bool keeps_input = true;
+  double core = work.flops;  // and of parameters that are not matrices, such as kernels
+  for (const models::ParameterShape& parameter : mixer.parameters(workload_.model.hidden)) {
+    const bool is_matrix = parameter.shape.size() == 2 && parameter.name.ends_with(weight);
+    if (!is_matrix && parameter.shape.size() > 1) core += 2 * parameter.used * as_double(elements_of(parameter.shape));
+    if (!is_matrix) continue;
+    const std::string module = parameter.name.substr(0, parameter.name.size() - weight.size());
+    const MatrixPart part = part_of(module, parameter, rules, layout_.tensor);
+    const bool reads_input = !part.is_row && parameter.shape[1] == workload_.model.hidden;
+    const double kept = reads_input ? (keeps_input ? tokens_between_ * hidden_ : 0) : tokens_ * part.in;
+    if (reads_input) keeps_input = false;
+    product(tokens_, part.in, part.out, bytes_ * kept);
+    if (!part.is_row) keep(bytes_ * tokens_ * part.out);
+  }
+  for (auto* operations : {&part_.forward, &part_.input_gradient, &part_.input_gradient})
+    operations->push_back({Operation::Kind::kProduct, tokens_ * core / ranks, 0});
+  const double moved = bytes_ * tokens_ * work.moved / ranks;
+  elementwise(moved, 2 * moved);
+  keep(bytes_ * tokens_ * work.kept / ranks);
+  leave_split();
+}
+
+}  // namespace gantry::planner
