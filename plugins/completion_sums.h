@@ -6,8 +6,8 @@
 
 namespace gantry {
 
-// Of each sample, in columns: the completions of its documents kChosen and kRejected, or its only completion without
-// document_ids; then, if the batch has prompt_labels, the full chosen text.
+// The columns are the completions of the documents kChosen and kRejected, or the only completion of a batch without
+// document_ids. If the batch has prompt_labels, the full chosen text follows.
 struct CompletionSums {
   torch::Tensor scores;  // [samples, columns] log-probabilities
   torch::Tensor tokens;  // [samples, columns] their numbers, in the type of the scores

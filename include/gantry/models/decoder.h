@@ -101,8 +101,8 @@ class DecoderImpl : public torch::nn::Module {
 
   // Runs the full model: {input_ids int64 [B, S]; optional: attention_mask, position_ids, document_ids [B, S]} ->
   // {logits [B, S, V]}; with a head for labels {logits [B, labels]}, or {logits [B, n, labels]} of the n tokens of each
-  // sample that the entry pooled_tokens int64 [B, n] names. Models with nn::RotaryOptions::sections read
-  // position_ids [3, B, S] too.
+  // sample that the entry pooled_tokens int64 [B, n] names. Models with nn::RotaryOptions::sections also read
+  // position_ids [3, B, S].
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden [B, S, H]}. Throws InputError if S exceeds the model's positions, and for
   // entries that a decoder of text does not read: images, and position_ids [B, S, 3] without sections.

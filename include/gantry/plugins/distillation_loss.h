@@ -24,14 +24,18 @@ Criterion keep_logits(std::shared_ptr<TeacherLogits> kept);
 
 // The mean over the tokens that count of
 //
-//   alpha CE + (1 - alpha) D(teacher, student),
+//   alpha CE + (1 - alpha) D(teacher, student).
 //
-// where CE is the cross entropy of the labels and D compares the distributions of logits / temperature over the full
-// vocabulary: `forward` temperature^2 KL(teacher || student), `reverse` temperature^2 KL(student || teacher), or `jsd`,
-// the generalized Jensen-Shannon divergence beta KL(teacher || m) + (1 - beta) KL(student || m) with m = beta teacher +
-// (1 - beta) student (Agarwal et al., arXiv 2306.13649). The batch has labels that are aligned with the logits, and
-// kTeacherRows. Supports logits that are sharded over tp, which are not gathered, and context parallelism. Throws
-// UsageError if the logits of the teacher and of the student differ in shape.
+// CE is the cross entropy of the labels. D compares the distributions of logits / temperature over the full vocabulary:
+//
+//   forward  temperature^2 KL(teacher || student)
+//   reverse  temperature^2 KL(student || teacher)
+//   jsd      beta KL(teacher || m) + (1 - beta) KL(student || m) with m = beta teacher + (1 - beta) student, the
+//            generalized Jensen-Shannon divergence (Agarwal et al., arXiv 2306.13649)
+//
+// The batch has labels that are aligned with the logits, and kTeacherRows. Supports logits that are sharded over tp,
+// which are not gathered, and context parallelism. Throws UsageError if the logits of the teacher and of the student
+// differ in shape.
 Criterion distillation_loss(const ObjectiveConfig& objective, std::shared_ptr<const TeacherLogits> teacher);
 
 }  // namespace gantry

@@ -56,8 +56,8 @@ Criterion preference_loss(const ObjectiveConfig& objective, const ObjectiveParts
 // returns a loss of 0.
 Criterion preference_scores(std::shared_ptr<ReferenceScores> scores, std::int64_t column = 0);
 
-// The mean over samples of the log-probability of the completion relative to the second column of the reference: the
-// criterion of the estimated divergence, for a batch with kl_input_ids and kl_labels as its input_ids and labels.
+// The criterion of the estimated divergence: the mean log-probability of the completions relative to the second column
+// of the reference. Its batch has kl_input_ids and kl_labels as input_ids and labels.
 Criterion divergence_from(std::shared_ptr<const ReferenceScores> reference);
 
 }  // namespace gantry
