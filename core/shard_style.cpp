@@ -1,5 +1,6 @@
 #include "gantry/core/shard_style.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
@@ -35,14 +36,22 @@ ParameterSplit full(bool sees_parts, GradientSum sum, const std::vector<Axis>& a
   return split;
 }
 
+// The dimension of the features: the first one, unless it is one of several and has size 1 ([1, 1, heads, 1]).
+int feature_dim(const Shape& shape) {
+  const auto dim = std::find_if(shape.begin(), shape.end(), [](std::int64_t size) { return size != 1; });
+  return dim == shape.end() ? 0 : static_cast<int>(dim - shape.begin());
+}
+
 ParameterSplit split_columns(const Column& column, const Shape& shape, const std::vector<Axis>& axes) {
   if (column.groups > 0)
     return over(shard_groups(0, shape.front(), column.groups, column.unit, ranks_over(axes)), axes);
   if (column.blocks > 0)
     return over(shard_blocks(0, shape.front(), column.blocks, column.unit, ranks_over(axes)), axes);
-  const auto parts = parts_of(column, shape.front());
-  return over(parts.empty() ? shard(0, shape.front(), ranks_over(axes), column.segments, column.unit)
-                            : shard_parts(0, parts, ranks_over(axes)),
+  const int dim = shape.size() > 2 ? feature_dim(shape) : 0;
+  const std::int64_t features = shape[static_cast<std::size_t>(dim)];
+  const auto parts = parts_of(column, features);
+  return over(parts.empty() ? shard(dim, features, ranks_over(axes), column.segments, column.unit)
+                            : shard_parts(dim, parts, ranks_over(axes)),
               axes);
 }
 

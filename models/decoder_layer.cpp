@@ -221,19 +221,34 @@ LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_rou
   return spec_.parallel ? parts_side_by_side(tokens) : parts_in_turn(tokens);
 }
 
-// `hidden` and what attention adds to it.
+// The residual and the output of a part, by factors of normed residuals.
+torch::Tensor DecoderLayerImpl::weighted(const torch::Tensor& residual, const torch::Tensor& made,
+                                         const ResidualFactors& factors) {
+  return multiplied(residual, factors.kept) + multiplied(made, factors.added);
+}
+
+// `hidden` and what attention adds to it. With normed residuals, the second norm is a part of the result.
 torch::Tensor DecoderLayerImpl::with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens) {
+  if (spec_.normed_residual) {
+    const torch::Tensor normed = input_(hidden);
+    return before_mlp_(weighted(normed, after_attention_(mixed(normed, tokens)), spec_.mixer_factors));
+  }
   return hidden + multiplied(after_attention_(mixed(input_(hidden), tokens)), spec_.residual_scale);
 }
 
 torch::Tensor DecoderLayerImpl::with_mlp(const torch::Tensor& hidden, const torch::Tensor& made) {
+  if (spec_.normed_residual) return weighted(hidden, after_mlp_(made), spec_.mlp_factors);
   return hidden + multiplied(after_mlp_(made), spec_.residual_scale);
+}
+
+torch::Tensor DecoderLayerImpl::input_of_mlp(const torch::Tensor& hidden) {
+  return spec_.normed_residual ? hidden : before_mlp_(hidden);
 }
 
 // The MLP's part of a layer whose experts add to the sums of the routers.
 TensorDict DecoderLayerImpl::experts_with_sums(const TensorDict& state, const torch::Tensor& keep) {
   const torch::Tensor& hidden = state.at("hidden");
-  auto made = experts_->forward(before_mlp_(hidden));
+  auto made = experts_->forward(input_of_mlp(hidden));
   // transformers counts the experts with the largest logits, also if an expert bias has selected others.
   if (spec_.experts->correction)
     made.routing.ids = nn::RouterImpl::largest(made.routing.logits.detach(), made.routing.ids.size(-1));
@@ -267,13 +282,13 @@ LayerParts DecoderLayerImpl::parts_in_turn(const nn::TokenContext& tokens) {
       {"attention", [this, tokens](const torch::Tensor& hidden) { return with_attention(hidden, tokens); }}};
   if (experts_ && experts_->travels() && is_split_at_parts(index_))
     experts_->add_parts(
-        parts, [this](const torch::Tensor& hidden) { return before_mlp_(hidden); },
+        parts, [this](const torch::Tensor& hidden) { return input_of_mlp(hidden); },
         [this](const torch::Tensor& hidden, const torch::Tensor& made) {
           return with_mlp(hidden, dropped(mlp_dropout_, made));
         });
   else
     parts.emplace_back("mlp",
-                       [this](const torch::Tensor& hidden) { return with_mlp(hidden, mlp(before_mlp_(hidden))); });
+                       [this](const torch::Tensor& hidden) { return with_mlp(hidden, mlp(input_of_mlp(hidden))); });
   return parts;
 }
 

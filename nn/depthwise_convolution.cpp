@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "gantry/core/error.h"
 #include "gantry/nn/mixers/causal_convolution.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -37,8 +38,12 @@ torch::Tensor DepthwiseConvolutionImpl::forward(const torch::Tensor& input, cons
 }
 
 Placements DepthwiseConvolutionImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
-  if (!std::holds_alternative<Column>(style)) refuse_style("a DepthwiseConvolution", style, "Column{}");
+  const auto* column = std::get_if<Column>(&style);
+  if (!column) refuse_style("a DepthwiseConvolution", style, "Column{}");
   const Placements placements = split_parameters(shapes_, style, axes);
+  if (column->gradient_sum == GradientSum::kInBackward && shard_of(placements, "weight").overlaps())
+    throw ConfigError({"", "ranks share channels of a DepthwiseConvolution, whose gradients its backward does not sum",
+                       "GradientSum::kAtSync", "boost the model, or use at most as many tensor ranks as key heads"});
   shard_parameters(*this, placements, axes);
   return placements;
 }

@@ -4,6 +4,8 @@
 
 #include "gantry/core/error.h"
 #include "gantry/models/mixers/gated_delta_mixer.h"
+#include "gantry/models/mixers/kimi_delta_mixer.h"
+#include "gantry/models/mixers/lightning_mixer.h"
 #include "gantry/models/mixers/short_convolution_mixer.h"
 
 namespace gantry::models {
@@ -14,6 +16,10 @@ std::shared_ptr<LayerMixer> make_mixer(const MixerKind& kind, torch::nn::Module&
     return std::make_shared<ShortConvolutionMixer>(*of, layer, hidden);
   if (const auto* of = dynamic_cast<const GatedDelta*>(&kind))
     return std::make_shared<GatedDeltaMixer>(*of, layer, hidden);
+  if (const auto* of = dynamic_cast<const KimiDelta*>(&kind))
+    return std::make_shared<KimiDeltaMixer>(*of, layer, hidden);
+  if (const auto* of = dynamic_cast<const Lightning*>(&kind))
+    return std::make_shared<LightningMixer>(*of, layer, hidden);
   throw ConfigError({"decoder", fmt::format("layers with {} have no module", kind.name()), "a kind of make_mixer()",
                      "add the kind to models/mixers/layer_mixer.cpp"});
 }

@@ -147,6 +147,9 @@ const std::vector<Flag>& flags() {
       {"LayerSpec.parallel", layer([](auto& l) { return l.parallel && l.before_mlp.exists(); }), "gpt_neox"},
       {"LayerSpec.post_norm", layer([](auto& l) { return l.post_norm; }), "opt_projected"},
       {"LayerSpec.residual_scale", layer([](auto& l) { return l.residual_scale != 1; }), "granite"},
+      {"LayerSpec.normed_residual", layer([](auto& l) { return l.normed_residual; }), "minimax"},
+      {"LayerSpec.mixer_factors", layer([](auto& l) { return !(l.mixer_factors == l.mlp_factors); }), "minimax"},
+      {"LayerSpec.mlp_factors", layer([](auto& l) { return l.mlp_factors.kept != 1; }), "minimax"},
       {"LayerSpec.experts", layer([](auto& l) { return l.experts.has_value(); }), "mixtral"},
       {"LayerSpec.mixer", layer([](auto& l) { return static_cast<bool>(l.mixer); }), "lfm2"},
 

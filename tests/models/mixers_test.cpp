@@ -135,7 +135,8 @@ TEST_P(Mixers, StatesAreThoseOfTransformers) {
       0, 1, LayerRange{0, layers},
       StageContext::Settings{.batch = batch, .tokens = nn::TokenContext{.caches = &caches}});
   model->stage_forward(*stage, batch);
-  const std::map<std::string, std::string> ours = {{"conv_states", "past_inputs"}, {"recurrent_states", "recurrence"}};
+  const std::map<std::string, std::string> ours = {
+      {"conv_states", "past_inputs"}, {"recurrent_states", "recurrence"}, {"linear", "recurrence"}};
   int compared = 0;
   for (const auto& [name, tensor] : expected) {
     const auto known = ours.find(name.substr(name.find('.') + 1));
@@ -167,6 +168,13 @@ TEST(MixerFiles, LayersThatPredictFurtherTokensAreIgnored) {
   }
 }
 
+// Files of MiniMax have the decays, which follow from the sizes.
+TEST(MixerFiles, DecaysOfLightningAttentionAreNoParameters) {
+  const auto& family = models::families().at("minimax");
+  for (const char* name : {"slope_rate", "query_decay", "key_decay", "diagonal_decay"})
+    EXPECT_EQ(family.normalise_name(json::object(), std::string("model.layers.0.self_attn.") + name), "") << name;
+}
+
 TEST(MixerKeys, UnsupportedValuesAreRefusedByName) {
   const auto refused = [](const char* family, const json& keys) {
     return thrown_by([&] { models::decoder_spec(family, keys); });
@@ -175,6 +183,11 @@ TEST(MixerKeys, UnsupportedValuesAreRefusedByName) {
               HasSubstr("a multiple of linear_num_key_heads 16"));
   EXPECT_THAT(refused("qwen3_5_text", {{"attn_output_gate", false}}), HasSubstr("attn_output_gate"));
   EXPECT_THAT(refused("qwen3_5_moe_text", {{"norm_topk_prob", false}}), HasSubstr("norm_topk_prob"));
+  EXPECT_THAT(refused("minimax", {{"rotary_dim", 64}}), HasSubstr("rotary_dim"));
+  EXPECT_THAT(refused("minimax", {{"attn_type_list", {0, 1}}}), HasSubstr("0 or 1 for each layer"));
+  EXPECT_THAT(refused("kimi_linear", {{"mla_use_nope", false}}), HasSubstr("mla_use_nope"));
+  EXPECT_THAT(refused("kimi_linear", {{"linear_attn_config", {{"full_attn_layers", {0}}}}}),
+              HasSubstr("a list of layers from 1 to 27"));
 }
 
 TEST(MixerSpec, IsAValue) {

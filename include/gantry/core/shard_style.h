@@ -131,8 +131,9 @@ std::map<std::string, Shape> expert_parameters(const ExpertShape& shape);
 Placements split_of(const Expert& style, const ExpertShape& shape, const std::vector<Axis>& axes);
 
 // Returns how a style shards a parameter of this shape over `axes`. Two dimensions: the weight of a matrix [out, in] or
-// of a table [rows, columns]. One dimension: a bias or the parameter of a norm. Throws ConfigError with the sizes if
-// the shape cannot be sharded.
+// of a table [rows, columns]. One dimension: a bias or the parameter of a norm. Column{}
+// shards more dimensions along the first one above 1: channels [channels, 1, taps], heads [1, 1, heads, 1]. Throws
+// ConfigError with the sizes if the shape cannot be sharded.
 ParameterSplit split_of(const ShardStyle& style, const Shape& shape, const std::vector<Axis>& axes);
 
 }  // namespace gantry

@@ -76,6 +76,9 @@ class DecoderLayerImpl : public torch::nn::Module {
   LayerParts parts_in_turn(const nn::TokenContext& tokens);
   LayerParts parts_side_by_side(const nn::TokenContext& tokens);
   torch::Tensor with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens);
+  static torch::Tensor weighted(const torch::Tensor& residual, const torch::Tensor& made,
+                                const ResidualFactors& factors);
+  torch::Tensor input_of_mlp(const torch::Tensor& hidden);
   torch::Tensor with_mlp(const torch::Tensor& hidden, const torch::Tensor& made);
   TensorDict experts_with_sums(const TensorDict& state, const torch::Tensor& keep);
 

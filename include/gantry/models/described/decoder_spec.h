@@ -65,8 +65,8 @@ struct AttentionSpec {
   double soft_cap = 0;         // soft cap of the scores; 0: none
   std::int64_t window = 0;     // a token attends to itself and the window - 1 tokens before it; 0: to all
   double dropout = 0;
-  double clip = 0;                        // queries, keys and values are clamped to [-clip, clip]; 0: no clamping
-  bool sinks = false;                     // attention sinks: a learned score per head in the softmax, without a value
+  double clip = 0;     // queries, keys and values are clamped to [-clip, clip]; 0: no clamping
+  bool sinks = false;  // attention sinks: a learned score per head in the softmax, without a value
   // The output of each head is multiplied by sigmoid(gate) before the output projection. The query projection has the
   // rows of the gates: after the query of each head, its gate. Requires kSeparate and no latent attention.
   bool gated = false;
@@ -104,21 +104,31 @@ struct ExpertsSpec {
   bool operator==(const ExpertsSpec&) const = default;
 };
 
+// Factors of a sum "factor kept * residual + factor added * output".
+struct ResidualFactors {
+  double kept = 1, added = 1;
+
+  bool operator==(const ResidualFactors&) const = default;
+};
+
 // A layer computes, from its input x:
 //
 //   serial:    a = x + scale after_attention(attention(input(x))), then a + scale after_mlp(mlp(before_mlp(a)))
 //   parallel:  x + attention(input(x)) + mlp(before_mlp(x)); without before_mlp, the MLP reads input(x) too
 //   post_norm: a = input(x + scale attention(x)), then before_mlp(a + scale mlp(a))
+//   normed_residual: with n = input(x), a = kept n + added attention(n); then, with m = before_mlp(a) and factors of
+//              their own, kept m + added mlp(m) (MiniMax)
 //
 // A mixer of another kind replaces the attention. All layers have the sizes of `attention`, with or without a mixer.
 struct LayerSpec {
   NormSpec input, after_attention, before_mlp, after_mlp;
   AttentionSpec attention;
   MlpSpec mlp;
-  bool parallel = false, post_norm = false;
-  double residual_scale = 1;                // scale of the outputs of attention and MLP
-  std::optional<ExpertsSpec> experts = {};  // replaces mlp
-  MixerSpec mixer = {};                     // replaces attention; empty: attention
+  bool parallel = false, post_norm = false, normed_residual = false;
+  ResidualFactors mixer_factors = {}, mlp_factors = {};  // of normed_residual
+  double residual_scale = 1;                             // scale of the outputs of attention and MLP
+  std::optional<ExpertsSpec> experts = {};               // replaces mlp
+  MixerSpec mixer = {};                                  // replaces attention; empty: attention
 
   bool has_attention() const { return !mixer; }
 

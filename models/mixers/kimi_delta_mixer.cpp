@@ -1,0 +1,84 @@
+#include "gantry/models/mixers/kimi_delta_mixer.h"
+
+#include <cmath>
+
+#include "gantry/models/register_at.h"
+#include "gantry/nn/mixers/causal_convolution.h"
+#include "gantry/nn/mixers/kimi_delta.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry::models {
+namespace {
+
+// Of LayerState: [samples, local channels, kernel - 1] and [samples, local heads, size, size].
+constexpr const char* kKimiInputs = "past_inputs";
+constexpr const char* kKimiState = "recurrence";
+
+// A_log = ln U(1, 16), and softplus(dt_bias) is log-uniform from 0.001 to 0.1.
+void initialise_decays(torch::Tensor rate, torch::Tensor step) {
+  const torch::NoGradGuard no_grad;
+  rate.uniform_(1, 16).log_();
+  step.uniform_(std::log(0.001), std::log(0.1)).exp_().expm1_().log_();
+}
+
+}  // namespace
+
+KimiDeltaMixer::KimiDeltaMixer(const KimiDelta& kind, torch::nn::Module& layer, std::int64_t hidden)
+    : kind_(kind.sizes) {
+  const KimiDeltaSizes& sizes = kind_.sizes;
+  const std::int64_t features = kind_.features(), rank = sizes.head_size;
+  nn::Linear* const projections[] = {&query_, &key_, &value_};
+  for (std::size_t part = 0; part < 3; ++part) {
+    *projections[part] = linear_at(layer, KimiDelta::projection(KimiDelta::kParts[part]), hidden, features, false);
+    convolutions_.push_back(register_at(
+        layer, KimiDelta::convolution(KimiDelta::kParts[part]),
+        nn::DepthwiseConvolution(nn::DepthwiseOptions{.channels = features, .kernel = sizes.kernel, .silu = true})));
+  }
+  write_ = linear_at(layer, KimiDelta::kWrite, hidden, sizes.heads, false);
+  decay_down_ = linear_at(layer, KimiDelta::kDecayDown, hidden, rank, false);
+  decay_up_ = linear_at(layer, KimiDelta::kDecayUp, rank, features, false);
+  rate_ = register_at(layer, KimiDelta::kRate, nn::HeadParameter("A_log", Shape{1, 1, sizes.heads, 1}));
+  step_ = register_at(layer, KimiDelta::kStep, nn::HeadParameter("dt_bias", Shape{features}));
+  initialise_decays(rate_->value(), step_->value());
+  gate_down_ = linear_at(layer, KimiDelta::kGateDown, hidden, rank, false);
+  gate_up_ = linear_at(layer, KimiDelta::kGateUp, rank, features, false);
+  norm_ = register_at(layer, KimiDelta::kNorm, nn::RmsNorm(sizes.head_size, sizes.eps));
+  output_ = linear_at(layer, KimiDelta::kOutput, features, hidden, false);
+}
+
+torch::Tensor KimiDeltaMixer::convolved(const std::vector<torch::Tensor>& parts, const nn::TokenContext& tokens,
+                                        nn::LayerState* state) const {
+  std::vector<torch::Tensor> weights;
+  for (const nn::DepthwiseConvolution& convolution : convolutions_) weights.push_back(convolution->weight.select(1, 0));
+  const auto made = nn::causal_convolution(nn::without_padding(torch::cat(parts, -1), tokens),
+                                           {.weight = torch::cat(weights), .bias = {}, .silu = true},
+                                           state ? state->get(kKimiInputs) : torch::Tensor(), tokens.documents);
+  if (state) state->set(kKimiInputs, made.state);
+  return made.out;
+}
+
+torch::Tensor KimiDeltaMixer::decays(const torch::Tensor& input) {
+  const torch::ScalarType type = nn::wide_type(input);
+  const torch::Tensor steps = torch::softplus(decay_up_(decay_down_(input)).to(type) + step_->value().to(type));
+  return -torch::exp(rate_->value().to(type)) * steps.unflatten(-1, {-1, kind_.sizes.head_size});
+}
+
+torch::Tensor KimiDeltaMixer::forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) {
+  nn::LayerState* state = tokens.state(layer);
+  const auto by_head = [&](const torch::Tensor& part) { return part.unflatten(-1, {-1, kind_.sizes.head_size}); };
+  const auto projected = nn::together(input, {query_, key_, value_, write_});
+  const auto parts = convolved({projected[0], projected[1], projected[2]}, tokens, state).chunk(3, -1);
+  const nn::KimiDeltaInputs given{.query = by_head(parts[0]),
+                                  .key = by_head(parts[1]),
+                                  .value = by_head(parts[2]),
+                                  .decay = decays(input),
+                                  .beta = torch::sigmoid(projected[3])};
+  const torch::Tensor before = state ? state->get(kKimiState) : torch::Tensor();
+  const nn::RecurrenceResult made = state && input.size(1) == 1 ? nn::kimi_delta_step(given, before)
+                                                                : nn::kimi_delta(given, before, tokens.documents);
+  if (state) state->set(kKimiState, made.state);
+  const torch::Tensor gate = by_head(gate_up_(gate_down_(input)));
+  return output_((norm_(made.out) * torch::sigmoid(gate)).flatten(-2));
+}
+
+}  // namespace gantry::models
