@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gantry/nn/mixers/causal_convolution.h"
+#include "gantry/nn/overlap.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
@@ -30,15 +31,23 @@ DepthwiseConvolutionImpl::DepthwiseConvolutionImpl(const DepthwiseOptions& optio
 
 torch::Tensor DepthwiseConvolutionImpl::forward(const torch::Tensor& input, const TokenContext& tokens,
                                                 LayerState* state) {
-  const auto made = causal_convolution(without_padding(input, tokens), {weight.select(1, 0), bias, options_.silu},
-                                       state ? state->get(kPastInputs) : torch::Tensor(), tokens.documents);
+  const auto made =
+      causal_convolution(without_padding(input, tokens), {used(weight).select(1, 0), used(bias), options_.silu},
+                         state ? state->get(kPastInputs) : torch::Tensor(), tokens.documents);
   if (state) state->set(kPastInputs, made.state);
   return made.out;
 }
 
+torch::Tensor DepthwiseConvolutionImpl::used(const torch::Tensor& parameter) const {
+  return summed_over_ && parameter.defined() ? with_summed_overlaps(parameter, placement_, *summed_over_) : parameter;
+}
+
 Placements DepthwiseConvolutionImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
-  if (!std::holds_alternative<Column>(style)) refuse_style("a DepthwiseConvolution", style, "Column{}");
+  const auto* column = std::get_if<Column>(&style);
+  if (!column) refuse_style("a DepthwiseConvolution", style, "Column{}");
   const Placements placements = split_parameters(shapes_, style, axes);
+  placement_ = shard_of(placements, "weight");
+  if (column->gradient_sum == GradientSum::kInBackward && placement_.sharded()) summed_over_ = &axes.group();
   shard_parameters(*this, placements, axes);
   return placements;
 }
