@@ -38,14 +38,18 @@ ExpertsOfLayer::ExpertsOfLayer(torch::nn::Module& root, const ExpertsSpec& spec,
                                                  .activation = spec.activation,
                                                  .limit = spec.limit}));
   if (spec.shared_width == 0) return;
-  gate_ = linear_at(root, names.shared + ".gate_proj", hidden, spec.shared_width, false);
-  up_ = linear_at(root, names.shared + ".up_proj", hidden, spec.shared_width, false);
+  if (spec.shared_fused) {
+    gate_up_ = linear_at(root, names.shared + ".gate_up_proj", hidden, 2 * spec.shared_width, false);
+  } else {
+    gate_ = linear_at(root, names.shared + ".gate_proj", hidden, spec.shared_width, false);
+    up_ = linear_at(root, names.shared + ".up_proj", hidden, spec.shared_width, false);
+  }
   down_ = linear_at(root, names.shared + ".down_proj", spec.shared_width, hidden, false);
   if (spec.shared_gate) shared_gate_ = linear_at(root, names.shared_gate, hidden, 1, false);
 }
 
 torch::Tensor ExpertsOfLayer::shared_wide(const torch::Tensor& input) {
-  const auto parts = nn::together(input, {gate_, up_});
+  const auto parts = gate_up_ ? gate_up_(input).chunk(2, -1) : nn::together(input, {gate_, up_});
   return nn::activate(parts[0], activation_) * parts[1];
 }
 

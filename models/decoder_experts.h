@@ -44,7 +44,7 @@ class ExpertsOfLayer {
   const std::string activation_;
   nn::Router router_{nullptr};
   nn::Experts experts_{nullptr};
-  nn::Linear gate_{nullptr}, up_{nullptr}, down_{nullptr}, shared_gate_{nullptr};
+  nn::Linear gate_{nullptr}, up_{nullptr}, gate_up_{nullptr}, down_{nullptr}, shared_gate_{nullptr};
 };
 
 }  // namespace gantry::models

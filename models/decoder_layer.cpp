@@ -32,7 +32,7 @@ DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index) : spec_(s
   if (spec_.has_attention()) make_attention(names, spec.hidden, spec.output_dropout);
   after_attention_ = DecoderNorm(*this, names.after_attention, spec_.after_attention, spec.hidden);
   before_mlp_ = DecoderNorm(*this, names.before_mlp, spec_.before_mlp, spec.hidden);
-  make_mlp(names, spec.hidden, spec.output_dropout);
+  if (spec_.has_mlp) make_mlp(names, spec.hidden, spec.output_dropout);
   after_mlp_ = DecoderNorm(*this, names.after_mlp, spec_.after_mlp, spec.hidden);
   const AttentionSpec& attention = spec_.attention;
   const std::int64_t rope = attention.latent ? attention.latent->rope : attention.head_size;
@@ -132,7 +132,7 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
     return part.dim() == 4 ? part : part.view({part.size(0), part.size(1), count, size});
   };
   heads.query = by_head(parts[0], heads.queries.count);
-  heads.key = by_head(parts[1], heads.keys.count);
+  heads.key = multiplied(by_head(parts[1], heads.keys.count), attention.key_scale);
   if (!attention.norm_after_rotary) {
     heads.query = query_norm_(heads.query);
     heads.key = key_norm_(heads.key);
@@ -171,7 +171,7 @@ DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& inpu
 torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::TokenContext& tokens) {
   const AttentionSpec& attention = spec_.attention;
   nn::KeyValueCache* cache = tokens.cache(index_);
-  const Heads heads = turned_heads(input, tokens, cache ? cache->tokens() : 0);
+  const Heads heads = turned_heads(multiplied(input, attention.input_scale), tokens, cache ? cache->tokens() : 0);
   torch::Tensor slopes;
   if (!attention.slopes.empty())
     slopes =
@@ -192,11 +192,13 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
       nn::attention(heads.query, heads.key, heads.value, heads.queries, heads.keys, options, *attention_dropout_);
   torch::Tensor merged = nn::merge_heads(mixed);
   if (heads.gate.defined()) merged = merged * torch::sigmoid(heads.gate);
-  return dropped(output_dropout_, output_(merged));
+  return dropped(output_dropout_, multiplied(output_(merged), attention.output_scale));
 }
 
 torch::Tensor DecoderLayerImpl::mixed(const torch::Tensor& input, const nn::TokenContext& tokens) {
-  return mixer_ ? mixer_->forward(input, tokens, index_) : attention(input, tokens);
+  if (!mixer_) return attention(input, tokens);
+  const torch::Tensor made = mixer_->forward(input, tokens, index_);
+  return spec_.has_attention() ? made + attention(input, tokens) : made;
 }
 
 torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
@@ -205,14 +207,14 @@ torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
   torch::Tensor wide;
   if (mlp.fused_gate) {
     const auto parts = fused_gate_(input).chunk(2, -1);
-    wide = nn::activate(parts[0], mlp.activation) * parts[1];
+    wide = nn::activate(multiplied(parts[0], mlp.gate_scale), mlp.activation) * parts[1];
   } else if (mlp.gated) {
     const auto parts = nn::together(input, {gate_, up_});
-    wide = nn::activate(parts[0], mlp.activation) * parts[1];
+    wide = nn::activate(multiplied(parts[0], mlp.gate_scale), mlp.activation) * parts[1];
   } else {
     wide = nn::activate(up_(input), mlp.activation);
   }
-  return dropped(mlp_dropout_, down_(wide));
+  return dropped(mlp_dropout_, multiplied(down_(wide), mlp.output_scale));
 }
 
 LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_routers) {
@@ -280,6 +282,7 @@ LayerParts DecoderLayerImpl::parts_with_norms_behind(const nn::TokenContext& tok
 LayerParts DecoderLayerImpl::parts_in_turn(const nn::TokenContext& tokens) {
   LayerParts parts{
       {"attention", [this, tokens](const torch::Tensor& hidden) { return with_attention(hidden, tokens); }}};
+  if (!spec_.has_mlp) return parts;
   if (experts_ && experts_->travels() && is_split_at_parts(index_))
     experts_->add_parts(
         parts, [this](const torch::Tensor& hidden) { return input_of_mlp(hidden); },

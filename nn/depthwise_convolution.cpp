@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "gantry/core/error.h"
 #include "gantry/nn/mixers/causal_convolution.h"
+#include "gantry/nn/overlap.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
@@ -31,19 +31,23 @@ DepthwiseConvolutionImpl::DepthwiseConvolutionImpl(const DepthwiseOptions& optio
 
 torch::Tensor DepthwiseConvolutionImpl::forward(const torch::Tensor& input, const TokenContext& tokens,
                                                 LayerState* state) {
-  const auto made = causal_convolution(without_padding(input, tokens), {weight.select(1, 0), bias, options_.silu},
-                                       state ? state->get(kPastInputs) : torch::Tensor(), tokens.documents);
+  const auto made =
+      causal_convolution(without_padding(input, tokens), {used(weight).select(1, 0), used(bias), options_.silu},
+                         state ? state->get(kPastInputs) : torch::Tensor(), tokens.documents);
   if (state) state->set(kPastInputs, made.state);
   return made.out;
+}
+
+torch::Tensor DepthwiseConvolutionImpl::used(const torch::Tensor& parameter) const {
+  return summed_over_ && parameter.defined() ? with_summed_overlaps(parameter, placement_, *summed_over_) : parameter;
 }
 
 Placements DepthwiseConvolutionImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   const auto* column = std::get_if<Column>(&style);
   if (!column) refuse_style("a DepthwiseConvolution", style, "Column{}");
   const Placements placements = split_parameters(shapes_, style, axes);
-  if (column->gradient_sum == GradientSum::kInBackward && shard_of(placements, "weight").overlaps())
-    throw ConfigError({"", "ranks share channels of a DepthwiseConvolution, whose gradients its backward does not sum",
-                       "GradientSum::kAtSync", "boost the model, or use at most as many tensor ranks as key heads"});
+  placement_ = shard_of(placements, "weight");
+  if (column->gradient_sum == GradientSum::kInBackward && placement_.sharded()) summed_over_ = &axes.group();
   shard_parameters(*this, placements, axes);
   return placements;
 }

@@ -22,7 +22,8 @@ struct DepthwiseOptions {
 torch::Tensor without_padding(const torch::Tensor& features, const TokenContext& tokens);
 
 // forward: [samples, tokens, channels] -> the same shape, by causal_convolution(). Inputs of other documents and those
-// of padding are zero. After shard(Column): the local channels, without communication. Parameters weight [channels, 1,
+// of padding are zero. After shard(Column): the local channels, without communication in the
+// forward. Parameters weight [channels, 1,
 // kernel] and bias [channels].
 class DepthwiseConvolutionImpl : public torch::nn::Module, public Shardable {
  public:
@@ -35,8 +36,13 @@ class DepthwiseConvolutionImpl : public torch::nn::Module, public Shardable {
   torch::Tensor weight, bias;  // bias undefined: none
 
  private:
+  // The parameter; gradients of channels that ranks share are reduced over tp in the backward if that is requested.
+  torch::Tensor used(const torch::Tensor& parameter) const;
+
   const DepthwiseOptions options_;
   std::map<std::string, Shape> shapes_;  // global shapes of the parameters
+  ProcessGroup* summed_over_ = nullptr;  // null: gradients are not reduced in the backward
+  ShardSpec placement_;
 };
 TORCH_MODULE(DepthwiseConvolution);
 

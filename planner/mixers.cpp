@@ -1,7 +1,9 @@
 // The operations of a mixer in place of attention, from the description of its kind.
+#include <algorithm>
 #include <string>
 #include <variant>
 
+#include "gantry/core/axis.h"
 #include "gantry/core/slice.h"
 #include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/planner/operations.h"
@@ -21,8 +23,12 @@ MatrixPart part_of(const std::string& module, const models::ParameterShape& para
   for (const models::ModuleShard& rule : rules) {
     if (rule.path != module) continue;
     part.is_row = std::holds_alternative<Row>(rule.style);
-    if (part.is_row) part.in = largest_part(parameter.shape[1], ranks);
-    if (std::holds_alternative<Column>(rule.style)) part.out = largest_part(parameter.shape[0], ranks);
+    const ParameterSplit split = split_of(rule.style, parameter.shape, {{axis::kTensor, ranks}});
+    if (split.shards.empty()) continue;
+    const ShardSpec& shard = split.shards.front();
+    double largest = 0;
+    for (int rank = 0; rank < ranks; ++rank) largest = std::max(largest, as_double(shard.local_size(rank)));
+    (part.is_row ? part.in : part.out) = largest;
   }
   return part;
 }

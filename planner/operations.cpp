@@ -125,16 +125,9 @@ void OperationBuilder::experts(const models::ExpertsSpec& experts) {
   leave_split();
 }
 
-PartOperations layer_operations(const Workload& workload, const models::LayerSpec& layer, const Layout& layout) {
-  OperationBuilder builder(workload, layout);
-  const double dropout = workload.model.output_dropout;
-  builder.norm(layer.input);
-  builder.keep_input();
-  if (layer.mixer) builder.mixer(*layer.mixer);
-  if (layer.has_attention()) builder.attention(layer.attention);
-  builder.norm(layer.after_attention);
-  builder.residual(dropout);
-  builder.end_attention();
+namespace {
+
+void add_mlp(OperationBuilder& builder, const models::LayerSpec& layer, const Layout& layout, double dropout) {
   builder.norm(layer.before_mlp);
   builder.keep_input();
   if (layer.experts) {
@@ -146,6 +139,21 @@ PartOperations layer_operations(const Workload& workload, const models::LayerSpe
   }
   builder.norm(layer.after_mlp);
   builder.residual(dropout);
+}
+
+}  // namespace
+
+PartOperations layer_operations(const Workload& workload, const models::LayerSpec& layer, const Layout& layout) {
+  OperationBuilder builder(workload, layout);
+  const double dropout = workload.model.output_dropout;
+  builder.norm(layer.input);
+  builder.keep_input();
+  if (layer.mixer) builder.mixer(*layer.mixer);
+  if (layer.has_attention()) builder.attention(layer.attention);
+  builder.norm(layer.after_attention);
+  builder.residual(dropout);
+  builder.end_attention();
+  if (layer.has_mlp) add_mlp(builder, layer, layout, dropout);
   PartOperations part = builder.take();
   part.kept_layer_input = builder.bytes() * builder.tokens_between() * as_double(workload.model.hidden);
   return part;

@@ -1,7 +1,6 @@
 #include "gantry/models/described/decoder_shards.h"
 
 #include <algorithm>
-#include <functional>
 #include <set>
 #include <utility>
 
@@ -77,8 +76,12 @@ void add_mlp(LayerRules& rules, const MlpSpec& mlp, const DecoderNames& names) {
 void add_experts(LayerRules& rules, const ExpertsSpec& experts, const DecoderNames& names) {
   rules.add(names.experts, Expert{});
   if (experts.shared_width == 0) return;
-  rules.add(names.shared + ".gate_proj", Column{});
-  rules.add(names.shared + ".up_proj", Column{});
+  if (experts.shared_fused) {
+    rules.add(names.shared + ".gate_up_proj", Column{.segments = 2});
+  } else {
+    rules.add(names.shared + ".gate_proj", Column{});
+    rules.add(names.shared + ".up_proj", Column{});
+  }
   rules.add(names.shared + ".down_proj", Row{});
 }
 
@@ -97,9 +100,10 @@ void add_layers(std::vector<ModuleShard>& all, const DecoderSpec& spec) {
   const auto first = [&](const auto& property) { return std::ranges::find_if(spec.layers, property); };
   const auto attends = [](const LayerSpec& layer) { return layer.has_attention(); };
   const auto routes = [](const LayerSpec& layer) { return layer.experts.has_value(); };
+  const auto has_mlp = [](const LayerSpec& layer) { return layer.has_mlp && !layer.experts; };
   if (const auto layer = first(attends); layer != spec.layers.end()) add_attention(rules, layer->attention, names);
   add_mixers(rules, spec.layers);
-  if (const auto layer = first(std::not_fn(routes)); layer != spec.layers.end()) add_mlp(rules, layer->mlp, names);
+  if (const auto layer = first(has_mlp); layer != spec.layers.end()) add_mlp(rules, layer->mlp, names);
   if (const auto layer = first(routes); layer != spec.layers.end()) add_experts(rules, *layer->experts, names);
 }
 

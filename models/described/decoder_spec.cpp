@@ -95,8 +95,12 @@ void add_experts(Shapes& shapes, const DecoderSpec& spec, const ExpertsSpec& exp
        expert_parameters({experts.count, spec.hidden, experts.width, experts.bias, experts.interleaved}))
     shapes.tensor(names.experts + "." + name, shape, used);
   if (experts.shared_width == 0) return;
-  shapes.linear(names.shared + ".gate_proj", spec.hidden, experts.shared_width, false);
-  shapes.linear(names.shared + ".up_proj", spec.hidden, experts.shared_width, false);
+  if (experts.shared_fused) {
+    shapes.linear(names.shared + ".gate_up_proj", spec.hidden, 2 * experts.shared_width, false);
+  } else {
+    shapes.linear(names.shared + ".gate_proj", spec.hidden, experts.shared_width, false);
+    shapes.linear(names.shared + ".up_proj", spec.hidden, experts.shared_width, false);
+  }
   shapes.linear(names.shared + ".down_proj", experts.shared_width, spec.hidden, false);
   if (experts.shared_gate) shapes.linear(names.shared_gate, spec.hidden, 1, false);
 }
@@ -137,7 +141,7 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
     shapes.norm(names.before_mlp, layer.before_mlp, spec.hidden);
     if (layer.experts)
       add_experts(shapes, spec, *layer.experts);
-    else
+    else if (layer.has_mlp)
       add_mlp(shapes, spec, layer.mlp);
     shapes.norm(names.after_mlp, layer.after_mlp, spec.hidden);
   }

@@ -5,6 +5,8 @@
 
 namespace gantry::models {
 
+struct SsdSizes;
+
 // Reads which layers of a family of Qwen have a window. `full`: the number of layers before those with a window, if
 // config.json has no max_window_layers.
 void read_qwen_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t full = 28);
@@ -35,6 +37,31 @@ void check_experts(const ExpertsSpec& experts);
 // Keys of a small model that has experts.
 nlohmann::json small_keys_with(const nlohmann::json& more);
 
+// Multipliers of embedding, residual branches, scores and logits, and the biases of attention.
+void read_granite_multipliers(ConfigReader& reader, DecoderSpec& spec);
+
+// Shared by the families with mixers of Mamba, which are registered below "mamba".
+// Layers of one norm and one mixer, which the caller sets. The values of absent keys:
+struct MambaDefaults {
+  std::int64_t vocabulary = 50280, hidden = 768, layers = 32;
+  bool tied = true;
+};
+DecoderSpec read_mamba_decoder(ConfigReader& reader, const MambaDefaults& defaults);
+// Reads the sizes of Mamba-2 from mamba_n_heads, mamba_d_state and so on.
+SsdSizes read_named_ssd(ConfigReader& reader, const DecoderSpec& spec);
+void read_step_limit(ConfigReader& reader, SsdSizes& sizes);
+// Throws ConfigError if the groups do not divide the heads. `keys`: the names of both keys.
+struct SsdKeys {
+  std::string heads, groups;
+};
+void check_ssd(const SsdSizes& sizes, const SsdKeys& keys);
+// The names of a mixer's tensors in files that store it at `theirs` within a layer.
+std::vector<std::pair<std::string, std::string>> mamba_file_names(const std::string& theirs);
+// The same for mixers of Mamba, whose dt_bias is the bias of dt_proj.
+std::vector<std::pair<std::string, std::string>> scan_file_names(const std::string& theirs);
+// The rank of dt at `key`; "auto", and without the key: a sixteenth of the features.
+std::int64_t read_step_rank(ConfigReader& reader, const std::string& key, std::int64_t hidden);
+
 DecoderFamily bloom_family();
 DecoderFamily codegen_family();
 DecoderFamily cohere_family();
@@ -45,6 +72,8 @@ DecoderFamily dots1_family();
 DecoderFamily ernie4_5_family();
 DecoderFamily exaone4_family();
 DecoderFamily falcon_family();
+DecoderFamily falcon_h1_family();
+DecoderFamily falcon_mamba_family();
 DecoderFamily gemma_family();
 DecoderFamily gemma2_family();
 DecoderFamily gemma3_family();
@@ -59,13 +88,17 @@ DecoderFamily gpt_oss_family();
 DecoderFamily gptj_family();
 DecoderFamily granite_family();
 DecoderFamily granitemoe_family();
+DecoderFamily granitemoehybrid_family();
 DecoderFamily helium_family();
 DecoderFamily hunyuan_v1_dense_family();
+DecoderFamily jamba_family();
 DecoderFamily kimi_k2_family();
 DecoderFamily kimi_linear_family();
 DecoderFamily lfm2_family();
 DecoderFamily llama_family();
 DecoderFamily llava_family();
+DecoderFamily mamba_family();
+DecoderFamily mamba2_family();
 DecoderFamily minimax_family();
 DecoderFamily minimax_m2_family();
 DecoderFamily mistral_family();

@@ -2,9 +2,8 @@
 #include "gantry/models/families/families.h"
 
 namespace gantry::models {
-namespace {
 
-void read_multipliers(ConfigReader& reader, DecoderSpec& spec) {
+void read_granite_multipliers(ConfigReader& reader, DecoderSpec& spec) {
   const bool attention_bias = reader.flag("attention_bias", false);
   const double scale = reader.number("attention_multiplier", 1, 1e-9, 1e6);
   const double residual = reader.number("residual_multiplier", 1, 1e-9, 1e6);
@@ -17,10 +16,12 @@ void read_multipliers(ConfigReader& reader, DecoderSpec& spec) {
   spec.logit_scale = 1 / reader.number("logits_scaling", 1, 1e-9, 1e6);
 }
 
+namespace {
+
 // Llama with multipliers of embedding, residual branches, scores and logits.
 DecoderSpec read_granite(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {});
-  read_multipliers(reader, spec);
+  read_granite_multipliers(reader, spec);
   const bool bias = reader.flag("mlp_bias", false);
   for (LayerSpec& layer : spec.layers) layer.mlp.bias = bias;
   return spec;
@@ -29,7 +30,7 @@ DecoderSpec read_granite(ConfigReader& reader) {
 // Granite with experts in every layer. The softmax is over the chosen experts.
 DecoderSpec read_granitemoe(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {});
-  read_multipliers(reader, spec);
+  read_granite_multipliers(reader, spec);
   ExpertsSpec experts;
   experts.count = reader.size("num_local_experts", 8);
   experts.used = reader.size("num_experts_per_tok", 2);

@@ -6,7 +6,9 @@
 #include "gantry/models/mixers/gated_delta_mixer.h"
 #include "gantry/models/mixers/kimi_delta_mixer.h"
 #include "gantry/models/mixers/lightning_mixer.h"
+#include "gantry/models/mixers/selective_scan_mixer.h"
 #include "gantry/models/mixers/short_convolution_mixer.h"
+#include "gantry/models/mixers/ssd_mixer.h"
 
 namespace gantry::models {
 
@@ -20,6 +22,9 @@ std::shared_ptr<LayerMixer> make_mixer(const MixerKind& kind, torch::nn::Module&
     return std::make_shared<KimiDeltaMixer>(*of, layer, hidden);
   if (const auto* of = dynamic_cast<const Lightning*>(&kind))
     return std::make_shared<LightningMixer>(*of, layer, hidden);
+  if (const auto* of = dynamic_cast<const Ssd*>(&kind)) return std::make_shared<SsdMixer>(*of, layer, hidden);
+  if (const auto* of = dynamic_cast<const SelectiveScan*>(&kind))
+    return std::make_shared<SelectiveScanMixer>(*of, layer, hidden);
   throw ConfigError({"decoder", fmt::format("layers with {} have no module", kind.name()), "a kind of make_mixer()",
                      "add the kind to models/mixers/layer_mixer.cpp"});
 }

@@ -116,6 +116,12 @@ const std::vector<Flag>& flags() {
       {"AttentionSpec.gated", attention([](auto& a) { return a.gated; }), "qwen3_next"},
       {"AttentionSpec.latent", attention([](auto& a) { return a.latent.has_value(); }), "deepseek_v3"},
 
+      {"AttentionSpec.input_scale", attention([](auto& a) { return a.input_scale != 1; }), "falcon_h1"},
+      {"AttentionSpec.key_scale", attention([](auto& a) { return a.key_scale != 1; }), "falcon_h1"},
+      {"AttentionSpec.output_scale", attention([](auto& a) { return a.output_scale != 1; }), "falcon_h1"},
+
+      {"MlpSpec.gate_scale", mlp([](auto& m) { return m.gate_scale != 1; }), "falcon_h1"},
+      {"MlpSpec.output_scale", mlp([](auto& m) { return m.output_scale != 1; }), "falcon_h1"},
       {"MlpSpec.gated", mlp([](auto& m) { return m.gated; }), "mistral"},
       {"MlpSpec.fused_gate", mlp([](auto& m) { return m.fused_gate; }), "phi3"},
       {"MlpSpec.bias", mlp([](auto& m) { return m.bias; }), "gpt_neox"},
@@ -138,6 +144,7 @@ const std::vector<Flag>& flags() {
       {"ExpertsSpec.interleaved", experts([](auto& e) { return e.interleaved; }), "gpt_oss"},
       {"ExpertsSpec.limit", experts([](auto& e) { return e.limit > 0; }), "gpt_oss"},
       {"ExpertsSpec.shared_width", experts([](auto& e) { return e.shared_width > 0; }), "qwen2_moe"},
+      {"ExpertsSpec.shared_fused", experts([](auto& e) { return e.shared_fused; }), "granitemoehybrid"},
       {"ExpertsSpec.shared_gate", experts([](auto& e) { return e.shared_gate; }), "qwen2_moe"},
 
       {"LayerSpec.input", layer([](auto& l) { return !l.input.exists(); }), "olmo2"},
@@ -151,6 +158,8 @@ const std::vector<Flag>& flags() {
       {"LayerSpec.mixer_factors", layer([](auto& l) { return !(l.mixer_factors == l.mlp_factors); }), "minimax"},
       {"LayerSpec.mlp_factors", layer([](auto& l) { return l.mlp_factors.kept != 1; }), "minimax"},
       {"LayerSpec.experts", layer([](auto& l) { return l.experts.has_value(); }), "mixtral"},
+      {"LayerSpec.beside_attention", layer([](auto& l) { return l.beside_attention; }), "falcon_h1"},
+      {"LayerSpec.has_mlp", layer([](auto& l) { return !l.has_mlp; }), "mamba2"},
       {"LayerSpec.mixer", layer([](auto& l) { return static_cast<bool>(l.mixer); }), "lfm2"},
 
       {"DecoderSpec.embedding_width", [](auto& s) { return s.embedding_width > 0; }, "opt_projected"},

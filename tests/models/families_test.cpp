@@ -31,13 +31,20 @@ std::string name_of_case(const ::testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
+// Weightless norms of three features amplify the rounding of float32 at single tokens: with tp 2 the logits differ by
+// 6e-5, and by 1e-7 in float64.
+std::string precision_of_case(const std::string& folder) {
+  return folder.ends_with("/falcon_mamba") ? "float64" : "float32";
+}
+
 class Families : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, Families, ::testing::ValuesIn(family_cases(GANTRY_SOURCE_DIR "/tests/golden/families")),
                          name_of_case);
 
 TEST_P(Families, LogitsLossAndGradientsInManyLayouts) {
   for (const FamilyLayout& how : family_layouts(GetParam())) {
-    expect_family(GetParam(), run_family(GetParam(), how.layout, how.sequence_parallel), describe(how));
+    expect_family(GetParam(), run_family(GetParam(), how.layout, how.sequence_parallel, precision_of_case(GetParam())),
+                  describe(how));
     if (HasFailure()) return;
   }
 }
@@ -102,7 +109,8 @@ TEST_P(Families, KeysOfPublishedFilesDescribeTheSameModel) {
     std::filesystem::copy_file(GetParam() + "/" + file, scratch / file);
   scratch.write("config.json", read_file(GetParam() + "/config_hub.json"));
   const Layout layout{.pipeline = 2, .tensor = 2};
-  expect_family(scratch.path(), run_family(scratch.path(), layout, true), "config_hub.json");
+  expect_family(scratch.path(), run_family(scratch.path(), layout, true, precision_of_case(GetParam())),
+                "config_hub.json");
 }
 
 std::string refusal(const std::string& family, const json& keys) {

@@ -147,6 +147,10 @@ json bert_keys(const ModelCase& what) {
 
 json decoder_keys(const ModelCase& what) {
   json keys = common_keys(what);
+  if (what.family == "mamba" || what.family == "mamba2") {
+    for (const char* key : {"num_attention_heads", "intermediate_size", "max_position_embeddings"}) keys.erase(key);
+    return keys;
+  }
   keys["attention_dropout"] = what.dropout;
   if (what.family == "opt" || what.family == "falcon") {
     keys.erase("intermediate_size");

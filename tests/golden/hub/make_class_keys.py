@@ -12,11 +12,19 @@ from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 FAMILIES = """bart bert bloom codegen cohere cohere2 deepseek_v2 deepseek_v3 distilbert dots1 ernie4_5 exaone4 falcon
-gemma gemma2 gemma3 gemma3_text glm4 glm4_moe gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite granitemoe helium
-hunyuan_v1_dense kimi_k2 lfm2 llama llava minimax_m2 mistral mistral3 mixtral modernbert mt5 nemotron nomic_bert olmo olmo2
-olmo3 olmoe opt phi phi3 qwen2 qwen2_5_vl qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_vl roberta seed_oss smollm3
-stablelm starcoder2 t5 umt5 vit whisper xlm-roberta""".split()
+falcon_h1 falcon_mamba gemma gemma2 gemma3 gemma3_text glm4 glm4_moe gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss
+gptj granite granitemoe granitemoehybrid helium hunyuan_v1_dense jamba kimi_k2 lfm2 llama llava mamba mamba2
+minimax_m2 mistral mistral3 mixtral modernbert mt5 nemotron nomic_bert olmo olmo2 olmo3 olmoe opt phi phi3 qwen2
+qwen2_5_vl qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_vl roberta seed_oss smollm3 stablelm starcoder2 t5 umt5 vit
+whisper xlm-roberta""".split()
 CLASSES_OF = {"kimi_k2": "deepseek_v3"}  # transformers has no class of that name
+
+
+def without_infinity(value):
+    """As transformers writes it to config.json."""
+    if isinstance(value, (list, tuple)):
+        return [without_infinity(each) for each in value]
+    return {"__float__": "Infinity"} if value == float("inf") else value
 
 
 def keys_of(model_type):
@@ -26,7 +34,7 @@ def keys_of(model_type):
     for field in dataclasses.fields(cls):
         if field.name in base:
             continue
-        keys[field.name] = None if field.default is dataclasses.MISSING else field.default
+        keys[field.name] = None if field.default is dataclasses.MISSING else without_infinity(field.default)
     return {"keys": keys, "map": cls.attribute_map}
 
 

@@ -65,7 +65,8 @@ struct AttentionSpec {
   double soft_cap = 0;         // soft cap of the scores; 0: none
   std::int64_t window = 0;     // a token attends to itself and the window - 1 tokens before it; 0: to all
   double dropout = 0;
-  double clip = 0;     // queries, keys and values are clamped to [-clip, clip]; 0: no clamping
+  double clip = 0;  // queries, keys and values are clamped to [-clip, clip]; 0: no clamping
+  double input_scale = 1, key_scale = 1, output_scale = 1;  // scales of the input, of the keys, and of the output
   bool sinks = false;  // attention sinks: a learned score per head in the softmax, without a value
   // The output of each head is multiplied by sigmoid(gate) before the output projection. The query projection has the
   // rows of the gates: after the query of each head, its gate. Requires kSeparate and no latent attention.
@@ -80,7 +81,8 @@ struct MlpSpec {
   bool gated = false;       // down(activation(gate(x)) * up(x)); otherwise down(activation(up(x)))
   bool fused_gate = false;  // gate and up are one projection: all gate rows, then all up rows
   bool bias = false;
-  std::string activation = "silu";  // one of nn::activation_names()
+  std::string activation = "silu";          // one of nn::activation_names()
+  double gate_scale = 1, output_scale = 1;  // scales of the gate before its activation, and of the output
 
   bool operator==(const MlpSpec&) const = default;
 };
@@ -100,6 +102,7 @@ struct ExpertsSpec {
   double limit = 0;                        // see nn::ExpertsOptions
   std::int64_t shared_width = 0;           // width of the shared MLP; 0: none
   bool shared_gate = false;                // the output of the shared MLP is multiplied by sigmoid(x w)
+  bool shared_fused = false;               // gate and up of the shared MLP are one projection: all gate rows first
 
   bool operator==(const ExpertsSpec&) const = default;
 };
@@ -119,7 +122,8 @@ struct ResidualFactors {
 //   normed_residual: with n = input(x), a = kept n + added attention(n); then, with m = before_mlp(a) and factors of
 //              their own, kept m + added mlp(m) (MiniMax)
 //
-// A mixer of another kind replaces the attention. All layers have the sizes of `attention`, with or without a mixer.
+// A mixer of another kind replaces the attention, or its output is added to the attention's. All layers have the sizes
+// of `attention`, with or without a mixer. A serial layer may have no MLP: x + scale attention(input(x)).
 struct LayerSpec {
   NormSpec input, after_attention, before_mlp, after_mlp;
   AttentionSpec attention;
@@ -129,8 +133,10 @@ struct LayerSpec {
   double residual_scale = 1;                             // scale of the outputs of attention and MLP
   std::optional<ExpertsSpec> experts = {};               // replaces mlp
   MixerSpec mixer = {};                                  // replaces attention; empty: attention
+  bool beside_attention = false;                         // the mixer is next to attention, instead of replacing it
+  bool has_mlp = true;
 
-  bool has_attention() const { return !mixer; }
+  bool has_attention() const { return !mixer || beside_attention; }
 
   bool operator==(const LayerSpec&) const = default;
 };
@@ -153,7 +159,7 @@ struct DecoderNames {
   std::string mlp_dropout, after_mlp;
   std::string sinks = "self_attn.sinks";
   std::string router = "mlp.gate", experts = "mlp.experts";
-  std::string shared = "mlp.shared_expert";  // the prefix of .gate_proj, .up_proj and .down_proj
+  std::string shared = "mlp.shared_expert";  // the prefix of .gate_proj, .up_proj (or .gate_up_proj) and .down_proj
   std::string shared_gate = "mlp.shared_expert_gate";
   std::string q_a_proj = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm";
   std::string q_b_proj = "self_attn.q_b_proj";
