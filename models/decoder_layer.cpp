@@ -229,7 +229,7 @@ torch::Tensor DecoderLayerImpl::weighted(const torch::Tensor& residual, const to
   return multiplied(residual, factors.kept) + multiplied(made, factors.added);
 }
 
-// `hidden` and what attention adds to it. With normed residuals, the second norm is a part of the result.
+// The sum of `hidden` and the output of attention. With normed residuals, the second norm is a part of the result.
 torch::Tensor DecoderLayerImpl::with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens) {
   if (spec_.normed_residual) {
     const torch::Tensor normed = input_(hidden);

@@ -98,7 +98,7 @@ void give_kimi_experts(ConfigReader& reader, DecoderSpec& spec, const ExpertsSpe
 }
 
 DecoderSpec read_kimi_linear(ConfigReader& reader) {
-  reader.ignore("head_dim");  // of neither kind of layers
+  reader.ignore("head_dim");  // both kinds of layers have sizes of their own
   DecoderSpec spec = read_common(reader, {.vocabulary = 163840,
                                           .hidden = 2304,
                                           .width = 9216,
@@ -143,7 +143,7 @@ DecoderFamily kimi_linear_family() {
           .architecture = "KimiLinearForCausalLM",
           .read = read_kimi_linear,
           .files = kimi_linear_files(),
-          // Of rotary embeddings, which no layer has, and of training elsewhere.
+          // The family has no balancing loss; the second key is a setting of training elsewhere.
           .harmless = {"output_router_logits", "pretraining_tp"},
           .small = {{"vocab_size", 256},
                     {"hidden_size", 64},

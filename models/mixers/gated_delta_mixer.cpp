@@ -6,7 +6,7 @@
 namespace gantry::models {
 namespace {
 
-constexpr const char* kDeltaState = "recurrence";  // of LayerState: [samples, local value heads, key size, value size]
+constexpr const char* kDeltaState = "recurrence";  // in LayerState: [samples, local value heads, key size, value size]
 
 }  // namespace
 

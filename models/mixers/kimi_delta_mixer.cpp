@@ -10,7 +10,7 @@
 namespace gantry::models {
 namespace {
 
-// Of LayerState: [samples, local channels, kernel - 1] and [samples, local heads, size, size].
+// Names in LayerState: [samples, local channels, kernel - 1] and [samples, local heads, size, size].
 constexpr const char* kKimiInputs = "past_inputs";
 constexpr const char* kKimiState = "recurrence";
 

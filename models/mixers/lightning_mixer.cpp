@@ -10,7 +10,7 @@
 namespace gantry::models {
 namespace {
 
-constexpr const char* kLightningState = "recurrence";  // of LayerState: [samples, local heads, size, size]
+constexpr const char* kLightningState = "recurrence";  // in LayerState: [samples, local heads, size, size]
 
 }  // namespace
 

@@ -22,7 +22,7 @@ struct PaddedTokens {
   torch::Tensor numbers;  // int64 [samples, taps - 1 + tokens], of documents; undefined: one document
   std::int64_t tokens;
 
-  // What each token multiplies by tap j.
+  // The inputs that the tokens multiply by tap j.
   torch::Tensor inputs(std::int64_t j) const { return of_document(padded.narrow(1, j, tokens), j); }
   // Zero for tokens whose input at tap j is of another document.
   torch::Tensor of_document(const torch::Tensor& values, std::int64_t j) const {

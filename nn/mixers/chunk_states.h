@@ -23,7 +23,7 @@ struct DeltaWrites {
   torch::Tensor keys;   // [samples, chunks, heads, size, keys], decayed to the end of the chunk
 };
 struct DeltaStates {
-  ChunkStates states;    // of rows keys and columns values
+  ChunkStates states;    // rows: keys, columns: values
   torch::Tensor values;  // V', [samples, chunks, heads, size, values]
 };
 DeltaStates delta_states(const DeltaWrites& writes, const torch::Tensor& initial);

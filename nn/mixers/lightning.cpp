@@ -6,7 +6,7 @@
 namespace gantry::nn {
 namespace {
 
-// Whose states have values as rows.
+// The same attention with values as rows of the states.
 DecayedAttention with_constant_decay(const LightningInputs& inputs) {
   const torch::Tensor slope = inputs.slope.to(wide_type(inputs.value));
   return {inputs.query, inputs.key, inputs.value, -slope.expand({1, inputs.value.size(1), slope.size(0)})};

@@ -9,9 +9,10 @@
 namespace gantry::nn {
 namespace {
 
-// Tensors of a group: x, dt [samples, chunks, size, channels], b, c [samples, chunks, size, state], a, the state before
-// the group, and, with documents, masks: which tokens continue the one before, are of the document in which the chunk
-// ends [samples, chunks, size], and which chunks lie in one document with the end of the one before [samples, chunks].
+// Tensors of a group: x and dt [samples, chunks, size, channels], b and c [samples, chunks, size, state], a, and the
+// state before the group. With documents there are masks, undefined otherwise. kContinues, kToEnd [samples, chunks,
+// size]: the token has the document of the one before, or of the chunk's end. kWhole [samples, chunks]: the chunk is in
+// one document with the end of the chunk before.
 enum ScanPart { kX, kDt, kB, kC, kA, kState, kContinues, kToEnd, kWhole };
 
 torch::Tensor per_channel(const torch::Tensor& mask) { return mask.defined() ? mask.unsqueeze(-1) : mask; }
@@ -47,7 +48,7 @@ torch::Tensor scan_chunks(const torch::Tensor& of_tokens, const Chunks& chunks) 
 std::vector<torch::Tensor> scan_masks(const torch::Tensor& documents, const Chunks& chunks) {
   const ChunkDocuments parts = chunk_documents(documents, chunks);
   if (!parts.same.defined()) return std::vector<torch::Tensor>(3);
-  const torch::Tensor with_previous = parts.same.squeeze(2).diagonal(-1, -2, -1);  // of tokens 1 and later
+  const torch::Tensor with_previous = parts.same.squeeze(2).diagonal(-1, -2, -1);  // tokens 1 and later
   const torch::Tensor first = parts.from_start.squeeze(2).narrow(-1, 0, 1);
   return {torch::cat({first, with_previous}, -1), parts.to_end.squeeze(2), parts.whole.squeeze(2)};
 }

@@ -8,9 +8,9 @@ namespace gantry::models {
 
 struct GatedDeltaSizes {
   std::int64_t key_heads = 1, value_heads = 1;  // key head h serves value_heads / key_heads consecutive value heads
-  std::int64_t key_size = 1, value_size = 1;    // of a head
+  std::int64_t key_size = 1, value_size = 1;    // features of a head
   std::int64_t kernel = 4;                      // tokens that the convolution sees
-  double eps = 1e-6;                            // of the norm
+  double eps = 1e-6;                            // the norm's
   // True: two projections whose rows are in groups, one for each key head: its query, key, values and gates z, and its
   // numbers b and a (Qwen3-Next). False: four projections, of all queries, keys and values, of z, of b, and of a.
   bool grouped = false;
@@ -40,7 +40,7 @@ class GatedDelta final : public MixerOf<GatedDeltaSizes> {
 
   std::int64_t keys() const { return sizes.key_heads * sizes.key_size; }        // features of all key heads
   std::int64_t values() const { return sizes.value_heads * sizes.value_size; }  // features of all value heads
-  std::int64_t channels() const { return 2 * keys() + values(); }               // of the convolution
+  std::int64_t channels() const { return 2 * keys() + values(); }               // channels of the convolution
   std::int64_t served() const { return sizes.value_heads / sizes.key_heads; }   // value heads of a key head
 };
 

@@ -1,6 +1,5 @@
-// Kimi delta attention (Kimi Linear, arXiv 2510.26692): short convolutions of queries, keys and values, a delta rule
-// with a decay for each channel of the keys (nn/mixers/kimi_delta.h), and a norm of each head that is gated. Decays and
-// gates are low-rank projections.
+// Kimi delta attention (Kimi Linear, arXiv 2510.26692): short convolutions, a delta rule with a decay for each channel
+// of the keys (nn/mixers/kimi_delta.h), and a gated norm of each head. Decays and gates are low-rank projections.
 #pragma once
 
 #include "gantry/models/described/mixers/mixer_kind.h"
@@ -10,7 +9,7 @@ namespace gantry::models {
 struct KimiDeltaSizes {
   std::int64_t heads = 1, head_size = 1;  // the rank of decays and gates is head_size
   std::int64_t kernel = 4;                // tokens that the convolutions see
-  double eps = 1e-6;                      // of the norm
+  double eps = 1e-6;                      // the norm's
 
   bool operator==(const KimiDeltaSizes&) const = default;
 };

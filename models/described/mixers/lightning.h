@@ -1,5 +1,5 @@
-// Lightning attention as in MiniMax-01 (arXiv 2501.08313): a fused projection of queries, keys and values, their linear
-// attention with a constant decay per head (nn/mixers/lightning.h), a norm over all heads, and an output gate.
+// Lightning attention as in MiniMax-01 (arXiv 2501.08313): linear attention with a constant decay per head
+// (nn/mixers/lightning.h), a norm over all heads, and an output gate.
 #pragma once
 
 #include "gantry/models/described/mixers/mixer_kind.h"
@@ -8,9 +8,9 @@ namespace gantry::models {
 
 struct LightningSizes {
   std::int64_t heads = 1, head_size = 1;
-  std::string activation = "silu";  // of queries, keys and values
+  std::string activation = "silu";  // applied to queries, keys and values
   double decay = 1;                 // factor of the heads' slopes 2^(-8 (h + 1) / heads), which depends on the layer
-  double eps = 1e-6;                // of the norm
+  double eps = 1e-6;                // the norm's
 
   bool operator==(const LightningSizes&) const = default;
 };

@@ -129,7 +129,7 @@ struct LayerSpec {
   AttentionSpec attention;
   MlpSpec mlp;
   bool parallel = false, post_norm = false, normed_residual = false;
-  ResidualFactors mixer_factors = {}, mlp_factors = {};  // of normed_residual
+  ResidualFactors mixer_factors = {}, mlp_factors = {};  // used with normed_residual
   double residual_scale = 1;                             // scale of the outputs of attention and MLP
   std::optional<ExpertsSpec> experts = {};               // replaces mlp
   MixerSpec mixer = {};                                  // replaces attention; empty: attention
