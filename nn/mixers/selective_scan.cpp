@@ -10,9 +10,9 @@ namespace gantry::nn {
 namespace {
 
 // Tensors of a group: x and dt [samples, chunks, size, channels], b and c [samples, chunks, size, state], a, and the
-// state before the group. With documents there are masks, undefined otherwise. kContinues, kToEnd [samples, chunks,
-// size]: the token has the document of the one before, or of the chunk's end. kWhole [samples, chunks]: the chunk is in
-// one document with the end of the chunk before.
+// state before the group. The masks are undefined without documents. Tokens of kContinues [samples, chunks, size] have
+// the document of the token before, and those of kToEnd the document of the chunk's end. Chunks of kWhole [samples,
+// chunks] are in one document with the end of the chunk before.
 enum ScanPart { kX, kDt, kB, kC, kA, kState, kContinues, kToEnd, kWhole };
 
 torch::Tensor per_channel(const torch::Tensor& mask) { return mask.defined() ? mask.unsqueeze(-1) : mask; }
