@@ -154,7 +154,7 @@ const std::vector<Flag>& flags() {
       {"LayerSpec.post_norm", layer([](auto& l) { return l.post_norm; }), "opt_projected"},
       {"LayerSpec.residual_scale", layer([](auto& l) { return l.residual_scale != 1; }), "granite"},
       {"LayerSpec.experts", layer([](auto& l) { return l.experts.has_value(); }), "mixtral"},
-      {"LayerSpec.beside_attention", layer([](auto& l) { return l.beside_attention; }), "falcon_h1"},
+      {"LayerSpec.adds_attention", layer([](auto& l) { return l.adds_attention; }), "falcon_h1"},
       {"LayerSpec.has_mlp", layer([](auto& l) { return !l.has_mlp; }), "mamba2"},
       {"LayerSpec.mixer", layer([](auto& l) { return static_cast<bool>(l.mixer); }), "lfm2"},
 
