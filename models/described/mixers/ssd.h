@@ -1,6 +1,6 @@
-// Mixers of Mamba-2 by state space duality (Dao, Gu: Transformers are SSMs, arXiv 2405.21060). in_proj computes z, x,
-// b, c and dt. x, b and c pass a causal convolution with silu, and enter the recurrence of nn/mixers/ssd.h. Its output
-// is multiplied by silu(z), normalised in groups, and projected by out_proj.
+// Mixers of Mamba-2 by state space duality (Dao, Gu: Transformers are SSMs, arXiv 2405.21060). The projection in_proj
+// computes z, x, b, c and dt. The features x, b and c pass a causal convolution with silu, and enter the recurrence of
+// nn/mixers/ssd.h. Its output is multiplied by silu(z), normalised in groups, and projected by out_proj.
 #pragma once
 
 #include <array>
