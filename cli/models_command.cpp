@@ -26,7 +26,7 @@ void list_families(bool as_json) {
   for (const auto& family : models::family_readers()) {
     const std::string features = models::family_features(family.model_type);
     all.push_back({{"model_type", family.model_type}, {"architecture", family.architecture}, {"features", features}});
-    text += fmt::format("  {:<12} {}\n", family.model_type, features);
+    text += fmt::format("  {:<16} {}\n", family.model_type, features);
   }
   print_output(as_json ? all.dump(2) + "\n" : text);
 }

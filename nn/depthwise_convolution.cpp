@@ -9,7 +9,7 @@
 namespace gantry::nn {
 namespace {
 
-constexpr const char* kPastInputs = "past_inputs";  // of LayerState: [samples, channels, kernel - 1]
+constexpr const char* kPastInputs = "past_inputs";  // in LayerState: [samples, channels, kernel - 1]
 
 }  // namespace
 

@@ -8,7 +8,7 @@
 namespace gantry::nn {
 namespace {
 
-constexpr const char* kScanState = "scan";  // of LayerState: [samples, channels, state]
+constexpr const char* kScanState = "scan";  // in LayerState: [samples, channels, state]
 
 }  // namespace
 

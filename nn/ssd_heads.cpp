@@ -8,7 +8,7 @@
 namespace gantry::nn {
 namespace {
 
-constexpr const char* kState = "ssd";  // of LayerState: [samples, heads, size, state]
+constexpr const char* kState = "ssd";  // in LayerState: [samples, heads, size, state]
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
+#include "gantry/core/python_json.h"
 #include "gantry/core/strict_json.h"
 
 namespace gantry {
@@ -75,7 +76,9 @@ void set_weight_type(json& config, const std::string& type) {
     if (text->contains(key)) (*text)[key] = type;
 }
 
-json read_json_object(const std::string& path) { return parse_json_object(read_text(path, kMostJsonBytes), path); }
+json read_json_object(const std::string& path) {
+  return parse_json_object(without_bare_infinity(read_text(path, kMostJsonBytes)), path);
+}
 
 bool has_model_files(const std::string& directory) {
   return std::any_of(std::begin(kForms), std::end(kForms), [&](const auto& form) {

@@ -209,10 +209,12 @@ std::string decoder_features(const DecoderSpec& spec) {
   const AttentionSpec attention = attending ? layer.attention : AttentionSpec();
   for (const std::string& kind : mixer_names(spec)) features.push_back(kind);
   if (attending && !mixer_names(spec).empty()) features.emplace_back("attention");
+  const bool rotates = has([](const LayerSpec& one) { return one.has_attention() && one.attention.rotary >= 0; });
   if (attending)
     features.emplace_back(!attention.slopes.empty() ? "ALiBi"
                           : spec.learned_positions  ? "learned positions"
-                                                    : "rotary positions");
+                          : rotates                 ? "rotary positions"
+                                                    : "no positions");
   if (attention.latent) features.emplace_back("latent attention");
   if (!attention.latent && attention.key_heads < attention.heads) features.emplace_back("grouped KV heads");
   if (has([](const LayerSpec& one) { return one.has_attention() && one.attention.window > 0; }))

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/core/python_json.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/encoder_configs.h"
@@ -145,7 +147,7 @@ void require_context(const DecoderSpec& spec, int context) {
 json keys_of_model(const ModelConfig& model) {
   json keys = json::object();
   if (std::ifstream file(model.path + "/config.json"); !model.path.empty() && file)
-    keys = json::parse(file, nullptr, false);
+    keys = json::parse(without_bare_infinity(std::string(std::istreambuf_iterator<char>(file), {})), nullptr, false);
   if (!model.config_json.empty() && keys.is_object()) override_keys(keys, json::parse(model.config_json));
   return keys;
 }

@@ -54,7 +54,7 @@ DecoderSpec read_falcon_h1(ConfigReader& reader) {
   const auto mixer = read_mixer(reader, spec);
   for (LayerSpec& layer : spec.layers) {
     layer.mixer = mixer;
-    layer.beside_attention = true;
+    layer.adds_attention = true;
     layer.attention.bias = layer.attention.output_bias = bias;
     layer.attention.input_scale = input;
     layer.attention.key_scale = key;

@@ -9,7 +9,7 @@ namespace gantry::models {
 namespace {
 
 // The MLP that all tokens use, and experts next to it unless there are none.
-void read_experts_beside_mlp(ConfigReader& reader, DecoderSpec& spec) {
+void read_granite_experts(ConfigReader& reader, DecoderSpec& spec) {
   ExpertsSpec experts;
   experts.count = reader.size("num_local_experts", 8, 0);
   experts.used = reader.size("num_experts_per_tok", 2, 0);
@@ -46,7 +46,7 @@ DecoderSpec read_granitemoehybrid(ConfigReader& reader) {
     attending.push_back(attends);
   }
   reader.decides("attending_layers", attending);
-  read_experts_beside_mlp(reader, spec);
+  read_granite_experts(reader, spec);
   return spec;
 }
 

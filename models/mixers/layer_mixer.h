@@ -10,7 +10,7 @@
 
 namespace gantry::models {
 
-// What has been built of a kind. Its modules are registered below the layer, so the layer owns its parameters.
+// The modules of one layer. They are registered below the layer, which owns their parameters.
 class LayerMixer {
  public:
   virtual ~LayerMixer() = default;

@@ -158,7 +158,7 @@ const std::vector<Flag>& flags() {
       {"LayerSpec.mixer_factors", layer([](auto& l) { return !(l.mixer_factors == l.mlp_factors); }), "minimax"},
       {"LayerSpec.mlp_factors", layer([](auto& l) { return l.mlp_factors.kept != 1; }), "minimax"},
       {"LayerSpec.experts", layer([](auto& l) { return l.experts.has_value(); }), "mixtral"},
-      {"LayerSpec.beside_attention", layer([](auto& l) { return l.beside_attention; }), "falcon_h1"},
+      {"LayerSpec.adds_attention", layer([](auto& l) { return l.adds_attention; }), "falcon_h1"},
       {"LayerSpec.has_mlp", layer([](auto& l) { return !l.has_mlp; }), "mamba2"},
       {"LayerSpec.mixer", layer([](auto& l) { return static_cast<bool>(l.mixer); }), "lfm2"},
 

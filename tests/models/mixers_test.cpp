@@ -76,7 +76,7 @@ TEST_P(Mixers, DocumentsOfAPackedRowAreApart) {
   EXPECT_LE((logits - packed.at("logits")).abs().max().item<double>(), 5e-5);
 }
 
-// Padding on the left, as generation has it, and anything in its place: the texts have the logits that they have alone.
+// Padding on the left, with tokens that would change the states: the texts have the same logits without it.
 TEST_P(Mixers, PaddingDoesNotEnterTheStates) {
   models::Decoder model = loaded(GetParam());
   const torch::NoGradGuard no_grad;
@@ -188,6 +188,33 @@ TEST(MixerKeys, UnsupportedValuesAreRefusedByName) {
   EXPECT_THAT(refused("kimi_linear", {{"mla_use_nope", false}}), HasSubstr("mla_use_nope"));
   EXPECT_THAT(refused("kimi_linear", {{"linear_attn_config", {{"full_attn_layers", {0}}}}}),
               HasSubstr("a list of layers from 1 to 27"));
+}
+
+// Files that Python's json module has written, and those of transformers 5.
+TEST(MixerKeys, LimitsOfStepsMayBeInfinite) {
+  const auto accepted = [](const std::string& limits) {
+    const ScratchFolder scratch;
+    scratch.write("config.json", R"({"model_type": "mamba2", "time_step_limit": )" + limits + "}");
+    return thrown_by([&] { models::decoder_spec("mamba2", read_model_config(scratch.path())); });
+  };
+  EXPECT_EQ(accepted("[0.0, Infinity]"), "no error");
+  EXPECT_EQ(accepted(R"([0.001, {"__float__": "Infinity"}])"), "no error");
+  EXPECT_THAT(accepted("[0.1, 0.01]"), HasSubstr("the smaller limit first"));
+  EXPECT_THAT(accepted("[0.1]"), HasSubstr("time_step_limit"));
+}
+
+TEST(MixerKeys, SizesThatDoNotFitAreRefused) {
+  const auto refusal = [](const char* family, const json& keys) {
+    return thrown_by([&] { models::decoder_spec(family, keys); });
+  };
+  EXPECT_THAT(refusal("mamba2", {{"num_heads", 64}}), HasSubstr("model.config.head_dim"));
+  EXPECT_THAT(refusal("mamba2", {{"n_groups", 3}}), HasSubstr("a divisor of num_heads 128"));
+  EXPECT_THAT(refusal("mamba2", {{"hidden_act", "gelu"}}), HasSubstr("hidden_act"));
+  EXPECT_THAT(refusal("granitemoehybrid", {{"mamba_d_head", 32}}), HasSubstr("mamba_n_heads"));
+  EXPECT_THAT(refusal("granitemoehybrid", {{"layer_types", {"mamba"}}}), HasSubstr("a list of 32 words"));
+  EXPECT_THAT(refusal("falcon_h1", {{"ssm_multipliers", {1, 2}}}), HasSubstr("a list of 5 numbers"));
+  EXPECT_THAT(refusal("jamba", {{"attn_layer_offset", 8}}), HasSubstr("a number below attn_layer_period 8"));
+  EXPECT_THAT(refusal("lfm2", {{"num_hidden_layers", 4}, {"full_attn_idxs", {4}}}), HasSubstr("layers from 0 to 3"));
 }
 
 TEST(MixerSpec, IsAValue) {

@@ -16,7 +16,7 @@ namespace gantry::models {
 // The work of a mixer for one token, without the matrix multiplications with its parameters: the sum over all tensor
 // ranks.
 struct MixerWork {
-  double flops = 0;  // of the forward, without element-wise operations on single features
+  double flops = 0;  // forward FLOPs, without element-wise operations on single features
   double moved = 0;  // numbers that these element-wise operations and the core read and write in the forward
   double kept = 0;   // numbers that are kept for the backward
 };

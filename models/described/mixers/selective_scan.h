@@ -13,7 +13,7 @@ struct SelectiveScanSizes {
   std::int64_t channels = 1;
   std::int64_t state = 1;   // numbers of the state of a channel
   std::int64_t rank = 1;    // features of dt before dt_proj
-  std::int64_t kernel = 4;  // of the convolution
+  std::int64_t kernel = 4;  // taps of the convolution
   bool convolution_bias = true, bias = false;
   Norms norms = Norms::kNone;
   double eps = 1e-6;

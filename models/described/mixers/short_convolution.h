@@ -9,7 +9,7 @@ namespace gantry::models {
 struct ShortConvolutionSizes {
   std::int64_t channels = 1;
   std::int64_t kernel = 3;  // tokens that a token sees, with itself
-  bool bias = false;        // of both projections and of the convolution
+  bool bias = false;        // biases of both projections and of the convolution
 
   bool operator==(const ShortConvolutionSizes&) const = default;
 };

@@ -1,6 +1,6 @@
-// Mixers of Mamba-2 by state space duality (Dao, Gu: Transformers are SSMs, arXiv 2405.21060). in_proj computes z, x,
-// b, c and dt; x, b and c pass a causal convolution with silu, then the recurrence of nn/mixers/ssd.h; its output is
-// multiplied by silu(z), normalised in groups, and projected by out_proj.
+// Mixers of Mamba-2 by state space duality (Dao, Gu: Transformers are SSMs, arXiv 2405.21060). The projection in_proj
+// computes z, x, b, c and dt. The features x, b and c pass a causal convolution with silu, and enter the recurrence of
+// nn/mixers/ssd.h. Its output is multiplied by silu(z), normalised in groups, and projected by out_proj.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@ namespace gantry::models {
 
 struct SsdSizes {
   std::int64_t heads = 1, head_size = 1;
-  std::int64_t groups = 1;  // of b and c; heads / groups heads share one
+  std::int64_t groups = 1;  // number of b and c; heads / groups heads share one
   std::int64_t state = 1;   // numbers of a state for each feature of a head
-  std::int64_t kernel = 4;  // of the convolution
+  std::int64_t kernel = 4;  // taps of the convolution
   bool convolution_bias = true, input_bias = false, output_bias = false;
   // Limits of dt after softplus.
   double least_step = 0, largest_step = std::numeric_limits<double>::infinity();
@@ -24,7 +24,7 @@ struct SsdSizes {
   bool norm_before_gate = false;  // the norm comes before the product with silu(z)
   double eps = 1e-5;
   double input_scale = 1, output_scale = 1;
-  std::array<double, 5> scales = {1, 1, 1, 1, 1};  // of z, x, b, c and dt
+  std::array<double, 5> scales = {1, 1, 1, 1, 1};  // multipliers of z, x, b, c and dt
 
   std::int64_t inner() const { return heads * head_size; }
   std::int64_t convolved() const { return inner() + 2 * groups * state; }  // channels of x, b and c

@@ -133,10 +133,10 @@ struct LayerSpec {
   double residual_scale = 1;                             // scale of the outputs of attention and MLP
   std::optional<ExpertsSpec> experts = {};               // replaces mlp
   MixerSpec mixer = {};                                  // replaces attention; empty: attention
-  bool beside_attention = false;                         // the mixer is next to attention, instead of replacing it
+  bool adds_attention = false;                           // the mixer is next to attention, instead of replacing it
   bool has_mlp = true;
 
-  bool has_attention() const { return !mixer || beside_attention; }
+  bool has_attention() const { return !mixer || adds_attention; }
 
   bool operator==(const LayerSpec&) const = default;
 };
