@@ -154,7 +154,7 @@ class PairWriter {
         labels[token - (token < second_ ? 1 : 2)] = row_.tokens[static_cast<std::size_t>(token)];
   }
 
-  // Of the tokens of the chosen text without a completion label.
+  // Writes the labels of the tokens of the chosen text that have no completion label.
   void prompt_labels(const std::int64_t* labels, std::int64_t* prompts) const {
     std::fill_n(prompts, length_, kNotCounted);
     for (std::int64_t token = 1; token < second_; ++token)

@@ -102,10 +102,10 @@ class DecoderImpl : public torch::nn::Module {
  public:
   explicit DecoderImpl(DecoderSpec description);
 
-  // Runs the full model: {input_ids int64 [B, S]; optional: attention_mask, position_ids, document_ids [B, S]} ->
-  // {logits [B, S, V]}; with a head for labels {logits [B, labels]}, or {logits [B, n, labels]} of the n tokens of each
-  // sample that the entry pooled_tokens int64 [B, n] names. Models with nn::RotaryOptions::sections also read
-  // position_ids [3, B, S].
+  // Runs the full model on input_ids int64 [B, S], with optional attention_mask, position_ids and document_ids [B, S].
+  // Returns {logits [B, S, V]}; with a head for labels {logits [B, labels]}. If the batch has pooled_tokens int64
+  // [B, n], a head for labels returns {logits [B, n, labels]} of these tokens of each sample. Models with
+  // nn::RotaryOptions::sections also read position_ids [3, B, S].
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden [B, S, H]}. Throws InputError if S exceeds the model's positions, and for
   // entries that a decoder of text does not read: images, and position_ids [B, S, 3] without sections.
