@@ -39,7 +39,8 @@ std::string counted(double number) {
 }
 
 std::string sizes_text(const models::ModelSizes& sizes) {
-  std::string text = fmt::format("sizes: {} layers, hidden size {}, {} heads", sizes.layers, sizes.hidden, sizes.heads);
+  std::string text = fmt::format("sizes: {} layers, hidden size {}", sizes.layers, sizes.hidden);
+  if (sizes.heads > 0) text += fmt::format(", {} heads", sizes.heads);
   if (sizes.key_heads != sizes.heads) text += fmt::format(" ({} KV heads)", sizes.key_heads);
   if (sizes.experts > 0) text += fmt::format(", {} experts, {} per token", sizes.experts, sizes.used_experts);
   if (sizes.vocabulary > 0) text += fmt::format(", vocabulary {}", sizes.vocabulary);

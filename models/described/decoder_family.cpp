@@ -91,7 +91,8 @@ const std::vector<DecoderFamily>& decoder_families() {
       mistral_family(), mistral3_family(), mixtral_family(), nemotron_family(), olmo_family(),
       olmo2_family(), olmo3_family(), olmoe_family(), opt_family(), phi_family(), phi3_family(),
       qwen2_family(), qwen2_5_vl_family(), qwen2_moe_family(), qwen2_vl_family(), qwen3_family(),
-      qwen3_5_moe_text_family(), qwen3_5_text_family(), qwen3_moe_family(), qwen3_next_family(),
+      qwen3_5_family(), qwen3_5_moe_family(), qwen3_5_moe_text_family(), qwen3_5_text_family(),
+      qwen3_moe_family(), qwen3_next_family(),
       qwen3_vl_family(), seed_oss_family(), smollm3_family(), stablelm_family(), starcoder2_family()
       // clang-format on
   };

@@ -121,6 +121,8 @@ DecoderFamily qwen3_moe_family();
 DecoderFamily qwen3_next_family();
 DecoderFamily qwen3_vl_family();
 DecoderFamily qwen3_5_text_family();
+DecoderFamily qwen3_5_family();
+DecoderFamily qwen3_5_moe_family();
 DecoderFamily qwen3_5_moe_text_family();
 DecoderFamily seed_oss_family();
 DecoderFamily smollm3_family();

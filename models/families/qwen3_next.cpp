@@ -135,6 +135,20 @@ DecoderFamily with_delta_files(DecoderFamily family) {
   return family;
 }
 
+// Published files have the text decoder beside an encoder of images.
+DecoderFamily with_images(DecoderFamily family, const std::string& model_type, const std::string& architecture) {
+  family.tower = TowerKeys{.text_types = {family.model_type}};
+  family.small = {{"text_config", family.small}};
+  family.model_type = model_type;
+  family.architecture = architecture;
+  family.files.prefix = "model.language_model.";
+  family.files.other_parts = {"visual"};
+  for (const char* key :
+       {"image_token_id", "video_token_id", "vision_config", "vision_end_token_id", "vision_start_token_id"})
+    family.harmless.emplace_back(key);
+  return family;
+}
+
 }  // namespace
 
 DecoderFamily qwen3_next_family() {
@@ -164,6 +178,14 @@ DecoderFamily qwen3_5_moe_text_family() {
   family.read = read_qwen3_5_moe_text;
   family.harmless = {"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"};
   return family;
+}
+
+DecoderFamily qwen3_5_family() {
+  return with_images(qwen3_5_text_family(), "qwen3_5", "Qwen3_5ForConditionalGeneration");
+}
+
+DecoderFamily qwen3_5_moe_family() {
+  return with_images(qwen3_5_moe_text_family(), "qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration");
 }
 
 }  // namespace gantry::models
