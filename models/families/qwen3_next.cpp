@@ -135,7 +135,7 @@ DecoderFamily with_delta_files(DecoderFamily family) {
   return family;
 }
 
-// Published files have the text decoder beside an encoder of images.
+// Published files have a text decoder and an image encoder.
 DecoderFamily with_images(DecoderFamily family, const std::string& model_type, const std::string& architecture) {
   family.tower = TowerKeys{.text_types = {family.model_type}};
   family.small = {{"text_config", family.small}};
