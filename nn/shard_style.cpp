@@ -1,5 +1,7 @@
 #include "gantry/nn/shard_style.h"
 
+#include <fmt/format.h>
+
 #include "gantry/core/error.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"

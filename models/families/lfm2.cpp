@@ -53,7 +53,8 @@ std::int64_t mlp_width(ConfigReader& reader) {
   const double factor = reader.number("block_ffn_dim_multiplier", 1, 1e-9, 1e6);
   const std::int64_t multiple = reader.size("block_multiple_of", 256);
   if (!adjusts) return stated;
-  const auto width = static_cast<std::int64_t>(factor * static_cast<double>(2 * stated / 3));
+  const std::int64_t reduced = 2 * stated / 3;
+  const auto width = static_cast<std::int64_t>(factor * static_cast<double>(reduced));
   return (width + multiple - 1) / multiple * multiple;
 }
 

@@ -15,7 +15,7 @@ constexpr const char* kKimiInputs = "past_inputs";
 constexpr const char* kKimiState = "recurrence";
 
 // A_log = ln U(1, 16), and softplus(dt_bias) is log-uniform from 0.001 to 0.1.
-void initialise_decays(torch::Tensor rate, torch::Tensor step) {
+void initialise_decays(const torch::Tensor& rate, const torch::Tensor& step) {
   const torch::NoGradGuard no_grad;
   rate.uniform_(1, 16).log_();
   step.uniform_(std::log(0.001), std::log(0.1)).exp_().expm1_().log_();

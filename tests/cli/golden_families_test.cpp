@@ -75,7 +75,7 @@ TEST(FamilyProgramsOfChoices, ShareNoSequences) {
     const ScratchFolder scratch;
     const Outcome run = forward_in(folder, {{.context = 2}}, scratch, /*trains=*/false);
     EXPECT_EQ(run.exit_code, 3) << folder << run.err;
-    EXPECT_THAT(run.err, HasSubstr("only supports full sequences")) << folder;
+    EXPECT_THAT(run.err, HasSubstr("full sequences")) << folder;
   }
 }
 
