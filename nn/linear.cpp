@@ -212,6 +212,12 @@ std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vecto
     first_of_layer.push_back(weights.size());
   }
   std::vector<torch::Tensor> outputs;
+  if (weights.size() > kMostWeights && layers.size() > 1) {
+    const auto middle = layers.begin() + static_cast<std::ptrdiff_t>(layers.size() / 2);
+    outputs = together(input, {layers.begin(), middle});
+    for (torch::Tensor& output : together(input, {middle, layers.end()})) outputs.push_back(std::move(output));
+    return outputs;
+  }
   if (!same || gathers) {
     for (auto layer : layers) outputs.push_back(layer(input));
     return outputs;

@@ -16,7 +16,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-constexpr std::size_t kMostWeights = 6;  // query, key and value with an adapter each
 constexpr std::int64_t kNotGathered = -1;
 using OptionalTensor = std::optional<torch::Tensor>;
 

@@ -22,6 +22,9 @@ struct LinearWeight {
   torch::Tensor bias;    // [out] or undefined
 };
 
+// The most weights of one call: query, key and value with an adapter each.
+inline constexpr std::size_t kMostWeights = 6;
+
 // x W^T + b for one to six weights that read the same input [..., in]: one gather forward, one sum backward. Where the
 // forward sends in pieces (nn/row_pieces.h) a piece is gathered while the one before is computed. The backward starts
 // the input gradient's collective before it computes the weights' gradients and waits after them; it adds gradients of

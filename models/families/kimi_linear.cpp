@@ -143,8 +143,10 @@ DecoderFamily kimi_linear_family() {
           .architecture = "KimiLinearForCausalLM",
           .read = read_kimi_linear,
           .files = kimi_linear_files(),
-          // The family has no balancing loss; the second key is a setting of training elsewhere.
-          .harmless = {"output_router_logits", "pretraining_tp"},
+          // The family has no balancing loss; the second key is a setting of training elsewhere. The others are
+          // spellings of keys that are read (key_spellings.h).
+          .harmless = {"output_router_logits", "pretraining_tp", "n_group", "n_shared_experts", "norm_topk_prob",
+                       "num_experts_per_tok", "num_local_experts"},
           .small = {{"vocab_size", 256},
                     {"hidden_size", 64},
                     {"intermediate_size", 176},

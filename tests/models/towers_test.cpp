@@ -64,33 +64,6 @@ TEST(Towers, HaveTheNamesOfBothVersionsOfTransformers) {
   }
 }
 
-// Published files also have layers that predict further tokens.
-TEST(Towers, MayHaveRecurrentLayers) {
-  for (const auto& [name, architecture] : {std::pair("qwen3_5", "Qwen3_5ForConditionalGeneration"),
-                                           std::pair("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration")}) {
-    const ScratchFolder scratch;
-    TensorDict renamed = {{"model.visual.blocks.0.norm1.weight", torch::ones({4})},
-                          {"mtp.fc.weight", torch::ones({4, 4})}};
-    for (const auto& [stored, tensor] : read_safetensors(kTowerCases + name + "/model.safetensors"))
-      renamed.set(renamed_start(stored, "model.", "model.language_model."), tensor);
-    write_safetensors(scratch / "model.safetensors", renamed);
-    TensorDict expected;
-    for (const auto& [stored, tensor] : read_safetensors(kTowerCases + name + "/expected.safetensors"))
-      expected.set(renamed_start(stored, "grad.model.", "grad.model.language_model."), tensor);
-    write_safetensors(scratch / "expected.safetensors", expected);
-    const json text = tower_keys(name);
-    scratch.write("config.json", json{{"model_type", name},
-                                      {"architectures", {architecture}},
-                                      {"image_token_id", 90},
-                                      {"text_config", text},
-                                      {"tie_word_embeddings", text.at("tie_word_embeddings")},
-                                      {"vision_config", json::object()}}
-                                     .dump());
-    fs::copy_file(kTowerCases + name + "/inputs.safetensors", scratch / "inputs.safetensors");
-    expect_family(scratch.path(), run_family(scratch.path(), {.tensor = 2}, false), name);
-  }
-}
-
 TEST(Towers, ReadTheSameFromFlatAndNestedKeys) {
   for (const char* name : {"qwen2_vl", "qwen2_5_vl"}) {
     const json nested = tower_keys(name);

@@ -117,7 +117,11 @@ int largest_tensor(const std::string& folder) {
   return static_cast<int>(largest);
 }
 
-bool has_joint_loss(const std::string& folder) { return keys_of_case(folder).value("output_router_logits", false); }
+bool has_joint_loss(const std::string& folder) {
+  const nlohmann::json keys = keys_of_case(folder);
+  const auto has = [](const nlohmann::json& of) { return of.value("output_router_logits", false); };
+  return has(keys) || (keys.contains("text_config") && has(keys["text_config"]));
+}
 
 bool is_causal_case(const std::string& folder) {
   return architecture_of(folder).ends_with("ForCausalLM") || keys_of_case(folder).contains("vision_config");
