@@ -41,7 +41,7 @@ torch::Tensor leaf(torch::IntArrayRef shape, double low = -1, double high = 1) {
 // An operator with the work of its forward and backward.
 struct Row {
   const char* name;
-  std::int64_t size;  // of a head
+  std::int64_t size;  // features per head
   double work;        // FLOPs or bytes
   std::function<torch::Tensor()> forward;
 };
