@@ -490,15 +490,13 @@ std::vector<ConfigKey> make_keys() {
        "`distill`: distillation from a teacher"},
       {"train.objective.beta", "0.1; 0.5 for distill",
        "factor of the log-probabilities in the rewards; orpo: weight of the odds; distill: weight of the teacher in "
-       "the "
-       "mixture",
+       "the mixture",
        &kScaled},
       {"train.objective.label_smoothing", "0",
        "probability that a preference is wrong, below 0.5 (conservative DPO), with loss_type sigmoid", &kDpo},
       {"train.objective.loss_type", "sigmoid; forward for distill",
        "dpo: `sigmoid` or `hinge`. distill: divergence of the student from the teacher, `forward` (Kullback-Leibler, "
-       "of "
-       "the teacher's distribution), `reverse` or `jsd` (generalized Jensen-Shannon, arXiv 2306.13649)",
+       "of the teacher's distribution), `reverse` or `jsd` (generalized Jensen-Shannon, arXiv 2306.13649)",
        &kTypedLoss},
       {"train.objective.gamma", "0.5", "target margin between the rewards of the two completions", &kSimpo},
       {"train.objective.desirable_weight", "1", "weight of desirable completions", &kKto},

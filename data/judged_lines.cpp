@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gantry/core/strict_json.h"
+#include "gantry/data/completion_line.h"
 
 namespace gantry {
 namespace {
@@ -35,21 +36,9 @@ Json judged_object(const std::string& line, const std::string& where) {
 
 bool is_desirable(const Json& object) { return object["label"] == true || object["label"] == 1; }
 
-// The line that LineEncoder reads.
-std::string text_line(Json object) {
-  object.erase("label");
-  if (object["prompt"].is_string()) return object.dump();
-  Json messages = object["prompt"];
-  messages.insert(messages.end(), object["completion"].begin(), object["completion"].end());
-  object.erase("prompt");
-  object.erase("completion");
-  object["messages"] = std::move(messages);
-  return object.dump();
-}
-
 LineTokens encode_judged(const LineEncoder& encoder, const LineRules& rules, const Json& object,
                          const std::string& where, bool for_display = false) {
-  LineTokens text = encoder.encode(text_line(object), where, for_display);
+  LineTokens text = encoder.encode(completion_line(object, "completion"), where, for_display);
   if (text.places() > rules.sequence_length)
     throw BadLine({where,
                    fmt::format("the text has {} tokens, more than data.sequence_length {} + 1", text.tokens.size(),
@@ -74,7 +63,7 @@ LineRowEncoder judged_encoder(const LineRules& rules) {
           .note = encoder->chat_template()};
 }
 
-// Writes tokens [from, ...) of a row to the places from `place` on, as far as they fit, and their labels.
+// Writes tokens and their labels to the places of a sample, as far as they fit.
 struct TextWriter {
   std::int64_t length;
   std::int64_t *ids, *labels;

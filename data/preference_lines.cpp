@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gantry/core/strict_json.h"
+#include "gantry/data/completion_line.h"
 
 namespace gantry {
 namespace {
@@ -41,22 +42,6 @@ Json preference_object(const std::string& line, const std::string& where) {
   return object;
 }
 
-// The line of JSON that has one completion of the pair only.
-std::string line_of(const Json& object, const char* completion) {
-  Json line = object;
-  line.erase("chosen");
-  line.erase("rejected");
-  if (object[completion].is_string()) {
-    line["completion"] = object[completion];
-    return line.dump();
-  }
-  Json messages = object.contains("prompt") ? object["prompt"] : Json::array();
-  messages.insert(messages.end(), object[completion].begin(), object[completion].end());
-  line.erase("prompt");
-  line["messages"] = std::move(messages);
-  return line.dump();
-}
-
 struct PreferenceTokens {
   LineTokens chosen, rejected;
 };
@@ -67,8 +52,8 @@ class PreferenceEncoder {
       : sequence_length_(rules.sequence_length), left_out_(form == PairForm::kScores ? 0 : 1), encoder_(rules) {}
 
   PreferenceTokens encode(const Json& object, const std::string& where, bool for_display = false) const {
-    PreferenceTokens pair{encoder_.encode(line_of(object, "chosen"), where, for_display),
-                          encoder_.encode(line_of(object, "rejected"), where, for_display)};
+    PreferenceTokens pair{encoder_.encode(completion_line(object, "chosen"), where, for_display),
+                          encoder_.encode(completion_line(object, "rejected"), where, for_display)};
     const std::size_t places = pair.chosen.tokens.size() + pair.rejected.tokens.size() - 2 * left_out_;
     if (places > static_cast<std::size_t>(sequence_length_))
       throw BadLine({where,

@@ -1,6 +1,7 @@
 #include "gantry/nn/gated_norm.h"
 
 #include "gantry/nn/autograd_collectives.h"
+#include "gantry/nn/mixers/chunks.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
@@ -28,7 +29,7 @@ torch::Tensor GatedNormImpl::normalised(const torch::Tensor& features) const {
 }
 
 torch::Tensor GatedNormImpl::forward(const torch::Tensor& input, const torch::Tensor& gate) {
-  const torch::ScalarType wide = at::promote_types(input.scalar_type(), torch::kFloat32);
+  const torch::ScalarType wide = wide_type(input);
   std::vector<std::int64_t> by_head = input.sizes().vec();
   by_head.back() /= options_.head_size;
   by_head.push_back(options_.head_size);

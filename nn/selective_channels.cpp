@@ -2,15 +2,11 @@
 
 #include "gantry/nn/depthwise_convolution.h"
 #include "gantry/nn/mixers/selective_scan.h"
+#include "gantry/nn/recurrence.h"
 #include "gantry/nn/step_bias.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
-namespace {
-
-constexpr const char* kScanState = "scan";  // in LayerState: [samples, channels, state]
-
-}  // namespace
 
 SelectiveChannelsImpl::SelectiveChannelsImpl(const SelectiveChannelsOptions& options) : options_(options) {
   const torch::Tensor logarithms = torch::arange(1, options.state + 1, torch::kFloat32).log();
@@ -31,19 +27,16 @@ Placements SelectiveChannelsImpl::shard(const ShardStyle& style, const ShardAxes
 
 torch::Tensor SelectiveChannelsImpl::forward(const SelectedTokens& selected, const TokenContext& tokens,
                                              LayerState* state) {
-  const torch::ScalarType wide = at::promote_types(selected.x.scalar_type(), torch::kFloat32);
+  const torch::ScalarType wide = wide_type(selected.x);
   const SelectiveScanInputs inputs{.x = without_padding(selected.x, tokens),
                                    .dt = torch::softplus(selected.dt.to(wide) + dt_bias.to(wide)),
                                    .a = -a_log.to(wide).exp(),
                                    .b = selected.b,
                                    .c = selected.c,
                                    .d = d.to(wide)};
-  const torch::Tensor earlier = state ? state->get(kScanState) : torch::Tensor();
-  const RecurrenceResult made = earlier.defined() && selected.x.size(1) == 1
-                                    ? selective_scan_step(inputs, earlier)
-                                    : selective_scan(inputs, earlier, tokens.documents);
-  if (state) state->set(kScanState, made.state);
-  return made.out;
+  return continue_recurrence(
+      state, selected.x.size(1), [&](const torch::Tensor& before) { return selective_scan_step(inputs, before); },
+      [&](const torch::Tensor& before) { return selective_scan(inputs, before, tokens.documents); });
 }
 
 }  // namespace gantry::nn

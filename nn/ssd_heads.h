@@ -35,7 +35,7 @@ class SsdHeadsImpl : public torch::nn::Module, public Shardable {
   torch::Tensor a_log, d, dt_bias;
 
  private:
-  std::int64_t group_of(std::int64_t head) const { return head / (options_.heads / options_.groups); }
+  std::int64_t heads_of_group() const { return options_.heads / options_.groups; }
   // [B, S, local groups * state] -> [B, S, groups or heads, state], so that equal numbers of heads follow each other in
   // the groups.
   torch::Tensor in_groups(const torch::Tensor& features) const;

@@ -87,34 +87,34 @@ DecoderSpec read_qwen3_next(ConfigReader& reader) {
   return spec;
 }
 
+// The defaults that both forms of Qwen 3.5 share.
+CommonDefaults qwen3_5_defaults() {
+  return {.vocabulary = 248320,
+          .heads = 16,
+          .head_size = 256,
+          .positions = 32768,
+          .rotated = 0.25,
+          .norm = kZeroCentred,
+          .rows = nn::PositionRows::kInterleaved,
+          .sections = {11, 11, 10}};
+}
+
 DecoderSpec read_qwen3_5_text(ConfigReader& reader) {
-  DecoderSpec spec = read_common(reader, {.vocabulary = 248320,
-                                          .width = 12288,
-                                          .heads = 16,
-                                          .key_heads = 4,
-                                          .head_size = 256,
-                                          .positions = 32768,
-                                          .rotated = 0.25,
-                                          .norm = kZeroCentred,
-                                          .rows = nn::PositionRows::kInterleaved,
-                                          .sections = {11, 11, 10}});
+  CommonDefaults missing = qwen3_5_defaults();
+  missing.width = 12288;
+  missing.key_heads = 4;
+  DecoderSpec spec = read_common(reader, missing);
   make_hybrid(reader, spec, /*grouped=*/false);
   return spec;
 }
 
 DecoderSpec read_qwen3_5_moe_text(ConfigReader& reader) {
-  DecoderSpec spec = read_common(reader, {.vocabulary = 248320,
-                                          .hidden = 2048,
-                                          .width = 512,
-                                          .layers = 40,
-                                          .heads = 16,
-                                          .key_heads = 2,
-                                          .head_size = 256,
-                                          .positions = 32768,
-                                          .rotated = 0.25,
-                                          .norm = kZeroCentred,
-                                          .rows = nn::PositionRows::kInterleaved,
-                                          .sections = {11, 11, 10}});
+  CommonDefaults missing = qwen3_5_defaults();
+  missing.hidden = 2048;
+  missing.width = 512;
+  missing.layers = 40;
+  missing.key_heads = 2;
+  DecoderSpec spec = read_common(reader, missing);
   make_hybrid(reader, spec, /*grouped=*/false);
   const ExpertsSpec experts = read_gated_experts(reader, spec.layers.front().mlp.activation, 256, 8);
   reader.only("norm_topk_prob", true, "the routers of the family normalise the weights of a token's experts");

@@ -1,14 +1,10 @@
 #include "gantry/models/mixers/gated_delta_mixer.h"
 
 #include "gantry/models/register_at.h"
+#include "gantry/nn/recurrence.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
-namespace {
-
-constexpr const char* kDeltaState = "recurrence";  // in LayerState: [samples, local value heads, key size, value size]
-
-}  // namespace
 
 GatedDeltaMixer::GatedDeltaMixer(const GatedDelta& kind, torch::nn::Module& layer, std::int64_t hidden)
     : kind_(kind.sizes) {
@@ -51,25 +47,16 @@ GatedDeltaMixer::Projected GatedDeltaMixer::projected(const torch::Tensor& input
           nn::held_heads(write_, 1, kind_.sizes.value_heads)};
 }
 
-// Each local value head's key head, unless all key heads serve equally many of them.
-torch::Tensor GatedDeltaMixer::keys_of_values(const torch::Tensor& keys, const nn::HeadRange& values) const {
-  const std::int64_t served = kind_.served(), first = values.first / served, held = keys.size(2);
-  std::vector<std::int64_t> heads;
-  bool even = values.count % held == 0;
-  for (std::int64_t head = 0; head < values.count; ++head) {
-    heads.push_back((values.first + head) / served - first);
-    even = even && heads.back() == head / (values.count / held);
-  }
-  return even ? keys : keys.index_select(2, torch::tensor(heads, torch::kLong).to(keys.device()));
-}
-
 nn::GatedDeltaInputs GatedDeltaMixer::inputs(const torch::Tensor& channels, const Projected& of) {
   const GatedDeltaSizes& sizes = kind_.sizes;
   const std::int64_t values = of.values.count * sizes.value_size, keys = (channels.size(-1) - values) / 2;
   const auto parts = channels.split_with_sizes({keys, keys, values}, -1);
   const auto by_head = [](const torch::Tensor& part, std::int64_t size) { return part.unflatten(-1, {-1, size}); };
-  return {.query = keys_of_values(by_head(parts[0], sizes.key_size), of.values),
-          .key = keys_of_values(by_head(parts[1], sizes.key_size), of.values),
+  const auto for_values = [&](const torch::Tensor& part) {
+    return nn::groups_of_heads(by_head(part, sizes.key_size), of.values.first, of.values.count, kind_.served());
+  };
+  return {.query = for_values(parts[0]),
+          .key = for_values(parts[1]),
           .value = by_head(parts[2], sizes.value_size),
           .decay = decay_(of.decay),
           .beta = torch::sigmoid(of.write)};
@@ -79,11 +66,10 @@ torch::Tensor GatedDeltaMixer::forward(const torch::Tensor& input, const nn::Tok
   nn::LayerState* state = tokens.state(layer);
   const Projected of = projected(input);
   const nn::GatedDeltaInputs given = inputs(convolution_(of.channels, tokens, state), of);
-  const torch::Tensor before = state ? state->get(kDeltaState) : torch::Tensor();
-  const nn::RecurrenceResult made = state && input.size(1) == 1 ? nn::gated_delta_step(given, before)
-                                                                : nn::gated_delta(given, before, tokens.documents);
-  if (state) state->set(kDeltaState, made.state);
-  return output_((norm_(made.out) * torch::silu(of.gate)).flatten(-2));
+  const torch::Tensor made = nn::continue_recurrence(
+      state, input.size(1), [&](const torch::Tensor& before) { return nn::gated_delta_step(given, before); },
+      [&](const torch::Tensor& before) { return nn::gated_delta(given, before, tokens.documents); });
+  return output_((norm_(made) * torch::silu(of.gate)).flatten(-2));
 }
 
 }  // namespace gantry::models

@@ -27,7 +27,6 @@ class GatedDeltaMixer final : public LayerMixer {
   Projected projected(const torch::Tensor& input);
   Projected projected_by_group(const torch::Tensor& input);
   nn::GatedDeltaInputs inputs(const torch::Tensor& channels, const Projected& of);
-  torch::Tensor keys_of_values(const torch::Tensor& keys, const nn::HeadRange& values) const;
 
   const GatedDelta kind_;
   nn::Linear input_{nullptr}, numbers_{nullptr};  // grouped, or input_ and the following

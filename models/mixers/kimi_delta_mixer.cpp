@@ -5,14 +5,13 @@
 #include "gantry/models/register_at.h"
 #include "gantry/nn/mixers/causal_convolution.h"
 #include "gantry/nn/mixers/kimi_delta.h"
+#include "gantry/nn/recurrence.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {
 
-// Names in LayerState: [samples, local channels, kernel - 1] and [samples, local heads, size, size].
-constexpr const char* kKimiInputs = "past_inputs";
-constexpr const char* kKimiState = "recurrence";
+constexpr const char* kKimiInputs = "past_inputs";  // name in LayerState: [samples, local channels, kernel - 1]
 
 // A_log = ln U(1, 16), and softplus(dt_bias) is log-uniform from 0.001 to 0.1.
 void initialise_decays(const torch::Tensor& rate, const torch::Tensor& step) {
@@ -73,12 +72,11 @@ torch::Tensor KimiDeltaMixer::forward(const torch::Tensor& input, const nn::Toke
                                   .value = by_head(parts[2]),
                                   .decay = decays(input),
                                   .beta = torch::sigmoid(projected[3])};
-  const torch::Tensor before = state ? state->get(kKimiState) : torch::Tensor();
-  const nn::RecurrenceResult made = state && input.size(1) == 1 ? nn::kimi_delta_step(given, before)
-                                                                : nn::kimi_delta(given, before, tokens.documents);
-  if (state) state->set(kKimiState, made.state);
+  const torch::Tensor made = nn::continue_recurrence(
+      state, input.size(1), [&](const torch::Tensor& before) { return nn::kimi_delta_step(given, before); },
+      [&](const torch::Tensor& before) { return nn::kimi_delta(given, before, tokens.documents); });
   const torch::Tensor gate = by_head(gate_up_(gate_down_(input)));
-  return output_((norm_(made.out) * torch::sigmoid(gate)).flatten(-2));
+  return output_((norm_(made) * torch::sigmoid(gate)).flatten(-2));
 }
 
 }  // namespace gantry::models

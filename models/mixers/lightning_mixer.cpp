@@ -5,14 +5,10 @@
 #include "gantry/nn/attention.h"
 #include "gantry/nn/depthwise_convolution.h"
 #include "gantry/nn/mixers/lightning.h"
+#include "gantry/nn/recurrence.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
-namespace {
-
-constexpr const char* kLightningState = "recurrence";  // in LayerState: [samples, local heads, size, size]
-
-}  // namespace
 
 LightningMixer::LightningMixer(const Lightning& kind, torch::nn::Module& layer, std::int64_t hidden)
     : kind_(kind.sizes) {
@@ -33,13 +29,11 @@ torch::Tensor LightningMixer::forward(const torch::Tensor& input, const nn::Toke
   // A value of zero writes nothing, so padding does not enter the state.
   const torch::Tensor value = nn::without_padding(parts[2].flatten(-2), tokens).unflatten(-1, {-1, size});
   const nn::LightningInputs given{parts[0], parts[1], value, slopes};
-  nn::LayerState* state = tokens.state(layer);
-  const torch::Tensor before = state ? state->get(kLightningState) : torch::Tensor();
-  const nn::RecurrenceResult made = state && input.size(1) == 1
-                                        ? nn::lightning_attention_step(given, before)
-                                        : nn::lightning_attention(given, before, tokens.documents);
-  if (state) state->set(kLightningState, made.state);
-  return output_(norm_(made.out.flatten(-2)) * torch::sigmoid(projected[1]));
+  const torch::Tensor made = nn::continue_recurrence(
+      tokens.state(layer), input.size(1),
+      [&](const torch::Tensor& before) { return nn::lightning_attention_step(given, before); },
+      [&](const torch::Tensor& before) { return nn::lightning_attention(given, before, tokens.documents); });
+  return output_(norm_(made.flatten(-2)) * torch::sigmoid(projected[1]));
 }
 
 }  // namespace gantry::models

@@ -3,11 +3,10 @@
 
 #include <cstdint>
 
+#include "gantry/nn/mixers/chunk_tokens.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
-
-inline constexpr std::int64_t kChunkTokens = 64;
 
 // Results of an operator over tokens.
 struct RecurrenceResult {

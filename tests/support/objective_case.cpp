@@ -107,7 +107,7 @@ void expect_same_step(const ObjectiveStep& expected, const ObjectiveStep& actual
     EXPECT_LE(largest_of(actual.gradients.at(name) - gradient), 1e-10) << label << " " << name;
 }
 
-void expect_equal_in_layouts(const ObjectiveCase& one, bool with_context) {
+void expect_equal_in_layouts(const ObjectiveCase& one) {
   const ObjectiveStep alone = run_objective(one);
   expect_reference(one, alone);
   const auto expect_same = [&](const ObjectiveLayout& how, const char* label) {
@@ -116,7 +116,6 @@ void expect_equal_in_layouts(const ObjectiveCase& one, bool with_context) {
   expect_same({{.tensor = 2}, 4, "full"}, "tp 2");
   expect_same({{.pipeline = 2, .data = 2}, 2}, "pp 2 dp 2");
   expect_same({{.data = 3}, 2}, "dp 3");
-  if (!with_context) return;
   expect_same({{.context = 2}, 3}, "cp 2");
   expect_same({{.pipeline = 2, .tensor = 2, .context = 2}, 2, "selective"}, "pp 2 tp 2 cp 2");
 }

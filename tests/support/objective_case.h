@@ -44,7 +44,7 @@ CaseText case_text(const TensorDict& inputs, const std::string& which, std::int6
 void expect_reference(const ObjectiveCase& one, const ObjectiveStep& step);
 void expect_same_step(const ObjectiveStep& expected, const ObjectiveStep& actual, const std::string& label);
 
-// The step is equal in several layouts, and to the reference. Some of them split sequences if `with_context`.
-void expect_equal_in_layouts(const ObjectiveCase& one, bool with_context = true);
+// The step is equal in several layouts, and to the reference.
+void expect_equal_in_layouts(const ObjectiveCase& one);
 
 }  // namespace gantry::testing

@@ -49,7 +49,7 @@ class RewardMeter {
 };
 
 // The loss of `objective`, as a mean over samples, computed as in TRL. Throws UsageError if a part is missing that
-// the objective needs. Supports outputs that are sharded over tp, and context parallelism except for reward.
+// the objective needs. Supports outputs that are sharded over tp, and context parallelism.
 Criterion preference_loss(const ObjectiveConfig& objective, const ObjectiveParts& parts);
 
 // A criterion that writes the log-probabilities of its completions into the columns of `scores` from `column` on, and

@@ -1,12 +1,8 @@
 #include "gantry/models/described/mixers/gated_delta.h"
 
+#include "gantry/nn/mixers/chunk_tokens.h"
+
 namespace gantry::models {
-namespace {
-
-constexpr double kChunk = 64;  // tokens of a chunk of the delta rule
-
-}  // namespace
-
 std::vector<ParameterShape> GatedDelta::parameters(std::int64_t hidden) const {
   std::vector<ParameterShape> shapes;
   const auto add = [&](const std::string& path, std::vector<std::int64_t> shape) {
@@ -58,11 +54,12 @@ std::vector<ModuleShard> GatedDelta::shards() const {
 MixerWork GatedDelta::work() const {
   const double key = static_cast<double>(sizes.key_size), value = static_cast<double>(sizes.value_size);
   const double heads = static_cast<double>(sizes.value_heads);
-  const double flops = heads * (4 * kChunk * key + kChunk * (key + value) + 2 * kChunk * value + 6 * key * value);
+  const auto chunk = static_cast<double>(nn::kChunkTokens);
+  const double flops = heads * (4 * chunk * key + chunk * (key + value) + 2 * chunk * value + 6 * key * value);
   const double features = static_cast<double>(channels() + 2 * values());
   return {.flops = flops,
-          .moved = 4 * features + heads * 4 * kChunk,
-          .kept = 2 * features + heads * (3 * kChunk + 3 * key + 2 * value)};
+          .moved = 4 * features + heads * 4 * chunk,
+          .kept = 2 * features + heads * (3 * chunk + 3 * key + 2 * value)};
 }
 
 }  // namespace gantry::models

@@ -1,12 +1,8 @@
 #include "gantry/models/described/mixers/kimi_delta.h"
 
+#include "gantry/nn/mixers/chunk_tokens.h"
+
 namespace gantry::models {
-namespace {
-
-constexpr double kKimiChunk = 64;  // tokens of a chunk of the delta rule
-
-}  // namespace
-
 std::vector<ParameterShape> KimiDelta::parameters(std::int64_t hidden) const {
   const std::string weight = ".weight";
   const std::int64_t rank = sizes.head_size;
@@ -49,9 +45,10 @@ std::vector<ModuleShard> KimiDelta::shards() const {
 MixerWork KimiDelta::work() const {
   const double size = static_cast<double>(sizes.head_size), heads = static_cast<double>(sizes.heads);
   const auto width = static_cast<double>(features());
-  return {.flops = heads * (6 * kKimiChunk * size + 6 * size * size),
-          .moved = 40 * width + 6 * heads * kKimiChunk,
-          .kept = 14 * width + 4 * heads * kKimiChunk};
+  const auto chunk = static_cast<double>(nn::kChunkTokens);
+  return {.flops = heads * (6 * chunk * size + 6 * size * size),
+          .moved = 40 * width + 6 * heads * chunk,
+          .kept = 14 * width + 4 * heads * chunk};
 }
 
 }  // namespace gantry::models

@@ -2,13 +2,9 @@
 
 #include <cmath>
 
+#include "gantry/nn/mixers/chunk_tokens.h"
+
 namespace gantry::models {
-namespace {
-
-constexpr double kLightningChunk = 64;  // tokens of a chunk
-
-}  // namespace
-
 std::vector<ParameterShape> Lightning::parameters(std::int64_t hidden) const {
   const std::string weight = ".weight";
   return {{kInput + weight, {3 * features(), hidden}},
@@ -29,9 +25,10 @@ std::vector<ModuleShard> Lightning::shards() const {
 MixerWork Lightning::work() const {
   const double size = static_cast<double>(sizes.head_size), heads = static_cast<double>(sizes.heads);
   const auto width = static_cast<double>(features());
-  return {.flops = heads * (4 * kLightningChunk * size + 4 * size * size),
-          .moved = 14 * width + 4 * heads * kLightningChunk,
-          .kept = 8 * width + 3 * heads * kLightningChunk};
+  const auto chunk = static_cast<double>(nn::kChunkTokens);
+  return {.flops = heads * (4 * chunk * size + 4 * size * size),
+          .moved = 14 * width + 4 * heads * chunk,
+          .kept = 8 * width + 3 * heads * chunk};
 }
 
 std::vector<double> Lightning::slopes() const {

@@ -1,0 +1,14 @@
+// A line of JSON with one completion of a prompt, from lines that judge completions.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace gantry {
+
+// Returns the line that LineEncoder reads: `prompt` and `completion` if object[completion] is a text, else `messages`
+// with those of the prompt, if there is one, and of the completion. Other members stay, without chosen, rejected and
+// label.
+std::string completion_line(nlohmann::ordered_json object, const char* completion);
+
+}  // namespace gantry
