@@ -9,6 +9,7 @@
 #include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/models/lora.h"
+#include "gantry/models/quantize.h"
 #include "gantry/policies/policy.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -21,14 +22,19 @@ bool has_adapters(const torch::nn::Module& model) {
 }
 
 std::vector<std::string> output_layers(const torch::nn::Module& model, const Config& config) {
+  std::vector<std::string> outputs;
+  for (const auto& split : policies().at(config.model.policy)()->split_outputs(model)) outputs.push_back(split.module);
+  return outputs;
+}
+
+// The layers that all-linear does not adapt.
+std::vector<std::string> unadapted_layers(const torch::nn::Module& model, const Config& config) {
   if (config.lora.target_modules != std::vector<std::string>{kAllLinear}) return {};
   if (config.model.policy.empty())
     throw ConfigError({"lora.target_modules",
                        "the value is all-linear, but the output layer is unknown without model.policy",
                        "a list of names", "list the layers, or set model.policy"});
-  std::vector<std::string> outputs;
-  for (const auto& split : policies().at(config.model.policy)()->split_outputs(model)) outputs.push_back(split.module);
-  return outputs;
+  return output_layers(model, config);
 }
 
 }  // namespace
@@ -43,7 +49,13 @@ std::vector<models::TensorName> family_names(const Config& config) {
 void add_lora(torch::nn::Module& model, const Config& config) {
   config.mark_used("lora");
   if (!config.lora.is_on() || has_adapters(model)) return;
-  models::add_adapters(model, config.lora, family_names(config), output_layers(model, config));
+  models::add_adapters(model, config.lora, family_names(config), unadapted_layers(model, config));
+}
+
+void quantize_base(torch::nn::Module& model, const Config& config) {
+  config.mark_used("model.quantize");
+  if (const auto code = weight_code(config.model.quantize))
+    models::quantize_layers(model, *code, output_layers(model, config), config.lora.is_on());
 }
 
 void freeze_parameters(torch::nn::Module& model, const Config& config) {

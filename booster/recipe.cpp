@@ -98,6 +98,7 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
   set_dtype(*model, dtype_of(config.precision));
   add_lora(*model, config);
   freeze_parameters(*model, config);
+  quantize_base(*model, config);
   return model;
 }
 
@@ -167,12 +168,13 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
     };
     if (!config.model.path.empty())
       found = load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
-                                without_adapters(module.parameters), mesh.coordinates(), read);
+                                without_adapters(module.parameters), mesh.coordinates(), read,
+                                weight_code(config.model.quantize));
     if (!config.lora.path.empty())
       load_configured_adapter(config, module, mesh, read);
     else if (config.lora.use_dora)
       load_magnitudes(config.model.path, models::families().at(config.model.policy), model_json(config),
-                      module.parameters, mesh.coordinates(), read);
+                      module.parameters, mesh.coordinates(), read, weight_code(config.model.quantize));
   });
   if (mesh.rank() == 0 && !config.model.path.empty()) say_how_files_were_read(config, found);
   return std::move(found.fresh);

@@ -1,4 +1,5 @@
 // The configured optimizer: its kind, and which parameters have values of their own.
+#include <algorithm>
 #include <fmt/format.h>
 #include <regex>
 #include <set>
@@ -6,6 +7,9 @@
 #include "gantry/booster/name_patterns.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/core/adapter_split.h"
+#include "gantry/core/error.h"
+#include "gantry/optimizers/adafactor.h"
+#include "gantry/optimizers/adamw_8bit.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/group_options.h"
 #include "gantry/optimizers/lion.h"
@@ -17,7 +21,7 @@ namespace {
 
 struct GroupValues {
   double lr = 0, weight_decay = 0;
-  bool is_by_muon = false;
+  bool is_by_adamw = false;  // in place of the optimizer that optimizer.name chooses
   auto operator<=>(const GroupValues&) const = default;
 };
 
@@ -25,6 +29,12 @@ struct GroupValues {
 bool is_matrix_of_layer(const std::string& name, const torch::Tensor& parameter) {
   static const std::regex kNumberedPart("(^|.*\\.)[0-9]+\\..*");
   return parameter.dim() >= 2 && std::regex_match(name, kNumberedPart);
+}
+
+// Muon updates the matrices of layers. The averages of small parameters would gain nothing from 8 bits.
+bool is_by_adamw(const std::string& optimizer, const std::string& name, const torch::Tensor& parameter) {
+  if (optimizer == "muon") return !is_matrix_of_layer(name, parameter);
+  return optimizer == "adamw8bit" && (parameter.dim() < 2 || parameter.numel() < kSmallestAdamW8bit);
 }
 
 // The parameters of adapters whose learning rate lora.loraplus_lr_ratio multiplies.
@@ -45,8 +55,7 @@ std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const Co
   std::set<const void*> seen;
   for (const auto& item : model.named_parameters()) {
     if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
-    GroupValues values{settings.lr, settings.weight_decay,
-                       settings.name == "muon" && is_matrix_of_layer(item.key(), item.value())};
+    GroupValues values{settings.lr, settings.weight_decay, is_by_adamw(settings.name, item.key(), item.value())};
     if (is_behind_adapter(item.key())) values.lr *= config.lora.loraplus_lr_ratio;
     if (no_decay.match(item.key())) values.weight_decay = 0;
     bool found = false;
@@ -88,41 +97,58 @@ std::unique_ptr<MuonOptions> muon_options(const OptimizerConfig& settings, const
   return options;
 }
 
+std::unique_ptr<AdamW8bitOptions> adamw_8bit_options(const OptimizerConfig& settings, const GroupValues& values) {
+  auto options = std::make_unique<AdamW8bitOptions>(values.lr);
+  options->betas({settings.beta1, settings.beta2}).eps(settings.eps).weight_decay(values.weight_decay);
+  return options;
+}
+
+std::unique_ptr<AdafactorOptions> adafactor_options(const OptimizerConfig&, const GroupValues& values) {
+  auto options = std::make_unique<AdafactorOptions>(values.lr);
+  options->weight_decay(values.weight_decay);
+  return options;
+}
+
 template <class Optimizer, class Options>
 std::shared_ptr<torch::optim::Optimizer> build(const Config& config, const torch::nn::Module& model, Options options) {
   const OptimizerConfig& settings = config.optimizer;
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  for (const auto& [values, parameters] : grouped(config, model))
-    groups.emplace_back(parameters, options(settings, values));
+  for (const auto& [values, parameters] : grouped(config, model)) {
+    std::unique_ptr<torch::optim::OptimizerOptions> chosen;
+    if (values.is_by_adamw)
+      chosen = adamw_options(settings, values);
+    else
+      chosen = options(settings, values);
+    groups.emplace_back(parameters, std::move(chosen));
+  }
   auto optimizer = std::make_shared<Optimizer>(groups, *options(settings, {settings.lr, settings.weight_decay}));
   keep_group_options(optimizer->param_groups(), groups);
   return optimizer;
 }
 
 std::shared_ptr<torch::optim::Optimizer> build_muon(const Config& config, const torch::nn::Module& model) {
-  const OptimizerConfig& settings = config.optimizer;
-  std::vector<torch::optim::OptimizerParamGroup> groups;
-  bool has_matrix = false;
-  for (const auto& [values, parameters] : grouped(config, model)) {
-    has_matrix = has_matrix || values.is_by_muon;
-    groups.emplace_back(
-        parameters, values.is_by_muon ? std::unique_ptr<torch::optim::OptimizerOptions>(muon_options(settings, values))
-                                      : adamw_options(settings, values));
-  }
-  if (!has_matrix)
+  auto optimizer = build<Muon>(config, model, muon_options);
+  const auto& groups = optimizer->param_groups();
+  if (std::ranges::none_of(groups,
+                           [](const auto& group) { return dynamic_cast<const MuonOptions*>(&group.options()); }))
     throw ConfigError({"optimizer.name", "the value is muon, but the model has no matrix in a repeated layer", "",
                        "use adamw, or create gantry::Muon with custom groups"});
-  return std::make_shared<Muon>(groups, *muon_options(settings, {settings.lr, settings.weight_decay}));
+  return optimizer;
 }
 
 }  // namespace
 
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model) {
   config.mark_used("optimizer");
+  if (!config.model.quantize.empty() && !config.lora.is_on())
+    throw ConfigError({"model.quantize", "weights in 4 or 8 bits cannot be trained",
+                       "adapters that are trained instead", "add the section lora, or remove model.quantize"});
   const std::string& name = config.optimizer.name;
   if (name == "sgd") return build<torch::optim::SGD>(config, model, sgd_options);
   if (name == "lion") return build<Lion>(config, model, lion_options);
   if (name == "muon") return build_muon(config, model);
+  if (name == "adamw8bit") return build<AdamW8bit>(config, model, adamw_8bit_options);
+  if (name == "adafactor") return build<Adafactor>(config, model, adafactor_options);
   return build<FusedAdamW>(config, model, adamw_options);
 }
 

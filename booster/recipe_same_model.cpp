@@ -22,6 +22,15 @@ json stored_keys(const CheckpointInfo& info, const models::ModelFamily& family) 
                          "the keys of this model", kRemedy});
 }
 
+// The values of the base are others in other codes.
+void require_same_base(const CheckpointInfo& info, const ModelConfig& mine) {
+  const std::string theirs = Config::parse_written(info.config_text, info.path).model.quantize;
+  const auto kind = [](const std::string& code) { return code.empty() ? "no quantisation" : code; };
+  if (theirs != mine.quantize)
+    throw CheckpointError({info.path, "the adapters were trained on a base with model.quantize: " + kind(theirs),
+                           kind(mine.quantize) + ", as in this run", "use the checkpoint's model.quantize"});
+}
+
 // Adapters of another rank have other shapes; those of another scale have the same.
 void require_same_adapters(const CheckpointInfo& info, const LoraConfig& mine) {
   const LoraConfig theirs = Config::parse_written(info.config_text, info.path).lora;
@@ -51,7 +60,10 @@ void require_same_model(const CheckpointInfo& info, const Config& config) {
   if (info.policy != config.model.policy)
     throw CheckpointError({info.path, fmt::format("the checkpoint is from a model with the policy '{}'", info.policy),
                            fmt::format("'{}', as in this run", config.model.policy), kRemedy});
-  if (!info.config_text.empty()) require_same_adapters(info, config.lora);
+  if (!info.config_text.empty()) {
+    require_same_adapters(info, config.lora);
+    require_same_base(info, config.model);
+  }
   // A program of one's own may save without keys; `gantry train` without them means the family's defaults.
   if (info.model_config.empty() && info.config_text.empty()) return;
   if (!models::families().contains(config.model.policy)) return;  // the program's own, whose keys it knows itself

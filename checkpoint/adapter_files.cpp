@@ -7,6 +7,7 @@
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/adapter_config.h"
 #include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/exported_tensor.h"
 #include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/safetensors_header.h"
 #include "gantry/checkpoint/format/staged_files.h"
@@ -162,14 +163,16 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   const auto module_name = [&](const std::string& stored) {
     return family ? models::to_module_name(*family, stored) : stored;
   };
+  if (options.average) require_averages(folder, manifest);
   check_all_hashes(folder, manifest);
   CheckpointFiles checkpoint(folder, &manifest);
   std::map<std::string, torch::Tensor> sorted;
   std::vector<std::string> layers;
   bool transposed = false;
   for (const auto& name : models::trained_names(model_names(manifest), config.lora, names)) {
-    const torch::Tensor full = checkpoint.read(manifest.tensors.at("model/" + name.name));
-    const auto type = options.type.value_or(full.scalar_type());
+    const ManifestTensor& weight = exported_tensor(folder, manifest, name.name, /*average=*/false);
+    const torch::Tensor full = checkpoint.read(exported_tensor(folder, manifest, name.name, options.average));
+    const auto type = options.type.value_or(scalar_type_of(*weight.type, name.name));
     const torch::Tensor stored = models::as_stored_factor(name.name, full);
     sorted[module_name(name.hugging_face)] = (name.transposed ? stored.t() : stored).to(type).contiguous();
     if (!name.name.ends_with(std::string(".") + kAdapterA)) continue;

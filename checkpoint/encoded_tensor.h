@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/slice.h"
+#include "gantry/tensors/quantized_weight.h"
 
 namespace gantry {
 
@@ -31,6 +33,9 @@ class EncodedTensor {
   // Decodes `rows` of the first dimension to float32. They begin at a multiple of rows_at_once().
   virtual torch::Tensor decode(const Range& rows) const = 0;
   virtual std::int64_t rows_at_once() const = 0;
+  // The codes of the full weight, if the files have codes that can be used without decoding. Throws InputError if they
+  // are of another kind than `code`.
+  virtual std::optional<CodedWeight> coded(WeightCode) const { return std::nullopt; }
 };
 
 // Throws InputError if a tensor has another shape.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/exported_tensor.h"
 #include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/model_files.h"
@@ -225,14 +226,19 @@ void export_checkpoint(const std::string& folder, const std::string& directory, 
   const Manifest manifest = read_manifest(folder);
   const auto& family = models::families().at(manifest.policy);
   CheckpointFiles files(folder, &manifest);
-  const auto find = [&](const std::string& name) -> const ManifestTensor& {
-    const auto found = manifest.tensors.find("model/" + name);
-    if (found == manifest.tensors.end())
-      throw CheckpointError(
-          {folder, "the checkpoint has no parameter '" + name + "'", "the parameters of its model", ""});
-    return found->second;
+  const auto names = family.tensor_names(manifest.model_config);
+  const auto weight = [&](const std::string& name) -> const ManifestTensor& {
+    return exported_tensor(folder, manifest, name, /*average=*/false);
   };
-  auto tensors = hugging_face_tensors(family.tensor_names(manifest.model_config), files, find);
+  auto tensors = hugging_face_tensors(names, files, weight);
+  if (options.average) {
+    require_averages(folder, manifest);
+    auto averages = hugging_face_tensors(names, files, [&](const std::string& name) -> const ManifestTensor& {
+      return exported_tensor(folder, manifest, name, /*average=*/true);
+    });
+    // Averages may be of a wider type than the weights.
+    for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].read = std::move(averages[i].read);
+  }
   if (!family.other_parts.empty())
     if (const std::string model = directory_of_other_parts(folder, manifest); !model.empty())
       for (auto& tensor : tensors_of_other_parts(model, family)) tensors.push_back(std::move(tensor));

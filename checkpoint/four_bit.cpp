@@ -120,6 +120,23 @@ class FourBitTensor : public EncodedTensor {
         *value++ = number[i % 2 == 0 ? code[i / 2] >> 4 : code[i / 2] & 15] * *scale;
     return values;
   }
+  std::optional<CodedWeight> coded(WeightCode code) const override {
+    if (code != places_.code)
+      throw InputError({places_.codes.name, fmt::format("the weight is stored in {}", name_of(places_.code)),
+                        fmt::format("{}, as in model.quantize", name_of(code)),
+                        fmt::format("set model.quantize to {}", name_of(places_.code))});
+    if (!torch::equal(read_real(places_.table), code_values(code)))
+      throw InputError({places_.table.name, "the values of the codes are not those of bitsandbytes",
+                        fmt::format("the values of {}", name_of(code)),
+                        "remove model.quantize: the weights are then decoded"});
+    const std::int64_t elements = elements_of(state_.shape);
+    const torch::Tensor bytes = places_.codes.file->view(places_.codes.name).reshape({-1}).view(torch::kUInt8);
+    const torch::Tensor codes = torch::stack({bytes.bitwise_right_shift(4), bytes.bitwise_and(15)}, 1);
+    const torch::Tensor scales =
+        scales_of({0, full_blocks(elements, state_.block)}).repeat_interleave(state_.block).narrow(0, 0, elements);
+    return CodedWeight{codes.reshape({-1}).narrow(0, 0, elements).view(state_.shape).contiguous(),
+                       scales.view(state_.shape).contiguous()};
+  }
   std::int64_t rows_at_once() const override { return std::max<std::int64_t>(1, kFourBitAtOnce / state_.shape[1]); }
 
  private:

@@ -16,6 +16,7 @@ inline constexpr const char *kFourBitScales = ".absmax", *kFourBitTable = ".quan
                             *kFp4State = ".quant_state.bitsandbytes__fp4";
 
 struct FourBitPlaces {
+  WeightCode code;
   TensorPlace codes;   // two codes in a byte, the first one in its high half; the weight is flattened by rows
   TensorPlace state;   // shape and element type of the weight, and sizes of the blocks
   TensorPlace scales;  // one for each block of the flattened weight

@@ -9,6 +9,7 @@
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/checkpoint/magnitudes.h"
+#include "gantry/checkpoint/quantized_load.h"
 #include "gantry/checkpoint/stored_model.h"
 #include "gantry/checkpoint/stored_parts.h"
 #include "gantry/core/adapter_split.h"
@@ -117,6 +118,16 @@ std::uint64_t load_tensor(const StoredModel& model, const models::TensorName& fo
   return load_one(model.place(form.hugging_face), form, held, coordinates);
 }
 
+// All of a weight, of which a rank may hold a part.
+torch::Tensor full_weight(const StoredModel& model, const models::TensorName& form, const HeldTensor& part,
+                          const Coordinates& coordinates) {
+  HeldTensor full{.placement = {}, .tensor = torch::empty(part.placement.global_shape, part.tensor.scalar_type())};
+  full.placement.name = part.placement.name;
+  full.placement.global_shape = part.placement.global_shape;
+  load_tensor(model, form, full, coordinates);
+  return full.tensor;
+}
+
 // The names of the family's tensors, in the form that the files have.
 std::vector<models::TensorName> forms_of(const StoredModel& model, const models::ModelFamily& family,
                                          const json& keys) {
@@ -153,7 +164,7 @@ json read_model_config(const std::string& directory) {
 
 LoadedModel load_hugging_face(const std::string& directory, const models::ModelFamily& family, const json& keys,
                               const std::vector<HeldTensor>& held, const Coordinates& coordinates,
-                              const std::function<void(std::uint64_t)>& loaded) {
+                              const std::function<void(std::uint64_t)>& loaded, std::optional<WeightCode> code) {
   const StoredModel model(directory, family, keys);
   const std::vector<models::TensorName> forms = forms_of(model, family, keys);
   LoadedModel result{.fresh = {}, .passed_over = check_names(model, forms, family, keys, directory)};
@@ -168,7 +179,9 @@ LoadedModel load_hugging_face(const std::string& directory, const models::ModelF
       throw InternalError({tensor.placement.name, "the tensor has no name in Hugging Face's files", "", ""});
     const models::TensorName& form = *found->second;
     if (!is_stored(model, form)) continue;
-    const std::uint64_t bytes = load_tensor(model, form, tensor, coordinates);
+    const bool has_records = code && tensor.tensor.scalar_type() == torch::kUInt8;
+    const std::uint64_t bytes = has_records ? load_records(model, form, tensor, coordinates, *code)
+                                            : load_tensor(model, form, tensor, coordinates);
     if (loaded) loaded(bytes);
   }
   return result;
@@ -176,7 +189,7 @@ LoadedModel load_hugging_face(const std::string& directory, const models::ModelF
 
 void load_magnitudes(const std::string& directory, const models::ModelFamily& family, const json& keys,
                      const std::vector<HeldTensor>& held, const Coordinates& coordinates,
-                     const std::function<void(std::uint64_t)>& loaded) {
+                     const std::function<void(std::uint64_t)>& loaded, std::optional<WeightCode> code) {
   const StoredModel model(directory, family, keys);
   std::map<std::string, models::TensorName> forms;
   for (const auto& form : forms_of(model, family, keys)) forms[form.name] = form;
@@ -189,18 +202,16 @@ void load_magnitudes(const std::string& directory, const models::ModelFamily& fa
       throw InputError({directory, "the files have no " + name + ", but lora.use_dora needs the norms of its rows",
                         "a base model with this weight", "remove the layer from lora.target_modules"});
     const HeldTensor& weight = *by_name.at(name);
-    HeldTensor full{.placement = {},
-                    .tensor = torch::empty(weight.placement.global_shape, weight.tensor.scalar_type())};
-    full.placement.name = name;
-    full.placement.global_shape = weight.placement.global_shape;
-    const std::uint64_t bytes = load_tensor(model, forms.at(name), full, coordinates);
-    const bool wide = full.tensor.scalar_type() == torch::kFloat64;
-    const torch::Tensor norms =
-        torch::linalg_vector_norm(full.tensor.to(wide ? torch::kFloat64 : torch::kFloat32), 2, {1});
+    const torch::Tensor full =
+        weight.tensor.scalar_type() == torch::kUInt8 && code
+            ? values_of(*code, coded_weight(model, forms.at(name), weight.placement.global_shape, *code))
+            : full_weight(model, forms.at(name), weight, coordinates);
+    const bool wide = weight.tensor.scalar_type() == torch::kFloat64;
+    const torch::Tensor norms = torch::linalg_vector_norm(full.to(wide ? torch::kFloat64 : torch::kFloat32), 2, {1});
     const torch::NoGradGuard no_grad;
     torch::Tensor target = tensor.tensor;
     target.copy_(take_slice(norms, held_slice(tensor.placement, coordinates)).view(target.sizes()));
-    if (loaded) loaded(bytes);
+    if (loaded) loaded(full.nbytes());
   }
 }
 

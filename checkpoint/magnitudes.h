@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gantry/core/placement.h"
+#include "gantry/core/row_encoding.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/state_source.h"
 
@@ -17,6 +19,6 @@ namespace gantry {
 // the files lack a weight.
 void load_magnitudes(const std::string& directory, const models::ModelFamily& family, const nlohmann::json& keys,
                      const std::vector<HeldTensor>& held, const Coordinates& coordinates,
-                     const std::function<void(std::uint64_t)>& loaded);
+                     const std::function<void(std::uint64_t)>& loaded, std::optional<WeightCode> code);
 
 }  // namespace gantry

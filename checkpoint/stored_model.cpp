@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/checkpoint/eight_bit.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/four_bit.h"
 #include "gantry/checkpoint/fp8.h"
@@ -85,6 +86,7 @@ void StoredModel::find_encoded(const json& keys) {
       }
   }
   find_four_bit(used);
+  find_eight_bit(used);
   for (const auto& name : used) places_.erase(name);
 }
 
@@ -98,7 +100,8 @@ void StoredModel::find_four_bit(std::vector<std::string>& used) {
         if (!places_.contains(weight + part))
           throw InputError({place.name, "the quantisation state belongs to " + weight + part + ", which is missing",
                             "all tensors of the quantised weight", "download the files again"});
-      FourBitPlaces parts{places_.at(weight), place, places_.at(weight + kFourBitScales),
+      const WeightCode code = ending == kNf4State ? WeightCode::kNf4 : WeightCode::kFp4;
+      FourBitPlaces parts{code, places_.at(weight), place, places_.at(weight + kFourBitScales),
                           places_.at(weight + kFourBitTable)};
       used.insert(used.end(), {name, weight, weight + kFourBitScales, weight + kFourBitTable});
       for (const auto& [part, target] :
@@ -109,6 +112,20 @@ void StoredModel::find_four_bit(std::vector<std::string>& used) {
         }
       encoded_[weight] = four_bit_tensor(std::move(parts));
     }
+}
+
+// The same for weights in int8.
+void StoredModel::find_eight_bit(std::vector<std::string>& used) {
+  for (const auto& [name, place] : places_) {
+    const std::string module = without(name, kEightBitScales), weight = module + ".weight";
+    if (module.empty() || !known_.is_known(weight) || !places_.contains(weight)) continue;
+    const auto format = places_.find(module + kEightBitFormat);
+    const bool has_format = format != places_.end();
+    encoded_[weight] =
+        eight_bit_tensor(places_.at(weight), place, has_format ? std::optional(format->second) : std::nullopt);
+    used.insert(used.end(), {name, weight});
+    if (has_format) used.push_back(format->first);
+  }
 }
 
 std::vector<std::string> StoredModel::names() const {

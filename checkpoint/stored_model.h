@@ -38,6 +38,7 @@ class StoredModel {
   void add(const TensorPlace& place, const std::string& path);
   void find_encoded(const nlohmann::json& keys);
   void find_four_bit(std::vector<std::string>& used);
+  void find_eight_bit(std::vector<std::string>& used);
 
   StoredNames known_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/checkpoint/eight_bit.h"
 #include "gantry/checkpoint/four_bit.h"
 #include "gantry/checkpoint/fp8.h"
 #include "gantry/checkpoint/mxfp4.h"
@@ -81,6 +82,13 @@ std::string StoredNames::find(const std::string& stored) const {
     if (!stored.ends_with(ending)) continue;
     const std::string weight = find_plain(stored.substr(0, stored.size() - ending.size()));
     if (is_known(weight)) return weight + ending;
+  }
+  // These belong to a layer, not to its weight.
+  for (const std::string ending : {kEightBitScales, kEightBitFormat}) {
+    std::string weight = stored;
+    if (!takes_ending(weight, ending, ".weight")) continue;
+    std::string known = find_plain(weight);
+    if (is_known(known) && takes_ending(known, ".weight", ending)) return known;
   }
   // Scales of a layer's inputs, which a model with decoded weights does not use.
   if (std::string weight = stored; takes_ending(weight, ".input_scale", ".weight") && is_known(find_plain(weight)))

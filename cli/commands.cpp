@@ -164,6 +164,7 @@ CLI::App* add_export_command(CLI::App& checkpoint, CheckpointExportArguments& ar
   add_dtype(*command, arguments.dtype, "the stored type");
   add_shard_size(*command, arguments.most_shard_gb);
   add_libraries(*command, arguments.libraries);
+  command->add_flag("--ema", arguments.ema, "Write the averages of the weights that a run with train.ema keeps");
   command->add_flag("--json", arguments.json, kOutcome);
   return command;
 }

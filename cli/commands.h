@@ -50,6 +50,7 @@ struct CheckpointExportArguments {
   std::string dtype;                   // empty: the stored type
   std::vector<std::string> libraries;  // instead of the libraries in the configuration of the checkpoint
   double most_shard_gb = 5;
+  bool ema = false;  // the averaged weights
   bool json = false;
 };
 

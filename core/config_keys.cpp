@@ -94,11 +94,12 @@ const KeyContext kRandomCrops = {
     "data.format images and data.crop random",
     [](C c) { return c.data.format == "images" && c.data.pictures.crop == "random"; },
     [](C c) { return c.data.format == "images" ? "with crop " + c.data.pictures.crop : with_format(c); }};
-const KeyContext kBetas = {"optimizer.name adamw, lion or muon", [](C c) { return c.optimizer.name != "sgd"; },
+const KeyContext kBetas = {"optimizer.name adamw, adamw8bit, lion or muon",
+                           [](C c) { return c.optimizer.name != "sgd" && c.optimizer.name != "adafactor"; },
                            with_optimizer, "remove the key; sgd has optimizer.momentum"};
 // Muon updates parameters that are not matrices of a layer like AdamW.
-const KeyContext kAdamW = {"optimizer.name adamw or muon",
-                           [](C c) { return c.optimizer.name == "adamw" || c.optimizer.name == "muon"; },
+const KeyContext kAdamW = {"optimizer.name adamw, adamw8bit or muon",
+                           [](C c) { return c.optimizer.name.starts_with("adamw") || c.optimizer.name == "muon"; },
                            with_optimizer};
 const KeyContext kMomentum = {"optimizer.name sgd or muon",
                               [](C c) { return c.optimizer.name == "sgd" || c.optimizer.name == "muon"; },
@@ -177,6 +178,11 @@ std::vector<ConfigKey> make_keys() {
        "treatment of unknown keys in the `config.json` at `path`, which neither Gantry nor transformers defines for "
        "this family. `warn`: they have no effect, and one warning lists them. `refuse`: the first unknown key is an "
        "error",
+       &kWithPath},
+      {"model.quantize", "",
+       "`nf4`, `fp4` or `int8`: linear layers that are not trained are in memory in 4 or 8 bits, all of them except "
+       "output layers and heads for labels. Their values are computed again at each use. Training needs `lora` "
+       "([docs/fine_tuning.md](fine_tuning.md#a-base-model-in-4-or-8-bits))",
        &kWithPath},
 
       {"lora.r", "8",
@@ -397,7 +403,9 @@ std::vector<ConfigKey> make_keys() {
       {"data.crop_ratio", "[0.75, 1.3333]", "bounds of the random crop's width divided by its height", &kRandomCrops},
       {"data.flip", "0.5", "probability of mirroring an image in training", &kImages},
 
-      {"optimizer.name", "adamw", "optimizer: `adamw`, `sgd`, `lion` or `muon`"},
+      {"optimizer.name", "adamw",
+       "optimizer: `adamw`, `adamw8bit`, `adafactor`, `sgd`, `lion` or `muon` "
+       "([docs/data_parallelism.md](data_parallelism.md#optimizers))"},
       {"optimizer.lr", "3e-4", "base learning rate, which `lr_schedule` scales"},
       {"optimizer.betas", "[0.9, 0.999]", "decay rates beta1 and beta2 of the optimizer's running averages", &kBetas},
       {"optimizer.eps", "1e-8", "constant in the denominator of Adam's update, for numerical stability", &kAdamW},
@@ -513,6 +521,10 @@ std::vector<ConfigKey> make_keys() {
       {"train.max_minutes", "0",
        "time limit in minutes: the run ends after the first step that exceeds it, and saves a checkpoint as after its "
        "last step; 0: no limit"},
+      {"train.ema", "0",
+       "decay of a moving average of the trained parameters, for example 0.999; 0: no average. Checkpoints have the "
+       "average, and `gantry checkpoint export --ema` writes it as a model "
+       "([docs/fine_tuning.md](fine_tuning.md#averaged-weights))"},
       {"train.neftune_alpha", "0",
        "magnitude of NEFTune's noise (arXiv 2310.05914) on the token embeddings in training: uniform, at most alpha / "
        "sqrt(tokens per sample * embedding size); 0: no noise"},

@@ -29,6 +29,7 @@ constexpr UsedKey kCheckedKeys[] = {
     {"model.path", [](const Config& c) { return !c.model.path.empty(); }, "load_weights"},
     {"model.config", [](const Config& c) { return !c.model.config_json.empty() && c.model.path.empty(); },
      "build_model"},
+    {"model.quantize", [](const Config& c) { return !c.model.quantize.empty(); }, "build_model"},
     {"lora", [](const Config& c) { return c.lora.is_on(); }, "build_model, or add_lora for a custom model"},
     {"train.freeze", [](const Config& c) { return !c.train.freeze.empty(); },
      "build_model, or freeze_parameters for a custom model"},

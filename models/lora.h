@@ -53,4 +53,7 @@ torch::Tensor as_stored_factor(const std::string& name, const torch::Tensor& ten
 torch::Tensor from_stored_factor(const std::string& name, const torch::Tensor& stored, std::int64_t experts);
 std::vector<std::int64_t> stored_factor_shape(const std::string& name, const std::vector<std::int64_t>& shape);
 
+// Whether a module is a head for labels, or a part of one.
+bool is_label_head(const std::string& module);
+
 }  // namespace gantry::models

@@ -13,6 +13,7 @@
 #include "gantry/nn/summed_linear.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/quantized_weight.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::nn {
@@ -69,6 +70,18 @@ void LinearImpl::add_adapter(const AdapterOptions& adapter) {
   if (adapter.dropout > 0) adapter_dropout_ = register_module("lora_dropout", Dropout(adapter.dropout));
 }
 
+void LinearImpl::quantize(WeightCode code) {
+  if (encoding_ || style_)
+    throw UsageError({"quantize", encoding_ ? "the layer is already quantised" : "the layer has already been sharded",
+                      "one call, before the model is boosted", ""});
+  encoding_ = row_encoding(code, options.in_features(), {{0, options.in_features()}});
+  weight.set_requires_grad(false);
+}
+
+torch::Tensor LinearImpl::weight_values(torch::ScalarType type) const {
+  return encoding_ ? unpack_records(*encoding_, weight.detach(), type) : weight;
+}
+
 void LinearImpl::tie_weight(const torch::Tensor& other) {
   if (other.sizes() != weight.sizes())
     throw ConfigError({"tied weight",
@@ -99,14 +112,14 @@ torch::Tensor LinearImpl::used_bias() const {
 
 LinearWeight LinearImpl::used_weight() const {
   torch::Tensor used = weight;
-  if (style_) {
+  if (style_ && weight.requires_grad()) {
     const auto* column = std::get_if<Column>(&*style_);
     const auto* sequence = std::get_if<SequenceParallel>(&*style_);
     if (column && column->gradient_sum == GradientSum::kInBackward)
       used = with_summed_overlaps(weight, weight_placement_, *group_);
     if (sequence && sequence->gradient_sum == GradientSum::kInBackward) used = copy_to_group(weight, *group_);
   }
-  return {used, used_bias()};
+  return {used, used_bias(), encoding_};
 }
 
 // Full factors next to a sharded one have partial gradients.
@@ -137,7 +150,7 @@ bool LinearImpl::drops_input_of_adapter() const { return adapter_dropout_ && is_
 // The weight, and A where it reads the same as the weight does. The bias of a row-split layer comes after the sum, and
 // that of a layer with magnitudes after them.
 std::vector<LinearWeight> LinearImpl::readers_of_input() const {
-  std::vector<LinearWeight> readers = {is_row_split() ? LinearWeight{weight, {}} : used_weight()};
+  std::vector<LinearWeight> readers = {is_row_split() ? LinearWeight{weight, {}, encoding_} : used_weight()};
   if (lora_magnitude.defined()) readers.front().bias = torch::Tensor();
   if (has_adapter() && !drops_input_of_adapter()) readers.push_back({used_lora_a(), {}});
   return readers;
@@ -158,14 +171,15 @@ torch::Tensor LinearImpl::with_magnitudes(const torch::Tensor* outputs, const to
   const bool drops = drops_input_of_adapter();
   std::vector<torch::Tensor> of_dropped;
   if (drops)
-    of_dropped = linear(adapter_dropout_(input),
-                        {{is_row_split() ? weight : used_weight().weight, {}}, {used_lora_a(), {}}}, input_layout());
+    of_dropped =
+        linear(adapter_dropout_(input),
+               {{is_row_split() ? weight : used_weight().weight, {}, encoding_}, {used_lora_a(), {}}}, input_layout());
   const torch::Tensor& base = drops ? of_dropped[0] : outputs[0];
   const torch::Tensor& narrow = drops ? of_dropped[1] : outputs[1];
   const torch::Tensor added = linear(narrow * adapter_scale_, {{used_by_rows(lora_b), {}}}, {}).front();
   const LowRank change{lora_a.detach(), lora_b.detach(), adapter_scale_};
-  const torch::Tensor norms =
-      row_norms(weight.detach(), change, is_row_split() && weight_placement_.sharded() ? group_ : nullptr);
+  const torch::Tensor norms = row_norms(weight_values(base.scalar_type()).detach(), change,
+                                        is_row_split() && weight_placement_.sharded() ? group_ : nullptr);
   const torch::Tensor ratio = magnitude_ratio(used_by_rows(lora_magnitude), norms).to(base.scalar_type());
   const torch::Tensor output = drops ? outputs[0] + (ratio - 1) * base + ratio * added : ratio * (base + added);
   return bias.defined() && !is_row_split() ? output + used_bias() : output;
@@ -187,7 +201,7 @@ torch::Tensor LinearImpl::forward_row(const Row& row, const torch::Tensor& input
   const Shard* shard = sharded(row.output);
   const std::optional<int> dim = shard ? std::optional(shard->dim) : std::nullopt;
   torch::Tensor output;
-  if (row.reduce_output && !has_adapter() && goes_in_pieces(part, dim, *group_)) {
+  if (row.reduce_output && !has_adapter() && !encoding_ && goes_in_pieces(part, dim, *group_)) {
     output = summed_linear(part, weight, *group_, dim);
   } else {
     const torch::Tensor partial = with_adapter(linear(part, readers_of_input(), {}).data(), part);
@@ -263,6 +277,8 @@ Placements LinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   if (bias.defined()) shapes["bias"] = {options.out_features()};
   Placements placements = split_parameters(shapes, style, axes);
   weight_placement_ = shard_of(placements, "weight");
+  if (encoding_ && weight_placement_.dim == 1)
+    encoding_ = row_encoding(encoding_->code, options.in_features(), weight_placement_.ranges(group_->rank()));
   if (has_adapter()) {
     // The rank is never sharded. A stage without the layer has released the factors.
     Placements adapter = split_of_adapter(style, {1, options.in_features()}, {options.out_features(), 1}, axes.axes());

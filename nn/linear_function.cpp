@@ -8,6 +8,7 @@
 #include "gantry/nn/row_pieces.h"
 #include "gantry/tensors/aligned_rows.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/quantized_weight.h"
 
 namespace gantry::nn {
 namespace {
@@ -17,6 +18,7 @@ using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
 constexpr std::int64_t kNotGathered = -1;
+constexpr std::size_t kBeforeWeights = 5;  // arguments of LinearFunction before the weights
 using OptionalTensor = std::optional<torch::Tensor>;
 
 // The input's gradient on its way back: summed or reduce-scattered over the group, or as it is.
@@ -44,6 +46,15 @@ class InputGradient {
 
 // The weights that read one input, as LinearFunction is given them: undefined after the last one.
 using Readers = std::array<std::pair<OptionalTensor, OptionalTensor>, kMostWeights>;
+
+// The encoding of those weights that are records, as saved for the backward pass.
+constexpr std::int64_t kNoCode = -1;
+
+torch::Tensor values_to_multiply(const torch::Tensor& weight, const torch::Tensor& rows, std::int64_t code,
+                                 std::int64_t group) {
+  if (code == kNoCode || weight.scalar_type() != torch::kUInt8) return weight;
+  return unpack_records({static_cast<WeightCode>(code), rows.size(-1), group}, weight, rows.scalar_type());
+}
 
 torch::Tensor read_rows(const torch::Tensor& rows, const OptionalTensor& weight, const OptionalTensor& bias) {
   torch::Tensor outputs = empty_aligned_rows(rows.size(0), weight->size(0), rows.options());
@@ -81,7 +92,8 @@ Gathered gather_and_read(ProcessGroup& group, const torch::Tensor& part, std::in
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list forward(AutogradContext* context, const Variable& input, ProcessGroup* group,
-                               std::int64_t gather_dim, const OptionalTensor& weight0, const OptionalTensor& bias0,
+                               std::int64_t gather_dim, std::int64_t code, std::int64_t scale_group,
+                               const OptionalTensor& weight0, const OptionalTensor& bias0,
                                const OptionalTensor& weight1, const OptionalTensor& bias1,
                                const OptionalTensor& weight2, const OptionalTensor& bias2,
                                const OptionalTensor& weight3, const OptionalTensor& bias3,
@@ -90,21 +102,24 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const bool gathers = gather_dim != kNotGathered;
     Sizes sizes;
     if (gathers) sizes = shard_sizes(input.size(gather_dim), *group);
-    const Readers readers = {
+    const Readers given = {
         {{weight0, bias0}, {weight1, bias1}, {weight2, bias2}, {weight3, bias3}, {weight4, bias4}, {weight5, bias5}}};
+    Readers readers = given;
+    for (auto& [weight, bias] : readers)
+      if (weight) weight = values_to_multiply(*weight, input, code, scale_group);
     Gathered made{input, {}};
     if (gathers && goes_in_pieces(input, static_cast<int>(gather_dim), *group))
       made = gather_and_read(*group, input, gather_dim, sizes, readers);
     else if (gathers)
       made.full = all_gather_along(*group, input, static_cast<int>(gather_dim), sizes);
     const torch::Tensor& full = made.full;
-    const torch::Tensor rows = full.reshape({-1, weight0->size(1)});
+    const torch::Tensor rows = full.reshape({-1, full.size(-1)});
     variable_list saved{rows};
     const bool is_read = !made.outputs.empty();
     std::vector<std::int64_t> shape = full.sizes().vec();
-    for (const auto& [weight, bias] : readers) {
-      if (!weight) break;
-      saved.push_back(*weight);
+    for (std::size_t i = 0; i < kMostWeights && given[i].first; ++i) {
+      const auto& [weight, bias] = readers[i];
+      saved.push_back(*given[i].first);
       saved.push_back(bias.value_or(torch::Tensor()));
       shape.back() = weight->size(0);
       if (!is_read) made.outputs.push_back(read_rows(rows, weight, bias).view(shape));
@@ -114,6 +129,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
     context->saved_data["sizes"] = sizes;
     context->saved_data["gather_dim"] = gather_dim;
+    context->saved_data["code"] = code;
+    context->saved_data["scale_group"] = scale_group;
     context->saved_data["store"] = reinterpret_cast<std::int64_t>(forward_now().weight_gradients);
     return made.outputs;
   }
@@ -127,17 +144,20 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     std::optional<InputGradient> input_gradient;
     if (context->needs_input_grad(0)) {
       torch::Tensor sum;
-      for (std::size_t i = 0; i < gradients.size(); ++i)
-        sum = sum.defined() ? sum.addmm_(gradients[i], saved[1 + 2 * i]) : at::mm(gradients[i], saved[1]);
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const torch::Tensor weight = values_to_multiply(saved[1 + 2 * i], saved[0], context->saved_data["code"].toInt(),
+                                                        context->saved_data["scale_group"].toInt());
+        sum = sum.defined() ? sum.addmm_(gradients[i], weight) : at::mm(gradients[i], weight);
+      }
       input_gradient.emplace(sum.view(context->saved_data["shape"].toIntVector()), group,
                              context->saved_data["gather_dim"].toInt(), context->saved_data["sizes"].toIntVector());
     }
     auto* store = reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt());
-    variable_list results(3 + 2 * kMostWeights);
+    variable_list results(kBeforeWeights + 2 * kMostWeights);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const torch::Tensor& gradient = gradients[i];
-      results[3 + 2 * i] = give_product_gradient(saved[1 + 2 * i], store, gradient, saved[0]);
-      results[4 + 2 * i] = give_gradient(
+      results[kBeforeWeights + 2 * i] = give_product_gradient(saved[1 + 2 * i], store, gradient, saved[0]);
+      results[kBeforeWeights + 2 * i + 1] = give_gradient(
           saved[2 + 2 * i], store, [=](torch::Tensor& into) { into.add_(gradient.sum(0, false, into.scalar_type())); },
           [&] { return gradient.sum(0); });
     }
@@ -167,8 +187,15 @@ std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<
   ProcessGroup* group = how.group && how.group->size() > 1 ? how.group : nullptr;
   std::int64_t gather_dim = kNotGathered;
   if (group && how.gather_dim) gather_dim = *how.gather_dim < 0 ? *how.gather_dim + input.dim() : *how.gather_dim;
-  return LinearFunction::apply(input, group, gather_dim, tensors[0], tensors[1], tensors[2], tensors[3], tensors[4],
-                               tensors[5], tensors[6], tensors[7], tensors[8], tensors[9], tensors[10], tensors[11]);
+  std::int64_t code = kNoCode, scale_group = 0;
+  for (const LinearWeight& weight : weights)
+    if (weight.encoding) {
+      code = static_cast<std::int64_t>(weight.encoding->code);
+      scale_group = weight.encoding->group;
+    }
+  return LinearFunction::apply(input, group, gather_dim, code, scale_group, tensors[0], tensors[1], tensors[2],
+                               tensors[3], tensors[4], tensors[5], tensors[6], tensors[7], tensors[8], tensors[9],
+                               tensors[10], tensors[11]);
 }
 
 }  // namespace gantry::nn

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group.h"
+#include "gantry/core/row_encoding.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/tensor.h"
 
@@ -18,8 +19,9 @@ struct LinearInput {
 };
 
 struct LinearWeight {
-  torch::Tensor weight;  // [out, in]
-  torch::Tensor bias;    // [out] or undefined
+  torch::Tensor weight;                      // [out, in], or the records of a frozen weight (core/row_encoding.h)
+  torch::Tensor bias;                        // [out] or undefined
+  std::optional<RowEncoding> encoding = {};  // of records. Those that read one input have the same one
 };
 
 // The most weights of one call: query, key and value with an adapter each.

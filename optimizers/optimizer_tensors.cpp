@@ -160,6 +160,11 @@ NamedTensors optimizer_tensors(Optimizer& optimizer, const torch::Tensor& parame
   return tensors;
 }
 
+std::optional<int> missing_dim(const Optimizer& optimizer, const std::string& name) {
+  const auto* own = dynamic_cast<const StatefulOptimizer*>(&optimizer);
+  return own ? own->missing_dim(name) : std::nullopt;
+}
+
 void set_optimizer_steps(Optimizer& optimizer, const torch::Tensor& parameter, std::int64_t steps) {
   if (auto* own = dynamic_cast<StatefulOptimizer*>(&optimizer)) return own->set_steps(parameter, steps);
   const StateTable& table = table_of(optimizer);
@@ -181,11 +186,12 @@ bool is_saved_optimizer(const Optimizer& optimizer) {
 }
 
 void refuse_unsaved_optimizer(const Optimizer& optimizer, const std::string& where) {
-  throw UsageError({where,
-                    "the optimizer cannot be saved, because the state of its class " +
-                        c10::demangle(typeid(optimizer).name()) + " is unknown",
-                    "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon or a gantry::StatefulOptimizer",
-                    "derive its class from gantry::StatefulOptimizer"});
+  throw UsageError(
+      {where,
+       "the optimizer cannot be saved, because the state of its class " + c10::demangle(typeid(optimizer).name()) +
+           " is unknown",
+       "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon, Adafactor, AdamW8bit or a gantry::StatefulOptimizer",
+       "derive its class from gantry::StatefulOptimizer"});
 }
 
 void forget_initial_state(Optimizer& optimizer) {

@@ -18,6 +18,13 @@ void add_once(std::vector<int>& units, int unit) {
   if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
 }
 
+// The shape of an unsharded parameter on this rank. A quantised weight has a record of bytes for each row.
+Shape full_shape(const HeldTensor& parameter, const Coordinates& coordinates) {
+  Shape shape = parameter.placement.local_shape(coordinates);
+  if (parameter.tensor.scalar_type() == torch::kUInt8) shape.back() = parameter.tensor.size(-1);
+  return shape;
+}
+
 }  // namespace
 
 ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std::vector<int>& layers,
@@ -92,9 +99,11 @@ void ParameterShards::make_member(const HeldTensor& parameter) {
   const ShardSpec shard = without.shards.back();
   without.shards.pop_back();
   const std::int64_t rows = elements_of(without.local_shape(mesh_.coordinates())) / shard.row;
+  const bool has_records = parameter.tensor.scalar_type() == torch::kUInt8;
+  const std::int64_t row = has_records ? parameter.tensor.size(-1) : shard.row;
   for (int part = 0; part < holders_.at(without.view).rows.parts; ++part) {
     const Range range = shard.ranges(part, rows).front();
-    member.parts.push_back({range.begin * shard.row, range.end * shard.row});
+    member.parts.push_back({range.begin * row, range.end * row});
   }
   members_.push_back(std::move(member));
 }
@@ -104,10 +113,8 @@ void ParameterShards::make_unit(const std::vector<std::size_t>& parameters) {
   std::vector<ShardedUnit::Member> members;
   for (const std::size_t i : parameters) {
     const HeldTensor& full = members_[i].full;
-    members.push_back({.tensor = full.tensor,
-                       .full = full.placement.local_shape(mesh_.coordinates()),
-                       .parts = members_[i].parts,
-                       .rows = {}});
+    members.push_back(
+        {.tensor = full.tensor, .full = full_shape(full, mesh_.coordinates()), .parts = members_[i].parts, .rows = {}});
   }
   views_.push_back(first.view);
   const Holders& holders = holders_.at(first.view);

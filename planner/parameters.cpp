@@ -112,7 +112,7 @@ HeldParameters layer_parameters(const DecoderSpec& without_layers, const LayerSp
       held.add_experts(elements * share.fraction, is_trained);
       held.add_experts(held_stack_factors(path, layer, alone.hidden, rank, share.fraction, expert > 1), true);
     } else {
-      held.add_dense(elements * share.fraction, is_trained);
+      held.add_dense(elements * share.fraction * trained.stored_share(name_prefix + path), is_trained);
       if (rank > 0)
         held.add_dense(held_factors(parameter.shape.at(1), parameter.shape.at(0), rank, share.fraction,
                                     /*by_input=*/share.dim == 1),

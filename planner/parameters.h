@@ -7,7 +7,8 @@
 
 namespace gantry::planner {
 
-// Numbers of elements.
+// Numbers of elements. Those of quantised weights are converted: elements of the workload's precision with the same
+// number of bytes.
 struct HeldParameters {
   double dense = 0;
   double experts = 0;                             // parameters of experts, which have other replicas

@@ -6,6 +6,7 @@
 #include "gantry/checkpoint/format/adapter_config.h"
 #include "gantry/core/adapter_names.h"
 #include "gantry/core/error.h"
+#include "gantry/core/row_encoding.h"
 #include "gantry/core/schedule_choice.h"
 #include "gantry/core/schedule_names.h"
 #include "gantry/core/wildcard.h"
@@ -20,6 +21,8 @@ namespace gantry::planner {
 namespace {
 
 using models::DecoderSpec;
+
+constexpr double kBlockOf8Bits = 256;
 
 // The path of a module in Gantry and in Hugging Face's model.
 struct Paths {
@@ -137,13 +140,26 @@ bool shares_vocabulary(const Config& config, const std::vector<int>& layers) {
       .gains_by_vocabulary(models::layer_work_of(stated_model(config)), layers);
 }
 
+// The frozen weights that model.quantize stores in fewer bits, with their numbers of inputs.
+std::map<std::string, std::int64_t> quantised_weights(const TrainedPart& trained, const DecoderSpec& model) {
+  const AdaptedModel names(model);
+  std::map<std::string, std::int64_t> inputs;
+  for (const auto& parameter : models::parameter_shapes(model))
+    if (names.is_linear(parameter) && !trained.trains(parameter.name)) inputs[parameter.name] = parameter.shape.back();
+  return inputs;
+}
+
 }  // namespace
 
-// Values of 16 bits have master weights. AdamW keeps two moments, the other optimizers one.
+// Values of 16 bits have master weights. AdamW keeps two moments; those of adamw8bit have one byte for each element and
+// a scale for each block. The averages of Adafactor's rows and columns are not counted.
 Program gantry_program(const std::string& precision, const std::string& optimizer) {
   const double value = value_bytes(precision), wide = value == 8 ? 8 : 4;
-  const double means = optimizer == "adamw" ? 2 : 1;
-  return {.mask_bytes = value, .gradient_bytes = wide, .optimizer_bytes = wide * means + (value == 2 ? wide : 0)};
+  const double state = optimizer == "adamw"       ? 2 * wide
+                       : optimizer == "adamw8bit" ? 2 * (1 + wide / kBlockOf8Bits)
+                       : optimizer == "adafactor" ? 0
+                                                  : wide;
+  return {.mask_bytes = value, .gradient_bytes = wide, .optimizer_bytes = state + (value == 2 ? wide : 0)};
 }
 
 models::DecoderSpec stated_model(const Config& config) {
@@ -158,11 +174,13 @@ models::DecoderSpec stated_model(const Config& config) {
 Workload stated_workload(const Config& config) {
   models::DecoderSpec model = stated_model(config);
   TrainedPart trained = trained_part(config, model);
+  Program program = gantry_program(config.precision, config.optimizer.name);
+  if (config.train.ema > 0) program.optimizer_bytes += program.gradient_bytes;  // an average of the same type
   return {.model = std::move(model),
           .sequence = config.data.sequence_length,
           .batch = config.data.batch_size,
           .precision = config.precision,
-          .program = gantry_program(config.precision, config.optimizer.name),
+          .program = program,
           .trained = std::move(trained)};
 }
 
@@ -199,7 +217,16 @@ Layout stated_layout(const Config& config) {
 }
 
 TrainedPart trained_part(const Config& config, const DecoderSpec& model) {
-  return config.lora.is_on() ? of_adapters(resolve_lora(config.lora), model) : of_freeze(config.train.freeze, model);
+  TrainedPart trained =
+      config.lora.is_on() ? of_adapters(resolve_lora(config.lora), model) : of_freeze(config.train.freeze, model);
+  if (const auto code = weight_code(config.model.quantize)) {
+    const double value = value_bytes(config.precision);
+    for (const auto& [name, columns] : quantised_weights(trained, model)) {
+      const RowEncoding row = row_encoding(*code, columns, {{0, columns}});
+      trained.quantised[name] = static_cast<double>(row.record_bytes()) / (static_cast<double>(columns) * value);
+    }
+  }
+  return trained;
 }
 
 }  // namespace gantry::planner

@@ -11,6 +11,7 @@
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/optimizer_tensors.h"
 #include "gantry/optimizers/step_latch.h"
+#include "gantry/optimizers/weight_average.h"
 #include "gantry/plugins/device_memory.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
@@ -62,6 +63,7 @@ BoostedOptimizer::BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> opti
       rules_(rules),
       latch_(std::make_unique<StepLatch>(*optimizer_, [this] { zero_grad(); })) {
   if (rules.scaled) scaler_ = std::make_unique<LossScaler>(*rules.scaled);
+  if (rules.ema > 0) average_ = std::make_unique<WeightAverage>(rules.ema);
   const auto full = stated_lr(optimizer_->defaults());
   lr_ = full.value_or(0);
   for (auto& group : optimizer_->param_groups()) {
@@ -72,6 +74,17 @@ BoostedOptimizer::BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> opti
 }
 
 BoostedOptimizer::~BoostedOptimizer() = default;
+
+const torch::Tensor& BoostedOptimizer::stepped(std::size_t parameter) const {
+  return masters_ ? masters_->master(parameter) : gradients_->parameters()[parameter].tensor;
+}
+
+// Averages start with the values before the first step.
+void BoostedOptimizer::visit_averages(void (*visit)(WeightAverage& average, const torch::Tensor& stepped)) {
+  if (!average_) return;
+  for (std::size_t i = 0; i < gradients_->parameters().size(); ++i)
+    if (gradients_->trained(i)) visit(*average_, stepped(i));
+}
 
 void BoostedOptimizer::require_gradients() const {
   if (state_ == Gradients::kAdding)
@@ -123,12 +136,14 @@ bool BoostedOptimizer::step() {
       [&] {
         if (masters_) masters_->before_step();
         make_initial_state(*optimizer_);
+        visit_averages([](WeightAverage& average, const torch::Tensor& stepped) { average.of(stepped); });
         latch_->open_for([&] {
           if (scaling)
             step_by_adamw(*scaling, factor);
           else
             optimizer_->step();
         });
+        visit_averages([](WeightAverage& average, const torch::Tensor& stepped) { average.add(stepped); });
         gradients_->multiplied();
         if (masters_) masters_->after_step();
         if (after_step_) after_step_();

@@ -45,8 +45,13 @@ std::vector<StateEntry> FullyShardedState::state_entries() {
   std::vector<StateEntry> entries;
   for (std::size_t i = 0; i < parameters_.size(); ++i) entries.push_back({"model", placed(parameters_[i], i), ""});
   for_stepped([&](const torch::Tensor& parameter, std::size_t i) {
-    for (const auto& [name, tensor] : optimizer_tensors(*options_.optimizer, parameter))
+    for (const auto& [name, tensor] : optimizer_tensors(*options_.optimizer, parameter)) {
+      if (missing_dim(*options_.optimizer, name))
+        throw UsageError({"FullyShardedState", "the state " + name + " of the optimizer belongs to full matrices",
+                          "an optimizer that updates single elements or rows",
+                          "use booster.boost() with parallel.zero 3, which gives the optimizer full matrices"});
       entries.push_back({"optimizer." + name, placed(tensor, i), ""});
+    }
   });
   return entries;
 }

@@ -192,6 +192,7 @@ std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
                   .clip_grad_norm = config.optimizer.clip_grad_norm,
                   .skip_non_finite = config.train.non_finite == "skip",
                   .scaled = {},
+                  .ema = config.train.ema,
                   .waits = request.loop == Loop::kOwn};
   if (config.precision == "float16") rules.scaled = config.loss_scale;
   return std::make_shared<BoostedOptimizer>(request.optimizer, gradients, std::move(masters), mesh, stages.stages(),

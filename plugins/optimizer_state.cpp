@@ -6,6 +6,7 @@
 #include "gantry/optimizers/loss_scaler.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/optimizer_tensors.h"
+#include "gantry/optimizers/weight_average.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -15,12 +16,21 @@ namespace {
 // Skipped steps count for dropout and the data, but Adam corrects its bias by those that it took.
 constexpr const char* kTakenSteps = "optimizer_steps_taken";
 
-}  // namespace
-
-const torch::Tensor& OptimizerState::stepped(std::size_t parameter) const {
-  const auto* masters = optimizer_->masters();
-  return masters ? masters->master(parameter) : model_.stage_module().parameters[parameter].tensor;
+// The placement of a state tensor that lacks a dimension of its parameter: the last one, or the second to last one. One
+// rank holds a matrix in full.
+Placement without_dim(Placement placement, int missing) {
+  Shape& shape = placement.global_shape;
+  if (shape.size() == 2 && missing == -2)
+    for (ShardSpec& shard : placement.shards)
+      for (Segment& segment : shard.segments) {
+        segment.extent = {0, shape[1]};
+        for (Range& range : segment.range_of_rank) range.end = range.size() > 0 ? shape[1] : 0;
+      }
+  shape.erase(shape.end() + missing);
+  return placement;
 }
+
+}  // namespace
 
 // The state of a parameter that is sharded over replicas belongs to the full parameter.
 bool OptimizerState::is_part_of_state(std::size_t parameter) const {
@@ -41,13 +51,19 @@ std::vector<StateEntry> OptimizerState::state_entries() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!optimizer_->gradients().trained(i)) continue;
     const Placement placement = masters ? masters->placement(i) : parameters[i].placement;
-    const auto as_held = [&](const torch::Tensor& tensor) {
+    const auto held = [&](const Placement& place, const torch::Tensor& tensor) {
       // Masters may be flat: the same memory in the shape that the placement leaves to this rank.
-      return HeldTensor{placement, masters ? tensor.detach().view(placement.local_shape(mesh_.coordinates())) : tensor};
+      return HeldTensor{place, masters ? tensor.detach().view(place.local_shape(mesh_.coordinates())) : tensor};
     };
-    if (masters && masters->is_copy(i)) entries.push_back({"optimizer.master", as_held(masters->master(i)), "model"});
-    for (const auto& [name, tensor] : optimizer_tensors(optimizer_->inner(), stepped(i)))
-      entries.push_back({"optimizer." + name, as_held(tensor), ""});
+    if (WeightAverage* average = optimizer_->average())
+      entries.push_back({"optimizer.average", held(placement, average->of(optimizer_->stepped(i))), "model"});
+    if (masters && masters->is_copy(i))
+      entries.push_back({"optimizer.master", held(placement, masters->master(i)), "model"});
+    for (const auto& [name, tensor] : optimizer_tensors(optimizer_->inner(), optimizer_->stepped(i))) {
+      const auto missing = missing_dim(optimizer_->inner(), name);
+      entries.push_back(
+          {"optimizer." + name, held(missing ? without_dim(placement, *missing) : placement, tensor), ""});
+    }
   }
   return entries;
 }
@@ -75,7 +91,7 @@ void OptimizerState::load_state_numbers(const nlohmann::json& numbers) {
   if (auto* masters = optimizer_->masters()) masters->loaded();
   const auto& parameters = model_.stage_module().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (optimizer_->gradients().trained(i)) set_optimizer_steps(optimizer_->inner(), stepped(i), taken);
+    if (optimizer_->gradients().trained(i)) set_optimizer_steps(optimizer_->inner(), optimizer_->stepped(i), taken);
 }
 
 }  // namespace gantry

@@ -24,8 +24,6 @@ class OptimizerState final : public StateSource {
   void load_state_numbers(const nlohmann::json& numbers) override;
 
  private:
-  // What the optimizer knows the parameter as.
-  const torch::Tensor& stepped(std::size_t parameter) const;
   bool is_part_of_state(std::size_t parameter) const;
 
   BoostedModel& model_;

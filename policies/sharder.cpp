@@ -8,10 +8,12 @@
 #include <set>
 
 #include "gantry/core/row_shards.h"
+#include "gantry/nn/linear.h"
 #include "gantry/policies/apply_plan.h"
 #include "gantry/policies/model_map.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/quantized_weight.h"
 
 namespace gantry {
 namespace {
@@ -198,6 +200,15 @@ std::optional<VocabularyModules> vocabulary_apart(const Policy& policy, const to
   return modules;
 }
 
+// The weights that are kept as records of their rows, and the bytes of a record here. After sharding.
+std::map<const void*, std::int64_t> record_bytes_of(const ModelMap& map) {
+  std::map<const void*, std::int64_t> bytes;
+  for (const auto& [path, module] : map.modules)
+    if (const auto* layer = dynamic_cast<const nn::LinearImpl*>(module.get()); layer && layer->encoding())
+      bytes[layer->weight.unsafeGetTensorImpl()] = layer->encoding()->record_bytes();
+  return bytes;
+}
+
 }  // namespace
 
 StageModule::StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
@@ -292,13 +303,17 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
   if (config.rows)
     for (auto& placement : module.all_placements)
       placement.shards.push_back(row_shard(placement.local_shape(config.coordinates), config.rows->of(placement.view)));
+  const auto record_bytes = record_bytes_of(map);
   for (std::size_t i = 0; i < map.parameters.size(); ++i) {
     if (!holds_any(manager, module.all_placements[i].stages)) continue;
     torch::Tensor tensor = map.parameters[i].tensor;
     if (config.rows)
       shard_tensor(tensor, module.all_placements[i].shards.back(),
                    module.all_placements[i].shards.back().rank_of(config.coordinates));
-    materialize(tensor, map.parameters[i].names.front(), config.seed, config.device);
+    if (const auto record = record_bytes.find(tensor.unsafeGetTensorImpl()); record != record_bytes.end())
+      make_records(tensor, record->second, config.device);
+    else
+      materialize(tensor, map.parameters[i].names.front(), config.seed, config.device);
     module.parameters.push_back({module.all_placements[i], tensor});
   }
   for (const auto& [tensor, names] : map.buffers) {

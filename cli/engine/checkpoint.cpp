@@ -116,7 +116,11 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
   ExportOptions options;
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
   options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
+  options.average = arguments.ema;
   const bool parallelized = require_exportable(arguments) == StoredForm::kParallelized;
+  if (parallelized && arguments.ema)
+    throw UsageError({arguments.checkpoint, "a directory of save_parallelized has no averages of the weights",
+                      "a checkpoint of a run with train.ema", "export without --ema"});
   const std::string from =
       parallelized ? arguments.checkpoint : require_checkpoint(arguments.checkpoint, warn_of_passed_over);
   load_named_libraries(arguments.libraries, parallelized ? "" : read_checkpoint_info(from).config_text, from);

@@ -53,15 +53,15 @@ std::string bits_of(const json& how) {
 
 [[noreturn]] void refuse_quantisation(const std::string& key, const std::string& kind) {
   throw ConfigError({"model.config." + key, "the weights are quantised by " + kind + ", which Gantry does not read",
-                     "weights in float16, bfloat16, float32, fp8 with weight_block_size, 4 bits by bitsandbytes, or "
-                     "MXFP4 of gpt_oss",
+                     "weights in float16, bfloat16, float32, fp8 with weight_block_size, 4 or 8 bits by bitsandbytes, "
+                     "or MXFP4 of gpt_oss",
                      "use the repository with the unquantised weights"});
 }
 
-// NF4 and FP4.
-bool is_four_bit(const json& how) {
+// NF4 and FP4, or int8.
+bool is_by_bitsandbytes(const json& how) {
   return how.is_object() && how.value("quant_method", json()) == "bitsandbytes" &&
-         how.value("load_in_4bit", json()) == true && how.value("load_in_8bit", json()) != true;
+         (how.value("load_in_4bit", json()) == true) != (how.value("load_in_8bit", json()) == true);
 }
 
 void read_quantisation(ConfigReader& reader) {
@@ -69,7 +69,7 @@ void read_quantisation(ConfigReader& reader) {
     reader.ignore(key);
     if (!reader.has(key)) continue;
     const json& how = reader.keys()[key];
-    if (fp8_block({{"quantization_config", how}}) || is_four_bit(how)) continue;
+    if (fp8_block({{"quantization_config", how}}) || is_by_bitsandbytes(how)) continue;
     const json method = how.is_object() ? how.value("quant_method", json()) : json();
     if (method == "mxfp4" && reader.family() == "gpt_oss") continue;
     const bool is_mlx = key == std::string("quantization") || (method.is_null() && reader.has("quantization"));

@@ -44,7 +44,7 @@ torch::Tensor decoded_by_rows(const TensorDict& tensors) {
   const ScratchFolder scratch;
   write_safetensors(scratch / "w.safetensors", tensors);
   const SafetensorsFile file(scratch / "w.safetensors");
-  FourBitPlaces places{{&file, "w"}, {&file, "w.state"}, {&file, "w.absmax"}, {&file, "w.quant_map"}};
+  FourBitPlaces places{WeightCode::kFp4, {&file, "w"}, {&file, "w.state"}, {&file, "w.absmax"}, {&file, "w.quant_map"}};
   if (tensors.contains("w.nested_absmax")) places.nested_scales = TensorPlace{&file, "w.nested_absmax"};
   if (tensors.contains("w.nested_quant_map")) places.nested_table = TensorPlace{&file, "w.nested_quant_map"};
   const auto tensor = four_bit_tensor(places);

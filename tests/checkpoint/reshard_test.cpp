@@ -130,14 +130,17 @@ TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {
   EXPECT_EQ(one, 1.0F) << "a norm's first weight";
 }
 
-// Muon's momentum lies whole on one of the ranks that share a matrix.
+// One of the ranks that share a matrix has its full momentum, or the averages of its rows and columns.
 TEST_F(Reshard, FullMatricesAreLoadedByAnyLayout) {
-  for (const char* precision : {"float64", "bfloat16"}) {
+  using Run = std::pair<const char*, const char*>;
+  for (const auto& [optimizer, precision] :
+       {Run{"muon", "float64"}, Run{"muon", "bfloat16"}, Run{"adafactor", "float64"}, Run{"adafactor", "bfloat16"}}) {
     const std::vector<SmallRunOptions> layouts = {
-        {.layout = {.data = 2, .tensor = 2}, .zero = 1, .precision = precision, .optimizer = "muon"},
-        {.layout = {.pipeline = 2, .tensor = 2}, .precision = precision, .optimizer = "muon"},
-        {.layout = {.data = 2}, .zero = 2, .precision = precision, .optimizer = "muon"},
-        {.precision = precision, .optimizer = "muon"}};
+        {.layout = {.data = 2, .tensor = 2}, .zero = 1, .precision = precision, .optimizer = optimizer},
+        {.layout = {.pipeline = 2, .tensor = 2}, .precision = precision, .optimizer = optimizer},
+        {.layout = {.data = 2}, .zero = 2, .precision = precision, .optimizer = optimizer},
+        {.layout = {.data = 2}, .zero = 3, .precision = precision, .optimizer = optimizer},
+        {.precision = precision, .optimizer = optimizer}};
     const ScratchFolder scratch;
     TensorDict expected;
     for (std::size_t i = 0; i < layouts.size(); ++i) {

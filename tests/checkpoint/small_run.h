@@ -20,6 +20,7 @@ struct SmallRunOptions {
   std::string precision = "float64";
   std::string optimizer = "adamw";
   int layers = 4;
+  double ema = 0;
   int experts = 0;  // of each layer, of whose rows a token takes two: mixtral
 };
 
@@ -43,6 +44,7 @@ inline Config small_config(const SmallRunOptions& options) {
   config.schedule.microbatches = 2;
   config.precision = options.precision;
   config.optimizer.name = options.optimizer;
+  config.train.ema = options.ema;
   config.optimizer.lr = 1e-2;
   config.comm.threads_per_rank = 1;
   return config;

@@ -38,6 +38,8 @@ struct KeyCase {
 const KeyCase kKeyCases[] = {
     {"model.unknown_keys", "model: {policy: gpt2, unknown_keys: refuse}", "the key has no effect without model.path",
      "model: {path: x, unknown_keys: refuse}"},
+    {"model.quantize", "model: {policy: gpt2, quantize: nf4}", "the key has no effect without model.path",
+     "model: {path: x, quantize: nf4}"},
     {"schedule.chunks", "schedule: {name: a.csv, chunks: 2}", "the key has no effect with schedule a.csv",
      "schedule: {name: interleaved_1f1b, chunks: 2}"},
     {"schedule.group_size", "schedule: {group_size: 2}", "the key has no effect with schedule 1f1b",

@@ -12,12 +12,23 @@
 namespace gantry::testing {
 namespace {
 
-class LoraCasesGrid : public ::testing::TestWithParam<std::string> {
- protected:
-  std::string folder() const { return GANTRY_SOURCE_DIR "/tests/golden/lora/" + GetParam(); }
+// A case, and model.quantize.
+struct LoraCase {
+  std::string name, quantize = {};
 };
-INSTANTIATE_TEST_SUITE_P(Cases, LoraCasesGrid, ::testing::Values("qv", "all", "dora", "qlora_nf4", "qlora_nf4_double"),
-                         [](const auto& info) { return info.param; });
+
+class LoraCasesGrid : public ::testing::TestWithParam<LoraCase> {
+ protected:
+  std::string folder() const { return GANTRY_SOURCE_DIR "/tests/golden/lora/" + GetParam().name; }
+};
+INSTANTIATE_TEST_SUITE_P(Cases, LoraCasesGrid,
+                         ::testing::Values(LoraCase{"qv"}, LoraCase{"all"}, LoraCase{"dora"}, LoraCase{"qlora_nf4"},
+                                           LoraCase{"qlora_nf4_double"}, LoraCase{"qlora_nf4", "nf4"},
+                                           LoraCase{"qlora_nf4_double", "nf4"}, LoraCase{"all", "fp4"},
+                                           LoraCase{"dora", "int8"}),
+                         [](const auto& info) {
+                           return info.param.name + (info.param.quantize.empty() ? "" : "_in_" + info.param.quantize);
+                         });
 
 // Four samples; their labels belong to the token before. The second update's tokens are others.
 TensorDict golden_batch(const std::string& folder, int step) {
@@ -30,9 +41,10 @@ TensorDict golden_batch(const std::string& folder, int step) {
   return {{"input_ids", tokens}, {"labels", labels}};
 }
 
-LoraRun run_golden(const std::string& folder, const LoraLayout& how) {
+LoraRun run_golden(const std::string& folder, const LoraLayout& how, const std::string& quantize = {}) {
   Config config = layout_config(how.layout);
   config.model.path = folder;
+  config.model.quantize = quantize;
   config.lora.path = folder + "/adapter";
   train_in_layout(config, how);
   config = resolve_model(std::move(config));
@@ -42,7 +54,7 @@ LoraRun run_golden(const std::string& folder, const LoraLayout& how) {
 }
 
 TEST_P(LoraCasesGrid, TwoUpdatesAreOneRanks) {
-  const LoraRun one = run_golden(folder(), {});
+  const LoraRun one = run_golden(folder(), {}, GetParam().quantize);
   EXPECT_NE(one.losses[0], one.losses[1]);
   const std::vector<LoraLayout> few = {
       {.layout = {.tensor = 3}, .sequence_parallel = true},
@@ -50,9 +62,23 @@ TEST_P(LoraCasesGrid, TwoUpdatesAreOneRanks) {
       {.layout = {.data = 2, .context = 2}, .zero = 3},
       {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 3}};
   for (const auto& how : is_long_form() ? all_lora_layouts() : few) {
-    if (GetParam() == "qlora_nf4_double" && how.layout.pipeline > 1) continue;  // it has one layer
-    expect_same_run(one, run_golden(folder(), how), describe(how));
+    if (GetParam().name == "qlora_nf4_double" && how.layout.pipeline > 1) continue;  // it has one layer
+    expect_same_run(one, run_golden(folder(), how, GetParam().quantize), describe(how));
     if (HasFailure()) return;
+  }
+}
+
+// The weights of the files, decoded once or at each use.
+TEST(QuantizedBase, CodesOfTheFilesGiveTheRunOfDecodedWeights) {
+  for (const char* name : {"qlora_nf4", "qlora_nf4_double"}) {
+    const std::string folder = GANTRY_SOURCE_DIR "/tests/golden/lora/" + std::string(name);
+    LoraRun decoded = run_golden(folder, {});
+    const LoraRun coded = run_golden(folder, {}, "nf4");
+    TensorDict kept;  // a quantised layer has no weight to compare
+    for (const auto& [parameter, values] : coded.weights) kept.set(parameter, decoded.weights.at(parameter));
+    EXPECT_LT(kept.size(), decoded.weights.size());
+    decoded.weights = kept;
+    expect_same_run(decoded, coded, name);
   }
 }
 

@@ -48,9 +48,12 @@ struct Rig {
     return gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
                           [&](std::size_t i) { return boosted.optimizer->gradients().gradient(i); });
   }
+  // Without those in 4 or 8 bits.
   TensorDict weights() {
-    return gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
-                          [&](std::size_t i) { return boosted.model->stage_module().parameters[i].tensor; });
+    return gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(), [&](std::size_t i) {
+      const torch::Tensor& tensor = boosted.model->stage_module().parameters[i].tensor;
+      return tensor.is_floating_point() ? tensor : torch::Tensor();
+    });
   }
   HybridParallelPlugin* plugin;
   Booster booster;

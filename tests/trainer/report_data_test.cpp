@@ -39,6 +39,19 @@ TEST(RunReader, TurnsLinesIntoColumns) {
   EXPECT_TRUE(data["run"].is_null());
 }
 
+TEST(RunReader, HasTheRewardsOfPreferences) {
+  const ScratchFolder run;
+  run.write("metrics.jsonl", step_line(1) +
+                                 "{\"step\":2,\"loss\":0.7,\"rewards/chosen\":0.5,\"rewards/rejected\":-0.25,"
+                                 "\"rewards/margins\":0.75}\n");
+  const Json rewards = RunReader(run.path()).data(false)["rewards"];
+  EXPECT_EQ(rewards["step"], Json{2});
+  EXPECT_EQ(rewards["rewards/chosen"], Json{0.5});
+  EXPECT_EQ(rewards["rewards/rejected"], Json{-0.25});
+  EXPECT_EQ(rewards["rewards/margins"], Json{0.75});
+  EXPECT_EQ(rewards["rewards/accuracies"], Json{nullptr});  // of judged completions
+}
+
 TEST(RunReader, ShowsOthersNoPathsAndSecretsOfALiveRun) {
   const ScratchFolder run;
   run.write(

@@ -92,6 +92,8 @@ RunReader::RunReader(std::string folder)
     : folder_(std::move(folder)),
       steps_({"step", "loss", "grad_norm", "lr", "tokens_per_second", "step_seconds", "bubble", "predicted_bubble"},
              {"loss", "grad_norm"}),
+      rewards_({"step", "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"},
+               {"rewards/margins"}),
       evaluations_({"step", "eval_loss", "perplexity"}, {"eval_loss"}) {}
 
 void RunReader::read_line(const std::string& line) {
@@ -103,6 +105,7 @@ void RunReader::read_line(const std::string& line) {
     answers_ = answers_of(parsed);
   } else {
     steps_.add(parsed);
+    if (parsed.contains("rewards/margins")) rewards_.add(parsed);
     experts_.add(parsed);
     peaks_ = parsed.value("peak_memory_bytes", Json::array());
   }
@@ -154,6 +157,7 @@ Json RunReader::data(bool live) {
           {"skipped_lines", skipped_},
           {"config", live ? public_config(config) : config},
           {"metrics", steps_.columns()},
+          {"rewards", rewards_.columns()},
           {"evaluation", std::move(evaluation)},
           {"answers", answers_},
           {"experts", experts_.data()},

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/core/row_encoding.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/state_source.h"
 #include "gantry/tensors/tensor_dict.h"
@@ -31,11 +32,13 @@ struct LoadedModel {
 
 // Loads this rank's part of the file's tensors into every held tensor, transposed, decoded and converted as needed.
 // `keys`: the model's own configuration. `coordinates`: this rank's, by axis. `loaded` is called with the number of
-// bytes of each tensor. Throws InputError with the missing and unexpected names, with both shapes if they differ, or if
-// a file has integers for a floating-point weight.
+// bytes of each tensor. `code`: the one of held weights that are records (core/row_encoding.h). Throws InputError with
+// the missing and unexpected names, with both shapes if they differ, if a file has integers for a floating-point
+// weight, or codes of another kind than `code`.
 LoadedModel load_hugging_face(const std::string& directory, const models::ModelFamily& family,
                               const nlohmann::json& keys, const std::vector<HeldTensor>& held,
-                              const Coordinates& coordinates, const std::function<void(std::uint64_t)>& loaded = {});
+                              const Coordinates& coordinates, const std::function<void(std::uint64_t)>& loaded = {},
+                              std::optional<WeightCode> code = std::nullopt);
 
 // Converts the full tensors to Hugging Face's names and orientation. Names without a tensor are skipped.
 TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const TensorDict& tensors);
@@ -51,6 +54,7 @@ struct ExportTensor {
 
 struct ExportOptions {
   std::optional<torch::ScalarType> type;           // data type of floating-point tensors; not set: unchanged
+  bool average = false;                            // the averages of train.ema instead of the weights
   std::uint64_t most_shard_bytes = 5'000'000'000;  // maximum bytes of a file; a larger model is written in shards
   // Directory of a model whose files besides the weights (tokenizer, templates, generation_config.json, ...) are
   // copied. Empty: none. The functions that export a model or a checkpoint set it.

@@ -21,6 +21,7 @@ struct ModelConfig {
   std::string path;    // a Hugging Face model directory; empty: none
   std::string config_json;            // Hugging Face configuration keys as a JSON object; empty: none
   std::string unknown_keys = "warn";  // warn | refuse: unknown keys in the config.json at `path`
+  std::string quantize;  // nf4 | fp4 | int8: the frozen linear layers in memory; empty: in the type of `precision`
 };
 
 // Low-rank adapters that are trained instead of the model: Hu et al., LoRA (arXiv 2106.09685).
@@ -233,6 +234,7 @@ struct TrainConfig {
   double max_minutes = 0;           // time limit of the run in minutes; 0: none
   std::vector<std::string> freeze;  // patterns of names of parameters that are not trained
   ObjectiveConfig objective = {};
+  double ema = 0;                // decay of the moving average of the weights; 0: no average
   double neftune_alpha = 0;      // noise on embeddings: Jain et al., NEFTune (arXiv 2310.05914)
   int patience = 0;              // evaluations without a new lowest loss before the run ends; 0: no early stopping
   std::string offload = "none";  // none | optimizer | activations | both: data kept in host memory while not in use

@@ -6,6 +6,7 @@
 
 #include <torch/nn/modules/linear.h>
 
+#include "gantry/core/row_encoding.h"
 #include "gantry/nn/dropout.h"
 #include "gantry/nn/shard_style.h"
 
@@ -48,12 +49,19 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   bool has_adapter() const { return lora_a.defined(); }
   // True if the weight had no values when DoRA was added, so that the magnitudes are still ones.
   bool awaits_magnitudes() const { return awaits_magnitudes_; }
+  // Stores the frozen weight in 4 or 8 bits: its memory becomes records (core/row_encoding.h) when the model is
+  // boosted, which load_weights() writes. Each use of the weight computes its values again. Call it at most once,
+  // before shard(), for a weight that no other module shares; otherwise it throws UsageError.
+  void quantize(WeightCode code);
+  const std::optional<RowEncoding>& encoding() const { return encoding_; }  // of this rank's part
+  // The weight, or the values of its records in the type `type`.
+  torch::Tensor weight_values(torch::ScalarType type) const;
   // Shares the weight with another module (a tied embedding). Call it before sharding.
   void tie_weight(const torch::Tensor& other);
   void set_gather_output(bool gather);  // for column-sharded layers
 
   const torch::nn::LinearOptions options;  // global sizes
-  torch::Tensor weight;                    // [out, in]
+  torch::Tensor weight;                    // [out, in]; with encoding(): records of uint8
   torch::Tensor bias;                      // [out]; undefined without a bias
   torch::Tensor lora_a, lora_b;            // undefined without an adapter
   torch::Tensor lora_magnitude;            // [out]; undefined without DoRA
@@ -81,6 +89,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   ProcessGroup* group_ = nullptr;
   std::optional<ShardStyle> style_;
   ShardSpec weight_placement_;
+  std::optional<RowEncoding> encoding_;
   double adapter_scale_ = 1;
   bool awaits_magnitudes_ = false;
   Dropout adapter_dropout_{nullptr};  // null: no dropout

@@ -9,9 +9,7 @@
 // result does not depend on the layout.
 #pragma once
 
-#include <torch/optim/adamw.h>
-
-#include "gantry/optimizers/optimizer_tensors.h"
+#include "gantry/optimizers/matrix_optimizer.h"
 
 namespace gantry {
 
@@ -32,25 +30,17 @@ struct MuonState : public torch::optim::OptimizerCloneableParamState<MuonState> 
   TORCH_ARG(torch::Tensor, momentum_buffer);
 };
 
-class Muon : public torch::optim::Optimizer, public StatefulOptimizer {
+class Muon : public MatrixOptimizer {
  public:
   // Throws UsageError for options of another class, and if a group with MuonOptions has a parameter with fewer than two
   // dimensions. Later the optimizer may receive sharded parameters, so this is checked only here.
   explicit Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                 const MuonOptions& defaults = MuonOptions());
 
-  // Parameters without a gradient are skipped, as in LibTorch's optimizers.
-  torch::Tensor step(LossClosure closure = nullptr) override;
-  NamedTensors state_tensors(const torch::Tensor& parameter) override;
-  void set_steps(const torch::Tensor& parameter, std::int64_t steps) override;
-  // For parameters that AdamW updates.
-  std::optional<std::int64_t> steps_taken(const torch::Tensor& parameter) override;
-  OptimizerUnit unit(const torch::optim::OptimizerParamGroup& group) const override;
-
  private:
-  // Null for a parameter that Muon updates.
-  const torch::optim::AdamWOptions* adamw_options(const torch::Tensor& parameter) const;
-  torch::Tensor& momentum_of(const torch::Tensor& parameter);
+  void update(torch::Tensor& parameter, const torch::Tensor& gradient, const Options& options) override;
+  NamedTensors own_tensors(const torch::Tensor& parameter) override;
+  OptimizerUnit own_unit() const override { return OptimizerUnit::kMatrix; }
 };
 
 // Returns approximately the matrix with singular values 1 that is nearest to `matrix` [..., rows, columns]:

@@ -26,6 +26,9 @@ class StatefulOptimizer {
   // Returns the state tensors, with the shape of the parameter. Creates them with zeros if they do not exist yet.
   // Loading writes to them.
   virtual NamedTensors state_tensors(const torch::Tensor& parameter) = 0;
+  // Returns the dimension of the parameter that the state tensor `name` lacks, if there is one: -1, the last one, or
+  // -2, the second to last one. Only for the unit kMatrix. The state of an empty parameter is empty.
+  virtual std::optional<int> missing_dim(const std::string& /*name*/) const { return std::nullopt; }
   // Sets the number of steps taken, if the optimizer counts them.
   virtual void set_steps(const torch::Tensor& parameter, std::int64_t steps) = 0;
   // Returns that number; empty if the optimizer does not count steps.
@@ -39,6 +42,8 @@ class StatefulOptimizer {
 
 // Throws UsageError for an unknown optimizer.
 NamedTensors optimizer_tensors(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
+// Returns StatefulOptimizer::missing_dim(); empty for LibTorch's optimizers.
+std::optional<int> missing_dim(const torch::optim::Optimizer& optimizer, const std::string& name);
 void set_optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter, std::int64_t steps);
 // Returns the step count of a parameter; empty if the optimizer does not count steps (SGD, Lion).
 std::optional<std::int64_t> optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);

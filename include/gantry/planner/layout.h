@@ -34,8 +34,14 @@ struct TrainedPart {
   std::set<std::string> frozen;
   std::map<std::string, std::int64_t> adapters;  // weight -> rank of its adapter
   bool dora = false;                             // each adapter also has a magnitude for each row of its weight
+  // Frozen weights in 4 or 8 bits, by name: bytes of the stored form over those in the precision of the workload.
+  std::map<std::string, double> quantised;
 
   bool trains(const std::string& parameter) const { return !frozen.contains(parameter); }
+  double stored_share(const std::string& parameter) const {
+    const auto found = quantised.find(parameter);
+    return found == quantised.end() ? 1 : found->second;
+  }
   bool is_all() const { return frozen.empty() && adapters.empty(); }
 };
 

@@ -20,6 +20,7 @@ class LossScaler;
 class MasterParameters;
 class ProcessGroupMesh;
 class StepLatch;
+class WeightAverage;
 
 // The part of the model that this rank holds. Run it with execute_pipeline() or, if it was boosted with Loop::kOwn, by
 // its own forward().
@@ -68,6 +69,7 @@ struct StepRules {
   std::optional<double> clip_grad_norm;
   bool skip_non_finite = false;           // skip a step whose gradient norm is not finite; false: NumericalError
   std::optional<LossScaleConfig> scaled;  // float16: dynamic loss scaling, which skips steps that overflow
+  double ema = 0;                         // decay of the moving average of the parameters; 0: none
   bool waits = false;                     // step() returns only after the new values of all replicas have arrived
 };
 
@@ -109,6 +111,9 @@ class BoostedOptimizer {
   // by their ratio; with an LrSchedule made of a function, or without a peak, it is the rate of the first group.
   double lr() const { return lr_; }
   torch::optim::Optimizer& inner() { return *optimizer_; }
+  // Returns the tensor that the optimizer updates for a held parameter: its master weight, or the parameter itself.
+  const torch::Tensor& stepped(std::size_t parameter) const;
+  WeightAverage* average() { return average_.get(); }     // null without StepRules::ema
   MasterParameters* masters() { return masters_.get(); }  // null if the optimizer updates the model's own parameters
   double loss_scale() const;
   LossScaler* loss_scaler() { return scaler_.get(); }  // null except in float16
@@ -147,6 +152,8 @@ class BoostedOptimizer {
   void set_part_norms(std::vector<double> norms);
 
  private:
+  void visit_averages(void (*visit)(WeightAverage& average, const torch::Tensor& stepped));
+
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<GradientBuffers> gradients_;
   std::unique_ptr<MasterParameters> masters_;
@@ -154,6 +161,7 @@ class BoostedOptimizer {
   std::vector<int> held_stages_;
   StepRules rules_;
   std::unique_ptr<LossScaler> scaler_;
+  std::unique_ptr<WeightAverage> average_;
   bool keeps_loss_scale_ = false;
   std::vector<double> lr_shares_;  // per parameter group: its learning rate / the default learning rate
   double lr_ = 0;

@@ -45,6 +45,14 @@ function trainingCharts(hosts, { metrics, evaluation }) {
   curves(hosts[3], { title: "Throughput", unit: "tokens/s", format: shortened, fromZero: true, smooth: true, series: [curve("tokens/s", metrics.tokens_per_second, colour("accent"))] });
 }
 
+function rewardCharts(hosts, rewards) {
+  const curve = (name, key, tint) => ({ name, x: rewards.step, y: rewards["rewards/" + key], tint });
+  curves(hosts[0], { title: "Rewards", format: digits, smooth: true,
+    series: [curve("chosen", "chosen", colour("accent")), curve("rejected", "rejected", colour("second")), curve("margin", "margins", colour("third"))] });
+  if (hosts.length > 1)
+    curves(hosts[1], { title: "Accuracy", unit: "share of pairs with a margin above 0", format: percent, fromZero: true, smooth: true, series: [curve("accuracy", "accuracies", colour("accent"))] });
+}
+
 // Choices that were scored, and prompts with what the model makes of them.
 function answers(host, { choices, accuracy, f1, normalised_accuracy: normalised, samples }) {
   const parts = [];

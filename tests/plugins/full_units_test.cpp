@@ -1,4 +1,4 @@
-// An optimizer that needs full matrices: its step equals that of a single rank in every layout.
+// Optimizers that need full rows or matrices: their step equals that of a single rank in every layout.
 #include <gtest/gtest.h>
 
 #include "model_case.h"
@@ -6,15 +6,21 @@
 namespace gantry::testing {
 namespace {
 
-ModelCase muon_case(ModelCase what) {
-  what.optimizer = "muon";
-  return what;
-}
+class FullUnits : public ::testing::TestWithParam<const char*> {
+ protected:
+  ModelCase with_optimizer(ModelCase what) const {
+    what.optimizer = GetParam();
+    what.width = 36;  // matrices of more than 4096 elements
+    return what;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Optimizers, FullUnits, ::testing::Values("muon", "adafactor", "adamw8bit"),
+                         [](const auto& info) { return info.param; });
 
-TEST(Muon, EqualsOneRankInEveryLayout) {
+TEST_P(FullUnits, EqualOneRankInEveryLayout) {
   std::vector<Parallelism> layouts = product({1, 2, 3}, {1, 2}, {1, 2}, {"1f1b"}, {2});
   layouts.erase(layouts.begin());  // one rank
-  for (const int zero : {1, 2}) {
+  for (const int zero : {1, 2, 3}) {
     layouts.push_back({.layout = {.data = 3}, .microbatches = 2, .zero = zero});
     layouts.push_back({.layout = {.data = 2, .tensor = 2}, .microbatches = 3, .sequence_parallel = true, .zero = zero});
     layouts.push_back({.layout = {.pipeline = 2, .data = 2},
@@ -26,11 +32,11 @@ TEST(Muon, EqualsOneRankInEveryLayout) {
   }
   for (const int zero : {0, 2})
     layouts.push_back({.layout = {.data = 2, .tensor = 2, .context = 2}, .microbatches = 2, .zero = zero});
-  expect_layouts_equal(muon_case({.layers = 4, .heads = 6, .dropout = 0.1}), layouts);
+  expect_layouts_equal(with_optimizer({.layers = 4, .heads = 6, .dropout = 0.1}), layouts);
 }
 
-TEST(Muon, KeyHeadsThatRanksShareAndUntiedHeads) {
-  ModelCase what = muon_case({.family = "llama", .layers = 3, .heads = 6, .key_heads = 2});
+TEST_P(FullUnits, KeyHeadsThatRanksShareAndUntiedHeads) {
+  ModelCase what = with_optimizer({.family = "llama", .layers = 3, .heads = 6, .key_heads = 2});
   what.tied = false;
   expect_layouts_equal(what, {{.layout = {.tensor = 4}},
                               {.layout = {.data = 2, .tensor = 3}, .microbatches = 2, .zero = 1},

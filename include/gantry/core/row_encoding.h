@@ -1,0 +1,40 @@
+// The format of frozen weights in 4 or 8 bits in memory (`model.quantize`). Each row of a weight [out, in] is one
+// record of bytes: its scales as float32, and then its codes. So a weight is a tensor [out, record bytes] of uint8, and
+// ZeRO shards and gathers it by rows without decoding it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gantry/core/shard_spec.h"
+
+namespace gantry {
+
+// nf4, fp4: a scale for each block of kScaleBlock elements of the full weight, flattened by rows, as in bitsandbytes
+// (QLoRA, arXiv 2305.14314). int8: a scale for each row, as in LLM.int8() (arXiv 2208.07339).
+enum class WeightCode { kNf4, kFp4, kInt8 };
+
+inline constexpr std::int64_t kScaleBlock = 64;
+
+// Returns no value for an empty name (no quantisation). Throws ConfigError for an unknown name.
+std::optional<WeightCode> weight_code(const std::string& name);
+const char* name_of(WeightCode code);
+
+// The record of a row of which a rank holds `columns` inputs. `group`: number of neighbouring inputs that share a
+// scale. It divides `columns`; for int8 it is equal to it.
+struct RowEncoding {
+  WeightCode code = WeightCode::kNf4;
+  std::int64_t columns = 0, group = 0;
+
+  std::int64_t scales() const { return group == 0 ? 0 : columns / group; }
+  std::int64_t code_bytes() const { return code == WeightCode::kInt8 ? columns : (columns + 1) / 2; }
+  std::int64_t record_bytes() const { return 4 * scales() + code_bytes(); }
+};
+
+// The encoding of a rank that holds these ranges of the inputs of a weight with `inputs` inputs. If block boundaries
+// do not coincide with those of rows and ranges, a group is smaller than a block.
+RowEncoding row_encoding(WeightCode code, std::int64_t inputs, const std::vector<Range>& held);
+
+}  // namespace gantry

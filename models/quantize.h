@@ -1,0 +1,18 @@
+// Chooses the layers of a model that are in memory in 4 or 8 bits (`model.quantize`).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include "gantry/core/row_encoding.h"
+
+namespace gantry::models {
+
+// Quantises all gantry::nn::Linear layers except the output layers `outputs` (module names), heads for labels, layers
+// that are trained, and layers that share their weight. Call it after adapters were added and parameters frozen. With
+// `trains` false, no layer counts as trained. Throws ConfigError if the model has no such layer.
+void quantize_layers(torch::nn::Module& model, WeightCode code, const std::vector<std::string>& outputs, bool trains);
+
+}  // namespace gantry::models

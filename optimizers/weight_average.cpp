@@ -1,0 +1,18 @@
+#include "gantry/optimizers/weight_average.h"
+
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry {
+
+torch::Tensor& WeightAverage::of(const torch::Tensor& stepped) {
+  torch::Tensor& average = averages_[stepped.unsafeGetTensorImpl()];
+  if (!average.defined()) average = stepped.detach().clone();
+  return average;
+}
+
+void WeightAverage::add(const torch::Tensor& stepped) {
+  const torch::NoGradGuard no_grad;
+  of(stepped).lerp_(stepped, 1 - decay_);
+}
+
+}  // namespace gantry

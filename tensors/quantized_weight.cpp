@@ -1,0 +1,172 @@
+#include "gantry/tensors/quantized_weight.h"
+
+#include <array>
+#include <cstring>
+
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+
+#include "gantry/tensors/block_codes.h"
+#include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry {
+namespace {
+
+// Quantiles of a normal distribution, from the paper of QLoRA.
+constexpr std::array<float, 16> kNf4Values = {
+    -1.0F,
+    -0.6961928009986877F,
+    -0.5250730514526367F,
+    -0.39491748809814453F,
+    -0.28444138169288635F,
+    -0.18477343022823334F,
+    -0.09105003625154495F,
+    0.0F,
+    0.07958029955625534F,
+    0.16093020141124725F,
+    0.24611230194568634F,
+    0.33791524171829224F,
+    0.44070982933044434F,
+    0.5626170039176941F,
+    0.7229568362236023F,
+    1.0F,
+};
+// A sign bit, and eight magnitudes that are not in ascending order.
+constexpr std::array<float, 16> kFp4Values = {
+    0.0F,  0.0625F / 12,  8.0F / 12,  1.0F,  4.0F / 12,  0.5F,  2.0F / 12,  0.25F,
+    -0.0F, -0.0625F / 12, -8.0F / 12, -1.0F, -4.0F / 12, -0.5F, -2.0F / 12, -0.25F,
+};
+constexpr float kLargestInt8 = 127;
+constexpr std::int64_t kRowsOfTask = 16;
+
+const std::array<float, 16>& table_of(WeightCode code) { return code == WeightCode::kNf4 ? kNf4Values : kFp4Values; }
+
+CodedWeight quantize_rows(const torch::Tensor& values) {
+  const torch::Tensor largest = values.abs().amax(1, /*keepdim=*/true);
+  const torch::Tensor factor = torch::where(largest > 0, kLargestInt8 / largest, torch::zeros_like(largest));
+  return {(values * factor).round().to(torch::kInt8).view(torch::kUInt8), largest.expand_as(values).contiguous()};
+}
+
+CodedWeight quantize_blocks(WeightCode code, const torch::Tensor& values) {
+  const auto [ascending, codes] = code_values(code).sort(/*stable=*/true, 0, /*descending=*/false);
+  const BlockCodes coded = encode_blocks(values.reshape({1, -1}), kScaleBlock, ascending);
+  const torch::Tensor scales = coded.scales.view({-1, 1}).expand({-1, kScaleBlock}).reshape({-1});
+  return {codes.to(torch::kUInt8).index_select(0, coded.codes.reshape({-1}).to(torch::kInt32)).view_as(values),
+          scales.narrow(0, 0, values.numel()).view_as(values)};
+}
+
+torch::Tensor scales_of_records(const RowEncoding& encoding, const torch::Tensor& records) {
+  const torch::Tensor bytes = records.narrow(1, 0, 4 * encoding.scales()).contiguous();
+  return bytes.view(torch::kFloat32);
+}
+
+// One multiplication for each element, so that the values are those of values_of() on every device.
+torch::Tensor unpack_by_operators(const RowEncoding& encoding, const torch::Tensor& records) {
+  const std::int64_t rows = records.size(0);
+  const torch::Tensor stored = records.narrow(1, 4 * encoding.scales(), encoding.code_bytes());
+  torch::Tensor codes = stored;
+  if (encoding.code != WeightCode::kInt8)
+    codes = torch::stack({stored.bitwise_right_shift(4), stored.bitwise_and(15)}, 2)
+                .view({rows, 2 * encoding.code_bytes()})
+                .narrow(1, 0, encoding.columns);
+  const torch::Tensor scales = scales_of_records(encoding, records).repeat_interleave(encoding.group, 1);
+  return values_of(encoding.code, {codes.contiguous(), scales});
+}
+
+// Values of the codes from `first` to `end`, which share a scale. Two codes are in a byte, the first in its high half.
+template <class Element>
+void unpack_half_bytes(const std::uint8_t* codes, const std::array<float, 16>& table, float scale, std::int64_t first,
+                       std::int64_t end, Element* values) {
+  std::int64_t i = first;
+  if (i % 2 == 1 && i < end) {
+    values[i] = static_cast<Element>(table[codes[i / 2] & 15] * scale);
+    ++i;
+  }
+  for (; i + 1 < end; i += 2) {
+    const std::uint8_t pair = codes[i / 2];
+    values[i] = static_cast<Element>(table[pair >> 4] * scale);
+    values[i + 1] = static_cast<Element>(table[pair & 15] * scale);
+  }
+  if (i < end) values[i] = static_cast<Element>(table[codes[i / 2] >> 4] * scale);
+}
+
+template <class Element>
+void unpack_bytes(const std::uint8_t* codes, float scale, std::int64_t columns, Element* values) {
+  for (std::int64_t i = 0; i < columns; ++i)
+    values[i] = static_cast<Element>(static_cast<float>(static_cast<std::int8_t>(codes[i])) * (scale / kLargestInt8));
+}
+
+template <class Element>
+void unpack_row(const RowEncoding& encoding, const std::uint8_t* record, const std::array<float, 16>& table,
+                Element* values) {
+  const std::uint8_t* codes = record + 4 * encoding.scales();
+  for (std::int64_t first = 0, group = 0; first < encoding.columns; first += encoding.group, ++group) {
+    float scale = 0;
+    std::memcpy(&scale, record + 4 * group, sizeof(scale));
+    if (encoding.code == WeightCode::kInt8)
+      unpack_bytes(codes, scale, encoding.columns, values);
+    else
+      unpack_half_bytes(codes, table, scale, first, first + encoding.group, values);
+  }
+}
+
+}  // namespace
+
+torch::Tensor code_values(WeightCode code) {
+  const std::array<float, 16>& table = table_of(code);
+  return torch::tensor(at::ArrayRef<float>(table.data(), table.size()), torch::kFloat32);
+}
+
+CodedWeight quantize(WeightCode code, const torch::Tensor& weight) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor values = weight.to(torch::kFloat32).contiguous();
+  return code == WeightCode::kInt8 ? quantize_rows(values) : quantize_blocks(code, values);
+}
+
+torch::Tensor values_of(WeightCode code, const CodedWeight& weight) {
+  const torch::NoGradGuard no_grad;
+  if (code == WeightCode::kInt8)
+    return weight.codes.view(torch::kInt8).to(torch::kFloat32) * (weight.scales / kLargestInt8);
+  const torch::Tensor table = code_values(code).to(weight.codes.device());
+  return table.index_select(0, weight.codes.reshape({-1}).to(torch::kInt32)).view_as(weight.codes) * weight.scales;
+}
+
+torch::Tensor pack_records(const RowEncoding& encoding, const CodedWeight& weight) {
+  const torch::NoGradGuard no_grad;
+  const std::int64_t rows = weight.codes.size(0);
+  torch::Tensor codes = weight.codes;
+  if (encoding.code != WeightCode::kInt8) {
+    const torch::Tensor pairs =
+        torch::constant_pad_nd(codes, {0, encoding.columns % 2}).view({rows, encoding.code_bytes(), 2});
+    codes = pairs.select(2, 0).bitwise_left_shift(4).bitwise_or(pairs.select(2, 1));
+  }
+  if (encoding.scales() == 0) return codes.contiguous();
+  const torch::Tensor scales = weight.scales.view({rows, encoding.scales(), encoding.group}).select(2, 0).contiguous();
+  return torch::cat({scales.view(torch::kUInt8), codes}, 1).contiguous();
+}
+
+void make_records(torch::Tensor& weight, std::int64_t record_bytes, torch::Device device) {
+  const std::int64_t rows = weight.size(0);
+  release_tensor(weight);
+  weight.set_data(torch::zeros({rows, record_bytes}, torch::TensorOptions(torch::kUInt8).device(device)));
+}
+
+torch::Tensor unpack_records(const RowEncoding& encoding, const torch::Tensor& records, torch::ScalarType type) {
+  const torch::NoGradGuard no_grad;
+  if (!records.is_cpu()) return unpack_by_operators(encoding, records).to(type);
+  torch::Tensor values = torch::empty({records.size(0), encoding.columns}, records.options().dtype(type));
+  const auto* record = records.const_data_ptr<std::uint8_t>();
+  const std::int64_t bytes = encoding.record_bytes();
+  const std::array<float, 16>& table = table_of(encoding.code);
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "unpack_records", [&] {
+    auto* value = values.data_ptr<scalar_t>();
+    at::parallel_for(0, records.size(0), kRowsOfTask, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row)
+        unpack_row(encoding, record + row * bytes, table, value + row * encoding.columns);
+    });
+  });
+  return values;
+}
+
+}  // namespace gantry

@@ -1,0 +1,32 @@
+// Weights in 4 or 8 bits: codes and scales of a weight, their records in memory (core/row_encoding.h), and the values
+// of records. On all devices.
+#pragma once
+
+#include "gantry/core/row_encoding.h"
+#include "gantry/tensors/tensor.h"
+
+namespace gantry {
+
+// By element of a weight [rows, columns], so that a rank takes its part of both in the same way.
+struct CodedWeight {
+  torch::Tensor codes;   // uint8; of 4-bit codes one in each byte; of int8 the bits of the number
+  torch::Tensor scales;  // float32
+};
+
+// Returns the nearest codes of a full weight [out, in] of real numbers.
+CodedWeight quantize(WeightCode code, const torch::Tensor& weight);
+
+// The float32 values, of the same shape.
+torch::Tensor values_of(WeightCode code, const CodedWeight& weight);
+
+// The 16 values of a 4-bit code, float32.
+torch::Tensor code_values(WeightCode code);
+
+// The records of a local weight, uint8 [rows, encoding.record_bytes()]. The scales of a group are equal.
+torch::Tensor pack_records(const RowEncoding& encoding, const CodedWeight& weight);
+// Replaces the memory of a weight [rows, columns], deferred or not, by records of zeros on `device`.
+void make_records(torch::Tensor& weight, std::int64_t record_bytes, torch::Device device);
+// The values of records, [rows, encoding.columns] of `type`. Each one is rounded once, from float32.
+torch::Tensor unpack_records(const RowEncoding& encoding, const torch::Tensor& records, torch::ScalarType type);
+
+}  // namespace gantry
