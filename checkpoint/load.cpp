@@ -35,10 +35,12 @@ bool lies_as_needed(const ManifestSlice& slice, const Need& need) {
 
 using Checked = std::function<void(std::uint64_t)>;  // called with bytes
 
-// Hashes the file, and fills on the way what lies in it as this rank needs it.
+// Hashes the file, and fills on the way what lies in it as this rank needs it. Bytes that two tensors need, one of them
+// because the checkpoint lacks its kind, are filled once.
 void check_file(const std::string& folder, const std::string& name, const Manifest& manifest, std::vector<Need>& needs,
                 const Checked& checked) {
   std::vector<WantedBytes> wanted;
+  std::set<std::uint64_t> begins;
   try {
     const StoredFile file(folder + "/" + name);
     check_file_slices(manifest, name, file);
@@ -46,6 +48,7 @@ void check_file(const std::string& folder, const std::string& name, const Manife
       for (const auto& slice : need.tensor->slices) {
         if (slice.file != name || !lies_as_needed(slice, need)) continue;
         const StoredTensor& stored = file.at(need.tensor->key());
+        if (!begins.insert(stored.begin).second && stored.end > stored.begin) continue;
         wanted.push_back({file.header().data_start + stored.begin, stored.end - stored.begin,
                           static_cast<unsigned char*>(need.target.data_ptr())});
         need.is_filled = true;

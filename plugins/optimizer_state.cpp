@@ -17,9 +17,10 @@ namespace {
 constexpr const char* kTakenSteps = "optimizer_steps_taken";
 
 // The placement of a state tensor that lacks a dimension of its parameter: the last one, or the second to last one. One
-// rank holds a matrix in full.
+// rank holds a matrix in full, so shards over several ranks are along earlier dimensions, or give it to that rank.
 Placement without_dim(Placement placement, int missing) {
   Shape& shape = placement.global_shape;
+  std::erase_if(placement.shards, [](const ShardSpec& shard) { return shard.ranks() == 1; });
   if (shape.size() == 2 && missing == -2)
     for (ShardSpec& shard : placement.shards)
       for (Segment& segment : shard.segments) {

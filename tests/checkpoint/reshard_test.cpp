@@ -39,9 +39,9 @@ const std::vector<SmallRunOptions> kLayoutsOfExperts = {
 };
 
 std::string name_of(const SmallRunOptions& options) {
-  const auto& [sizes, zero, schedule, chunks, precision, optimizer, layers, experts] = options;
+  const Layout& sizes = options.layout;
   return fmt::format("tp {} pp {} dp {} cp {} ep {} zero {} {} chunks {}", sizes.tensor, sizes.pipeline, sizes.data,
-                     sizes.context, sizes.expert, zero, schedule, chunks);
+                     sizes.context, sizes.expert, options.zero, options.schedule, options.chunks);
 }
 
 void expect_near(const TensorDict& expected, const TensorDict& actual, const std::string& label) {

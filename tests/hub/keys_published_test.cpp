@@ -25,7 +25,7 @@ std::string right_refusal(const json& keys) {
   if (keys.contains("quantization") || (how.is_object() && method.is_null())) return "by MLX";
   if (method == "gptq") return "by GPTQ";
   if (method == "awq") return "by AWQ";
-  if (method == "bitsandbytes") return how.value("load_in_4bit", false) ? "" : "by bitsandbytes";
+  if (method == "bitsandbytes" && (how.value("load_in_4bit", false) || how.value("load_in_8bit", false))) return "";
   return method.is_string() ? "which Gantry does not read" : "";
 }
 

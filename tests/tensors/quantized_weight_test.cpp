@@ -34,7 +34,7 @@ TEST_P(QuantizedWeight, RecordsHaveTheValuesOfCodesAndScales) {
 TEST_P(QuantizedWeight, PartsOfTheInputsHaveTheValuesOfTheWhole) {
   const CodedWeight coded = quantize(GetParam(), numbers(4, 96));
   const torch::Tensor full = values_of(GetParam(), coded);
-  for (const Range part : {Range{0, 96}, Range{32, 96}, Range{64, 96}, Range{5, 12}, Range{9, 9}}) {
+  for (const Range part : {Range{0, 96}, Range{32, 96}, Range{64, 96}, Range{5, 12}, Range{5, 37}, Range{9, 9}}) {
     const RowEncoding encoding = row_encoding(GetParam(), 96, {part});
     const CodedWeight mine{coded.codes.narrow(1, part.begin, part.size()).contiguous(),
                            coded.scales.narrow(1, part.begin, part.size()).contiguous()};
