@@ -35,8 +35,8 @@ bool lies_as_needed(const ManifestSlice& slice, const Need& need) {
 
 using Checked = std::function<void(std::uint64_t)>;  // called with bytes
 
-// Hashes the file, and fills on the way what lies in it as this rank needs it. Bytes that two tensors need, one of them
-// because the checkpoint lacks its kind, are filled once.
+// Hashes the file, and fills the tensors that it stores in the form that this rank needs. Bytes that two tensors need,
+// one of them because the checkpoint lacks its kind, are filled once.
 void check_file(const std::string& folder, const std::string& name, const Manifest& manifest, std::vector<Need>& needs,
                 const Checked& checked) {
   std::vector<WantedBytes> wanted;

@@ -13,8 +13,8 @@ namespace gantry {
 // are quantised. Throws InputError if the files have codes of another kind.
 CodedWeight coded_weight(const StoredModel& model, const models::TensorName& name, const Shape& full, WeightCode code);
 
-// Writes this rank's records of a weight to `held`, whose tensor they are. Returns the bytes of what was read. Throws
-// InputError if the blocks of the files are smaller than kScaleBlock.
+// Writes this rank's records of a weight to `held`, whose tensor they are. Returns the number of bytes that were read.
+// Throws InputError if the blocks of the files are smaller than kScaleBlock.
 std::uint64_t load_records(const StoredModel& model, const models::TensorName& name, const HeldTensor& held,
                            const Coordinates& coordinates, WeightCode code);
 

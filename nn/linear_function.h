@@ -21,7 +21,7 @@ struct LinearInput {
 struct LinearWeight {
   torch::Tensor weight;                      // [out, in], or the records of a frozen weight (core/row_encoding.h)
   torch::Tensor bias;                        // [out] or undefined
-  std::optional<RowEncoding> encoding = {};  // of records. Those that read one input have the same one
+  std::optional<RowEncoding> encoding = {};  // for records; the same one for all weights of a call
 };
 
 // The most weights of one call: query, key and value with an adapter each.

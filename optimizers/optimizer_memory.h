@@ -12,7 +12,7 @@ struct OptimizerBytes {
   std::int64_t to_come = 0;  // of those that the first step will make room for
 };
 
-// Of LibTorch's optimizers that can be saved, and of Gantry's. A class of the program's own counts as keeping nothing.
+// Knows LibTorch's optimizers that can be saved, and Gantry's. Another class counts as keeping nothing.
 OptimizerBytes optimizer_bytes(torch::optim::Optimizer& optimizer);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// The exponential moving average of what an optimizer steps (`train.ema`).
+// The exponential moving average of parameters or their master weights (`train.ema`).
 #pragma once
 
 #include <map>

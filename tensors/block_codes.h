@@ -1,6 +1,6 @@
-// Rows of numbers as codes of 8 bits with a scale for each block of neighbours: the nearest entry of a table to the
-// number's share of the largest magnitude of its block (Dettmers et al., 8-bit optimizers via block-wise quantization,
-// arXiv 2110.02861).
+// Rows of numbers in 8 bits, with a scale for each block of neighbours: the largest magnitude in the block. A code is
+// the index of the table entry that is nearest to number / scale (Dettmers et al., 8-bit optimizers via block-wise
+// quantization, arXiv 2110.02861).
 #pragma once
 
 #include "gantry/tensors/tensor.h"

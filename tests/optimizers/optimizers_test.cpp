@@ -4,6 +4,8 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
+#include "gantry/optimizers/adafactor.h"
+#include "gantry/optimizers/adamw_8bit.h"
 #include "gantry/optimizers/adamw_step.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/lion.h"
@@ -89,9 +91,24 @@ TEST(Optimizer, GroupsGetValuesOfTheirOwn) {
   EXPECT_EQ(seen, names.size());
 }
 
+template <class... Options>
+double weight_decay_among(const torch::optim::OptimizerOptions& options) {
+  double decay = -1;
+  const auto take = [&]<class One>(const One* one) {
+    if (one) decay = one->weight_decay();
+  };
+  (take(dynamic_cast<const Options*>(&options)), ...);
+  return decay;
+}
+
+double weight_decay_of(const torch::optim::OptimizerOptions& options) {
+  return weight_decay_among<torch::optim::AdamWOptions, torch::optim::SGDOptions, LionOptions, MuonOptions,
+                            AdamW8bitOptions, AdafactorOptions>(options);
+}
+
 // Also where they are what LibTorch's own options begin with.
 TEST(Optimizer, GroupsKeepWhatTheyStateWhateverLibTorchsDefaultsAre) {
-  for (const std::string name : {"adamw", "sgd", "lion", "muon"}) {
+  for (const std::string name : {"adamw", "adamw8bit", "adafactor", "sgd", "lion", "muon"}) {
     const auto config =
         config_with("optimizer: {name: " + name +
                     ", lr: 0.1, weight_decay: 0.5, groups: [{match: [\"wte*\"], lr: 0.001, weight_decay: "
@@ -101,11 +118,7 @@ TEST(Optimizer, GroupsKeepWhatTheyStateWhateverLibTorchsDefaultsAre) {
     std::map<void*, std::string> names;
     for (const auto& item : model->named_parameters()) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
     for (auto& group : optimizer->param_groups()) {
-      const double decay = name == "sgd"    ? static_cast<torch::optim::SGDOptions&>(group.options()).weight_decay()
-                           : name == "lion" ? static_cast<LionOptions&>(group.options()).weight_decay()
-                           : dynamic_cast<MuonOptions*>(&group.options())
-                               ? static_cast<MuonOptions&>(group.options()).weight_decay()
-                               : static_cast<torch::optim::AdamWOptions&>(group.options()).weight_decay();
+      const double decay = weight_decay_of(group.options());
       for (const auto& parameter : group.params()) {
         const std::string& of = names.at(parameter.unsafeGetTensorImpl());
         const int own = of.starts_with("wte") ? 1 : of.starts_with("wpe") ? 2 : 0;

@@ -49,7 +49,7 @@ TEST(RunReader, HasTheRewardsOfPreferences) {
   EXPECT_EQ(rewards["rewards/chosen"], Json{0.5});
   EXPECT_EQ(rewards["rewards/rejected"], Json{-0.25});
   EXPECT_EQ(rewards["rewards/margins"], Json{0.75});
-  EXPECT_EQ(rewards["rewards/accuracies"], Json{nullptr});  // of judged completions
+  EXPECT_EQ(rewards["rewards/accuracies"], Json{nullptr});  // judged completions have none
 }
 
 TEST(RunReader, ShowsOthersNoPathsAndSecretsOfALiveRun) {

@@ -53,7 +53,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   // boosted, which load_weights() writes. Each use of the weight computes its values again. Call it at most once,
   // before shard(), for a weight that no other module shares; otherwise it throws UsageError.
   void quantize(WeightCode code);
-  const std::optional<RowEncoding>& encoding() const { return encoding_; }  // of this rank's part
+  const std::optional<RowEncoding>& encoding() const { return encoding_; }  // this rank's part
   // The weight, or the values of its records in the type `type`.
   torch::Tensor weight_values(torch::ScalarType type) const;
   // Shares the weight with another module (a tied embedding). Call it before sharding.

@@ -25,9 +25,9 @@ struct AdafactorOptions : public torch::optim::OptimizerCloneableOptions<Adafact
 
 struct AdafactorState : public torch::optim::OptimizerCloneableParamState<AdafactorState> {
   TORCH_ARG(std::int64_t, step) = 0;
-  TORCH_ARG(torch::Tensor, exp_avg_sq_row);  // of a matrix: the shape without its last dimension
-  TORCH_ARG(torch::Tensor, exp_avg_sq_col);  // of a matrix: the shape without its second to last dimension
-  TORCH_ARG(torch::Tensor, exp_avg_sq);      // of a vector
+  TORCH_ARG(torch::Tensor, exp_avg_sq_row);  // for a matrix: its shape without the last dimension
+  TORCH_ARG(torch::Tensor, exp_avg_sq_col);  // for a matrix: its shape without the second to last one
+  TORCH_ARG(torch::Tensor, exp_avg_sq);      // for a vector
 };
 
 class Adafactor : public MatrixOptimizer {
