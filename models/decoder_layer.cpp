@@ -261,11 +261,14 @@ TensorDict DecoderLayerImpl::experts_with_sums(const TensorDict& state, const to
 }
 
 LayerParts DecoderLayerImpl::parts_with_sums(const nn::TokenContext& tokens) {
-  return {{"attention",
-           [this, tokens](const TensorDict& state) -> TensorDict {
-             return {{"hidden", with_attention(state.at("hidden"), tokens)}};
-           }},
-          {"mlp", [this, keep = tokens.keep](const TensorDict& state) { return experts_with_sums(state, keep); }}};
+  LayerParts parts;
+  if (!spec_.only_mlp)
+    parts.emplace_back("attention", [this, tokens](const TensorDict& state) -> TensorDict {
+      return {{"hidden", with_attention(state.at("hidden"), tokens)}};
+    });
+  parts.emplace_back("mlp",
+                     [this, keep = tokens.keep](const TensorDict& state) { return experts_with_sums(state, keep); });
+  return parts;
 }
 
 LayerParts DecoderLayerImpl::parts_with_norms_behind(const nn::TokenContext& tokens) {
@@ -280,8 +283,10 @@ LayerParts DecoderLayerImpl::parts_with_norms_behind(const nn::TokenContext& tok
 }
 
 LayerParts DecoderLayerImpl::parts_in_turn(const nn::TokenContext& tokens) {
-  LayerParts parts{
-      {"attention", [this, tokens](const torch::Tensor& hidden) { return with_attention(hidden, tokens); }}};
+  LayerParts parts;
+  if (!spec_.only_mlp)
+    parts.emplace_back("attention",
+                       [this, tokens](const torch::Tensor& hidden) { return with_attention(hidden, tokens); });
   if (!spec_.has_mlp) return parts;
   if (experts_ && experts_->travels() && is_split_at_parts(index_))
     experts_->add_parts(

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/shard_style.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
@@ -58,8 +59,10 @@ TensorName stacked_name(const FileNames& files, const DecoderSpec& spec, const P
     tensor.parts.push_back({numbered_name(layer, pattern, expert), {{0, 0, {{expert, expert + 1}}}, {1, 0, {part}}}});
   };
   for (std::int64_t expert = 0; expert < parameter.shape.front(); ++expert) {
-    if (parameter.name.ends_with(".down_proj")) {
+    if (parameter.name.ends_with(std::string(".") + kDownStack)) {
       add(files.expert_down, expert, {0, rows});
+    } else if (files.expert_gate.empty()) {
+      add(files.expert_up, expert, {0, rows});
     } else {
       add(files.expert_gate, expert, {0, rows / 2});
       add(files.expert_up, expert, {rows / 2, rows});
@@ -122,7 +125,7 @@ std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& 
       names.push_back(row_names(files, parameter, rows->first, rows->second));
       continue;
     }
-    const bool stacked = !files.expert_gate.empty() && path_in_layer(spec, parameter.name) == spec.names.experts;
+    const bool stacked = !files.expert_down.empty() && path_in_layer(spec, parameter.name) == spec.names.experts;
     names.push_back(stacked ? stacked_name(files, spec, parameter) : file_name(files, spec, parameter.name));
     TensorName& last = names.back();
     add_separate_rows(last, files, spec, parameter);

@@ -24,12 +24,14 @@ const Shard* shards_at_border(const Expert& style) {
 
 ExpertsImpl::ExpertsImpl(ExpertsOptions given) : options(std::move(given)) {
   const auto shapes = expert_parameters(options.shape);
-  gate_up_proj = register_parameter("gate_up_proj", torch::empty(shapes.at("gate_up_proj")));
-  down_proj = register_parameter("down_proj", torch::empty(shapes.at("down_proj")));
+  const auto make = [&](const std::string& name) { return register_parameter(name, torch::empty(shapes.at(name))); };
+  const std::string input = options.shape.input_stack(), output = kDownStack;
+  gate_up_proj = make(input);
+  down_proj = make(output);
   for (const auto& weight : {gate_up_proj, down_proj}) torch::nn::init::normal_(weight, 0, 0.02);
   if (!options.shape.bias) return;
-  gate_up_proj_bias = register_parameter("gate_up_proj_bias", torch::empty(shapes.at("gate_up_proj_bias")));
-  down_proj_bias = register_parameter("down_proj_bias", torch::empty(shapes.at("down_proj_bias")));
+  gate_up_proj_bias = make(input + "_bias");
+  down_proj_bias = make(output + "_bias");
   for (const auto& bias : {gate_up_proj_bias, down_proj_bias}) torch::nn::init::zeros_(bias);
 }
 
@@ -90,6 +92,7 @@ torch::Tensor ExpertsImpl::output_bias() const {
 }
 
 torch::Tensor ExpertsImpl::activated(const torch::Tensor& gate_up) const {
+  if (!options.shape.gated) return activate(gate_up, options.activation);
   const bool pairs = options.shape.interleaved;
   const auto parts = pairs ? gate_up.view({gate_up.size(0), gate_up.size(1) / 2, 2}).unbind(-1) : gate_up.chunk(2, -1);
   if (options.limit == 0) return activate(parts[0], options.activation) * parts[1];
@@ -107,7 +110,7 @@ torch::Tensor ExpertsImpl::projected(const torch::Tensor& rows, const std::strin
     const bool sums = is_full && group_ && !style_.partitioned && style_.gradient_sum == GradientSum::kInBackward;
     return sums ? copy_to_group(factor, *group_) : factor;
   };
-  const bool by_columns = parameter == "gate_up_proj";
+  const bool by_columns = parameter == options.shape.input_stack();
   const torch::Tensor narrow = grouped_linear(rows, {used(adapter->second.a, by_columns), {}}, counts);
   return made + grouped_linear(narrow * adapter->second.scale, {used(adapter->second.b, !by_columns), {}}, counts);
 }
@@ -116,9 +119,9 @@ torch::Tensor ExpertsImpl::computed(const torch::Tensor& rows, const torch::Tens
                                     const std::vector<std::int64_t>& counts) {
   const bool input_is_first = options.shape.interleaved;
   dropped_ -= std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  const torch::Tensor wide =
-      activated(projected(rows, "gate_up_proj", {gate_up_proj, gate_up_proj_bias, input_is_first}, counts));
-  return projected(wide, "down_proj", {down_proj, bias, input_is_first}, counts);
+  const torch::Tensor wide = activated(
+      projected(rows, options.shape.input_stack(), {gate_up_proj, gate_up_proj_bias, input_is_first}, counts));
+  return projected(wide, kDownStack, {down_proj, bias, input_is_first}, counts);
 }
 
 // Every rank computes all tokens with its part of every expert.

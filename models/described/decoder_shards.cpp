@@ -79,7 +79,7 @@ void add_experts(LayerRules& rules, const ExpertsSpec& experts, const DecoderNam
   if (experts.shared_fused) {
     rules.add(names.shared + ".gate_up_proj", Column{.segments = 2});
   } else {
-    rules.add(names.shared + ".gate_proj", Column{});
+    if (experts.gated) rules.add(names.shared + ".gate_proj", Column{});
     rules.add(names.shared + ".up_proj", Column{});
   }
   rules.add(names.shared + ".down_proj", Row{});

@@ -91,14 +91,13 @@ void add_experts(Shapes& shapes, const DecoderSpec& spec, const ExpertsSpec& exp
   shapes.linear(names.router, spec.hidden, experts.count, experts.router_bias);
   if (experts.correction) shapes.vector(names.router + ".e_score_correction_bias", experts.count);
   const double used = static_cast<double>(experts.used) / static_cast<double>(experts.count);
-  for (const auto& [name, shape] :
-       expert_parameters({experts.count, spec.hidden, experts.width, experts.bias, experts.interleaved}))
+  for (const auto& [name, shape] : expert_parameters(expert_shape(experts, spec.hidden)))
     shapes.tensor(names.experts + "." + name, shape, used);
   if (experts.shared_width == 0) return;
   if (experts.shared_fused) {
     shapes.linear(names.shared + ".gate_up_proj", spec.hidden, 2 * experts.shared_width, false);
   } else {
-    shapes.linear(names.shared + ".gate_proj", spec.hidden, experts.shared_width, false);
+    if (experts.gated) shapes.linear(names.shared + ".gate_proj", spec.hidden, experts.shared_width, false);
     shapes.linear(names.shared + ".up_proj", spec.hidden, experts.shared_width, false);
   }
   shapes.linear(names.shared + ".down_proj", experts.shared_width, spec.hidden, false);
@@ -106,6 +105,15 @@ void add_experts(Shapes& shapes, const DecoderSpec& spec, const ExpertsSpec& exp
 }
 
 }  // namespace
+
+ExpertShape expert_shape(const ExpertsSpec& experts, std::int64_t hidden) {
+  return {.experts = experts.count,
+          .hidden = hidden,
+          .width = experts.width,
+          .bias = experts.bias,
+          .interleaved = experts.interleaved,
+          .gated = experts.gated};
+}
 
 std::int64_t fused_rows(const AttentionSpec& attention) {
   return (attention.heads + 2 * attention.key_heads) * attention.head_size;

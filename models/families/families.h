@@ -105,6 +105,7 @@ DecoderFamily mistral_family();
 DecoderFamily mistral3_family();
 DecoderFamily mixtral_family();
 DecoderFamily nemotron_family();
+DecoderFamily nemotron_h_family();
 DecoderFamily olmo_family();
 DecoderFamily olmo2_family();
 DecoderFamily olmo3_family();

@@ -128,6 +128,7 @@ const std::vector<Flag>& flags() {
       {"MlpSpec.activation", mlp([](auto& m) { return m.activation != MlpSpec().activation; }), "gemma2"},
 
       {"ExpertsSpec.activation", experts([](auto& e) { return e.activation != ExpertsSpec().activation; }), "experts"},
+      {"ExpertsSpec.gated", experts([](auto& e) { return !e.gated; }), "nemotron_h"},
       {"ExpertsSpec::Scores::kSoftmax", experts([](auto& e) { return e.scores == Scores::kSoftmax; }), "mixtral"},
       {"ExpertsSpec::Scores::kSoftmaxOfUsed", experts([](auto& e) { return e.scores == Scores::kSoftmaxOfUsed; }),
        "gpt_oss"},
@@ -160,6 +161,7 @@ const std::vector<Flag>& flags() {
       {"LayerSpec.experts", layer([](auto& l) { return l.experts.has_value(); }), "mixtral"},
       {"LayerSpec.adds_attention", layer([](auto& l) { return l.adds_attention; }), "falcon_h1"},
       {"LayerSpec.has_mlp", layer([](auto& l) { return !l.has_mlp; }), "mamba2"},
+      {"LayerSpec.only_mlp", layer([](auto& l) { return l.only_mlp; }), "nemotron_h"},
       {"LayerSpec.mixer", layer([](auto& l) { return static_cast<bool>(l.mixer); }), "lfm2"},
 
       {"DecoderSpec.embedding_width", [](auto& s) { return s.embedding_width > 0; }, "opt_projected"},

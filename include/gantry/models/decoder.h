@@ -46,8 +46,9 @@ class ExpertsOfLayer;
 class LatentAttention;
 class LayerMixer;
 
-// One layer with two parts, "attention" (or the mixer in its place) and "mlp". If the autograd graph is split between
-// parts (nn/layer_watch.h) and experts are on other ranks, "mlp" is replaced by "dispatch", "experts" and "combine".
+// One layer with at most two parts, "attention" (or the mixer in its place) and "mlp". If the autograd graph is split
+// between parts (nn/layer_watch.h) and experts are on other ranks, "mlp" is replaced by "dispatch", "experts" and
+// "combine".
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   DecoderLayerImpl(const DecoderSpec& spec, int index);

@@ -2,6 +2,7 @@
 // dropped, whatever the router chooses.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -49,17 +50,19 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   void compute(DispatchedExperts& dispatched);
   torch::Tensor combine(DispatchedExperts& dispatched, const torch::Tensor& weights);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
-  // Adds a LoRA adapter per expert to "gate_up_proj" or "down_proj". Call it at most once for each, before shard();
-  // otherwise it throws UsageError. Parameters "gate_up_proj_lora_A" [experts, rank, in] and "gate_up_proj_lora_B"
-  // [experts, out, rank] have PEFT's initial values, deferred (tensors/deferred_init.h). It has no dropout, as PEFT's
-  // adapters of parameters.
+  // Adds a LoRA adapter per expert to one of stacks(). Call it at most once for each, before shard();
+  // otherwise it throws UsageError. Parameters such as "gate_up_proj_lora_A" [experts, rank, in] and
+  // "gate_up_proj_lora_B" [experts, out, rank] have PEFT's initial values, deferred (tensors/deferred_init.h). It has
+  // no dropout, as PEFT's adapters of parameters.
   void add_adapter(const std::string& parameter, const AdapterOptions& adapter);
   // Returns the number of token-expert choices since the last call minus the number of rows that were computed here.
   // The sum over the group is 0 if no token was dropped.
   std::int64_t take_dropped() { return std::exchange(dropped_, 0); }
 
+  std::array<std::string, 2> stacks() const { return {options.shape.input_stack(), kDownStack}; }
+
   const ExpertsOptions options;
-  // Biases are undefined if options.shape.bias is false.
+  // Without a gate, gate_up_proj is registered as up_proj. Biases are undefined if options.shape.bias is false.
   torch::Tensor gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias;
 
  private:

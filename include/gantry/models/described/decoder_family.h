@@ -26,7 +26,8 @@ struct FileNames {
   // ignored.
   bool further_layers = false;
   // Names of an expert's projections if files store each expert separately; "{}" is the number of the expert:
-  // "mlp.experts.{}.gate_proj". Empty: files have the registered tensors.
+  // "mlp.experts.{}.gate_proj". All empty: files have the registered tensors. Experts without a gate have no name of
+  // it.
   std::string expert_gate = {}, expert_up = {}, expert_down = {};
   std::vector<std::string> ignored = {".rotary_emb.inv_freq"};  // suffixes of tensors that are not parameters
   // Modules of further parts of the model, "vision_tower". Their tensors are not loaded, and exports keep them.

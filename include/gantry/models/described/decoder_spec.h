@@ -10,6 +10,10 @@
 #include "gantry/models/described/mixer_spec.h"
 #include "gantry/nn/rotary_options.h"
 
+namespace gantry {
+struct ExpertShape;  // core/shard_style.h
+}
+
 namespace gantry::models {
 
 struct NormSpec {
@@ -92,6 +96,7 @@ struct ExpertsSpec {
   enum class Scores { kSoftmax, kSoftmaxOfUsed, kSigmoid };  // see nn::RouterOptions::Scores
   std::int64_t count = 1, used = 1, width = 1;
   std::string activation = "silu";
+  bool gated = true;  // down(activation(gate(x)) * up(x)), also in the shared MLP; otherwise down(activation(up(x)))
   Scores scores = Scores::kSoftmax;
   bool normalised = false;
   double added = 0, scale = 1;
@@ -123,7 +128,8 @@ struct ResidualFactors {
 //              their own, kept m + added mlp(m) (MiniMax)
 //
 // A mixer of another kind replaces the attention, or its output is added to the attention's. All layers have the sizes
-// of `attention`, with or without a mixer. A serial layer may have no MLP: x + scale attention(input(x)).
+// of `attention`, with or without a mixer. A serial layer may have no MLP: x + scale attention(input(x)), or nothing
+// else: x + scale mlp(before_mlp(x)).
 struct LayerSpec {
   NormSpec input, after_attention, before_mlp, after_mlp;
   AttentionSpec attention;
@@ -135,8 +141,9 @@ struct LayerSpec {
   MixerSpec mixer = {};                                  // replaces attention; empty: attention
   bool adds_attention = false;                           // the mixer is next to attention, instead of replacing it
   bool has_mlp = true;
+  bool only_mlp = false;  // a serial layer without attention and mixer
 
-  bool has_attention() const { return !mixer || adds_attention; }
+  bool has_attention() const { return !only_mlp && (!mixer || adds_attention); }
 
   bool operator==(const LayerSpec&) const = default;
 };
@@ -209,6 +216,9 @@ struct ParameterShape {
   double used = 1;  // fraction of its elements that are used for a token
 };
 std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec);
+
+// The shape of a layer's experts.
+ExpertShape expert_shape(const ExpertsSpec& experts, std::int64_t hidden);
 
 // The number of outputs of the head: the labels, or the vocabulary.
 std::int64_t head_rows(const DecoderSpec& spec);
