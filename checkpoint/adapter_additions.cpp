@@ -69,7 +69,7 @@ void Additions::add_stack(const models::TensorName& name, const std::string& mod
                                   [](const models::LayerSpec& one) { return one.experts.has_value(); });
   const Addition addition{.factors = module + (both && stack != std::string(".") + kDownStack ? kInner : ""),
                           .path = path,
-                          .transposed = layer->experts->interleaved,
+                          .transposed = models::expert_shape(*layer->experts, spec.hidden).input_is_first(),
                           .experts = layer->experts->count};
   add_full(name, addition);
   add_parts(name.parts, addition);

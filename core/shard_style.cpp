@@ -79,10 +79,10 @@ std::string describe(const ShardStyle& style) {
 std::map<std::string, Shape> expert_parameters(const ExpertShape& shape) {
   const std::int64_t columns = shape.inner();
   std::map<std::string, Shape> shapes = {
-      {shape.input_stack(),
-       shape.interleaved ? Shape{shape.experts, shape.hidden, columns} : Shape{shape.experts, columns, shape.hidden}},
-      {kDownStack, shape.interleaved ? Shape{shape.experts, shape.width, shape.hidden}
-                                     : Shape{shape.experts, shape.hidden, shape.width}}};
+      {shape.input_stack(), shape.input_is_first() ? Shape{shape.experts, shape.hidden, columns}
+                                                   : Shape{shape.experts, columns, shape.hidden}},
+      {kDownStack, shape.input_is_first() ? Shape{shape.experts, shape.width, shape.hidden}
+                                          : Shape{shape.experts, shape.hidden, shape.width}}};
   if (!shape.bias) return shapes;
   shapes[shape.input_stack() + kBias] = {shape.experts, columns};
   shapes[kDownStack + kBias] = {shape.experts, shape.hidden};
@@ -113,8 +113,8 @@ Placements split_of(const Expert& style, const ExpertShape& shape, const std::ve
   if (style.partitioned) return partition_experts(shape, axes);
   const int ranks = ranks_over(axes);
   const auto columns = [&](int dim) { return over(shard_inner(shape, dim, ranks), axes); };
-  Placements placements = {{shape.input_stack(), columns(shape.interleaved ? 2 : 1)},
-                           {kDownStack, over(shard(shape.interleaved ? 1 : 2, shape.width, ranks), axes)}};
+  Placements placements = {{shape.input_stack(), columns(shape.input_is_first() ? 2 : 1)},
+                           {kDownStack, over(shard(shape.input_is_first() ? 1 : 2, shape.width, ranks), axes)}};
   if (!shape.bias) return placements;
   placements[shape.input_stack() + kBias] = columns(1);
   placements[kDownStack + kBias] = full(true, style.gradient_sum, axes);  // added by one rank only

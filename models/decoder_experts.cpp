@@ -33,8 +33,10 @@ ExpertsOfLayer::ExpertsOfLayer(torch::nn::Module& root, const ExpertsSpec& spec,
                                                      .used_groups = spec.used_groups,
                                                      .group_scores = spec.group_scores}));
   experts_ = register_at(root, names.experts,
-                         nn::Experts(nn::ExpertsOptions{
-                             .shape = expert_shape(spec, hidden), .activation = spec.activation, .limit = spec.limit}));
+                         nn::Experts(nn::ExpertsOptions{.shape = expert_shape(spec, hidden),
+                                                        .activation = spec.activation,
+                                                        .limit = spec.limit,
+                                                        .weights_input = spec.weights_input}));
   if (spec.shared_width == 0) return;
   if (spec.shared_fused) {
     gate_up_ = linear_at(root, names.shared + ".gate_up_proj", hidden, 2 * spec.shared_width, false);
@@ -71,7 +73,7 @@ ExpertsOfLayer::Output ExpertsOfLayer::forward(const torch::Tensor& input) {
 
 TensorDict ExpertsOfLayer::dispatch(const torch::Tensor& input, const nn::Routing& routing, Dispatch& dispatched) {
   dispatched = experts_->dispatch(input, routing);
-  TensorDict made{{"rows", dispatched->rows.ticket()}, {"weights", routing.weights}};
+  TensorDict made{{"rows", dispatched->rows.ticket()}, {"weights", experts_->output_weights(routing.weights)}};
   if (down_) made.set("wide", shared_wide(input));
   if (shared_gate_) made.set("normed", input);
   return made;

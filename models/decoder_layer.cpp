@@ -147,6 +147,20 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
   return heads;
 }
 
+// Queries with the factors of their positions.
+torch::Tensor DecoderLayerImpl::tempered(const torch::Tensor& query, const nn::TokenContext& tokens,
+                                         std::int64_t cached) const {
+  const AttentionSpec& attention = spec_.attention;
+  const torch::ScalarType wide = at::promote_types(query.scalar_type(), torch::kFloat32);
+  const auto integers = torch::TensorOptions(torch::kInt64).device(query.device());
+  const torch::Tensor positions = tokens.positions.defined()
+                                      ? tokens.positions
+                                      : torch::arange(cached, cached + query.size(2), integers).unsqueeze(0);
+  const torch::Tensor steps = (positions + 1).floor_divide(attention.temperature_step).to(wide);
+  const torch::Tensor factors = 1 + attention.temperature * torch::log1p(steps);
+  return (query * factors.unsqueeze(1).unsqueeze(-1)).to(query.scalar_type());
+}
+
 // `cached`: tokens before these.
 DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens,
                                                        std::int64_t cached) {
@@ -161,6 +175,7 @@ DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& inpu
   Heads heads = project(input);
   heads.query = turn(heads.query);
   heads.key = turn(heads.key);
+  if (spec_.attention.temperature != 0) heads.query = tempered(heads.query, tokens, cached);
   if (spec_.attention.norm_after_rotary) {
     heads.query = query_norm_(heads.query);
     heads.key = key_norm_(heads.key);
@@ -182,6 +197,7 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
                                      .keep = tokens.keep,
                                      .cache = cache,
                                      .window = attention.window,
+                                     .chunk = attention.chunk,
                                      .scale = attention.scale,
                                      .soft_cap = attention.soft_cap,
                                      .slopes = slopes,

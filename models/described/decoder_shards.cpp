@@ -58,7 +58,7 @@ void add_attention(LayerRules& rules, const AttentionSpec& attention, const Deco
     rules.add(names.query_norm, Column{});
     rules.add(names.key_norm, Column{.users = attention.heads});
   }
-  if (!attention.head_norm.exists()) return;
+  if (!attention.head_norm.exists() || !attention.head_norm.weight) return;
   rules.add(names.query_norm, OnHeads{});
   rules.add(names.key_norm, OnHeads{});
 }

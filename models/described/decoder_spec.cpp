@@ -21,7 +21,7 @@ class Shapes {
     if (bias) tensor(path + ".bias", {out});
   }
   void norm(const std::string& path, const NormSpec& norm, std::int64_t size) {
-    if (!norm.exists() || (norm.kind == NormSpec::Kind::kLayer && !norm.weight)) return;
+    if (!norm.exists() || !norm.weight) return;
     tensor(path + ".weight", {size});
     if (norm.kind == NormSpec::Kind::kLayer && norm.bias) tensor(path + ".bias", {size});
   }
@@ -112,7 +112,8 @@ ExpertShape expert_shape(const ExpertsSpec& experts, std::int64_t hidden) {
           .width = experts.width,
           .bias = experts.bias,
           .interleaved = experts.interleaved,
-          .gated = experts.gated};
+          .gated = experts.gated,
+          .transposed = experts.transposed};
 }
 
 std::int64_t fused_rows(const AttentionSpec& attention) {

@@ -96,6 +96,8 @@ DecoderFamily kimi_k2_family();
 DecoderFamily kimi_linear_family();
 DecoderFamily lfm2_family();
 DecoderFamily llama_family();
+DecoderFamily llama4_family();
+DecoderFamily llama4_text_family();
 DecoderFamily llava_family();
 DecoderFamily mamba_family();
 DecoderFamily mamba2_family();

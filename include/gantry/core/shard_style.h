@@ -127,15 +127,17 @@ inline constexpr const char* kExpertStacks[] = {kGateUpStack, kUpStack, kDownSta
 struct ExpertShape {
   std::int64_t experts = 1, hidden = 1, width = 1;
   bool bias = false;
-  bool interleaved = false;  // gate_up_proj is [experts, hidden, 2 width], with alternating gate and up columns
-  bool gated = true;         // interleaved experts have a gate
+  bool interleaved = false;  // transposed, with alternating gate and up columns; requires a gate
+  bool gated = true;
+  bool transposed = false;  // gate_up_proj is [experts, hidden, 2 width], down_proj [experts, width, hidden]
 
+  bool input_is_first() const { return transposed || interleaved; }
   const char* input_stack() const { return gated ? kGateUpStack : kUpStack; }
   std::int64_t inner() const { return gated ? 2 * width : width; }  // outputs of the input stack for each expert
 };
 // Returns parameter names and shapes: gate_up_proj [experts, 2 width, hidden], with all gate rows before all up rows,
 // and down_proj [experts, hidden, width]. With bias: gate_up_proj_bias [experts, 2 width] and down_proj_bias [experts,
-// hidden]. If interleaved, the matrices are transposed. Without a gate, up_proj [experts, width, hidden] and
+// hidden]. Matrices may be transposed. Without a gate, up_proj [experts, width, hidden] and
 // up_proj_bias [experts, width] replace those of gate_up_proj.
 std::map<std::string, Shape> expert_parameters(const ExpertShape& shape);
 // Returns how the outputs of the input stack, which are dimension `dim`, are sharded: gate and up of a feature

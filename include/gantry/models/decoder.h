@@ -69,6 +69,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   std::vector<torch::Tensor> projected(const torch::Tensor& input, Heads& heads);
   Heads project(const torch::Tensor& input);
   Heads turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens, std::int64_t cached);
+  torch::Tensor tempered(const torch::Tensor& query, const nn::TokenContext& tokens, std::int64_t cached) const;
   torch::Tensor attention(const torch::Tensor& input, const nn::TokenContext& tokens);
   torch::Tensor mixed(const torch::Tensor& input, const nn::TokenContext& tokens);  // by attention or the mixer
   torch::Tensor mlp(const torch::Tensor& input);

@@ -41,6 +41,8 @@ struct TowerKeys {
   std::vector<std::string> text_types;
   bool may_be_flat = false;  // older files have the keys of the decoder in config.json itself
   bool tied = false;         // tie_word_embeddings if neither config.json nor the mapping has it
+  // The modules of transformers have the names in files. Otherwise the decoder is the module model.language_model.
+  bool has_names_of_files = false;
 };
 
 // Small sizes for families with the key names of Llama.

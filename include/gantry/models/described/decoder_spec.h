@@ -21,7 +21,7 @@ struct NormSpec {
   Kind kind = Kind::kNone;  // kNone: no norm
   double eps = 1e-6;
   bool one_plus_weight = false;     // the scale is 1 + weight; kLayer: requires a weight
-  bool weight = true, bias = true;  // kLayer: which parameters exist; a bias requires a weight
+  bool weight = true, bias = true;  // which parameters exist; a bias requires kLayer and a weight
 
   bool exists() const { return kind != Kind::kNone; }
   bool operator==(const NormSpec&) const = default;
@@ -67,8 +67,12 @@ struct AttentionSpec {
   int rotary = -1;             // index in DecoderSpec::rotaries; -1: no rotary embedding
   double scale = 0;            // scale of the scores; 0: 1 / sqrt(head_size)
   double soft_cap = 0;         // soft cap of the scores; 0: none
+  std::int64_t chunk = 0;      // a token attends only to the tokens of its chunk of this many; 0: no chunks
   std::int64_t window = 0;     // a token attends to itself and the window - 1 tokens before it; 0: to all
   double dropout = 0;
+  // Queries at position p are multiplied by 1 + temperature ln(1 + floor((p + 1) / temperature_step)); 0: by 1.
+  double temperature = 0;
+  std::int64_t temperature_step = 1;
   double clip = 0;  // queries, keys and values are clamped to [-clip, clip]; 0: no clamping
   double input_scale = 1, key_scale = 1, output_scale = 1;  // scales of the input, of the keys, and of the output
   bool sinks = false;  // attention sinks: a learned score per head in the softmax, without a value
@@ -102,12 +106,13 @@ struct ExpertsSpec {
   double added = 0, scale = 1;
   bool router_bias = false, correction = false;
   std::int64_t groups = 1, used_groups = 1;
-  std::int64_t group_scores = 2;           // see nn::RouterOptions
-  bool bias = false, interleaved = false;  // see ExpertShape
-  double limit = 0;                        // see nn::ExpertsOptions
-  std::int64_t shared_width = 0;           // width of the shared MLP; 0: none
-  bool shared_gate = false;                // the output of the shared MLP is multiplied by sigmoid(x w)
-  bool shared_fused = false;               // gate and up of the shared MLP are one projection: all gate rows first
+  std::int64_t group_scores = 2;                               // see nn::RouterOptions
+  bool bias = false, interleaved = false, transposed = false;  // see ExpertShape
+  double limit = 0;                                            // see nn::ExpertsOptions
+  bool weights_input = false;                                  // see nn::ExpertsOptions
+  std::int64_t shared_width = 0;                               // width of the shared MLP; 0: none
+  bool shared_gate = false;   // the output of the shared MLP is multiplied by sigmoid(x w)
+  bool shared_fused = false;  // gate and up of the shared MLP are one projection: all gate rows first
 
   bool operator==(const ExpertsSpec&) const = default;
 };
