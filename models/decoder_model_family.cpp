@@ -145,7 +145,7 @@ bool is_other_head(const std::string& name) {
 // True for a tensor of a layer after the last one of the description, or of a module of its own for such layers.
 bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
   for (const std::string& prefix : {std::string(), files.prefix})
-    if (name.starts_with(prefix + "mtp.")) return true;
+    if (name.starts_with(prefix + "mtp.") || name.starts_with(prefix + "mtp_")) return true;
   const std::string layers = files.prefix + spec.names.layers + ".";
   if (!name.starts_with(layers)) return false;
   std::size_t layer = 0;

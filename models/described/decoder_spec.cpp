@@ -89,7 +89,9 @@ void add_mlp(Shapes& shapes, const DecoderSpec& spec, const MlpSpec& mlp) {
 void add_experts(Shapes& shapes, const DecoderSpec& spec, const ExpertsSpec& experts) {
   const DecoderNames& names = spec.names;
   shapes.linear(names.router, spec.hidden, experts.count, experts.router_bias);
-  if (experts.correction) shapes.vector(names.router + ".e_score_correction_bias", experts.count);
+  const std::string bias = names.router + ".e_score_correction_bias";
+  if (experts.correction && experts.correction_row) shapes.tensor(bias, {1, experts.count});
+  if (experts.correction && !experts.correction_row) shapes.vector(bias, experts.count);
   const double used = static_cast<double>(experts.used) / static_cast<double>(experts.count);
   for (const auto& [name, shape] : expert_parameters(expert_shape(experts, spec.hidden)))
     shapes.tensor(names.experts + "." + name, shape, used);

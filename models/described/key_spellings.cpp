@@ -31,6 +31,7 @@ std::map<std::string, Spellings> all_spellings() {
       {"deepseek_v2", with(activation, {{"num_experts", "n_routed_experts"}})},
       {"deepseek_v3", routed},
       {"dots1", routed},
+      {"ernie4_5_moe", with(activation, {{"num_experts", "moe_num_experts"}, {"num_experts_per_tok", "moe_k"}})},
       {"falcon", with(kShortNames, {{"n_embed", "hidden_size"}})},
       {"gemma2", with(kShortNames, {{"activation_function", "hidden_activation", false}})},
       {"gemma3_text", with(kShortNames, {{"activation_function", "hidden_activation", false}})},

@@ -70,6 +70,7 @@ DecoderFamily deepseek_v2_family();
 DecoderFamily deepseek_v3_family();
 DecoderFamily dots1_family();
 DecoderFamily ernie4_5_family();
+DecoderFamily ernie4_5_moe_family();
 DecoderFamily exaone4_family();
 DecoderFamily falcon_family();
 DecoderFamily falcon_h1_family();

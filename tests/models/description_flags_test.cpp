@@ -138,6 +138,8 @@ const std::vector<Flag>& flags() {
       {"ExpertsSpec::Scores::kSigmoid", experts([](auto& e) { return e.scores == Scores::kSigmoid; }), "deepseek_v3"},
       {"ExpertsSpec.normalised", experts([](auto& e) { return e.normalised; }), "mixtral"},
       {"ExpertsSpec.added", experts([](auto& e) { return e.added > 0; }), "deepseek_v3"},
+      {"ExpertsSpec.least_sum", experts([](auto& e) { return e.least_sum > 0; }), "ernie4_5_moe"},
+      {"ExpertsSpec.correction_row", experts([](auto& e) { return e.correction_row; }), "ernie4_5_moe"},
       {"ExpertsSpec.scale", experts([](auto& e) { return e.scale != 1; }), "deepseek_v3"},
       {"ExpertsSpec.router_bias", experts([](auto& e) { return e.router_bias; }), "gpt_oss"},
       {"ExpertsSpec.correction", experts([](auto& e) { return e.correction; }), "deepseek_v3"},

@@ -93,6 +93,8 @@ std::vector<DescriptionCase> description_cases() {
       {"Mamba with norms, attention, experts in some layers", with("jamba", R"({"mamba_d_state": 5,
            "mamba_dt_rank": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 4,
            "intermediate_size": 11})")},
+      {"an expert bias in a row", with("ernie4_5_moe", R"({"moe_num_experts": 4, "moe_k": 2,
+           "moe_intermediate_size": 7, "moe_num_shared_experts": 1})")},
       {"learned positions, one key head", with("gpt_bigcode", "{}")},
       {"learned positions, rows by head", with("gpt_bigcode", R"({"multi_query": false})")},
   };

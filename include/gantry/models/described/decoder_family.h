@@ -22,8 +22,8 @@ struct FileNames {
   // {registered path within a layer, name in the files} of weights that files store row by row; "{}" is the number of
   // the row.
   std::vector<std::pair<std::string, std::string>> by_row;
-  // Files may contain additional layers for multi-token prediction, after the last layer or below "mtp", which are
-  // ignored.
+  // Files may contain additional layers for multi-token prediction, after the last layer or in modules
+  // whose names begin with "mtp", which are ignored.
   bool further_layers = false;
   // Names of an expert's projections if files store each expert separately; "{}" is the number of the expert:
   // "mlp.experts.{}.gate_proj". All empty: files have the registered tensors. Experts without a gate have no name of

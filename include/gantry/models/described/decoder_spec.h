@@ -103,8 +103,8 @@ struct ExpertsSpec {
   bool gated = true;  // down(activation(gate(x)) * up(x)), also in the shared MLP; otherwise down(activation(up(x)))
   Scores scores = Scores::kSoftmax;
   bool normalised = false;
-  double added = 0, scale = 1;
-  bool router_bias = false, correction = false;
+  double added = 0, least_sum = 0, scale = 1;
+  bool router_bias = false, correction = false, correction_row = false;
   std::int64_t groups = 1, used_groups = 1;
   std::int64_t group_scores = 2;                               // see nn::RouterOptions
   bool bias = false, interleaved = false, transposed = false;  // see ExpertShape
