@@ -93,7 +93,7 @@ const std::vector<DecoderFamily>& decoder_families() {
       qwen2_family(), qwen2_5_vl_family(), qwen2_moe_family(), qwen2_vl_family(), qwen3_family(),
       qwen3_5_family(), qwen3_5_moe_family(), qwen3_5_moe_text_family(), qwen3_5_text_family(),
       qwen3_moe_family(), qwen3_next_family(),
-      qwen3_vl_family(), seed_oss_family(), smollm3_family(), stablelm_family(), starcoder2_family()
+      qwen3_vl_family(), recurrent_gemma_family(), seed_oss_family(), smollm3_family(), stablelm_family(), starcoder2_family()
       // clang-format on
   };
   return families;

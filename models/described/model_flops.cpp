@@ -25,7 +25,7 @@ double layer_weights(const LayerSpec& layer, std::int64_t hidden) {
   };
   double weights = 0;
   for (const auto& [name, shape, used] : parameter_shapes(alone))
-    if (shape.size() > 1 && !name.ends_with("_bias") && name.starts_with(names.layers + ".") && !is_norm_of_heads(name))
+    if (shape.size() > 1 && !name.ends_with("bias") && name.starts_with(names.layers + ".") && !is_norm_of_heads(name))
       weights += used * static_cast<double>(elements_of(shape));
   return weights;
 }

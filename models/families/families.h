@@ -128,6 +128,7 @@ DecoderFamily qwen3_5_text_family();
 DecoderFamily qwen3_5_family();
 DecoderFamily qwen3_5_moe_family();
 DecoderFamily qwen3_5_moe_text_family();
+DecoderFamily recurrent_gemma_family();
 DecoderFamily seed_oss_family();
 DecoderFamily smollm3_family();
 DecoderFamily stablelm_family();

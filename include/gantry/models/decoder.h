@@ -20,7 +20,7 @@
 
 namespace gantry::nn {
 class EmbeddingNoiseImpl;
-}
+}  // namespace gantry::nn
 
 namespace gantry::models {
 

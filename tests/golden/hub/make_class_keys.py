@@ -17,7 +17,7 @@ gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid he
 kimi_k2 kimi_linear lfm2 llama llama4 llama4_text llava mamba mamba2 minimax minimax_m2 mistral mistral3
 mixtral modernbert mt5 nemotron nemotron_h nomic_bert olmo olmo2 olmo3 olmoe opt phi phi3 qwen2 qwen2_5_vl
 qwen2_moe qwen2_vl qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_vl
-roberta seed_oss smollm3 stablelm starcoder2 t5 umt5 vit whisper xlm-roberta""".split()
+recurrent_gemma roberta seed_oss smollm3 stablelm starcoder2 t5 umt5 vit whisper xlm-roberta""".split()
 CLASSES_OF = {"kimi_k2": "deepseek_v3"}  # transformers has no class of that name
 
 
