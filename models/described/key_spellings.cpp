@@ -78,6 +78,7 @@ std::map<std::string, Spellings> all_spellings() {
       {"llava", {{"image_token_id", "image_token_index"}}},
       {"mistral3", {{"image_token_id", "image_token_index"}}},
       {"mixtral", with(activation, kExperts)},
+      {"bamba", {{"layer_types", "layers_block_type"}}},
       {"recurrent_gemma", {{"sliding_window", "attention_window_size"}, {"layer_types", "layers_block_type"}}},
       {"olmoe", with(activation, {{"num_local_experts", "num_experts"}})},
       {"opt", with(kShortNames, {{"hidden_act", "activation_function", false}})},

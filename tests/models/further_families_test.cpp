@@ -96,6 +96,8 @@ TEST(FurtherFamilies, UnsupportedValuesAreRefusedByName) {
   EXPECT_THAT(refused("ernie4_5_moe", {{"use_bias", true}}), HasSubstr("use_bias"));
   EXPECT_THAT(refused("recurrent_gemma", {{"lru_width", 2562}}), HasSubstr("lru_width"));
   EXPECT_THAT(refused("recurrent_gemma", {{"block_types", json::array()}}), HasSubstr("at least one word"));
+  EXPECT_THAT(refused("bamba", {{"attn_layer_indices", {32}}}), HasSubstr("layers from 0 to 31"));
+  EXPECT_THAT(refused("bamba", {{"z_loss_coefficient", 0.1}}), HasSubstr("z_loss_coefficient"));
 }
 
 }  // namespace
