@@ -10,6 +10,7 @@
 #include "gantry/models/router_loss.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/layer_watch.h"
+#include "gantry/nn/xielu.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -86,6 +87,7 @@ void DecoderLayerImpl::make_mlp(const DecoderNames& names, std::int64_t hidden, 
     if (mlp.gated) gate_ = linear_at(*this, names.gate, hidden, mlp.width, mlp.bias);
     up_ = linear_at(*this, names.up, hidden, mlp.width, mlp.bias);
   }
+  if (mlp.activation == kTrainedActivation) xielu_ = register_at(*this, names.activation, nn::Xielu()).ptr();
   down_ = linear_at(*this, names.down, mlp.width, hidden, mlp.bias);
 }
 
@@ -228,7 +230,7 @@ torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
     const auto parts = nn::together(input, {gate_, up_});
     wide = nn::activate(multiplied(parts[0], mlp.gate_scale), mlp.activation) * parts[1];
   } else {
-    wide = nn::activate(up_(input), mlp.activation);
+    wide = xielu_ ? xielu_->forward(up_(input)) : nn::activate(up_(input), mlp.activation);
   }
   return dropped(mlp_dropout_, multiplied(down_(wide), mlp.output_scale));
 }

@@ -81,6 +81,16 @@ TensorName row_names(const FileNames& files, const ParameterShape& parameter, co
   return tensor;
 }
 
+bool is_scalar(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
+  const std::string in_layer = path_in_layer(spec, name) + name.substr(name.rfind('.'));
+  return std::find(files.scalars.begin(), files.scalars.end(), in_layer) != files.scalars.end();
+}
+
+// A tensor [1], as files have its only number.
+TensorName scalar_name(const FileNames& files, const std::string& name) {
+  return {.name = name, .hugging_face = "", .parts = {{files.prefix + name, {{0, 0, {{0, 1}}}}}}};
+}
+
 // The rows of one projection of a layer that some files store as several.
 std::vector<std::pair<std::string, std::int64_t>> rows_of_fused(const DecoderSpec& spec, const std::string& path,
                                                                 std::int64_t rows) {
@@ -119,6 +129,10 @@ std::string table_name(const FileNames& files, const DecoderSpec& spec) {
 std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& spec, bool has_other_head) {
   std::vector<TensorName> names;
   for (const auto& parameter : parameter_shapes(spec)) {
+    if (is_scalar(files, spec, parameter.name)) {
+      names.push_back(scalar_name(files, parameter.name));
+      continue;
+    }
     const auto rows = std::find_if(files.by_row.begin(), files.by_row.end(),
                                    [&](const auto& one) { return path_in_layer(spec, parameter.name) == one.first; });
     if (rows != files.by_row.end()) {

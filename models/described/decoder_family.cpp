@@ -79,7 +79,7 @@ json small_keys() {
 const std::vector<DecoderFamily>& decoder_families() {
   static const std::vector<DecoderFamily> families = {
       // clang-format off
-      bamba_family(), bloom_family(), codegen_family(), cohere_family(), cohere2_family(), deepseek_v2_family(),
+      apertus_family(), bamba_family(), bloom_family(), codegen_family(), cohere_family(), cohere2_family(), deepseek_v2_family(),
       deepseek_v3_family(), dots1_family(), ernie4_5_family(), ernie4_5_moe_family(), exaone4_family(), falcon_family(),
       falcon_h1_family(), falcon_mamba_family(),
       gemma_family(), gemma2_family(), gemma3_family(), gemma3_text_family(), glm4_family(),

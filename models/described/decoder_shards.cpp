@@ -70,6 +70,7 @@ void add_mlp(LayerRules& rules, const MlpSpec& mlp, const DecoderNames& names) {
     if (mlp.gated) rules.add(names.gate, Column{});
     rules.add(names.up, Column{});
   }
+  if (mlp.activation == kTrainedActivation) rules.add(names.activation, OnHeads{});
   rules.add(names.down, Row{});
 }
 

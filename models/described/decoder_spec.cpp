@@ -83,6 +83,8 @@ void add_mlp(Shapes& shapes, const DecoderSpec& spec, const MlpSpec& mlp) {
     if (mlp.gated) shapes.linear(names.gate, spec.hidden, mlp.width, mlp.bias);
     shapes.linear(names.up, spec.hidden, mlp.width, mlp.bias);
   }
+  if (mlp.activation == kTrainedActivation)
+    for (const char* number : {".alpha_p", ".alpha_n", ".beta", ".eps"}) shapes.vector(names.activation + number, 1);
   shapes.linear(names.down, mlp.width, spec.hidden, mlp.bias);
 }
 

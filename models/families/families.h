@@ -62,6 +62,7 @@ std::vector<std::pair<std::string, std::string>> scan_file_names(const std::stri
 // The rank of dt at `key`; "auto", and without the key: a sixteenth of the features.
 std::int64_t read_step_rank(ConfigReader& reader, const std::string& key, std::int64_t hidden);
 
+DecoderFamily apertus_family();
 DecoderFamily bamba_family();
 DecoderFamily bloom_family();
 DecoderFamily codegen_family();

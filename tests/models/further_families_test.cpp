@@ -98,6 +98,7 @@ TEST(FurtherFamilies, UnsupportedValuesAreRefusedByName) {
   EXPECT_THAT(refused("recurrent_gemma", {{"block_types", json::array()}}), HasSubstr("at least one word"));
   EXPECT_THAT(refused("bamba", {{"attn_layer_indices", {32}}}), HasSubstr("layers from 0 to 31"));
   EXPECT_THAT(refused("bamba", {{"z_loss_coefficient", 0.1}}), HasSubstr("z_loss_coefficient"));
+  EXPECT_THAT(refused("apertus", {{"hidden_act", "silu"}}), HasSubstr("hidden_act"));
 }
 
 }  // namespace

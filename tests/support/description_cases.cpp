@@ -108,6 +108,7 @@ std::vector<DescriptionCase> description_cases() {
            "moe_intermediate_size": 7, "moe_num_shared_experts": 1})")},
       {"gated linear recurrences", with("recurrent_gemma", R"({"lru_width": 20, "attention_window_size": 4,
            "block_types": ["recurrent", "attention"]})")},
+      {"an activation with trained slopes", with("apertus", "{}")},
       {"learned positions, one key head", with("gpt_bigcode", "{}")},
       {"learned positions, rows by head", with("gpt_bigcode", R"({"multi_query": false})")},
   };

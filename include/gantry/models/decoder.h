@@ -20,6 +20,7 @@
 
 namespace gantry::nn {
 class EmbeddingNoiseImpl;
+class XieluImpl;
 }  // namespace gantry::nn
 
 namespace gantry::models {
@@ -96,6 +97,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   std::shared_ptr<LatentAttention> latent_;  // null: separate or fused projections
   std::shared_ptr<LayerMixer> mixer_;        // null: attention
   nn::Linear gate_{nullptr}, up_{nullptr}, fused_gate_{nullptr}, down_{nullptr};
+  std::shared_ptr<nn::XieluImpl> xielu_;  // null: an activation without parameters
   std::optional<nn::Rotary> rotary_;
 };
 TORCH_MODULE(DecoderLayer);

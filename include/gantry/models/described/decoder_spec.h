@@ -84,12 +84,15 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
+// The activation of an MLP without a gate whose slopes are parameters, nn::Xielu.
+inline constexpr const char* kTrainedActivation = "xielu";
+
 struct MlpSpec {
   std::int64_t width = 1;
   bool gated = false;       // down(activation(gate(x)) * up(x)); otherwise down(activation(up(x)))
   bool fused_gate = false;  // gate and up are one projection: all gate rows, then all up rows
   bool bias = false;
-  std::string activation = "silu";          // one of nn::activation_names()
+  std::string activation = "silu";          // one of nn::activation_names(), or kTrainedActivation
   double gate_scale = 1, output_scale = 1;  // scales of the gate before its activation, and of the output
 
   bool operator==(const MlpSpec&) const = default;
@@ -168,6 +171,7 @@ struct DecoderNames {
   std::string after_attention, before_mlp = "post_attention_layernorm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
   std::string fused_gate;
+  std::string activation = "mlp.act_fn";  // for kTrainedActivation
   std::string mlp_dropout, after_mlp;
   std::string sinks = "self_attn.sinks";
   std::string router = "mlp.gate", experts = "mlp.experts";
