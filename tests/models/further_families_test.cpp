@@ -73,7 +73,7 @@ TEST(ChunkedAttention, ChunksOfDocumentsBeginWithTheDocument) {
   }
 }
 
-// Of 20 tokens in chunks of 8, token i sees i % 8 + 1 keys.
+// Token i of a text in chunks of 8 sees i % 8 + 1 keys.
 TEST(ChunkedAttention, FlopsCountTheKeysOfAChunk) {
   models::AttentionSpec attention;
   attention.chunk = 8;
