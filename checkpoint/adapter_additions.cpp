@@ -4,14 +4,19 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/adapter_split.h"
+#include "gantry/core/shard_style.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/lora.h"
 
 namespace gantry {
 namespace {
 
-constexpr const char* kStacks[] = {".gate_up_proj", ".down_proj"};
 constexpr const char* kInner = ".base_layer";
+
+bool is_expert_stack(const std::string& name) {
+  return std::ranges::any_of(kExpertStacks,
+                             [&](const char* stack) { return name.ends_with(std::string(".") + stack); });
+}
 
 }  // namespace
 
@@ -21,7 +26,7 @@ Additions::Additions(const StoredAdapter& adapter, const std::string& family, co
   for (const auto& name : names)
     if (name.name.ends_with(".weight"))
       add_matrix(name, models::hugging_face_path(adapted_layer(name.name), names).path);
-    else if (name.name.ends_with(kStacks[0]) || name.name.ends_with(kStacks[1]))
+    else if (is_expert_stack(name.name))
       add_stack(name, models::hugging_face_path(adapted_layer(name.name), names).path);
 }
 
@@ -62,9 +67,9 @@ void Additions::add_stack(const models::TensorName& name, const std::string& mod
   const models::DecoderSpec spec = models::decoder_spec(family_, config_);
   const auto layer = std::find_if(spec.layers.begin(), spec.layers.end(),
                                   [](const models::LayerSpec& one) { return one.experts.has_value(); });
-  const Addition addition{.factors = module + (both && stack == kStacks[0] ? kInner : ""),
+  const Addition addition{.factors = module + (both && stack != std::string(".") + kDownStack ? kInner : ""),
                           .path = path,
-                          .transposed = layer->experts->interleaved,
+                          .transposed = models::expert_shape(*layer->experts, spec.hidden).input_is_first(),
                           .experts = layer->experts->count};
   add_full(name, addition);
   add_parts(name.parts, addition);

@@ -13,7 +13,7 @@ inline Slice slice_of_part(const Shape& full, const models::TensorPart& part) {
 
 // The stored tensor's.
 inline Shape shape_of_part(const Slice& slice) {
-  const bool has_one = slice.shape.size() > 1 && slice.shape.front() == 1;
+  const bool has_one = !slice.shape.empty() && slice.shape.front() == 1;
   return {slice.shape.begin() + (has_one ? 1 : 0), slice.shape.end()};
 }
 

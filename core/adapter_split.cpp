@@ -54,10 +54,9 @@ Placements split_of_stack_adapter(const std::string& parameter, const Expert& st
       placements[name] = over(shard(0, shape.experts, ranks));
       placements[name].view = axis::View::kExpert;
     }
-  } else if (parameter == "gate_up_proj") {
+  } else if (parameter == shape.input_stack()) {
     placements[a] = partial(style.gradient_sum, axes);
-    placements[b] =
-        over(shape.interleaved ? shard(1, 2 * shape.width, ranks, 1, 2) : shard(1, 2 * shape.width, ranks, 2));
+    placements[b] = over(shard_inner(shape, 1, ranks));
   } else {
     placements[a] = over(shard(2, shape.width, ranks));
     placements[b] = partial(style.gradient_sum, axes);

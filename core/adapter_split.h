@@ -29,8 +29,8 @@ Placements split_of_adapter(const ShardStyle& style, const Shape& a, const Shape
 Placements split_of_table_adapter(const ShardStyle& style, const Shape& a, const Shape& b,
                                   const std::vector<Axis>& axes);
 
-// The shards for "gate_up_proj" or "down_proj" of experts. Partitioned experts keep their adapters. If the width of
-// each expert is sharded, gate_up_proj is sharded by columns and down_proj by rows.
+// The shards for a stack of experts, kExpertStacks. Partitioned experts keep their adapters. If the width of each
+// expert is sharded, the input stack is sharded by columns and down_proj by rows.
 Placements split_of_stack_adapter(const std::string& parameter, const Expert& style, const ExpertShape& shape,
                                   const std::vector<Axis>& axes);
 

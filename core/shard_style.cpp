@@ -8,6 +8,8 @@
 namespace gantry {
 namespace {
 
+const std::string kBias = "_bias";
+
 // The parts by which a column-parallel projection is partitioned.
 std::vector<Part> parts_of(const Column& column, std::int64_t out_features) {
   if (column.parts.empty()) {
@@ -75,15 +77,15 @@ std::string describe(const ShardStyle& style) {
 }
 
 std::map<std::string, Shape> expert_parameters(const ExpertShape& shape) {
-  const std::int64_t columns = 2 * shape.width;
+  const std::int64_t columns = shape.inner();
   std::map<std::string, Shape> shapes = {
-      {"gate_up_proj",
-       shape.interleaved ? Shape{shape.experts, shape.hidden, columns} : Shape{shape.experts, columns, shape.hidden}},
-      {"down_proj", shape.interleaved ? Shape{shape.experts, shape.width, shape.hidden}
-                                      : Shape{shape.experts, shape.hidden, shape.width}}};
+      {shape.input_stack(), shape.input_is_first() ? Shape{shape.experts, shape.hidden, columns}
+                                                   : Shape{shape.experts, columns, shape.hidden}},
+      {kDownStack, shape.input_is_first() ? Shape{shape.experts, shape.width, shape.hidden}
+                                          : Shape{shape.experts, shape.hidden, shape.width}}};
   if (!shape.bias) return shapes;
-  shapes["gate_up_proj_bias"] = {shape.experts, columns};
-  shapes["down_proj_bias"] = {shape.experts, shape.hidden};
+  shapes[shape.input_stack() + kBias] = {shape.experts, columns};
+  shapes[kDownStack + kBias] = {shape.experts, shape.hidden};
   return shapes;
 }
 
@@ -102,18 +104,20 @@ Placements partition_experts(const ExpertShape& shape, const std::vector<Axis>& 
 
 }  // namespace
 
+ShardSpec shard_inner(const ExpertShape& shape, int dim, int ranks) {
+  if (shape.interleaved) return shard(dim, shape.inner(), ranks, /*segments=*/1, /*unit=*/2);
+  return shard(dim, shape.inner(), ranks, /*segments=*/shape.gated ? 2 : 1);
+}
+
 Placements split_of(const Expert& style, const ExpertShape& shape, const std::vector<Axis>& axes) {
   if (style.partitioned) return partition_experts(shape, axes);
   const int ranks = ranks_over(axes);
-  const auto columns = [&](int dim) {  // gate and up together
-    return over(shape.interleaved ? shard(dim, 2 * shape.width, ranks, 1, 2) : shard(dim, 2 * shape.width, ranks, 2),
-                axes);
-  };
-  Placements placements = {{"gate_up_proj", columns(shape.interleaved ? 2 : 1)},
-                           {"down_proj", over(shard(shape.interleaved ? 1 : 2, shape.width, ranks), axes)}};
+  const auto columns = [&](int dim) { return over(shard_inner(shape, dim, ranks), axes); };
+  Placements placements = {{shape.input_stack(), columns(shape.input_is_first() ? 2 : 1)},
+                           {kDownStack, over(shard(shape.input_is_first() ? 1 : 2, shape.width, ranks), axes)}};
   if (!shape.bias) return placements;
-  placements["gate_up_proj_bias"] = columns(1);
-  placements["down_proj_bias"] = full(true, style.gradient_sum, axes);  // added by one rank only
+  placements[shape.input_stack() + kBias] = columns(1);
+  placements[kDownStack + kBias] = full(true, style.gradient_sum, axes);  // added by one rank only
   return placements;
 }
 

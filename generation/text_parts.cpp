@@ -51,6 +51,7 @@ std::shared_ptr<const nn::SequencePart> TextParts::of_new(std::int64_t first, st
   auto part = std::make_shared<nn::SequencePart>();
   part->shard = {end, parts_.group().size()};
   part->group = &parts_.group();
+  part->keep = keep;
   part->cached = std::move(cached);
   if (read_) {
     part->prefix = "decoder_";

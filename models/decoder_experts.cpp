@@ -26,22 +26,24 @@ ExpertsOfLayer::ExpertsOfLayer(torch::nn::Module& root, const ExpertsSpec& spec,
                                                      .scores = scores_of(spec.scores),
                                                      .normalised = spec.normalised,
                                                      .added = spec.added,
+                                                     .least_sum = spec.least_sum,
                                                      .scale = spec.scale,
                                                      .bias = spec.router_bias,
                                                      .correction = spec.correction,
+                                                     .correction_row = spec.correction_row,
                                                      .groups = spec.groups,
                                                      .used_groups = spec.used_groups,
                                                      .group_scores = spec.group_scores}));
-  experts_ =
-      register_at(root, names.experts,
-                  nn::Experts(nn::ExpertsOptions{.shape = {spec.count, hidden, spec.width, spec.bias, spec.interleaved},
-                                                 .activation = spec.activation,
-                                                 .limit = spec.limit}));
+  experts_ = register_at(root, names.experts,
+                         nn::Experts(nn::ExpertsOptions{.shape = expert_shape(spec, hidden),
+                                                        .activation = spec.activation,
+                                                        .limit = spec.limit,
+                                                        .weights_input = spec.weights_input}));
   if (spec.shared_width == 0) return;
   if (spec.shared_fused) {
     gate_up_ = linear_at(root, names.shared + ".gate_up_proj", hidden, 2 * spec.shared_width, false);
   } else {
-    gate_ = linear_at(root, names.shared + ".gate_proj", hidden, spec.shared_width, false);
+    if (spec.gated) gate_ = linear_at(root, names.shared + ".gate_proj", hidden, spec.shared_width, false);
     up_ = linear_at(root, names.shared + ".up_proj", hidden, spec.shared_width, false);
   }
   down_ = linear_at(root, names.shared + ".down_proj", spec.shared_width, hidden, false);
@@ -49,6 +51,7 @@ ExpertsOfLayer::ExpertsOfLayer(torch::nn::Module& root, const ExpertsSpec& spec,
 }
 
 torch::Tensor ExpertsOfLayer::shared_wide(const torch::Tensor& input) {
+  if (!gate_up_ && !gate_) return nn::activate(up_(input), activation_);
   const auto parts = gate_up_ ? gate_up_(input).chunk(2, -1) : nn::together(input, {gate_, up_});
   return nn::activate(parts[0], activation_) * parts[1];
 }
@@ -72,7 +75,7 @@ ExpertsOfLayer::Output ExpertsOfLayer::forward(const torch::Tensor& input) {
 
 TensorDict ExpertsOfLayer::dispatch(const torch::Tensor& input, const nn::Routing& routing, Dispatch& dispatched) {
   dispatched = experts_->dispatch(input, routing);
-  TensorDict made{{"rows", dispatched->rows.ticket()}, {"weights", routing.weights}};
+  TensorDict made{{"rows", dispatched->rows.ticket()}, {"weights", experts_->output_weights(routing.weights)}};
   if (down_) made.set("wide", shared_wide(input));
   if (shared_gate_) made.set("normed", input);
   return made;

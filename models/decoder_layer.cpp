@@ -10,6 +10,7 @@
 #include "gantry/models/router_loss.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/layer_watch.h"
+#include "gantry/nn/xielu.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -86,6 +87,7 @@ void DecoderLayerImpl::make_mlp(const DecoderNames& names, std::int64_t hidden, 
     if (mlp.gated) gate_ = linear_at(*this, names.gate, hidden, mlp.width, mlp.bias);
     up_ = linear_at(*this, names.up, hidden, mlp.width, mlp.bias);
   }
+  if (mlp.activation == kTrainedActivation) xielu_ = register_at(*this, names.activation, nn::Xielu()).ptr();
   down_ = linear_at(*this, names.down, mlp.width, hidden, mlp.bias);
 }
 
@@ -147,6 +149,20 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
   return heads;
 }
 
+// Queries with the factors of their positions.
+torch::Tensor DecoderLayerImpl::tempered(const torch::Tensor& query, const nn::TokenContext& tokens,
+                                         std::int64_t cached) const {
+  const AttentionSpec& attention = spec_.attention;
+  const torch::ScalarType wide = at::promote_types(query.scalar_type(), torch::kFloat32);
+  const auto integers = torch::TensorOptions(torch::kInt64).device(query.device());
+  const torch::Tensor positions = tokens.positions.defined()
+                                      ? tokens.positions
+                                      : torch::arange(cached, cached + query.size(2), integers).unsqueeze(0);
+  const torch::Tensor steps = (positions + 1).floor_divide(attention.temperature_step).to(wide);
+  const torch::Tensor factors = 1 + attention.temperature * torch::log1p(steps);
+  return (query * factors.unsqueeze(1).unsqueeze(-1)).to(query.scalar_type());
+}
+
 // `cached`: tokens before these.
 DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens,
                                                        std::int64_t cached) {
@@ -161,6 +177,7 @@ DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& inpu
   Heads heads = project(input);
   heads.query = turn(heads.query);
   heads.key = turn(heads.key);
+  if (spec_.attention.temperature != 0) heads.query = tempered(heads.query, tokens, cached);
   if (spec_.attention.norm_after_rotary) {
     heads.query = query_norm_(heads.query);
     heads.key = key_norm_(heads.key);
@@ -182,6 +199,7 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
                                      .keep = tokens.keep,
                                      .cache = cache,
                                      .window = attention.window,
+                                     .chunk = attention.chunk,
                                      .scale = attention.scale,
                                      .soft_cap = attention.soft_cap,
                                      .slopes = slopes,
@@ -212,7 +230,7 @@ torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
     const auto parts = nn::together(input, {gate_, up_});
     wide = nn::activate(multiplied(parts[0], mlp.gate_scale), mlp.activation) * parts[1];
   } else {
-    wide = nn::activate(up_(input), mlp.activation);
+    wide = xielu_ ? xielu_->forward(up_(input)) : nn::activate(up_(input), mlp.activation);
   }
   return dropped(mlp_dropout_, multiplied(down_(wide), mlp.output_scale));
 }
@@ -261,11 +279,14 @@ TensorDict DecoderLayerImpl::experts_with_sums(const TensorDict& state, const to
 }
 
 LayerParts DecoderLayerImpl::parts_with_sums(const nn::TokenContext& tokens) {
-  return {{"attention",
-           [this, tokens](const TensorDict& state) -> TensorDict {
-             return {{"hidden", with_attention(state.at("hidden"), tokens)}};
-           }},
-          {"mlp", [this, keep = tokens.keep](const TensorDict& state) { return experts_with_sums(state, keep); }}};
+  LayerParts parts;
+  if (!spec_.only_mlp)
+    parts.emplace_back("attention", [this, tokens](const TensorDict& state) -> TensorDict {
+      return {{"hidden", with_attention(state.at("hidden"), tokens)}};
+    });
+  parts.emplace_back("mlp",
+                     [this, keep = tokens.keep](const TensorDict& state) { return experts_with_sums(state, keep); });
+  return parts;
 }
 
 LayerParts DecoderLayerImpl::parts_with_norms_behind(const nn::TokenContext& tokens) {
@@ -280,8 +301,10 @@ LayerParts DecoderLayerImpl::parts_with_norms_behind(const nn::TokenContext& tok
 }
 
 LayerParts DecoderLayerImpl::parts_in_turn(const nn::TokenContext& tokens) {
-  LayerParts parts{
-      {"attention", [this, tokens](const torch::Tensor& hidden) { return with_attention(hidden, tokens); }}};
+  LayerParts parts;
+  if (!spec_.only_mlp)
+    parts.emplace_back("attention",
+                       [this, tokens](const torch::Tensor& hidden) { return with_attention(hidden, tokens); });
   if (!spec_.has_mlp) return parts;
   if (experts_ && experts_->travels() && is_split_at_parts(index_))
     experts_->add_parts(

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/shard_style.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
@@ -58,8 +59,10 @@ TensorName stacked_name(const FileNames& files, const DecoderSpec& spec, const P
     tensor.parts.push_back({numbered_name(layer, pattern, expert), {{0, 0, {{expert, expert + 1}}}, {1, 0, {part}}}});
   };
   for (std::int64_t expert = 0; expert < parameter.shape.front(); ++expert) {
-    if (parameter.name.ends_with(".down_proj")) {
+    if (parameter.name.ends_with(std::string(".") + kDownStack)) {
       add(files.expert_down, expert, {0, rows});
+    } else if (files.expert_gate.empty()) {
+      add(files.expert_up, expert, {0, rows});
     } else {
       add(files.expert_gate, expert, {0, rows / 2});
       add(files.expert_up, expert, {rows / 2, rows});
@@ -76,6 +79,16 @@ TensorName row_names(const FileNames& files, const ParameterShape& parameter, co
   for (std::int64_t row = 0; row < parameter.shape.front(); ++row)
     tensor.parts.push_back({numbered_name(layer, pattern, row), {{0, 0, {{row, row + 1}}}}});
   return tensor;
+}
+
+bool is_scalar(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
+  const std::string in_layer = path_in_layer(spec, name) + name.substr(name.rfind('.'));
+  return std::find(files.scalars.begin(), files.scalars.end(), in_layer) != files.scalars.end();
+}
+
+// A tensor [1], as files have its only number.
+TensorName scalar_name(const FileNames& files, const std::string& name) {
+  return {.name = name, .hugging_face = "", .parts = {{files.prefix + name, {{0, 0, {{0, 1}}}}}}};
 }
 
 // The rows of one projection of a layer that some files store as several.
@@ -116,13 +129,17 @@ std::string table_name(const FileNames& files, const DecoderSpec& spec) {
 std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& spec, bool has_other_head) {
   std::vector<TensorName> names;
   for (const auto& parameter : parameter_shapes(spec)) {
+    if (is_scalar(files, spec, parameter.name)) {
+      names.push_back(scalar_name(files, parameter.name));
+      continue;
+    }
     const auto rows = std::find_if(files.by_row.begin(), files.by_row.end(),
                                    [&](const auto& one) { return path_in_layer(spec, parameter.name) == one.first; });
     if (rows != files.by_row.end()) {
       names.push_back(row_names(files, parameter, rows->first, rows->second));
       continue;
     }
-    const bool stacked = !files.expert_gate.empty() && path_in_layer(spec, parameter.name) == spec.names.experts;
+    const bool stacked = !files.expert_down.empty() && path_in_layer(spec, parameter.name) == spec.names.experts;
     names.push_back(stacked ? stacked_name(files, spec, parameter) : file_name(files, spec, parameter.name));
     TensorName& last = names.back();
     add_separate_rows(last, files, spec, parameter);
@@ -142,7 +159,7 @@ bool is_other_head(const std::string& name) {
 // True for a tensor of a layer after the last one of the description, or of a module of its own for such layers.
 bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
   for (const std::string& prefix : {std::string(), files.prefix})
-    if (name.starts_with(prefix + "mtp.")) return true;
+    if (name.starts_with(prefix + "mtp.") || name.starts_with(prefix + "mtp_")) return true;
   const std::string layers = files.prefix + spec.names.layers + ".";
   if (!name.starts_with(layers)) return false;
   std::size_t layer = 0;
@@ -189,12 +206,13 @@ json full_config(const DecoderFamily& family, const json& keys) {
   return full;
 }
 
-// The text decoder of a larger model is its module model.language_model.
+// The text decoder of a larger model is its module model.language_model, unless modules have the names in files.
 std::vector<std::pair<std::string, std::string>> module_names(const DecoderFamily& family) {
   const std::string text = "model.language_model.", head = "lm_head";
   std::vector<std::pair<std::string, std::string>> names;
-  if (family.tower && family.files.prefix != text) names.emplace_back(family.files.prefix, text);
-  if (family.tower && family.files.head != head) names.emplace_back(family.files.head, head);
+  if (!family.tower || family.tower->has_names_of_files) return names;
+  if (family.files.prefix != text) names.emplace_back(family.files.prefix, text);
+  if (family.files.head != head) names.emplace_back(family.files.head, head);
   return names;
 }
 

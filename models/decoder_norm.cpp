@@ -14,7 +14,8 @@ nn::LayerNormParameters parameters_of_norm(const NormSpec& norm) {
 
 DecoderNorm::DecoderNorm(torch::nn::Module& root, const std::string& path, const NormSpec& spec, std::int64_t size) {
   const nn::NormScale scale = spec.one_plus_weight ? nn::NormScale::kOnePlusWeight : nn::NormScale::kWeight;
-  if (spec.kind == NormSpec::Kind::kRms) rms_ = register_at(root, path, nn::RmsNorm(size, spec.eps, scale));
+  if (spec.kind == NormSpec::Kind::kRms)
+    rms_ = register_at(root, path, nn::RmsNorm(size, spec.eps, spec.weight ? scale : nn::NormScale::kOne));
   if (spec.kind == NormSpec::Kind::kLayer)
     layer_ = register_at(root, path, nn::LayerNorm(size, spec.eps, parameters_of_norm(spec), scale));
 }

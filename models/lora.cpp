@@ -45,8 +45,6 @@ struct FoundModule {
   }
 };
 
-constexpr const char* kStacks[] = {"gate_up_proj", "down_proj"};  // of nn::Experts
-
 // What gets one adapter.
 struct AdaptedPart {
   const FoundModule* module;
@@ -55,7 +53,7 @@ struct AdaptedPart {
   std::string path() const { return module->path.path + (stack.empty() ? "" : "." + stack); }
   torch::Tensor weight() const {
     if (const auto* experts = module->as<nn::ExpertsImpl>())
-      return stack == kStacks[0] ? experts->gate_up_proj : experts->down_proj;
+      return stack == kDownStack ? experts->down_proj : experts->gate_up_proj;
     return module->module->named_parameters(/*recurse=*/false)["weight"];
   }
 };
@@ -138,8 +136,9 @@ class Choice {
           return module.is_named(entry) || (is_router && module.is_parameter_named(entry, "weight"));
         }))
       chosen.push_back({&module, ""});
-    if (!module.as<nn::ExpertsImpl>()) return;
-    for (const char* stack : kStacks)
+    const auto* experts = module.as<nn::ExpertsImpl>();
+    if (!experts) return;
+    for (const std::string& stack : experts->stacks())
       if (any([&](const std::string& entry) { return module.is_parameter_named(entry, stack); }))
         chosen.push_back({&module, stack});
   }
@@ -147,12 +146,13 @@ class Choice {
   void require_adaptable(const std::string& entry) const {
     for (const auto& each : modules_) {
       if (!each.is_named(entry) || each.is_adaptable()) continue;
-      const bool is_stacks = each.as<nn::ExpertsImpl>();
+      const auto* experts = each.as<nn::ExpertsImpl>();
       throw ConfigError({"lora.target_modules",
                          fmt::format("'{}' matches {}, which is not a gantry::nn::Linear", entry, each.path.path),
                          "linear layers, embeddings, routers, or stacked expert weights",
-                         is_stacks ? fmt::format("name {0}.gate_up_proj and {0}.down_proj", last_part(each.path.path))
-                                   : "use lora.modules_to_save to train other modules in full"});
+                         experts ? fmt::format("name {0}.{1} and {0}.{2}", last_part(each.path.path),
+                                               experts->stacks()[0], experts->stacks()[1])
+                                 : "use lora.modules_to_save to train other modules in full"});
     }
     std::vector<AdaptedPart> named;
     for (const auto& each : modules_) add_named(each, {entry}, named);
@@ -167,8 +167,8 @@ class Choice {
         known.insert(path);
       };
       if (std::string(key) == "lora.modules_to_save" || each.is_adaptable()) add(each.path.path);
-      if (std::string(key) == "lora.target_modules" && each.as<nn::ExpertsImpl>())
-        for (const char* stack : kStacks) add(each.path.path + "." + stack);
+      if (const auto* experts = each.as<nn::ExpertsImpl>(); experts && std::string(key) == "lora.target_modules")
+        for (const std::string& stack : experts->stacks()) add(each.path.path + "." + stack);
     }
     const std::string near = nearest_name(entry, known);
     std::set<std::string> lasts;
@@ -202,7 +202,7 @@ bool stands_by_experts(const std::string& module, const std::vector<TensorName>&
   const std::string around = module.substr(0, module.rfind('.') + 1);
   return !around.empty() && std::any_of(names.begin(), names.end(), [&](const TensorName& one) {
     return !one.parts.empty() && one.name.starts_with(around) &&
-           std::any_of(std::begin(kStacks), std::end(kStacks),
+           std::any_of(std::begin(kExpertStacks), std::end(kExpertStacks),
                        [&](const char* stack) { return one.name.ends_with(std::string(".") + stack); });
   });
 }
@@ -219,9 +219,8 @@ std::string stored_factor(const std::string& name, const std::vector<std::string
     return hugging_face_path(layer, names).path + factor + (is_table || is_magnitude ? "" : ".weight");
   }
   const std::string module = layer.substr(0, layer.rfind('.'));
-  const std::string other = module + "." + kStacks[1] + kStackAdapterA;
-  const bool is_inner =
-      layer.ends_with(kStacks[0]) && std::find(parameters.begin(), parameters.end(), other) != parameters.end();
+  const std::string output = module + "." + kDownStack, other = output + kStackAdapterA;
+  const bool is_inner = layer != output && std::find(parameters.begin(), parameters.end(), other) != parameters.end();
   return hugging_face_path(module, names).path + (is_inner ? ".base_layer" : "") +
          (name.ends_with(kStackAdapterA) ? ".lora_A.weight" : ".lora_B.weight");
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "gantry/core/error.h"
+#include "gantry/nn/attention_chunks.h"
 #include "gantry/nn/attention_core.h"
 #include "gantry/nn/attention_kernels.h"
 #include "gantry/nn/attention_scores.h"
@@ -67,9 +68,10 @@ torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries
     torch::Tensor counted;
     if (keep.defined()) counted = keep.narrow(1, keep.size(1) - keys, keys).unsqueeze(1).unsqueeze(1);
     if (documents.defined()) {
+      const auto last = [&](std::int64_t count) { return documents.narrow(1, documents.size(1) - count, count); };
       const torch::Tensor of_queries =
-          options.sequence ? documents.index_select(1, options.sequence->positions.view({-1})) : documents;
-      const torch::Tensor own = (of_queries.unsqueeze(2) == documents.unsqueeze(1)).unsqueeze(1);
+          options.sequence ? documents.index_select(1, options.sequence->positions.view({-1})) : last(queries);
+      const torch::Tensor own = (of_queries.unsqueeze(2) == last(keys).unsqueeze(1)).unsqueeze(1);
       counted = counted.defined() ? counted & own : own;
     }
     const torch::Tensor seen = seen_keys(options, queries, keys, counted.device());
@@ -169,12 +171,13 @@ torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& ke
 }
 
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
-                        const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                        const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& given,
                         const DropoutImpl& dropout) {
+  const AttentionOptions options = within_chunks(given, query);
   if (options.cache && options.sequence)
     return continued_attention(query, key, value, heads, key_heads, options, dropout);
   if (options.cache) {
-    const auto [keys, values] = options.cache->append(key, value, options.window);
+    const auto [keys, values] = options.cache->append(key, value, options.chunk > 0 ? options.chunk : options.window);
     return attention_core(query, keys, values, heads, key_heads, options, dropout);
   }
   const auto attend = options.sequence ? context_attention : attention_core;

@@ -77,8 +77,14 @@ torch::Tensor seen_cached(const CachedTokens& cached, std::int64_t queries, std:
   const std::int64_t before = cached.columns.size(0) - count, window = options.window;
   torch::Tensor seen;
   if (cached.keep.defined()) seen = cached.keep.narrow(1, before, count).unsqueeze(1).unsqueeze(1);
-  if (queries == 1 || !options.causal) return seen;  // the last token: it sees what is in sight
   const torch::Tensor columns = cached.columns.narrow(0, before, count);
+  if (const torch::Tensor& chunks = options.sequence->documents; chunks.defined()) {
+    const torch::Tensor own =
+        (chunks.narrow(1, cached.first, queries).unsqueeze(2) == chunks.index_select(1, columns).unsqueeze(1))
+            .unsqueeze(1);
+    seen = seen.defined() ? seen & own : own;
+  }
+  if (queries == 1 || !options.causal) return seen;  // the last token: it sees what is in sight
   const torch::Tensor rows = torch::arange(cached.first, cached.first + queries, columns.options()).view({-1, 1});
   torch::Tensor by_place = columns <= rows;
   if (window > 0) by_place = by_place & (columns > rows - window);

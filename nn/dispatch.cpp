@@ -52,6 +52,10 @@ torch::Tensor rows_by_expert(const torch::Tensor& tokens, const Dispatch& dispat
   return TakeRows::apply(tokens, dispatch.slots.floor_divide(dispatch.used), dispatch.places, dispatch.used);
 }
 
+torch::Tensor weighted_rows(const torch::Tensor& rows, const torch::Tensor& weights, const Dispatch& dispatch) {
+  return rows * TakeRows::apply(weights.reshape({-1, 1}), dispatch.slots, dispatch.places, 1);
+}
+
 torch::Tensor combined_rows(const torch::Tensor& rows, const torch::Tensor& weights, const Dispatch& dispatch) {
   const torch::Tensor by_slot = TakeRows::apply(rows, dispatch.places, dispatch.slots, 1);
   const torch::Tensor by_token = by_slot.view({weights.size(0), dispatch.used, rows.size(1)});

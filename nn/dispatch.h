@@ -21,6 +21,8 @@ struct Dispatch {
 Dispatch dispatch_by_expert(const torch::Tensor& ids, std::int64_t experts);
 // tokens [tokens, size] -> [tokens * used, size], sorted by expert.
 torch::Tensor rows_by_expert(const torch::Tensor& tokens, const Dispatch& dispatch);
+// Rows [tokens * used, size] that are sorted by expert, each multiplied by its slot's weight [tokens, used].
+torch::Tensor weighted_rows(const torch::Tensor& rows, const torch::Tensor& weights, const Dispatch& dispatch);
 // The experts' rows [tokens * used, size] and each slot's weight [tokens, used] -> [tokens, size]: the weighted rows of
 // a token, added in the order of its slots.
 torch::Tensor combined_rows(const torch::Tensor& rows, const torch::Tensor& weights, const Dispatch& dispatch);

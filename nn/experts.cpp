@@ -24,12 +24,14 @@ const Shard* shards_at_border(const Expert& style) {
 
 ExpertsImpl::ExpertsImpl(ExpertsOptions given) : options(std::move(given)) {
   const auto shapes = expert_parameters(options.shape);
-  gate_up_proj = register_parameter("gate_up_proj", torch::empty(shapes.at("gate_up_proj")));
-  down_proj = register_parameter("down_proj", torch::empty(shapes.at("down_proj")));
+  const auto make = [&](const std::string& name) { return register_parameter(name, torch::empty(shapes.at(name))); };
+  const std::string input = options.shape.input_stack(), output = kDownStack;
+  gate_up_proj = make(input);
+  down_proj = make(output);
   for (const auto& weight : {gate_up_proj, down_proj}) torch::nn::init::normal_(weight, 0, 0.02);
   if (!options.shape.bias) return;
-  gate_up_proj_bias = register_parameter("gate_up_proj_bias", torch::empty(shapes.at("gate_up_proj_bias")));
-  down_proj_bias = register_parameter("down_proj_bias", torch::empty(shapes.at("down_proj_bias")));
+  gate_up_proj_bias = make(input + "_bias");
+  down_proj_bias = make(output + "_bias");
   for (const auto& bias : {gate_up_proj_bias, down_proj_bias}) torch::nn::init::zeros_(bias);
 }
 
@@ -39,7 +41,8 @@ void ExpertsImpl::add_adapter(const std::string& parameter, const AdapterOptions
                       is_sharded_ ? "the experts have already been sharded" : "the experts already have this adapter",
                       "one adapter, added before the model is boosted", ""});
   const Shape shape = expert_parameters(options.shape).at(parameter);
-  const std::int64_t in = shape[options.shape.interleaved ? 1 : 2], out = shape[options.shape.interleaved ? 2 : 1];
+  const bool input_is_first = options.shape.input_is_first();
+  const std::int64_t in = shape[input_is_first ? 1 : 2], out = shape[input_is_first ? 2 : 1];
   const double bound = 1 / std::sqrt(static_cast<double>(in));
   const DeferredInit deferred;
   Adapter made;
@@ -90,6 +93,7 @@ torch::Tensor ExpertsImpl::output_bias() const {
 }
 
 torch::Tensor ExpertsImpl::activated(const torch::Tensor& gate_up) const {
+  if (!options.shape.gated) return activate(gate_up, options.activation);
   const bool pairs = options.shape.interleaved;
   const auto parts = pairs ? gate_up.view({gate_up.size(0), gate_up.size(1) / 2, 2}).unbind(-1) : gate_up.chunk(2, -1);
   if (options.limit == 0) return activate(parts[0], options.activation) * parts[1];
@@ -107,18 +111,37 @@ torch::Tensor ExpertsImpl::projected(const torch::Tensor& rows, const std::strin
     const bool sums = is_full && group_ && !style_.partitioned && style_.gradient_sum == GradientSum::kInBackward;
     return sums ? copy_to_group(factor, *group_) : factor;
   };
-  const bool by_columns = parameter == "gate_up_proj";
+  const bool by_columns = parameter == options.shape.input_stack();
   const torch::Tensor narrow = grouped_linear(rows, {used(adapter->second.a, by_columns), {}}, counts);
   return made + grouped_linear(narrow * adapter->second.scale, {used(adapter->second.b, !by_columns), {}}, counts);
 }
 
 torch::Tensor ExpertsImpl::computed(const torch::Tensor& rows, const torch::Tensor& bias,
                                     const std::vector<std::int64_t>& counts) {
-  const bool input_is_first = options.shape.interleaved;
+  const bool input_is_first = options.shape.input_is_first();
   dropped_ -= std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  const torch::Tensor wide =
-      activated(projected(rows, "gate_up_proj", {gate_up_proj, gate_up_proj_bias, input_is_first}, counts));
-  return projected(wide, "down_proj", {down_proj, bias, input_is_first}, counts);
+  const torch::Tensor wide = activated(
+      projected(rows, options.shape.input_stack(), {gate_up_proj, gate_up_proj_bias, input_is_first}, counts));
+  return projected(wide, kDownStack, {down_proj, bias, input_is_first}, counts);
+}
+
+// Rows by expert, and their weights if those multiply what experts read.
+torch::Tensor ExpertsImpl::input_rows(const torch::Tensor& tokens, const torch::Tensor& weights,
+                                      const Dispatch& dispatch) const {
+  const torch::Tensor rows = rows_by_expert(tokens.reshape({-1, tokens.size(-1)}), dispatch);
+  if (!options.weights_input) return rows;
+  return weighted_rows(rows, weights.reshape({-1, weights.size(-1)}).to(rows.scalar_type()), dispatch);
+}
+
+torch::Tensor ExpertsImpl::output_weights(const torch::Tensor& weights) const {
+  return options.weights_input ? torch::ones_like(weights.detach()) : weights;
+}
+
+// The sums of the experts' rows for each token.
+torch::Tensor ExpertsImpl::output_sums(const torch::Tensor& rows, const torch::Tensor& weights,
+                                       const Dispatch& dispatch) const {
+  const torch::Tensor of_outputs = output_weights(weights);
+  return combined_rows(rows, of_outputs.reshape({-1, weights.size(-1)}).to(rows.scalar_type()), dispatch);
 }
 
 // Every rank computes all tokens with its part of every expert.
@@ -129,11 +152,8 @@ torch::Tensor ExpertsImpl::over_width(const torch::Tensor& tokens, const Routing
   dropped_ += ids.numel();
   const torch::Tensor full = entering(tokens), weights = entering(routing.weights);
   const Dispatch dispatch = dispatch_by_expert(ids.reshape({-1, ids.size(-1)}), options.shape.experts);
-  const torch::Tensor rows = rows_by_expert(full.reshape({-1, full.size(-1)}), dispatch);
-  const torch::Tensor made = computed(rows, output_bias(), dispatch.counts);
-  const torch::Tensor sums =
-      combined_rows(made, weights.reshape({-1, weights.size(-1)}).to(made.scalar_type()), dispatch);
-  return leaving(sums.view(full.sizes()));
+  const torch::Tensor made = computed(input_rows(full, weights, dispatch), output_bias(), dispatch.counts);
+  return leaving(output_sums(made, weights, dispatch).view(full.sizes()));
 }
 
 bool ExpertsImpl::travels() const {
@@ -146,8 +166,7 @@ std::shared_ptr<DispatchedExperts> ExpertsImpl::dispatch(const torch::Tensor& to
   dropped_ += ids.numel();
   Dispatch dispatch = dispatch_by_expert(ids, options.shape.experts);
   ExpertExchange exchange = agree_on_rows(*group_, dispatch.counts, held_, tokens.device());
-  const torch::Tensor rows = rows_by_expert(tokens.reshape({-1, tokens.size(-1)}), dispatch);
-  PendingTokens going = rows_to_experts(rows, exchange);
+  PendingTokens going = rows_to_experts(input_rows(tokens, routing.weights, dispatch), exchange);
   return std::make_shared<DispatchedExperts>(
       DispatchedExperts{std::move(dispatch), std::move(exchange), std::move(going), tokens.sizes().vec()});
 }
@@ -158,9 +177,8 @@ void ExpertsImpl::compute(DispatchedExperts& dispatched) {
 }
 
 torch::Tensor ExpertsImpl::combine(DispatchedExperts& dispatched, const torch::Tensor& weights) {
-  const torch::Tensor made = dispatched.rows.wait(), by_token = weights.reshape({-1, weights.size(-1)});
-  return observed(*this,
-                  combined_rows(made, by_token.to(made.scalar_type()), dispatched.dispatch).view(dispatched.shape));
+  const torch::Tensor sums = output_sums(dispatched.rows.wait(), weights, dispatched.dispatch);
+  return observed(*this, sums.view(dispatched.shape));
 }
 
 // The same with all tokens on every rank, where rows of other ranks' experts are zero.
@@ -177,12 +195,11 @@ torch::Tensor ExpertsImpl::by_gathering(const torch::Tensor& tokens, const Routi
   const std::vector<std::int64_t> counts(first, last);
   const std::int64_t before = std::accumulate(dispatch.counts.begin(), first, std::int64_t{0}),
                      here = std::accumulate(first, last, std::int64_t{0});
-  const torch::Tensor rows = rows_by_expert(gather_to_group(flat, *group_, 0, sizes), dispatch);
+  const torch::Tensor rows = input_rows(gather_to_group(flat, *group_, 0, sizes), weights, dispatch);
   const torch::Tensor made = computed(rows.narrow(0, before, here), down_proj_bias, counts);
   const auto none = [&](std::int64_t count) { return torch::zeros({count, made.size(1)}, made.options()); };
   const torch::Tensor all = torch::cat({none(before), made, none(rows.size(0) - before - here)});
-  const torch::Tensor sums = combined_rows(all, weights.to(made.scalar_type()), dispatch);
-  return reduce_scatter_to_group(sums, *group_, 0, sizes).view(tokens.sizes());
+  return reduce_scatter_to_group(output_sums(all, weights, dispatch), *group_, 0, sizes).view(tokens.sizes());
 }
 
 torch::Tensor ExpertsImpl::forward(const torch::Tensor& tokens, const Routing& routing) {

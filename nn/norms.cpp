@@ -41,6 +41,7 @@ torch::Tensor LayerNormImpl::forward(const torch::Tensor& input) {
 }
 
 RmsNormImpl::RmsNormImpl(std::int64_t size, double eps, NormScale scale) : size_(size), eps_(eps), scale_(scale) {
+  if (scale_ == NormScale::kOne) return;
   weight = register_parameter("weight", torch::empty({size}));
   if (scale_ == NormScale::kWeight)
     torch::nn::init::ones_(weight);
@@ -49,6 +50,7 @@ RmsNormImpl::RmsNormImpl(std::int64_t size, double eps, NormScale scale) : size_
 }
 
 torch::Tensor RmsNormImpl::forward(const torch::Tensor& input) {
+  if (scale_ == NormScale::kOne) return observed(*this, at::rms_norm(input, {size_}, {}, eps_));
   if (scale_ == NormScale::kWeight) return observed(*this, at::rms_norm(input, {size_}, used(weight), eps_));
   const torch::ScalarType wide = at::promote_types(input.scalar_type(), torch::kFloat32);
   return observed(*this,

@@ -47,7 +47,8 @@ RouterImpl::RouterImpl(const RouterOptions& given) : options(given) {
     torch::nn::init::zeros_(bias);
   }
   if (options.correction) {
-    correction = register_parameter(kCorrection, torch::empty({options.experts}), /*requires_grad=*/false);
+    const Shape shape = options.correction_row ? Shape{1, options.experts} : Shape{options.experts};
+    correction = register_parameter(kCorrection, torch::empty(shape), /*requires_grad=*/false);
     torch::nn::init::zeros_(correction);
   }
 }
@@ -101,7 +102,7 @@ torch::Tensor RouterImpl::change_of_correction(const torch::Tensor& counts, doub
 torch::Tensor RouterImpl::chosen(const torch::Tensor& scores) const {
   const torch::NoGradGuard no_grad;
   torch::Tensor by = scores;
-  if (correction.defined()) by = by + correction.to(by.scalar_type());
+  if (correction.defined()) by = by + correction.view({-1}).to(by.scalar_type());
   if (options.used_groups < options.groups) {
     const torch::Tensor groups = by.unflatten(-1, {options.groups, options.experts / options.groups});
     const torch::Tensor best = std::get<0>(groups.topk(options.group_scores, -1)).sum(-1);
@@ -136,7 +137,8 @@ Routing RouterImpl::forward(const torch::Tensor& tokens) {
   routing.weights = scores.gather(-1, routing.ids);
   if (options.scores == RouterOptions::Scores::kSoftmaxOfUsed) routing.weights = routing.weights.softmax(-1);
   if (options.normalised)
-    routing.weights = routing.weights / (routing.weights.sum(-1, /*keepdim=*/true) + options.added);
+    routing.weights =
+        routing.weights / (routing.weights.sum(-1, /*keepdim=*/true) + options.added).clamp_min(options.least_sum);
   if (options.scale != 1) routing.weights = routing.weights * options.scale;
   balance(*this, scores, routing);
   return routing;

@@ -46,7 +46,9 @@ void OperationBuilder::mixer(const models::MixerKind& mixer) {
   double core = work.flops;  // and of parameters that are not matrices, such as kernels
   for (const models::ParameterShape& parameter : mixer.parameters(workload_.model.hidden)) {
     const bool is_matrix = parameter.shape.size() == 2 && parameter.name.ends_with(weight);
-    if (!is_matrix && parameter.shape.size() > 1) core += 2 * parameter.used * as_double(elements_of(parameter.shape));
+    const bool is_bias = parameter.name.ends_with("bias");
+    if (!is_matrix && !is_bias && parameter.shape.size() > 1)
+      core += 2 * parameter.used * as_double(elements_of(parameter.shape));
     if (!is_matrix) continue;
     const std::string module = parameter.name.substr(0, parameter.name.size() - weight.size());
     const MatrixPart part = part_of(module, parameter, rules, layout_.tensor);

@@ -104,7 +104,7 @@ void OperationBuilder::experts(const models::ExpertsSpec& experts) {
   const double routed = exchanges ? tokens_ / layout_.tensor : tokens_, rows = routed * as_double(experts.used);
   const double moved = bytes_ * rows * hidden_,
                width = exchanges ? as_double(experts.width) : largest_part(experts.width, layout_.tensor);
-  const models::MlpSpec each = {.gated = true, .bias = experts.bias, .activation = experts.activation};
+  const models::MlpSpec each = {.gated = experts.gated, .bias = experts.bias, .activation = experts.activation};
   if (!exchanges) enter_split();
   product(routed, hidden_, as_double(experts.count), bytes_ * tokens_between_ * hidden_);
   const auto move_tokens = [&] {
@@ -127,6 +127,16 @@ void OperationBuilder::experts(const models::ExpertsSpec& experts) {
 
 namespace {
 
+// Attention, or the mixer in its place.
+void add_attention(OperationBuilder& builder, const models::LayerSpec& layer, double dropout) {
+  builder.norm(layer.input);
+  builder.keep_input();
+  if (layer.mixer) builder.mixer(*layer.mixer);
+  if (layer.has_attention()) builder.attention(layer.attention);
+  builder.norm(layer.after_attention);
+  builder.residual(dropout);
+}
+
 void add_mlp(OperationBuilder& builder, const models::LayerSpec& layer, const Layout& layout, double dropout) {
   builder.norm(layer.before_mlp);
   builder.keep_input();
@@ -146,12 +156,7 @@ void add_mlp(OperationBuilder& builder, const models::LayerSpec& layer, const La
 PartOperations layer_operations(const Workload& workload, const models::LayerSpec& layer, const Layout& layout) {
   OperationBuilder builder(workload, layout);
   const double dropout = workload.model.output_dropout;
-  builder.norm(layer.input);
-  builder.keep_input();
-  if (layer.mixer) builder.mixer(*layer.mixer);
-  if (layer.has_attention()) builder.attention(layer.attention);
-  builder.norm(layer.after_attention);
-  builder.residual(dropout);
+  if (!layer.only_mlp) add_attention(builder, layer, dropout);
   builder.end_attention();
   if (layer.has_mlp) add_mlp(builder, layer, layout, dropout);
   PartOperations part = builder.take();

@@ -55,8 +55,7 @@ class ShardShares {
   ParameterSplit split(const ShardStyle& style, const Shape& shape, const std::string& own) const {
     const std::vector<Axis> tensor_axes = {{axis::kTensor, tensor_}};
     if (!std::holds_alternative<Expert>(style)) return split_of(style, shape, tensor_axes);
-    const models::ExpertsSpec& experts = *spec_.layers.front().experts;
-    const ExpertShape shapes{experts.count, spec_.hidden, experts.width, experts.bias, experts.interleaved};
+    const ExpertShape shapes = models::expert_shape(*spec_.layers.front().experts, spec_.hidden);
     const bool is_partitioned = expert_ > 1;
     const Placements all = split_of(Expert{.partitioned = is_partitioned}, shapes,
                                     is_partitioned ? std::vector<Axis>{{axis::kExpert, expert_}} : tensor_axes);
@@ -79,9 +78,9 @@ double held_factors(std::int64_t in, std::int64_t out, std::int64_t rank, double
 // The same for a stack of experts; `share` is a fraction of the experts (`by_expert`) or of their width.
 double held_stack_factors(const std::string& path, const LayerSpec& layer, std::int64_t hidden, std::int64_t rank,
                           double share, bool by_expert) {
-  const std::int64_t width = layer.experts->width;
-  const bool is_down = path.ends_with(".down_proj");
-  const std::int64_t in = is_down ? width : hidden, out = is_down ? hidden : 2 * width;
+  const ExpertShape shape = models::expert_shape(*layer.experts, hidden);
+  const bool is_down = path.ends_with(std::string(".") + kDownStack);
+  const std::int64_t in = is_down ? shape.width : hidden, out = is_down ? hidden : shape.inner();
   const double one =
       by_expert ? share * static_cast<double>((in + out) * rank) : held_factors(in, out, rank, share, is_down);
   return one * static_cast<double>(layer.experts->count);

@@ -58,7 +58,7 @@ void add_attention(LayerRules& rules, const AttentionSpec& attention, const Deco
     rules.add(names.query_norm, Column{});
     rules.add(names.key_norm, Column{.users = attention.heads});
   }
-  if (!attention.head_norm.exists()) return;
+  if (!attention.head_norm.exists() || !attention.head_norm.weight) return;
   rules.add(names.query_norm, OnHeads{});
   rules.add(names.key_norm, OnHeads{});
 }
@@ -70,6 +70,7 @@ void add_mlp(LayerRules& rules, const MlpSpec& mlp, const DecoderNames& names) {
     if (mlp.gated) rules.add(names.gate, Column{});
     rules.add(names.up, Column{});
   }
+  if (mlp.activation == kTrainedActivation) rules.add(names.activation, OnHeads{});
   rules.add(names.down, Row{});
 }
 
@@ -79,7 +80,7 @@ void add_experts(LayerRules& rules, const ExpertsSpec& experts, const DecoderNam
   if (experts.shared_fused) {
     rules.add(names.shared + ".gate_up_proj", Column{.segments = 2});
   } else {
-    rules.add(names.shared + ".gate_proj", Column{});
+    if (experts.gated) rules.add(names.shared + ".gate_proj", Column{});
     rules.add(names.shared + ".up_proj", Column{});
   }
   rules.add(names.shared + ".down_proj", Row{});

@@ -21,7 +21,7 @@ class Shapes {
     if (bias) tensor(path + ".bias", {out});
   }
   void norm(const std::string& path, const NormSpec& norm, std::int64_t size) {
-    if (!norm.exists() || (norm.kind == NormSpec::Kind::kLayer && !norm.weight)) return;
+    if (!norm.exists() || !norm.weight) return;
     tensor(path + ".weight", {size});
     if (norm.kind == NormSpec::Kind::kLayer && norm.bias) tensor(path + ".bias", {size});
   }
@@ -83,22 +83,25 @@ void add_mlp(Shapes& shapes, const DecoderSpec& spec, const MlpSpec& mlp) {
     if (mlp.gated) shapes.linear(names.gate, spec.hidden, mlp.width, mlp.bias);
     shapes.linear(names.up, spec.hidden, mlp.width, mlp.bias);
   }
+  if (mlp.activation == kTrainedActivation)
+    for (const char* number : {".alpha_p", ".alpha_n", ".beta", ".eps"}) shapes.vector(names.activation + number, 1);
   shapes.linear(names.down, mlp.width, spec.hidden, mlp.bias);
 }
 
 void add_experts(Shapes& shapes, const DecoderSpec& spec, const ExpertsSpec& experts) {
   const DecoderNames& names = spec.names;
   shapes.linear(names.router, spec.hidden, experts.count, experts.router_bias);
-  if (experts.correction) shapes.vector(names.router + ".e_score_correction_bias", experts.count);
+  const std::string bias = names.router + ".e_score_correction_bias";
+  if (experts.correction && experts.correction_row) shapes.tensor(bias, {1, experts.count});
+  if (experts.correction && !experts.correction_row) shapes.vector(bias, experts.count);
   const double used = static_cast<double>(experts.used) / static_cast<double>(experts.count);
-  for (const auto& [name, shape] :
-       expert_parameters({experts.count, spec.hidden, experts.width, experts.bias, experts.interleaved}))
+  for (const auto& [name, shape] : expert_parameters(expert_shape(experts, spec.hidden)))
     shapes.tensor(names.experts + "." + name, shape, used);
   if (experts.shared_width == 0) return;
   if (experts.shared_fused) {
     shapes.linear(names.shared + ".gate_up_proj", spec.hidden, 2 * experts.shared_width, false);
   } else {
-    shapes.linear(names.shared + ".gate_proj", spec.hidden, experts.shared_width, false);
+    if (experts.gated) shapes.linear(names.shared + ".gate_proj", spec.hidden, experts.shared_width, false);
     shapes.linear(names.shared + ".up_proj", spec.hidden, experts.shared_width, false);
   }
   shapes.linear(names.shared + ".down_proj", experts.shared_width, spec.hidden, false);
@@ -106,6 +109,16 @@ void add_experts(Shapes& shapes, const DecoderSpec& spec, const ExpertsSpec& exp
 }
 
 }  // namespace
+
+ExpertShape expert_shape(const ExpertsSpec& experts, std::int64_t hidden) {
+  return {.experts = experts.count,
+          .hidden = hidden,
+          .width = experts.width,
+          .bias = experts.bias,
+          .interleaved = experts.interleaved,
+          .gated = experts.gated,
+          .transposed = experts.transposed};
+}
 
 std::int64_t fused_rows(const AttentionSpec& attention) {
   return (attention.heads + 2 * attention.key_heads) * attention.head_size;

@@ -25,7 +25,7 @@ double layer_weights(const LayerSpec& layer, std::int64_t hidden) {
   };
   double weights = 0;
   for (const auto& [name, shape, used] : parameter_shapes(alone))
-    if (shape.size() > 1 && !name.ends_with("_bias") && name.starts_with(names.layers + ".") && !is_norm_of_heads(name))
+    if (shape.size() > 1 && !name.ends_with("bias") && name.starts_with(names.layers + ".") && !is_norm_of_heads(name))
       weights += used * static_cast<double>(elements_of(shape));
   return weights;
 }
@@ -44,8 +44,23 @@ double core_flops(const AttentionSpec& attention, double keys) {
   return 2 * static_cast<double>(attention.heads) * keys * (static_cast<double>(attention.head_size) + value);
 }
 
+namespace {
+
+// Query i of each chunk, from 0, sees i + 1 keys where causality counts.
+double keys_met_in_chunks(std::int64_t chunk, std::int64_t sequence, bool causal_half) {
+  const std::int64_t used = std::min(chunk, sequence), rest = sequence % used;
+  if (!causal_half) return static_cast<double>(used);
+  const auto pairs = [](std::int64_t tokens) {
+    return static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
+  };
+  return (static_cast<double>(sequence / used) * pairs(used) + pairs(rest)) / static_cast<double>(sequence);
+}
+
+}  // namespace
+
 // Query i, from 0, sees min(i + 1, window) keys where causality counts.
 double keys_met(const AttentionSpec& attention, std::int64_t sequence, bool causal_half) {
+  if (attention.chunk > 0) return keys_met_in_chunks(attention.chunk, sequence, causal_half);
   const auto all = static_cast<double>(sequence);
   const double window = attention.window > 0 ? std::min(static_cast<double>(attention.window), all) : all;
   if (!causal_half) return window;

@@ -219,6 +219,8 @@ std::string decoder_features(const DecoderSpec& spec) {
   if (!attention.latent && attention.key_heads < attention.heads) features.emplace_back("grouped KV heads");
   if (has([](const LayerSpec& one) { return one.has_attention() && one.attention.window > 0; }))
     features.emplace_back("windows");
+  if (has([](const LayerSpec& one) { return one.has_attention() && one.attention.chunk > 0; }))
+    features.emplace_back("chunked attention");
   if (attention.sinks) features.emplace_back("attention sinks");
   if (layer.parallel) features.emplace_back("parallel attention and MLP");
   if (has([](const LayerSpec& one) { return one.experts.has_value(); })) features.emplace_back("experts");

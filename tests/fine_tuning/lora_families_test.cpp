@@ -28,10 +28,15 @@ class LoraFamilies : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, LoraFamilies, ::testing::ValuesIn(adapted_families()),
                          [](const auto& info) { return std::filesystem::path(info.param).filename().string(); });
 
-Config adapted_config(const std::string& folder, const LoraLayout& how) {
+struct AdaptedModel {
+  std::string folder;
+  std::vector<std::string> targets = {"all-linear"};
+};
+
+Config adapted_config(const AdaptedModel& model, const LoraLayout& how) {
   Config config = layout_config(how.layout);
-  config.model.path = folder;
-  config.lora = {.r = 2, .alpha = 3, .target_modules = {"all-linear"}};
+  config.model.path = model.folder;
+  config.lora = {.r = 2, .alpha = 3, .target_modules = model.targets};
   config.precision = "float64";
   config.parallel.sequence_parallel = how.sequence_parallel;
   config.schedule.microbatches = 1;
@@ -88,28 +93,40 @@ AdaptedRun run_adapted(const Config& config, const TensorDict& batch, const std:
   return run;
 }
 
-TEST_P(LoraFamilies, EveryLayoutAndTheMergedModelHaveOneRanksNumbers) {
+void expect_one_ranks_numbers(const AdaptedModel& model) {
   const ScratchFolder scratch;
-  const TensorDict batch = family_batch(GetParam());
-  const AdaptedRun one = run_adapted(adapted_config(GetParam(), {}), batch, scratch / "checkpoints");
+  const TensorDict batch = family_batch(model.folder);
+  const AdaptedRun one = run_adapted(adapted_config(model, {}), batch, scratch / "checkpoints");
   EXPECT_NE(one.losses[0], one.losses[1]);
-  const bool joint = has_joint_loss(GetParam());  // over layers of one stage
+  const bool joint = has_joint_loss(model.folder);  // over layers of one stage
   for (const LoraLayout& how :
        {LoraLayout{.layout = {.tensor = 2}, .sequence_parallel = true},
-        LoraLayout{.layout = {.pipeline = joint ? 1 : 2, .tensor = std::min(3, largest_tensor(GetParam()))}}}) {
+        LoraLayout{.layout = {.pipeline = joint ? 1 : 2, .tensor = std::min(3, largest_tensor(model.folder))}}}) {
     SCOPED_TRACE(describe(how));
-    const AdaptedRun got = run_adapted(adapted_config(GetParam(), how), batch);
+    const AdaptedRun got = run_adapted(adapted_config(model, how), batch);
     for (int step = 0; step < 2; ++step) EXPECT_NEAR(got.losses[step], one.losses[step], 1e-10);
     expect_close(one.weights, got.weights);
-    if (HasFailure()) return;
+    if (::testing::Test::HasFailure()) return;
   }
   merge_adapter(scratch / "checkpoints/step-000002", "", scratch / "merged", {.type = torch::kFloat64});
-  Config merged = adapted_config(GetParam(), {});
+  Config merged = adapted_config(model, {});
   merged.model.path = scratch / "merged";
   merged.lora = {};
   merged.optimizer.lr = 1e-30;  // stays where it is
   const AdaptedRun full = run_adapted(merged, batch);
   EXPECT_LE((full.logits - one.logits).abs().max().item<double>(), 5e-5);
+}
+
+TEST_P(LoraFamilies, EveryLayoutAndTheMergedModelHaveOneRanksNumbers) { expect_one_ranks_numbers({GetParam()}); }
+
+// Stacks without a gate, which files store expert by expert, and transposed stacks whose inputs are weighted.
+TEST(LoraStacks, OfFurtherFormsHaveOneRanksNumbers) {
+  for (const auto& [name, input] :
+       {std::pair("nemotron_h", "experts.up_proj"), {"llama4_text", "experts.gate_up_proj"}}) {
+    SCOPED_TRACE(name);
+    expect_one_ranks_numbers(
+        {GANTRY_SOURCE_DIR "/tests/golden/families/" + std::string(name), {input, "experts.down_proj"}});
+  }
 }
 
 }  // namespace

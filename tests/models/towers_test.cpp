@@ -78,7 +78,7 @@ TEST(Towers, ReadTheSameFromFlatAndNestedKeys) {
     EXPECT_EQ(models::config_fingerprint(family, nested), models::config_fingerprint(family, both)) << name;
     EXPECT_EQ(family.check(both).unknown, std::vector<std::string>());
   }
-  for (const char* name : {"qwen3_vl", "mistral3", "llava_text"}) {
+  for (const char* name : {"qwen3_vl", "mistral3", "llava_text", "llama4_mm"}) {
     const json keys = tower_keys(name), published = tower_keys(name, "config_hub.json");
     const auto& family = models::families().at(keys["model_type"].get<std::string>());
     EXPECT_EQ(models::config_fingerprint(family, keys), models::config_fingerprint(family, published)) << name;

@@ -57,7 +57,12 @@ TEST(ExpertGrid, EveryFamilyAndNumberOfExperts) {
       {"qwen2_moe", kQwen2MoeKeys},
       {"qwen3_moe", R"({"num_experts": 4, "num_experts_per_tok": 1, "head_dim": 6, "moe_intermediate_size": 7})"},
       {"gpt_oss", kGptOssKeys},
-      {"deepseek_v3", kDeepseekKeys}};
+      {"deepseek_v3", kDeepseekKeys},
+      {"ernie4_5_moe",
+       R"({"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 7, "moe_num_shared_experts": 1})"},
+      {"nemotron_h", R"({"layers_block_type": ["moe", "full_attention"], "head_dim": 6, "n_routed_experts": 5,
+                         "num_experts_per_tok": 2, "moe_intermediate_size": 7,
+                         "moe_shared_expert_intermediate_size": 8})"}};
   for (const auto& [family, keys] : families) {
     SCOPED_TRACE(family);
     expect_layouts_equal(case_with_experts(family, keys),
@@ -65,6 +70,18 @@ TEST(ExpertGrid, EveryFamilyAndNumberOfExperts) {
                           recomputed(spread({.pipeline = 2, .data = 2, .expert = 2}, 2, 1), "full")});
     if (::testing::Test::HasFailure()) return;
   }
+}
+
+// Weights on the inputs of experts, and chunked attention.
+TEST(ExpertGrid, LlamaFour) {
+  ModelCase what = case_with_experts("llama4_text", R"({"num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 6,
+      "intermediate_size": 7, "intermediate_size_mlp": 11, "attention_chunk_size": 3, "no_rope_layer_interval": 2})");
+  expect_layouts_equal(what, pairwise());
+  Parallelism both_ways = spread({.pipeline = 2, .data = 2, .expert = 2}, 4);
+  both_ways.schedule = "dualpipe_v";
+  both_ways.chunks = 2;
+  what.layers = 4;
+  expect_layouts_equal(what, {both_ways});
 }
 
 // Of two stages one has no layer with experts.

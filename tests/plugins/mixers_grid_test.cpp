@@ -17,6 +17,12 @@ const MixerCase kMixerCases[] = {
     {"mamba2_one_group", "mamba2", R"({"num_heads": 6, "head_dim": 8, "n_groups": 1, "state_size": 5})"},
     {"falcon_h1", "falcon_h1", R"({"mamba_d_ssm": 30, "mamba_n_heads": 6, "mamba_n_groups": 2, "mamba_d_state": 4,
                                    "mamba_rms_norm": true, "mamba_norm_before_gate": false})"},
+    {"nemotron_h", "nemotron_h",
+     R"({"layers_block_type": ["linear_attention", "moe", "full_attention"], "mamba_num_heads": 6, "mamba_head_dim": 8,
+         "n_groups": 2, "ssm_state_size": 5, "head_dim": 6, "n_routed_experts": 4, "num_experts_per_tok": 2,
+         "moe_intermediate_size": 11, "moe_shared_expert_intermediate_size": 8})"},
+    {"recurrent_gemma", "recurrent_gemma",
+     R"({"lru_width": 20, "attention_window_size": 4, "block_types": ["recurrent", "attention"]})"},
     {"jamba", "jamba", R"({"mamba_d_state": 5, "mamba_dt_rank": 4, "attn_layer_period": 3, "attn_layer_offset": 1,
                            "num_experts": 4, "intermediate_size": 11})"}};
 

@@ -116,16 +116,33 @@ struct ParameterSplit {
 
 using Placements = std::map<std::string, ParameterSplit>;  // by the module's own parameter names; absent: replicated
 
-// The shape of the experts of one layer, each of which computes down(activation(gate(x)) * up(x)).
+// The stacks of weights of experts: the projections of their input, and that of their output.
+inline constexpr const char* kGateUpStack = "gate_up_proj";
+inline constexpr const char* kUpStack = "up_proj";
+inline constexpr const char* kDownStack = "down_proj";
+inline constexpr const char* kExpertStacks[] = {kGateUpStack, kUpStack, kDownStack};
+
+// The shape of the experts of one layer, each of which computes down(activation(gate(x)) * up(x)) or, if they have no
+// gate, down(activation(up(x))).
 struct ExpertShape {
   std::int64_t experts = 1, hidden = 1, width = 1;
   bool bias = false;
-  bool interleaved = false;  // gate_up_proj is [experts, hidden, 2 width], with alternating gate and up columns
+  bool interleaved = false;  // transposed, with alternating gate and up columns; requires a gate
+  bool gated = true;
+  bool transposed = false;  // gate_up_proj is [experts, hidden, 2 width], down_proj [experts, width, hidden]
+
+  bool input_is_first() const { return transposed || interleaved; }
+  const char* input_stack() const { return gated ? kGateUpStack : kUpStack; }
+  std::int64_t inner() const { return gated ? 2 * width : width; }  // outputs of the input stack for each expert
 };
 // Returns parameter names and shapes: gate_up_proj [experts, 2 width, hidden], with all gate rows before all up rows,
 // and down_proj [experts, hidden, width]. With bias: gate_up_proj_bias [experts, 2 width] and down_proj_bias [experts,
-// hidden]. If interleaved, the matrices are transposed.
+// hidden]. Matrices may be transposed. Without a gate, up_proj [experts, width, hidden] and
+// up_proj_bias [experts, width] replace those of gate_up_proj.
 std::map<std::string, Shape> expert_parameters(const ExpertShape& shape);
+// Returns how the outputs of the input stack, which are dimension `dim`, are sharded: gate and up of a feature
+// together.
+ShardSpec shard_inner(const ExpertShape& shape, int dim, int ranks);
 // Returns how Expert{} shards these parameters. Throws ConfigError with the sizes if there are more ranks than columns
 // of an expert or, if partitioned, more ranks than experts.
 Placements split_of(const Expert& style, const ExpertShape& shape, const std::vector<Axis>& axes);

@@ -20,7 +20,8 @@
 
 namespace gantry::nn {
 class EmbeddingNoiseImpl;
-}
+class XieluImpl;
+}  // namespace gantry::nn
 
 namespace gantry::models {
 
@@ -46,8 +47,9 @@ class ExpertsOfLayer;
 class LatentAttention;
 class LayerMixer;
 
-// One layer with two parts, "attention" (or the mixer in its place) and "mlp". If the autograd graph is split between
-// parts (nn/layer_watch.h) and experts are on other ranks, "mlp" is replaced by "dispatch", "experts" and "combine".
+// One layer with at most two parts, "attention" (or the mixer in its place) and "mlp". If the autograd graph is split
+// between parts (nn/layer_watch.h) and experts are on other ranks, "mlp" is replaced by "dispatch", "experts" and
+// "combine".
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   DecoderLayerImpl(const DecoderSpec& spec, int index);
@@ -68,6 +70,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   std::vector<torch::Tensor> projected(const torch::Tensor& input, Heads& heads);
   Heads project(const torch::Tensor& input);
   Heads turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens, std::int64_t cached);
+  torch::Tensor tempered(const torch::Tensor& query, const nn::TokenContext& tokens, std::int64_t cached) const;
   torch::Tensor attention(const torch::Tensor& input, const nn::TokenContext& tokens);
   torch::Tensor mixed(const torch::Tensor& input, const nn::TokenContext& tokens);  // by attention or the mixer
   torch::Tensor mlp(const torch::Tensor& input);
@@ -94,6 +97,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   std::shared_ptr<LatentAttention> latent_;  // null: separate or fused projections
   std::shared_ptr<LayerMixer> mixer_;        // null: attention
   nn::Linear gate_{nullptr}, up_{nullptr}, fused_gate_{nullptr}, down_{nullptr};
+  std::shared_ptr<nn::XieluImpl> xielu_;  // null: an activation without parameters
   std::optional<nn::Rotary> rotary_;
 };
 TORCH_MODULE(DecoderLayer);

@@ -31,6 +31,9 @@ struct AttentionOptions {
   // A query attends to itself and the window - 1 keys before it and, without causal, the window - 1 keys after it; 0:
   // to all keys. Without causal it is not supported with a cache.
   std::int64_t window = 0;
+  // Above 0: a query attends only to keys of its own chunk. The tokens of each document are counted in chunks of this
+  // many; without documents, those of each sample from its first kept token on.
+  std::int64_t chunk = 0;
   double scale = 0;     // factor of q k^T; 0: 1 / sqrt(head size)
   double soft_cap = 0;  // scores become soft_cap * tanh(score / soft_cap), as in Gemma 2; 0: unchanged
   // [local heads]: a key at position j adds slope * j to its scores (ALiBi, Press et al., arXiv 2108.12409); undefined:
@@ -43,8 +46,8 @@ struct AttentionOptions {
   // parallelism: for the heads and queries that this rank computes (nn/context_attention.h) and all keys in order. Not
   // supported with a cache.
   torch::Tensor bias = {};
-  // Int [samples, tokens]: a query attends only to keys of its own document; undefined: to all. Not supported with a
-  // cache.
+  // Int [samples, tokens]: a query attends only to keys of its own document; undefined: to all. Only chunks are
+  // supported with a cache.
   torch::Tensor documents = {};
   // With context parallelism: the part of the sequence that this rank's tokens are. Its masks and documents then
   // replace `keep` and `documents`. With a cache, it defines which tokens of the sequence this rank caches. Null: no

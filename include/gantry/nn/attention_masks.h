@@ -15,7 +15,8 @@ class AttentionMasks {
   enum class Kind {
     kCounted,   // bool, keys that a query attends to
     kAdditive,  // added to the scores
-    kSeen       // bool, keys that a query attends to by position
+    kSeen,      // bool, keys that a query attends to by position
+    kChunks     // int64, the number of each token's chunk; `window` is the size of a chunk
   };
   struct Wanted {
     Kind kind;

@@ -2,6 +2,7 @@
 // dropped, whatever the router chooses.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 namespace gantry::nn {
 
 struct AdapterOptions;     // nn/linear.h
+struct Dispatch;           // nn/dispatch.h
 struct DispatchedExperts;  // nn/expert_exchange.h
 struct GroupedWeight;
 
@@ -21,9 +23,11 @@ struct ExpertsOptions {
   // Above 0 (gpt-oss): gate is clamped from above, up from both sides, and the activation is replaced by gate *
   // sigmoid(1.702 gate) * (up + 1).
   double limit = 0;
+  // The weights of a token's experts multiply what they read, and not their outputs (Llama 4).
+  bool weights_input = false;
 };
 
-// forward: tokens [..., hidden] and their routing -> [..., hidden], the weighted sum of the outputs of each token's
+// forward: tokens [..., hidden] and their routing -> [..., hidden], the sum of the weighted outputs of each token's
 // experts, added in the order of the choice. Parameters: see expert_parameters (core/shard_style.h).
 //
 // After shard(Expert{}), each rank has a part of the width of every expert: all ranks compute all tokens, and the
@@ -48,18 +52,22 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   std::shared_ptr<DispatchedExperts> dispatch(const torch::Tensor& tokens, const Routing& routing);
   void compute(DispatchedExperts& dispatched);
   torch::Tensor combine(DispatchedExperts& dispatched, const torch::Tensor& weights);
+  // Returns the factors of the outputs, which combine() needs: `weights`, or ones if these multiply the inputs.
+  torch::Tensor output_weights(const torch::Tensor& weights) const;
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
-  // Adds a LoRA adapter per expert to "gate_up_proj" or "down_proj". Call it at most once for each, before shard();
-  // otherwise it throws UsageError. Parameters "gate_up_proj_lora_A" [experts, rank, in] and "gate_up_proj_lora_B"
-  // [experts, out, rank] have PEFT's initial values, deferred (tensors/deferred_init.h). It has no dropout, as PEFT's
-  // adapters of parameters.
+  // Adds a LoRA adapter per expert to one of stacks(). Call it at most once for each, before shard();
+  // otherwise it throws UsageError. Parameters such as "gate_up_proj_lora_A" [experts, rank, in] and
+  // "gate_up_proj_lora_B" [experts, out, rank] have PEFT's initial values, deferred (tensors/deferred_init.h). It has
+  // no dropout, as PEFT's adapters of parameters.
   void add_adapter(const std::string& parameter, const AdapterOptions& adapter);
   // Returns the number of token-expert choices since the last call minus the number of rows that were computed here.
   // The sum over the group is 0 if no token was dropped.
   std::int64_t take_dropped() { return std::exchange(dropped_, 0); }
 
+  std::array<std::string, 2> stacks() const { return {options.shape.input_stack(), kDownStack}; }
+
   const ExpertsOptions options;
-  // Biases are undefined if options.shape.bias is false.
+  // Without a gate, gate_up_proj is registered as up_proj. Biases are undefined if options.shape.bias is false.
   torch::Tensor gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias;
 
  private:
@@ -69,6 +77,8 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   };
   torch::Tensor projected(const torch::Tensor& rows, const std::string& parameter, const GroupedWeight& weight,
                           const std::vector<std::int64_t>& counts) const;
+  torch::Tensor input_rows(const torch::Tensor& tokens, const torch::Tensor& weights, const Dispatch& dispatch) const;
+  torch::Tensor output_sums(const torch::Tensor& rows, const torch::Tensor& weights, const Dispatch& dispatch) const;
   // Computes these experts for rows that are sorted by expert. `bias` is that of down_proj.
   torch::Tensor computed(const torch::Tensor& rows, const torch::Tensor& bias, const std::vector<std::int64_t>& counts);
   torch::Tensor over_width(const torch::Tensor& tokens, const Routing& routing);

@@ -24,8 +24,8 @@ class NormImpl : public torch::nn::Module, public Shardable {
 };
 
 enum class LayerNormParameters { kWeightAndBias, kWeight, kNone };
-// The scale of a norm: its weight, or 1 + weight (Gemma, Nemotron).
-enum class NormScale { kWeight, kOnePlusWeight };
+// The scale of a norm: its weight, 1 + weight (Gemma, Nemotron), or 1 without a weight (Llama 4).
+enum class NormScale { kWeight, kOnePlusWeight, kOne };
 
 // A norm with the interface of torch::nn::LayerNorm over one dimension. Parameters weight [size] and bias [size]
 // (initially zeros); undefined if the norm lacks them. The initial scale is 1.
@@ -44,13 +44,13 @@ class LayerNormImpl : public NormImpl {
 };
 TORCH_MODULE(LayerNorm);
 
-// x / sqrt(mean(x^2) + eps) * scale (Zhang & Sennrich, arXiv 1910.07467). Parameter weight [size]; the initial scale is
-// 1. 1 + weight is computed in at least float32.
+// x / sqrt(mean(x^2) + eps) * scale (Zhang & Sennrich, arXiv 1910.07467). Parameter weight [size], except with kOne;
+// the initial scale is 1. 1 + weight is computed in at least float32.
 class RmsNormImpl : public NormImpl {
  public:
   explicit RmsNormImpl(std::int64_t size, double eps = 1e-6, NormScale scale = NormScale::kWeight);
   torch::Tensor forward(const torch::Tensor& input);
-  torch::Tensor weight;
+  torch::Tensor weight;  // undefined with kOne
 
  private:
   std::int64_t size_;

@@ -19,11 +19,13 @@ struct RouterOptions {
   std::int64_t hidden = 1, experts = 1;
   std::int64_t used = 1;  // number of experts per token
   Scores scores = Scores::kSoftmax;
-  bool normalised = false;  // divide the weights of a token by their sum
-  double added = 0;         // added to this sum
-  double scale = 1;         // factor of the resulting weights
-  bool bias = false;        // the logits have a bias
-  bool correction = false;  // expert bias: added to an expert's score for the selection only
+  bool normalised = false;      // divide the weights of a token by their sum
+  double added = 0;             // added to this sum
+  double least_sum = 0;         // lower limit of this sum
+  double scale = 1;             // factor of the resulting weights
+  bool bias = false;            // the logits have a bias
+  bool correction = false;      // expert bias: added to an expert's score for the selection only
+  bool correction_row = false;  // the expert bias has the shape [1, experts] (ERNIE 4.5)
   // Select only from the used_groups groups with the largest sum of their top group_scores scores.
   std::int64_t groups = 1, used_groups = 1, group_scores = 2;
 };
@@ -36,10 +38,10 @@ struct Routing {
 };
 
 // Parameters: weight [experts, hidden]; bias [experts] if options.bias; e_score_correction_bias [experts] if
-// options.correction, which has no gradient and is at least float32. Computes in at least float32. In a training step
-// it adds the losses of experts.balance and counts the choices for experts.bias_update. With SequenceParallel, its
-// tokens are this rank's part of the sequence, and its parameter gradients are partial sums; otherwise it is
-// replicated.
+// options.correction ([1, experts] with correction_row), which has no gradient and is at least float32. Computes in at
+// least float32. In a training step it adds the losses of experts.balance and counts the choices for
+// experts.bias_update. With SequenceParallel, its tokens are this rank's part of the sequence, and its parameter
+// gradients are partial sums; otherwise it is replicated.
 class RouterImpl : public torch::nn::Module, public Shardable, public KeepsFloat32 {
  public:
   // Throws ConfigError if the options are inconsistent.

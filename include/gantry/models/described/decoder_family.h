@@ -22,11 +22,13 @@ struct FileNames {
   // {registered path within a layer, name in the files} of weights that files store row by row; "{}" is the number of
   // the row.
   std::vector<std::pair<std::string, std::string>> by_row;
-  // Files may contain additional layers for multi-token prediction, after the last layer or below "mtp", which are
-  // ignored.
+  std::vector<std::string> scalars = {};  // registered tensors [1] within a layer that files store without dimensions
+  // Files may contain additional layers for multi-token prediction, after the last layer or in modules
+  // whose names begin with "mtp", which are ignored.
   bool further_layers = false;
   // Names of an expert's projections if files store each expert separately; "{}" is the number of the expert:
-  // "mlp.experts.{}.gate_proj". Empty: files have the registered tensors.
+  // "mlp.experts.{}.gate_proj". All empty: files have the registered tensors. Experts without a gate have no name of
+  // it.
   std::string expert_gate = {}, expert_up = {}, expert_down = {};
   std::vector<std::string> ignored = {".rotary_emb.inv_freq"};  // suffixes of tensors that are not parameters
   // Modules of further parts of the model, "vision_tower". Their tensors are not loaded, and exports keep them.
@@ -40,6 +42,8 @@ struct TowerKeys {
   std::vector<std::string> text_types;
   bool may_be_flat = false;  // older files have the keys of the decoder in config.json itself
   bool tied = false;         // tie_word_embeddings if neither config.json nor the mapping has it
+  // The modules of transformers have the names in files. Otherwise the decoder is the module model.language_model.
+  bool has_names_of_files = false;
 };
 
 // Small sizes for families with the key names of Llama.

@@ -10,6 +10,10 @@
 #include "gantry/models/described/mixer_spec.h"
 #include "gantry/nn/rotary_options.h"
 
+namespace gantry {
+struct ExpertShape;  // core/shard_style.h
+}
+
 namespace gantry::models {
 
 struct NormSpec {
@@ -17,7 +21,7 @@ struct NormSpec {
   Kind kind = Kind::kNone;  // kNone: no norm
   double eps = 1e-6;
   bool one_plus_weight = false;     // the scale is 1 + weight; kLayer: requires a weight
-  bool weight = true, bias = true;  // kLayer: which parameters exist; a bias requires a weight
+  bool weight = true, bias = true;  // which parameters exist; a bias requires kLayer and a weight
 
   bool exists() const { return kind != Kind::kNone; }
   bool operator==(const NormSpec&) const = default;
@@ -63,8 +67,12 @@ struct AttentionSpec {
   int rotary = -1;             // index in DecoderSpec::rotaries; -1: no rotary embedding
   double scale = 0;            // scale of the scores; 0: 1 / sqrt(head_size)
   double soft_cap = 0;         // soft cap of the scores; 0: none
+  std::int64_t chunk = 0;      // a token attends only to the tokens of its chunk of this many; 0: no chunks
   std::int64_t window = 0;     // a token attends to itself and the window - 1 tokens before it; 0: to all
   double dropout = 0;
+  // Queries at position p are multiplied by 1 + temperature ln(1 + floor((p + 1) / temperature_step)); 0: by 1.
+  double temperature = 0;
+  std::int64_t temperature_step = 1;
   double clip = 0;  // queries, keys and values are clamped to [-clip, clip]; 0: no clamping
   double input_scale = 1, key_scale = 1, output_scale = 1;  // scales of the input, of the keys, and of the output
   bool sinks = false;  // attention sinks: a learned score per head in the softmax, without a value
@@ -76,12 +84,15 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
+// The activation of an MLP without a gate whose slopes are parameters, nn::Xielu.
+inline constexpr const char* kTrainedActivation = "xielu";
+
 struct MlpSpec {
   std::int64_t width = 1;
   bool gated = false;       // down(activation(gate(x)) * up(x)); otherwise down(activation(up(x)))
   bool fused_gate = false;  // gate and up are one projection: all gate rows, then all up rows
   bool bias = false;
-  std::string activation = "silu";          // one of nn::activation_names()
+  std::string activation = "silu";          // one of nn::activation_names(), or kTrainedActivation
   double gate_scale = 1, output_scale = 1;  // scales of the gate before its activation, and of the output
 
   bool operator==(const MlpSpec&) const = default;
@@ -92,17 +103,19 @@ struct ExpertsSpec {
   enum class Scores { kSoftmax, kSoftmaxOfUsed, kSigmoid };  // see nn::RouterOptions::Scores
   std::int64_t count = 1, used = 1, width = 1;
   std::string activation = "silu";
+  bool gated = true;  // down(activation(gate(x)) * up(x)), also in the shared MLP; otherwise down(activation(up(x)))
   Scores scores = Scores::kSoftmax;
   bool normalised = false;
-  double added = 0, scale = 1;
-  bool router_bias = false, correction = false;
+  double added = 0, least_sum = 0, scale = 1;
+  bool router_bias = false, correction = false, correction_row = false;
   std::int64_t groups = 1, used_groups = 1;
-  std::int64_t group_scores = 2;           // see nn::RouterOptions
-  bool bias = false, interleaved = false;  // see ExpertShape
-  double limit = 0;                        // see nn::ExpertsOptions
-  std::int64_t shared_width = 0;           // width of the shared MLP; 0: none
-  bool shared_gate = false;                // the output of the shared MLP is multiplied by sigmoid(x w)
-  bool shared_fused = false;               // gate and up of the shared MLP are one projection: all gate rows first
+  std::int64_t group_scores = 2;                               // see nn::RouterOptions
+  bool bias = false, interleaved = false, transposed = false;  // see ExpertShape
+  double limit = 0;                                            // see nn::ExpertsOptions
+  bool weights_input = false;                                  // see nn::ExpertsOptions
+  std::int64_t shared_width = 0;                               // width of the shared MLP; 0: none
+  bool shared_gate = false;   // the output of the shared MLP is multiplied by sigmoid(x w)
+  bool shared_fused = false;  // gate and up of the shared MLP are one projection: all gate rows first
 
   bool operator==(const ExpertsSpec&) const = default;
 };
@@ -123,7 +136,8 @@ struct ResidualFactors {
 //              their own, kept m + added mlp(m) (MiniMax)
 //
 // A mixer of another kind replaces the attention, or its output is added to the attention's. All layers have the sizes
-// of `attention`, with or without a mixer. A serial layer may have no MLP: x + scale attention(input(x)).
+// of `attention`, with or without a mixer. A serial layer may have no MLP: x + scale attention(input(x)), or nothing
+// else: x + scale mlp(before_mlp(x)).
 struct LayerSpec {
   NormSpec input, after_attention, before_mlp, after_mlp;
   AttentionSpec attention;
@@ -135,8 +149,9 @@ struct LayerSpec {
   MixerSpec mixer = {};                                  // replaces attention; empty: attention
   bool adds_attention = false;                           // the mixer is next to attention, instead of replacing it
   bool has_mlp = true;
+  bool only_mlp = false;  // a serial layer without attention and mixer
 
-  bool has_attention() const { return !mixer || adds_attention; }
+  bool has_attention() const { return !only_mlp && (!mixer || adds_attention); }
 
   bool operator==(const LayerSpec&) const = default;
 };
@@ -156,6 +171,7 @@ struct DecoderNames {
   std::string after_attention, before_mlp = "post_attention_layernorm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
   std::string fused_gate;
+  std::string activation = "mlp.act_fn";  // for kTrainedActivation
   std::string mlp_dropout, after_mlp;
   std::string sinks = "self_attn.sinks";
   std::string router = "mlp.gate", experts = "mlp.experts";
@@ -209,6 +225,9 @@ struct ParameterShape {
   double used = 1;  // fraction of its elements that are used for a token
 };
 std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec);
+
+// The shape of a layer's experts.
+ExpertShape expert_shape(const ExpertsSpec& experts, std::int64_t hidden);
 
 // The number of outputs of the head: the labels, or the vocabulary.
 std::int64_t head_rows(const DecoderSpec& spec);
