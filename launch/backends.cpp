@@ -57,7 +57,11 @@ bool has_backend(const std::string& name) {
 
 std::string choose_base_backend(const std::string& backend) {
   if (backend == "ipc") return choose_backend("mpi");
-  return backend == "nccl" ? choose_backend(started_ranks()) : backend;
+  if (backend != "nccl") return backend;
+  if (started_ranks() == "tcp")
+    throw ConfigError({"comm.backend: nccl", "the ranks are processes without MPI", "threads or MPI processes",
+                       "start them with gantry launch without --backend tcp, or use comm.backend: tcp on the CPU"});
+  return choose_backend(started_ranks());
 }
 
 bool ranks_are_processes(const CommConfig& config) {

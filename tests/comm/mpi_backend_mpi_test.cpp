@@ -1,5 +1,5 @@
 // ranks: 3, also over tcp
-// What only the backends of processes have: chunks, tags' limits, and the local backend's bits.
+// Parts of the backends of processes alone: chunks, tags' limits, and the local backend's bits.
 #include <algorithm>
 #include <csignal>
 #include <fstream>

@@ -1,5 +1,5 @@
 // ranks: 3
-// What waits between processes throw (over sockets: tcp_errors_test): deadlines, calls that differ, failures that
+// Errors of waits between processes (over sockets: tcp_errors_test): deadlines, calls that differ, failures that
 // travel.
 #include <chrono>
 #include <fstream>

@@ -18,12 +18,12 @@
 
 namespace gantry::testing {
 
-constexpr int kRanks = 3;  // of most of these tests
+constexpr int kRanks = 3;  // in most of these tests
 
 inline std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
-// A backend, its control plane and the group of all ranks. Where a rank fails, the waits of the others end, as in a
-// launch; nothing ends the process.
+// A backend, its control plane and the group of all ranks. If a rank fails, the waits of the others end as in a launch,
+// but no process ends.
 struct Job {
   explicit Job(const WaitLimits& waits = {.timeout_seconds = 30}, ProcessLimits limits = {}) {
     std::unique_ptr<ControlPlane> plane =

@@ -105,7 +105,7 @@ TEST(Frames, LengthsThatAKindCantHaveAreRefused) {
       for (const std::uint32_t length : {0x7FFFFFFFu, 0xFFFFFFFFu})
         EXPECT_THROW(head_of(head_bytes(kind, length)), FrameError) << static_cast<int>(kind);
     }
-  EXPECT_EQ(seen.size(), static_cast<std::size_t>(report));
+  EXPECT_EQ(seen.size(), static_cast<std::size_t>(share));
   EXPECT_EQ(head_of(head_bytes(output, 64 << 10)).payload_bytes, 64u << 10);
 }
 

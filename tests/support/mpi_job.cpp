@@ -98,7 +98,7 @@ JobOutcome run_over_tcp(int ranks, const std::string& flags) {
         clean_environment(), rank, ranks, ranks, store->getPort(), own_path(), flags);
     const pid_t process = ::fork();
     if (process == 0) {
-      ::alarm(60);  // kept by what it becomes
+      ::alarm(60);  // stays over exec
       ::dup2(::fileno(output), STDOUT_FILENO);
       ::dup2(::fileno(output), STDERR_FILENO);
       ::execl("/bin/sh", "sh", "-c", ("exec " + command).c_str(), nullptr);
@@ -126,7 +126,7 @@ int JobOutcome::count(const std::string& text) const {
 }
 
 JobOutcome run_tests_over_tcp(int ranks, const std::string& filter) {
-  return run_over_tcp(ranks, "--gtest_filter='" + filter + "'");
+  return run_over_tcp(ranks, "--gtest_also_run_disabled_tests --gtest_filter='" + filter + "'");
 }
 
 JobOutcome run_job(int ranks, const std::string& name) {
