@@ -103,10 +103,9 @@ void PeerLink::hand_over(const Posted& posted, Arrived& arrived) {
 }
 
 void PeerLink::queue(const Outgoing& outgoing) {
-  constexpr std::size_t kMostSent = 1024;  // that the list keeps before others
   const bool idle = sent_ == outgoing_.size();
-  if (sent_ == kMostSent) {
-    outgoing_.erase(outgoing_.begin(), outgoing_.begin() + kMostSent);
+  if (sent_ > 0 && outgoing_.size() == outgoing_.capacity()) {  // room for it without an allocation
+    outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(sent_));
     sent_ = 0;
   }
   outgoing_.push_back(outgoing);
