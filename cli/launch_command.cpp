@@ -8,6 +8,7 @@
 
 #include "gantry/cli/launch_files.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/job_start.h"
 #include "gantry/launch/supervisor/job_output.h"
 #include "gantry/launch/supervisor/mpirun.h"
 #include "gantry/launch/supervisor/restart_policy.h"
@@ -22,6 +23,7 @@ using namespace launcher;
 struct LaunchArguments {
   int ranks = 0, ranks_per_host = 0;
   std::string hosts, hostfile, nodes;
+  std::string backend = "mpi";
   LaunchOptions options;
 };
 
@@ -38,10 +40,13 @@ void refuse_torchrun_flags(const LaunchArguments& arguments) {
 }
 
 void refuse_inner_launch() {
-  if (!std::getenv("OMPI_COMM_WORLD_RANK") && !std::getenv("PMIX_RANK")) return;
-  throw UsageError({"gantry launch", "this process is already a rank of an MPI job",
-                    "a single launch without mpirun or srun",
-                    "leave out mpirun or srun, or start the program with it directly"});
+  if (std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMIX_RANK"))
+    throw UsageError({"gantry launch", "this process is already a rank of an MPI job",
+                      "a single launch without mpirun or srun",
+                      "leave out mpirun or srun, or start the program with it directly"});
+  if (std::getenv(JobStart::kRankVariable))
+    throw UsageError({"gantry launch", "this process is already a rank of another launch", "a single launch",
+                      "leave out one of the two"});
 }
 
 int count_ranks(const LaunchArguments& arguments) {
@@ -66,6 +71,7 @@ LaunchOptions resolve(const LaunchArguments& arguments) {
   if (!all.hostfile.empty()) options.hosts = read_hostfile(all.hostfile);
   if (all.ranks_per_host > 0)
     for (auto& host : options.hosts) host.slots = std::max(host.slots, all.ranks_per_host);
+  options.tcp = all.backend == "tcp";
   options.ranks = count_ranks(all);
   if (const int slots = total_slots(options.hosts); !options.hosts.empty() && options.ranks > slots)
     throw UsageError({"gantry launch", fmt::format("{} ranks, but the hosts have slots for {}", options.ranks, slots),
@@ -86,7 +92,7 @@ std::string remedy_of(const LaunchOptions& options) {
 }
 
 int run_launch(const LaunchOptions& options) {
-  find_mpirun();
+  if (!options.tcp) find_mpirun();
   RunFiles files;
   if (options.restarts > 0) files = find_run_files(options.program, options.checkpoints);
   LaunchSignals signals;
@@ -114,6 +120,11 @@ void add_flags(CLI::App& launch, LaunchArguments& arguments) {
   launch.add_option("-n,--ranks", arguments.ranks, "Total number of ranks; default: the slots of all hosts")
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("N");
+  launch
+      .add_option("--backend", arguments.backend,
+                  "mpi: mpirun starts the ranks; tcp: they are processes without MPI, on other hosts by ssh")
+      ->check(CLI::IsMember({"mpi", "tcp"}))
+      ->capture_default_str();
   auto* hosts =
       launch.add_option("--hosts", arguments.hosts, "Hosts with their slots (maximum number of ranks): a:2,b:2")
           ->type_name("LIST");
@@ -168,8 +179,7 @@ void add_flags(CLI::App& launch, LaunchArguments& arguments) {
 }  // namespace
 
 void add_launch_command(CLI::App& app, int& exit_code) {
-  CLI::App* launch =
-      app.add_subcommand("launch", "Run a program as the ranks of one job over mpirun, and supervise the job");
+  CLI::App* launch = app.add_subcommand("launch", "Run a program as the ranks of one job, and supervise the job");
   const auto arguments = std::make_shared<LaunchArguments>();
   add_flags(*launch, *arguments);
   launch->callback([arguments, &exit_code] { exit_code = run_launch(resolve(*arguments)); });

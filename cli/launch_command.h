@@ -1,4 +1,4 @@
-// `gantry launch`: runs a program as the ranks of one job over mpirun, and supervises it to its end.
+// `gantry launch`: runs a program as the ranks of one job, and supervises it to its end.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -24,6 +24,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
 #include "gantry/launch/supervisor/rank_shim.h"
+#include "gantry/launch/supervisor/rank_starter.h"
 
 namespace {
 
@@ -75,7 +76,12 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
 }
 
 int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
-  if (argc == 2 && argv[1] == std::string(launcher::kRankShimCommand)) return launcher::run_rank_shim();
+  if (argc > 1 && argv[1] == std::string(launcher::kRankShimCommand)) {
+    if (argc > 2 && argv[2] == std::string(launcher::kVariablesFromStdin)) launcher::read_variables();
+    return launcher::run_rank_shim();
+  }
+  if (argc > 2 && argv[1] == std::string(launcher::kRankStarterCommand))
+    return launcher::run_rank_starter({argv + 2, argv + argc});
   if (argc > 1 && std::string(argv[1]) == "help") {
     print_output(cli::help_of(app, std::vector<std::string>(argv + 2, argv + argc)));
     return 0;

@@ -33,7 +33,7 @@ function(_gantry_tests name)
 endfunction()
 
 # <folder>/<name> runs <folder>/<name>_test.cpp's tests; one that begins with "// ranks: 4 8" runs under mpirun, once for each
-# number of ranks, and has as many cores.
+# number of ranks, and has as many cores; with "also over tcp", also under `gantry launch --backend tcp`.
 function(_gantry_test_entries program source)
   get_filename_component(folder ${source} DIRECTORY)
   get_filename_component(file ${source} NAME_WE)
@@ -49,6 +49,16 @@ function(_gantry_test_entries program source)
   foreach(ranks ${counts})
     add_test(NAME ${name}_${ranks} COMMAND ${mpirun} -n ${ranks} $<TARGET_FILE:${program}> --source=${file})
     _gantry_test_properties(${name}_${ranks} ${ranks} ${folder} mpi)
+    if(first_line MATCHES "also over tcp")
+      string(REPLACE "_mpi" "_tcp" tcp_name ${name}_${ranks})
+      set(launch $<TARGET_FILE:gantry_front> launch --backend tcp -n ${ranks} --)
+      if(ranks EQUAL 1)
+        set(launch "")
+      endif()
+      add_test(NAME ${tcp_name} COMMAND ${launch} $<TARGET_FILE:${program}> --source=${file})
+      _gantry_test_properties(${tcp_name} ${ranks} ${folder} tcp)
+      set_property(TEST ${tcp_name} APPEND PROPERTY ENVIRONMENT GANTRY_TEST_TCP=1)
+    endif()
   endforeach()
 endfunction()
 

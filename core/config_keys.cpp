@@ -575,9 +575,9 @@ std::vector<ConfigKey> make_keys() {
 
       {"comm.backend", "auto",
        "communication backend ([docs/gpu.md](gpu.md#choose-the-backend)). `local`: threads of one process, on the CPU. "
-       "`mpi`: MPI processes, on the CPU. `nccl`: one GPU per rank. `ipc`: MPI processes of one host that share a GPU "
-       "([docs/gpu.md](gpu.md#ranks-that-share-a-device)). auto: `nccl` with CUDA devices, else `mpi` under a "
-       "launcher, else `local`"},
+       "`mpi`: MPI processes, on the CPU. `tcp`: processes without MPI, on the CPU. `nccl`: one GPU per rank. `ipc`: "
+       "MPI processes of one host that share a GPU ([docs/gpu.md](gpu.md#ranks-that-share-a-device)). auto: `nccl` "
+       "with CUDA devices, else `mpi` under mpirun, `tcp` under other launchers, else `local`"},
       {"comm.timeout_seconds", "60",
        "maximum time in seconds that a rank waits for other ranks; a longer wait ends the job (exit code 7)"},
       {"comm.threads_per_rank", "auto",

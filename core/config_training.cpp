@@ -324,7 +324,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     profile.finish();
   }
   if (ConfigSection comm(faults, "comm", root.node("comm")); true) {
-    comm.text("backend", config.comm.backend, {"auto", "local", "mpi", "nccl", "ipc"});
+    comm.text("backend", config.comm.backend, {"auto", "local", "mpi", "tcp", "nccl", "ipc"});
     comm.number("timeout_seconds", config.comm.timeout_seconds, 0, 1e6, /*open_below=*/true);
     const YAML::Node threads = comm.node("threads_per_rank");
     if (!(threads.IsScalar() && threads.Scalar() == "auto"))

@@ -6,6 +6,8 @@
 #include "gantry/comm/observed_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/diagnosis/flight_recorder.h"
+#include "gantry/launch/process_job.h"
+#include "gantry/launch/torchrun.h"
 
 namespace gantry {
 namespace {
@@ -17,17 +19,25 @@ const char* launcher_size() {
   return std::getenv("PMIX_RANK") ? std::getenv("SLURM_STEP_NUM_TASKS") : nullptr;
 }
 
+// The copies that torchrun has started on one host are one process's threads, unless comm.backend says otherwise.
+std::string started_ranks() {
+  if (launcher_size()) return "mpi";
+  return find_job_start() && !torchrun_copies() ? "tcp" : "local";
+}
+
 }  // namespace
 
-bool under_launcher() { return launcher_size() != nullptr; }
+bool under_mpirun() { return launcher_size() && has_backend("mpi"); }
+
+bool under_launcher() { return under_mpirun() || started_ranks() == "tcp"; }
 
 int launched_ranks() {
   const char* size = launcher_size();
-  return size ? std::max(1, std::atoi(size)) : 1;
+  return size ? std::max(1, std::atoi(size)) : find_job_start().value_or(JobStart{}).ranks;
 }
 
 std::vector<std::string> available_backends() {
-  std::vector<std::string> names{"local"};
+  std::vector<std::string> names{"local", "tcp"};
 #ifdef GANTRY_WITH_MPI
   names.push_back("mpi");
 #endif
@@ -48,12 +58,19 @@ bool has_backend(const std::string& name) {
 std::string choose_base_backend(const std::string& backend) {
   if (backend == "ipc") return choose_backend("mpi");
   if (backend != "nccl") return backend;
-  return choose_backend(under_launcher() ? "mpi" : "local");
+  if (started_ranks() == "tcp")
+    throw ConfigError({"comm.backend: nccl", "the ranks are processes without MPI", "threads or MPI processes",
+                       "start them with gantry launch without --backend tcp, or use comm.backend: tcp on the CPU"});
+  return choose_backend(started_ranks());
+}
+
+bool ranks_are_processes(const CommConfig& config) {
+  return choose_base_backend(choose_backend(config.backend)) != "local";
 }
 
 std::string choose_backend(const std::string& configured) {
   std::string wanted = configured;
-  if (wanted == "auto") wanted = has_cuda_devices() ? "nccl" : under_launcher() ? "mpi" : "local";
+  if (wanted == "auto") wanted = has_cuda_devices() ? "nccl" : started_ranks();
   if (has_backend(wanted)) return wanted;
   throw ConfigError({"comm.backend", "backend '" + wanted + "' is not part of this build",
                      "a backend that `gantry doctor` lists",
@@ -63,15 +80,11 @@ std::string choose_backend(const std::string& configured) {
 }
 
 #ifndef GANTRY_WITH_MPI
-int launch_mpi(const Config&, const Mesh&, const std::function<void(World&)>&) {
+std::unique_ptr<StartedJob> start_mpi_job(const CommConfig&) {
   throw InternalError({"launch", "this build has no MPI", "", ""});
 }
 
 void run_on_ipc(World&, const std::function<void(World&)>&) {
-  throw InternalError({"launch", "this build has no MPI", "", ""});
-}
-
-std::optional<int> agree_to_start(const std::optional<Failure>&, double) {
   throw InternalError({"launch", "this build has no MPI", "", ""});
 }
 #endif

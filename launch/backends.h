@@ -11,24 +11,29 @@
 
 namespace gantry {
 
-// True where a launcher (mpirun, srun with PMI) started this process as one of several or alone.
+// True where a launcher of MPI's (mpirun, srun with PMI), which this build has, started this process as one of several
+// or alone.
+bool under_mpirun();
+// True there too, and where something else started this process as a rank.
 bool under_launcher();
 // The launcher's count of ranks; 1 without a launcher.
 int launched_ranks();
 
-std::vector<std::string> available_backends();  // "local", "mpi", "nccl", "ipc"
+std::vector<std::string> available_backends();  // "local", "tcp", "mpi", "nccl", "ipc"
 bool has_backend(const std::string& name);
 
-// One of them for a configured "auto | local | mpi | nccl | ipc": "auto" takes nccl where this build has it and this
-// process sees CUDA devices, else what starts the ranks. ConfigError for one that this build has not.
+// One of them for a configured "auto | local | mpi | tcp | nccl | ipc": "auto" takes nccl where this build has it and
+// this process sees CUDA devices, else what starts the ranks. ConfigError for one that this build has not.
 std::string choose_backend(const std::string& configured);
-// What starts the ranks: "mpi" under a launcher, else "local". nccl stands on it; ipc is for processes, on mpi.
+// The starter of the ranks: "mpi" under mpirun, "tcp" if they are processes without MPI, else "local". nccl uses it, and
+// throws ConfigError on "tcp"; ipc is for processes, on mpi.
 std::string choose_base_backend(const std::string& backend);
+// The ranks of this configuration are processes, and not threads of one.
+bool ranks_are_processes(const CommConfig& config);
 bool has_cuda_devices();  // false in a build without nccl
 
 // What launch() does on each. `describe_rank` names ranks in messages.
 int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
-int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
 // Sets what NCCL and CUDA read of this process's environment, in a build with NCCL: before anything asks for devices,
 // and before ranks start, since no thread may read it meanwhile.
 void prepare_nccl();
@@ -39,11 +44,6 @@ void run_on_ipc(World& base, const std::function<void(World&)>& body);
 
 // launch_local() that returns the failure instead of printing it, unless a rank is stuck: the process then ends.
 std::optional<Failure> run_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
-
-// In a job of a launcher's, before any rank begins: each rank brings what has gone wrong with it, if anything. Where
-// nothing has, the ranks may begin. Else each failure is printed once, by the lowest rank that has it, with its name
-// unless all have the same; gives the exit code of the lowest rank that failed. Collective over the job.
-std::optional<int> agree_to_start(const std::optional<Failure>& mine, double timeout_seconds);
 
 // Runs the body of a rank with a world whose operations go to the rank's flight recorder, and notes how it ends; with
 // `world` itself where the job is not recorded.

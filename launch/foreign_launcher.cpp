@@ -40,17 +40,24 @@ void refuse_foreign_launcher() {
            "srun --mpi=pmix -n " + std::to_string(copies) + " " + own_command() + ", or within the allocation " +
                launch_command(copies));
   if (const int copies = launcher_number("WORLD_SIZE"); copies > 1 && launcher_number("RANK") >= 0)
-    refuse("torchrun, or a launcher like it,", copies, launch_command(copies));
+    refuse("torchrun, or a launcher like it,", copies,
+           launch_command(copies) + ", or set MASTER_ADDR and MASTER_PORT too");
 }
 
-void refuse_missing_launcher(int ranks) {
+void refuse_missing_launcher(const std::string& backend, int ranks) {
   if (ranks == 1) return;
-  throw UsageError({"comm.backend: mpi", "no launcher has started this program",
-                    std::to_string(ranks) + " ranks over MPI", "run " + launch_command(ranks)});
+  const std::string count = std::to_string(ranks);
+  if (backend != "tcp")
+    throw UsageError({"comm.backend: " + backend, "no launcher has started this program", count + " ranks over MPI",
+                      "run " + launch_command(ranks)});
+  throw UsageError({"comm.backend: tcp", "nothing has started this program as a rank", count + " ranks as processes",
+                    "run gantry launch --backend tcp -n " + count + " -- " + own_command() +
+                        ", or torchrun --no-python" + " --nproc-per-node " + count + " " + own_command() +
+                        ", or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each process"});
 }
 
 bool speaks_for_all() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"})
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "GANTRY_RANK", "RANK", "PMIX_RANK", "SLURM_PROCID"})
     if (const int rank = launcher_number(variable); rank >= 0) return rank == 0;
   return true;
 }

@@ -1,4 +1,4 @@
-// Launchers that can't start Gantry's ranks, recognized by their environment variables.
+// Launchers that can't start Gantry's ranks as they were called, recognized by their environment variables.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace gantry {
 // process's own.
 void refuse_foreign_launcher();
 
-// The same for a configured backend mpi without any launcher, for a job of so many ranks.
-void refuse_missing_launcher(int ranks);
+// The same for a configured backend of processes without a launcher that can start them, for a job of `ranks` ranks.
+void refuse_missing_launcher(const std::string& backend, int ranks);
 
 // The number that a launcher has left in an environment variable; -1 where there is none.
 int launcher_number(const char* variable);

@@ -1,5 +1,6 @@
 #include "gantry/launch/launch.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -11,6 +12,7 @@
 #include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/foreign_launcher.h"
+#include "gantry/launch/process_job.h"
 #include "gantry/launch/quiet_launch.h"
 #include "gantry/launch/torchrun.h"
 #include "gantry/profiling/kineto_recording.h"
@@ -38,11 +40,11 @@ std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
 // reaches into this flag: the process was aborted instead.
 void let_failed_checks_throw() { FLAGS_caffe2_use_fatal_for_enforce = false; }
 
-recorder::JobSettings recorder_settings(const Config& config, int ranks, bool mpi) {
+recorder::JobSettings recorder_settings(const Config& config, int ranks, bool processes) {
   return {.folder = config.output.empty() ? "gantry-recorder" : config.output + "/recorder",
           .ranks = ranks,
           .entries = config.comm.recorder,
-          .several_processes = mpi && ranks > 1,
+          .several_processes = processes && ranks > 1,
           .sentence_of = recorder::sentence_of};
 }
 
@@ -63,28 +65,43 @@ Preparation prepare(const Config& config, int ranks) {
                                                             parallel.order, parallel.context, parallel.expert)};
 }
 
-int run_prepared(const Config& config, const Preparation& preparation, const std::function<void(World&)>& body) {
-  const bool mpi = choose_base_backend(preparation.backend) == "mpi";
-  const recorder::RecordedJob recorded(recorder_settings(config, preparation.mesh.size(), mpi));
+// On the processes of `job`, or on threads of this one.
+int run_prepared(const Config& config, const Preparation& preparation, StartedJob* job,
+                 const std::function<void(World&)>& body) {
+  const recorder::RecordedJob recorded(recorder_settings(config, preparation.mesh.size(), job != nullptr));
   std::function<void(World&)> run = guarded(body);
   if (preparation.backend == "nccl")
     run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
   else if (preparation.backend == "ipc")
     run = [on_device = std::move(run)](World& host) { run_on_ipc(host, on_device); };
-  return mpi ? launch_mpi(config, preparation.mesh, run) : launch_local(config, preparation.mesh, run);
+  return job ? job->run(config, preparation.mesh, run) : launch_local(config, preparation.mesh, run);
 }
 
 // The ranks agree whether all may begin: what is wrong on one host, the others can't know.
-int launch_under_launcher(const Config& config, const std::function<void(World&)>& body) {
+int run_processes(const Config& config, StartedJob& job, int ranks, const std::function<void(World&)>& body) {
   std::optional<Preparation> preparation;
   std::optional<Failure> failure;
   try {
-    preparation = prepare(config, launched_ranks());
+    preparation = prepare(config, ranks);
   } catch (...) {
     failure = describe_exception(std::current_exception());
   }
-  if (const auto code = agree_to_start(failure, config.comm.timeout_seconds)) return *code;
-  return run_prepared(config, *preparation, body);
+  if (const auto code = agree_to_start(job, failure, config.comm.timeout_seconds)) return *code;
+  return run_prepared(config, *preparation, &job, body);
+}
+
+int run_mpi_job(const Config& config, const std::function<void(World&)>& body) {
+  return run_processes(config, *start_mpi_job(config.comm), launched_ranks(), body);
+}
+
+int run_tcp_job(const Config& config, const std::function<void(World&)>& body) {
+  const auto start = find_job_start();
+  if (!start) {
+    refuse_foreign_launcher();
+    refuse_missing_launcher("tcp", std::max(config.ranks(), launched_ranks()));
+  }
+  const auto job = start_tcp_job(start.value_or(JobStart{}), config.comm);
+  return run_processes(config, *job, job->size(), body);
 }
 
 // A failure that only this copy of the program can know is printed by it; one that all have, by the first.
@@ -115,14 +132,17 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
   let_failed_checks_throw();
   KinetoRecording::keep_quiet();
   prepare_nccl();
-  const auto run = [&](int ranks) { return run_prepared(config, prepare(config, ranks), body); };
+  const auto run = [&](int ranks) { return run_prepared(config, prepare(config, ranks), nullptr, body); };
   try {
     // Whoever asks for local ranks gets a job in every copy.
     if (config.comm.backend == "local") return run(config.ranks());
-    if (under_launcher() && has_backend("mpi")) return launch_under_launcher(config, body);
-    if (choose_base_backend(choose_backend(config.comm.backend)) == "mpi") {
-      refuse_missing_launcher(config.ranks());
-      return run(1);
+    const bool tcp = config.comm.backend == "tcp";
+    if (under_mpirun() && !tcp) return run_mpi_job(config, body);
+    const std::string base = choose_base_backend(choose_backend(config.comm.backend));
+    if (base == "tcp") return run_tcp_job(config, body);
+    if (base == "mpi") {
+      refuse_missing_launcher(config.comm.backend, config.ranks());
+      return run_mpi_job(config, body);
     }
     if (const auto copies = torchrun_copies())
       return run_in_first_copy(*copies, [&] {

@@ -1,96 +1,119 @@
-// Ranks as processes of an MPI job: what is said before they begin, and how they end.
-#include <algorithm>
-#include <cstdio>
+// Ranks as processes of an MPI job.
 #include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
-#include <optional>
-#include <thread>
 
-#include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/mpi/mpi_environment.h"
+#include "gantry/comm/mpi/mpi_transport.h"
+#include "gantry/comm/processes/process_end.h"
+#include "gantry/comm/processes/process_engine.h"
+#include "gantry/core/addresses.h"
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
 #include "gantry/diagnosis/flight_recorder.h"
-#include "gantry/launch/backends.h"
-#include "gantry/launch/mpi_control.h"
+#include "gantry/launch/process_job.h"
 
 namespace gantry {
 namespace {
 
-// What a rank says of itself before any begins.
-struct Said {
-  int exit_code = 0;  // 0: nothing went wrong
-  char line[2044] = "";
+// The networks to which mpirun is restricted, by `gantry launch --interface` or by its own flags: it hands them on to
+// the ranks.
+std::string launcher_networks() {
+  for (const char* name : {"OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"})
+    if (const char* networks = std::getenv(name)) return networks;
+  return "";
+}
 
-  bool is_same(const Said& other) const {
-    return exit_code == other.exit_code && std::strncmp(line, other.line, sizeof(line)) == 0;
-  }
+// Where rank 0 has the ranks meet.
+struct Place {
+  HubPlace hub = HubPlace::rank0;
+  char meeting[160] = "";  // encoded
 };
 
-void begin_mpi() {
-  mpi_initialise();
-  set_failure_notes({recorder::record_failure, recorder::print_recorder_hint});
+Place broadcast(HubPlace hub, const Rendezvous& meeting) {
+  Place place{hub};
+  std::strncpy(place.meeting, encode_meeting(meeting).c_str(), sizeof(place.meeting) - 1);
+  check_mpi(MPI_Bcast(&place, sizeof(place), MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  return place;
+}
+
+// Not what has started the ranks within a rank of its own.
+std::optional<Rendezvous> meeting_of_this_launch(int ranks) {
+  const char* launched = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return launched && std::atoi(launched) == ranks ? launch_meeting() : std::nullopt;
+}
+
+// Rank 0 knows where the hub is, or has it.
+std::unique_ptr<ControlPlane> meet(const CommConfig& config, ControlOptions options, const ControlEvents& events,
+                                   bool one_machine) {
+  const Watchdog watchdog(config.timeout_seconds,
+                          fmt::format("{} waited {} s for all ranks to begin", options.describe_rank(options.rank),
+                                      config.timeout_seconds));
+  if (options.rank > 0) {
+    const Place place = broadcast(HubPlace::rank0, {});
+    options.hub = place.hub;
+    return ControlPlane::join(options, events, decode_meeting(place.meeting).value_or(Rendezvous{}));
+  }
+  if (const auto launch = meeting_of_this_launch(options.ranks)) {
+    broadcast(options.hub = HubPlace::launch, *launch);
+    return ControlPlane::join(options, events, *launch);
+  }
+  auto plane = ControlPlane::host(options, events, control_address(config.interface, one_machine, launcher_networks()));
+  broadcast(HubPlace::rank0, plane->meeting());
+  return plane;
+}
+
+class MpiJob final : public StartedJob {
+ public:
+  explicit MpiJob(const CommConfig& config) : transport_(make_mpi_transport(config.timeout_seconds)) {
+    set_failure_notes({recorder::record_failure, recorder::print_recorder_hint});
+  }
+
+  int rank() const override { return mpi_world_rank(); }
+  int size() const override { return mpi_world_size(); }
+  std::vector<std::string> gather(const std::string& mine, const std::string& waited) override {
+    return transport_->gather(mine, waited);
+  }
+  int run(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) override;
+
+ private:
+  RankProcess begin(const CommConfig& config, const std::function<std::string(int)>& describe_rank, JobEnding& ending);
+
+  std::unique_ptr<Transport> transport_;
+};
+
+RankProcess MpiJob::begin(const CommConfig& config, const std::function<std::string(int)>& describe_rank,
+                          JobEnding& ending) {
+  set_mpi_finalize_deadline(config.timeout_seconds);
+  RankProcess process;
+  process.backend = make_process_backend(std::move(transport_), ending.failures(),
+                                         {config.timeout_seconds, config.lost_after_seconds}, describe_rank);
+  if (size() > 1)
+    process.control =
+        std::make_unique<JobControl>(meet_over_mpi(config, control_options(config, rank(), size(), describe_rank),
+                                                   ending.events(), process.backend->engine()->hosts().one_machine()),
+                                     describe_rank(rank()));
+  return process;
+}
+
+int MpiJob::run(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
+  if (mesh.size() != size())
+    throw UsageError({"launch", fmt::format("the mesh has {} ranks, but the MPI job has {}", mesh.size(), size()),
+                      "the same number", "start the program with the mpirun of this MPI"});
+  const auto describe_rank = [mesh](int rank) { return mesh.describe_rank(rank); };
+  JobEnding ending(rank(), size(), describe_rank, /*aborts_all=*/true);
+  return run_process_job(
+      config, mesh, ending, [&] { return begin(config.comm, describe_rank, ending); }, body);
 }
 
 }  // namespace
 
-std::optional<int> agree_to_start(const std::optional<Failure>& mine, double timeout_seconds) {
-  begin_mpi();
-  const int rank = mpi_world_rank();
-  const std::string name = fmt::format("rank {} on {}", rank, host_name());
-  const Watchdog watchdog(
-      timeout_seconds,
-      mine ? name + ": " + mine->line : fmt::format("{} waited {} s for all ranks to begin", name, timeout_seconds));
-  int failed = mine ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD), "MPI_Allreduce");
-  if (failed == 0) return std::nullopt;
-  std::vector<Said> said(static_cast<std::size_t>(mpi_world_size()));
-  Said own;
-  if (mine) {
-    own.exit_code = mine->exit_code;
-    std::strncpy(own.line, mine->line.c_str(), sizeof(own.line) - 1);
-  }
-  check_mpi(MPI_Allgather(&own, sizeof(own), MPI_BYTE, said.data(), sizeof(own), MPI_BYTE, MPI_COMM_WORLD),
-            "MPI_Allgather");
-  const auto is_own = [&](const Said& one) { return one.is_same(own); };
-  if (mine && std::none_of(said.begin(), said.begin() + rank, is_own)) {
-    const bool of_all = std::all_of(said.begin(), said.end(), is_own);
-    std::fprintf(stderr, "error: %s%s\n", of_all ? "" : (name + ": ").c_str(), mine->line.c_str());
-  }
-  return std::find_if(said.begin(), said.end(), [](const Said& one) { return one.exit_code != 0; })->exit_code;
-}
+std::unique_ptr<StartedJob> start_mpi_job(const CommConfig& config) { return std::make_unique<MpiJob>(config); }
 
-int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
-  begin_mpi();
-  if (mesh.size() != mpi_world_size())
-    throw UsageError({"launch",
-                      "the mesh has " + std::to_string(mesh.size()) + " ranks, but the MPI job has " +
-                          std::to_string(mpi_world_size()),
-                      "the same number", "start the program with the mpirun of this MPI"});
-  const auto describe_rank = [mesh](int rank) { return mesh.describe_rank(rank); };
-  std::unique_ptr<MpiBackend> backend;
-  std::unique_ptr<MpiControl> control;  // stays while the job is ended
-  std::exception_ptr failure;
-  try {
-    set_mpi_finalize_deadline(config.comm.timeout_seconds);
-    set_rank_threads(config.comm, static_cast<int>(mpi_cores_of_rank() + 1e-6));
-    backend = make_mpi_backend({config.comm.timeout_seconds, config.comm.lost_after_seconds}, describe_rank);
-    control = start_mpi_control(config.comm, *backend, describe_rank);
-    if (control) control->rendezvous();
-    World world(*backend, config, mesh);
-    body(world);
-    backend->close();
-    if (control) control->leave();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  if (!failure) return 0;
-  const Failure what = describe_exception(failure);
-  if (backend) backend->end_job(what.exit_code, what.line);
-  // Nothing tells the other ranks yet but the end of this one.
-  std::fprintf(stderr, "error: %s: %s\n", mesh.describe_rank(mpi_world_rank()).c_str(), what.line.c_str());
-  mpi_abort(what.exit_code);
+std::unique_ptr<ControlPlane> meet_over_mpi(const CommConfig& config, ControlOptions options,
+                                            const ControlEvents& events, bool one_machine) {
+  auto plane = meet(config, std::move(options), events, one_machine);
+  plane->rendezvous();
+  return plane;
 }
 
 }  // namespace gantry

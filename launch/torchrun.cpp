@@ -14,6 +14,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/launch/foreign_launcher.h"
+#include "gantry/launch/job_start.h"
 
 namespace gantry {
 namespace {
@@ -102,7 +103,9 @@ int wait_for_first(asio::io_context& context, const Local::endpoint& place) {
 
 std::optional<TorchrunCopies> torchrun_copies() {
   const int copies = launcher_number("WORLD_SIZE"), rank = launcher_number("RANK");
-  if (copies < 2 || rank < 0 || launcher_number("LOCAL_WORLD_SIZE") != copies) return std::nullopt;
+  if (copies < 2 || rank < 0 || launcher_number(JobStart::kRankVariable) >= 0 ||
+      launcher_number("LOCAL_WORLD_SIZE") != copies)
+    return std::nullopt;
   return TorchrunCopies{copies, rank == 0};
 }
 

@@ -10,8 +10,7 @@ bool handles_stop_signals(const Config& config) { return !config.checkpoint.path
 RunStops::RunStops(const Config& config, const ProcessGroupMesh& mesh)
     : mesh_(mesh),
       obeys_signals_(handles_stop_signals(config)),
-      all_hear_(config.comm.heartbeat_seconds > 0 ||
-                choose_base_backend(choose_backend(config.comm.backend)) != "mpi") {}
+      all_hear_(config.comm.heartbeat_seconds > 0 || !ranks_are_processes(config.comm)) {}
 
 bool RunStops::wants_stop() const { return obeys_signals_ && stop_requested(); }
 

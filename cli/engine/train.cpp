@@ -14,7 +14,7 @@ namespace {
 // Returns the number of ranks that a launcher has started, or else the ranks of the cluster, which this process starts.
 int given_ranks(const Config& config, const planner::Cluster& cluster) {
   const bool starts_threads = config.comm.backend == "local";
-  if (!starts_threads && under_launcher() && has_backend("mpi")) return launched_ranks();
+  if (!starts_threads && under_launcher()) return launched_ranks();
   if (const auto copies = torchrun_copies(); copies && !starts_threads) return copies->count;
   return cluster.ranks();
 }

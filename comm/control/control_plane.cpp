@@ -146,6 +146,27 @@ void ControlPlane::rendezvous() {
                    "all ranks to connect", "set comm.interface to the network that connects the hosts"});
 }
 
+std::vector<std::string> ControlPlane::gather(const std::string& mine) {
+  const ControlOptions& options = impl_->options;
+  control::asio::post(impl_->thread.context(), [impl = impl_.get(), mine] { impl->member.share(mine); });
+  const auto complete = [&](const auto& p) { return p.shared.size() == static_cast<std::size_t>(options.ranks); };
+  const control::Progress progress = impl_->wait(complete);
+  if (!complete(progress))
+    throw PeerError(
+        {"control plane",
+         fmt::format("{} waited {:g} s for {} to begin", options.describe_rank(options.rank), impl_->patience(),
+                     progress.late.empty() ? "all ranks" : names_of(options, progress.late)),
+         "all ranks to begin", "check what the missing ranks are doing"});
+  impl_->milestones.update([](auto& p) { p.shared.clear(); });
+  std::vector<std::string> all;
+  for (const auto& [rank, bytes] : progress.shared) all.push_back(bytes);
+  return all;
+}
+
+std::string ControlPlane::address() const {
+  return impl_->milestones.wait(0, [](const auto&) { return true; }).address;
+}
+
 void ControlPlane::tell(int exit_code, const std::string& cause) {
   control::asio::post(impl_->thread.context(),
                       [impl = impl_.get(), failure = JobFailure{impl_->options.rank, exit_code, cause}] {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "gantry/comm/control/frames.h"
 #include "gantry/comm/control/rendezvous.h"
@@ -64,6 +65,12 @@ class ControlPlane {
 
   // Collective over the job: until all ranks are connected. PeerError that names the missing ranks at the deadline.
   void rendezvous();
+  // Gathers a text from each rank, by rank, of at most kMostPayload - 4 bytes. Collective over the job, after
+  // rendezvous(). PeerError that names the missing ranks at the deadline, and with the cause if the job fails
+  // meanwhile.
+  std::vector<std::string> gather(const std::string& mine);
+  // This host's, by which it reaches the hub. After rendezvous().
+  std::string address() const;
   // Tells all ranks that this one failed, unless a failure is known already. Never blocks.
   void tell(int exit_code, const std::string& cause);
   // Collective over the job: this rank's work is done. Until all ranks' is; a rank that ends after it is not lost.

@@ -40,8 +40,9 @@ constexpr std::array kLengths = {
     kOneNumber,                              // stopped
     kEmpty,                                  // told
     Lengths{1, kMostReport},                 // report
+    Lengths{kNumber, kMostPayload},          // share
 };
-static_assert(kLengths.size() == static_cast<std::size_t>(FrameKind::report));
+static_assert(kLengths.size() == static_cast<std::size_t>(FrameKind::share));
 
 bool length_fits(FrameKind kind, std::size_t bytes) {
   const Lengths& lengths = kLengths[static_cast<std::size_t>(kind) - 1];
@@ -104,6 +105,13 @@ std::string encode_ranks(FrameKind kind, const std::set<int>& ranks) {
   for (const int rank : ranks)
     if (payload.size() + kNumber <= kMostPayload) put_number(payload, static_cast<std::uint32_t>(rank));
   return encode_frame(kind, payload);
+}
+
+std::string encode_share(int rank, std::string_view bytes) {
+  std::string payload;
+  put_number(payload, static_cast<std::uint32_t>(rank));
+  payload.append(bytes, 0, kMostPayload - kNumber);
+  return encode_frame(FrameKind::share, payload);
 }
 
 std::string encode_command(const std::vector<std::string>& words) {
@@ -173,6 +181,13 @@ std::set<int> decode_ranks(std::string_view payload, int ranks) {
     decoded.insert(static_cast<int>(rank));
   }
   return decoded;
+}
+
+std::pair<int, std::string> decode_share(std::string_view payload, int ranks) {
+  if (payload.size() < kNumber) throw FrameError("a share frame of " + std::to_string(payload.size()) + " bytes");
+  const std::uint32_t rank = get_number(payload, 0);
+  if (rank >= static_cast<std::uint32_t>(ranks)) throw FrameError("a share of a rank outside its job");
+  return {static_cast<int>(rank), std::string(payload.substr(kNumber))};
 }
 
 std::vector<std::string> decode_command(std::string_view payload) {

@@ -18,6 +18,7 @@
 //   late     a rank, one or more                                    its answer
 //   left     a rank, one or more                                    from the hub: their work is done, others' is not
 //   stop     empty                                                  a rank was asked to stop
+//   share    rank, text                                             to the hub, then to all when all have sent one
 // between a launch and a shim:
 //   command  text, a zero byte after each word                      to the shim, once: the program and its arguments
 //   begun    process                                                the program runs
@@ -38,6 +39,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gantry/comm/control/rendezvous.h"
@@ -68,7 +70,8 @@ enum class FrameKind : std::uint8_t {
   kill,
   stopped,
   notified,
-  report
+  report,
+  share
 };
 
 // Not a frame; what() says why.
@@ -110,6 +113,8 @@ std::string encode_failure(const JobFailure& failure);  // a long cause is trunc
 std::string encode_number(FrameKind kind, int number);
 // A late or a left, of the first kMostPayload / 4 ranks.
 std::string encode_ranks(FrameKind kind, const std::set<int>& ranks);
+// The text of a rank for gather(), of at most kMostPayload - 4 bytes.
+std::string encode_share(int rank, std::string_view bytes);
 // UsageError where the words are longer than a frame.
 std::string encode_command(const std::vector<std::string>& words);
 
@@ -120,6 +125,7 @@ Hello decode_hello(std::string_view payload);
 JobFailure decode_failure(std::string_view payload, int ranks);
 int decode_number(std::string_view payload);
 std::set<int> decode_ranks(std::string_view payload, int ranks);
+std::pair<int, std::string> decode_share(std::string_view payload, int ranks);
 std::vector<std::string> decode_command(std::string_view payload);
 
 }  // namespace gantry

@@ -24,6 +24,7 @@ Hub::Hub(asio::io_context& context, HubOptions options, HubEvents events)
 void Hub::start_again() {
   peers_.clear();
   left_.clear();
+  shared_.clear();
   stops_ = false;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     absent_.insert(rank);
@@ -79,6 +80,8 @@ void Hub::take(int rank, const Frame& frame) {
       return answer(rank);
     case FrameKind::stop:
       return tell_stop();
+    case FrameKind::share:
+      return share(rank, frame.payload);
     default:
       throw FrameError(fmt::format("frame kind {} from a rank", static_cast<int>(frame.kind)));
   }
@@ -115,8 +118,27 @@ void Hub::done(int rank) {
 }
 
 void Hub::answer(int rank) {
-  const std::set<int>& late = absent_.empty() ? working_ : absent_;
-  if (!late.empty()) peers_.at(rank)->send(encode_ranks(FrameKind::late, late));
+  const std::set<int> who = late();
+  if (!who.empty()) peers_.at(rank)->send(encode_ranks(FrameKind::late, who));
+}
+
+// The ranks that the others wait for: they have not connected, not shared their text, or not finished.
+std::set<int> Hub::late() const {
+  if (!absent_.empty()) return absent_;
+  std::set<int> who = working_;
+  for (const auto& [rank, frame] : shared_) who.erase(rank);
+  return who;
+}
+
+void Hub::share(int rank, std::string_view payload) {
+  const auto [of, bytes] = decode_share(payload, options_.ranks);
+  if (of != rank) throw FrameError("a share of another rank");
+  shared_[rank] = encode_share(rank, bytes);
+  if (shared_.size() < static_cast<std::size_t>(options_.ranks)) return;
+  std::string all;
+  for (const auto& [each, frame] : shared_) all += frame;
+  shared_.clear();
+  send_all(all);
 }
 
 // Where the others end within a heartbeat too, as they should, there is nothing to tell.

@@ -51,6 +51,8 @@ class Hub {
   void beat();
   void done(int rank);
   void answer(int rank);
+  void share(int rank, std::string_view payload);
+  std::set<int> late() const;
   void tell_left();
   void tell_stop();
   void start_again();
@@ -62,8 +64,9 @@ class Hub {
   const HubEvents events_;
   Heartbeats pulse_;
   Peers peers_;
-  std::set<int> absent_, working_;  // who has not come, and who is not done
-  std::set<int> left_;              // whose work is done, and the others don't know
+  std::set<int> absent_, working_;     // who has not come, and who is not done
+  std::set<int> left_;                 // whose work is done, and the others don't know
+  std::map<int, std::string> shared_;  // share frames that have arrived, until all have
   std::optional<JobFailure> failure_;
   bool stops_ = false;  // all ranks were notified that the job stops
   bool closing_ = false;

@@ -37,6 +37,8 @@ asio::awaitable<void> Member::connect(tcp::endpoint hub) {
     if (closing_) break;
     std::string trouble = error.message();
     if (!error) {
+      const std::string own = socket.local_endpoint(error).address().to_string();
+      milestones_.update([&](Progress& progress) { progress.address = own; });
       connection_ = std::make_shared<Connection>(std::move(socket));
       if (options_.hub == HubPlace::launch) connection_->watch_network();
       send(encode_hello({.token = token_,
@@ -94,6 +96,10 @@ void Member::take(const Frame& frame) {
     }
     case FrameKind::left:
       return events_.on_left(decode_ranks(frame.payload, options_.ranks));
+    case FrameKind::share: {
+      const auto [rank, bytes] = decode_share(frame.payload, options_.ranks);
+      return milestones_.update([&](Progress& progress) { progress.shared[rank] = bytes; });
+    }
     case FrameKind::stop:
       if (!std::exchange(stops_, true)) events_.on_stop();
       return;

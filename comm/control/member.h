@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,10 +20,12 @@
 namespace gantry::control {
 
 struct Progress {
-  bool begun = false;   // all ranks have come
-  bool ended = false;   // all ranks' work is done
-  std::set<int> late;   // who has not come, or is not done, as the hub answered
-  std::string trouble;  // why the hub can't be reached, so far
+  bool begun = false;                 // all ranks have come
+  bool ended = false;                 // all ranks' work is done
+  std::set<int> late;                 // who has not come, or is not done, as the hub answered
+  std::string trouble;                // why the hub can't be reached, so far
+  std::string address;                // the local address of the connection to the hub
+  std::map<int, std::string> shared;  // the texts of ranks
   std::optional<JobFailure> failure;
 };
 
@@ -62,6 +65,7 @@ class Member {
   void lose(const JobFailure& failure);                   // this process has found a rank lost
   void finish() { send(encode_frame(FrameKind::done)); }  // this rank's work is done
   void ask() { send(encode_frame(FrameKind::ask)); }      // who is late? The answer goes to the milestones
+  void share(const std::string& bytes) { send(encode_share(options_.rank, bytes)); }
   void close();
 
  private:

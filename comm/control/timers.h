@@ -52,13 +52,16 @@ inline constexpr double kHubFirstSeconds = 3;
 inline constexpr double kAnswerSeconds = 1;
 // For the hub to say whose failure stands, a round trip. Where it does not, a rank goes by its own.
 inline constexpr double kVerdictSeconds = 0.5;
+// For the control plane to say why a connection between ranks has ended, which it knows better: a shim's report takes
+// up to kReportSeconds. Beyond this the waits for that rank fail by themselves.
+inline constexpr double kBrokenSeconds = 3;
 // How much longer than a group's first member the others wait to make it: had that one been there, it would have named
 // who is missing.
 inline constexpr double kFirstMemberSeconds = 1;
 // For what a rank sent before it ended to come, from the moment at which others hear that it did.
 inline constexpr double kLastMessagesSeconds = 3;
 
-// --- The end of a job over MPI ---
+// --- The end of a job of processes ---
 // For the rank whose failure stands to print it, to run its last act and to end all processes; then this one does.
 inline constexpr double kOthersEndSeconds = kLastActSeconds + 5;
 // The same where this rank's own thread does not notice: longer, so that a rank that notices has the first word.

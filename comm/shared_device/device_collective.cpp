@@ -18,8 +18,8 @@ std::int64_t sum_before(const std::vector<std::int64_t>& parts, int member) {
 
 }  // namespace
 
-DeviceCollective::DeviceCollective(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<MpiChannel> channel)
-    : MpiCollective(std::move(channel)),
+DeviceCollective::DeviceCollective(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<GroupChannel> channel)
+    : ProcessCollective(std::move(channel)),
       job_(std::move(job)),
       stream_(job_->current_stream()),
       end_(job_->device().type()) {}
@@ -181,7 +181,7 @@ void DeviceCollective::read_sums() {
 
 void DeviceCollective::finish() {
   const c10::StreamGuard on_stream(stream_);
-  MpiCollective::finish();
+  ProcessCollective::finish();
   end_.record(stream_);  // behind the copy to a target that is not contiguous
 }
 

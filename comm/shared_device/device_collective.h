@@ -11,14 +11,14 @@
 
 #include <c10/core/Event.h>
 
-#include "gantry/comm/mpi/mpi_collective.h"
+#include "gantry/comm/processes/process_collective.h"
 #include "gantry/comm/shared_device/shared_device_job.h"
 
 namespace gantry {
 
-class DeviceCollective final : public MpiCollective {
+class DeviceCollective final : public ProcessCollective {
  public:
-  DeviceCollective(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<MpiChannel> channel);
+  DeviceCollective(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<GroupChannel> channel);
 
   // For Work, after wait() or done(): the calling thread's current stream comes after it.
   void precede_current();

@@ -8,7 +8,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 
-#include "gantry/comm/mpi/message_receive.h"
+#include "gantry/comm/processes/message_receive.h"
 #include "gantry/comm/shared_device/device_work.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
@@ -33,15 +33,15 @@ struct DeviceHead {
 };
 
 // Payloads and answers of two members that send to each other travel the same ways: even and odd.
-int payload_number(const MpiChannel& channel, std::uint64_t sent) { return channel.data_tags().payload(2 * sent); }
-int answer_number(const MpiChannel& channel, std::uint64_t sent) { return channel.data_tags().payload(2 * sent + 1); }
+int payload_number(const GroupChannel& channel, std::uint64_t sent) { return channel.data_tags().payload(2 * sent); }
+int answer_number(const GroupChannel& channel, std::uint64_t sent) { return channel.data_tags().payload(2 * sent + 1); }
 
-class DeviceSend final : public MpiOperation {
+class DeviceSend final : public ProcessOperation {
  public:
   // `packed`: contiguous, and this operation's alone; undefined for an absent one.
-  DeviceSend(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<MpiChannel> channel, const torch::Tensor& packed,
+  DeviceSend(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<GroupChannel> channel, const torch::Tensor& packed,
              int to, const Tag& tag, std::uint64_t number)
-      : MpiOperation(channel->engine()),
+      : ProcessOperation(channel->engine()),
         job_(std::move(job)),
         channel_(std::move(channel)),
         to_(to),
@@ -94,7 +94,7 @@ class DeviceSend final : public MpiOperation {
   }
 
   const std::shared_ptr<SharedDeviceJob> job_;
-  const std::shared_ptr<MpiChannel> channel_;
+  const std::shared_ptr<GroupChannel> channel_;
   const int to_;
   const Tag tag_;
   const int wire_tag_;
@@ -109,7 +109,7 @@ class DeviceSend final : public MpiOperation {
 
 class DeviceReceive final : public MessageReceive {
  public:
-  DeviceReceive(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<MpiChannel> channel, const TensorSpec& spec,
+  DeviceReceive(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<GroupChannel> channel, const TensorSpec& spec,
                 int from, const Tag& tag)
       : MessageReceive(std::move(channel), from, tag),
         job_(std::move(job)),

@@ -8,14 +8,14 @@
 
 #include <memory>
 
-#include "gantry/comm/mpi/mpi_channel.h"
+#include "gantry/comm/processes/group_channel.h"
 #include "gantry/comm/shared_device/shared_device_job.h"
 
 namespace gantry {
 
 class DeviceMessages {
  public:
-  DeviceMessages(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<MpiChannel> channel)
+  DeviceMessages(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<GroupChannel> channel)
       : job_(std::move(job)), channel_(std::move(channel)) {}
 
   // Both are done at once, wherever the tensor is.
@@ -24,7 +24,7 @@ class DeviceMessages {
 
  private:
   const std::shared_ptr<SharedDeviceJob> job_;
-  const std::shared_ptr<MpiChannel> channel_;
+  const std::shared_ptr<GroupChannel> channel_;
   std::uint64_t sent_ = 0;
 };
 

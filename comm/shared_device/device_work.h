@@ -8,7 +8,7 @@
 
 namespace gantry {
 
-// Operation: an MpiOperation with passed(), true when the device has done it, and precede_current().
+// Operation: an ProcessOperation with passed(), true when the device has done it, and precede_current().
 template <class Operation>
 class DeviceWork final : public Work::State {
  public:

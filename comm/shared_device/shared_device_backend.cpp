@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <numeric>
 
-#include "gantry/comm/mpi/mpi_channel.h"
+#include "gantry/comm/processes/group_channel.h"
 #include "gantry/comm/shared_device/device_collective.h"
 #include "gantry/comm/shared_device/device_messages.h"
 #include "gantry/comm/shared_device/device_work.h"
@@ -19,7 +19,7 @@ class SharedDeviceGroup final : public ProcessGroup {
  public:
   // `base` has the same members, and carries what lies on the host.
   SharedDeviceGroup(std::shared_ptr<SharedDeviceJob> job, std::unique_ptr<ProcessGroup> base,
-                    std::shared_ptr<MpiChannel> channel)
+                    std::shared_ptr<GroupChannel> channel)
       : job_(std::move(job)), base_(std::move(base)), channel_(std::move(channel)), messages_(job_, channel_) {}
 
   int rank() const override { return base_->rank(); }
@@ -74,7 +74,7 @@ class SharedDeviceGroup final : public ProcessGroup {
 
   const std::shared_ptr<SharedDeviceJob> job_;
   const std::unique_ptr<ProcessGroup> base_;
-  const std::shared_ptr<MpiChannel> channel_;
+  const std::shared_ptr<GroupChannel> channel_;
   DeviceMessages messages_;
   std::uint64_t collectives_ = 0;
 };
@@ -82,7 +82,7 @@ class SharedDeviceGroup final : public ProcessGroup {
 constexpr std::int64_t kUuidRoom = 64;
 
 // The first rank that differs from rank 0 is named, so all say the same.
-void check_one_host(MpiEngine& engine) {
+void check_one_host(ProcessEngine& engine) {
   for (int rank = 1; rank < engine.size(); ++rank)
     if (engine.hosts().host_of(rank) != engine.hosts().host_of(0))
       throw ResourceError({"comm.backend",
@@ -92,7 +92,7 @@ void check_one_host(MpiEngine& engine) {
                            "start them on one host, or use nccl with one device per rank"});
 }
 
-void check_one_device(const MpiEngine& engine, ProcessGroup& everyone, const std::string& uuid) {
+void check_one_device(const ProcessEngine& engine, ProcessGroup& everyone, const std::string& uuid) {
   const Sizes sizes(static_cast<std::size_t>(everyone.size()), 1);
   torch::Tensor mine = torch::zeros({1, kUuidRoom}, torch::kUInt8);
   std::copy(uuid.begin(), uuid.end(), mine.data_ptr<std::uint8_t>());
@@ -112,7 +112,7 @@ void check_one_device(const MpiEngine& engine, ProcessGroup& everyone, const std
 
 }  // namespace
 
-SharedDeviceBackend::SharedDeviceBackend(MpiBackend& base, DeviceSharing& sharing)
+SharedDeviceBackend::SharedDeviceBackend(ProcessBackend& base, DeviceSharing& sharing)
     : base_(base), job_(std::make_shared<SharedDeviceJob>(base.engine(), sharing)) {
   check_one_host(*base_.engine());
   std::vector<int> all(size());
@@ -131,7 +131,7 @@ torch::Device SharedDeviceBackend::device() const { return job_->device(); }
 std::unique_ptr<ProcessGroup> SharedDeviceBackend::make_group(const std::string& label, const std::vector<int>& ranks) {
   auto base = base_.make_group(label, ranks);
   return std::make_unique<SharedDeviceGroup>(job_, std::move(base),
-                                             std::make_shared<MpiChannel>(base_.engine(), label, ranks));
+                                             std::make_shared<GroupChannel>(base_.engine(), label, ranks));
 }
 
 void SharedDeviceBackend::close() {
@@ -142,7 +142,7 @@ void SharedDeviceBackend::close() {
 }
 
 void run_on_shared_device(World& host, DeviceSharing& sharing, const std::function<void(World&)>& body) {
-  auto* base = dynamic_cast<MpiBackend*>(&host.backend());
+  auto* base = dynamic_cast<ProcessBackend*>(&host.backend());
   if (!base) throw InternalError({"launch", "ranks that share a device were not started with MPI", "", ""});
   const c10::DeviceGuard on_device(sharing.device());
   SharedDeviceBackend backend(*base, sharing);

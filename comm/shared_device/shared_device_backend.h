@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/mpi/mpi_backend.h"
+#include "gantry/comm/processes/process_backend.h"
 #include "gantry/comm/shared_device/device_sharing.h"
 #include "gantry/comm/world.h"
 
@@ -23,7 +23,7 @@ class SharedDeviceBackend final : public Backend {
  public:
   // Collective over the host's ranks. Both must outlive it. ResourceError, on every rank, where ranks are on several
   // hosts or have different devices, or where one can't open what another one exports.
-  SharedDeviceBackend(MpiBackend& base, DeviceSharing& sharing);
+  SharedDeviceBackend(ProcessBackend& base, DeviceSharing& sharing);
   ~SharedDeviceBackend() override;
 
   const char* name() const override { return "ipc"; }
@@ -38,7 +38,7 @@ class SharedDeviceBackend final : public Backend {
   void close();
 
  private:
-  MpiBackend& base_;
+  ProcessBackend& base_;
   std::shared_ptr<SharedDeviceJob> job_;
   std::unique_ptr<ProcessGroup> everyone_;
 };

@@ -8,7 +8,7 @@
 
 namespace gantry {
 
-SharedDeviceJob::SharedDeviceJob(std::shared_ptr<MpiEngine> engine, DeviceSharing& sharing)
+SharedDeviceJob::SharedDeviceJob(std::shared_ptr<ProcessEngine> engine, DeviceSharing& sharing)
     : engine_(std::move(engine)), sharing_(sharing), device_(sharing.device()), guard_(device_.type()) {}
 
 SharedDeviceJob::~SharedDeviceJob() {
@@ -21,7 +21,7 @@ SharedDeviceJob::~SharedDeviceJob() {
   }
 }
 
-void SharedDeviceJob::keep(std::shared_ptr<MpiOperation> send) {
+void SharedDeviceJob::keep(std::shared_ptr<ProcessOperation> send) {
   const std::lock_guard lock(sends_mutex_);
   while (!sends_.empty() && sends_.front()->done()) sends_.pop_front();
   sends_.push_back(std::move(send));

@@ -18,7 +18,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "gantry/comm/mpi/mpi_operation.h"
+#include "gantry/comm/processes/process_operation.h"
 #include "gantry/comm/shared_device/device_sharing.h"
 
 namespace gantry {
@@ -31,12 +31,12 @@ struct SharedSignal {
 
 class SharedDeviceJob {
  public:
-  SharedDeviceJob(std::shared_ptr<MpiEngine> engine, DeviceSharing& sharing);
+  SharedDeviceJob(std::shared_ptr<ProcessEngine> engine, DeviceSharing& sharing);
   ~SharedDeviceJob();
   SharedDeviceJob(const SharedDeviceJob&) = delete;
   SharedDeviceJob& operator=(const SharedDeviceJob&) = delete;
 
-  const std::shared_ptr<MpiEngine>& engine() const { return engine_; }
+  const std::shared_ptr<ProcessEngine>& engine() const { return engine_; }
   torch::Device device() const { return device_; }
   c10::Stream current_stream() const { return guard_.getStream(device_); }  // of this thread
   // True of tensors on the device; false of the host's. UsageError for any other device.
@@ -47,7 +47,7 @@ class SharedDeviceJob {
   void synchronize() const { guard_.synchronizeDevice(device_.index()); }
 
   // A send under way, which nobody else may wait for.
-  void keep(std::shared_ptr<MpiOperation> send);
+  void keep(std::shared_ptr<ProcessOperation> send);
   void await_sends();
   // When the device has done all that this process gave it, what was opened of others is closed. No operation follows.
   void let_go();
@@ -73,7 +73,7 @@ class SharedDeviceJob {
     char* memory;
   };
 
-  const std::shared_ptr<MpiEngine> engine_;
+  const std::shared_ptr<ProcessEngine> engine_;
   DeviceSharing& sharing_;
   const torch::Device device_;
   const c10::impl::VirtualGuardImpl guard_;
@@ -81,7 +81,7 @@ class SharedDeviceJob {
   std::map<std::pair<int, std::int64_t>, std::unique_ptr<SharedEvent>> opened_events_;  // by rank and number
   std::map<std::pair<int, std::uint64_t>, Opened> opened_;                              // by rank and its address there
   std::mutex sends_mutex_;                                                              // guards the next
-  std::deque<std::shared_ptr<MpiOperation>> sends_;
+  std::deque<std::shared_ptr<ProcessOperation>> sends_;
 };
 
 }  // namespace gantry

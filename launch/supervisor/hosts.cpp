@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
 
 namespace gantry::launcher {
 namespace {
@@ -88,6 +89,12 @@ std::vector<Host> read_hostfile(const std::string& path) {
   }
   if (hosts.empty()) throw InputError({path, "the file lists no hosts", "one host per line", ""});
   return hosts;
+}
+
+bool is_this_host(const Host& host) {
+  const std::string own = host_name();
+  return host.name == own || host.name == own.substr(0, own.find('.')) || host.name == "localhost" ||
+         host.name == "127.0.0.1";
 }
 
 int total_slots(const std::vector<Host>& hosts) {

@@ -18,6 +18,9 @@ std::vector<Host> parse_hosts(const std::string& text);
 // anything else.
 std::vector<Host> read_hostfile(const std::string& path);
 
+// By its name, or as localhost.
+bool is_this_host(const Host& host);
+
 int total_slots(const std::vector<Host>& hosts);
 
 }  // namespace gantry::launcher

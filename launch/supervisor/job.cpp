@@ -12,6 +12,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/launch/supervisor/launch_address.h"
+#include "gantry/launch/supervisor/rank_starter.h"
 #include "gantry/launch/supervisor/supervisor.h"
 
 namespace gantry::launcher {
@@ -74,8 +75,11 @@ void Job::start_mpirun(int start) {
   for (const auto& [name, value] : variables) exported.push_back(name);
   for (const char* name : {"OMP_NUM_THREADS", "LD_LIBRARY_PATH"})
     if (std::getenv(name)) exported.emplace_back(name);
-  mpirun_.emplace(mpirun_command(options_, find_mpirun(), std::filesystem::read_symlink("/proc/self/exe").string(),
-                                 usable_cores(), ::geteuid() == 0, exported),
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  if (options_.tcp) end_.starter = "gantry launch-ranks";
+  mpirun_.emplace(options_.tcp
+                      ? starter_command(options_, self, exported)
+                      : mpirun_command(options_, find_mpirun(), self, usable_cores(), ::geteuid() == 0, exported),
                   variables);
   mpirun_events_.assign(::dup(mpirun_->output()));
 }

@@ -10,6 +10,7 @@ namespace gantry::launcher {
 
 struct LaunchOptions {
   int ranks = 0;
+  bool tcp = false;                      // the ranks are processes without MPI
   std::vector<Host> hosts;               // empty: this host, or those of the batch system
   std::string interface;                 // the network interface or address between hosts; may be empty on one host
   int port = 0;                          // that ranks connect to; 0: any free one

@@ -63,8 +63,9 @@ std::string find_mpirun() {
     std::string candidate = folder + "/mpirun";
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  throw UsageError({"gantry launch", "there is no mpirun on PATH", "the mpirun of Open MPI",
-                    "install openmpi-bin, or run the ranks as threads of one process with `gantry train`"});
+  throw UsageError(
+      {"gantry launch", "there is no mpirun on PATH", "the mpirun of Open MPI",
+       "install openmpi-bin, use --backend tcp, or run the ranks as threads of one process with `gantry train`"});
 }
 
 bool has_batch_system() {
@@ -74,12 +75,8 @@ bool has_batch_system() {
 }
 
 bool may_have_several_hosts(const LaunchOptions& options) {
-  const std::string own = host_name();
-  const auto is_own = [&](const Host& host) {
-    return host.name == own || host.name == own.substr(0, own.find('.')) || host.name == "localhost" ||
-           host.name == "127.0.0.1";
-  };
-  if (!options.hosts.empty()) return !std::all_of(options.hosts.begin(), options.hosts.end(), is_own);
+  if (!options.hosts.empty()) return !std::all_of(options.hosts.begin(), options.hosts.end(), is_this_host);
+  if (options.tcp) return false;  // nothing starts ranks on the hosts of a batch system by itself
   const char* slurm_hosts = std::getenv("SLURM_JOB_NUM_NODES");
   return has_batch_system() && !(slurm_hosts && std::string(slurm_hosts) == "1");
 }

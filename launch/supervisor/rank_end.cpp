@@ -58,13 +58,14 @@ Verdict when_asked(const JobEnd& end) {
 }
 
 Verdict mpirun_killed(const JobEnd& end) {
-  return {PeerError::kExitCode, fmt::format("mpirun was killed by {}", signal_name(-end.mpirun_code)), "mpirun", true};
+  return {PeerError::kExitCode, fmt::format("{} was killed by {}", end.starter, signal_name(-end.mpirun_code)),
+          end.starter, true};
 }
 
 Verdict never_began(const JobEnd& end) {
   return {PeerError::kExitCode,
-          fmt::format("{} began; mpirun ended with exit code {}; see its own messages",
-                      end.ranks.size() == 1 ? "the rank never" : "not all ranks", end.mpirun_code),
+          fmt::format("{} began; {} ended with exit code {}; see its own messages",
+                      end.ranks.size() == 1 ? "the rank never" : "not all ranks", end.starter, end.mpirun_code),
           "not all ranks began", /*mpirun_knows=*/true};
 }
 
@@ -139,7 +140,8 @@ Verdict judge(const JobEnd& end) {
   if (stopped != ranks.end() && stopped->number == kStoppedOnRequest) return {kStoppedOnRequest, "", "", false};
   if (end.mpirun_code < 0) return mpirun_killed(end);
   if (end.mpirun_code != 0)
-    return {end.mpirun_code, fmt::format("mpirun ended with exit code {}", end.mpirun_code), "mpirun", true};
+    return {end.mpirun_code, fmt::format("{} ended with exit code {}", end.starter, end.mpirun_code), end.starter,
+            true};
   return {};
 }
 

@@ -38,12 +38,13 @@ std::string signal_name(int number);
 
 // All that is known of one start of a job.
 struct JobEnd {
-  std::vector<RankEnd> ranks;  // in the order in which they ended
-  int mpirun_code = 0;         // or the signal that ended it, negative
-  bool mpirun_first = false;   // a signal ended mpirun before any rank had failed
-  int aborted_by = -1;         // the rank that called MPI_Abort, where mpirun said one
-  int asked_by = 0;            // the signal that asked the launch to stop; 0: none
-  bool forced = false;         // it was asked twice, or did not end by itself
+  std::vector<RankEnd> ranks;      // in the order in which they ended
+  std::string starter = "mpirun";  // the program that started the ranks
+  int mpirun_code = 0;             // or the signal that ended it, negative
+  bool mpirun_first = false;       // a signal ended mpirun before any rank had failed
+  int aborted_by = -1;             // the rank that called MPI_Abort, where mpirun said one
+  int asked_by = 0;                // the signal that asked the launch to stop; 0: none
+  bool forced = false;             // it was asked twice, or did not end by itself
 };
 
 struct Verdict {

@@ -18,6 +18,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/core/this_host.h"
+#include "gantry/launch/job_start.h"
 #include "gantry/launch/supervisor/rank_program.h"
 
 namespace gantry::launcher {
@@ -269,7 +270,9 @@ int number_of(const char* variable) {
 int run_rank_shim() {
   const char* variable = std::getenv(Rendezvous::kVariable);
   const auto meeting = variable ? decode_meeting(variable) : std::nullopt;
-  const int rank = number_of("OMPI_COMM_WORLD_RANK"), ranks = number_of("OMPI_COMM_WORLD_SIZE");
+  const bool by_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  const int rank = number_of(by_mpirun ? "OMPI_COMM_WORLD_RANK" : JobStart::kRankVariable);
+  const int ranks = number_of(by_mpirun ? "OMPI_COMM_WORLD_SIZE" : JobStart::kRanksVariable);
   if (!meeting || rank < 0)
     throw UsageError(
         {"gantry launch-rank", "this command is only for `gantry launch`", "", "see gantry launch --help"});

@@ -1,22 +1,23 @@
-// ranks: 2 4
+// ranks: 2 4, also over tcp
 #include <cstdlib>
 #include <vector>
 
 #include "allocations.h"
+#include "gantry/launch/backends.h"
 
 namespace gantry::testing {
 namespace {
 
-TEST(MpiBackend, CollectivesOfOneHostAllocateNothingInTheSteadyState) {
-  run_ranks(std::stoi(std::getenv("OMPI_COMM_WORLD_SIZE")), [](World& world, ProcessGroupMesh& mesh) {
-    ASSERT_STREQ(world.backend().name(), "mpi");
+TEST(ProcessBackend, CollectivesOfOneHostAllocateNothingInTheSteadyState) {
+  run_ranks(launched_ranks(), [](World& world, ProcessGroupMesh& mesh) {
+    ASSERT_STREQ(world.backend().name(), under_mpirun() ? "mpi" : "tcp");
     collectives_allocate_nothing(mesh.world_group());
   });
 }
 
 // Ranks that take themselves to be on several hosts: sums that pass from host to host, and messages from each to each.
-TEST(MpiBackend, CollectivesBetweenHostsAllocateNothingInTheSteadyState) {
-  const int ranks = std::stoi(std::getenv("OMPI_COMM_WORLD_SIZE"));
+TEST(ProcessBackend, CollectivesBetweenHostsAllocateNothingInTheSteadyState) {
+  const int ranks = launched_ranks();
   const std::vector<const char*> placements =
       ranks == 2 ? std::vector{"0,1"} : std::vector{"0,0,1,1", "0,1,0,1", "0,1,2,3"};
   for (const char* hosts : placements) {
@@ -29,8 +30,8 @@ TEST(MpiBackend, CollectivesBetweenHostsAllocateNothingInTheSteadyState) {
   }
 }
 
-TEST(MpiBackend, MessagesAllocateTheirTensorsAlone) {
-  run_ranks(std::stoi(std::getenv("OMPI_COMM_WORLD_SIZE")),
+TEST(ProcessBackend, MessagesAllocateTheirTensorsAlone) {
+  run_ranks(launched_ranks(),
             [](World&, ProcessGroupMesh& mesh) { messages_allocate_their_tensors_alone(mesh.world_group()); });
 }
 

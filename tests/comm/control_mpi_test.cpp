@@ -1,4 +1,4 @@
-// ranks: 1
+// ranks: 1, also over tcp
 // Ranks of an MPI job that are stopped by signals: each test starts a job of its own by mpirun, whose ranks are this
 // program again. Waits of communication last longer than the jobs, so whatever ends them is the control plane.
 #include <chrono>

@@ -1,12 +1,12 @@
-// ranks: 5
+// ranks: 5, also over tcp
 // Groups whose ranks lie on several hosts, pretended on this one: running sums from host to host where hosts hold
 // contiguous ranks, exchanged slices elsewhere.
 #include <cstdlib>
 
 #include "conformance.h"
-#include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/reduce_kernels.h"
 #include "gantry/tensors/libtorch.h"
+#include "process_rig.h"
 #include "rough.h"
 
 namespace gantry::testing {
@@ -26,16 +26,6 @@ constexpr const char* kPlacements[] = {
 struct PretendedHosts {
   explicit PretendedHosts(const char* hosts) { ::setenv("GANTRY_PRETEND_HOSTS", hosts, 1); }
   ~PretendedHosts() { ::unsetenv("GANTRY_PRETEND_HOSTS"); }
-};
-
-struct HostsJob {
-  explicit HostsJob(MpiLimits limits = {})
-      : backend(make_mpi_backend(
-            {.timeout_seconds = 30}, [](int rank) { return "rank " + std::to_string(rank); }, limits)),
-        group(backend->make_group("all", {0, 1, 2, 3, 4})) {}
-  int rank() const { return group->rank(); }
-  std::unique_ptr<MpiBackend> backend;
-  std::unique_ptr<ProcessGroup> group;
 };
 
 // By the kernel that the local backend sums with, all ranks at once.
@@ -73,7 +63,7 @@ TEST(Hosts, EveryPlacementSumsToTheSameBits) {
   for (const char* placement : kPlacements) {
     const PretendedHosts hosts(placement);
     // Small memories: many rounds, whose last is shorter.
-    HostsJob job({.direct_bytes = 256, .slot_bytes = 4096});
+    Job job({.timeout_seconds = 30}, {.direct_bytes = 256, .slot_bytes = 4096});
     for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64})
       for (const std::int64_t elements : {1, 63, 1024, 1025, 2049, 20'001}) {
         const ReduceOp op = type == torch::kInt64 ? ReduceOp::kMax : ReduceOp::kSum;
@@ -89,7 +79,7 @@ TEST(Hosts, EveryPlacementSumsToTheSameBits) {
 TEST(Hosts, RoundsOfEverySizeDoNotMix) {
   for (const char* placement : kPlacements) {
     const PretendedHosts hosts(placement);
-    HostsJob job({.direct_bytes = 256, .slot_bytes = 4096});
+    Job job({.timeout_seconds = 30}, {.direct_bytes = 256, .slot_bytes = 4096});
     const auto other = job.backend->make_group("again", {0, 1, 2, 3, 4});
     const int rank = job.rank();
     std::vector<std::function<void()>> checks;
@@ -146,7 +136,7 @@ TEST(Hosts, RoundsOfEverySizeDoNotMix) {
 }
 
 TEST(Hosts, DifferentRootsAreNamed) {
-  HostsJob job;
+  Job job;
   torch::Tensor tensor = torch::ones({10});
   std::string error;
   try {

@@ -1,11 +1,11 @@
-// ranks: 2
+// ranks: 2, also over tcp
 // More bytes than an int counts, in one message and one collective: through shared memory, and between hosts (pretended
 // on this one). Takes up to 14 GB: `GANTRY_LONG=1 ./dev test` runs it.
 #include <cstdlib>
 
 #include "conformance.h"
-#include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/tensors/libtorch.h"
+#include "process_rig.h"
 
 namespace gantry::testing {
 namespace {
@@ -27,9 +27,8 @@ TEST(Large, MessagesAndCollectivesBeyondTwoGibibytes) {
   for (const char* hosts : {"0,0", "0,1"}) {
     SCOPED_TRACE(hosts);
     ::setenv("GANTRY_PRETEND_HOSTS", hosts, 1);
-    const auto backend =
-        make_mpi_backend({.timeout_seconds = 300}, [](int rank) { return "rank " + std::to_string(rank); });
-    const auto group = backend->make_group("all", {0, 1});
+    Job job({.timeout_seconds = 300});
+    const auto& group = job.group;
     torch::Tensor tensor = torch::full({kBytes}, 1 + group->rank(), torch::kUInt8);
     if (group->rank() == 0) group->hand_over(tensor, 1, {});
     if (group->rank() == 1) expect_values(group->recv({{kBytes}, torch::kUInt8}, 0, {}).result(), 1);
@@ -41,7 +40,7 @@ TEST(Large, MessagesAndCollectivesBeyondTwoGibibytes) {
     if (group->rank() == 1) tensor.fill_(9);
     group->broadcast(tensor, 1).wait();
     expect_values(tensor, 9);
-    backend->close();
+    job.backend->close();
     ::unsetenv("GANTRY_PRETEND_HOSTS");
   }
 }

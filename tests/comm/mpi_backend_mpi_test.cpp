@@ -1,5 +1,5 @@
-// ranks: 3
-// What only the MPI backend has: chunks, tags' limits, and the local backend's bits.
+// ranks: 3, also over tcp
+// Parts of the backends of processes alone: chunks, tags' limits, and the local backend's bits.
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "conformance.h"
-#include "gantry/comm/mpi/mpi_tags.h"
+#include "gantry/comm/processes/message_tags.h"
 #include "gantry/launch/launch.h"
 #include "gantry/tensors/buffer_pool.h"
 #include "gantry/tensors/libtorch.h"
-#include "mpi_rig.h"
+#include "process_rig.h"
 #include "rough.h"
 
 namespace gantry::testing {
@@ -40,7 +40,7 @@ class SmallFiles {
   sighandler_t handler_;
 };
 
-TEST(MpiBackend, MessagesAndCollectivesOfManyChunksAndSegments) {
+TEST(ProcessBackend, MessagesAndCollectivesOfManyChunksAndSegments) {
   Job job({.timeout_seconds = 30}, {.chunk_bytes = 5000, .direct_bytes = 64, .segment_bytes = 4096});
   ProcessGroup& group = *job.group;
   const int next = (job.rank() + 1) % kRanks, previous = (job.rank() + 2) % kRanks;
@@ -71,7 +71,7 @@ TEST(MpiBackend, MessagesAndCollectivesOfManyChunksAndSegments) {
   EXPECT_TRUE(torch::equal(gathered, sum));
 }
 
-TEST(MpiBackend, SumsHaveTheLocalBackendsBits) {
+TEST(ProcessBackend, SumsHaveTheLocalBackendsBits) {
   for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
     for (const std::int64_t elements : {1, 1000, 300'001}) {  // direct, and sliced in segments
       torch::Tensor local;
@@ -94,7 +94,7 @@ TEST(MpiBackend, SumsHaveTheLocalBackendsBits) {
   }
 }
 
-TEST(MpiBackend, WaitsInAnyOrderAndDroppedWorksFinish) {
+TEST(ProcessBackend, WaitsInAnyOrderAndDroppedWorksFinish) {
   Job job;
   ProcessGroup& group = *job.group;
   const int peer = (job.rank() + 1) % kRanks, from = (job.rank() + 2) % kRanks;
@@ -113,7 +113,7 @@ TEST(MpiBackend, WaitsInAnyOrderAndDroppedWorksFinish) {
   for (int i = 0; i < 12; ++i) EXPECT_TRUE(torch::equal(tensors[i], torch::full_like(tensors[i], 3.0 + 3 * i))) << i;
 }
 
-TEST(MpiBackend, ASendKeepsWhatItCarriesAndNeverWaits) {
+TEST(ProcessBackend, ASendKeepsWhatItCarriesAndNeverWaits) {
   Job job;
   ProcessGroup& group = *job.group;
   const int next = (job.rank() + 1) % kRanks, previous = (job.rank() + 2) % kRanks;
@@ -127,7 +127,7 @@ TEST(MpiBackend, ASendKeepsWhatItCarriesAndNeverWaits) {
   EXPECT_TRUE(torch::equal(received, torch::full({1 << 20}, previous, torch::kFloat32)));
 }
 
-TEST(MpiBackend, MessagesOfOneTagKeepTheirOrder) {
+TEST(ProcessBackend, MessagesOfOneTagKeepTheirOrder) {
   Job job;
   const int next = (job.rank() + 1) % kRanks, previous = (job.rank() + 2) % kRanks;
   std::vector<Work> works;
@@ -136,7 +136,7 @@ TEST(MpiBackend, MessagesOfOneTagKeepTheirOrder) {
   for (int i = 5; i >= 0; --i) EXPECT_TRUE((works[i].result() == i).all().item<bool>()) << i;
 }
 
-TEST(MpiBackend, TagsThatDoNotFitAreRefused) {
+TEST(ProcessBackend, TagsThatDoNotFitAreRefused) {
   Job job;
   const torch::Tensor one = torch::ones({1});
   const TagLayout wide = tag_layout(2147483647), narrow = tag_layout(8388607);
@@ -155,7 +155,7 @@ TEST(MpiBackend, TagsThatDoNotFitAreRefused) {
   EXPECT_THROW(job.group->send(one, kRanks, {}), UsageError);
 }
 
-TEST(MpiBackend, DataTagsAndCallCodesNeverMeet) {
+TEST(ProcessBackend, DataTagsAndCallCodesNeverMeet) {
   for (const int largest : {2147483647, 8388607}) {
     const DataTags tags(largest);
     EXPECT_LT(tags.collective(~std::uint64_t{0}, (1 << CallCode::kBits) - 1), tags.payload(0));
@@ -173,7 +173,7 @@ TEST(MpiBackend, DataTagsAndCallCodesNeverMeet) {
 }
 
 // Once, by the host's first rank; then messages carry what would have gone through memory.
-TEST(MpiBackend, AHostWhoseRanksShareNoMemorySaysSo) {
+TEST(ProcessBackend, AHostWhoseRanksShareNoMemorySaysSo) {
   ::testing::internal::CaptureStderr();
   std::optional<Job> job;
   {
@@ -194,7 +194,7 @@ TEST(MpiBackend, AHostWhoseRanksShareNoMemorySaysSo) {
   }
 }
 
-TEST(MpiBackend, OverlappingGroupsDoNotMix) {
+TEST(ProcessBackend, OverlappingGroupsDoNotMix) {
   Job job;
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   std::vector<torch::Tensor> tensors;

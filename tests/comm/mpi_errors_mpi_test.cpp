@@ -1,5 +1,6 @@
 // ranks: 3
-// What waits over MPI throw: deadlines, calls that differ, failures that travel.
+// Errors of waits between processes (over sockets: tcp_errors_test): deadlines, calls that differ, failures that
+// travel.
 #include <chrono>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -11,7 +12,7 @@
 
 #include "conformance.h"
 #include "gantry/tensors/libtorch.h"
-#include "mpi_rig.h"
+#include "process_rig.h"
 
 namespace gantry::testing {
 namespace {
@@ -35,7 +36,7 @@ class AddressSpaceLimit {
   rlimit former_{};
 };
 
-TEST(MpiErrors, AnotherShapeOrDtypeIsNamedWithBoth) {
+TEST(ProcessErrors, AnotherShapeOrDtypeIsNamedWithBoth) {
   for (const TensorSpec& spec :
        {TensorSpec{{2, 3}, torch::kFloat32}, TensorSpec{{6}, torch::kInt32}, TensorSpec{{5000}, torch::kInt32}}) {
     Job job;
@@ -53,7 +54,7 @@ TEST(MpiErrors, AnotherShapeOrDtypeIsNamedWithBoth) {
 }
 
 // Of any kind, in the midst of an operation: who waits for this rank hears of it, and not from a deadline.
-TEST(MpiErrors, AnAllocationThatFailsWithinAnOperationIsReportedToTheOthers) {
+TEST(ProcessErrors, AnAllocationThatFailsWithinAnOperationIsReportedToTheOthers) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer has its own idea of memory";
 #endif
@@ -74,7 +75,7 @@ TEST(MpiErrors, AnAllocationThatFailsWithinAnOperationIsReportedToTheOthers) {
   EXPECT_EQ(heard, "memory: an allocation failed; use more tensor or pipeline ranks, or smaller microbatches");
 }
 
-TEST(MpiErrors, ADeadlineSaysWhoWaitedForWhatAndEndsEveryRanksWaits) {
+TEST(ProcessErrors, ADeadlineSaysWhoWaitedForWhatAndEndsEveryRanksWaits) {
   Job job({.timeout_seconds = 2});
   if (job.rank() == 0) {
     const std::string error = thrown_by([&] { job.group->recv({{4}}, 2, {Tag::Kind::kForward, 1, 3, 0}).wait(); });
@@ -89,7 +90,7 @@ TEST(MpiErrors, ADeadlineSaysWhoWaitedForWhatAndEndsEveryRanksWaits) {
   }
 }
 
-TEST(MpiErrors, ADeadlineOfACollectiveNamesWhoIsMissing) {
+TEST(ProcessErrors, ADeadlineOfACollectiveNamesWhoIsMissing) {
   Job job({.timeout_seconds = 2});
   torch::Tensor tensor = torch::ones({100'000});
   if (job.rank() == 2) {
@@ -105,7 +106,7 @@ TEST(MpiErrors, ADeadlineOfACollectiveNamesWhoIsMissing) {
   }
 }
 
-TEST(MpiErrors, DifferentCallsAreNamed) {
+TEST(ProcessErrors, DifferentCallsAreNamed) {
   Job job({.timeout_seconds = 20});
   torch::Tensor tensor = torch::ones({10});
   const std::string error =
@@ -115,7 +116,7 @@ TEST(MpiErrors, DifferentCallsAreNamed) {
   EXPECT_NE(error.find("same calls in the same order"), std::string::npos) << error;
 }
 
-TEST(MpiErrors, DifferentSizesAreNamed) {
+TEST(ProcessErrors, DifferentSizesAreNamed) {
   Job job({.timeout_seconds = 20});
   torch::Tensor tensor = torch::ones({job.rank() == 1 ? 10 : 12});
   const std::string error = thrown_by([&] { job.group->all_reduce(tensor).wait(); });
@@ -126,7 +127,7 @@ TEST(MpiErrors, DifferentSizesAreNamed) {
       << error;
 }
 
-TEST(MpiErrors, CallsThatFitOnlyInThemselvesAreRefusedByName) {
+TEST(ProcessErrors, CallsThatFitOnlyInThemselvesAreRefusedByName) {
   for_each_disagreement(kRanks, [](OperationKind kind, Disagreement about, int odd) {
     Job job({.timeout_seconds = 20});
     const std::string error = thrown_by([&] { disagree(*job.group, kind, about, odd); });
@@ -152,7 +153,7 @@ TEST(MpiErrors, CallsThatFitOnlyInThemselvesAreRefusedByName) {
   });
 }
 
-TEST(MpiErrors, AnAbortEndsEveryMembersPendingAndLaterOperations) {
+TEST(ProcessErrors, AnAbortEndsEveryMembersPendingAndLaterOperations) {
   Job job({.timeout_seconds = 20});
   // Rank 1 aborts when all ranks have left the rendezvous; they may hear of it before they call.
   constexpr Tag kArrived{Tag::Kind::kForward, 0, 1, 0};
@@ -170,7 +171,7 @@ TEST(MpiErrors, AnAbortEndsEveryMembersPendingAndLaterOperations) {
   EXPECT_EQ(thrown_by([&] { job.backend->make_group("later", {0, 1, 2}); }), "enough");
 }
 
-TEST(MpiErrors, TypesWithoutASumAreRefusedBeforeAnyoneWaits) {
+TEST(ProcessErrors, TypesWithoutASumAreRefusedBeforeAnyoneWaits) {
   Job job;
   torch::Tensor flags = torch::ones({3}, torch::kBool);
   EXPECT_THROW(job.group->all_reduce(flags), UsageError);
@@ -180,7 +181,7 @@ TEST(MpiErrors, TypesWithoutASumAreRefusedBeforeAnyoneWaits) {
 }
 
 // Long before the deadline those that wait say for whom; then the work goes on.
-TEST(MpiErrors, ALongWaitIsReportedAndNamesTheLateRank) {
+TEST(ProcessErrors, ALongWaitIsReportedAndNamesTheLateRank) {
   Job job({.timeout_seconds = 30, .notice_seconds = 0.3});
   torch::Tensor sum = torch::ones({1000});
   ::testing::internal::CaptureStderr();

@@ -1,4 +1,4 @@
-// ranks: 2
+// ranks: 2, also over tcp
 // Buckets of gradients over MPI move while a backward goes on, though no thread but the computing one moves them: at
 // every later post, and whenever a Work is asked.
 #include <algorithm>

@@ -149,6 +149,38 @@ TEST(ControlPlane, RendezvousNamesWhoHasNotCome) {
   }
 }
 
+TEST(ControlPlane, WhatEachRankBringsComesToAllAgainAndAgain) {
+  Job job(3);
+  for (const std::string round : {"first", "second"}) {
+    std::vector<std::future<std::vector<std::string>>> answers;
+    for (int rank = 0; rank < 3; ++rank)
+      answers.push_back(std::async(std::launch::async, [&, rank] {
+        return job.planes[static_cast<std::size_t>(rank)]->gather(round + std::to_string(rank));
+      }));
+    for (auto& answer : answers)
+      EXPECT_EQ(answer.get(), (std::vector<std::string>{round + "0", round + "1", round + "2"}));
+  }
+  EXPECT_EQ(job.planes[1]->address(), "127.0.0.1");
+  job.leave();
+}
+
+TEST(ControlPlane, GatheringNamesWhoBringsNothing) {
+  std::vector<Reports> reports(2);
+  ControlOptions options = options_of(0, 2, reports[0]);
+  options.timeout_seconds = 0.5;
+  auto first = ControlPlane::host(options, reports[0].events(), "127.0.0.1");
+  auto second = ControlPlane::join(options_of(1, 2, reports[1]), reports[1].events(), first->meeting());
+  first->rendezvous();
+  second->rendezvous();
+  try {
+    first->gather("mine");
+    ADD_FAILURE() << "it has waited for nobody";
+  } catch (const PeerError& error) {
+    EXPECT_NE(std::string(error.what()).find("waited 0.5 s for rank 1 (tp 1) to begin"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(ControlPlane, LeavingNamesWhoIsNotDone) {
   Reports reports, member_reports;
   ControlOptions options = options_of(0, 2, reports);

@@ -48,6 +48,11 @@ TEST(Frames, ComeBackAsTheyWent) {
   EXPECT_EQ(head_of(late).kind, FrameKind::late);
   EXPECT_EQ(decode_ranks(payload_of(late), 301), (std::set<int>{0, 2, 300}));
 
+  const std::string share = encode_share(3, std::string("a\0b", 3));
+  EXPECT_EQ(head_of(share).kind, FrameKind::share);
+  EXPECT_EQ(decode_share(payload_of(share), 4), std::pair(3, std::string("a\0b", 3)));
+  EXPECT_THROW(decode_share(payload_of(share), 3), FrameError);
+
   const std::string number = encode_number(FrameKind::signal, 10);
   EXPECT_EQ(head_of(number).kind, FrameKind::signal);
   EXPECT_EQ(decode_number(payload_of(number)), 10);
@@ -90,6 +95,7 @@ TEST(Frames, LengthsThatAKindCantHaveAreRefused) {
       {{output, errors}, {0, (64 << 10) + 1}},
       {{command}, {0, (1 << 20) + 1}},
       {{report}, {0, 65}},
+      {{share}, {0, 3, 4097}},
   };
   std::set<FrameKind> seen;
   for (const auto& [kinds, lengths] : all)
@@ -99,7 +105,7 @@ TEST(Frames, LengthsThatAKindCantHaveAreRefused) {
       for (const std::uint32_t length : {0x7FFFFFFFu, 0xFFFFFFFFu})
         EXPECT_THROW(head_of(head_bytes(kind, length)), FrameError) << static_cast<int>(kind);
     }
-  EXPECT_EQ(seen.size(), static_cast<std::size_t>(report));
+  EXPECT_EQ(seen.size(), static_cast<std::size_t>(share));
   EXPECT_EQ(head_of(head_bytes(output, 64 << 10)).payload_bytes, 64u << 10);
 }
 
@@ -140,7 +146,7 @@ TEST(Frames, RandomBytesAreRefusedOrHarmless) {
   std::mt19937 random(7);
   int accepted = 0;
   for (int round = 0; round < 200'000; ++round) {
-    std::string bytes = encode_frame(static_cast<FrameKind>(1 + random() % static_cast<unsigned>(FrameKind::report)));
+    std::string bytes = encode_frame(static_cast<FrameKind>(1 + random() % static_cast<unsigned>(FrameKind::share)));
     const int changes = static_cast<int>(random() % 5);
     for (int i = 0; i < changes; ++i) bytes[random() % bytes.size()] = static_cast<char>(random());
     try {

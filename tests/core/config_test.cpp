@@ -101,7 +101,7 @@ const BadCase kBadCases[] = {
     {"checkpoint: {resume: auto}", "checkpoint.path"},
     {"checkpoint: {path: runs, allow_changes: true}", "with checkpoint.resume none"},
     {"comm: {timeout_seconds: 0}", "comm.timeout_seconds: '0'"},
-    {"comm: {backend: gloo}", "one of auto, local, mpi, nccl, ipc"},
+    {"comm: {backend: gloo}", "one of auto, local, mpi, tcp, nccl, ipc"},
     {"libraries: lib.so", "the value is not a list"},
     {"model: {policy: gpt2}", "model: the key appears twice"},
     {"!parallel: {tensor: 2}", "model: the section is missing"},

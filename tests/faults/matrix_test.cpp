@@ -1,5 +1,5 @@
-// Faults of one rank at a seeded place and moment, over threads and over MPI: every job ends in time, names the rank
-// and gives the documented exit code, and nothing of it is left. GANTRY_LONG=1 makes it 200 of them.
+// Faults of one rank at a seeded place and moment, over threads, MPI and sockets: every job ends in time, names the
+// rank and gives the documented exit code, and nothing of it is left. GANTRY_LONG=1 makes it 200 of them.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -25,7 +25,7 @@ const std::string kTrainer = std::string(GANTRY_BUILD_DIR) + "/tests/faulty_trai
 
 struct Kind {
   const char* name;
-  int mpi;    // the exit code under `gantry launch`
+  int processes;  // the exit code under `gantry launch`
   int local;  // the same of one process with a thread a rank, 128 + the signal as the shell says it; -1: ends nothing
               // or is unknown
   bool local_names;  // the rank, where a signal takes the whole process
@@ -42,14 +42,14 @@ constexpr std::array kMoments = {"start", "forward", "backward", "optimizer", "s
 struct Case {
   Kind kind = kKinds[0];
   std::string moment;
-  bool mpi = true;
+  std::string over = "mpi";
   int tensor = 1, pipeline = 1, rank = 0, step = 1;
 
   int ranks() const { return tensor * pipeline; }
-  int exit_code() const { return mpi ? kind.mpi : kind.local; }
+  bool processes() const { return over != "local"; }
+  int exit_code() const { return processes() ? kind.processes : kind.local; }
   std::string name() const {
-    return fmt::format("{}@{}:{}:{} over {} with tp {} pp {}", kind.name, moment, rank, step, mpi ? "mpi" : "local",
-                       tensor, pipeline);
+    return fmt::format("{}@{}:{}:{} over {} with tp {} pp {}", kind.name, moment, rank, step, over, tensor, pipeline);
   }
 };
 
@@ -60,7 +60,7 @@ Case random_case(std::mt19937& random) {
     Case one;
     one.kind = kKinds[static_cast<std::size_t>(below(kKinds.size()))];
     one.moment = kMoments[static_cast<std::size_t>(below(kMoments.size()))];
-    one.mpi = below(3) != 0;
+    one.over = std::array{"local", "mpi", "tcp"}[static_cast<std::size_t>(below(3))];
     std::tie(one.tensor, one.pipeline) = kLayouts[static_cast<std::size_t>(below(kLayouts.size()))];
     one.rank = below(static_cast<std::size_t>(one.ranks()));
     one.step = one.moment == "start" ? 0 : 1 + below(4);
@@ -73,9 +73,9 @@ std::string job_line(const Case& one, const std::string& folder, const std::stri
   const std::string fault = fmt::format("GANTRY_FAULT={}@{}:{}:{} ", one.kind.name, one.moment, one.rank, one.step);
   // A core dump takes long and says nothing here. exec: the shell would report signals in words of its own.
   const std::string prologue = "ulimit -c 0; export " + fault + "; exec ";
-  if (!one.mpi) return prologue + trainer;
-  return fmt::format("{}{} launch -n {} -x GANTRY_FAULT {} -- {}", prologue, gantry_program(), one.ranks(),
-                     launch_flags, trainer);
+  if (!one.processes()) return prologue + trainer;
+  return fmt::format("{}{} launch --backend {} -n {} -x GANTRY_FAULT {} -- {}", prologue, gantry_program(), one.over,
+                     one.ranks(), launch_flags, trainer);
 }
 
 // Folders of /proc.
@@ -139,7 +139,7 @@ void expect_documented_end(const Case& one) {
   EXPECT_EQ(run.exit_code, one.exit_code()) << run.out << run.err;
   if (one.exit_code() == 0) {
     EXPECT_NE(loss_in(run.out), "") << run.out << run.err;
-  } else if (one.mpi || one.kind.local_names) {
+  } else if (one.processes() || one.kind.local_names) {
     EXPECT_NE(run.err.find(fmt::format("rank {}", one.rank)), std::string::npos) << run.err;
   }
   expect_nothing_left(scratch.path(), before);
@@ -162,7 +162,7 @@ TEST(Faults, ARankOfThreadsThatLeavesIsNamedEveryTime) {
                            .moment = i % 3 == 0   ? "start"
                                      : i % 3 == 1 ? "forward"
                                                   : "backward",
-                           .mpi = false,
+                           .over = "local",
                            .tensor = 2,
                            .pipeline = 2,
                            .rank = i % 4,
@@ -172,7 +172,7 @@ TEST(Faults, ARankOfThreadsThatLeavesIsNamedEveryTime) {
 // A rank is killed, at each moment in the long form and at two of them else; started again, the job ends with the
 // weights and the loss of one that nothing disturbed.
 TEST(Faults, AfterARestartNothingDiffersToTheBit) {
-  const Case undisturbed{.kind = kKinds[7], .moment = "never", .mpi = true, .tensor = 2, .pipeline = 1, .rank = -1};
+  const Case undisturbed{.kind = kKinds[7], .moment = "never", .tensor = 2, .pipeline = 1, .rank = -1};
   const ScratchFolder scratch;
   const Outcome full = run_program(job_line(undisturbed, scratch / "whole"));
   ASSERT_EQ(full.exit_code, 0) << full.err;

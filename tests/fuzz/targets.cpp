@@ -190,6 +190,8 @@ void decode_payload(FrameKind kind, std::string_view payload) {
     case FrameKind::signal:
     case FrameKind::stopped:
       return require(encode_number(kind, decode_number(payload)).ends_with(payload), "another number");
+    case FrameKind::share:
+      return require(decode_share(payload, 8).first < 8, "a share of no rank");
     case FrameKind::command:
       return require(!decode_command(payload).empty(), "a command without a word");
     default:

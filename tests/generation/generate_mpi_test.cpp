@@ -1,4 +1,4 @@
-// ranks: 4
+// ranks: 4, also over tcp
 // Generation over MPI.
 #include "generation_case.h"
 

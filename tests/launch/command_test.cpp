@@ -1,4 +1,4 @@
-// `gantry launch` over mpirun on this host: shell programs as ranks.
+// `gantry launch` on this host, by mpirun and without: shell programs as ranks. $R is the rank.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -15,7 +15,8 @@ namespace gantry::testing {
 namespace {
 
 std::string launch(const std::string& flags, const std::string& script) {
-  return fmt::format("{} launch {} -- sh -c '{}'", gantry_program(), flags, script);
+  return fmt::format("{} launch {} -- sh -c 'R=${{OMPI_COMM_WORLD_RANK:-$GANTRY_RANK}}; {}'", gantry_program(), flags,
+                     script);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -51,7 +52,7 @@ bool wait_until_gone(const std::string& mark) {
 TEST(Launch, LinesAreWholeAndCarryTheirRank) {
   const ScratchFolder scratch;
   const std::string script =
-      "i=0; while [ $i -lt 300 ]; do printf \"%s begins \" $OMPI_COMM_WORLD_RANK; printf \"%0120d ends\\n\" $i; "
+      "i=0; while [ $i -lt 300 ]; do printf \"%s begins \" $R; printf \"%0120d ends\\n\" $i; "
       "i=$((i+1)); done; printf \"no newline\"; printf complaint >&2";
   const Outcome run = run_program(launch("-n 3 --log-dir " + (scratch / "logs"), script));
   ASSERT_EQ(run.exit_code, 0) << run.err;
@@ -86,29 +87,59 @@ struct Failing {
 
 TEST(Launch, TheFirstFailingRankSaysHowItEnds) {
   const Failing all[] = {
-      {"[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 3; exec sleep 60", 3, "rank 1 ended with exit code 3"},
-      {"[ $OMPI_COMM_WORLD_RANK = 2 ] && kill -9 $$; exec sleep 60", 7, "rank 2 was killed by SIGKILL"},
-      {"[ $OMPI_COMM_WORLD_RANK = 0 ] && kill -SEGV $$; exec sleep 60", 7, "rank 0 was killed by SIGSEGV"},
-      {"[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 4; trap \"exit 5\" TERM; sleep 60 & wait", 4,
-       "rank 1 ended with exit code 4"},
+      {"[ $R = 1 ] && exit 3; exec sleep 60", 3, "rank 1 ended with exit code 3"},
+      {"[ $R = 2 ] && kill -9 $$; exec sleep 60", 7, "rank 2 was killed by SIGKILL"},
+      {"[ $R = 0 ] && kill -SEGV $$; exec sleep 60", 7, "rank 0 was killed by SIGSEGV"},
+      {"[ $R = 1 ] && exit 4; trap \"exit 5\" TERM; sleep 60 & wait", 4, "rank 1 ended with exit code 4"},
       {"exit 75", 75, ""},
       {"kill -STOP $$", 7, "was suspended by SIGSTOP and did not continue"},
-      {"[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -STOP $PPID; sleep 60", 7, "launch: rank 1 sends no heartbeats"},
+      {"[ $R = 1 ] && kill -STOP $PPID; sleep 60", 7, "launch: rank 1 sends no heartbeats"},
       // Wait until all ranks have started, because mpirun reports a failure during the start itself.
-      {"touch $TMPDIR/is_here.$OMPI_COMM_WORLD_RANK; [ $OMPI_COMM_WORLD_RANK = 1 ] && "
+      {"touch $TMPDIR/is_here.$R; [ $R = 1 ] && "
        "until [ -e $TMPDIR/is_here.0 ] && [ -e $TMPDIR/is_here.2 ]; do sleep 0.05; done && "
        "kill -KILL $(cut -d\" \" -f4 /proc/$PPID/stat); sleep 60",
-       7, "launch: mpirun was killed by SIGKILL"},
+       7, "was killed by SIGKILL"},
   };
+  for (const std::string backend : {"mpi", "tcp"})
+    for (const auto& [script, exit_code, said] : all) {
+      const ScratchFolder scratch;
+      const Outcome run = run_program(
+          "TMPDIR=" + scratch.path() + " " + launch("-n 3 --stopped-seconds 1 --backend " + backend, script), 40);
+      EXPECT_EQ(run.exit_code, exit_code) << script << "\n" << run.err;
+      EXPECT_NE(run.err.find(said), std::string::npos) << script << "\n" << run.err;
+      EXPECT_EQ(lines_of(run.err).size(), *said == '\0' ? 0u : 1u) << script << "\n" << run.err;
+      for (const auto& left : std::filesystem::recursive_directory_iterator(scratch.path()))
+        EXPECT_FALSE(left.path().filename().string().starts_with("pid.")) << script << " leaves " << left.path();
+    }
+}
+
+TEST(Launch, WithoutMpiItNeedsNoMpirun) {
+  const Outcome run = run_program("PATH=/none " + gantry_program() +
+                                  " launch -n 3 --backend tcp -- /bin/sh -c 'echo $GANTRY_RANK of $GANTRY_RANKS'");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  auto lines = lines_of(run.out);
+  std::sort(lines.begin(), lines.end());
+  EXPECT_EQ(lines, (std::vector<std::string>{"[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"}));
+}
+
+// A stand-in for ssh: called with a host and a command, it runs the command here.
+TEST(Launch, RanksOfOtherHostsGetTheirVariablesOverStdin) {
   const ScratchFolder scratch;
-  for (const auto& [script, exit_code, said] : all) {
-    const Outcome run = run_program("TMPDIR=" + scratch.path() + " " + launch("-n 3 --stopped-seconds 1", script), 40);
-    EXPECT_EQ(run.exit_code, exit_code) << script << "\n" << run.err;
-    EXPECT_NE(run.err.find(said), std::string::npos) << script << "\n" << run.err;
-    EXPECT_EQ(lines_of(run.err).size(), *said == '\0' ? 0u : 1u) << script << "\n" << run.err;
-    for (const auto& left : std::filesystem::recursive_directory_iterator(scratch.path()))
-      EXPECT_FALSE(left.path().filename().string().starts_with("pid.")) << script << " leaves " << left.path();
-  }
+  const std::string shell = scratch / "shell";
+  std::ofstream(shell) << "#!/bin/sh\necho \"$1\" >>" << (scratch / "hosts")
+                       << "\nexec env -i PATH=\"$PATH\" sh -c \"$2\"\n";
+  std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
+  const Outcome run =
+      run_program("MINE=seen GANTRY_REMOTE_SHELL=" + shell + " " +
+                  launch("--backend tcp --hosts a:1,localhost:1,b:1 --interface lo -x MINE -x OTHER=too",
+                         "echo $R $MINE $OTHER $GANTRY_RANKS"));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  auto lines = lines_of(run.out);
+  std::sort(lines.begin(), lines.end());
+  EXPECT_EQ(lines, (std::vector<std::string>{"[0] 0 seen too 3", "[1] 1 seen too 3", "[2] 2 seen too 3"}));
+  auto hosts = lines_of(read_file(scratch / "hosts"));
+  std::sort(hosts.begin(), hosts.end());
+  EXPECT_EQ(hosts, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(Launch, ABriefStopIsNoHarm) {
@@ -138,19 +169,20 @@ TEST(Launch, NothingOutlivesItWhateverEndsIt) {
     for (auto at = text.find("MARK"); at != std::string::npos; at = text.find("MARK")) text.replace(at, 4, mark);
     return text;
   };
-  for (const int number : {SIGKILL, SIGTERM}) {
-    const std::string mark = own_mark(number);
-    Background run(launch("-n 2", script(mark)));
-    ASSERT_TRUE(run.wait_until([&] { return processes_with(mark) == 7; })) << run.err();
-    run.signal(number);
-    if (number == SIGTERM) {
-      ASSERT_TRUE(
-          run.wait_until([&] { return run.err().find("send it again to end them at once") != std::string::npos; }));
+  for (const std::string backend : {"mpi", "tcp"})
+    for (const int number : {SIGKILL, SIGTERM}) {
+      const std::string mark = own_mark(number);
+      Background run(launch("-n 2 --backend " + backend, script(mark)));
+      ASSERT_TRUE(run.wait_until([&] { return processes_with(mark) == 7; })) << run.err();
       run.signal(number);
+      if (number == SIGTERM) {
+        ASSERT_TRUE(
+            run.wait_until([&] { return run.err().find("send it again to end them at once") != std::string::npos; }));
+        run.signal(number);
+      }
+      EXPECT_EQ(run.wait(30).exit_code, 128 + number) << run.err();
+      EXPECT_TRUE(wait_until_gone(mark)) << number;
     }
-    EXPECT_EQ(run.wait(30).exit_code, 128 + number) << run.err();
-    EXPECT_TRUE(wait_until_gone(mark)) << number;
-  }
   const std::string mark = own_mark(0);
   const Outcome left = run_program(launch("-n 2", "sleep " + mark + " >/dev/null 2>&1 & exit 0"));
   EXPECT_EQ(left.exit_code, 0) << left.err;
@@ -183,8 +215,7 @@ TEST(Launch, StartsAgainUntilItIsDone) {
   EXPECT_EQ(third.exit_code, 0) << third.err;
   EXPECT_NE(third.out.find("start 2"), std::string::npos) << third.out;
   EXPECT_NE(third.err.find("starting again in 2 s (2 of 3)"), std::string::npos) << third.err;
-  const Outcome same =
-      run_program(launch("-n 2 --restarts 3 " + own, "[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 6; sleep 60"));
+  const Outcome same = run_program(launch("-n 2 --restarts 3 " + own, "[ $R = 1 ] && exit 6; sleep 60"));
   EXPECT_EQ(same.exit_code, 6) << same.err;
   EXPECT_NE(same.err.find("the same failure twice"), std::string::npos) << same.err;
   const Outcome usage = run_program(launch("-n 1 --restarts 3 " + own, "exit 3"));
@@ -215,6 +246,8 @@ TEST(Launch, WhatItCannotDoIsOneLine) {
       {gantry + " launch -n 1 --log-dir /proc/none -- true", 6, "--log-dir"},
       {gantry + " launch --nnodes 2 --nproc_per_node 4 -- true", 2, "gantry launch --hosts HOST_A:4,HOST_B:4 -- true"},
       {"OMPI_COMM_WORLD_RANK=0 " + gantry + " launch -n 2 -- true", 2, "this process is already a rank"},
+      {"GANTRY_RANK=0 " + gantry + " launch -n 2 -- true", 2, "this process is already a rank of another launch"},
+      {gantry + " launch-ranks x y", 2, "this command is only for `gantry launch`"},
       {"PATH=/none " + gantry + " launch -n 2 -- true", 2, "there is no mpirun on PATH"},
       {gantry + " launch-rank", 2, "this command is only for `gantry launch`"},
       {gantry + " launch -n 2 -- /none/such", 2, "launch: rank"},

@@ -195,7 +195,7 @@ TEST(LaunchTrain, CopiesOfOtherLaunchersReceiveTheCommandToRun) {
     const char* remedy;
   };
   const Foreign all[] = {
-      {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=1", "gantry launch -n 2 -- "},
+      {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 LOCAL_RANK=0 LAUNCHED=by-hand", "gantry launch -n 2 -- "},
       {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_JOB_ID=7", "srun --mpi=pmix -n 4 "},
   };
   for (const auto& [environment, remedy] : all) {
@@ -212,6 +212,10 @@ TEST(LaunchTrain, CopiesOfOtherLaunchersReceiveTheCommandToRun) {
   EXPECT_EQ(one.exit_code, 0) << one.err;
   const Outcome own = run_program("RANK=1 WORLD_SIZE=2 " + bare + " --set train.steps=1 --set comm.backend=local");
   EXPECT_EQ(own.exit_code, 0) << own.err;
+  const Outcome alone = run_program(bare + " --set comm.backend=tcp --set parallel.data=2");
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_NE(alone.err.find("nothing has started this program as a rank"), std::string::npos) << alone.err;
+  EXPECT_NE(alone.err.find("gantry launch --backend tcp -n "), std::string::npos) << alone.err;
   const Outcome missing = run_program(bare + " --set comm.backend=mpi");
   EXPECT_EQ(missing.exit_code, 2) << missing.err;
   EXPECT_NE(missing.err.find("gantry launch -n 2 -- " + bare), std::string::npos) << missing.err;

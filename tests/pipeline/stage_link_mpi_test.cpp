@@ -1,4 +1,4 @@
-// ranks: 2
+// ranks: 2, also over tcp
 // Messages between stages that change, over MPI.
 #include "ranks.h"
 #include "stage_link_cases.h"

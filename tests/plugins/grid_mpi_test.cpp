@@ -1,4 +1,4 @@
-// ranks: 4
+// ranks: 4, also over tcp
 // A part of the grid over MPI, with the bits of threads.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// ranks: 4
+// ranks: 4, also over tcp
 // Steps that one process alone gives up.
 #include <gtest/gtest.h>
 

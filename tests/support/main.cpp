@@ -1,5 +1,5 @@
 // The main of every test program. `--source=grid_test` runs the tests of <folder>/grid_test.cpp alone, as an entry of
-// ctest does. Under mpirun every rank runs them; only rank 0 prints what passed.
+// ctest does. Under a launcher every rank runs them; only rank 0 prints what passed.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -118,8 +118,9 @@ class LeftOut : public ::testing::EmptyTestEventListener {
 };
 
 bool is_first_rank() {
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return !rank || std::string_view(rank) == "0";
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "GANTRY_RANK", "RANK"})
+    if (const char* rank = std::getenv(name)) return std::string_view(rank) == "0";
+  return true;
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
     for (TensorDict* tensors : {&mine.gradients, &mine.weights})
       for (const auto& [name, tensor] : *tensors) tensors->set(name, tensor.cpu());
     const std::string on = world.backend().name();
-    const bool processes = on == "mpi" || on == "ipc";
+    const bool processes = on == "mpi" || on == "tcp" || on == "ipc";
     if (processes || world.is_main()) result = std::move(mine);
   });
   EXPECT_EQ(code, 0) << describe(how);

@@ -2,6 +2,7 @@
 
 #include "gantry/comm/shared_device/shared_device_backend.h"
 #include "gantry/launch/backends.h"
+#include "gantry/launch/process_job.h"
 #include "gantry/launch/quiet_launch.h"
 
 namespace gantry::testing {
@@ -11,7 +12,7 @@ int launch_on_shared_device(const Config& config, const std::function<void(World
   const Mesh mesh =
       Mesh::hybrid(launched_ranks(), config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
                    config.parallel.order, config.parallel.context, config.parallel.expert);
-  return launch_mpi(config, mesh, [&](World& host) {
+  return start_mpi_job(config.comm)->run(config, mesh, [&](World& host) {
     run_on_shared_device(host, *sharing, [&](World& world) { run_rank(world, body); });
   });
 }

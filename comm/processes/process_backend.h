@@ -1,0 +1,57 @@
+// Ranks as processes: two channels a group over a transport, and one engine per job that moves every outstanding
+// operation forward whenever any of them is waited for or asked.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/wait_limits.h"
+#include "gantry/comm/world.h"
+
+namespace gantry {
+
+class KnownFailures;
+class ProcessEngine;
+class Transport;
+
+// Sizes at which the backend changes its ways; equal on all ranks.
+struct ProcessLimits {
+  std::int64_t chunk_bytes = std::int64_t{1}
+                             << 30;  // longest message of a transport (MPI counts in int); at least 4096
+  std::int64_t direct_bytes = std::int64_t{32}
+                              << 10;  // all_reduce up to this: everyone gets everything and sums itself
+  std::int64_t segment_bytes = std::int64_t{8} << 20;  // larger reductions go in pieces that stay in the cache
+  std::int64_t slot_bytes = std::int64_t{128} << 10;   // what a rank puts into shared memory at a time
+};
+
+class ProcessBackend final : public Backend {
+ public:
+  explicit ProcessBackend(std::shared_ptr<ProcessEngine> engine) : engine_(std::move(engine)) {}
+  ~ProcessBackend() override;  // as close(), but gives up silently
+
+  const char* name() const override;
+  int rank() const override;
+  int size() const override;
+  std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
+  void abort(const std::string& reason) override;
+  bool has_ended(int rank) const override;
+  const std::shared_ptr<ProcessEngine>& engine() const { return engine_; }  // for backends that stand on this one
+
+  // Waits until every message that was sent has left, at most the deadline (PeerError). Call it when the body has
+  // ended.
+  void close();
+
+ private:
+  std::shared_ptr<ProcessEngine> engine_;
+};
+
+// Collective over the job. `describe_rank` names world ranks in messages. `failures` is shared with the control plane.
+std::unique_ptr<ProcessBackend> make_process_backend(std::unique_ptr<Transport> transport,
+                                                     std::shared_ptr<KnownFailures> failures, const WaitLimits& waits,
+                                                     std::function<std::string(int)> describe_rank,
+                                                     ProcessLimits limits = {});
+
+}  // namespace gantry

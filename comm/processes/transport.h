@@ -1,0 +1,53 @@
+// The carrier of the messages of a job's processes: MPI, or sockets.
+//
+// A channel joins some ranks of the job. Messages between two of them with the same channel and tag keep their order.
+// Peers are members of the channel, by place. Only gather() and open_channel() wait; all other calls are guarded by the
+// engine's mutex.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gantry {
+
+class Transport {
+ public:
+  class Channel {
+   public:
+    virtual ~Channel() = default;
+  };
+  // The end of a send or a receive that was posted.
+  struct Completion {
+    int request = 0;         // as it was posted
+    std::int64_t bytes = 0;  // received
+    bool too_long = false;   // more came than there was room for
+    std::string trouble;     // why it failed; "" if it did not
+  };
+
+  virtual ~Transport() = default;
+  virtual const char* name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int largest_tag() const = 0;
+
+  // Gathers a text from each rank, by rank, for the set-up. All have the same length, at most 4,000 bytes. Collective
+  // over the job. `waited`, here and below, is the error if a rank does not come.
+  virtual std::vector<std::string> gather(const std::string& mine, const std::string& waited) = 0;
+  // Collective over `ranks`. `number` is the same on all of them, and no other channel's of theirs.
+  virtual std::unique_ptr<Channel> open_channel(const std::vector<int>& ranks, std::uint64_t number,
+                                                const std::string& waited) = 0;
+
+  // The memory is the transport's until the request is completed. At most 2^30 bytes.
+  virtual void send(Channel& channel, int peer, int tag, const void* data, std::int64_t bytes, int request) = 0;
+  virtual void receive(Channel& channel, int peer, int tag, void* data, std::int64_t bytes, int request) = 0;
+  // Advances all requests, and adds the completed ones to `done`.
+  virtual void test_some(std::vector<Completion>& done) = 0;
+  // Ranks whose connection is known to have ended.
+  virtual std::vector<int> lost_ranks() const { return {}; }
+  // True if a message has arrived for which no receive was posted.
+  virtual bool probe(Channel& channel, int peer, int tag) = 0;
+};
+
+}  // namespace gantry

@@ -1,0 +1,127 @@
+#include "gantry/comm/tcp/tcp_transport.h"
+
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "gantry/comm/tcp/join_ranks.h"
+#include "gantry/comm/tcp/peer_link.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+struct TcpChannel final : Transport::Channel {
+  TcpChannel(std::vector<int> members, std::uint64_t its_number) : ranks(std::move(members)), number(its_number) {}
+  const std::vector<int> ranks;
+  const std::uint64_t number;
+};
+
+const TcpChannel& tcp_channel(const Transport::Channel& channel) { return static_cast<const TcpChannel&>(channel); }
+
+class TcpTransport final : public Transport {
+ public:
+  explicit TcpTransport(const TcpOptions& options);
+  ~TcpTransport() override { ::close(watch_); }
+
+  const char* name() const override { return "tcp"; }
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  int largest_tag() const override { return std::numeric_limits<int>::max(); }
+
+  std::vector<std::string> gather(const std::string& mine, const std::string& waited) override {
+    return options_.gather(mine, waited);
+  }
+  std::unique_ptr<Channel> open_channel(const std::vector<int>& ranks, std::uint64_t number,
+                                        const std::string&) override {
+    return std::make_unique<TcpChannel>(ranks, number);
+  }
+  void send(Channel& channel, int peer, int tag, const void* data, std::int64_t bytes, int request) override {
+    PeerLink& link = link_to(channel, peer);
+    link.send(tcp_channel(channel).number, tag, static_cast<const char*>(data), bytes, request);
+    watch(link);
+  }
+  void receive(Channel& channel, int peer, int tag, void* data, std::int64_t bytes, int request) override {
+    PeerLink& link = link_to(channel, peer);
+    link.receive(tcp_channel(channel).number, tag, static_cast<char*>(data), bytes, request);
+    watch(link);
+  }
+  void test_some(std::vector<Completion>& done) override;
+  std::vector<int> lost_ranks() const override {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < size(); ++rank)
+      if (links_[static_cast<std::size_t>(rank)]->is_broken()) ranks.push_back(rank);
+    return ranks;
+  }
+  bool probe(Channel& channel, int peer, int tag) override {
+    return link_to(channel, peer).has_arrived(tcp_channel(channel).number, tag);
+  }
+
+ private:
+  PeerLink& link_to(const Channel& channel, int peer) {
+    return *links_[static_cast<std::size_t>(tcp_channel(channel).ranks[static_cast<std::size_t>(peer)])];
+  }
+  // Has the kernel say when the link's socket takes more, if it has something to send.
+  void watch(const PeerLink& link);
+
+  const TcpOptions options_;
+  const int watch_;
+  std::vector<Completion> done_;
+  std::vector<std::unique_ptr<PeerLink>> links_;  // by rank
+  std::vector<bool> watched_;                     // by descriptor: EPOLLOUT is set
+  std::vector<PeerLink*> broken_;
+  std::vector<char> block_ = std::vector<char>(256 << 10);
+};
+
+TcpTransport::TcpTransport(const TcpOptions& options) : options_(options), watch_(::epoll_create1(EPOLL_CLOEXEC)) {
+  done_.reserve(1024);
+  const std::vector<int> sockets = join_ranks(options_);
+  for (int rank = 0; rank < options_.size; ++rank) {
+    const int socket = sockets[static_cast<std::size_t>(rank)];
+    links_.push_back(std::make_unique<PeerLink>(socket, options_.describe_rank(rank), done_));
+    if (socket < 0) continue;
+    epoll_event event{.events = EPOLLIN, .data = {.ptr = links_.back().get()}};
+    if (::epoll_ctl(watch_, EPOLL_CTL_ADD, socket, &event) != 0)
+      throw ResourceError({"comm.backend: tcp", std::string("epoll failed: ") + std::strerror(errno), "",
+                           "raise the limit of open files (ulimit -n)"});
+    watched_.resize(std::max(watched_.size(), static_cast<std::size_t>(socket) + 1));
+  }
+}
+
+void TcpTransport::watch(const PeerLink& link) {
+  if (link.descriptor() < 0) return;
+  const auto place = static_cast<std::size_t>(link.descriptor());
+  if (link.wants_to_write() == watched_[place]) return;
+  watched_[place] = link.wants_to_write();
+  epoll_event event{.events = static_cast<std::uint32_t>(watched_[place] ? EPOLLIN | EPOLLOUT : EPOLLIN),
+                    .data = {.ptr = const_cast<PeerLink*>(&link)}};
+  ::epoll_ctl(watch_, EPOLL_CTL_MOD, link.descriptor(), &event);
+}
+
+void TcpTransport::test_some(std::vector<Completion>& done) {
+  constexpr int kMostEvents = 64;
+  epoll_event events[kMostEvents];
+  const int found = ::epoll_wait(watch_, events, kMostEvents, 0);
+  for (int i = 0; i < found; ++i) {
+    PeerLink& link = *static_cast<PeerLink*>(events[i].data.ptr);
+    link.read(block_);
+    link.write();
+    watch(link);
+    if (!link.is_broken()) continue;
+    ::epoll_ctl(watch_, EPOLL_CTL_DEL, link.descriptor(), nullptr);
+    broken_.push_back(&link);
+  }
+  for (PeerLink* link : broken_) link->fail_late();
+  done.insert(done.end(), std::make_move_iterator(done_.begin()), std::make_move_iterator(done_.end()));
+  done_.clear();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(const TcpOptions& options) {
+  return std::make_unique<TcpTransport>(options);
+}
+
+}  // namespace gantry

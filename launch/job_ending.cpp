@@ -1,0 +1,116 @@
+#include "gantry/launch/job_ending.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "gantry/comm/control/timers.h"
+#include "gantry/comm/processes/process_end.h"
+#include "gantry/core/error.h"
+#include "gantry/core/last_act.h"
+#include "gantry/core/stop_request.h"
+
+namespace gantry {
+namespace {
+
+void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+}  // namespace
+
+// Ending the job blocks until the process ends, so it gets a thread of its own.
+ControlEvents JobEnding::events() {
+  return {[this](const JobFailure& failure) {
+            failures_->hear(failure);
+            std::thread([this, failure] { end_lost(failure); }).detach();
+          },
+          [this](const JobFailure& failure) {
+            failures_->hear(failure);
+            std::thread([this, failure] { end_reported(failure); }).detach();
+          },
+          [this](const std::set<int>& ranks) {
+            failures_->note_ended({ranks.begin(), ranks.end()});
+          },
+          hear_stop};
+}
+
+void JobEnding::set_lost_ranks(std::function<std::vector<int>()> lost_ranks) {
+  const std::lock_guard lock(mutex_);
+  lost_ranks_ = std::move(lost_ranks);
+}
+
+// Ranks below this one, without rank 0, whose connections have ended.
+int JobEnding::lost_before_this() const {
+  const std::lock_guard lock(mutex_);
+  if (!lost_ranks_) return 0;
+  const std::vector<int> lost = lost_ranks_();
+  return static_cast<int>(
+      std::count_if(lost.begin(), lost.end(), [this](int rank) { return rank > 0 && rank < rank_; }));
+}
+
+void JobEnding::end_job(int exit_code, const std::string& line) {
+  using Clock = std::chrono::steady_clock;
+  const bool mine = !failures_->failed_elsewhere();
+  if (mine) {
+    const bool is_of_rank = !failures_->failed() && size_ > 1 && exit_code != ConfigError::kExitCode;
+    const std::string cause = is_of_rank ? describe_rank_(rank_) + ": " + line : line;
+    failure_notes().record(exit_code, line);
+    if (failures_->first().set(exit_code, cause)) tell_failure(exit_code, cause);
+    // The control plane says whose failure stands: several ranks may fail at once, and one of them is to print.
+    const auto deadline = Clock::now() + std::chrono::duration<double>(size_ == 1 ? 0 : control::kVerdictSeconds);
+    while (!failures_->known() && Clock::now() < deadline) sleep_for(1e-3);
+    const auto known = failures_->known();
+    if (!known || known->rank == rank_) print_and_end(exit_code, cause);
+  }
+  const JobFailure known = *failures_->known();
+  if (!mine) failure_notes().record(known.exit_code, known.cause);
+  end_with_others(control::kOthersEndSeconds, known);
+}
+
+// For a failure that its rank reported, and is to print.
+void JobEnding::end_reported(const JobFailure& failure) {
+  failure_notes().record(failure.exit_code, failure.cause);
+  end_with_others(control::kStuckRankSeconds, failure);
+}
+
+// For a rank that is lost, this rank prints the cause and ends the job.
+void JobEnding::end_lost(const JobFailure& failure) {
+  failure_notes().record(failure.exit_code, failure.cause);
+  // Rank 0 alone finds others lost. That rank 0 is lost every other rank finds; the lowest one is to say it, and ends.
+  if (failure.rank == 0 && rank_ > 1) {
+    sleep_for(control::kLastWordsSeconds);
+    const int before = lost_before_this();
+    sleep_for(control::kSecondVoiceSeconds + control::kNextVoiceSeconds * std::min(rank_, 10));
+    if (lost_before_this() > before) end_process(PeerError::kExitCode);
+  }
+  print_once(failure.cause);
+  sleep_for(control::kLastWordsSeconds);
+  print_and_end(failure.exit_code, failure.cause);
+}
+
+// With MPI, the rank that reported the failure ends this process; this rank does it after `seconds`. With sockets this
+// process ends itself, with the exit code of a lost peer.
+void JobEnding::end_with_others(double seconds, const JobFailure& failure) {
+  if (aborts_all_ || failure.rank == rank_) {
+    sleep_for(seconds);
+    print_and_end(failure.exit_code, failure.cause);
+  }
+  run_last_act(failure.cause);
+  sleep_for(control::kLastWordsSeconds);
+  end_process(PeerError::kExitCode);
+}
+
+void JobEnding::print_once(const std::string& line) {
+  if (printed_.exchange(true)) return;
+  std::fprintf(stderr, "error: %s\n", line.c_str());
+  failure_notes().print_hint();
+}
+
+void JobEnding::print_and_end(int exit_code, const std::string& line) {
+  print_once(line);
+  run_last_act(line);
+  if (!aborts_all_) sleep_for(control::kLastWordsSeconds);
+  end_process(exit_code);
+}
+
+}  // namespace gantry

@@ -1,0 +1,50 @@
+// The end of a job of processes after a failure: one rank prints the cause, and all processes end.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/control/control_plane.h"
+#include "gantry/comm/processes/known_failures.h"
+
+namespace gantry {
+
+class JobEnding {
+ public:
+  // `describe_rank` names world ranks. `aborts_all`: where a process ends by failure, all do, by MPI_Abort. Else each
+  // ends itself, as it hears of the failure.
+  JobEnding(int rank, int size, std::function<std::string(int)> describe_rank, bool aborts_all)
+      : rank_(rank), size_(size), describe_rank_(std::move(describe_rank)), aborts_all_(aborts_all) {}
+
+  const std::shared_ptr<KnownFailures>& failures() const { return failures_; }
+  // Gives the ranks whose connection with this one has ended; empty without.
+  void set_lost_ranks(std::function<std::vector<int>()> lost_ranks);
+  // For the control plane: they end the rank's operations and the process. This outlives the plane.
+  ControlEvents events();
+
+  // Ends the job because this rank failed: tells the control plane, prints `line` as "error: <rank>: <line>" unless
+  // another rank's failure stands, and ends the processes.
+  [[noreturn]] void end_job(int exit_code, const std::string& line);
+
+ private:
+  [[noreturn]] void end_reported(const JobFailure& failure);
+  [[noreturn]] void end_lost(const JobFailure& failure);
+  int lost_before_this() const;
+  void print_once(const std::string& line);
+  [[noreturn]] void print_and_end(int exit_code, const std::string& line);
+  [[noreturn]] void end_with_others(double seconds, const JobFailure& failure);
+
+  const int rank_, size_;
+  const std::function<std::string(int)> describe_rank_;
+  const bool aborts_all_;
+  const std::shared_ptr<KnownFailures> failures_ = std::make_shared<KnownFailures>();
+  mutable std::mutex mutex_;  // guards the next
+  std::function<std::vector<int>()> lost_ranks_;
+  std::atomic<bool> printed_{false};  // whichever thread ends the job: one line
+};
+
+}  // namespace gantry

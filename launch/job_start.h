@@ -1,0 +1,21 @@
+// The launcher that started this process as a rank of a job without MPI.
+#pragma once
+
+#include <optional>
+
+namespace gantry {
+
+struct JobStart {
+  // Set by `gantry launch --backend tcp`.
+  static constexpr const char* kRankVariable = "GANTRY_RANK";
+  static constexpr const char* kRanksVariable = "GANTRY_RANKS";
+
+  int rank = 0;
+  int ranks = 1;
+  bool by_launch = false;  // `gantry launch`; else torchrun, or another program that sets its variables
+};
+
+// By GANTRY_RANK and GANTRY_RANKS, or by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. None without these.
+std::optional<JobStart> find_job_start();
+
+}  // namespace gantry

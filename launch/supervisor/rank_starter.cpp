@@ -1,0 +1,127 @@
+#include "gantry/launch/supervisor/rank_starter.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <iostream>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gantry/core/error.h"
+#include "gantry/launch/job_start.h"
+#include "gantry/launch/supervisor/rank_shim.h"
+
+namespace gantry::launcher {
+namespace {
+
+constexpr const char* kThisHost = "localhost";
+
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+[[noreturn]] void become(const std::vector<std::string>& words) {
+  std::vector<char*> arguments;
+  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  std::fprintf(stderr, "%s: the program cannot be run: %s\n", arguments[0], std::strerror(errno));
+  ::_exit(UsageError::kExitCode);
+}
+
+// In the child: the shell on that host, which gets the variables of the rank over its stdin.
+[[noreturn]] void become_remote(const std::string& host, const std::string& shim,
+                                const std::vector<std::string>& exported) {
+  std::string lines;
+  for (const auto& name : exported)
+    if (const char* value = std::getenv(name.c_str())) lines += fmt::format("{}={}\n", name, value);
+  int ends[2];
+  if (::pipe(ends) != 0) ::_exit(UsageError::kExitCode);
+  if (::fork() == 0) {  // it ends when all is read
+    ::close(ends[0]);
+    const bool written = ::write(ends[1], lines.data(), lines.size()) == static_cast<ssize_t>(lines.size());
+    ::_exit(written ? 0 : 1);
+  }
+  ::dup2(ends[0], STDIN_FILENO);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  const std::string command = fmt::format("cd {} && exec {} {} {}", quoted(std::filesystem::current_path().string()),
+                                          quoted(shim), kRankShimCommand, kVariablesFromStdin);
+  if (const char* agent = std::getenv("GANTRY_REMOTE_SHELL")) become({agent, host, command});
+  become({"ssh", "-o", "BatchMode=yes", host, command});
+}
+
+// By rank: the hosts' slots in their order.
+std::vector<std::string> places_of(int ranks, const std::string& hosts) {
+  std::vector<std::string> places;
+  if (hosts != kThisHost)
+    for (const Host& host : parse_hosts(hosts))
+      for (int slot = 0; slot < host.slots; ++slot) places.push_back(is_this_host(host) ? kThisHost : host.name);
+  places.resize(static_cast<std::size_t>(ranks), kThisHost);
+  return places;
+}
+
+}  // namespace
+
+std::vector<std::string> starter_command(const LaunchOptions& options, const std::string& gantry,
+                                         const std::vector<std::string>& exported) {
+  std::string hosts;
+  for (const auto& host : options.hosts)
+    hosts += fmt::format("{}{}:{}", hosts.empty() ? "" : ",", host.name, host.slots);
+  std::vector<std::string> command = {gantry, kRankStarterCommand, std::to_string(options.ranks),
+                                      hosts.empty() ? kThisHost : hosts};
+  command.insert(command.end(), exported.begin(), exported.end());
+  return command;
+}
+
+int run_rank_starter(const std::vector<std::string>& words) {
+  const int ranks = words.size() < 2 ? 0 : std::atoi(words[0].c_str());
+  if (ranks < 1)
+    throw UsageError(
+        {"gantry launch-ranks", "this command is only for `gantry launch`", "", "see gantry launch --help"});
+  const std::string shim = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::vector<std::string> places = places_of(ranks, words[1]);
+  std::vector<std::string> exported(words.begin() + 2, words.end());
+  for (std::string& name : exported) {
+    const auto equals = name.find('=');
+    if (equals == std::string::npos) continue;
+    ::setenv(name.substr(0, equals).c_str(), name.c_str() + equals + 1, 1);
+    name.resize(equals);
+  }
+  exported.insert(exported.end(), {JobStart::kRankVariable, JobStart::kRanksVariable});
+  ::setenv(JobStart::kRanksVariable, std::to_string(ranks).c_str(), 1);
+  const pid_t starter = ::getpid();
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t child = ::fork();
+    if (child < 0)
+      throw ResourceError({"launch", std::string("starting a process failed: ").append(std::strerror(errno)), "",
+                           "raise the limit of processes (ulimit -u)"});
+    if (child > 0) continue;
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != starter) ::_exit(1);
+    ::setenv(JobStart::kRankVariable, std::to_string(rank).c_str(), 1);
+    const std::string& place = places[static_cast<std::size_t>(rank)];
+    if (place != kThisHost) become_remote(place, shim, exported);
+    become({shim, kRankShimCommand});
+  }
+  int status = 0, code = 0;
+  while (::waitpid(-1, &status, 0) > 0)
+    code = std::max(code, WIFEXITED(status) ? WEXITSTATUS(status) : PeerError::kExitCode);
+  return code;
+}
+
+void read_variables() {
+  for (std::string line; std::getline(std::cin, line);)
+    if (const auto equals = line.find('='); equals != std::string::npos)
+      ::setenv(line.substr(0, equals).c_str(), line.c_str() + equals + 1, 1);
+}
+
+}  // namespace gantry::launcher
