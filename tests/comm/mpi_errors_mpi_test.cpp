@@ -1,5 +1,5 @@
 // ranks: 3
-// Errors of waits between processes (over sockets: tcp_errors_test): deadlines, calls that differ, failures that
+// Errors of waits between processes (over sockets: tcp_errors_mpi_test): deadlines, calls that differ, failures that
 // travel.
 #include <chrono>
 #include <fstream>
