@@ -140,7 +140,7 @@ std::shared_ptr<torch::optim::Optimizer> build_muon(const Config& config, const 
 
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model) {
   config.mark_used("optimizer");
-  if (!config.model.quantize.empty() && !config.lora.is_on())
+  if (!config.model.quantize.empty() && !config.lora.is_on() && !config.evaluation.only)
     throw ConfigError({"model.quantize", "weights in 4 or 8 bits cannot be trained",
                        "adapters that are trained instead", "add the section lora, or remove model.quantize"});
   const std::string& name = config.optimizer.name;

@@ -178,8 +178,14 @@ LoadedModel load_hugging_face(const std::string& directory, const models::ModelF
     if (found == by_name.end())
       throw InternalError({tensor.placement.name, "the tensor has no name in Hugging Face's files", "", ""});
     const models::TensorName& form = *found->second;
-    if (!is_stored(model, form)) continue;
     const bool has_records = code && tensor.tensor.scalar_type() == torch::kUInt8;
+    if (!is_stored(model, form)) {
+      if (has_records)
+        throw InputError({directory,
+                          "the files have no " + form.name + ", whose initial values model.quantize would lose",
+                          "weights for every quantised layer", "add the layer to lora.modules_to_save"});
+      continue;
+    }
     const std::uint64_t bytes = has_records ? load_records(model, form, tensor, coordinates, *code)
                                             : load_tensor(model, form, tensor, coordinates);
     if (loaded) loaded(bytes);

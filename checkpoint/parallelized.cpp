@@ -13,6 +13,7 @@
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/parallelized.h"
 #include "gantry/checkpoint/format/staged_files.h"
+#include "gantry/checkpoint/quantized_load.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
@@ -42,6 +43,7 @@ void write_rank(const std::string& directory, const std::string& save, const std
   const auto& coordinates = mesh.coordinates();
   TensorDict tensors;
   std::vector<ManifestTensor> entries;
+  for (const HeldTensor& one : held) refuse_records(one);
   for (const auto& [placement, values] : held) {
     tensors.set(placement.name, values);
     entries.push_back({"",
@@ -176,6 +178,7 @@ void from_parallelized(const std::string& directory, const std::vector<HeldTenso
                        const std::vector<std::string>& names, const ProcessGroupMesh& mesh) {
   const ParallelizedModel model = read_parallelized(directory);
   check_names(model, names, directory);
+  for (const HeldTensor& one : held) refuse_records(one);
   for (const auto& [placement, tensor] : held)
     if (const auto& shape = model.tensors.at(placement.name).shape; shape != placement.global_shape)
       throw InputError({placement.name,

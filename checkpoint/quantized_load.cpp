@@ -77,4 +77,11 @@ std::uint64_t load_records(const StoredModel& model, const models::TensorName& n
   return full.codes.nbytes();
 }
 
+void refuse_records(const HeldTensor& held) {
+  if (held.tensor.scalar_type() != torch::kUInt8) return;
+  throw UsageError({held.placement.name,
+                    "the weight is in 4 or 8 bits (model.quantize), which this form of a model cannot hold",
+                    "adapters alone, or a model without model.quantize", "remove model.quantize"});
+}
+
 }  // namespace gantry

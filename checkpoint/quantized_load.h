@@ -18,4 +18,7 @@ CodedWeight coded_weight(const StoredModel& model, const models::TensorName& nam
 std::uint64_t load_records(const StoredModel& model, const models::TensorName& name, const HeldTensor& held,
                            const Coordinates& coordinates, WeightCode code);
 
+// Refuses weights in 4 or 8 bits where a full model is saved or loaded: throws UsageError with the name of one.
+void refuse_records(const HeldTensor& held);
+
 }  // namespace gantry

@@ -96,14 +96,15 @@ const KeyContext kRandomCrops = {
     [](C c) { return c.data.format == "images" ? "with crop " + c.data.pictures.crop : with_format(c); }};
 const KeyContext kBetas = {"optimizer.name adamw, adamw8bit, lion or muon",
                            [](C c) { return c.optimizer.name != "sgd" && c.optimizer.name != "adafactor"; },
-                           with_optimizer, "remove the key; sgd has optimizer.momentum"};
+                           with_optimizer,
+                           "remove the key; adafactor has no such averages, and sgd has optimizer.momentum"};
 // Muon updates parameters that are not matrices of a layer like AdamW.
 const KeyContext kAdamW = {"optimizer.name adamw, adamw8bit or muon",
                            [](C c) { return c.optimizer.name.starts_with("adamw") || c.optimizer.name == "muon"; },
                            with_optimizer};
 const KeyContext kMomentum = {"optimizer.name sgd or muon",
                               [](C c) { return c.optimizer.name == "sgd" || c.optimizer.name == "muon"; },
-                              with_optimizer, "remove the key; adamw and lion have optimizer.betas"};
+                              with_optimizer, "remove the key; adamw, adamw8bit and lion have optimizer.betas"};
 const KeyContext kDecaying = {"optimizer.weight_decay above 0", [](C c) { return c.optimizer.weight_decay > 0; },
                               [](C) { return std::string("with weight_decay 0"); }};
 const KeyContext kDecayingRate = {

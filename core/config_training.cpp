@@ -272,6 +272,10 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     train.integer("patience", config.train.patience, 0);
     train.texts("freeze", config.train.freeze);
     train.text("offload", config.train.offload, {"none", "optimizer", "activations", "both"});
+    const bool moves_states = config.train.offload == "optimizer" || config.train.offload == "both";
+    if (moves_states && config.optimizer.name == "adamw8bit")
+      train.fault("offload", "the averages of optimizer.name adamw8bit are not moved to the host",
+                  "none or activations", "remove train.offload, or use the optimizer adamw");
     train.flag("device_graphs", config.train.device_graphs);
     if (!config.train.freeze.empty() && config.lora.is_on())
       train.fault(

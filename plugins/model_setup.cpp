@@ -164,12 +164,13 @@ void refuse_unknown_optimizer(const torch::optim::Optimizer& optimizer, const Co
   const bool shards_states = config.parallel.zero > 0 && mesh.batch_group().size() > 1;
   if (mesh.size(axis::kTensor) == 1 && config.parallel.expert == 1 && !shards_states) return;
   if (is_known_optimizer(optimizer)) return;
-  throw UsageError({"boost",
-                    "the step of an optimizer of the class " + c10::demangle(typeid(optimizer).name()) +
-                        " may need full parameters, for example for their norms, but ranks hold shards",
-                    "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon or a gantry::StatefulOptimizer",
-                    "derive its class from gantry::StatefulOptimizer and override unit(), or train without "
-                    "parallel.tensor, parallel.expert and parallel.zero"});
+  throw UsageError(
+      {"boost",
+       "the step of an optimizer of the class " + c10::demangle(typeid(optimizer).name()) +
+           " may need full parameters, for example for their norms, but ranks hold shards",
+       "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon, Adafactor, AdamW8bit or a gantry::StatefulOptimizer",
+       "derive its class from gantry::StatefulOptimizer and override unit(), or train without "
+       "parallel.tensor, parallel.expert and parallel.zero"});
 }
 
 std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,

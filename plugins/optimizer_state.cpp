@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gantry/checkpoint/quantized_load.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/loss_scaler.h"
 #include "gantry/optimizers/master_parameters.h"
@@ -45,7 +46,10 @@ std::vector<StateEntry> OptimizerState::state_entries() {
   if (optimizer_) optimizer_->wait();
   const auto& parameters = model_.stage_module().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (is_part_of_state(i)) entries.push_back({"model", parameters[i], ""});
+    if (is_part_of_state(i)) {
+      refuse_records(parameters[i]);
+      entries.push_back({"model", parameters[i], ""});
+    }
   if (!optimizer_) return entries;
   auto* masters = optimizer_->masters();
   if (masters) masters->fill();

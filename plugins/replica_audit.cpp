@@ -73,8 +73,10 @@ bool overlaps_agree(const torch::Tensor& local, const ShardSpec& shard, ProcessG
   shape[shard.dim] = shard.segments.back().extent.end;
   bool agree = true;
   for (const auto op : {ReduceOp::kMax, ReduceOp::kMin}) {
-    const double least =
-        op == ReduceOp::kMax ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+    // Quantised weights are bytes.
+    const double largest = local.is_floating_point() ? std::numeric_limits<double>::infinity() : 255,
+                 smallest = local.is_floating_point() ? -largest : 0;
+    const double least = op == ReduceOp::kMax ? smallest : largest;
     torch::Tensor full = torch::full(shape, least, local.options().requires_grad(false));
     const torch::Tensor mine = local.detach();
     std::int64_t offset = 0;

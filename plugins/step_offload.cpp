@@ -5,6 +5,7 @@
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/optimizer_tensors.h"
+#include "gantry/optimizers/weight_average.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -95,6 +96,7 @@ std::vector<c10::Storage> StepOffload::state_of(int stage) const {
     if (!stepped.is_same(parameters[i].tensor)) add_where_alone(storages, stepped);
     if (inner.state().count(stepped.unsafeGetTensorImpl()) == 0) continue;  // no step has made it yet
     for (const auto& [name, tensor] : optimizer_tensors(inner, stepped)) add_where_alone(storages, tensor);
+    if (WeightAverage* average = optimizer_.average()) add_where_alone(storages, average->of(stepped));
   }
   return storages;
 }

@@ -1,5 +1,6 @@
 #include "gantry/tensors/quantized_weight.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -39,6 +40,7 @@ constexpr std::array<float, 16> kFp4Values = {
 };
 constexpr float kLargestInt8 = 127;
 constexpr std::int64_t kRowsOfTask = 16;
+constexpr std::int64_t kElementsAtOnce = std::int64_t{1} << 22;
 
 const std::array<float, 16>& table_of(WeightCode code) { return code == WeightCode::kNf4 ? kNf4Values : kFp4Values; }
 
@@ -70,8 +72,22 @@ torch::Tensor unpack_by_operators(const RowEncoding& encoding, const torch::Tens
     codes = torch::stack({stored.bitwise_right_shift(4), stored.bitwise_and(15)}, 2)
                 .view({rows, 2 * encoding.code_bytes()})
                 .narrow(1, 0, encoding.columns);
-  const torch::Tensor scales = scales_of_records(encoding, records).repeat_interleave(encoding.group, 1);
-  return values_of(encoding.code, {codes.contiguous(), scales});
+  const Shape grouped = {rows, encoding.scales(), encoding.group};
+  const torch::Tensor scales = scales_of_records(encoding, records).unsqueeze(2);
+  return values_of(encoding.code, {codes.reshape(grouped), scales}).view({rows, encoding.columns});
+}
+
+// In blocks of rows, which bounds the memory of intermediate results.
+torch::Tensor unpack_on_device(const RowEncoding& encoding, const torch::Tensor& records, torch::ScalarType type) {
+  const std::int64_t rows = records.size(0);
+  torch::Tensor values = torch::empty({rows, encoding.columns}, records.options().dtype(type));
+  if (values.numel() == 0) return values;
+  const std::int64_t at_once = std::max<std::int64_t>(1, kElementsAtOnce / encoding.columns);
+  for (std::int64_t row = 0; row < rows; row += at_once) {
+    const std::int64_t count = std::min(at_once, rows - row);
+    values.narrow(0, row, count).copy_(unpack_by_operators(encoding, records.narrow(0, row, count)));
+  }
+  return values;
 }
 
 // Values of the codes from `first` to `end`, which share a scale. Two codes are in a byte, the first in its high half.
@@ -154,7 +170,7 @@ void make_records(torch::Tensor& weight, std::int64_t record_bytes, torch::Devic
 
 torch::Tensor unpack_records(const RowEncoding& encoding, const torch::Tensor& records, torch::ScalarType type) {
   const torch::NoGradGuard no_grad;
-  if (!records.is_cpu()) return unpack_by_operators(encoding, records).to(type);
+  if (!records.is_cpu()) return unpack_on_device(encoding, records, type);
   torch::Tensor values = torch::empty({records.size(0), encoding.columns}, records.options().dtype(type));
   const auto* record = records.const_data_ptr<std::uint8_t>();
   const std::int64_t bytes = encoding.record_bytes();

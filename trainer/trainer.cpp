@@ -140,7 +140,7 @@ class Trainer::Run {
         !evaluate(done_, /*loss_alone=*/!owes_evaluation))
       return How::kStopped;
     bool stopped = false, ended = done_ >= config_.train.steps || evaluations_.is_out_of_patience();
-    memory_.reset_peak();  // the deferred model was counted in full, but never had pages
+    memory_.reset_peak();  // loading was counted, and the deferred model in full, which never had pages
     for (std::int64_t step = done_ + 1; !stopped && !ended; ++step) {
       const std::optional<StepMetrics> metrics = steps_.run(step, boosted_, stops_.within_step());
       if (!metrics) {

@@ -36,14 +36,15 @@ TrainedModel of_directory(const std::string& path, StoredForm form, const std::v
   return model;
 }
 
-// Sets the base model of the run and the shapes of its adapters. Throws CheckpointError if the base model was not read
-// from files.
+// Sets the base model of the run, as it was quantised there, and the shapes of its adapters. Throws CheckpointError if
+// the base model was not read from files.
 void take_adapters(const Config& made, const std::string& folder, Config& config) {
   if (made.model.path.empty())
     throw CheckpointError({folder,
                            "the checkpoint has only adapters, and the base model of its run was not read from files",
                            "a run with model.path", "generate text in the program that created the base model"});
   config.model.path = made.model.path;
+  if (config.model.quantize.empty()) config.model.quantize = made.model.quantize;
   config.lora = made.lora;
   config.lora.path.clear();
 }
@@ -56,7 +57,10 @@ TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::str
   std::optional<Config> adapted;
   if (!info.config_text.empty()) {
     const Config made = Config::parse_written(info.config_text, folder);
-    if (made.lora.is_on()) adapted = made;
+    if (made.lora.is_on()) {
+      adapted = made;
+      keys["model"]["path"] = made.model.path;
+    }
     if (!made.libraries.empty()) keys["libraries"] = made.libraries;
     model.chat_template = made.data.chat_template;
     model.template_kwargs = made.data.template_kwargs;

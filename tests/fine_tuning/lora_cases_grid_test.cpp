@@ -1,5 +1,6 @@
 // PEFT's reference cases in every layout against one rank, in float64: their adapters have values, so the first update
 // sees the gradients of both factors, and the second one what the first has made.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gantry/checkpoint/checkpoint.h"
@@ -8,6 +9,7 @@
 #include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -66,6 +68,22 @@ TEST_P(LoraCasesGrid, TwoUpdatesAreOneRanks) {
     expect_same_run(one, run_golden(folder(), how, GetParam().quantize), describe(how));
     if (HasFailure()) return;
   }
+}
+
+// Forms of a full model have no place for codes.
+TEST(QuantizedBase, IsNotSavedAsAFullModel) {
+  Config config = layout_config({});
+  config.model.path = GANTRY_SOURCE_DIR "/tests/golden/lora/qlora_nf4";
+  config.model.quantize = "nf4";
+  config = resolve_model(std::move(config));
+  const ScratchFolder scratch;
+  const std::string said = on_layout<std::string>(config, [&](World& world) {
+    Rig rig(world, config, cross_entropy(), /*optimize=*/false);
+    load_weights(config, rig.boosted, rig.plugin->mesh());
+    const auto& mesh = rig.plugin->mesh();
+    return thrown_by([&] { save_checkpoint({.directory = scratch.path()}, rig.plugin->state(rig.boosted), mesh); });
+  });
+  EXPECT_THAT(said, ::testing::HasSubstr("in 4 or 8 bits (model.quantize), which this form of a model cannot hold"));
 }
 
 // The weights of the files, decoded once or at each use.

@@ -3,7 +3,8 @@
 // for each row and each column of a matrix; vectors have one for each element.
 //
 // The step needs full matrices and vectors (OptimizerUnit::kMatrix), so its result does not depend on the layout. Each
-// matrix of a stack of experts is clipped by itself, while transformers clips the stack.
+// matrix of a parameter with more than two dimensions (stacks of experts, convolutions) is clipped by itself, while
+// transformers clips the full parameter.
 #pragma once
 
 #include "gantry/optimizers/matrix_optimizer.h"
