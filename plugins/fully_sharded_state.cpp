@@ -47,7 +47,7 @@ std::vector<StateEntry> FullyShardedState::state_entries() {
   for_stepped([&](const torch::Tensor& parameter, std::size_t i) {
     for (const auto& [name, tensor] : optimizer_tensors(*options_.optimizer, parameter)) {
       if (missing_dim(*options_.optimizer, name))
-        throw UsageError({"FullyShardedState", "the state " + name + " of the optimizer belongs to full matrices",
+        throw UsageError({"FullyShardedState", "the optimizer's state " + name + " belongs to full matrices",
                           "an optimizer that updates single elements or rows",
                           "use booster.boost() with parallel.zero 3, which gives the optimizer full matrices"});
       entries.push_back({"optimizer." + name, placed(tensor, i), ""});

@@ -36,7 +36,7 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 
 namespace gantry::testing {
 
-// What `body` takes from operator new on this thread.
+// Returns how often `body` takes memory from operator new on this thread.
 template <class Body>
 long allocations_of(const Body& body) {
   allocations = 0;
