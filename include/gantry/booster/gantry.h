@@ -24,6 +24,8 @@
 #include "gantry/models/described/common_decoder.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/optimizers/fused_adamw.h"
+#include "gantry/optimizers/adafactor.h"
+#include "gantry/optimizers/adamw_8bit.h"
 #include "gantry/optimizers/lion.h"
 #include "gantry/optimizers/muon.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
