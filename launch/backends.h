@@ -25,8 +25,8 @@ bool has_backend(const std::string& name);
 // One of them for a configured "auto | local | mpi | tcp | nccl | ipc": "auto" takes nccl where this build has it and
 // this process sees CUDA devices, else what starts the ranks. ConfigError for one that this build has not.
 std::string choose_backend(const std::string& configured);
-// The starter of the ranks: "mpi" under mpirun, "tcp" if they are processes without MPI, else "local". nccl uses it, and
-// throws ConfigError on "tcp"; ipc is for processes, on mpi.
+// The starter of the ranks: "mpi" under mpirun, "tcp" if they are processes without MPI, else "local". nccl uses it,
+// and throws ConfigError on "tcp"; ipc is for processes, on mpi.
 std::string choose_base_backend(const std::string& backend);
 // The ranks of this configuration are processes, and not threads of one.
 bool ranks_are_processes(const CommConfig& config);

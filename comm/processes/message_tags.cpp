@@ -33,7 +33,8 @@ int bits_of(int largest_tag) {
 int field(const Tag& tag, const char* name, int value, int bits) {
   if (value >= 0 && value < (1 << bits)) return value;
   throw UsageError(
-      {"tag", fmt::format("{}: {} {} does not fit into its {} bits of a message's tag", describe(tag), name, value, bits),
+      {"tag",
+       fmt::format("{}: {} {} does not fit into its {} bits of a message's tag", describe(tag), name, value, bits),
        fmt::format("0 to {}", (1 << bits) - 1), "use fewer microbatches, stages or entries"});
 }
 

@@ -8,8 +8,8 @@
 namespace gantry {
 
 // Under mpirun, srun or another PMI launcher, runs the body once in this process, with Open MPI; where `gantry launch
-// --backend tcp`, or torchrun over several hosts, started this process, the same with sockets. Otherwise runs it on each
-// of config.ranks() threads of this process. In a build with NCCL on a host with CUDA devices, both use NCCL, and
+// --backend tcp`, or torchrun over several hosts, started this process, the same with sockets. Otherwise runs it on
+// each of config.ranks() threads of this process. In a build with NCCL on a host with CUDA devices, both use NCCL, and
 // each rank has a device (World::device). comm.backend overrides this choice. If torchrun has started several copies on
 // one host, the first copy runs all ranks, and launch() returns its exit code in all copies (torchrun.h).
 // Throws UsageError if another launcher has started several copies without MPI (foreign_launcher.h), or if it is called
