@@ -48,8 +48,8 @@ void refuse_missing_launcher(const std::string& backend, int ranks) {
   if (ranks == 1) return;
   const std::string count = std::to_string(ranks);
   if (backend != "tcp")
-    throw UsageError({"comm.backend: " + backend, "no launcher has started this program", count + " ranks over MPI",
-                      "run " + launch_command(ranks)});
+    throw UsageError({"comm.backend: " + backend, "no launcher of MPI has started this program",
+                      count + " ranks over MPI", "run " + launch_command(ranks)});
   throw UsageError({"comm.backend: tcp", "nothing has started this program as a rank", count + " ranks as processes",
                     "run gantry launch --backend tcp -n " + count + " -- " + own_command() +
                         ", or torchrun --no-python" + " --nproc-per-node " + count + " " + own_command() +

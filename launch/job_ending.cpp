@@ -39,11 +39,15 @@ void JobEnding::set_lost_ranks(std::function<std::vector<int>()> lost_ranks) {
   lost_ranks_ = std::move(lost_ranks);
 }
 
-// Ranks below this one, without rank 0, whose connections have ended.
+// The number of ranks below this one, without rank 0, whose connections have ended; 0 if that is unknown.
 int JobEnding::lost_before_this() const {
   const std::lock_guard lock(mutex_);
-  if (!lost_ranks_) return 0;
-  const std::vector<int> lost = lost_ranks_();
+  std::vector<int> lost;
+  try {
+    if (lost_ranks_) lost = lost_ranks_();
+  } catch (...) {  // on a thread of its own
+    return 0;
+  }
   return static_cast<int>(
       std::count_if(lost.begin(), lost.end(), [this](int rank) { return rank > 0 && rank < rank_; }));
 }

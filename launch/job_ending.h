@@ -21,7 +21,7 @@ class JobEnding {
       : rank_(rank), size_(size), describe_rank_(std::move(describe_rank)), aborts_all_(aborts_all) {}
 
   const std::shared_ptr<KnownFailures>& failures() const { return failures_; }
-  // Gives the ranks whose connection with this one has ended; empty without.
+  // Sets the function that returns the ranks whose connection with this one has ended. It must not block.
   void set_lost_ranks(std::function<std::vector<int>()> lost_ranks);
   // For the control plane: they end the rank's operations and the process. This outlives the plane.
   ControlEvents events();

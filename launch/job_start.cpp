@@ -85,7 +85,7 @@ std::unique_ptr<ControlPlane> meet_by_store(const JobStart& start, const CommCon
     return plane;
   } catch (const c10::Error& error) {
     const std::string words = error.what_without_backtrace();
-    throw PeerError({fmt::format("rank {}", start.rank),
+    throw PeerError({"launch",
                      fmt::format("the ranks cannot meet at MASTER_ADDR {} and MASTER_PORT {}: {}",
                                  variable("MASTER_ADDR"), variable("MASTER_PORT"), words.substr(0, words.find('\n'))),
                      "rank 0's host and a free port there, the same on all ranks", "set both, or use torchrun"});

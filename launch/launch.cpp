@@ -86,9 +86,15 @@ int run_processes(const Config& config, StartedJob& job, int ranks, const std::f
   } catch (...) {
     failure = describe_exception(std::current_exception());
   }
-  if (const auto code = agree_to_start(job, failure, config.comm.timeout_seconds)) return *code;
+  if (const auto code = agree_to_start(job, failure)) {
+    job.leave();
+    return *code;
+  }
   return run_prepared(config, *preparation, &job, body);
 }
+
+// `gantry launch --backend tcp` may have started more processes than the configuration has ranks.
+int ranks_wanted(const Config& config) { return std::max(config.ranks(), launched_ranks()); }
 
 int run_mpi_job(const Config& config, const std::function<void(World&)>& body) {
   return run_processes(config, *start_mpi_job(config.comm), launched_ranks(), body);
@@ -98,7 +104,7 @@ int run_tcp_job(const Config& config, const std::function<void(World&)>& body) {
   const auto start = find_job_start();
   if (!start) {
     refuse_foreign_launcher();
-    refuse_missing_launcher("tcp", std::max(config.ranks(), launched_ranks()));
+    refuse_missing_launcher("tcp", ranks_wanted(config));
   }
   const auto job = start_tcp_job(start.value_or(JobStart{}), config.comm);
   return run_processes(config, *job, job->size(), body);
@@ -141,7 +147,7 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
     const std::string base = choose_base_backend(choose_backend(config.comm.backend));
     if (base == "tcp") return run_tcp_job(config, body);
     if (base == "mpi") {
-      refuse_missing_launcher(config.comm.backend, config.ranks());
+      refuse_missing_launcher(config.comm.backend, ranks_wanted(config));
       return run_mpi_job(config, body);
     }
     if (const auto copies = torchrun_copies())

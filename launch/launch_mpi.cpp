@@ -9,6 +9,7 @@
 #include "gantry/comm/processes/process_engine.h"
 #include "gantry/core/addresses.h"
 #include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
 #include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/launch/process_job.h"
 
@@ -64,27 +65,31 @@ std::unique_ptr<ControlPlane> meet(const CommConfig& config, ControlOptions opti
 
 class MpiJob final : public StartedJob {
  public:
-  explicit MpiJob(const CommConfig& config) : transport_(make_mpi_transport(config.timeout_seconds)) {
+  explicit MpiJob(const CommConfig& config)
+      : timeout_seconds_(config.timeout_seconds), transport_(make_mpi_transport(config.timeout_seconds)) {
     set_failure_notes({recorder::record_failure, recorder::print_recorder_hint});
   }
 
   int rank() const override { return mpi_world_rank(); }
   int size() const override { return mpi_world_size(); }
-  std::vector<std::string> gather(const std::string& mine, const std::string& waited) override {
-    return transport_->gather(mine, waited);
+  std::vector<std::string> gather(const std::string& mine, const std::string& own_error) override {
+    if (!own_error.empty()) return transport_->gather(mine, own_error);
+    return transport_->gather(
+        mine, fmt::format("rank {} on {} waited {} s for all ranks to begin", rank(), host_name(), timeout_seconds_));
   }
   int run(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) override;
 
  private:
-  RankProcess begin(const CommConfig& config, const std::function<std::string(int)>& describe_rank, JobEnding& ending);
+  void begin(RankProcess& process, const CommConfig& config, const std::function<std::string(int)>& describe_rank,
+             JobEnding& ending);
 
+  const double timeout_seconds_;
   std::unique_ptr<Transport> transport_;
 };
 
-RankProcess MpiJob::begin(const CommConfig& config, const std::function<std::string(int)>& describe_rank,
-                          JobEnding& ending) {
+void MpiJob::begin(RankProcess& process, const CommConfig& config, const std::function<std::string(int)>& describe_rank,
+                   JobEnding& ending) {
   set_mpi_finalize_deadline(config.timeout_seconds);
-  RankProcess process;
   process.backend = make_process_backend(std::move(transport_), ending.failures(),
                                          {config.timeout_seconds, config.lost_after_seconds}, describe_rank);
   if (size() > 1)
@@ -92,7 +97,6 @@ RankProcess MpiJob::begin(const CommConfig& config, const std::function<std::str
         std::make_unique<JobControl>(meet_over_mpi(config, control_options(config, rank(), size(), describe_rank),
                                                    ending.events(), process.backend->engine()->hosts().one_machine()),
                                      describe_rank(rank()));
-  return process;
 }
 
 int MpiJob::run(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
@@ -102,7 +106,7 @@ int MpiJob::run(const Config& config, const Mesh& mesh, const std::function<void
   const auto describe_rank = [mesh](int rank) { return mesh.describe_rank(rank); };
   JobEnding ending(rank(), size(), describe_rank, /*aborts_all=*/true);
   return run_process_job(
-      config, mesh, ending, [&] { return begin(config.comm, describe_rank, ending); }, body);
+      config, mesh, ending, [&](RankProcess& process) { begin(process, config.comm, describe_rank, ending); }, body);
 }
 
 }  // namespace

@@ -27,23 +27,22 @@ struct StartReport {
 
 }  // namespace
 
-std::optional<int> agree_to_start(StartedJob& job, const std::optional<Failure>& mine, double timeout_seconds) {
+std::optional<int> agree_to_start(StartedJob& job, const std::optional<Failure>& mine) {
   const int rank = job.rank();
   const std::string name = fmt::format("rank {} on {}", rank, host_name());
-  const std::string waited =
-      mine ? name + ": " + mine->line : fmt::format("{} waited {} s for all ranks to begin", name, timeout_seconds);
-  const std::vector<std::string> failed = job.gather(mine ? "!" : ".", waited);
+  const std::string own_error = mine ? name + ": " + mine->line : "";
+  const std::vector<std::string> failed = job.gather(mine ? "!" : ".", own_error);
   if (std::find(failed.begin(), failed.end(), "!") == failed.end()) return std::nullopt;
   StartReport own;
   if (mine) {
     own.exit_code = mine->exit_code;
     std::strncpy(own.line, mine->line.c_str(), sizeof(own.line) - 1);
   }
-  const std::vector<std::string> said = job.gather(own.bytes(), waited);
+  const std::vector<std::string> said = job.gather(own.bytes(), own_error);
   const auto is_own = [&](const std::string& one) { return one == own.bytes(); };
   if (mine && std::none_of(said.begin(), said.begin() + rank, is_own)) {
     const bool of_all = std::all_of(said.begin(), said.end(), is_own);
-    std::fprintf(stderr, "error: %s%s\n", of_all ? "" : (name + ": ").c_str(), mine->line.c_str());
+    std::fprintf(stderr, "error: %s\n", of_all ? mine->line.c_str() : own_error.c_str());
   }
   const auto first = std::find(failed.begin(), failed.end(), "!") - failed.begin();
   int exit_code = 0;
@@ -79,12 +78,11 @@ std::optional<Rendezvous> launch_meeting() {
 }
 
 int run_process_job(const Config& config, const Mesh& mesh, JobEnding& ending,
-                    const std::function<RankProcess()>& begin, const std::function<void(World&)>& body) {
+                    const std::function<void(RankProcess&)>& begin, const std::function<void(World&)>& body) {
   RankProcess rank;  // stays while the job is ended
   std::exception_ptr failure;
   try {
-    rank = begin();
-    ending.set_lost_ranks([engine = rank.backend->engine()] { return engine->lost_ranks(); });
+    begin(rank);
     set_rank_threads(config.comm, static_cast<int>(rank.backend->engine()->hosts().cores_of_rank() + 1e-6));
     World world(*rank.backend, config, mesh);
     body(world);

@@ -23,8 +23,10 @@ class StartedJob {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // Gathers a text from each process, by rank. All have the same length, at most 4,000 bytes. Collective over the job.
-  // `waited` is the error if a process does not come.
-  virtual std::vector<std::string> gather(const std::string& mine, const std::string& waited) = 0;
+  // Ends the job if a process does not come, after it has printed `own_error`, this rank's start error; "" without one.
+  virtual std::vector<std::string> gather(const std::string& mine, const std::string& own_error) = 0;
+  // Collective over the job, in place of run(), if the ranks do not begin.
+  virtual void leave() {}
   // Runs the body in this process's rank; the exit code, where it comes back.
   virtual int run(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) = 0;
 };
@@ -38,7 +40,7 @@ std::unique_ptr<StartedJob> start_tcp_job(const JobStart& start, const CommConfi
 // Each rank brings what has gone wrong with it, if anything. Where nothing has, the ranks may begin. Else each failure
 // is printed once, by the lowest rank that has it, with its name unless all have the same; gives the exit code of the
 // lowest rank that failed. Collective over the job.
-std::optional<int> agree_to_start(StartedJob& job, const std::optional<Failure>& mine, double timeout_seconds);
+std::optional<int> agree_to_start(StartedJob& job, const std::optional<Failure>& mine);
 
 // This rank's part of its job's control plane. While it lives, the job hears of this process's failure and early end.
 class JobControl {
@@ -81,8 +83,9 @@ struct RankProcess {
   std::unique_ptr<JobControl> control;  // null where there is one rank
 };
 
-// Runs the body on what `begin` makes, and ends the job where one of the two fails.
+// Runs the body on the backend that `begin` makes, and ends the job if one of the two throws. The control plane that
+// `begin` has made until then notifies the other ranks.
 int run_process_job(const Config& config, const Mesh& mesh, JobEnding& ending,
-                    const std::function<RankProcess()>& begin, const std::function<void(World&)>& body);
+                    const std::function<void(RankProcess&)>& begin, const std::function<void(World&)>& body);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// How tags and calls are written into MPI's integer tags. Free of mpi.h.
+// The encoding of tags and calls in a transport's integer tags.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct CallCode {
 std::string describe_call_code(int code);
 int call_codes();  // codes are 0 to this - 1
 
-// Tags on a group's data communicator: collectives by their number and call below, payloads of messages above.
+// Tags on a group's data channel: collectives by their number and call below, payloads of messages above.
 class DataTags {
  public:
   explicit DataTags(int largest_tag);

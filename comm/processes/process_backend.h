@@ -19,10 +19,10 @@ class Transport;
 
 // Sizes at which the backend changes its ways; equal on all ranks.
 struct ProcessLimits {
-  std::int64_t chunk_bytes = std::int64_t{1}
-                             << 30;  // longest message of a transport (MPI counts in int); at least 4096
-  std::int64_t direct_bytes = std::int64_t{32}
-                              << 10;  // all_reduce up to this: everyone gets everything and sums itself
+  // Longest message of a transport, because MPI counts in int. At least 4096.
+  std::int64_t chunk_bytes = std::int64_t{1} << 30;
+  // Largest all_reduce for which each rank gets the inputs of all ranks and adds them itself.
+  std::int64_t direct_bytes = std::int64_t{32} << 10;
   std::int64_t segment_bytes = std::int64_t{8} << 20;  // larger reductions go in pieces that stay in the cache
   std::int64_t slot_bytes = std::int64_t{128} << 10;   // what a rank puts into shared memory at a time
 };

@@ -80,6 +80,10 @@ void ProcessCollective::begin(const Collective& call, std::uint64_t number) {
   prepare();
 }
 
+std::string ProcessCollective::describe_wait(int) {
+  return fmt::format("{}, number {} of group '{}'", call_.describe(), call_.sequence, channel_->label());
+}
+
 std::string ProcessCollective::describe_awaited(const std::vector<int>& absent, bool passed_on) const {
   return fmt::format("{}, number {} of group '{}', which {}{}", call_.describe(), call_.sequence, channel_->label(),
                      absent.empty() ? "other members have not received their parts of"

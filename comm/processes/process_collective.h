@@ -51,6 +51,7 @@ class ProcessCollective : public ProcessOperation {
   virtual void prepare() = 0;
   void finish() override { call_.give_result(); }
   std::string describe_mismatch(int peer, std::int64_t expected, std::int64_t received) override;
+  std::string describe_wait(int peer) override;
   // A message of one of `missing` that is of another call with this one's number.
   std::string find_mismatch(const std::vector<int>& missing) override;
   // What is waited for: `absent` members that have not joined, or, where it is empty, the others' parts. `passed_on`:

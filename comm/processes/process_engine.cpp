@@ -140,7 +140,7 @@ void ProcessEngine::completed(const Pending& pending, const Transport::Completio
   if (end.too_long || (end.trouble.empty() && pending.bytes >= 0 && end.bytes != pending.bytes))
     cause = operation.describe_mismatch(pending.peer, pending.bytes, end.too_long ? -1 : end.bytes);
   else if (!end.trouble.empty())
-    cause = operation.describe_pending({pending.peer}) + " failed: " + end.trouble;
+    cause = end.trouble + ", while this rank waited for " + operation.describe_wait(pending.peer);
   if (!cause.empty()) {
     fail_locked(PeerError::kExitCode, describe_rank(rank()) + ": " + cause);
     operation.failure_ = std::make_exception_ptr(PeerError(failures_->first().cause()));

@@ -29,6 +29,8 @@ class ProcessOperation : public Work::State {
   virtual bool polled() const { return false; }
   // What the deadline's message says was awaited. `missing`: peers that something is still to come from.
   virtual std::string describe_pending(const std::vector<int>& missing) = 0;
+  // Names the operation in the error of a broken connection with `peer`.
+  virtual std::string describe_wait(int peer) { return describe_pending({peer}); }
   // World ranks without whose part it can't end.
   virtual std::vector<int> awaited_ranks(const std::vector<int>& /*missing*/) { return {}; }
   // A message of another size than expected came.

@@ -1,26 +1,27 @@
 #include "gantry/comm/tcp/join_ranks.h"
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fmt/format.h>
 #include <list>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "gantry/comm/control/timers.h"
+#include "gantry/comm/tcp/sockets.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Connections at a time that have not sent a greeting, beyond those of the job's own ranks; as in control::Reception.
+constexpr std::size_t kMostUnknown = 64;
+constexpr int kMostWarnings = 20;
 
 // The first bytes of each side: who knows the token belongs to the job.
 struct Greeting {
@@ -35,58 +36,6 @@ struct RankAddress {
   std::string text() const { return fmt::format("{}:{}", address, port); }
 };
 
-class Socket {
- public:
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  ~Socket() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int get() const { return descriptor_; }
-  int release() { return std::exchange(descriptor_, -1); }
-
- private:
-  int descriptor_;
-};
-
-[[noreturn]] void refuse_socket(const std::string& call) {
-  const int error = errno;
-  throw ResourceError({"comm.backend: tcp", call + " failed: " + std::strerror(error), "",
-                       error == EMFILE || error == ENFILE ? "raise the limit of open files (ulimit -n)" : ""});
-}
-
-int open_socket(int family) {
-  const int descriptor = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (descriptor < 0) refuse_socket("socket");
-  return descriptor;
-}
-
-// A numeric address and a port.
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-
-  SocketAddress(const std::string& address, int port) {
-    auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
-    if (::inet_pton(AF_INET, address.c_str(), &v4->sin_addr) == 1) {
-      v4->sin_family = AF_INET;
-      v4->sin_port = htons(static_cast<std::uint16_t>(port));
-      length = sizeof(sockaddr_in);
-    } else {
-      ::inet_pton(AF_INET6, address.c_str(), &v6->sin6_addr);
-      v6->sin6_family = AF_INET6;
-      v6->sin6_port = htons(static_cast<std::uint16_t>(port));
-      length = sizeof(sockaddr_in6);
-    }
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  int port() const {  // at the same place in both
-    return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
-  }
-};
-
 // A connection whose greetings are not complete.
 struct Attempt {
   Attempt(int descriptor, int to) : socket(descriptor), peer(to) {}
@@ -97,6 +46,7 @@ struct Attempt {
   std::size_t sent = 0, received = 0;
   Clock::time_point begun = Clock::now();
 
+  bool is_unknown() const { return socket.get() >= 0 && peer < 0; }
   bool is_complete() const { return sent == sizeof(Greeting) && received == sizeof(Greeting); }
 };
 
@@ -105,6 +55,7 @@ class RankJoin {
   explicit RankJoin(const TcpOptions& options)
       : options_(options),
         sockets_(static_cast<std::size_t>(options.size), -1),
+        ways_(static_cast<std::size_t>(options.rank)),
         listener_(open_socket(SocketAddress(options.address, 0).storage.ss_family)) {}
   ~RankJoin() {
     for (const int one : sockets_)
@@ -114,29 +65,42 @@ class RankJoin {
   std::vector<int> run();
 
  private:
+  // The way to a lower rank.
+  struct Way {
+    Clock::time_point due;  // time of the next attempt
+    std::string trouble;    // why the last one failed
+  };
+
   RankAddress listen();
+  template <class Open>
+  int open(const char* call, const Open& call_it);
+  int open_socket(int family);
+  void go_to_due();
   void go_to(int peer);
   void accept_all();
   void wait();
   void move(Attempt& attempt);
   void greet(Attempt& attempt);
-  void drop(const Attempt& attempt, const std::string& why);
+  void drop(Attempt& attempt, const std::string& why);
+  bool drop_oldest_unknown();
   std::vector<int> missing() const;
   [[noreturn]] void end_late() const;
   bool is_known(const Attempt& attempt) const { return attempt.peer >= 0 && attempt.peer < options_.rank; }
 
   const TcpOptions& options_;
   std::vector<int> sockets_;
-  Socket listener_;
   std::vector<RankAddress> addresses_;
   std::list<Attempt> attempts_;
+  std::vector<Way> ways_;
+  int dropped_ = 0;  // connections of unknown processes
+  Socket listener_;
 };
 
 RankAddress RankJoin::listen() {
   SocketAddress own(options_.address, 0);
   if (::bind(listener_.get(), own.get(), own.length) != 0 || ::listen(listener_.get(), SOMAXCONN) != 0 ||
       ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0)
-    refuse_socket("listening on " + options_.address);
+    refuse_socket("listening on " + options_.address, errno);
   RankAddress address;
   std::strncpy(address.address, options_.address.c_str(), sizeof(address.address) - 1);
   address.port = own.port();
@@ -147,16 +111,42 @@ std::vector<int> RankJoin::run() {
   const RankAddress mine = listen();
   for (const std::string& bytes : options_.gather({reinterpret_cast<const char*>(&mine), sizeof(mine)}, ""))
     std::memcpy(&addresses_.emplace_back(), bytes.data(), sizeof(RankAddress));
-  for (int peer = 0; peer < options_.rank; ++peer) go_to(peer);
   const auto deadline = Clock::now() + std::chrono::duration<double>(options_.timeout_seconds);
-  while (!missing().empty()) {
-    if (Clock::now() > deadline) end_late();
+  for (;;) {
+    go_to_due();
     wait();
     accept_all();
     for (Attempt& attempt : attempts_) move(attempt);
     attempts_.remove_if([](const Attempt& attempt) { return attempt.socket.get() < 0; });
+    if (missing().empty()) return std::exchange(sockets_, {});
+    if (Clock::now() > deadline) end_late();
   }
-  return std::exchange(sockets_, {});
+}
+
+// Returns a new descriptor. If there are none left, the connection of an unknown process is closed for it.
+template <class Open>
+int RankJoin::open(const char* call, const Open& call_it) {
+  for (;;) {
+    const int descriptor = call_it(), error = errno;
+    if (descriptor >= 0 || (error != EMFILE && error != ENFILE)) return descriptor;
+    if (!drop_oldest_unknown()) refuse_socket(call, error);
+  }
+}
+
+int RankJoin::open_socket(int family) {
+  const int descriptor =
+      open("socket", [&] { return ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
+  if (descriptor < 0) refuse_socket("socket", errno);
+  return descriptor;
+}
+
+void RankJoin::go_to_due() {
+  for (int peer = 0; peer < options_.rank; ++peer) {
+    Way& way = ways_[static_cast<std::size_t>(peer)];
+    if (Clock::now() < way.due) continue;
+    way.due = Clock::time_point::max();
+    go_to(peer);
+  }
 }
 
 void RankJoin::go_to(int peer) {
@@ -168,17 +158,31 @@ void RankJoin::go_to(int peer) {
     drop(attempt, std::strerror(errno));
 }
 
+// At most kMostUnknown: then those that have come have their turn.
 void RankJoin::accept_all() {
-  for (;;) {
-    const int descriptor = ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (descriptor >= 0) {
+  for (std::size_t i = 0; i < kMostUnknown; ++i) {
+    const int descriptor =
+        open("accept", [&] { return ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+    if (descriptor >= 0)
       attempts_.emplace_back(descriptor, -1);
-    } else if (errno == EMFILE || errno == ENFILE) {
-      refuse_socket("accept");
-    } else if (errno != EINTR && errno != ECONNABORTED) {
-      return;
-    }
+    else if (errno != EINTR && errno != ECONNABORTED)
+      break;
   }
+  const auto unknown = [](const Attempt& attempt) { return attempt.is_unknown(); };
+  const std::size_t most = kMostUnknown + sockets_.size();
+  while (static_cast<std::size_t>(std::count_if(attempts_.begin(), attempts_.end(), unknown)) > most)
+    drop_oldest_unknown();
+}
+
+// Unless its greeting has come. False if no connection was closed.
+bool RankJoin::drop_oldest_unknown() {
+  const int before = dropped_;
+  for (Attempt& attempt : attempts_) {
+    if (attempt.is_unknown()) move(attempt);
+    if (attempt.is_unknown()) drop(attempt, "too many connections arrived after it");
+    if (dropped_ > before) return true;
+  }
+  return false;
 }
 
 // Until something moves, for a short time.
@@ -193,6 +197,7 @@ void RankJoin::wait() {
 }
 
 void RankJoin::move(Attempt& attempt) {
+  if (attempt.socket.get() < 0) return;
   const auto is_over = [&](ssize_t moved) {
     if (moved > 0 || (moved < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOTCONN))) return false;
     drop(attempt, moved == 0 ? "it was closed" : std::strerror(errno));
@@ -233,16 +238,20 @@ void RankJoin::greet(Attempt& attempt) {
   attempt.mine = {options_.token, options_.rank, theirs.from};
 }
 
-// A peer that can't be reached ends the job; whoever else comes here changes nothing.
-void RankJoin::drop(const Attempt& attempt, const std::string& why) {
+// A lower rank is tried again after a pause; connections of other processes do not affect the job.
+void RankJoin::drop(Attempt& attempt, const std::string& why) {
+  ::close(attempt.socket.release());
+  if (is_known(attempt)) {
+    const auto pause =
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(control::kRetrySeconds));
+    ways_[static_cast<std::size_t>(attempt.peer)] = {Clock::now() + pause, why};
+    return;
+  }
   const std::string me = options_.describe_rank(options_.rank);
-  if (is_known(attempt))
-    throw PeerError({me,
-                     fmt::format("{} cannot be reached at {}: {}", options_.describe_rank(attempt.peer),
-                                 addresses_[static_cast<std::size_t>(attempt.peer)].text(), why),
-                     "a network that connects the hosts", "name it by --interface, or by comm.interface"});
-  std::fprintf(stderr, "warning: %s: dropped a connection: %s\n", me.c_str(), why.c_str());
-  ::close(const_cast<Attempt&>(attempt).socket.release());
+  if (++dropped_ <= kMostWarnings)
+    std::fprintf(stderr, "warning: %s: dropped a connection: %s\n", me.c_str(), why.c_str());
+  if (dropped_ == kMostWarnings)
+    std::fprintf(stderr, "warning: %s: further such connections are dropped silently\n", me.c_str());
 }
 
 std::vector<int> RankJoin::missing() const {
@@ -254,16 +263,23 @@ std::vector<int> RankJoin::missing() const {
 
 void RankJoin::end_late() const {
   std::string names;
-  for (const int rank : missing()) names += (names.empty() ? "" : ", ") + options_.describe_rank(rank);
+  for (const int rank : missing()) {
+    names += (names.empty() ? "" : ", ") + options_.describe_rank(rank);
+    const auto place = static_cast<std::size_t>(rank);
+    if (place < ways_.size() && !ways_[place].trouble.empty())
+      names += fmt::format(" at {} ({})", addresses_[place].text(), ways_[place].trouble);
+  }
   throw PeerError({options_.describe_rank(options_.rank),
                    fmt::format("it waited {} s for a connection with {}", options_.timeout_seconds, names),
-                   "a network that connects the hosts", "name it by --interface, or by comm.interface"});
+                   "a network that connects the hosts",
+                   "name it by gantry launch --interface, or under other launchers by comm.interface"});
 }
 
 }  // namespace
 
 std::vector<int> join_ranks(const TcpOptions& options) {
   if (options.size == 1) return {-1};
+  allow_descriptors(options.size);
   return RankJoin(options).run();
 }
 

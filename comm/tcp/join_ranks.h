@@ -1,4 +1,5 @@
-// The making of a job's connections: each rank listens until all of higher ranks have come, and goes to the lower ones.
+// Connects the ranks of a job with each other: a rank accepts the connections of all higher ranks, and opens one to
+// each lower rank.
 #pragma once
 
 #include <vector>
@@ -7,8 +8,8 @@
 
 namespace gantry {
 
-// A socket for each other rank, by rank; -1 for this one. Collective over the job. PeerError for a rank that can't be
-// reached, or, at the deadline, does not come; ResourceError where this process may have no more sockets.
+// Returns a socket for each other rank, by rank; -1 for this one. Collective over the job. Throws PeerError that names
+// the missing ranks at the deadline; ResourceError if this process cannot have the sockets.
 std::vector<int> join_ranks(const TcpOptions& options);
 
 }  // namespace gantry

@@ -76,7 +76,7 @@ bool PeerLink::has_arrived(std::uint64_t channel, int tag) const {
 
 std::vector<PeerLink::Posted>::iterator PeerLink::find_posted(const LinkFrame& frame) {
   return std::find_if(posted_.begin(), posted_.end(),
-                      [&](const Posted& one) { return one.key == frame.channel && one.tag == frame.tag; });
+                      [&](const Posted& one) { return one.channel == frame.channel && one.tag == frame.tag; });
 }
 
 void PeerLink::deliver(Arrived arrived) {

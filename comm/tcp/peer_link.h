@@ -61,7 +61,7 @@ class PeerLink {
     int request = -1;  // completed when it has left
   };
   struct Posted {
-    std::uint64_t key = 0;  // channel
+    std::uint64_t channel = 0;
     int tag = 0;
     char* data = nullptr;
     std::int64_t bytes = 0;

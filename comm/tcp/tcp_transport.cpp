@@ -1,5 +1,6 @@
 #include "gantry/comm/tcp/tcp_transport.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -21,10 +22,33 @@ struct TcpChannel final : Transport::Channel {
 
 const TcpChannel& tcp_channel(const Transport::Channel& channel) { return static_cast<const TcpChannel&>(channel); }
 
+// An epoll instance.
+class Watch {
+ public:
+  Watch() : descriptor_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (descriptor_ < 0) refuse();
+  }
+  ~Watch() { ::close(descriptor_); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  int get() const { return descriptor_; }
+  void add(PeerLink& link) {
+    epoll_event event{.events = EPOLLIN, .data = {.ptr = &link}};
+    if (::epoll_ctl(descriptor_, EPOLL_CTL_ADD, link.descriptor(), &event) != 0) refuse();
+  }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw ResourceError({"comm.backend: tcp", std::string("epoll failed: ") + std::strerror(errno), "",
+                         "raise the limit of open files (ulimit -n)"});
+  }
+
+  const int descriptor_;
+};
+
 class TcpTransport final : public Transport {
  public:
   explicit TcpTransport(const TcpOptions& options);
-  ~TcpTransport() override { ::close(watch_); }
 
   const char* name() const override { return "tcp"; }
   int rank() const override { return options_.rank; }
@@ -67,7 +91,7 @@ class TcpTransport final : public Transport {
   void watch(const PeerLink& link);
 
   const TcpOptions options_;
-  const int watch_;
+  Watch watch_;
   std::vector<Completion> done_;
   std::vector<std::unique_ptr<PeerLink>> links_;  // by rank
   std::vector<bool> watched_;                     // by descriptor: EPOLLOUT is set
@@ -75,18 +99,15 @@ class TcpTransport final : public Transport {
   std::vector<char> block_ = std::vector<char>(256 << 10);
 };
 
-TcpTransport::TcpTransport(const TcpOptions& options) : options_(options), watch_(::epoll_create1(EPOLL_CLOEXEC)) {
+TcpTransport::TcpTransport(const TcpOptions& options) : options_(options) {
   done_.reserve(1024);
-  const std::vector<int> sockets = join_ranks(options_);
-  for (int rank = 0; rank < options_.size; ++rank) {
-    const int socket = sockets[static_cast<std::size_t>(rank)];
-    links_.push_back(std::make_unique<PeerLink>(socket, options_.describe_rank(rank), done_));
-    if (socket < 0) continue;
-    epoll_event event{.events = EPOLLIN, .data = {.ptr = links_.back().get()}};
-    if (::epoll_ctl(watch_, EPOLL_CTL_ADD, socket, &event) != 0)
-      throw ResourceError({"comm.backend: tcp", std::string("epoll failed: ") + std::strerror(errno), "",
-                           "raise the limit of open files (ulimit -n)"});
-    watched_.resize(std::max(watched_.size(), static_cast<std::size_t>(socket) + 1));
+  int rank = 0;
+  for (const int socket : join_ranks(options_))  // the links own the sockets from here on
+    links_.push_back(std::make_unique<PeerLink>(socket, options_.describe_rank(rank++), done_));
+  for (const auto& link : links_) {
+    if (link->descriptor() < 0) continue;
+    watch_.add(*link);
+    watched_.resize(std::max(watched_.size(), static_cast<std::size_t>(link->descriptor()) + 1));
   }
 }
 
@@ -97,20 +118,20 @@ void TcpTransport::watch(const PeerLink& link) {
   watched_[place] = link.wants_to_write();
   epoll_event event{.events = static_cast<std::uint32_t>(watched_[place] ? EPOLLIN | EPOLLOUT : EPOLLIN),
                     .data = {.ptr = const_cast<PeerLink*>(&link)}};
-  ::epoll_ctl(watch_, EPOLL_CTL_MOD, link.descriptor(), &event);
+  ::epoll_ctl(watch_.get(), EPOLL_CTL_MOD, link.descriptor(), &event);
 }
 
 void TcpTransport::test_some(std::vector<Completion>& done) {
   constexpr int kMostEvents = 64;
   epoll_event events[kMostEvents];
-  const int found = ::epoll_wait(watch_, events, kMostEvents, 0);
+  const int found = ::epoll_wait(watch_.get(), events, kMostEvents, 0);
   for (int i = 0; i < found; ++i) {
     PeerLink& link = *static_cast<PeerLink*>(events[i].data.ptr);
     link.read(block_);
     link.write();
     watch(link);
     if (!link.is_broken()) continue;
-    ::epoll_ctl(watch_, EPOLL_CTL_DEL, link.descriptor(), nullptr);
+    ::epoll_ctl(watch_.get(), EPOLL_CTL_DEL, link.descriptor(), nullptr);
     broken_.push_back(&link);
   }
   for (PeerLink* link : broken_) link->fail_late();

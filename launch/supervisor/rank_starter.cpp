@@ -40,14 +40,18 @@ std::string quoted(const std::string& word) {
 // In the child: the shell on that host, which gets the variables of the rank over its stdin.
 [[noreturn]] void become_remote(const std::string& host, const std::string& shim,
                                 const std::vector<std::string>& exported) {
-  std::string lines;
+  std::string variables;  // each ends with a zero byte, because a value may contain lines
   for (const auto& name : exported)
-    if (const char* value = std::getenv(name.c_str())) lines += fmt::format("{}={}\n", name, value);
+    if (const char* value = std::getenv(name.c_str())) (variables += name + "=" + value) += '\0';
   int ends[2];
-  if (::pipe(ends) != 0) ::_exit(UsageError::kExitCode);
-  if (::fork() == 0) {  // it ends when all is read
+  const pid_t writer = ::pipe(ends) == 0 ? ::fork() : -1;
+  if (writer < 0) {
+    std::fprintf(stderr, "error: launch: sending variables to %s failed: %s\n", host.c_str(), std::strerror(errno));
+    ::_exit(ResourceError::kExitCode);
+  }
+  if (writer == 0) {  // it ends when all is read
     ::close(ends[0]);
-    const bool written = ::write(ends[1], lines.data(), lines.size()) == static_cast<ssize_t>(lines.size());
+    const bool written = ::write(ends[1], variables.data(), variables.size()) == static_cast<ssize_t>(variables.size());
     ::_exit(written ? 0 : 1);
   }
   ::dup2(ends[0], STDIN_FILENO);
@@ -119,9 +123,9 @@ int run_rank_starter(const std::vector<std::string>& words) {
 }
 
 void read_variables() {
-  for (std::string line; std::getline(std::cin, line);)
-    if (const auto equals = line.find('='); equals != std::string::npos)
-      ::setenv(line.substr(0, equals).c_str(), line.c_str() + equals + 1, 1);
+  for (std::string one; std::getline(std::cin, one, '\0');)
+    if (const auto equals = one.find('='); equals != std::string::npos)
+      ::setenv(one.substr(0, equals).c_str(), one.c_str() + equals + 1, 1);
 }
 
 }  // namespace gantry::launcher

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,26 @@ constexpr int kRanks = 3;  // in most of these tests
 
 inline std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
+// Keeps a failure of another rank that this one hears before its own job is complete.
+class EarlyFailure {
+ public:
+  bool keep(const JobFailure& failure) {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) failure_ = failure;
+    return !ended_;
+  }
+  void end(KnownFailures& failures) {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    if (failure_) failures.hear(*failure_);
+  }
+
+ private:
+  std::mutex mutex_;
+  bool ended_ = false;
+  std::optional<JobFailure> failure_;
+};
+
 // A backend, its control plane and the group of all ranks. If a rank fails, the waits of the others end as in a launch,
 // but no process ends.
 struct Job {
@@ -33,17 +55,25 @@ struct Job {
     std::vector<int> all(static_cast<std::size_t>(backend->size()));
     std::iota(all.begin(), all.end(), 0);
     group = backend->make_group("all", all);
+    early->end(*failures);
   }
   ~Job() {
-    try {
-      control->leave();
-    } catch (const PeerError&) {
-      // A rank has failed, as its test wanted.
-    }
+    const auto unless_failed = [](const auto& call) {
+      try {
+        call();
+      } catch (const PeerError&) {
+        // A rank has failed, as its test wanted.
+      }
+    };
+    // Receivers may still ask for data over the sockets. MPI would reuse the communicators for the next job, in which
+    // messages of a failed one could then arrive.
+    if (backend && !under_mpirun()) unless_failed([&] { backend->close(); });
+    unless_failed([&] { control->leave(); });
   }
   int rank() const { return group->rank(); }
 
   std::shared_ptr<KnownFailures> failures = std::make_shared<KnownFailures>();
+  std::shared_ptr<EarlyFailure> early = std::make_shared<EarlyFailure>();
   std::unique_ptr<ProcessBackend> backend;
   std::unique_ptr<JobControl> control;
   std::unique_ptr<ProcessGroup> group;
@@ -63,7 +93,9 @@ struct Job {
     return plane;
   }
   ControlEvents events() {
-    const auto hear = [failures = failures](const JobFailure& failure) { failures->hear(failure); };
+    const auto hear = [failures = failures, early = early](const JobFailure& failure) {
+      if (!early->keep(failure)) failures->hear(failure);
+    };
     return {.on_lost = hear, .on_abort = hear};
   }
 };

@@ -130,13 +130,14 @@ TEST(Launch, RanksOfOtherHostsGetTheirVariablesOverStdin) {
                        << "\nexec env -i PATH=\"$PATH\" sh -c \"$2\"\n";
   std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
   const Outcome run =
-      run_program("MINE=seen GANTRY_REMOTE_SHELL=" + shell + " " +
+      run_program("MINE=\"$(printf 'seen\\nOTHER=twice')\" GANTRY_REMOTE_SHELL=" + shell + " " +
                   launch("--backend tcp --hosts a:1,localhost:1,b:1 --interface lo -x MINE -x OTHER=too",
                          "echo $R $MINE $OTHER $GANTRY_RANKS"));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   auto lines = lines_of(run.out);
   std::sort(lines.begin(), lines.end());
-  EXPECT_EQ(lines, (std::vector<std::string>{"[0] 0 seen too 3", "[1] 1 seen too 3", "[2] 2 seen too 3"}));
+  EXPECT_EQ(lines, (std::vector<std::string>{"[0] 0 seen OTHER=twice too 3", "[1] 1 seen OTHER=twice too 3",
+                                             "[2] 2 seen OTHER=twice too 3"}));
   auto hosts = lines_of(read_file(scratch / "hosts"));
   std::sort(hosts.begin(), hosts.end());
   EXPECT_EQ(hosts, (std::vector<std::string>{"a", "b"}));
