@@ -266,9 +266,6 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     train.number("max_minutes", config.train.max_minutes, 0, 1e9);
     train.number("neftune_alpha", config.train.neftune_alpha, 0, 1e9);
     train.number("ema", config.train.ema, 0, 1);
-    if (config.train.ema == 1)
-      train.fault("ema", "the value is 1, with which the average never changes", "a number below 1",
-                  "set a value such as 0.999");
     train.integer("patience", config.train.patience, 0);
     train.texts("freeze", config.train.freeze);
     train.text("offload", config.train.offload, {"none", "optimizer", "activations", "both"});

@@ -78,7 +78,7 @@ const BadCase kBadCases[] = {
      "model.quantize: the value nf4 reads its table of values from the host in every step"},
     {"optimizer: {name: adamw8bit}\ntrain: {offload: optimizer}",
      "train.offload: the averages of optimizer.name adamw8bit are not moved to the host"},
-    {"train: {ema: 1}", "train.ema: the value is 1, with which the average never changes"},
+    {"train: {ema: 1}", "train.ema: '1'; expected a number from 0 to below 1"},
     {"train: {neftune_alpha: 5, device_graphs: true}", "train.neftune_alpha: the noise differs in every step"},
     {"lora: {r: 8, target_modules: all-linear, dropout: 0.1}\ntrain: {device_graphs: true}",
      "lora.dropout: the dropout masks differ in every step"},
