@@ -1,6 +1,7 @@
 #include "gantry/comm/processes/job_hosts.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -86,7 +87,8 @@ JobHosts::JobHosts(Transport& transport, const std::string& name, const std::str
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     const auto same_host = [&](const RankCard& other) { return other.same_host(cards[rank]); };
     hosts_.push_back(static_cast<int>(std::find_if(cards.begin(), cards.end(), same_host) - cards.begin()));
-    places_.push_back(static_cast<int>(std::count_if(cards.begin(), cards.begin() + rank, same_host)));
+    places_.push_back(
+        static_cast<int>(std::count_if(cards.begin(), cards.begin() + static_cast<std::ptrdiff_t>(rank), same_host)));
     if (cards[rank].same_machine(mine)) claims.push_back(cards[rank].claim);
   }
   one_machine_ = claims.size() == cards.size();

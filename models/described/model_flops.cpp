@@ -48,12 +48,12 @@ namespace {
 
 // Query i of each chunk, from 0, sees i + 1 keys where causality counts.
 double keys_met_in_chunks(std::int64_t chunk, std::int64_t sequence, bool causal_half) {
-  const std::int64_t used = std::min(chunk, sequence), rest = sequence % used;
+  const std::int64_t used = std::min(chunk, sequence), chunks = sequence / used, rest = sequence % used;
   if (!causal_half) return static_cast<double>(used);
   const auto pairs = [](std::int64_t tokens) {
     return static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
   };
-  return (static_cast<double>(sequence / used) * pairs(used) + pairs(rest)) / static_cast<double>(sequence);
+  return (static_cast<double>(chunks) * pairs(used) + pairs(rest)) / static_cast<double>(sequence);
 }
 
 }  // namespace
