@@ -1,8 +1,8 @@
 #include "gantry/comm/processes/job_hosts.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <climits>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
