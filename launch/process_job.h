@@ -37,7 +37,7 @@ std::unique_ptr<StartedJob> start_mpi_job(const CommConfig& config);
 // Over sockets. Collective over the job: until all its processes have met.
 std::unique_ptr<StartedJob> start_tcp_job(const JobStart& start, const CommConfig& config);
 
-// Each rank brings what has gone wrong with it, if anything. Where nothing has, the ranks may begin. Else each failure
+// Each rank passes its failure, if it has one. If none has, the ranks may begin. Otherwise each failure
 // is printed once, by the lowest rank that has it, with its name unless all have the same; gives the exit code of the
 // lowest rank that failed. Collective over the job.
 std::optional<int> agree_to_start(StartedJob& job, const std::optional<Failure>& mine);

@@ -64,8 +64,8 @@ class Hub {
   const HubEvents events_;
   Heartbeats pulse_;
   Peers peers_;
-  std::set<int> absent_, working_;     // who has not come, and who is not done
-  std::set<int> left_;                 // whose work is done, and the others don't know
+  std::set<int> absent_, working_;     // ranks that have not connected, and ranks that are not done
+  std::set<int> left_;                 // ranks that are done, which the others do not know yet
   std::map<int, std::string> shared_;  // share frames that have arrived, until all have
   std::optional<JobFailure> failure_;
   bool stops_ = false;  // all ranks were notified that the job stops

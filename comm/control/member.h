@@ -22,7 +22,7 @@ namespace gantry::control {
 struct Progress {
   bool begun = false;                 // all ranks have come
   bool ended = false;                 // all ranks' work is done
-  std::set<int> late;                 // who has not come, or is not done, as the hub answered
+  std::set<int> late;                 // ranks that have not come or are not done, as the hub answered
   std::string trouble;                // why the hub can't be reached, so far
   std::string address;                // the local address of the connection to the hub
   std::map<int, std::string> shared;  // the texts of ranks

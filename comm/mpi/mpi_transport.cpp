@@ -67,7 +67,7 @@ class MpiTransport final : public Transport {
 
   const double timeout_seconds_;
   std::vector<MPI_Request> requests_;
-  std::vector<int> numbers_;  // of requests_
+  std::vector<int> numbers_;  // in the order of requests_
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
 };

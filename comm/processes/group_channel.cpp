@@ -78,7 +78,7 @@ void GroupChannel::end_roll(const RollCall& roll, const std::vector<int>& missin
   throw InternalError({"group " + label_, "a failed roll call has no failure", "", ""});
 }
 
-// The same on all members but for their own place.
+// All members get the same result, except for their own place.
 void GroupChannel::find_hosts() {
   struct Host {
     int number, first, members;

@@ -23,7 +23,7 @@
 namespace gantry {
 namespace {
 
-// "0,0,1": hosts that the ranks are to take themselves to be on, beside their own; for tests on one machine.
+// "0,0,1": hosts that the ranks pretend to be on, as parts of their own host; for tests on one machine.
 int pretended_host(int rank) {
   const char* text = std::getenv("GANTRY_PRETEND_HOSTS");
   if (!text) return 0;

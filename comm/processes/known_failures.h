@@ -1,4 +1,4 @@
-// What a rank knows of failures of its job, and of ranks that have ended.
+// The failures of a job that a rank knows, and the ranks that have ended.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class KnownFailures {
   // The ranks' bodies have returned: waits for them end, once what they sent before must have come.
   void note_ended(const std::vector<int>& ranks);
   bool some_ended() const;
-  // Of those one whose messages must have come; -1 without.
+  // Returns one of those ranks whose messages must have come; -1 if there is none.
   int find_ended(const std::vector<int>& ranks) const;
 
  private:

@@ -29,7 +29,7 @@ ProcessBackend::~ProcessBackend() {
   try {
     if (!engine_->failures().failed() && std::uncaught_exceptions() == 0) engine_->close();
   } catch (const std::exception&) {
-    // Whoever wanted to know has called close() already.
+    // A caller that needs the error has called close() already.
   }
   if (!engine_->closed()) keep_for_good(engine_);
 }

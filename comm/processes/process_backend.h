@@ -24,7 +24,7 @@ struct ProcessLimits {
   // Largest all_reduce for which each rank gets the inputs of all ranks and adds them itself.
   std::int64_t direct_bytes = std::int64_t{32} << 10;
   std::int64_t segment_bytes = std::int64_t{8} << 20;  // larger reductions go in pieces that stay in the cache
-  std::int64_t slot_bytes = std::int64_t{128} << 10;   // what a rank puts into shared memory at a time
+  std::int64_t slot_bytes = std::int64_t{128} << 10;   // largest piece that a rank puts into shared memory
 };
 
 class ProcessBackend final : public Backend {
@@ -38,7 +38,7 @@ class ProcessBackend final : public Backend {
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
   void abort(const std::string& reason) override;
   bool has_ended(int rank) const override;
-  const std::shared_ptr<ProcessEngine>& engine() const { return engine_; }  // for backends that stand on this one
+  const std::shared_ptr<ProcessEngine>& engine() const { return engine_; }  // for backends that use this one
 
   // Waits until every message that was sent has left, at most the deadline (PeerError). Call it when the body has
   // ended.

@@ -1,4 +1,4 @@
-// A collective between processes as it was called on this rank, and what its members say when it does not end.
+// A collective between processes as it was called on this rank, and the errors of its members if it does not end.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How a process of a job ends, and who hears of it.
+// The end of a process of a job, and the receivers of its reason.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace gantry {
 void set_failure_listener(std::function<void(int exit_code, const std::string& cause)> listener);
 void tell_failure(int exit_code, const std::string& cause);
 
-// What else this process does where it ends the job by a failure: the launch has flight records written. Set before
+// Further acts of this process when it ends the job by a failure: the launch has flight records written. Set before
 // ranks begin.
 struct FailureNotes {
   void (*record)(int exit_code, const std::string& line) = [](int, const std::string&) {};

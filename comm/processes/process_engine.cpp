@@ -15,10 +15,10 @@ namespace {
 // The head of a message is not split.
 constexpr std::int64_t kLeastChunkBytes = 4096;
 
-// Under way at once, which timing decides: more than that allocates when it first happens.
+// Room for requests in flight, whose number depends on timing: more of them allocate when it first happens.
 constexpr std::size_t kUsualRequests = 1024;
 
-// Messages have their turn at one look of so many while shared memory is waited for.
+// While shared memory is waited for, every kLooksATest-th look tests messages too.
 constexpr unsigned kLooksATest = 8;
 
 }  // namespace
@@ -92,7 +92,7 @@ void ProcessEngine::post(const std::shared_ptr<ProcessOperation>& operation) {
   const bool polled = operation->polled(), alone = polled_.empty();
   if (polled) polled_.push_back(operation.get());
   advance(*operation);
-  // What was posted before moves on, too: between two posts there may be a long computation.
+  // Earlier operations advance too: between two posts there may be a long computation.
   if (!polled || !alone) progress_locked(true);
 }
 
@@ -155,7 +155,7 @@ void ProcessEngine::advance(ProcessOperation& operation) {
   try {
     do finished = operation.advance();
     while (!finished && operation.outstanding_ == 0 && !operation.polled());
-  } catch (...) {  // of any kind: other operations' completions are still to be handled
+  } catch (...) {  // any kind of error: other operations' completions are still to be handled
     operation.failure_ = std::current_exception();
     const Failure failure = describe_exception(operation.failure_);
     fail_locked(failure.exit_code, failure.line);

@@ -1,10 +1,10 @@
 // The one progress path of a job: every outstanding request of this process, of every group, is tested by one call.
 //
 // Shared between threads, and guarded: everything by `mutex_`, but `moves_`, which is atomic, an operation's
-// `finished_`, which is so too and set last, and `failures_`, which guards itself. Whoever asks or waits for anything
-// moves everything; who finds another thread at it does not queue up. An operation that waits for shared memory is
-// asked again and again ("polled"); who has waited a while sleeps at its doorbell, which the ranks of its host ring
-// when they have changed or sent something.
+// `finished_`, which is so too and set last, and `failures_`, which guards itself. A thread that asks or waits for an
+// operation advances all of them; if another thread does that already, it does not queue up. An operation that waits
+// for shared memory is asked repeatedly ("polled"). A thread that has waited a while sleeps at its doorbell, which the
+// ranks of its host ring when they have changed or sent something.
 #pragma once
 
 #include <atomic>
@@ -54,8 +54,8 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
   // `thorough`: not only what is likely to have moved.
   void progress(bool thorough = false);
 
-  // Within an operation's advance(): in chunks; `peer` is a member of `channel`. What comes must be `bytes` long
-  // unless `exact` is false. `open` counts the requests under way, for an operation that tells them apart.
+  // Within an operation's advance(): in chunks; `peer` is a member of `channel`. A message must have `bytes`
+  // bytes unless `exact` is false. `open` counts the requests in flight, for an operation that tells them apart.
   void send(ProcessOperation& operation, const void* data, std::int64_t bytes, int peer, int tag,
             Transport::Channel& channel, int* open = nullptr);
   void receive(ProcessOperation& operation, void* data, std::int64_t bytes, int peer, int tag,
@@ -72,7 +72,7 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
  private:
   friend class ProcessOperation;
   struct Pending {
-    ProcessOperation* operation;  // null: nothing is under way by this number
+    ProcessOperation* operation;  // null: no request has this number
     int peer;
     std::int64_t bytes;  // expected; -1 where that is not known
     bool incoming;
@@ -88,8 +88,8 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
   void fail_locked(int exit_code, const std::string& cause);
   void advance(ProcessOperation& operation);
   std::vector<int> missing_peers(const ProcessOperation& operation) const;
-  // False at the deadline. `rung`: what is waited for rings this rank's doorbell. `look` is called now and then with
-  // the seconds waited so far, and may throw.
+  // False at the deadline. `rung`: this rank's doorbell rings when `ready` may have changed. `look` is called now and
+  // then with the seconds waited so far, and may throw.
   bool wait_until(const std::function<bool()>& ready, bool rung, const std::function<void(double)>& look);
   void sleep(const std::function<bool()>& ready, std::chrono::microseconds longest);
 
@@ -109,7 +109,7 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
   std::vector<Pending> pending_;  // by the number of the request
   std::vector<int> free_;         // numbers
   std::vector<std::shared_ptr<ProcessOperation>> live_;
-  std::vector<ProcessOperation*> polled_;  // of those, in the order of their posting
+  std::vector<ProcessOperation*> polled_;  // the polled ones, in the order of their posting
   unsigned looks_ = 0;
   std::vector<Transport::Completion> completions_;
   std::atomic<std::uint64_t> moves_{0};

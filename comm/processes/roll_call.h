@@ -1,7 +1,7 @@
 // The members of a group that meet before it is made. Each brings a word, and gets those of all.
 //
-// Each member sends its word to the first member. The first member answers at once, and again when all have come. So a
-// member that waits in vain knows whether the first one waits for others.
+// Each member sends its word to the first member. The first member answers at once, and again when all have come. A
+// member that gets no second answer then knows whether the first one waits for others.
 #pragma once
 
 #include <atomic>
