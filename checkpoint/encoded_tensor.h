@@ -40,5 +40,7 @@ class EncodedTensor {
 
 // Throws InputError if a tensor has another shape.
 void check_stored_shape(const TensorPlace& place, const std::string& name, const Shape& expected);
+// Throws InputError if a tensor does not have real numbers, but for example codes of an unknown encoding.
+void check_stored_real(const TensorPlace& place, const std::string& name);
 
 }  // namespace gantry

@@ -26,9 +26,7 @@ using nlohmann::json;
 
 // Whole numbers would be taken for weights that they only encode.
 void check_real(const TensorPlace& place, const std::string& name, const HeldTensor& held) {
-  if (c10::isFloatingType(place.type()) || !c10::isFloatingType(held.tensor.scalar_type())) return;
-  throw InputError({name, std::string("the tensor is ") + dtype_name(place.type()), "real numbers",
-                    "use weights that are not quantised"});
+  if (c10::isFloatingType(held.tensor.scalar_type())) check_stored_real(place, name);
 }
 
 // Refuses missing and unexpected names. Returns the names in the files that are passed over.
@@ -178,16 +176,16 @@ LoadedModel load_hugging_face(const std::string& directory, const models::ModelF
     if (found == by_name.end())
       throw InternalError({tensor.placement.name, "the tensor has no name in Hugging Face's files", "", ""});
     const models::TensorName& form = *found->second;
-    const bool has_records = code && tensor.tensor.scalar_type() == torch::kUInt8;
+    const bool is_quantised = code && has_records(tensor.tensor);
     if (!is_stored(model, form)) {
-      if (has_records)
+      if (is_quantised)
         throw InputError({directory,
                           "the files have no " + form.name + ", whose initial values model.quantize would lose",
                           "weights for every quantised layer", "add the layer to lora.modules_to_save"});
       continue;
     }
-    const std::uint64_t bytes = has_records ? load_records(model, form, tensor, coordinates, *code)
-                                            : load_tensor(model, form, tensor, coordinates);
+    const std::uint64_t bytes = is_quantised ? load_records(model, form, tensor, coordinates, *code)
+                                             : load_tensor(model, form, tensor, coordinates);
     if (loaded) loaded(bytes);
   }
   return result;
@@ -209,7 +207,7 @@ void load_magnitudes(const std::string& directory, const models::ModelFamily& fa
                         "a base model with this weight", "remove the layer from lora.target_modules"});
     const HeldTensor& weight = *by_name.at(name);
     const torch::Tensor full =
-        weight.tensor.scalar_type() == torch::kUInt8 && code
+        code && has_records(weight.tensor)
             ? values_of(*code, coded_weight(model, forms.at(name), weight.placement.global_shape, *code))
             : full_weight(model, forms.at(name), weight, coordinates);
     const bool wide = weight.tensor.scalar_type() == torch::kFloat64;

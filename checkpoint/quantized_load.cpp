@@ -21,9 +21,7 @@ CodedWeight coded_tensor(const StoredModel& model, const std::string& name, bool
   } else {
     const TensorPlace& place = model.place(name);
     check_stored_shape(place, name, stored);
-    if (!c10::isFloatingType(place.type()))
-      throw InputError({name, std::string("the tensor is ") + dtype_name(place.type()), "real numbers",
-                        "use weights that are not quantised"});
+    check_stored_real(place, name);
   }
   return quantize(code, turned(model.read(name)));
 }
@@ -78,7 +76,7 @@ std::uint64_t load_records(const StoredModel& model, const models::TensorName& n
 }
 
 void refuse_records(const HeldTensor& held) {
-  if (held.tensor.scalar_type() != torch::kUInt8) return;
+  if (!has_records(held.tensor)) return;
   throw UsageError({held.placement.name,
                     "the weight is in 4 or 8 bits (model.quantize), which this form of a model cannot hold",
                     "adapters alone, or a model without model.quantize", "remove model.quantize"});

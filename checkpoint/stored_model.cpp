@@ -39,6 +39,12 @@ void check_stored_shape(const TensorPlace& place, const std::string& name, const
                     fmt::format("[{}]", fmt::join(expected, ", ")), "check that config.json belongs to these weights"});
 }
 
+void check_stored_real(const TensorPlace& place, const std::string& name) {
+  if (c10::isFloatingType(place.type())) return;
+  throw InputError({name, std::string("the tensor is ") + dtype_name(place.type()), "real numbers",
+                    "use weights that are not quantised"});
+}
+
 StoredModel::StoredModel(const std::string& directory, const models::ModelFamily& family, const json& keys)
     : known_(family, keys) {
   const ModelFiles found = find_model_files(directory);

@@ -52,7 +52,7 @@ constexpr std::int64_t kNoCode = -1;
 
 torch::Tensor values_to_multiply(const torch::Tensor& weight, const torch::Tensor& rows, std::int64_t code,
                                  std::int64_t group) {
-  if (code == kNoCode || weight.scalar_type() != torch::kUInt8) return weight;
+  if (code == kNoCode || !has_records(weight)) return weight;
   return unpack_records({static_cast<WeightCode>(code), rows.size(-1), group}, weight, rows.scalar_type());
 }
 

@@ -55,7 +55,7 @@ torch::Tensor AdamW8bit::take_averages(const torch::Tensor& parameter) {
   if (!state.codes().defined()) return averages;
   for (int i = 0; i < 2; ++i)
     averages[i].copy_(
-        decode_blocks({state.codes()[i], state.scales()[i]}, kAdamWBlock, table_of_average(i)).view_as(parameter));
+        decode_blocks({state.codes()[i], state.scales()[i]}, kAverageBlock, table_of_average(i)).view_as(parameter));
   return averages;
 }
 
@@ -87,8 +87,8 @@ void AdamW8bit::update(torch::Tensor& parameter, const torch::Tensor& gradient, 
   const torch::Tensor size = (second / (1 - std::pow(beta2, steps))).sqrt_().add_(options.eps());
   parameter.mul_(1 - options.lr() * options.weight_decay());
   parameter.addcdiv_(first, size, -options.lr() / (1 - std::pow(beta1, steps)));
-  const BlockCodes of_first = encode_blocks(by_rows(first), kAdamWBlock, table_of_average(0)),
-                   of_second = encode_blocks(by_rows(second), kAdamWBlock, table_of_average(1));
+  const BlockCodes of_first = encode_blocks(by_rows(first), kAverageBlock, table_of_average(0)),
+                   of_second = encode_blocks(by_rows(second), kAverageBlock, table_of_average(1));
   state.codes(torch::stack({of_first.codes, of_second.codes}));
   state.scales(torch::stack({of_first.scales, of_second.scales}));
 }

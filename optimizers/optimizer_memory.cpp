@@ -37,7 +37,7 @@ std::int64_t bytes_kept(torch::optim::Optimizer& optimizer, const torch::optim::
   if (elements == 0) return 0;
   const std::int64_t columns = parameter.dim() == 0 ? 1 : parameter.size(-1);
   if (dynamic_cast<const AdamW8bitOptions*>(&group.options())) {
-    const std::int64_t blocks = (columns + kAdamWBlock - 1) / kAdamWBlock;
+    const std::int64_t blocks = (columns + kAverageBlock - 1) / kAverageBlock;
     return 2 * (elements + elements / columns * blocks * item);
   }
   if (dynamic_cast<const AdafactorOptions*>(&group.options()) && parameter.dim() >= 2)

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/quantized_weight.h"
 
 namespace gantry {
 namespace {
@@ -21,7 +22,7 @@ void add_once(std::vector<int>& units, int unit) {
 // The shape of an unsharded parameter on this rank. A quantised weight has a record of bytes for each row.
 Shape full_shape(const HeldTensor& parameter, const Coordinates& coordinates) {
   Shape shape = parameter.placement.local_shape(coordinates);
-  if (parameter.tensor.scalar_type() == torch::kUInt8) shape.back() = parameter.tensor.size(-1);
+  if (has_records(parameter.tensor)) shape.back() = parameter.tensor.size(-1);
   return shape;
 }
 
@@ -99,8 +100,7 @@ void ParameterShards::make_member(const HeldTensor& parameter) {
   const ShardSpec shard = without.shards.back();
   without.shards.pop_back();
   const std::int64_t rows = elements_of(without.local_shape(mesh_.coordinates())) / shard.row;
-  const bool has_records = parameter.tensor.scalar_type() == torch::kUInt8;
-  const std::int64_t row = has_records ? parameter.tensor.size(-1) : shard.row;
+  const std::int64_t row = has_records(parameter.tensor) ? parameter.tensor.size(-1) : shard.row;
   for (int part = 0; part < holders_.at(without.view).rows.parts; ++part) {
     const Range range = shard.ranges(part, rows).front();
     member.parts.push_back({range.begin * row, range.end * row});

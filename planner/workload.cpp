@@ -22,8 +22,6 @@ namespace {
 
 using models::DecoderSpec;
 
-constexpr double kBlockOf8Bits = 256;
-
 // The path of a module in Gantry and in Hugging Face's model.
 struct Paths {
   std::string own, theirs;
@@ -156,7 +154,7 @@ std::map<std::string, std::int64_t> quantised_weights(const TrainedPart& trained
 Program gantry_program(const std::string& precision, const std::string& optimizer) {
   const double value = value_bytes(precision), wide = value == 8 ? 8 : 4;
   const double state = optimizer == "adamw"       ? 2 * wide
-                       : optimizer == "adamw8bit" ? 2 * (1 + wide / kBlockOf8Bits)
+                       : optimizer == "adamw8bit" ? 2 * (1 + wide / static_cast<double>(kAverageBlock))
                        : optimizer == "adafactor" ? 0
                                                   : wide;
   return {.mask_bytes = value, .gradient_bytes = wide, .optimizer_bytes = state + (value == 2 ? wide : 0)};

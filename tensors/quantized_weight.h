@@ -24,6 +24,8 @@ torch::Tensor code_values(WeightCode code);
 
 // The records of a local weight, uint8 [rows, encoding.record_bytes()]. The scales of a group are equal.
 torch::Tensor pack_records(const RowEncoding& encoding, const CodedWeight& weight);
+// Whether a parameter is the records of a weight.
+inline bool has_records(const torch::Tensor& parameter) { return parameter.scalar_type() == torch::kByte; }
 // Replaces the memory of a weight [rows, columns], deferred or not, by records of zeros on `device`.
 void make_records(torch::Tensor& weight, std::int64_t record_bytes, torch::Device device);
 // The values of records, [rows, encoding.columns] of `type`. Each one is rounded once, from float32.

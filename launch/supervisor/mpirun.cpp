@@ -17,6 +17,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/this_host.h"
+#include "gantry/launch/supervisor/exec_words.h"
 #include "gantry/launch/supervisor/rank_shim.h"
 
 namespace gantry::launcher {
@@ -36,11 +37,8 @@ namespace {
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> arguments;
-  for (const auto& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  ::execv(arguments[0], arguments.data());
-  std::fprintf(stderr, "%s: the program cannot be run: %s\n", arguments[0], std::strerror(errno));
+  exec_words(command);
+  std::fprintf(stderr, "%s: the program cannot be run: %s\n", command[0].c_str(), std::strerror(errno));
   ::_exit(127);
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "gantry/core/error.h"
+#include "gantry/launch/supervisor/exec_words.h"
 
 namespace gantry::launcher {
 namespace {
@@ -39,10 +40,7 @@ void become(const std::vector<std::string>& words, int out, int err, pid_t shim)
   if (::getppid() != shim) ::_exit(1);  // it died before the line above
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
-  std::vector<char*> arguments;
-  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
+  exec_words(words);
 }
 
 }  // namespace

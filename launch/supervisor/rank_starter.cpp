@@ -15,6 +15,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/launch/job_start.h"
+#include "gantry/launch/supervisor/exec_words.h"
 #include "gantry/launch/supervisor/rank_shim.h"
 
 namespace gantry::launcher {
@@ -29,11 +30,8 @@ std::string quoted(const std::string& word) {
 }
 
 [[noreturn]] void become(const std::vector<std::string>& words) {
-  std::vector<char*> arguments;
-  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
-  std::fprintf(stderr, "%s: the program cannot be run: %s\n", arguments[0], std::strerror(errno));
+  exec_words(words);
+  std::fprintf(stderr, "%s: the program cannot be run: %s\n", words[0].c_str(), std::strerror(errno));
   ::_exit(UsageError::kExitCode);
 }
 

@@ -79,21 +79,20 @@ json small_keys() {
 const std::vector<DecoderFamily>& decoder_families() {
   static const std::vector<DecoderFamily> families = {
       // clang-format off
-      apertus_family(), bamba_family(), bloom_family(), codegen_family(), cohere_family(), cohere2_family(), deepseek_v2_family(),
-      deepseek_v3_family(), dots1_family(), ernie4_5_family(), ernie4_5_moe_family(), exaone4_family(), falcon_family(),
-      falcon_h1_family(), falcon_mamba_family(),
-      gemma_family(), gemma2_family(), gemma3_family(), gemma3_text_family(), glm4_family(),
-      glm4_moe_family(), gpt2_family(), gpt_bigcode_family(), gpt_neo_family(), gpt_neox_family(),
-      gpt_oss_family(), gptj_family(), granite_family(), granitemoe_family(), granitemoehybrid_family(),
-      helium_family(), hunyuan_v1_dense_family(), jamba_family(), kimi_k2_family(), kimi_linear_family(),
-      lfm2_family(), llama_family(), llama4_family(), llama4_text_family(), llava_family(), mamba_family(),
-      mamba2_family(), minimax_family(), minimax_m2_family(),
-      mistral_family(), mistral3_family(), mixtral_family(), nemotron_family(), nemotron_h_family(),
-      olmo_family(), olmo2_family(), olmo3_family(), olmoe_family(), opt_family(), phi_family(), phi3_family(),
-      qwen2_family(), qwen2_5_vl_family(), qwen2_moe_family(), qwen2_vl_family(), qwen3_family(),
-      qwen3_5_family(), qwen3_5_moe_family(), qwen3_5_moe_text_family(), qwen3_5_text_family(),
-      qwen3_moe_family(), qwen3_next_family(),
-      qwen3_vl_family(), recurrent_gemma_family(), seed_oss_family(), smollm3_family(), stablelm_family(), starcoder2_family()
+      apertus_family(), bamba_family(), bloom_family(), codegen_family(), cohere_family(), cohere2_family(),
+      deepseek_v2_family(), deepseek_v3_family(), dots1_family(), ernie4_5_family(), ernie4_5_moe_family(),
+      exaone4_family(), falcon_family(), falcon_h1_family(), falcon_mamba_family(), gemma_family(),
+      gemma2_family(), gemma3_family(), gemma3_text_family(), glm4_family(), glm4_moe_family(), gpt2_family(),
+      gpt_bigcode_family(), gpt_neo_family(), gpt_neox_family(), gpt_oss_family(), gptj_family(),
+      granite_family(), granitemoe_family(), granitemoehybrid_family(), helium_family(),
+      hunyuan_v1_dense_family(), jamba_family(), kimi_k2_family(), kimi_linear_family(), lfm2_family(),
+      llama_family(), llama4_family(), llama4_text_family(), llava_family(), mamba_family(), mamba2_family(),
+      minimax_family(), minimax_m2_family(), mistral_family(), mistral3_family(), mixtral_family(),
+      nemotron_family(), nemotron_h_family(), olmo_family(), olmo2_family(), olmo3_family(), olmoe_family(),
+      opt_family(), phi_family(), phi3_family(), qwen2_family(), qwen2_5_vl_family(), qwen2_moe_family(),
+      qwen2_vl_family(), qwen3_family(), qwen3_5_family(), qwen3_5_moe_family(), qwen3_5_moe_text_family(),
+      qwen3_5_text_family(), qwen3_moe_family(), qwen3_next_family(), qwen3_vl_family(),
+      recurrent_gemma_family(), seed_oss_family(), smollm3_family(), stablelm_family(), starcoder2_family()
       // clang-format on
   };
   return families;

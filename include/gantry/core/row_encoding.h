@@ -17,6 +17,8 @@ namespace gantry {
 enum class WeightCode { kNf4, kFp4, kInt8 };
 
 inline constexpr std::int64_t kScaleBlock = 64;
+// Neighbours in a row that share a scale in the averages of optimizer.name adamw8bit.
+inline constexpr std::int64_t kAverageBlock = 256;
 
 // Returns no value for an empty name (no quantisation). Throws ConfigError for an unknown name.
 std::optional<WeightCode> weight_code(const std::string& name);

@@ -1,16 +1,16 @@
 // AdamW whose two averages are in 8 bits (Dettmers et al., 8-bit optimizers via block-wise quantization, arXiv
-// 2110.02861): a quarter of AdamW's state. Blocks are kAdamWBlock neighbours within a row, and values are entries of
+// 2110.02861): a quarter of AdamW's state. Blocks are kAverageBlock neighbours within a row, and values are entries of
 // bitsandbytes' dynamic tables. A step decodes the averages of one parameter, and encodes them again.
 //
 // The step needs full rows (OptimizerUnit::kRow), so its result does not depend on the layout. Checkpoints have the
 // averages of AdamW, decoded: a run continues with the same codes, and either optimizer reads the other's state.
 #pragma once
 
+#include "gantry/core/row_encoding.h"
 #include "gantry/optimizers/matrix_optimizer.h"
 
 namespace gantry {
 
-inline constexpr std::int64_t kAdamWBlock = 256;
 // bitsandbytes keeps the averages of smaller parameters in float32.
 inline constexpr std::int64_t kSmallestAdamW8bit = 4096;
 
