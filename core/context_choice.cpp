@@ -34,21 +34,21 @@ int most_exchanging(int context, int heads, int key_heads) {
   return even > 1 ? even : any;
 }
 
-ContextChoice choose_ulysses_ring(const ParallelConfig& parallel, const AttentionHeads& heads) {
-  const int local = heads.heads / parallel.tensor, local_keys = std::max(1, heads.key_heads / parallel.tensor);
-  if (parallel.ulysses > 0 && parallel.context % parallel.ulysses != 0)
+ContextChoice choose_ulysses_ring(const ContextRequest& request, const AttentionHeads& heads) {
+  const int local = heads.heads / request.tensor, local_keys = std::max(1, heads.key_heads / request.tensor);
+  if (request.ulysses > 0 && request.ranks % request.ulysses != 0)
     throw ConfigError(
         {"parallel.ulysses",
-         fmt::format("{} ranks exchange heads, of {} that share sequences", parallel.ulysses, parallel.context),
+         fmt::format("{} ranks exchange heads, of {} that share sequences", request.ulysses, request.ranks),
          "a divisor of parallel.context", ""});
-  if (parallel.ulysses > local)
-    refuse_more_than_heads("parallel.ulysses", fmt::format("{} ranks exchange heads", parallel.ulysses), heads.heads,
-                           parallel.tensor, "set a smaller divisor of parallel.context");
-  const bool stated = parallel.ulysses > 0;
-  const int exchanging = stated ? parallel.ulysses : most_exchanging(parallel.context, local, local_keys);
+  if (request.ulysses > local)
+    refuse_more_than_heads("parallel.ulysses", fmt::format("{} ranks exchange heads", request.ulysses), heads.heads,
+                           request.tensor, "set a smaller divisor of parallel.context");
+  const bool stated = request.ulysses > 0;
+  const int exchanging = stated ? request.ulysses : most_exchanging(request.ranks, local, local_keys);
   const std::string reason = stated ? "stated" : fmt::format("heads are exchanged by {} ranks", exchanging);
   if (exchanging == 1) return {ContextMethod::kRing, reason};
-  if (exchanging == parallel.context) return {ContextMethod::kUlysses, reason};
+  if (exchanging == request.ranks) return {ContextMethod::kUlysses, reason};
   return {ContextMethod::kUlyssesRing, reason, exchanging};
 }
 
@@ -90,17 +90,30 @@ SequenceShard ContextChoice::split(std::int64_t tokens, int ranks, bool causal) 
   return {tokens, ranks, passes && causal ? SequenceLayout::kZigzag : SequenceLayout::kContiguous, exchanging};
 }
 
-ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHeads& heads, const ContextPlace& place) {
-  const int local = heads.heads / parallel.tensor, local_keys = heads.key_heads / parallel.tensor;
-  const std::string& name = parallel.context_method;
-  if (name == "ulysses" && parallel.context > local)
-    refuse_more_than_heads("parallel.context_method", fmt::format("ulysses over {} ranks", parallel.context),
-                           heads.heads, parallel.tensor, "use ring or all_gather, which have no such limit");
-  if (name == "ulysses_ring") return choose_ulysses_ring(parallel, heads);
-  if (name == "all_gather") return {ContextMethod::kAllGather, "stated"};
-  if (name == "ring") return {ContextMethod::kRing, "stated"};
-  if (name == "ulysses") return {ContextMethod::kUlysses, "stated"};
-  return choose_by_itself(parallel.context, local, local_keys, place);
+std::optional<ContextMethod> context_method_of(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  for (const auto method :
+       {ContextMethod::kAllGather, ContextMethod::kRing, ContextMethod::kUlysses, ContextMethod::kUlyssesRing})
+    if (name == name_of(method)) return method;
+  throw ConfigError(
+      {"parallel.context_method", "'" + name + "'", "auto, all_gather, ring, ulysses or ulysses_ring", ""});
+}
+
+ContextRequest context_request(const ParallelConfig& parallel) {
+  return {.ranks = parallel.context,
+          .tensor = parallel.tensor,
+          .method = context_method_of(parallel.context_method),
+          .ulysses = parallel.ulysses};
+}
+
+ContextChoice choose_context(const ContextRequest& request, const AttentionHeads& heads, const ContextPlace& place) {
+  const int local = heads.heads / request.tensor, local_keys = heads.key_heads / request.tensor;
+  if (!request.method) return choose_by_itself(request.ranks, local, local_keys, place);
+  if (request.method == ContextMethod::kUlysses && request.ranks > local)
+    refuse_more_than_heads("parallel.context_method", fmt::format("ulysses over {} ranks", request.ranks), heads.heads,
+                           request.tensor, "use ring or all_gather, which have no such limit");
+  if (request.method == ContextMethod::kUlyssesRing) return choose_ulysses_ring(request, heads);
+  return {*request.method, "stated"};
 }
 
 std::int64_t context_elements(const ContextChoice& choice, std::int64_t tokens, int ranks, const AttentionHeads& heads,

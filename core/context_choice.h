@@ -2,21 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "gantry/core/config.h"
+#include "gantry/core/context_method.h"
 #include "gantry/core/layer_work.h"
 #include "gantry/core/sequence_shard.h"
 
 namespace gantry {
 
-enum class ContextMethod {
-  kAllGather,   // each rank gathers all keys and values (Llama 3, arXiv 2407.21783)
-  kRing,        // keys and values pass from rank to rank; results merge by log-sum-exp (Liu et al., arXiv 2310.01889)
-  kUlysses,     // ranks exchange tokens for heads, and back after attention (Jacobs et al., arXiv 2309.14509)
-  kUlyssesRing  // groups of adjacent ranks exchange heads; the groups form rings (Fang and Zhao, arXiv 2405.07719)
+// The method that a program or a configuration requests.
+struct ContextRequest {
+  int ranks = 1;                        // that share a sequence
+  int tensor = 1;                       // over which heads are sharded
+  std::optional<ContextMethod> method;  // not set: auto
+  int ulysses = 0;                      // kUlyssesRing: number of ranks that exchange heads; 0: auto
 };
-const char* name_of(ContextMethod method);  // the name in parallel.context_method: "all_gather"
+// The same of a configuration. Throws ConfigError if it names no method.
+ContextRequest context_request(const ParallelConfig& parallel);
+// The method with this name in parallel.context_method. Throws ConfigError for an unknown name.
+std::optional<ContextMethod> context_method_of(const std::string& name);
 
 struct ContextChoice {
   ContextMethod method = ContextMethod::kAllGather;
@@ -32,11 +38,11 @@ struct ContextPlace {
   int ranks_of_host = 0;    // number of adjacent ranks on one host that share a sequence; 0: all of them
 };
 
-// The method that parallel.context_method names, or the choice of `auto` for the layers with the fewest heads. `auto`
+// The requested method, or the choice of `auto` for the layers with the fewest heads. `auto`
 // exchanges heads if the ranks divide them, within hosts if the ranks are on several hosts. Otherwise it chooses a
 // ring, or all_gather if a rank has too few tokens to hide the communication of a ring. Throws ConfigError if more
 // ranks exchange heads than a tensor-parallel rank has heads, or if parallel.ulysses does not divide the ranks.
-ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHeads& heads,
+ContextChoice choose_context(const ContextRequest& request, const AttentionHeads& heads,
                              const ContextPlace& place = {});
 
 // Number of elements that one rank of `ranks` sends in the forward pass of one layer, for one sample of `tokens` tokens

@@ -140,6 +140,12 @@ int Mesh::axis_size(const std::string& axis) const {
   return axes_[index_of(axis)].size;
 }
 
+int Mesh::ranks_of_sequence() const {
+  for (const auto& [name, size] : axes_)
+    if (name == axis::kContext) return size;
+  return 1;
+}
+
 std::vector<int> Mesh::coordinates(int rank) const {
   if (rank < 0 || rank >= size_)
     throw ConfigError({"mesh", fmt::format("rank {}", rank), fmt::format("0 to {}", size_ - 1), ""});

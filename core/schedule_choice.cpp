@@ -12,7 +12,7 @@
 #include "gantry/core/pipeline_stage_manager.h"
 
 namespace gantry {
-int microbatch_count(const ScheduleConfig& schedule, int stages, std::int64_t replica_samples) {
+int microbatch_count(const ScheduleOptions& schedule, int stages, std::int64_t replica_samples) {
   std::int64_t count = stages > 1 ? 2 * static_cast<std::int64_t>(stages) : 1;
   if (schedule.microbatches) count = *schedule.microbatches;
   if (schedule.microbatch_size) count = (replica_samples + *schedule.microbatch_size - 1) / *schedule.microbatch_size;
@@ -50,18 +50,18 @@ constexpr std::string_view kMeasured = "balanced: ";
 
 }  // namespace
 
-std::optional<std::string> measured_run(const ScheduleConfig& schedule) {
+std::optional<std::string> measured_run(const ScheduleOptions& schedule) {
   const auto* name = std::get_if<std::string>(&schedule.layers);
   if (!name || !name->starts_with(kMeasured)) return std::nullopt;
   return name->substr(kMeasured.size());
 }
 
-bool is_balanced(const ScheduleConfig& schedule) {
+bool is_balanced(const ScheduleOptions& schedule) {
   const auto* name = std::get_if<std::string>(&schedule.layers);
   return name && (*name == "balanced" || name->starts_with(kMeasured));
 }
 
-LayerWork weighed_work(const ScheduleConfig& schedule, const LayerWork& work) {
+LayerWork weighed_work(const ScheduleOptions& schedule, const LayerWork& work) {
   const auto run = measured_run(schedule);
   if (!run) return work;
   LayerWork measured = read_measured_work(*run);
@@ -73,7 +73,7 @@ LayerWork weighed_work(const ScheduleConfig& schedule, const LayerWork& work) {
   return measured;
 }
 
-std::vector<int> layers_per_stage(const ScheduleConfig& schedule, const LayerWork& work,
+std::vector<int> layers_per_stage(const ScheduleOptions& schedule, const LayerWork& work,
                                   const std::vector<int>& rank_of_stage) {
   if (const auto* list = std::get_if<std::vector<int>>(&schedule.layers)) return *list;
   const auto& name = std::get<std::string>(schedule.layers);

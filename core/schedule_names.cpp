@@ -16,7 +16,7 @@ int default_chunks(const std::string& schedule) {
   return found == schedule_names().end() ? 1 : found->default_chunks;
 }
 
-int chunks_of(const ScheduleConfig& schedule) { return std::max(schedule.chunks, default_chunks(schedule.name)); }
+int chunks_of(const ScheduleOptions& schedule) { return std::max(schedule.chunks, default_chunks(schedule.name)); }
 
 bool is_schedule_file(const std::string& name) { return name.ends_with(".csv"); }
 

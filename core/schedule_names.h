@@ -23,6 +23,6 @@ int default_chunks(const std::string& schedule);
 bool is_schedule_file(const std::string& name);
 
 // The configured number of chunks, at least the schedule's default.
-int chunks_of(const ScheduleConfig& schedule);
+int chunks_of(const ScheduleOptions& schedule);
 
 }  // namespace gantry

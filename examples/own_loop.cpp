@@ -6,6 +6,20 @@
 
 namespace {
 
+// The mean loss over held-out data, by a criterion other than that of the training: without label smoothing.
+double evaluate(gantry::Booster& booster, gantry::Boosted& boosted, const gantry::DataLoader& held_out) {
+  const gantry::Criterion criterion = gantry::causal_cross_entropy();
+  double sum = 0;
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i < held_out.steps(); ++i) {
+    const auto result = booster.execute_pipeline(
+        held_out.batch(i), boosted, {.broadcast_loss = true, .forward_only = true, .criterion = criterion});
+    sum += *result.loss * static_cast<double>(result.tokens);
+    tokens += result.tokens;
+  }
+  return sum / static_cast<double>(tokens);
+}
+
 // Returns true if a signal stopped the loop.
 bool train(gantry::World& world) {
   const gantry::Config& config = world.config();
@@ -14,6 +28,8 @@ bool train(gantry::World& world) {
   auto boosted = booster.boost(model, gantry::build_optimizer(config, *model), gantry::build_criterion(config),
                                gantry::build_loader(config), gantry::build_lr_schedule(config));
   gantry::load_weights(config, boosted, booster.mesh());
+  const auto held_out = gantry::build_evaluation_loader(config);  // null without evaluation.path
+  if (held_out) booster.distribute(*held_out, boosted);
   gantry::RunCheckpoints checkpoints(world, config, booster.plugin());
   const gantry::RunStops stops(config, booster.mesh());
   bool stopped = false;
@@ -27,6 +43,10 @@ bool train(gantry::World& world) {
     if (stopped || step == config.train.steps || checkpoints.saves_at(step)) checkpoints.save(step, boosted);
   }
   checkpoints.finish();
+  if (held_out && !stopped) {
+    const double loss = evaluate(booster, boosted, *held_out);
+    if (world.is_main()) std::printf("held-out loss %.4f\n", loss);
+  }
   return stopped;
 }
 

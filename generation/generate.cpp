@@ -23,7 +23,7 @@ std::vector<GeneratedSequence> run_over_replicas(Boosted& boosted, Plugin& plugi
                                                  const Plan& plan, const std::vector<TokenIds>& prompts) {
   const StageModule& module = boosted.model->stage_module_unmaterialized();
   const auto& mesh = plugin.mesh();
-  const bool by_sequence = plugin.config().parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
+  const bool by_sequence = plugin.options().axes.tensor.sequence_parallel && mesh.size(axis::kTensor) > 1;
   const bool is_cached = continuation.is_cached && plan.options.use_cache && !by_sequence;
   const auto parts = split_evenly(static_cast<std::int64_t>(prompts.size()), mesh.size(axis::kData));
   StagePlaces places{.module = &module,
@@ -32,7 +32,7 @@ std::vector<GeneratedSequence> run_over_replicas(Boosted& boosted, Plugin& plugi
                      .split = split_of_logits(plugin.split_outputs(boosted)),
                      .is_cached = is_cached,
                      .is_split_by_sequence = by_sequence,
-                     .sharing = plugin.config().parallel.context > 1 ? &mesh[axis::kContext] : nullptr,
+                     .sharing = mesh.mesh().ranks_of_sequence() > 1 ? &mesh[axis::kContext] : nullptr,
                      .parts = is_cached ? plugin.sequence_parts(boosted) : nullptr};
   if (mesh.mesh().has_expert_view()) {
     places.replicas = &mesh.batch_group();

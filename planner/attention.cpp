@@ -63,14 +63,13 @@ ContextOperations gather_keys(const HeadBytes& of, int ranks) {
 // the forward of the core, which overlaps with the ring. Throws ConfigError like choose_context().
 ContextOperations context_operations(const Layout& layout, const AttentionSpec& attention, std::int64_t sequence,
                                      double tokens, double bytes, double flops) {
-  ParallelConfig parallel;
-  parallel.tensor = layout.tensor;
-  parallel.context = layout.context;
-  parallel.context_method = layout.context_method;
-  parallel.ulysses = layout.ulysses;
+  const ContextRequest request{.ranks = layout.context,
+                               .tensor = layout.tensor,
+                               .method = context_method_of(layout.context_method),
+                               .ulysses = layout.ulysses};
   const std::int64_t key_heads = attention.latent ? attention.heads : attention.key_heads;
   const ContextChoice choice =
-      choose_context(parallel, {static_cast<int>(attention.heads), static_cast<int>(key_heads)}, {.tokens = sequence});
+      choose_context(request, {static_cast<int>(attention.heads), static_cast<int>(key_heads)}, {.tokens = sequence});
   const double features = bytes * tokens * static_cast<double>(attention.head_size);
   const HeadBytes of{features * largest_part(attention.heads, layout.tensor),
                      2 * features * largest_part(key_heads, layout.tensor)};

@@ -74,7 +74,7 @@ SchedulePlan schedule_plan(const Layout& layout, int microbatches) {
 }
 
 schedule::Schedule schedule_with_vocabulary(const Workload& workload, const Layout& layout, int microbatches) {
-  ScheduleConfig config;
+  ScheduleOptions config;
   config.name = layout.schedule;
   config.chunks = layout.chunks;
   config.vocabulary_algorithm = layout.vocabulary_algorithm;

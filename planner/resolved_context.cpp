@@ -64,7 +64,8 @@ std::optional<ResolvedContext> resolve_context(const Config& config, const nlohm
   const int of_encoder = encoder_heads(model_keys, config.model.policy);
   const AttentionHeads heads = spec ? models::fewest_heads(*spec) : AttentionHeads{of_encoder, of_encoder};
   const std::int64_t tokens = spec ? config.data.sequence_length : encoder_tokens(config, model_keys);
-  ResolvedContext context{.choice = choose_context(parallel, heads, {config.data.sequence_length}), .shard = {}};
+  ResolvedContext context{.choice = choose_context(context_request(parallel), heads, {config.data.sequence_length}),
+                          .shard = {}};
   context.shard = context.choice.split(tokens, parallel.context, /*causal=*/spec.has_value());
   if (!spec || spec->layers.empty()) return context;
   set_memory(config, context);

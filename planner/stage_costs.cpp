@@ -114,7 +114,7 @@ std::vector<int> layers_of(const Workload& workload, const Layout& layout,
     }
   LayerWork work = models::layer_work_of(workload.model);
   if (layout.shares_vocabulary) work.first = work.last = 0;  // the work of all ranks
-  ScheduleConfig config;
+  ScheduleOptions config;
   if (layout.balanced) config.layers = std::string("balanced");
   if (!layout.layers.empty()) config.layers = layout.layers;
   return layers_per_stage(config, work, rank_of_stage);

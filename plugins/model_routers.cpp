@@ -19,21 +19,22 @@ std::vector<std::pair<std::string, nn::RouterImpl*>> routers_in(const torch::nn:
   return routers;
 }
 
-void refuse_what_is_missing(const ExpertsConfig& experts, const StageModule& module, bool has_routers,
+void refuse_what_is_missing(const ExpertsOptions& experts, const StageModule& module, bool has_routers,
                             bool has_corrections) {
-  const bool has_losses = experts.balance != "none" || experts.z_loss > 0;
+  const bool has_losses = experts.balance != RouterLoss::kNone || experts.z_loss > 0;
   if (has_losses && !has_routers)
-    throw ConfigError({experts.balance != "none" ? "experts.balance" : "experts.z_loss",
+    throw ConfigError({experts.balance != RouterLoss::kNone ? "experts.balance" : "experts.z_loss",
                        "the key is set, but the model has no nn::Router", "a model with experts", "remove the key"});
   const std::string joint = module.policy().joint_loss(module.module());
-  if (experts.balance == "transformers" && joint.empty())
+  if (experts.balance == RouterLoss::kTransformers && joint.empty())
     throw ConfigError({"experts.balance",
                        "the value is transformers, but " + module.policy().name() + " has no such loss",
                        "sequence or microbatch, or a model family with the key output_router_logits",
                        "create the model with build_model, or choose another loss"});
-  if (experts.balance != "none" && experts.balance != "transformers" && !joint.empty())
+  if (experts.balance != RouterLoss::kNone && experts.balance != RouterLoss::kTransformers && !joint.empty())
     throw ConfigError({"experts.balance",
-                       "the value is " + experts.balance + ", but " + joint + " enables the loss of transformers",
+                       "the value is " + std::string(name_of(experts.balance)) + ", but " + joint +
+                           " enables the loss of transformers",
                        "one balancing loss", "set " + joint + " to false, or experts.balance to transformers"});
   if (experts.bias_update > 0 && !has_corrections)
     throw ConfigError(
@@ -41,9 +42,9 @@ void refuse_what_is_missing(const ExpertsConfig& experts, const StageModule& mod
          "a model whose routers have expert biases (deepseek_v3, RouterOptions::correction)", "remove the key"});
 }
 
-nn::RouterBalance::Loss loss_of(const std::string& name) {
-  if (name == "sequence") return nn::RouterBalance::Loss::kSequence;
-  return name == "microbatch" ? nn::RouterBalance::Loss::kMicrobatch : nn::RouterBalance::Loss::kNone;
+nn::RouterBalance::Loss loss_of(RouterLoss loss) {
+  if (loss == RouterLoss::kSequence) return nn::RouterBalance::Loss::kSequence;
+  return loss == RouterLoss::kMicrobatch ? nn::RouterBalance::Loss::kMicrobatch : nn::RouterBalance::Loss::kNone;
 }
 
 // Of a batch of this replica: labels that count, microbatches with samples, and tokens that are not padding.
@@ -68,7 +69,7 @@ Counted count(const Batch& full, const Criterion& criterion, bool states_labels,
 
 }  // namespace
 
-ModelRouters::ModelRouters(const ExpertsConfig& experts, const StageModule& module, const ProcessGroupMesh& mesh,
+ModelRouters::ModelRouters(const ExpertsOptions& experts, const StageModule& module, const ProcessGroupMesh& mesh,
                            bool in_shards)
     : experts_(experts), module_(module), mesh_(mesh), in_shards_(in_shards) {
   std::set<std::string> held;

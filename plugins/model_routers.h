@@ -8,6 +8,7 @@
 #include "gantry/core/config.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/router_balance.h"
+#include "gantry/plugins/parallel_options.h"
 #include "gantry/plugins/plugin.h"
 
 namespace gantry {
@@ -16,7 +17,7 @@ class ModelRouters {
  public:
   // Those that this rank holds. ConfigError where `experts` asks for what the model does not have. Nothing is
   // owned. `in_shards`: ranks of tp have parts of every sequence.
-  ModelRouters(const ExpertsConfig& experts, const StageModule& module, const ProcessGroupMesh& mesh, bool in_shards);
+  ModelRouters(const ExpertsOptions& experts, const StageModule& module, const ProcessGroupMesh& mesh, bool in_shards);
 
   // The losses of a step in which this call runs `microbatches` of a batch, here full sequences; `adds`: it is one of
   // several calls; `counts`: this rank, one of each replica, has labels and counts them. UsageError where the step's
@@ -54,7 +55,7 @@ class ModelRouters {
   torch::Tensor tokens_of(std::size_t held) const;
   void correct(std::size_t held);
 
-  ExpertsConfig experts_;
+  ExpertsOptions experts_;
   const StageModule& module_;
   const ProcessGroupMesh& mesh_;
   bool in_shards_;

@@ -9,6 +9,7 @@
 #include <c10/util/Type.h>
 #include <torch/optim/lbfgs.h>
 
+#include "gantry/core/adapter_split.h"
 #include "gantry/core/schedule_choice.h"
 #include "gantry/core/zero_level.h"
 #include "gantry/nn/linear.h"
@@ -55,7 +56,7 @@ void synchronise_initial_weights(torch::nn::Module& model, const ProcessGroupMes
   for (auto& buffer : model.buffers()) share(buffer);
 }
 
-std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
+std::vector<int> chosen_layers(const ScheduleOptions& config, const Policy& policy, const torch::nn::Module& model,
                                const PipelineStageManager& stages, bool shares_vocabulary) {
   const auto* name = std::get_if<std::string>(&config.layers);
   if (name && *name == "default") return {};
@@ -101,12 +102,17 @@ SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<Spli
   return split;
 }
 
-void refuse_other_precision(const Config& config, const std::optional<torch::ScalarType>& held) {
-  if (!config.used_keys->is_given("precision") || !held || *held == dtype_of(config.precision)) return;
-  throw ConfigError(
-      {"precision",
-       fmt::format("the value is {}, but the model's parameters are {}", config.precision, dtype_name(*held)),
-       "a model in that precision", "call gantry::set_dtype(*model, ...) before boost()"});
+void refuse_other_precision(const PrecisionOptions& precision, const std::optional<torch::ScalarType>& held) {
+  if (!precision.parameters || !held || *held == *precision.parameters) return;
+  throw ConfigError({"precision",
+                     fmt::format("the value is {}, but the model's parameters are {}",
+                                 dtype_name(*precision.parameters), dtype_name(*held)),
+                     "a model in that precision", "call gantry::set_dtype(*model, ...) before boost()"});
+}
+
+bool has_adapters(const StageModule& module) {
+  return std::ranges::any_of(module.all_placements,
+                             [](const Placement& placement) { return is_adapter(placement.name); });
 }
 
 std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages,
@@ -153,16 +159,16 @@ void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule&
   }
 }
 
-void refuse_unknown_optimizer(const torch::optim::Optimizer& optimizer, const Config& config,
+void refuse_unknown_optimizer(const torch::optim::Optimizer& optimizer, const ParallelOptions& options,
                               const ProcessGroupMesh& mesh) {
   if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer))
     throw UsageError({"boost",
                       "LBFGS is not supported, because its step computes the loss several times by a closure and takes "
                       "inner products over all parameters at once",
                       "an optimizer that steps once per backward", "use another optimizer"});
-  if (!config.checkpoint.path.empty() && !is_saved_optimizer(optimizer)) refuse_unsaved_optimizer(optimizer, "boost");
-  const bool shards_states = config.parallel.zero > 0 && mesh.batch_group().size() > 1;
-  if (mesh.size(axis::kTensor) == 1 && config.parallel.expert == 1 && !shards_states) return;
+  if (options.update.is_saved && !is_saved_optimizer(optimizer)) refuse_unsaved_optimizer(optimizer, "boost");
+  const bool shards_states = options.zero.stage > 0 && mesh.batch_group().size() > 1;
+  if (mesh.size(axis::kTensor) == 1 && !mesh.mesh().has_expert_view() && !shards_states) return;
   if (is_known_optimizer(optimizer)) return;
   throw UsageError(
       {"boost",
@@ -175,27 +181,26 @@ void refuse_unknown_optimizer(const torch::optim::Optimizer& optimizer, const Co
 
 std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
                                                   const std::vector<HeldTensor>& parameters,
-                                                  std::vector<SharedGradient> shared, const Config& config,
+                                                  std::vector<SharedGradient> shared, const ParallelOptions& options,
                                                   const ProcessGroupMesh& mesh, const PipelineStageManager& stages,
                                                   const ParameterShards* shards) {
-  refuse_unknown_optimizer(*request.optimizer, config, mesh);
+  refuse_unknown_optimizer(*request.optimizer, options, mesh);
   const auto gradients = std::make_shared<GradientBuffers>(
       parameters, std::move(shared), mesh,
       GradientOptions{.shards = shards,
-                      .bucket_bytes = static_cast<std::int64_t>(config.parallel.bucket_mb * (1 << 20)),
-                      .zero = config.parallel.zero,
+                      .bucket_bytes = static_cast<std::int64_t>(options.zero.bucket_mb * (1 << 20)),
+                      .zero = options.zero.stage,
                       .overlaps = gradient_sum_of(request.loop)});
   report_ready_gradients(gradients);
   std::unique_ptr<MasterParameters> masters;
-  if (MasterParameters::needed(*request.optimizer, parameters, zero_level(config.parallel.zero).states || shards))
+  if (MasterParameters::needed(*request.optimizer, parameters, zero_level(options.zero.stage).states || shards))
     masters = std::make_unique<MasterParameters>(*request.optimizer, *gradients, mesh);
-  StepRules rules{.lr_schedule = request.lr_schedule,
-                  .clip_grad_norm = config.optimizer.clip_grad_norm,
-                  .skip_non_finite = config.train.non_finite == "skip",
-                  .scaled = {},
-                  .ema = config.train.ema,
-                  .waits = request.loop == Loop::kOwn};
-  if (config.precision == "float16") rules.scaled = config.loss_scale;
+  const StepRules rules{.lr_schedule = request.lr_schedule,
+                        .clip_grad_norm = options.update.clip_grad_norm,
+                        .skip_non_finite = options.update.skip_non_finite,
+                        .scaled = options.precision.loss_scale,
+                        .ema = options.update.ema,
+                        .waits = request.loop == Loop::kOwn};
   return std::make_shared<BoostedOptimizer>(request.optimizer, gradients, std::move(masters), mesh, stages.stages(),
                                             rules);
 }

@@ -10,6 +10,7 @@
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/boosted.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/plugins/parallel_options.h"
 #include "gantry/policies/sharder.h"
 
 namespace gantry {
@@ -24,7 +25,7 @@ void synchronise_initial_weights(torch::nn::Module& model, const ProcessGroupMes
 // Layers per stage as schedule.layers says, by the policy's layer_work where they are balanced; empty for the policy's
 // own rule. ConfigError where its work is of another number of layers. `shares_vocabulary`: embedding and head are no
 // stage's work.
-std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
+std::vector<int> chosen_layers(const ScheduleOptions& config, const Policy& policy, const torch::nn::Module& model,
                                const PipelineStageManager& stages, bool shares_vocabulary = false);
 
 // A plain backward() has to sum what is partial over tp; a boosted step does so once.
@@ -36,7 +37,10 @@ SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<Spli
 
 // ConfigError for a model of the program's own, which it has made in another precision than the file says. `held`: the
 // type of the model's parameters, if they have one.
-void refuse_other_precision(const Config& config, const std::optional<torch::ScalarType>& held);
+void refuse_other_precision(const PrecisionOptions& precision, const std::optional<torch::ScalarType>& held);
+
+// Whether the model trains adapters, on this stage or another.
+bool has_adapters(const StageModule& module);
 
 // The groups over which shared parameters' gradients are summed: one for each distinct set of pipeline ranks, in sorted
 // order. Collective over the world.
@@ -52,7 +56,7 @@ void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule&
 // and `shards` are not owned; the latter is null if no parameter is sharded over replicas.
 std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
                                                   const std::vector<HeldTensor>& parameters,
-                                                  std::vector<SharedGradient> shared, const Config& config,
+                                                  std::vector<SharedGradient> shared, const ParallelOptions& options,
                                                   const ProcessGroupMesh& mesh, const PipelineStageManager& stages,
                                                   const ParameterShards* shards);
 

@@ -37,41 +37,40 @@ void average_in_place(const StageModule& module, ProcessGroup& replicas) {
 
 }  // namespace
 
-void refuse_what_needs_the_pipeline(const Config& config, const ProcessGroupMesh& mesh) {
+void refuse_what_needs_the_pipeline(const ParallelOptions& options, const ProcessGroupMesh& mesh) {
   if (mesh.size(axis::kPipeline) != 1)
     throw ConfigError({"parallel.pipeline",
                        fmt::format("{} stages are not supported if the program calls the model's forward itself "
                                    "(Loop::kOwn, gantry::initialize)",
                                    mesh.size(axis::kPipeline)),
                        "", "set it to 1, or run the steps with booster.execute_pipeline"});
-  if (config.parallel.context > 1)
-    throw ConfigError({"parallel.context",
-                       fmt::format("{} context ranks are not supported if the program calls the model's forward itself",
-                                   config.parallel.context),
-                       "", "set it to 1, or run the steps with booster.execute_pipeline"});
-  if (config.parallel.expert > 1)
+  if (const int sharing = mesh.mesh().ranks_of_sequence(); sharing > 1)
+    throw ConfigError(
+        {"parallel.context",
+         fmt::format("{} context ranks are not supported if the program calls the model's forward itself", sharing), "",
+         "set it to 1, or run the steps with booster.execute_pipeline"});
+  if (mesh.mesh().has_expert_view())
     throw ConfigError({"parallel.expert",
                        fmt::format("{} expert ranks are not supported if the program calls the model's forward itself",
-                                   config.parallel.expert),
+                                   mesh.size(axis::kExpert)),
                        "", "set it to 1, or run the steps with booster.execute_pipeline"});
-  if (config.train.offload != "none")
-    throw ConfigError({"train.offload",
-                       config.train.offload + " is not supported if the program calls the model's forward itself", "",
-                       "set it to none, or run the steps with booster.execute_pipeline"});
-  if (config.train.device_graphs)
+  if (options.devices.offload.any())
+    throw ConfigError({"train.offload", "offloading is not supported if the program calls the model's forward itself",
+                       "", "set it to none, or run the steps with booster.execute_pipeline"});
+  if (options.devices.graphs)
     throw ConfigError({"train.device_graphs",
                        "CUDA graphs are not supported if the program calls the model's forward itself", "",
                        "remove the key, or run the steps with booster.execute_pipeline"});
-  const auto& experts = config.experts;
-  if (experts.balance != "none" || experts.z_loss > 0 || experts.bias_update > 0)
+  const auto& experts = options.experts;
+  if (experts.balance != RouterLoss::kNone || experts.z_loss > 0 || experts.bias_update > 0)
     throw ConfigError(
         {"experts",
          "losses and expert biases of routers are not supported if the program calls the model's forward itself", "",
          "remove the section, or run the steps with booster.execute_pipeline"});
-  if (zero_level(config.parallel.zero).gradients)
+  if (zero_level(options.zero.stage).gradients)
     throw ConfigError(
         {"parallel.zero",
-         fmt::format("ZeRO {} is not supported if the program calls the model's forward itself", config.parallel.zero),
+         fmt::format("ZeRO {} is not supported if the program calls the model's forward itself", options.zero.stage),
          "0 or 1", "run the steps with booster.execute_pipeline"});
 }
 

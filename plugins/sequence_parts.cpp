@@ -69,9 +69,9 @@ int ranks_of_host(const ProcessGroupMesh& mesh) {
   return static_cast<int>(all_reduce_number(mesh.world_group(), static_cast<double>(fewest), ReduceOp::kMin));
 }
 
-ContextPlace place_of(const Config& config, const ProcessGroupMesh& mesh) {
-  if (config.parallel.context_method != "auto") return {};
-  return {.tokens = config.data.format.empty() ? 0 : config.data.sequence_length, .ranks_of_host = ranks_of_host(mesh)};
+ContextPlace place_of(const ContextOptions& options, const ProcessGroupMesh& mesh) {
+  if (options.method) return {};
+  return {.tokens = options.tokens, .ranks_of_host = ranks_of_host(mesh)};
 }
 
 const SharesStreams* streams_policy(const Policy& policy, const torch::nn::Module& model) {
@@ -96,19 +96,20 @@ SequenceParts::SequenceParts(ContextChoice choice, const Policy& policy, const t
   ring_ = mesh.make_group(axis::kContext, in_strides(sharing, choice_.exchanging));
 }
 
-std::optional<SequenceParts> SequenceParts::of(const Config& config, const Policy& policy,
+std::optional<SequenceParts> SequenceParts::of(const ContextOptions& options, const Policy& policy,
                                                const torch::nn::Module& model, const ProcessGroupMesh& mesh,
                                                torch::Device device) {
-  const auto& parallel = config.parallel;
-  if (parallel.context == 1) return std::nullopt;
+  const int ranks = mesh.mesh().ranks_of_sequence();
+  if (ranks == 1) return std::nullopt;
   const auto heads = policy.context_heads(model);
   if (!heads)
-    throw ConfigError(
-        {"parallel.context",
-         fmt::format("the value is {}, but {} only supports full sequences", parallel.context, policy.name()),
-         "1, or a model whose policy implements context_heads",
-         "use one of Gantry's model families, or remove parallel.context"});
-  return SequenceParts(choose_context(parallel, *heads, place_of(config, mesh)), policy, model, mesh, device);
+    throw ConfigError({"parallel.context",
+                       fmt::format("the value is {}, but {} only supports full sequences", ranks, policy.name()),
+                       "1, or a model whose policy implements context_heads",
+                       "use one of Gantry's model families, or remove parallel.context"});
+  const ContextRequest request{
+      .ranks = ranks, .tensor = mesh.size(axis::kTensor), .method = options.method, .ulysses = options.ulysses};
+  return SequenceParts(choose_context(request, *heads, place_of(options, mesh)), policy, model, mesh, device);
 }
 
 void SequenceParts::require(const Criterion& criterion) const {

@@ -9,6 +9,7 @@
 #include "gantry/core/context_choice.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/plugins/parallel_options.h"
 #include "gantry/policies/policy.h"
 #include "gantry/policies/token_streams.h"
 #include "gantry/tensors/batch.h"
@@ -20,8 +21,9 @@ class SequenceParts {
  public:
   // Absent where parallel.context is 1. ConfigError where the policy computes full sequences alone, and as
   // choose_context. Collective over the world: it may make groups. The policy and the model must outlive it.
-  static std::optional<SequenceParts> of(const Config& config, const Policy& policy, const torch::nn::Module& model,
-                                         const ProcessGroupMesh& mesh, torch::Device device);
+  static std::optional<SequenceParts> of(const ContextOptions& options, const Policy& policy,
+                                         const torch::nn::Module& model, const ProcessGroupMesh& mesh,
+                                         torch::Device device);
   // Throws ConfigError if outputs are of single tokens and the criterion is not a sum over tokens.
   void require(const Criterion& criterion) const;
 

@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/nn/layout.h"
+#include "gantry/plugins/model_setup.h"
 #include "gantry/schedule/vocabulary_actions.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
@@ -33,9 +34,9 @@ void refuse(const std::string& what, const std::string& expected) {
   throw ConfigError({"parallel.vocabulary", "the value is pipeline, but " + what, expected, "remove one of the two"});
 }
 
-void refuse_unsupported(const Config& config) {
-  if (config.parallel.zero > 1) refuse(fmt::format("parallel.zero is {}", config.parallel.zero), "zero 0 or 1");
-  if (config.lora.is_on()) refuse("the run uses lora", "weights that are trained in full");
+void refuse_unsupported(const ZeroOptions& zero, const StageModule& module) {
+  if (zero.stage > 1) refuse(fmt::format("parallel.zero is {}", zero.stage), "zero 0 or 1");
+  if (has_adapters(module)) refuse("the run uses lora", "weights that are trained in full");
 }
 
 nn::SplitHeadOptions with_loss(nn::SplitHeadOptions options, const std::optional<LabelledLoss>& loss) {
@@ -60,16 +61,16 @@ int next_in(const std::vector<int>& order, int microbatch) {
 
 ShardAxes SharedVocabulary::axes_of(const ProcessGroupMesh& mesh) { return {mesh, {axis::kPipeline, axis::kTensor}}; }
 
-SharedVocabulary::SharedVocabulary(const StageModule& module, const Config& config, const ProcessGroupMesh& mesh,
-                                   const PipelineStageManager& stages)
+SharedVocabulary::SharedVocabulary(const StageModule& module, const ParallelOptions& options,
+                                   const ProcessGroupMesh& mesh, const PipelineStageManager& stages)
     : first_rank_(stages.rank_of(0)), last_rank_(stages.rank_of(stages.num_stages() - 1)) {
   const VocabularyModules& modules = *module.vocabulary();
-  refuse_unsupported(config);
+  refuse_unsupported(options.zero, module);
   embedding_ = module_at<nn::Embedding>(module.module(), modules.embedding);
   head_ = module_at<nn::Linear>(module.module(), modules.head);
   options_ = {.scale = modules.scale, .soft_cap = modules.soft_cap, .loss = {}};
   output_ = modules.output;
-  if (config.parallel.sequence_parallel && mesh.size(axis::kTensor) > 1) sequence_ = &mesh[axis::kTensor];
+  if (options.axes.tensor.sequence_parallel && mesh.size(axis::kTensor) > 1) sequence_ = &mesh[axis::kTensor];
   const auto pipelines = mesh.mesh().groups({axis::kPipeline});
   const auto all = mesh.mesh().groups({axis::kPipeline, axis::kTensor});
   hidden_ = mesh.make_group("hidden states", pipelines);

@@ -12,6 +12,7 @@
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/split_head.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/plugins/parallel_options.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/schedule/schedule.h"
 #include "gantry/tensors/batch.h"
@@ -27,7 +28,7 @@ class SharedVocabulary {
 
   // Of a model that was split over those axes. ConfigError, by name, for what can't be computed so. Collective over the
   // world.
-  SharedVocabulary(const StageModule& module, const Config& config, const ProcessGroupMesh& mesh,
+  SharedVocabulary(const StageModule& module, const ParallelOptions& options, const ProcessGroupMesh& mesh,
                    const PipelineStageManager& stages);
   // The criterion as the passes compute it; empty: logits alone. Throws ConfigError if it is not a cross entropy of the
   // model's logits.

@@ -13,7 +13,7 @@
 namespace gantry {
 namespace {
 
-schedule::Schedule load_for(const ScheduleConfig& config, int pipeline) {
+schedule::Schedule load_for(const ScheduleOptions& config, int pipeline) {
   auto file = schedule::compute_only(schedule::load_csv(config.name));
   schedule::validate(file);
   if (file.ranks() != pipeline)
@@ -29,7 +29,7 @@ schedule::Schedule load_for(const ScheduleConfig& config, int pipeline) {
 
 }  // namespace
 
-ScheduleSource::ScheduleSource(const ScheduleConfig& config, int pipeline) : config_(config), pipeline_(pipeline) {
+ScheduleSource::ScheduleSource(const ScheduleOptions& config, int pipeline) : config_(config), pipeline_(pipeline) {
   if (is_schedule_file(config_.name)) {
     file_ = load_for(config_, pipeline_);
     stages_of_rank_ = file_->stages_of_rank;
@@ -39,7 +39,7 @@ ScheduleSource::ScheduleSource(const ScheduleConfig& config, int pipeline) : con
 }
 
 int ScheduleSource::microbatches(int stages, std::int64_t replica_samples) const {
-  ScheduleConfig config = config_;
+  ScheduleOptions config = config_;
   if (file_ && !config.microbatches) config.microbatches = file_->microbatches;
   return microbatch_count(config, stages, replica_samples);
 }

@@ -6,16 +6,11 @@
 
 #include <string>
 
+#include "gantry/schedule/offload.h"
 #include "gantry/schedule/schedule.h"
 
 namespace gantry::schedule {
 
-struct Offload {
-  bool state = false;  // optimizer state
-  bool activations = false;
-
-  bool any() const { return state || activations; }
-};
 // Parses train.offload: none | optimizer | activations | both.
 Offload offload_of(const std::string& name);
 

@@ -178,9 +178,11 @@ Gather gather_of(const std::string& name, int pipeline) {
   if (name == "step") return Gather::kStep;
   if (name == "window") return Gather::kWindow;
   if (name == "microbatch") return Gather::kMicrobatch;
-  if (name == "auto") return pipeline == 1 ? Gather::kMicrobatch : Gather::kWindow;
+  if (name == "auto") return auto_gather(pipeline);
   throw ConfigError({"parallel.gather", "'" + name + "'", "step, window, microbatch or auto", ""});
 }
+
+Gather auto_gather(int pipeline) { return pipeline == 1 ? Gather::kMicrobatch : Gather::kWindow; }
 
 std::vector<Action> actions_around(std::vector<int> stages, bool trains) {
   std::ranges::sort(stages);

@@ -7,20 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "gantry/schedule/gather.h"
 #include "gantry/schedule/schedule.h"
 
 namespace gantry::schedule {
 
-enum class Gather {
-  kStep,        // a stage is gathered before its first use and released after its last one
-  kWindow,      // the stage in use and the next one are gathered: gathers run ahead of their use
-  kMicrobatch,  // gathered for each computation and released after it
-  kAround,      // all stages before the first action and until after the last, in a fixed order: for replicas with
-                // different rows, because their numbers of microbatches differ
-};
-// Parses step | window | microbatch | auto. auto is microbatch without a pipeline, and else window, which equals step
-// if a rank has at most two stages.
+// Parses step | window | microbatch | auto; see auto_gather().
 Gather gather_of(const std::string& name, int pipeline);
+// kMicrobatch without a pipeline, and else kWindow, which equals kStep if a rank has at most two stages.
+Gather auto_gather(int pipeline);
 
 bool needs_parameters(ActionKind kind);
 

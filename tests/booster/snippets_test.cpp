@@ -350,6 +350,17 @@ template <class TorchDataset>
   }
 }
 
+// --- training_programs.md
+
+[[maybe_unused]] void options_in_code(World& world) {
+  gantry::ParallelOptions options;
+  options.zero = {.stage = 1};
+  options.schedule = {.name = "interleaved_1f1b", .microbatches = 8, .chunks = 2};
+  options.recompute.how = gantry::Recomputation::kFull;
+  options.update.clip_grad_norm = 1.0;
+  gantry::Booster booster(std::make_unique<gantry::HybridParallelPlugin>(world, options));
+}
+
 // --- custom_models.md
 
 [[maybe_unused]] void own_loop(std::shared_ptr<models::DecoderImpl> model, const torch::Tensor& ids) {

@@ -162,12 +162,8 @@ TEST(AttentionTiles, AZigzagsStepsAreOneTileEach) {
             (std::vector<AttentionTile>{{{4, 8}, {0, 8}, Kind::kFull}}));
 }
 
-ParallelConfig parallel(int context, int tensor, const char* method) {
-  ParallelConfig config;
-  config.context = context;
-  config.tensor = tensor;
-  config.context_method = method;
-  return config;
+ContextRequest parallel(int context, int tensor, const char* method) {
+  return {.ranks = context, .tensor = tensor, .method = context_method_of(method)};
 }
 
 TEST(ContextChoice, AutoExchangesHeadsWhereTheRanksDivideThem) {
@@ -210,9 +206,9 @@ TEST(ContextChoice, UlyssesOverMoreRanksThanHeadsIsRefused) {
 }
 
 ContextChoice ulysses_ring(int context, int inner, const AttentionHeads& heads) {
-  ParallelConfig config = parallel(context, 1, "ulysses_ring");
-  config.ulysses = inner;
-  return choose_context(config, heads);
+  ContextRequest request = parallel(context, 1, "ulysses_ring");
+  request.ulysses = inner;
+  return choose_context(request, heads);
 }
 
 TEST(ContextChoice, HeadsAreExchangedWithinARing) {

@@ -1,5 +1,6 @@
 // What waits in host memory comes back as it was: every schedule and layout gives the bits that it gives without.
 #include <gtest/gtest.h>
+#include <map>
 
 #include "gantry/booster/gantry.h"
 #include "gantry/core/error.h"
@@ -76,8 +77,10 @@ TEST(RecomputeAuto, IsWhatAPlannerChooses) {
   EXPECT_GT(choice->recomputed(), 0);
   run_ranks(Layout{.pipeline = 2}, [&](World& world, ProcessGroupMesh&) {
     const HybridParallelPlugin plugin(world, config);
-    EXPECT_EQ(plugin.config().schedule.recompute, planner::name_of(choice->how));
-    EXPECT_EQ(plugin.config().schedule.recompute_layers, choice->layers);
+    const std::map<std::string, Recomputation> by_name{
+        {"selective", Recomputation::kSelective}, {"parts", Recomputation::kParts}, {"full", Recomputation::kFull}};
+    EXPECT_EQ(plugin.options().recompute.how, by_name.at(planner::name_of(choice->how)));
+    EXPECT_EQ(plugin.options().recompute.layers, choice->layers);
   });
 }
 
@@ -92,7 +95,7 @@ TEST(Offload, IsRefusedInALoopOfOnesOwn) {
       plugin.boost({.model = build_model(config), .loop = Loop::kOwn});
       FAIL() << "it was taken";
     } catch (const ConfigError& error) {
-      EXPECT_NE(std::string(error.what()).find("train.offload: activations is not supported"), std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("train.offload: offloading is not supported"), std::string::npos)
           << error.what();
     }
   });

@@ -77,16 +77,20 @@ struct ExpertsConfig {
   double bias_update = 0;  // step size of DeepSeek-V3's expert bias update, per optimizer step; 0: no update
 };
 
-// Section `schedule`: pipeline schedule, microbatches, distribution of layers, and recomputation.
-struct ScheduleConfig {
-  std::string name = "1f1b";
+// A pipeline schedule, its microbatches, and the distribution of layers over its stages.
+struct ScheduleOptions {
+  std::string name = "1f1b";           // name of a generator, or path of a CSV file
   std::optional<int> microbatches;     // number per step; not set: 2 * stages, or 1 without a pipeline
   std::optional<int> microbatch_size;  // samples of a microbatch, as an alternative to microbatches
   int chunks = 1;
   int group_size = 0;  // for interleaved_1f1b: consecutive microbatches of one chunk; 0: the pipeline size
   // default | balanced | layout string | list
   std::variant<std::string, std::vector<int>> layers = std::string("default");
-  int vocabulary_algorithm = 2;    // for parallel.vocabulary pipeline: algorithm 1 or 2 of arXiv 2411.05288
+  int vocabulary_algorithm = 2;  // for parallel.vocabulary pipeline: algorithm 1 or 2 of arXiv 2411.05288
+};
+
+// Section `schedule`: the schedule, and recomputation.
+struct ScheduleConfig : ScheduleOptions {
   std::string recompute = "none";  // none | selective | parts | full | auto
   // Memory limit of a rank in bytes, for `recompute: auto`; 0: no limit.
   std::int64_t memory_limit = 0;

@@ -33,6 +33,8 @@ class Mesh {
   // The axes of a view along which ranks process different parts of the batch, and the axes that shard layers.
   std::vector<std::string> batch_axes(axis::View view = axis::View::kDense) const;
   std::vector<std::string> sharding_axes(axis::View view = axis::View::kDense) const;
+  // The number of ranks that share a sequence: the size of cp, or 1 without that axis.
+  int ranks_of_sequence() const;
   // The dense axes except pp, which the expert view divides differently.
   std::vector<std::string> within_stage() const;
 

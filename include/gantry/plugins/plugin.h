@@ -13,6 +13,7 @@
 #include "gantry/nn/output_observer.h"
 #include "gantry/plugins/boosted.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/plugins/parallel_options.h"
 #include "gantry/schedule/measured.h"
 #include "gantry/schedule/schedule.h"
 #include "gantry/tensors/libtorch.h"
@@ -93,7 +94,7 @@ class Plugin {
   // stages do not need the data do not read it. Collective over pp.
   virtual void distribute(DataLoader& loader, const Boosted& boosted) = 0;
 
-  virtual const Config& config() const = 0;
+  virtual const ParallelOptions& options() const = 0;
   virtual ProcessGroupMesh& mesh() = 0;
   virtual const PipelineStageManager& stages() const = 0;
   // How the outputs of a boosted model are sharded over tp.

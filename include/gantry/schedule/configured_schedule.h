@@ -15,7 +15,7 @@ class ScheduleSource {
  public:
   // Throws ConfigError if the schedule is not defined for these sizes, if a file is not for `pipeline` ranks, or if its
   // microbatches contradict the configuration.
-  ScheduleSource(const ScheduleConfig& config, int pipeline);
+  ScheduleSource(const ScheduleOptions& config, int pipeline);
 
   const std::vector<std::vector<int>>& stages_of_rank() const { return stages_of_rank_; }
 
@@ -38,7 +38,7 @@ class ScheduleSource {
 
   // Costs in units in which the layers of a rank cost 3 (F + I + W); not set: stages compute embedding and head.
   std::optional<schedule::VocabularyCosts> vocabulary_;
-  ScheduleConfig config_;
+  ScheduleOptions config_;
   int pipeline_;
   std::optional<schedule::Schedule> file_;
   std::vector<std::vector<int>> stages_of_rank_;

@@ -1,0 +1,69 @@
+// The state of one boosted model over its steps.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gantry/optimizers/parameter_shards.h"
+#include "gantry/pipeline/executor.h"
+#include "gantry/plugins/accumulation.h"
+#include "gantry/plugins/boosted.h"
+#include "gantry/plugins/gathered_stages.h"
+#include "gantry/plugins/model_routers.h"
+#include "gantry/plugins/optimizer_state.h"
+#include "gantry/plugins/plugin_context.h"
+#include "gantry/plugins/sequence_parts.h"
+#include "gantry/plugins/stage_graphs.h"
+#include "gantry/plugins/step_end.h"
+#include "gantry/plugins/step_offload.h"
+#include "gantry/plugins/vocabulary_passes.h"
+#include "gantry/schedule/parameter_actions.h"
+
+namespace gantry {
+
+// The parts of one boosted model. The handles of users own it.
+struct ModelState {
+  std::shared_ptr<PluginContext> plugin;  // destroyed last
+  std::shared_ptr<BoostedModel> model;
+  Loop loop = Loop::kPipeline;
+  SplitOutputs split;
+  std::vector<std::unique_ptr<ProcessGroup>> shared_groups;
+  std::shared_ptr<BoostedOptimizer> optimizer;  // null without one
+  std::unique_ptr<Accumulation> accumulation;   // null without an optimizer
+  std::unique_ptr<OptimizerState> state;
+  std::optional<ScheduleSource> schedules;
+  // Key: number of microbatches, forward_only, and when sharded parameters are gathered.
+  std::map<std::tuple<int, bool, std::optional<schedule::Gather>>, std::unique_ptr<schedule::Executor>> executors;
+  bool inputs_compared = false;    // at the first step
+  bool documents_checked = false;  // at the first training step
+  bool outputs_compared = false;   // at the first step, on the ranks of the last stage
+  std::shared_ptr<int> no_sync_guards = std::make_shared<int>(0);
+  std::vector<std::string> loss_names;  // of losses that stages add, on any rank
+  // Of the model's parameters, where they are of one type: what a batch's reals become.
+  std::optional<torch::ScalarType> real_type;
+  std::optional<SequenceParts> parts;  // where ranks share sequences
+  std::optional<ModelRouters> routers;
+  std::unique_ptr<ParameterShards> shards;       // if parameters are sharded over replicas
+  std::shared_ptr<GatheredStages> gathered;      // likewise
+  std::unique_ptr<StepOffload> offload;          // where something waits on the host
+  std::unique_ptr<StageGraphs> graphs;           // where work is recorded
+  std::unique_ptr<SharedVocabulary> vocabulary;  // where ranks of a pipeline share embedding and head; null: they don't
+
+  // The executor of the model's schedule for that many microbatches, made at its first use.
+  schedule::Executor& executor_for(int microbatches, bool forward_only, std::optional<schedule::Gather> gather);
+
+  // For a model with an optimizer. The numbers of this rank for agree_on_end(); `aborted`: it has given the step up.
+  StepEnd end_of_step(bool aborted);
+  // Sums the gradients of all calls since the last optimizer step. `end`: of all ranks. Collective over the world.
+  void finish_gradients(const StepEnd& end);
+  // Compares the replicas of parameters and gradients; _when_due: if the options name this step. Collective over the
+  // world.
+  void audit();
+  void audit_when_due();
+};
+
+}  // namespace gantry

@@ -1,0 +1,287 @@
+#include "gantry/plugins/pipeline_call.h"
+
+#include <fmt/format.h>
+#include <set>
+#include <utility>
+
+#include "gantry/core/error.h"
+#include "gantry/pipeline/executor.h"
+#include "gantry/plugins/model_setup.h"
+#include "gantry/plugins/prepared_batch.h"
+#include "gantry/plugins/replica_audit.h"
+#include "gantry/plugins/stop_vote.h"
+#include "gantry/plugins/user_checks.h"
+#include "gantry/tensors/entry_reads.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry {
+namespace {
+
+using Scattering = CallPlan::Scattering;
+
+// A loss over a whole step at once is no sum over its parts.
+void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, const ProcessGroupMesh& mesh) {
+  const StageModule& module = model.stage_module_unmaterialized();
+  const std::string key = module.policy().joint_loss(module.module());
+  const int stages = module.num_stages(), replicas = mesh.batch_group().size();
+  if (key.empty() || (stages == 1 && replicas == 1 && microbatches <= 1)) return;
+  throw ConfigError(
+      {key,
+       fmt::format(
+           "this loss covers all layers and samples at once, but there are {} stages, {} replicas and {} microbatches",
+           stages, replicas, microbatches),
+       "one of each", "set it to false, or train on one stage with one microbatch"});
+}
+
+std::set<std::pair<int, int>> split_backwards(const std::vector<schedule::Action>& row) {
+  std::set<std::pair<int, int>> split;
+  for (const schedule::Action& action : row)
+    if (action.kind == schedule::ActionKind::kInputGradient) split.emplace(action.stage, action.microbatch);
+  return split;
+}
+
+}  // namespace
+
+PipelineCall::PipelineCall(ModelState& state, Boosted& boosted, const ExecuteOptions& options)
+    : state_(state),
+      plugin_(*state.plugin),
+      boosted_(boosted),
+      options_(options),
+      criterion_(options.criterion ? options.criterion : boosted.criterion) {}
+
+StepResult PipelineCall::run(const Batch& given) {
+  Batch batch = given;
+  if (state_.parts) state_.parts->require(criterion_);
+  if (options_.observer && state_.vocabulary)
+    throw ConfigError({"parallel.vocabulary", "the value is pipeline, but the outputs of modules are observed",
+                       "stages for gantry compare, and for the outputs of routers",
+                       "remove parallel.vocabulary, which does not change the loss, gradients or logits"});
+  plan(given.samples);
+  const StepCounts counts = agree_on_counts(
+      batch, {.microbatches = plan_.microbatches, .trains = plan_.trains, .syncs = plan_.syncs, .adds = plan_.joins},
+      plugin_.stages.holds_last() ? criterion_ : Criterion(), state_.model->stage_module_unmaterialized().policy(),
+      plugin_.options.axes.tensor.sequence_parallel, plugin_.mesh);
+  check_batch(batch);
+  if (!state_.inputs_compared) {
+    check_equal_inputs(batch.tensors, plugin_.mesh, axis::kTensor);
+    if (state_.parts) check_equal_inputs(batch.tensors, plugin_.mesh, axis::kContext);
+  }
+  state_.inputs_compared = true;
+  const Batch full = batch;
+  if (state_.parts) batch = state_.parts->shard(std::move(batch), criterion_);
+  const PreparedBatch prepared(batch, plugin_.world.device(), state_.real_type);
+  batch.tensors = prepared.tensors;
+  batch.full = prepared.full;
+
+  complete_plan(counts, batch);
+  if (plan_.trains) begin_step(counts);
+  const nn::RouterBalance balance = balance_of(full);
+  PipelineStep step = make_step(batch, balance);
+  std::optional<VocabularyPasses> passes;
+  if (state_.vocabulary && plan_.microbatches > 0) {
+    passes.emplace(*state_.vocabulary, step.microbatches(), executor().schedule(),
+                   VocabularyPasses::Options{.seed = plan_.trains ? state_.accumulation->seed() : 1,
+                                             .needs_gradients = plan_.trains,
+                                             .keeps_outputs = options_.return_outputs,
+                                             .is_aligned = state_.parts.has_value(),
+                                             .loss = state_.vocabulary->loss_of(criterion_)});
+    step.set_vocabulary(&*passes);
+  }
+  MasterParameters* masters = plan_.trains && !state_.offload ? boosted_.optimizer->masters() : nullptr;
+  if (state_.gathered && masters) state_.gathered->release_shard(*masters);
+  std::optional<EntryReads> reads;
+  if (plan_.trains && !state_.documents_checked) reads.emplace();
+  const bool done = run_actions(step);
+  if (done) step.finish();
+  if (plan_.trains) state_.accumulation->add(batch.global_samples, step.loss_count(), step.has_graph());
+  if (end_step(done)) return {.aborted = true};
+  if (reads) warn_of_unread_documents(given, *reads, plugin_.mesh);
+  state_.documents_checked = state_.documents_checked || plan_.trains;
+  if (plan_.syncs) state_.audit_when_due();
+  StepResult result = result_of(step);
+  // A call that only adds to a step's gradients reads nothing back: it would have to wait for a device's times.
+  if (plan_.syncs) plugin_.report_times();
+  return result;
+}
+
+StepResult PipelineCall::result_of(const PipelineStep& step) {
+  const bool is_last = plugin_.stages.holds_last();
+  StepResult result;
+  if (options_.return_outputs && is_last) result.outputs = step.outputs();
+  if (!options_.return_loss || !criterion_) return result;
+  TotalLoss loss = read_loss(step.losses(), step.loss_count(), plan_.syncs ? boosted_.optimizer.get() : nullptr,
+                             plan_.syncs ? &*state_.routers : nullptr, state_.loss_names, plugin_.mesh);
+  if (!options_.broadcast_loss && !is_last) return result;
+  result.tokens = static_cast<std::int64_t>(loss.count);
+  result.loss = loss.count > 0 ? loss.sum / loss.count : 0.0;
+  result.experts = std::move(loss.experts);
+  for (const auto& [name, sum] : loss.added) result.added_losses[name] = loss.count > 0 ? sum / loss.count : 0.0;
+  return result;
+}
+
+// As far as this rank can tell.
+void PipelineCall::plan(std::int64_t samples) {
+  plan_.trains = boosted_.optimizer && !options_.forward_only;
+  plan_.microbatches = plugin_.schedules.microbatches(plugin_.stages.num_stages(), samples);
+  if (!plan_.trains) return;
+  if (!criterion_)
+    throw UsageError(
+        {"execute_pipeline", "training needs a criterion", "", "pass one to boost() or in ExecuteOptions::criterion"});
+  state_.accumulation->prepare();
+  const bool no_sync = *plugin_.no_sync_guards + *state_.no_sync_guards > 0;
+  plan_.syncs = !no_sync;
+  plan_.joins = state_.accumulation->under_way();
+  plan_.adds = no_sync || plan_.joins;
+}
+
+// With the numbers of all ranks.
+void PipelineCall::complete_plan(const StepCounts& counts, const Batch& batch) {
+  // Replicas that compute each other's tokens run the same number of microbatches.
+  const bool shares_experts = plugin_.mesh.mesh().has_expert_view();
+  if (shares_experts) plan_.microbatches = static_cast<int>(counts.most_microbatches);
+  const bool equal = counts.equal_microbatches || shares_experts;
+  // Replicas with different numbers of microbatches communicate before and after them only.
+  if (state_.shards)
+    plan_.gather = equal ? plugin_.options.zero.gather.value_or(schedule::auto_gather(plugin_.stages.pipeline_size()))
+                         : schedule::Gather::kAround;
+  plan_.is_full = plan_.microbatches <= 1 && batch.samples == batch.global_samples && !plan_.adds;
+  if (plan_.trains && state_.accumulation->gradients().scatters())
+    plan_.scattering = equal ? Scattering::kAfterEachBackward : Scattering::kAfterTheStep;
+}
+
+// Gradients may be added from here on.
+void PipelineCall::begin_step(const StepCounts& counts) {
+  refuse_parts_of_joint_loss(*state_.model, plan_.microbatches, plugin_.mesh);
+  if (plugin_.before_first_step) std::exchange(plugin_.before_first_step, {})();
+  if (!plan_.joins && boosted_.optimizer->state() != BoostedOptimizer::Gradients::kSummed) state_.routers->begin();
+  state_.accumulation->take(counts.expected, options_.step_tokens);
+  state_.accumulation->gradients().hold(plan_.scattering == Scattering::kAfterTheStep);
+  if (!plan_.adds) plugin_.forward_times = {};
+}
+
+nn::RouterBalance PipelineCall::balance_of(const Batch& full) const {
+  if (!plan_.trains) return {};
+  const bool is_first_part = !state_.parts || plugin_.mesh.coordinate(axis::kContext) == 0;
+  return state_.routers->balance(full, criterion_,
+                                 plugin_.schedules.microbatches(plugin_.stages.num_stages(), full.samples), plan_.adds,
+                                 options_, plugin_.stages.holds_last() && is_first_part);
+}
+
+std::vector<Batch> PipelineCall::microbatches_of(const Batch& batch) const {
+  std::vector<Batch> microbatches;
+  for (const auto& [begin, end] : split_evenly(batch.samples, plan_.microbatches))
+    microbatches.push_back(slice(batch, begin, end));
+  while (static_cast<int>(microbatches.size()) < plan_.microbatches)
+    microbatches.push_back(slice(batch, batch.samples, batch.samples));
+  return microbatches;
+}
+
+RandomContext PipelineCall::random_of(const Batch& batch) const {
+  const Accumulation* accumulation = state_.accumulation.get();
+  std::int64_t tokens = 0;  // of which the ranks of tp have shards; 0: they have all
+  if (plugin_.options.axes.tensor.sequence_parallel)
+    tokens = state_.parts ? state_.parts->tokens_here(batch) : batch.tokens_per_sample;
+  return {.seed = plugin_.options.seed,
+          .step = static_cast<std::uint64_t>(accumulation ? accumulation->step() : 0),
+          .first_sample = (accumulation ? accumulation->samples_of_step() : 0) + batch.first_sample,
+          .sequence_length = tokens};
+}
+
+PipelineStep PipelineCall::make_step(const Batch& batch, const nn::RouterBalance& balance) {
+  Accumulation* accumulation = state_.accumulation.get();
+  GradientBuffers* gradients = accumulation ? &accumulation->gradients() : nullptr;
+  const bool runs = plan_.trains && plan_.microbatches > 0;
+  const bool interleaves = runs && !state_.gathered && !state_.offload && executor().schedule().has_pairs();
+  StageGraphs* graphs = runs ? state_.graphs.get() : nullptr;
+  if (graphs && interleaves)
+    throw ConfigError({"train.device_graphs",
+                       "CUDA graphs do not support schedules with pairs of passes that run in turn",
+                       "a schedule without pairs", "remove train.device_graphs"});
+  if (graphs) graphs->begin();
+  if (state_.gathered)
+    state_.gathered->begin({.layer_by_layer = plan_.gather == schedule::Gather::kMicrobatch,
+                            .gradients = plan_.trains ? gradients : nullptr,
+                            .reduces = plan_.syncs});
+  std::function<void(const TensorDict&)> check_outputs;
+  if (!state_.outputs_compared)
+    check_outputs = [this](const TensorDict& outputs) {
+      state_.outputs_compared =
+          check_full_outputs(outputs, state_.split, state_.model->stage_module_unmaterialized(), plugin_.mesh);
+    };
+  const bool is_timed = plan_.trains && plugin_.times && plugin_.world.device().is_cpu();
+  return PipelineStep(
+      state_.model->stage_module_unmaterialized(),
+      state_.parts ? state_.parts->sharded_criterion(criterion_) : criterion_, state_.split, microbatches_of(batch),
+      {.seed_gradient = plan_.trains ? accumulation->seed() : 1,
+       .random = random_of(batch),
+       .needs_gradients = plan_.trains,
+       .keep_outputs = options_.return_outputs && plugin_.stages.holds_last(),
+       .recomputation = plugin_.options.recompute.how,
+       .gradients = plan_.syncs ? gradients : nullptr,
+       .scattered = plan_.scattering == Scattering::kAfterEachBackward ? gradients : nullptr,
+       .values = gradients,
+       .gathered = state_.gathered,
+       .recomputed_layers = plugin_.options.recompute.layers,
+       .times = is_timed ? &plugin_.forward_times : nullptr,
+       .observer = options_.observer,
+       .takes_losses = !plan_.adds || options_.step_tokens > 0,
+       .is_full = plan_.is_full,
+       .balance = &balance,
+       .choices = plan_.trains ? state_.routers->choices() : nullptr,
+       .parts = state_.parts ? &*state_.parts : nullptr,
+       .offload = plan_.trains ? state_.offload.get() : nullptr,
+       .tensor_pieces = plugin_.options.axes.tensor.overlap,
+       .interleaves = interleaves,
+       .graphs = graphs,
+       .split_backwards = graphs ? split_backwards(executor().schedule().actions[plugin_.stages.pipeline_rank()])
+                                 : std::set<std::pair<int, int>>(),
+       .check_outputs = std::move(check_outputs),
+       .before_backward = options_.before_backward});
+}
+
+// False where this rank has given the step up.
+bool PipelineCall::run_actions(PipelineStep& step) {
+  bool done = true;
+  if (plan_.microbatches > 0) {
+    const EvaluationGuard evaluation(state_.model->module(), !plan_.trains);
+    // Collectives within a step: those of tp and cp, and under ZeRO 2 those of the batch axes.
+    const bool scatters = plan_.scattering == Scattering::kAfterEachBackward ||
+                          (plan_.gather && plan_.gather != schedule::Gather::kAround);
+    const ProcessGroupMesh& mesh = plugin_.mesh;
+    ProcessGroup& within = plugin_.layer_group ? *plugin_.layer_group : mesh[axis::kTensor];
+    // Experts are computed by ranks of several replicas.
+    StopVote vote(scatters || mesh.mesh().has_expert_view() ? mesh.batch_group_and(axis::kTensor) : within,
+                  options_.stops);
+    const auto stops = options_.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
+    StepOffload* offload = plan_.trains ? state_.offload.get() : nullptr;
+    try {
+      done = executor().run(step, plan_.trains ? plugin_.times.get() : nullptr, stops);
+    } catch (...) {
+      if (offload) offload->give_up();
+      throw;
+    }
+    if (offload) offload->finish();
+  } else if (plan_.gather) {
+    for (const auto& action : schedule::actions_around(plugin_.stages.stages(), plan_.trains)) step.extra(action);
+  }
+  if (plan_.scattering == Scattering::kAfterTheStep)
+    for (const int stage : plugin_.stages.stages()) state_.accumulation->gradients().scatter_stage(stage);
+  return done;
+}
+
+// True where a rank has given the step up. Gradients are unsharded afterwards, where the call ends a step.
+bool PipelineCall::end_step(bool done) {
+  if (!plan_.syncs && !options_.stops) return false;
+  StepEnd mine{.aborted = !done};
+  if (plan_.trains) mine = state_.end_of_step(!done);
+  const StepEnd end = agree_on_end(mine, plugin_.mesh);
+  if (end.aborted) {
+    if (plan_.trains) state_.accumulation->give_up();
+    if (plugin_.times) plugin_.times->take();
+  } else if (plan_.syncs) {
+    state_.finish_gradients(end);
+  }
+  return end.aborted;
+}
+
+}  // namespace gantry
