@@ -91,7 +91,7 @@ TEST(ParallelOptions, WrongValuesAreRefusedWithTheKeyOfAFile) {
   EXPECT_THAT(said([](ParallelOptions& options) { options.zero.stage = 4; }), HasSubstr("parallel.zero"));
   EXPECT_THAT(said([](ParallelOptions& options) { options.zero.bucket_mb = -1; }), HasSubstr("parallel.bucket_mb"));
   EXPECT_THAT(said([](ParallelOptions& options) { options.zero.gather = schedule::Gather::kAround; }),
-              HasSubstr("parallel.gather: the option has no value of its type ; expected step, window, microbatch"));
+              HasSubstr("parallel.gather: the option has no value of its type; expected step, window, microbatch"));
   EXPECT_THAT(said([](ParallelOptions& options) { options.recompute.how = static_cast<Recomputation>(9); }),
               HasSubstr("schedule.recompute"));
   EXPECT_THAT(said([](ParallelOptions& options) { options.axes.tensor.overlap = 0; }), HasSubstr("tensor_overlap"));
