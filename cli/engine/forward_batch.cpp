@@ -28,6 +28,7 @@ bool keeps_type(const std::string& name, const std::string& task) {
 // Models with parts that are not loaded cannot read the entries of those parts.
 void refuse_images(const std::string& path, const std::string& name, const models::ModelFamily& family) {
   if (family.other_parts.empty() || !name.starts_with("pixel_values")) return;
+  if (std::ranges::count(family.inputs, name) > 0) return;
   throw InputError(
       {path,
        fmt::format("the file has an entry '{}', but Gantry loads only the text decoder of {}", name, family.model_type),

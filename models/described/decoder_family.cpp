@@ -62,6 +62,7 @@ DecoderSpec read_tower(const DecoderFamily& family, ConfigReader& reader) {
     check_repeated(reader, text);
     reader.include(kTextConfig, text);
   }
+  if (family.read_vision && reader.flag(kImageEncoder, false)) spec.vision = family.read_vision(reader);
   const bool tied = flag_key(nested, "tie_word_embeddings", tower.tied);
   spec.tied = reader.flag("tie_word_embeddings", tied);
   return spec;

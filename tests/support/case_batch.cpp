@@ -43,6 +43,24 @@ TensorDict images_of(const TensorDict& batch) {
           {"labels", first % 3}};
 }
 
+std::int64_t picture_token(const ModelCase& what) {
+  return what.family == "gemma3" ? what.vocabulary - 1 : what.vocabulary + 3;
+}
+
+// No image in the last samples, and one or two in the others: the first from the second token on, the other at the end.
+void add_pictures(const ModelCase& what, TensorDict& batch) {
+  torch::Tensor ids = batch.at("input_ids");
+  ids.masked_fill_(ids == picture_token(what), 0);
+  const std::int64_t samples = ids.size(0), side = what.family == "gemma3" ? 2 * kPictureSide : kPictureSide;
+  for (std::int64_t sample = 0; sample < samples / 2; ++sample) {
+    ids[sample].narrow(0, 1, kPictureTokens).fill_(picture_token(what));
+    if (sample % 2 == 1) ids[sample].narrow(0, what.tokens - kPictureTokens, kPictureTokens).fill_(picture_token(what));
+  }
+  const torch::Tensor places = torch::arange(2 * 2 * side * side, torch::kFloat64);
+  batch.set("pixel_values", torch::sin(ids.select(1, 0).unsqueeze(1) + 0.7 * places).view({samples, 2, 2, side, side}));
+  batch.set("token_type_ids", (ids == picture_token(what)).to(torch::kInt64));
+}
+
 // Three choices a sample: its own text and those of others, each with its padding.
 void set_choices(TensorDict& batch) {
   const torch::Tensor labels = batch.at("input_ids").select(1, 0) % 3;
@@ -91,6 +109,14 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
 
 }  // namespace
 
+bool reads_pictures(const std::string& family) { return family == "gemma3" || family == "llava"; }
+
+TensorDict without_unused_pictures(const ModelCase& what, TensorDict batch) {
+  const bool has_any = (batch.at("input_ids") == picture_token(what)).any().item<bool>();
+  if (!has_any && batch.contains("pixel_values")) batch.take("pixel_values");
+  return batch;
+}
+
 bool is_bert(const std::string& family) {
   static const std::set<std::string> families = {"bert",       "distilbert", "modernbert",
                                                  "nomic_bert", "roberta",    "xlm-roberta"};
@@ -128,6 +154,7 @@ TensorDict full_batch(const ModelCase& what, std::size_t step) {
   if (is_text_pair(what.family)) return pairs_of(batch);
   if (what.family == "vit") return images_of(batch);
   if (what.family == "whisper") return sounds_of(batch);
+  if (reads_pictures(what.family)) add_pictures(what, batch);
   const bool is_text_encoder = is_bert(what.family);
   if (is_text_encoder) add_bert_entries(what, batch);
   if (!is_text_encoder && what.labels > 0) batch.set("labels", ids.select(1, 0) % what.labels);

@@ -167,7 +167,28 @@ json decoder_keys(const ModelCase& what) {
 }
 
 // Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
+// A decoder with an image encoder: images of 2 x 2 features from 4 x 4 patches.
+json image_text_keys(const ModelCase& what) {
+  json text = decoder_keys(what);
+  text["head_dim"] = 6;
+  json keys = {{"image_encoder", true}, {"tie_word_embeddings", what.tied}};
+  json vision = {{"hidden_size", 12},        {"intermediate_size", 17},        {"num_hidden_layers", 2},
+                 {"num_attention_heads", 3}, {"image_size", 2 * kPictureSide}, {"patch_size", 2},
+                 {"num_channels", 2}};
+  if (what.family == "gemma3") {
+    text.update({{"sliding_window", 3}, {"sliding_window_pattern", 2}});
+    keys.update({{"mm_tokens_per_image", kPictureTokens}, {"image_token_index", what.vocabulary - 1}});
+  } else {
+    vision["image_size"] = kPictureSide;
+    text.update({{"model_type", "llama"}});
+    keys.update({{"image_token_index", what.vocabulary + 3}});  // outside of the vocabulary
+  }
+  keys.update({{"text_config", text}, {"vision_config", vision}});
+  return keys;
+}
+
 json model_keys(const ModelCase& what) {
+  if (reads_pictures(what.family)) return image_text_keys(what);
   if (what.family == "gpt2" || what.family == "gptj" || what.family == "codegen" || what.family == "gpt_bigcode")
     return gpt2_keys(what);
   if (what.family == "gpt_neo") return gpt_neo_keys(what);

@@ -30,6 +30,7 @@ Config family_config(const std::string& folder, const Layout& layout, bool seque
                      const std::string& precision) {
   Config config = layout_config(layout);
   config.model.path = folder;
+  config.model.config_json = keys_beside_file(folder);
   config.parallel.sequence_parallel = sequence_parallel;
   config.precision = precision;
   return resolve_model(std::move(config));
@@ -101,7 +102,16 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder) {
 }
 
 bool shares_no_sequence(const std::string& folder) {
-  return architecture_of(folder).ends_with("ForMultipleChoice") || has_mixers(folder);
+  return architecture_of(folder).ends_with("ForMultipleChoice") || has_mixers(folder) || has_images(folder);
+}
+
+bool has_images(const std::string& folder) {
+  return keys_of_case(folder).contains("text_config") &&
+         read_safetensors(folder + "/inputs.safetensors").contains("pixel_values");
+}
+
+std::string keys_beside_file(const std::string& folder) {
+  return has_images(folder) ? R"({"image_encoder": true})" : "{}";
 }
 
 bool has_mixers(const std::string& folder) {
@@ -111,6 +121,7 @@ bool has_mixers(const std::string& folder) {
 
 int largest_tensor(const std::string& folder) {
   std::int64_t largest = 1 << 20;
+  if (has_images(folder)) largest = keys_of_case(folder)["vision_config"]["num_attention_heads"];
   if (const auto spec = models::described_decoder(keys_of_case(folder)))
     for (const models::LayerSpec& layer : spec->layers)
       if (layer.mixer) largest = std::min(largest, layer.mixer->largest_tensor());

@@ -1,0 +1,50 @@
+// The image encoder of a model that reads images and text, as data: a tower of layers over the patches of an image, and
+// a projector into the width of the decoder. Independent of LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace gantry::models {
+
+// Layers with the module names of CLIP's encoders: norm, attention, norm, MLP, all with biases.
+struct TowerSpec {
+  std::int64_t hidden = 768, width = 3072, layers = 12, heads = 12;
+  double eps = 1e-6;
+  std::string activation = "gelu_pytorch_tanh";  // one of nn::activation_names()
+
+  std::int64_t head_size() const { return hidden / heads; }
+};
+
+struct VisionSpec {
+  enum class Projector {
+    kPooled,  // averages of squares of features, a norm and a matrix (Gemma 3)
+    kMlp      // two linear layers with an activation between them (LLaVA 1.5)
+  };
+  TowerSpec tower;
+  std::int64_t image_size = 224, patch = 16, channels = 3;
+  // As in CLIP: a class token before the patches, a norm before the layers, and a projection of patches without a bias.
+  // The class token is not a feature of the image, unless `keeps_class_token`.
+  bool class_token = false, keeps_class_token = false;
+  bool final_norm = true;  // a norm after the layers
+  Projector projector = Projector::kPooled;
+  std::int64_t pooled_side = 0;               // kPooled: side of the square of features of an image
+  std::string projector_activation = "gelu";  // kMlp
+  bool projector_bias = true;                 // kMlp
+  std::int64_t image_token = 0;               // the token in input_ids that a feature replaces
+  bool both_directions = false;               // the tokens of an image attend to each other in both directions
+
+  std::int64_t grid() const { return image_size / patch; }  // patches along a side
+  std::int64_t places() const { return grid() * grid() + (class_token ? 1 : 0); }
+  // The number of features of an image, which is the number of its tokens.
+  std::int64_t features() const {
+    if (projector == Projector::kPooled) return pooled_side * pooled_side;
+    return grid() * grid() + (keeps_class_token ? 1 : 0);
+  }
+};
+
+// The modules of a decoder's image encoder, by the names of their parameters in Hugging Face's files.
+inline constexpr const char* kVisionTower = "vision_tower";
+inline constexpr const char* kImageProjector = "multi_modal_projector";
+
+}  // namespace gantry::models

@@ -1,0 +1,16 @@
+// Reads vision_config of models that read images and text.
+#pragma once
+
+#include "gantry/models/described/config_reader.h"
+#include "gantry/models/described/vision_spec.h"
+
+namespace gantry::models {
+
+// SigLIP's tower, with a norm after its layers. Throws ConfigError if config.json has no vision_config.
+VisionSpec read_siglip_vision(ConfigReader& reader);
+
+// CLIP's tower with the layers up to vision_feature_layer, and a projector of two linear layers (LLaVA 1.5). Throws the
+// same error.
+VisionSpec read_llava_vision(ConfigReader& reader);
+
+}  // namespace gantry::models
