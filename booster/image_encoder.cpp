@@ -39,8 +39,8 @@ Config with_image_encoder(Config config) {
   const json keys = keys_of(config);
   const std::string name = config.model.policy.empty() ? models::family_of(keys) : config.model.policy;
   if (!models::families().contains(name) || keys.contains(models::kImageEncoder)) return config;
-  const auto& inputs = models::families().at(name).inputs;
-  if (inputs.front() == kImages || std::ranges::count(inputs, kImages) == 0) return config;
+  const models::ModelFamily& family = models::families().at(name);
+  if (family.other_parts.empty() || std::ranges::count(family.inputs, kImages) == 0) return config;
   json own = model_json(config);
   own[models::kImageEncoder] = true;
   config.model.config_json = own.dump();

@@ -52,22 +52,6 @@ void check_entries(const TensorDict& batch, const DecoderSpec& spec) {
                       "[samples, tokens]", "pass one row of positions"});
 }
 
-// The image tokens of each sample must be those of its images. Checked if the host knows the tokens.
-void check_image_tokens(const torch::Tensor& input_ids, std::int64_t places, const VisionSpec& vision) {
-  const torch::Tensor known = on_host(input_ids);
-  if (!known.defined() || known.numel() == 0) return;
-  const torch::Tensor counts = (known == vision.image_token).sum(1);
-  for (std::int64_t sample = 0; sample < counts.size(0); ++sample) {
-    const std::int64_t count = counts[sample].item<std::int64_t>(), of_image = vision.features();
-    if (count % of_image == 0 && count <= places) continue;
-    throw InputError({"input_ids",
-                      fmt::format("sample {} has {} image tokens ({}), but pixel_values has {} images of {} tokens",
-                                  sample, count, vision.image_token, places / of_image, of_image),
-                      fmt::format("{} image tokens for each image of the sample", of_image),
-                      "prepare input_ids with the processor of the model"});
-  }
-}
-
 // Without the types of tokens the image tokens would attend causally, which no model was trained with.
 void check_token_types(const TensorDict& batch, const VisionSpec& vision) {
   if (!vision.both_directions || !batch.contains("pixel_values") || batch.contains("token_type_ids")) return;
@@ -90,10 +74,7 @@ DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description))
   if (spec.learned_positions)
     positions_ = register_at(*this, names.positions, nn::Embedding(spec.positions + spec.position_offset, spec.hidden));
   if (spec.vision) {
-    const VisionSpec& vision = *spec.vision;
-    tower_ = register_module(kVisionTower, std::make_shared<VisionTowerImpl>(vision, spec.initializer_range));
-    projector_ = register_module(kImageProjector,
-                                 std::make_shared<ImageProjectorImpl>(vision, spec.hidden, spec.initializer_range));
+    encoder_ = make_image_encoder(*this, *spec.vision, spec.hidden, spec.initializer_range);
     image_rows_ = register_module(kImageRows, nn::PrepareInput());
   }
   embedding_norm_ = DecoderNorm(*this, names.embedding_norm, spec.embedding_norm, spec.hidden);
@@ -150,40 +131,22 @@ torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::Token
   const torch::Tensor ids = is_outside ? input_ids.masked_fill(input_ids == spec.vision->image_token, 0) : input_ids;
   const torch::Tensor found = rows.defined() ? rows : tokens_(ids);
   torch::Tensor hidden = scaled(noise_ ? noise_->forward(found) : found, spec.embedding_scale);
-  if (tower_) hidden = with_images(hidden, input_ids, batch);
+  if (encoder_) hidden = with_images(hidden, input_ids, batch);
   if (project_in_) hidden = project_in_(hidden);
   if (positions_)
     hidden = hidden + positions_(positions.defined() ? positions : torch::arange(tokens, input_ids.options()));
   return dropped(dropout_, embedding_norm_(hidden));
 }
 
-// Without images the encoder runs on none of them: its parameters then have gradients of 0, and all replicas reduce the
-// same gradients.
-torch::Tensor DecoderImpl::image_features(const TensorDict& batch, std::int64_t samples) {
-  const VisionSpec& vision = *spec.vision;
-  const std::int64_t size = vision.image_size;
-  torch::Tensor pixels = batch.get("pixel_values");
-  if (!pixels.defined()) pixels = torch::zeros({samples, 0, vision.channels, size, size}, tokens_->weight.options());
-  if (pixels.dim() == 4) pixels = pixels.unsqueeze(1);
-  if (pixels.dim() != 5 || pixels.size(2) != vision.channels || pixels.size(3) != size || pixels.size(4) != size)
-    throw InputError({"pixel_values", "the tensor is " + describe(batch.at("pixel_values")),
-                      fmt::format("[samples, images, {0}, {1}, {1}] or [samples, {0}, {1}, {1}], the channels and the "
-                                  "image_size of the image encoder",
-                                  vision.channels, size),
-                      "resize the images"});
-  const std::int64_t places = pixels.size(1) * vision.features();
-  return projector_->forward(tower_->forward(pixels.detach().flatten(0, 1))).reshape({samples, places, spec.hidden});
-}
-
 torch::Tensor DecoderImpl::with_images(const torch::Tensor& hidden, const torch::Tensor& input_ids,
                                        const TensorDict& batch) {
   check_token_types(batch, *spec.vision);
-  const torch::Tensor features = image_features(batch, input_ids.size(0));
+  const torch::Tensor features = encoder_->features(batch, input_ids.size(0));
   torch::Tensor is_image = input_ids == spec.vision->image_token;
-  if (batch.contains("pixel_values"))
-    check_image_tokens(input_ids, features.size(1), *spec.vision);
-  else
+  if (!batch.contains("pixel_values"))
     is_image = torch::zeros_like(is_image);
+  else if (const torch::Tensor known = on_host(input_ids); known.defined() && known.numel() > 0)
+    encoder_->check_tokens(known, batch);
   // Row k of a sample is the feature of its k-th image token, and row 0 stands for text.
   const torch::Tensor rows = torch::constant_pad_nd(features, {0, 0, 1, 0});
   const torch::Tensor index = (is_image.cumsum(1) * is_image).unsqueeze(-1).expand({-1, -1, rows.size(2)});

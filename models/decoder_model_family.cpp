@@ -35,7 +35,7 @@ TensorName vision_name(const std::string& name) {
 }
 
 bool is_of_vision(const DecoderSpec& spec, const std::string& name) {
-  return spec.vision && is_of_other_part({kVisionTower, kImageProjector}, name);
+  return spec.vision && is_of_other_part({kVisionTower, kImageProjector, kGridTower}, name);
 }
 
 TensorName file_name(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
@@ -233,6 +233,7 @@ std::vector<std::pair<std::string, std::string>> module_names(const DecoderFamil
 std::vector<std::string> inputs_of(const DecoderFamily& family) {
   std::vector<std::string> inputs = ModelFamily().inputs;
   if (family.read_vision) inputs.emplace_back("pixel_values");
+  inputs.insert(inputs.end(), family.image_entries.begin(), family.image_entries.end());
   return inputs;
 }
 

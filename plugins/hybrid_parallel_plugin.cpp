@@ -12,6 +12,7 @@
 #include "gantry/plugins/accumulation.h"
 #include "gantry/plugins/device_memory.h"
 #include "gantry/plugins/gathered_stages.h"
+#include "gantry/plugins/joint_samples.h"
 #include "gantry/plugins/model_routers.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
@@ -47,6 +48,7 @@ struct HybridParallelPlugin::ModelState {
   std::optional<ScheduleSource> schedules;
   // Key: number of microbatches, forward_only, and when sharded parameters are gathered.
   std::map<std::tuple<int, bool, std::optional<schedule::Gather>>, std::unique_ptr<schedule::Executor>> executors;
+  bool compares_samples = false;   // the loss compares all samples of a step
   bool inputs_compared = false;    // at the first step
   bool keys_checked = false;       // at the first training step
   bool documents_checked = false;  // at the first training step
@@ -192,6 +194,7 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   state->loop = request.loop;
   state->parts = SequenceParts::of(config_, *policy, *request.model, mesh_, world_.device());
   if (state->parts) state->parts->require(request.criterion);
+  state->compares_samples = share_samples(*request.model, mesh_);
   state->schedules = schedules_;
   const bool shares_vocabulary = chosen_vocabulary(*state->schedules, *policy, *request.model);
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_, shares_vocabulary);
@@ -370,6 +373,7 @@ StepResult HybridParallelPlugin::run_step(ModelState& state, const Batch& given,
   batch.full = prepared.full;
 
   complete_plan(plan, state, counts, batch);
+  if (state.compares_samples) refuse_parts_of_samples(plan.microbatches, plan.adds);
   if (plan.trains) begin_step(state, boosted, plan, counts, options);
   if (plan.trains && !plan.adds) forward_times_ = {};
   const nn::RouterBalance balance = balance_of(state, criterion, full, plan, options);
@@ -447,9 +451,10 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::plan_call(ModelState& state
 // With the numbers of all ranks.
 void HybridParallelPlugin::complete_plan(StepPlan& plan, const ModelState& state, const StepCounts& counts,
                                          const Batch& batch) const {
-  // Replicas that compute each other's tokens run the same number of microbatches.
-  if (mesh_.mesh().has_expert_view()) plan.microbatches = static_cast<int>(counts.most_microbatches);
-  const bool equal = counts.equal_microbatches || mesh_.mesh().has_expert_view();
+  // Replicas that compute each other's tokens, or compare each other's samples, run the same number of microbatches.
+  const bool meet = mesh_.mesh().has_expert_view() || state.compares_samples;
+  if (meet) plan.microbatches = static_cast<int>(counts.most_microbatches);
+  const bool equal = counts.equal_microbatches || meet;
   // Replicas with different numbers of microbatches communicate before and after them only.
   if (state.shards)
     plan.gather =

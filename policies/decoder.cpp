@@ -13,6 +13,11 @@ namespace {
 using models::DecoderNames;
 using models::DecoderSpec;
 
+std::vector<std::string> encoder_modules(const models::VisionSpec& vision) {
+  if (vision.grid_tower) return {models::kGridTower};
+  return {models::kVisionTower, models::kImageProjector};
+}
+
 }  // namespace
 
 PolicyFit DecoderPolicy::fit(const torch::nn::Module& model) const {
@@ -41,8 +46,7 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
   if (spec.embedding_norm.exists()) plan.push_back({names.embedding_norm, SequenceParallel{}});
   if (spec.norm.exists()) plan.push_back({names.norm, SequenceParallel{}});
   if (spec.vision) {
-    for (const char* encoder : {models::kVisionTower, models::kImageProjector})
-      plan.push_back({encoder, FullSequence{}});
+    for (const std::string& encoder : encoder_modules(*spec.vision)) plan.push_back({encoder, FullSequence{}});
     plan.push_back({models::kImageRows, PrepareInput{.from = Replicate{}, .to = Shard{1}}});
   }
   if (spec.labels > 0) {
@@ -58,9 +62,10 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
 StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const {
   const DecoderNames& names = model.spec.names;
   StageLayout layout{.first = {names.tokens}, .repeated = names.layers, .last = {}};
-  if (model.spec.vision)
-    for (const char* encoder : {models::kVisionTower, models::kImageProjector, models::kImageRows})
-      layout.first.push_back(encoder);
+  if (model.spec.vision) {
+    for (const std::string& encoder : encoder_modules(*model.spec.vision)) layout.first.push_back(encoder);
+    layout.first.emplace_back(models::kImageRows);
+  }
   if (model.spec.embedding_width > 0) layout.first.push_back(names.project_in);
   if (model.spec.norm.exists()) layout.last.push_back(names.norm);
   if (model.spec.embedding_width > 0) layout.last.push_back(names.project_out);

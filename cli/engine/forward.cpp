@@ -5,6 +5,7 @@
 
 #include "gantry/booster/image_encoder.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/booster/run_task.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
@@ -78,6 +79,10 @@ std::vector<models::TensorName> adapter_names(const Config& config, const Tensor
   return models::trained_names(parameters, config.lora, names);
 }
 
+bool has_loss(const Config& config, const TensorDict& batch) {
+  return batch.contains("labels") || batch.contains("start_positions") || task_of(config) == "contrast";
+}
+
 void forward_rank(World& world, const Config& config, const ForwardArguments& arguments, const TensorDict& batch) {
   auto* plugin = new HybridParallelPlugin(world, config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
@@ -90,8 +95,7 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   const double coefficient = decoder ? decoder->spec.router_loss : 0;
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   if (wants_gradients) optimizer = build_optimizer(config, *model);
-  const bool has_labels = batch.contains("labels") || batch.contains("start_positions");
-  auto boosted = booster.boost(model, optimizer, has_labels ? build_criterion(config) : Criterion());
+  auto boosted = booster.boost(model, optimizer, has_loss(config, batch) ? build_criterion(config) : Criterion());
   const auto fresh = load_weights(config, boosted, mesh);
   if (world.is_main()) warn_of_new_weights(fresh);
   boosted.model->eval();

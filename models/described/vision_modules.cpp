@@ -35,6 +35,40 @@ void add_projector(TowerShapes& shapes, const VisionSpec& vision, std::int64_t h
   shapes.linear(at + "linear_2", hidden, hidden, vision.projector_bias);
 }
 
+void add_grid_tower(std::vector<ParameterShape>& shapes, const VisionSpec& vision) {
+  TowerShapes all(shapes);
+  const GridTowerSpec& grid = *vision.grid_tower;
+  const TowerSpec& tower = vision.tower;
+  const std::string root = std::string(kGridTower) + ".";
+  all.tensor(root + "patch_embed.proj.weight",
+             {tower.hidden, vision.channels, grid.frames, vision.patch, vision.patch});
+  for (std::int64_t layer = 0; layer < tower.layers; ++layer) {
+    const std::string at = fmt::format("{}blocks.{}.", root, layer);
+    for (const char* norm : {"norm1", "norm2"}) all.tensor(at + norm + ".weight", {tower.hidden});
+    all.linear(at + "attn.qkv", tower.hidden, 3 * tower.hidden);
+    all.linear(at + "attn.proj", tower.hidden, tower.hidden);
+    all.linear(at + "mlp.gate_proj", tower.hidden, tower.width);
+    all.linear(at + "mlp.up_proj", tower.hidden, tower.width);
+    all.linear(at + "mlp.down_proj", tower.width, tower.hidden);
+  }
+  const std::int64_t square = grid.merge * grid.merge * tower.hidden;
+  all.tensor(root + "merger.ln_q.weight", {tower.hidden});
+  all.linear(root + "merger.mlp.0", square, square);
+  all.linear(root + "merger.mlp.2", square, grid.outputs);
+}
+
+void add_grid_shards(std::vector<ModuleShard>& shards, const TowerSpec& tower) {
+  const std::string root = std::string(kGridTower) + ".", layers = root + "blocks.*.";
+  const std::int64_t head = tower.head_size();
+  shards.push_back({layers + "attn.qkv", Column{.segments = 3, .unit = head, .input = Replicate{}}});
+  shards.push_back({layers + "attn.proj", Row{.unit = head, .output = Replicate{}}});
+  for (const char* column : {"mlp.gate_proj", "mlp.up_proj"})
+    shards.push_back({layers + column, Column{.input = Replicate{}}});
+  shards.push_back({layers + "mlp.down_proj", Row{.output = Replicate{}}});
+  shards.push_back({root + "merger.mlp.0", Column{.input = Replicate{}}});
+  shards.push_back({root + "merger.mlp.2", Row{.output = Replicate{}}});
+}
+
 }  // namespace
 
 void add_tower_layers(std::vector<ParameterShape>& shapes, const TowerSpec& tower, const std::string& prefix) {
@@ -50,10 +84,8 @@ void add_tower_layers(std::vector<ParameterShape>& shapes, const TowerSpec& towe
   }
 }
 
-std::vector<ParameterShape> vision_parameters(const VisionSpec& vision, std::int64_t hidden) {
-  std::vector<ParameterShape> shapes;
+void add_tower(std::vector<ParameterShape>& shapes, const VisionSpec& vision, const std::string& at) {
   TowerShapes all(shapes);
-  const std::string at = std::string(kVisionTower) + ".";
   const std::int64_t size = vision.tower.hidden;
   if (vision.class_token) all.tensor(at + "embeddings.class_embedding", {size});
   all.tensor(at + "embeddings.patch_embedding.weight", {size, vision.channels, vision.patch, vision.patch});
@@ -62,6 +94,16 @@ std::vector<ParameterShape> vision_parameters(const VisionSpec& vision, std::int
   if (vision.class_token) all.norm(at + "pre_layrnorm", size);
   add_tower_layers(shapes, vision.tower, at + "encoder.layers.");
   if (vision.final_norm) all.norm(at + "post_layernorm", size);
+}
+
+std::vector<ParameterShape> vision_parameters(const VisionSpec& vision, std::int64_t hidden) {
+  std::vector<ParameterShape> shapes;
+  if (vision.grid_tower) {
+    add_grid_tower(shapes, vision);
+    return shapes;
+  }
+  add_tower(shapes, vision, std::string(kVisionTower) + ".");
+  TowerShapes all(shapes);
   add_projector(all, vision, hidden);
   return shapes;
 }
@@ -78,6 +120,10 @@ void add_tower_shards(std::vector<ModuleShard>& shards, const TowerSpec& tower, 
 
 std::vector<ModuleShard> vision_shards(const VisionSpec& vision) {
   std::vector<ModuleShard> shards;
+  if (vision.grid_tower) {
+    add_grid_shards(shards, vision.tower);
+    return shards;
+  }
   add_tower_shards(shards, vision.tower, std::string(kVisionTower) + ".encoder.layers");
   return shards;
 }

@@ -13,6 +13,9 @@ namespace gantry::models {
 // Adds the parameters of the layers `prefix`0, `prefix`1, ...
 void add_tower_layers(std::vector<ParameterShape>& shapes, const TowerSpec& tower, const std::string& prefix);
 
+// Adds the parameters of the tower below `prefix`, without a projector.
+void add_tower(std::vector<ParameterShape>& shapes, const VisionSpec& vision, const std::string& prefix);
+
 // Returns the parameters of the tower and of its projector into `hidden` features.
 std::vector<ParameterShape> vision_parameters(const VisionSpec& vision, std::int64_t hidden);
 
@@ -20,7 +23,7 @@ std::vector<ParameterShape> vision_parameters(const VisionSpec& vision, std::int
 // by heads, and the MLP by its width.
 void add_tower_shards(std::vector<ModuleShard>& shards, const TowerSpec& tower, const std::string& prefix);
 
-// Returns the rules of the tower. The projector is replicated.
+// Returns the rules of the tower. A projector of one image size is replicated.
 std::vector<ModuleShard> vision_shards(const VisionSpec& vision);
 
 }  // namespace gantry::models

@@ -1,49 +1,30 @@
-// The image encoder of a decoder: a tower of layers over patches, and a projector into the width of the decoder.
+// The image encoder of a decoder: the features that replace image tokens.
 #pragma once
 
-#include <torch/nn/modules/container/modulelist.h>
+#include <memory>
+
+#include <torch/nn/module.h>
 
 #include "gantry/models/described/vision_spec.h"
-#include "gantry/nn/norms.h"
-#include "gantry/tensors/tensor.h"
+#include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {
 
-// Patches of images as tokens, and the layers over them. Registers embeddings.{class_embedding, patch_embedding,
-// position_embedding}, pre_layrnorm, encoder.layers.N and post_layernorm, as far as the spec has them.
-class VisionTowerImpl : public torch::nn::Module {
+class ImageEncoder {
  public:
-  VisionTowerImpl(const VisionSpec& spec, double initializer_range);
-  // [images, channels, size, size] -> [images, places, tower's hidden]; also of no images.
-  torch::Tensor forward(const torch::Tensor& pixels);
-
- private:
-  torch::Tensor embed(const torch::Tensor& pixels);
-
-  const VisionSpec spec_;
-  torch::Tensor class_token_, patch_weight_, patch_bias_, positions_;  // undefined: none
-  nn::LayerNorm before_{nullptr}, after_{nullptr};
-  torch::nn::ModuleList layers_;
+  virtual ~ImageEncoder() = default;
+  // Returns the features of the images of each sample one after the other, [samples, features, width of the decoder];
+  // samples with fewer features are padded at the end. Without images in the batch it runs on none of them: parameters
+  // then have gradients of 0, and all replicas reduce the same gradients. Throws InputError for images that the encoder
+  // cannot read.
+  virtual torch::Tensor features(const TensorDict& batch, std::int64_t samples) = 0;
+  // Throws InputError if a sample has other numbers of image tokens than its images. `input_ids`: on the host.
+  virtual void check_tokens(const torch::Tensor& input_ids, const TensorDict& batch) const = 0;
 };
-TORCH_MODULE(VisionTower);
 
-// Converts the tower's result into the features that replace image tokens.
-class ImageProjectorImpl : public torch::nn::Module {
- public:
-  // `hidden`: the width of the decoder.
-  ImageProjectorImpl(const VisionSpec& spec, std::int64_t hidden, double initializer_range);
-  // [images, places, tower's hidden] -> [images, VisionSpec::features(), hidden]
-  torch::Tensor forward(const torch::Tensor& places);
-
- private:
-  torch::Tensor pooled(const torch::Tensor& places);
-
-  const VisionSpec spec_;
-  torch::Tensor projection_;
-  nn::RmsNorm norm_{nullptr};
-  nn::Linear first_{nullptr}, second_{nullptr};
-};
-TORCH_MODULE(ImageProjector);
+// Registers the modules of the encoder below `root`. `hidden`: the width of the decoder.
+std::shared_ptr<ImageEncoder> make_image_encoder(torch::nn::Module& root, const VisionSpec& spec, std::int64_t hidden,
+                                                 double initializer_range);
 
 // Returns the number of each token's image, from 1: int64 [samples, tokens]; 0: a token of text. `types`:
 // token_type_ids, where 1 stands for a token of an image. Adjacent tokens are of one image.

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/models/vision/grid_layout.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 
 TensorDict images_by_sample(TensorDict batch, const VisionSpec& vision) {
+  if (vision.grid_tower) return grids_by_sample(std::move(batch), vision);
   const torch::Tensor pixels = batch.get("pixel_values");
   if (!pixels.defined() || pixels.dim() != 4) return batch;
   const torch::Tensor tokens = (batch.at("input_ids") == vision.image_token).sum(1);

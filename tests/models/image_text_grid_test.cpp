@@ -44,8 +44,10 @@ TEST(ImageTextGrid, Gemma3) { expect_layouts_equal(picture_case("gemma3"), pictu
 
 TEST(ImageTextGrid, Llava) { expect_layouts_equal(picture_case("llava"), picture_layouts()); }
 
+TEST(ImageTextGrid, Qwen25) { expect_layouts_equal(picture_case("qwen2_5_vl"), picture_layouts()); }
+
 TEST(ImageTextGrid, PaddedSamples) {
-  for (const char* family : {"gemma3", "llava"}) {
+  for (const char* family : {"gemma3", "llava", "qwen2_5_vl"}) {
     ModelCase what = picture_case(family);
     what.padded = true;
     expect_layouts_equal(what, {{.layout = {.tensor = 2}, .sequence_parallel = true}, {.layout = {.pipeline = 2}}});
@@ -63,7 +65,7 @@ std::shared_ptr<models::DecoderImpl> picture_model(const ModelCase& what, bool h
 
 // Without images the model is its text decoder, whatever the token types are.
 TEST(ImageText, BatchesOfTextHaveTheLogitsOfTheDecoder) {
-  for (const char* family : {"gemma3", "llava"}) {
+  for (const char* family : {"gemma3", "llava", "qwen2_5_vl"}) {
     const ModelCase what = picture_case(family);
     const auto model = picture_model(what, true), decoder = picture_model(what, false);
     const auto parameters = model->named_parameters();

@@ -14,6 +14,9 @@ inline constexpr std::int64_t kPictureSide = 4, kPictureTokens = 4;
 // Decoders with an image encoder.
 bool reads_pictures(const std::string& family);
 
+// Models with a tower for images and one for texts.
+bool is_contrastive(const std::string& family);
+
 // The batch of a replica without pixel_values, if no sample has an image token.
 TensorDict without_unused_pictures(const ModelCase& what, TensorDict batch);
 

@@ -34,11 +34,14 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder);
 // refused.
 bool shares_no_sequence(const std::string& folder);
 
+// True if the loss compares all samples, so that parallel.pipeline is refused.
+bool has_one_stage(const std::string& folder);
+
 // True if the inputs of a model of text and images have images.
 bool has_images(const std::string& folder);
 
 // The keys of model.config that the case needs: its image encoder, if it has images.
-std::string keys_beside_file(const std::string& folder);
+std::string extra_keys(const std::string& folder);
 
 // True if a layer has a mixer other than attention.
 bool has_mixers(const std::string& folder);

@@ -65,6 +65,7 @@ struct ModelFamily {
   //   "classes"  {logits} with one of several labels per sample or token
   //   "images"   the same for images
   //   "spans"    {logits [B, S, 2]} with {start_positions, end_positions}
+  //   "contrast" {losses [B]}, the loss of each sample, without labels
   //   "none"     no training
   std::function<std::string(const nlohmann::json& config)> task;
   // Returns the problem_type of a classification head in transformers, which selects the loss:

@@ -58,6 +58,7 @@ struct DecoderFamily {
   // Converts the keys of the image encoder, if Gantry can load the one of this family. `reader` has all keys of
   // config.json. Null: it cannot.
   VisionSpec (*read_vision)(ConfigReader& reader) = nullptr;
+  std::vector<std::string> image_entries = {};  // entries of a batch with images besides pixel_values
   FileNames files = {};
   std::vector<std::string> harmless = {};  // further keys of config.json that do not affect the computation
   nlohmann::json small = small_keys();     // keys of a small model, as a starting point

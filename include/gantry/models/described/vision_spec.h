@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace gantry::models {
 
@@ -14,6 +16,17 @@ struct TowerSpec {
   std::string activation = "gelu_pytorch_tanh";  // one of nn::activation_names()
 
   std::int64_t head_size() const { return hidden / heads; }
+};
+
+// The further sizes of a tower for images of any size (Qwen2.5-VL).
+struct GridTowerSpec {
+  std::int64_t frames = 2;                                  // number of frames in a patch
+  std::int64_t merge = 2;                                   // a feature is made from merge x merge patches
+  std::int64_t window = 112;                                // side of a window in pixels; layers attend within windows
+  std::vector<std::int64_t> full_layers = {7, 15, 23, 31};  // layers that attend to all patches of a frame
+  std::int64_t outputs = 3584;                              // width of a feature
+
+  bool operator==(const GridTowerSpec&) const = default;
 };
 
 struct VisionSpec {
@@ -28,15 +41,17 @@ struct VisionSpec {
   bool class_token = false, keeps_class_token = false;
   bool final_norm = true;  // a norm after the layers
   Projector projector = Projector::kPooled;
-  std::int64_t pooled_side = 0;               // kPooled: side of the square of features of an image
-  std::string projector_activation = "gelu";  // kMlp
-  bool projector_bias = true;                 // kMlp
-  std::int64_t image_token = 0;               // the token in input_ids that a feature replaces
-  bool both_directions = false;               // the tokens of an image attend to each other in both directions
+  std::int64_t pooled_side = 0;                  // kPooled: side of the square of features of an image
+  std::string projector_activation = "gelu";     // kMlp
+  bool projector_bias = true;                    // kMlp
+  std::optional<GridTowerSpec> grid_tower = {};  // images of any size; image_size, the class token, the final norm and
+                                                 // the projector are then not used
+  std::int64_t image_token = 0;                  // the token in input_ids that a feature replaces
+  bool both_directions = false;                  // the tokens of an image attend to each other in both directions
 
   std::int64_t grid() const { return image_size / patch; }  // patches along a side
   std::int64_t places() const { return grid() * grid() + (class_token ? 1 : 0); }
-  // The number of features of an image, which is the number of its tokens.
+  // For images of one size: the number of features of an image, which is the number of its tokens.
   std::int64_t features() const {
     if (projector == Projector::kPooled) return pooled_side * pooled_side;
     return grid() * grid() + (keeps_class_token ? 1 : 0);
@@ -46,5 +61,6 @@ struct VisionSpec {
 // The modules of a decoder's image encoder, by the names of their parameters in Hugging Face's files.
 inline constexpr const char* kVisionTower = "vision_tower";
 inline constexpr const char* kImageProjector = "multi_modal_projector";
+inline constexpr const char* kGridTower = "visual";
 
 }  // namespace gantry::models
