@@ -56,6 +56,7 @@ bool has_entry_of_images(const Config& config) {
 void refuse_with_image_encoder(const Config& config) {
   if (!has_image_encoder(model_json(config))) return;
   if (config.lora.is_on()) refuse("lora", "adapters are configured,");
+  if (config.train.device_graphs) refuse("train.device_graphs", "CUDA graphs are configured,");
   if (!config.model.quantize.empty()) refuse("model.quantize", "the value is " + config.model.quantize + ",");
 }
 

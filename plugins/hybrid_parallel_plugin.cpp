@@ -230,6 +230,11 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
     if (const auto offload = schedule::offload_of(config_.train.offload); offload.any())
       state->offload = std::make_unique<StepOffload>(offload, *boosted.optimizer, stages_.stages(), world_.device());
     if (config_.train.device_graphs) {
+      if (state->compares_samples)
+        throw ConfigError({"train.device_graphs",
+                           "CUDA graphs do not support a loss that compares all samples, because the host reads the "
+                           "number of samples of each replica in every step",
+                           "", "remove train.device_graphs"});
       if (state->routers->choices())
         throw ConfigError({"train.device_graphs",
                            "CUDA graphs do not support models with experts, because the host reads the number of "
