@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/booster/class_names.h"
+#include "gantry/booster/image_encoder.h"
 #include "gantry/booster/lora.h"
 #include "gantry/booster/lora_names.h"
 #include "gantry/booster/plugin_library.h"
@@ -70,6 +71,8 @@ Config resolve_model(Config config) {
   policies().at(config.model.policy);
   const auto* family = family_or_null(config);
   if (family) {
+    if (has_entry_of_images(config)) config = with_image_encoder(std::move(config));
+    refuse_with_image_encoder(config);
     if (config.lora.is_on())
       config.lora = models::with_trained_heads(models::from_module_names(*family, std::move(config.lora)),
                                                family->tensor_names(model_json(config)));
@@ -120,7 +123,7 @@ void say_how_files_were_read(const Config& config, const LoadedModel& found) {
   const auto& family = models::families().at(config.model.policy);
   const auto ties = compare_tied_tensors(config.model.path, family, read_model_config(config.model.path));
   for (const auto& note : ties.notes) fmt::print(stderr, "warning: {}\n", note);
-  if (!family.other_parts.empty())
+  if (!family.other_parts.empty() && !has_image_encoder(model_json(config)))
     fmt::print(stderr, "warning: {}: only the text decoder of the model is loaded, without {}\n", config.model.path,
                fmt::join(family.other_parts, " and "));
   if (!found.passed_over.empty())

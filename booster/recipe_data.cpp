@@ -33,6 +33,7 @@ SampleSource tensors_of(const Config& config, const DataConfig& data, const std:
   if (const auto* family = family_or_null(config)) {
     needed = {family->inputs.front(), task == "spans" ? "start_positions" : "labels"};
     if (task == "spans") needed.emplace_back("end_positions");
+    if (task == "contrast") needed = {"input_ids", "pixel_values"};
   }
   for (const auto& entry : source.entries) names.push_back(entry.name);
   for (const auto& name : needed)
@@ -190,11 +191,12 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
     data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
     return sample_source(data, vocabulary, key);
   }
-  if (task == "pairs" || task == "images" || task == "classes")
+  if (task == "pairs" || task == "images" || task == "classes" || task == "contrast")
     throw ConfigError({"data.format", fmt::format("{} does not fit a model that is trained on {}", data.format, task),
-                       task == "pairs"    ? "tensors, or jsonl if the encoder reads tokens"
-                       : task == "images" ? "images or tensors"
-                                          : "jsonl or tensors",
+                       task == "pairs"      ? "tensors, or jsonl if the encoder reads tokens"
+                       : task == "images"   ? "images or tensors"
+                       : task == "contrast" ? "tensors"
+                                            : "jsonl or tensors",
                        "write the samples' entries into a safetensors file: docs/data_labelled.md, \"Tensors\""});
   if (data.target_length > 0)
     throw ConfigError({"data.target_length",

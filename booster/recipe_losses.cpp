@@ -1,6 +1,7 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/run_task.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 namespace {
@@ -30,6 +31,14 @@ Criterion objective_criterion(const Config& config, const std::string& task, con
   return preference_loss(objective, parts);
 }
 
+// The mean of the losses that a model computes for each sample.
+Criterion mean_of_samples() {
+  return Criterion([](const TensorDict& outputs, const TensorDict&) {
+    const torch::Tensor& losses = outputs.at("losses");
+    return Loss(losses.sum(), torch::tensor(losses.numel(), torch::kInt64));
+  });
+}
+
 }  // namespace
 
 Predictions predictions_of(const Config& config) {
@@ -46,9 +55,11 @@ Criterion build_criterion(const Config& config, const ObjectiveParts& parts) {
   config.mark_used("train.objective");
   const std::string task = task_of(config), problem = problem_of(config);
   if (config.train.objective.is_on()) return objective_criterion(config, task, parts);
-  if (task == "spans" || task == "none" || !problem.empty()) refuse_smoothing(config, problem.empty() ? task : problem);
+  if (task == "spans" || task == "none" || task == "contrast" || !problem.empty())
+    refuse_smoothing(config, problem.empty() ? task : problem);
   if (task == "none") return {};
   if (task == "spans") return answer_span_loss();
+  if (task == "contrast") return mean_of_samples();
   if (problem == kRegression) return mean_squared_error();
   if (problem == kSeveralLabels) return binary_cross_entropy();
   return cross_entropy(

@@ -14,6 +14,7 @@
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/stored_names.h"
 #include "gantry/checkpoint/stored_parts.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
@@ -190,13 +191,15 @@ std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorN
   return tensors;
 }
 
-std::vector<ExportTensor> tensors_of_other_parts(const std::string& directory, const models::ModelFamily& family) {
+std::vector<ExportTensor> tensors_of_other_parts(const std::string& directory, const models::ModelFamily& family,
+                                                 const json& config) {
   std::vector<ExportTensor> tensors;
   if (family.other_parts.empty()) return tensors;
+  const StoredNames names(family, config);
   for (const auto& path : find_model_files(directory).paths) {
     const auto file = std::make_shared<const SafetensorsFile>(path);
     for (const auto& name : file->names())
-      if (models::is_of_other_part(family.other_parts, name))
+      if (models::is_of_other_part(family.other_parts, name) && !names.is_known(names.find(name)))
         tensors.push_back({.name = name,
                            .shape = file->shape(name),
                            .type = file->dtype(name),
@@ -241,7 +244,8 @@ void export_checkpoint(const std::string& folder, const std::string& directory, 
   }
   if (!family.other_parts.empty())
     if (const std::string model = directory_of_other_parts(folder, manifest); !model.empty())
-      for (auto& tensor : tensors_of_other_parts(model, family)) tensors.push_back(std::move(tensor));
+      for (auto& tensor : tensors_of_other_parts(model, family, manifest.model_config))
+        tensors.push_back(std::move(tensor));
   ExportOptions rest = check_hashes(folder, manifest, tensors, options);
   rest.model_directory = companion_directory(folder, manifest);
   save_hugging_face(directory, family.hugging_face_config(manifest.model_config), tensors, rest);

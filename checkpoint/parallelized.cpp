@@ -79,7 +79,7 @@ void merge(const std::string& directory, const json& config, const models::Model
   const auto names = family ? family->tensor_names(config) : own_names(model);
   auto tensors = hugging_face_tensors(names, files, find);
   if (family && !model_directory.empty())
-    for (auto& tensor : tensors_of_other_parts(model_directory, *family)) tensors.push_back(std::move(tensor));
+    for (auto& tensor : tensors_of_other_parts(model_directory, *family, config)) tensors.push_back(std::move(tensor));
   save_hugging_face(output, config, tensors, options);
 }
 

@@ -8,12 +8,14 @@
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
+#include "gantry/models/vision/image_encoder.h"
 #include "gantry/nn/depthwise_convolution.h"
 #include "gantry/nn/embedding_noise.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stream_scope.h"
 #include "gantry/tensors/batch.h"
+#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -39,16 +41,23 @@ bool reads_rows(const DecoderSpec& spec) {
 
 void check_entries(const TensorDict& batch, const DecoderSpec& spec) {
   for (const char* name : {"pixel_values", "pixel_values_videos"})
-    if (batch.contains(name))
-      throw InputError({name,
-                        fmt::format("the model {} reads text only, because Gantry does not load an image encoder "
-                                    "for it",
-                                    spec.family),
-                        "a batch of text", "remove the entry"});
+    if (batch.contains(name) && !(spec.vision && name == std::string("pixel_values")))
+      throw InputError(
+          {name,
+           fmt::format("the model {} reads text only, because it was built without an image encoder", spec.family),
+           "a batch of text", "set model.config.image_encoder to true if the family has one, or remove the entry"});
   if (const torch::Tensor positions = batch.get("position_ids");
       positions.defined() && positions.dim() == 3 && !reads_rows(spec))
     throw InputError({"position_ids", "the positions have three rows, but the model has no mrope_section",
                       "[samples, tokens]", "pass one row of positions"});
+}
+
+// Without the types of tokens the image tokens would attend causally, which no model was trained with.
+void check_token_types(const TensorDict& batch, const VisionSpec& vision) {
+  if (!vision.both_directions || !batch.contains("pixel_values") || batch.contains("token_type_ids")) return;
+  throw InputError({"token_type_ids", "the batch has pixel_values, but no types of its tokens",
+                    "[samples, tokens], 1 for the tokens of an image, and 0 for text",
+                    "add the token_type_ids of the model's processor"});
 }
 
 torch::Tensor capped(const torch::Tensor& input, double cap) { return cap > 0 ? (input / cap).tanh() * cap : input; }
@@ -64,6 +73,10 @@ DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description))
   if (spec.embedding_width > 0) project_in_ = linear_at(*this, names.project_in, columns, spec.hidden, false);
   if (spec.learned_positions)
     positions_ = register_at(*this, names.positions, nn::Embedding(spec.positions + spec.position_offset, spec.hidden));
+  if (spec.vision) {
+    encoder_ = make_image_encoder(*this, *spec.vision, spec.hidden, spec.initializer_range);
+    image_rows_ = register_module(kImageRows, nn::PrepareInput());
+  }
   embedding_norm_ = DecoderNorm(*this, names.embedding_norm, spec.embedding_norm, spec.hidden);
   dropout_ = dropout_at(*this, names.dropout, spec.embedding_dropout);
   layers_ = register_at(*this, names.layers, torch::nn::ModuleList());
@@ -108,18 +121,36 @@ void DecoderImpl::add_embedding_noise(double alpha) {
 }
 
 torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::TokenContext& known,
-                                 const torch::Tensor& positions, const torch::Tensor& rows) {
+                                 const torch::Tensor& positions, const torch::Tensor& rows, const TensorDict& batch) {
   const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
   if (tokens > spec.positions && !spec.unlimited_positions) {
     throw InputError({"input_ids", fmt::format("there are {} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", spec.positions), "shorten the samples"});
   }
-  const torch::Tensor found = rows.defined() ? rows : tokens_(input_ids);
+  const bool is_outside = spec.vision && spec.vision->image_token >= spec.vocabulary;
+  const torch::Tensor ids = is_outside ? input_ids.masked_fill(input_ids == spec.vision->image_token, 0) : input_ids;
+  const torch::Tensor found = rows.defined() ? rows : tokens_(ids);
   torch::Tensor hidden = scaled(noise_ ? noise_->forward(found) : found, spec.embedding_scale);
+  if (encoder_) hidden = with_images(hidden, input_ids, batch);
   if (project_in_) hidden = project_in_(hidden);
   if (positions_)
     hidden = hidden + positions_(positions.defined() ? positions : torch::arange(tokens, input_ids.options()));
   return dropped(dropout_, embedding_norm_(hidden));
+}
+
+torch::Tensor DecoderImpl::with_images(const torch::Tensor& hidden, const torch::Tensor& input_ids,
+                                       const TensorDict& batch) {
+  check_token_types(batch, *spec.vision);
+  const torch::Tensor features = encoder_->features(batch, input_ids.size(0));
+  torch::Tensor is_image = input_ids == spec.vision->image_token;
+  if (!batch.contains("pixel_values"))
+    is_image = torch::zeros_like(is_image);
+  else if (const torch::Tensor known = on_host(input_ids); known.defined() && known.numel() > 0)
+    encoder_->check_tokens(known, batch);
+  // Row k of a sample is the feature of its k-th image token, and row 0 stands for text.
+  const torch::Tensor rows = torch::constant_pad_nd(features, {0, 0, 1, 0});
+  const torch::Tensor index = (is_image.cumsum(1) * is_image).unsqueeze(-1).expand({-1, -1, rows.size(2)});
+  return torch::where(image_rows_(is_image.unsqueeze(-1)), image_rows_(rows.gather(1, index)), hidden);
 }
 
 torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const {
@@ -158,10 +189,13 @@ torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const Tens
 
 TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
   check_entries(stage.batch(), spec);
-  const nn::TokenContext tokens = stage.tokens();
+  nn::TokenContext tokens = stage.tokens();
+  if (const torch::Tensor types = stage.batch().get("token_type_ids");
+      types.defined() && spec.vision && spec.vision->both_directions)
+    tokens.images = numbered_images(types);
   torch::Tensor hidden = stage.is_first()
                              ? embed(input.at("input_ids"), tokens, rows_of_positions(stage, tokens.positions),
-                                     stage.vocabulary_apart() ? input.at("embedded") : torch::Tensor())
+                                     stage.vocabulary_apart() ? input.at("embedded") : torch::Tensor(), stage.batch())
                              : input.at("hidden");
   // The routers' loss is joint over all layers: a stage that has only some does without. A continued text has none.
   const bool is_continued = tokens.caches || (!is_training() && !stage.batch().contains("labels"));

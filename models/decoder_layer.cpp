@@ -205,6 +205,7 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
                                      .slopes = slopes,
                                      .sinks = sinks_ ? sinks_->weight : torch::Tensor(),
                                      .documents = tokens.documents,
+                                     .images = tokens.images,
                                      .sequence = tokens.sequence};
   const torch::Tensor mixed =
       nn::attention(heads.query, heads.key, heads.value, heads.queries, heads.keys, options, *attention_dropout_);

@@ -26,7 +26,20 @@ std::string path_in_layer(const DecoderSpec& spec, const std::string& name) {
   return name.substr(begin, name.rfind('.') - begin);
 }
 
+// Files of transformers before version 5 have one more module in the tower.
+TensorName vision_name(const std::string& name) {
+  TensorName tensor{name, name};
+  const std::string tower = std::string(kVisionTower) + ".";
+  if (name.starts_with(tower)) tensor.other_names.push_back(tower + "vision_model." + name.substr(tower.size()));
+  return tensor;
+}
+
+bool is_of_vision(const DecoderSpec& spec, const std::string& name) {
+  return spec.vision && is_of_other_part({kVisionTower, kImageProjector, kGridTower}, name);
+}
+
 TensorName file_name(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
+  if (is_of_vision(spec, name)) return vision_name(name);
   if (name.starts_with(spec.names.head + "."))
     return {name, spec.labels > 0 ? name : files.head + name.substr(spec.names.head.size())};
   TensorName tensor{name, files.prefix + name};
@@ -202,6 +215,7 @@ json full_config(const DecoderFamily& family, const json& keys) {
   json full = full_config_of(keys, family.model_type, architecture,
                              [&](ConfigReader& reader) { return read_decoder(family, reader); });
   if (spec.labels > 0) add_labels(full, spec);
+  if (!spec.vision) full.erase(kImageEncoder);
   if (!family.tower) leave_out_tokens(full);  // a tower has them in the mapping of the decoder
   return full;
 }
@@ -214,6 +228,13 @@ std::vector<std::pair<std::string, std::string>> module_names(const DecoderFamil
   if (family.files.prefix != text) names.emplace_back(family.files.prefix, text);
   if (family.files.head != head) names.emplace_back(family.files.head, head);
   return names;
+}
+
+std::vector<std::string> inputs_of(const DecoderFamily& family) {
+  std::vector<std::string> inputs = ModelFamily().inputs;
+  if (family.read_vision) inputs.emplace_back("pixel_values");
+  inputs.insert(inputs.end(), family.image_entries.begin(), family.image_entries.end());
+  return inputs;
 }
 
 }  // namespace
@@ -252,7 +273,8 @@ ModelFamily model_family(const DecoderFamily& family) {
           .check =
               [family, read](const json& keys) {
                 return check_keys({family.model_type, family.architecture, read, family.harmless}, keys);
-              }};
+              },
+          .inputs = inputs_of(family)};
 }
 
 }  // namespace gantry::models

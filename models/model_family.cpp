@@ -5,6 +5,7 @@
 
 #include "gantry/models/bart_family.h"
 #include "gantry/models/bert_family.h"
+#include "gantry/models/contrastive_family.h"
 #include "gantry/models/decoder_model_family.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
@@ -67,6 +68,8 @@ Registry<ModelFamily>& families() {
       add("umt5", umt5_family());
       add("bart", bart_family());
       add("vit", vit_family());
+      add("clip", clip_family());
+      add("siglip", siglip_family());
       add("whisper", whisper_family());
       for (const DecoderFamily& family : decoder_families()) add(family.model_type, model_family(family));
     }

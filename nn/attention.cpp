@@ -27,8 +27,9 @@ torch::Tensor once(AttentionMasks::Kind kind, const AttentionOptions& options, s
                    torch::ScalarType type, Make make) {
   const auto& stage = forward_now().stage;
   if (!stage) return make();
-  return stage->masks().get(
-      {kind, options.keep, options.documents, options.causal, options.window, queries, keys, type}, make);
+  return stage->masks().get({kind, options.keep, options.documents, options.causal, options.window, queries, keys, type,
+                             kind == AttentionMasks::Kind::kSeen ? torch::Tensor() : options.images},
+                            make);
 }
 
 // Which keys this rank's tokens of a sequence see by their places: bool [queries, keys].
@@ -57,7 +58,18 @@ torch::Tensor seen_keys(const AttentionOptions& options, std::int64_t queries, s
 }
 
 // True where some keys don't count for reasons of their own.
-bool leaves_out_keys(const AttentionOptions& options) { return options.keep.defined() || options.documents.defined(); }
+bool leaves_out_keys(const AttentionOptions& options) {
+  return options.keep.defined() || options.documents.defined() || options.images.defined();
+}
+
+// The keys that are seen by their place, and those of the query's image: bool, broadcast over heads.
+torch::Tensor with_own_image(const torch::Tensor& seen, const torch::Tensor& images, std::int64_t queries,
+                             std::int64_t keys) {
+  const torch::Tensor all = images.narrow(1, images.size(1) - keys, keys).unsqueeze(1);
+  const torch::Tensor of_queries = images.narrow(1, images.size(1) - queries, queries).unsqueeze(2);
+  const torch::Tensor own = ((of_queries == all) & (of_queries > 0)).unsqueeze(1);
+  return seen.defined() ? seen | own : torch::ones_like(own);
+}
 
 // Which of the `keys` last keys count for which queries: bool, broadcast over heads; undefined where nothing but their
 // place leaves one out.
@@ -74,7 +86,10 @@ torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries
       const torch::Tensor own = (of_queries.unsqueeze(2) == last(keys).unsqueeze(1)).unsqueeze(1);
       counted = counted.defined() ? counted & own : own;
     }
-    const torch::Tensor seen = seen_keys(options, queries, keys, counted.device());
+    const torch::Device device = options.images.defined() ? options.images.device() : counted.device();
+    torch::Tensor seen = seen_keys(options, queries, keys, device);
+    if (options.images.defined()) seen = with_own_image(seen, options.images, queries, keys);
+    if (!counted.defined()) return seen;
     return seen.defined() ? counted & seen : counted;
   });
 }

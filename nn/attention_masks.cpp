@@ -7,7 +7,7 @@
 namespace gantry::nn {
 
 bool AttentionMasks::Wanted::operator==(const Wanted& other) const {
-  return keep.is_same(other.keep) && documents.is_same(other.documents) &&
+  return keep.is_same(other.keep) && documents.is_same(other.documents) && images.is_same(other.images) &&
          std::tie(kind, causal, window, queries, keys, type) ==
              std::tie(other.kind, other.causal, other.window, other.queries, other.keys, other.type);
 }

@@ -4,6 +4,7 @@
 
 #include "gantry/checkpoint/disk_work.h"
 #include "gantry/core/error.h"
+#include "gantry/plugins/joint_samples.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/own_loop.h"
 #include "gantry/plugins/prepared_batch.h"
@@ -76,6 +77,7 @@ class ModelBoost {
     state_->parts =
         SequenceParts::of(plugin_.options.axes.context, *policy_, model, plugin_.mesh, plugin_.world.device());
     if (state_->parts) state_->parts->require(request_.criterion);
+    state_->compares_samples = share_samples(model, plugin_.mesh);
     state_->schedules = plugin_.schedules;
     shares_vocabulary_ = chosen_vocabulary(*state_->schedules, model);
   }
@@ -160,6 +162,11 @@ class ModelBoost {
   }
 
   void record_graphs(const StageModule& module) {
+    if (state_->compares_samples)
+      throw ConfigError({"train.device_graphs",
+                         "CUDA graphs do not support a loss that compares all samples, because the host reads the "
+                         "number of samples of each replica in every step",
+                         "", "remove train.device_graphs"});
     if (state_->routers->choices())
       throw ConfigError({"train.device_graphs",
                          "CUDA graphs do not support models with experts, because the host reads the number of "

@@ -38,6 +38,7 @@ struct ModelState {
   std::optional<ScheduleSource> schedules;
   // Key: number of microbatches, forward_only, and when sharded parameters are gathered.
   std::map<std::tuple<int, bool, std::optional<schedule::Gather>>, std::unique_ptr<schedule::Executor>> executors;
+  bool compares_samples = false;   // the loss compares all samples of a step
   bool inputs_compared = false;    // at the first step
   bool documents_checked = false;  // at the first training step
   bool outputs_compared = false;   // at the first step, on the ranks of the last stage

@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/pipeline/executor.h"
+#include "gantry/plugins/joint_samples.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/prepared_batch.h"
 #include "gantry/plugins/replica_audit.h"
@@ -74,6 +75,7 @@ StepResult PipelineCall::run(const Batch& given) {
   batch.full = prepared.full;
 
   complete_plan(counts, batch);
+  if (state_.compares_samples) refuse_parts_of_samples(plan_.microbatches, plan_.adds);
   if (plan_.trains) begin_step(counts);
   const nn::RouterBalance balance = balance_of(full);
   PipelineStep step = make_step(batch, balance);
@@ -136,10 +138,10 @@ void PipelineCall::plan(std::int64_t samples) {
 
 // With the numbers of all ranks.
 void PipelineCall::complete_plan(const StepCounts& counts, const Batch& batch) {
-  // Replicas that compute each other's tokens run the same number of microbatches.
-  const bool shares_experts = plugin_.mesh.mesh().has_expert_view();
-  if (shares_experts) plan_.microbatches = static_cast<int>(counts.most_microbatches);
-  const bool equal = counts.equal_microbatches || shares_experts;
+  // Replicas that compute each other's tokens, or compare each other's samples, run the same number of microbatches.
+  const bool meet = plugin_.mesh.mesh().has_expert_view() || state_.compares_samples;
+  if (meet) plan_.microbatches = static_cast<int>(counts.most_microbatches);
+  const bool equal = counts.equal_microbatches || meet;
   // Replicas with different numbers of microbatches communicate before and after them only.
   if (state_.shards)
     plan_.gather = equal ? plugin_.options.zero.gather.value_or(schedule::auto_gather(plugin_.stages.pipeline_size()))

@@ -2,6 +2,7 @@
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/policies/bart.h"
 #include "gantry/policies/bert.h"
+#include "gantry/policies/contrastive.h"
 #include "gantry/policies/decoder.h"
 #include "gantry/policies/modern_bert.h"
 #include "gantry/policies/t5.h"
@@ -17,6 +18,8 @@ PolicyRegistry& policies() {
         Registry::add(family, [family] { return std::make_shared<const BertPolicy>(family); });
       for (const char* family : {"t5", "mt5", "umt5"})
         Registry::add(family, [family] { return std::make_shared<const T5Policy>(family); });
+      for (const char* family : {"clip", "siglip"})
+        Registry::add(family, [family] { return std::make_shared<const ContrastivePolicy>(family); });
       PolicyRegistry::add<ModernBertPolicy>("modernbert");
       PolicyRegistry::add<BartPolicy>("bart");
       PolicyRegistry::add<VitPolicy>("vit");

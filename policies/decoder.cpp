@@ -13,6 +13,11 @@ namespace {
 using models::DecoderNames;
 using models::DecoderSpec;
 
+std::vector<std::string> encoder_modules(const models::VisionSpec& vision) {
+  if (vision.grid_tower) return {models::kGridTower};
+  return {models::kVisionTower, models::kImageProjector};
+}
+
 }  // namespace
 
 PolicyFit DecoderPolicy::fit(const torch::nn::Module& model) const {
@@ -40,6 +45,10 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
   if (model.has_embedding_noise()) plan.push_back({models::kEmbeddingNoise, SequenceParallel{}});
   if (spec.embedding_norm.exists()) plan.push_back({names.embedding_norm, SequenceParallel{}});
   if (spec.norm.exists()) plan.push_back({names.norm, SequenceParallel{}});
+  if (spec.vision) {
+    for (const std::string& encoder : encoder_modules(*spec.vision)) plan.push_back({encoder, FullSequence{}});
+    plan.push_back({models::kImageRows, PrepareInput{.from = Replicate{}, .to = Shard{1}}});
+  }
   if (spec.labels > 0) {
     plan.push_back({models::kFullSequence, PrepareInput{.from = Shard{1}, .to = Replicate{}}});
     plan.push_back({names.head, FullSequence{}});
@@ -53,6 +62,10 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
 StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const {
   const DecoderNames& names = model.spec.names;
   StageLayout layout{.first = {names.tokens}, .repeated = names.layers, .last = {}};
+  if (model.spec.vision) {
+    for (const std::string& encoder : encoder_modules(*model.spec.vision)) layout.first.push_back(encoder);
+    layout.first.emplace_back(models::kImageRows);
+  }
   if (model.spec.embedding_width > 0) layout.first.push_back(names.project_in);
   if (model.spec.norm.exists()) layout.last.push_back(names.norm);
   if (model.spec.embedding_width > 0) layout.last.push_back(names.project_out);
@@ -75,6 +88,12 @@ std::string DecoderPolicy::joint_loss(const models::DecoderImpl& model) const {
 
 std::optional<AttentionHeads> DecoderPolicy::context_heads(const models::DecoderImpl& model) const {
   models::require_context(model.spec, 2);
+  if (model.spec.vision)
+    throw ConfigError({"parallel.context",
+                       fmt::format("the {} model has an image encoder, whose tokens attend in both directions or need "
+                                   "full sequences",
+                                   model.spec.family),
+                       "1", "remove parallel.context, and use parallel.tensor with sequence_parallel instead"});
   return models::fewest_heads(model.spec);
 }
 
@@ -90,7 +109,7 @@ std::vector<TokenStream> DecoderPolicy::token_streams(const torch::nn::Module&, 
 
 std::optional<VocabularyModules> DecoderPolicy::vocabulary(const models::DecoderImpl& model) const {
   const DecoderSpec& spec = model.spec;
-  if (spec.labels > 0) return std::nullopt;
+  if (spec.labels > 0 || spec.vision) return std::nullopt;
   return VocabularyModules{.embedding = spec.names.tokens,
                            .head = spec.names.head,
                            .scale = spec.logit_scale,

@@ -58,6 +58,11 @@ TensorDict drawn_batch(const Config& config) {
   if (trained_task(config) == "spans") {
     batch.set("start_positions", draw(tokens, {kDrawnSamples}));
     batch.set("end_positions", draw(tokens, {kDrawnSamples}));
+  } else if (trained_task(config) == "contrast") {
+    const auto vision = keys.value("vision_config", nlohmann::json::object());
+    const std::int64_t size = vision.value("image_size", std::int64_t{224});
+    batch.set("pixel_values",
+              torch::randn({kDrawnSamples, vision.value("num_channels", std::int64_t{3}), size, size}, generator));
   } else {
     batch.set("labels", drawn_labels(keys, shape, vocabulary, draw));
   }

@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "gantry/booster/image_encoder.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/booster/run_task.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
@@ -13,8 +16,10 @@
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/decoder.h"
+#include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
+#include "gantry/models/vision/images_by_sample.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
 #include "gantry/tensors/libtorch.h"
@@ -22,11 +27,18 @@
 namespace gantry::cli {
 namespace {
 
+// True if the batch has images.
+bool has_images(const std::string& path) {
+  const SafetensorsFile file(path);
+  return std::ranges::count(file.names(), "pixel_values") > 0;
+}
+
 Config config_for(const ForwardArguments& arguments) {
   nlohmann::json model = {{"model", {{"path", arguments.model}}}};
   if (!arguments.adapter.empty()) model["lora"] = {{"path", arguments.adapter}};
   Config config = Config::parse(model.dump(), "--model", arguments.sets);
   load_libraries(config);  // which may register the model family
+  if (has_images(arguments.batch)) config = with_image_encoder(std::move(config));
   return with_stored_precision(resolve_model(std::move(config)));
 }
 
@@ -67,6 +79,10 @@ std::vector<models::TensorName> adapter_names(const Config& config, const Tensor
   return models::trained_names(parameters, config.lora, names);
 }
 
+bool has_loss(const Config& config, const TensorDict& batch) {
+  return batch.contains("labels") || batch.contains("start_positions") || task_of(config) == "contrast";
+}
+
 void forward_rank(World& world, const Config& config, const ForwardArguments& arguments, const TensorDict& batch) {
   auto* plugin = new HybridParallelPlugin(world, config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
@@ -79,8 +95,7 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   const double coefficient = decoder ? decoder->spec.router_loss : 0;
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   if (wants_gradients) optimizer = build_optimizer(config, *model);
-  const bool has_labels = batch.contains("labels") || batch.contains("start_positions");
-  auto boosted = booster.boost(model, optimizer, has_labels ? build_criterion(config) : Criterion());
+  auto boosted = booster.boost(model, optimizer, has_loss(config, batch) ? build_criterion(config) : Criterion());
   const auto fresh = load_weights(config, boosted, mesh);
   if (world.is_main()) warn_of_new_weights(fresh);
   boosted.model->eval();
@@ -141,7 +156,9 @@ int run_forward(const ForwardArguments& arguments) {
   if (task == "none" && !arguments.grads.empty())
     throw UsageError(
         {"--grads", "the model in " + arguments.model + " has no head to be trained", "", "leave out --grads"});
-  const TensorDict batch = read_batch(arguments.batch, family, task);
+  TensorDict batch = read_batch(arguments.batch, family, task);
+  const auto spec = models::described_decoder(nlohmann::json::parse(config.model.config_json), config.model.policy);
+  if (spec && spec->vision) batch = models::images_by_sample(std::move(batch), *spec->vision);
   if ((task == "classes" || task == "images") && !batch.contains("labels") && !arguments.grads.empty())
     throw UsageError({"--grads", arguments.batch + " has no labels", "", "add labels, or leave out --grads"});
   set_problem_type(config, family, batch);

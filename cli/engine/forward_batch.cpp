@@ -28,6 +28,7 @@ bool keeps_type(const std::string& name, const std::string& task) {
 // Models with parts that are not loaded cannot read the entries of those parts.
 void refuse_images(const std::string& path, const std::string& name, const models::ModelFamily& family) {
   if (family.other_parts.empty() || !name.starts_with("pixel_values")) return;
+  if (std::ranges::count(family.inputs, name) > 0) return;
   throw InputError(
       {path,
        fmt::format("the file has an entry '{}', but Gantry loads only the text decoder of {}", name, family.model_type),
@@ -63,7 +64,7 @@ void fill_labels(TensorDict& batch, const torch::Tensor& first, const std::strin
 std::vector<std::int64_t> expected_shape(const std::string& name, const torch::Tensor& tensor, const TensorDict& batch,
                                          const torch::Tensor& first, const std::string& task) {
   const bool is_label = name == "labels";
-  if (is_real(name)) return tensor.sizes().vec();
+  if (is_real(name) || name == "image_grid_thw") return tensor.sizes().vec();
   // The criterion compares labels of a sample with its logits.
   if (is_label && (task == "images" || task == "classes") && tensor.dim() > 0 && tensor.size(0) == first.size(0))
     return tensor.sizes().vec();

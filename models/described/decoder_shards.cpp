@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gantry/models/described/mixers/mixer_kind.h"
+#include "gantry/models/described/vision_modules.h"
 
 namespace gantry::models {
 namespace {
@@ -115,6 +116,8 @@ std::vector<ModuleShard> decoder_shards(const DecoderSpec& spec) {
   add_layers(all, spec);
   all.push_back({spec.names.tokens, Vocab{}});
   if (spec.labels == 0) all.push_back({spec.names.head, Column{}});
+  if (spec.vision)
+    for (ModuleShard& shard : vision_shards(*spec.vision)) all.push_back(std::move(shard));
   return all;
 }
 

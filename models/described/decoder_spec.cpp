@@ -5,6 +5,7 @@
 
 #include "gantry/core/shard_style.h"
 #include "gantry/models/described/mixers/mixer_kind.h"
+#include "gantry/models/described/vision_modules.h"
 
 namespace gantry::models {
 namespace {
@@ -163,6 +164,9 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
   if (spec.embedding_width > 0) shapes.linear(names.project_out, spec.hidden, columns, false);
   if (!spec.tied) shapes.table(names.head, head_rows(spec), columns);
   if (spec.head_bias) shapes.vector(names.head + ".bias", head_rows(spec));
+  if (spec.vision)
+    for (auto& [name, shape, used] : vision_parameters(*spec.vision, spec.hidden))
+      shapes.tensor(name, std::move(shape), used);
   return shapes.take();
 }
 

@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/contrastive_spec.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/keys_of_family.h"
@@ -43,6 +44,8 @@ std::vector<FamilyReader> all_readers() {
       {"mt5", "MT5ForConditionalGeneration", with_shared_keys(read_mt5, true), {}},
       {"umt5", "UMT5ForConditionalGeneration", with_shared_keys(read_umt5, true), {"scalable_attention"}},
       {"vit", "ViTForImageClassification", with_shared_keys(read_vit), {}},
+      {"clip", "CLIPModel", with_shared_keys(read_clip), {}},
+      {"siglip", "SiglipModel", with_shared_keys(read_siglip), {}},
       {"whisper", "WhisperForConditionalGeneration", with_shared_keys(read_whisper, true), {}}};
   for (const DecoderFamily& family : decoder_families())
     readers.push_back({family.model_type, family.architecture,

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "gantry/models/described/contrastive_spec.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/keys_of_family.h"
@@ -186,6 +187,23 @@ ModelSizes sizes_of(const WhisperConfig& config) {
                         static_cast<double>(config.decoder_layers) * (2 * attention + mlp(config.decoder_ffn_dim))};
 }
 
+// Those of the text tower, with the layers and parameters of both.
+ModelSizes sizes_of(const ContrastiveSpec& spec) {
+  double parameters = 0;
+  for (const ParameterShape& parameter : parameter_shapes(spec)) {
+    double size = 1;
+    for (const std::int64_t extent : parameter.shape) size *= static_cast<double>(extent);
+    parameters += size;
+  }
+  return {.layers = spec.text.layers + spec.vision.tower.layers,
+          .hidden = spec.text.hidden,
+          .heads = spec.text.heads,
+          .key_heads = spec.text.heads,
+          .vocabulary = spec.vocabulary,
+          .positions = spec.positions,
+          .parameters = parameters};
+}
+
 template <class Read>
 ModelSizes sizes_by(const json& keys, const std::string& model_type, const Read& read,
                     bool has_cross_attention = false) {
@@ -239,6 +257,8 @@ ModelSizes model_sizes(const std::string& model_type, const json& keys) {
   if (model_type == "modernbert") return sizes_by(keys, model_type, read_modern_bert);
   if (model_type == "bart") return sizes_by(keys, model_type, read_bart, true);
   if (model_type == "vit") return sizes_by(keys, model_type, read_vit);
+  if (model_type == "clip") return sizes_by(keys, model_type, read_clip);
+  if (model_type == "siglip") return sizes_by(keys, model_type, read_siglip);
   if (model_type == "t5") return sizes_by(keys, model_type, read_t5, true);
   if (model_type == "mt5") return sizes_by(keys, model_type, read_mt5, true);
   if (model_type == "umt5") return sizes_by(keys, model_type, read_umt5, true);
@@ -255,6 +275,7 @@ std::string family_features(const std::string& model_type) {
   if (model_type == "bert" || model_type == "roberta" || model_type == "xlm-roberta" || model_type == "distilbert")
     return "encoder: heads for masked tokens, sequences, tokens, answers and multiple choice";
   if (model_type == "vit") return "encoder of images: head for image classes";
+  if (model_type == "clip" || model_type == "siglip") return "encoders of images and texts: contrastive loss";
   if (model_type == "t5" || model_type == "mt5" || model_type == "umt5")
     return "encoder and decoder of text: relative positions, with or without gated MLP";
   if (model_type == "whisper") return "encoder of speech, decoder of text: reads log-mel features";

@@ -1,7 +1,9 @@
 #include <cmath>
+#include <fmt/format.h>
 
 #include "gantry/models/described/common_decoder.h"
 #include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/vision_keys.h"
 #include "gantry/models/families/families.h"
 
 namespace gantry::models {
@@ -48,6 +50,18 @@ DecoderSpec read_gemma3_text(ConfigReader& reader) {
   return spec;
 }
 
+VisionSpec read_gemma3_vision(ConfigReader& reader) {
+  VisionSpec vision = read_siglip_vision(reader);
+  const std::int64_t tokens = reader.size("mm_tokens_per_image", 256);
+  vision.pooled_side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(tokens))));
+  if (vision.pooled_side * vision.pooled_side != tokens || vision.grid() % vision.pooled_side != 0)
+    refuse_key("mm_tokens_per_image", tokens,
+               fmt::format("the square of a divisor of {}, the number of patches along a side", vision.grid()));
+  vision.image_token = reader.size("image_token_index", 262144, 0);
+  vision.both_directions = true;
+  return vision;
+}
+
 }  // namespace
 
 DecoderFamily gemma3_text_family() {
@@ -63,6 +77,7 @@ DecoderFamily gemma3_family() {
       .model_type = "gemma3",
       .architecture = "Gemma3ForConditionalGeneration",
       .read = read_gemma3_text,
+      .read_vision = read_gemma3_vision,
       .files = language_model_files(),
       .harmless = {"hidden_act", "cache_implementation", "_sliding_window_pattern", "boi_token_index",
                    "eoi_token_index", "image_token_index", "initializer_range", "mm_tokens_per_image", "vision_config"},

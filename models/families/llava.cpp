@@ -1,3 +1,4 @@
+#include "gantry/models/described/vision_keys.h"
 #include "gantry/models/families/families.h"
 
 namespace gantry::models {
@@ -26,6 +27,7 @@ DecoderFamily llava_family() {
   return {.model_type = "llava",
           .architecture = "LlavaForConditionalGeneration",
           .read = read_llava,
+          .read_vision = read_llava_vision,
           .files = language_model_files(),
           .harmless = {"ignore_index", "image_seq_length", "image_token_index", "multimodal_projector_bias",
                        "pretraining_tp", "projector_hidden_act", "vision_config", "vision_feature_layer",

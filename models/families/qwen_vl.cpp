@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/models/described/common_decoder.h"
+#include "gantry/models/described/vision_keys.h"
 #include "gantry/models/families/families.h"
 
 namespace gantry::models {
@@ -58,7 +59,12 @@ DecoderFamily qwen_vl_family(const std::string& model_type, const std::string& a
 
 DecoderFamily qwen2_vl_family() { return qwen_vl_family("qwen2_vl", "Qwen2VLForConditionalGeneration"); }
 
-DecoderFamily qwen2_5_vl_family() { return qwen_vl_family("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"); }
+DecoderFamily qwen2_5_vl_family() {
+  DecoderFamily family = qwen_vl_family("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration");
+  family.read_vision = read_qwen2_5_vision;
+  family.image_entries = {"image_grid_thw", "mm_token_type_ids"};
+  return family;
+}
 
 DecoderFamily qwen3_vl_family() {
   DecoderFamily family = qwen_vl_family("qwen3_vl", "Qwen3VLForConditionalGeneration");

@@ -43,6 +43,52 @@ TensorDict images_of(const TensorDict& batch) {
           {"labels", first % 3}};
 }
 
+std::int64_t picture_token(const ModelCase& what) {
+  return what.family == "llava" ? what.vocabulary + 3 : what.vocabulary - 1;
+}
+
+// Images of 4 x 2 and of 2 x 4 patches, in squares of 2 x 2.
+void add_grids(const ModelCase& what, TensorDict& batch) {
+  const torch::Tensor& ids = batch.at("input_ids");
+  const torch::Tensor counts = (ids == picture_token(what)).sum(1).view({-1, 1, 1});
+  const torch::Tensor grids = torch::tensor({{1, 4, 2}, {1, 2, 4}}, torch::kInt64);
+  const torch::Tensor has_image = counts > torch::tensor({0, 2}, torch::kInt64).view({1, 2, 1});
+  const torch::Tensor places = torch::arange(16 * 2 * 2 * 2 * 2, torch::kFloat64);
+  batch.set("pixel_values", torch::sin(ids.select(1, 0).unsqueeze(1) + 0.7 * places).view({ids.size(0), 16, 16}));
+  batch.set("image_grid_thw", grids.unsqueeze(0) * has_image);
+  const torch::Tensor row = torch::arange(what.tokens).expand({ids.size(0), what.tokens});
+  batch.set("position_ids", torch::stack({row, row + row % 2, row + row % 3}));
+}
+
+// No image in the last samples, and one or two in the others: the first from the second token on, the other at the end.
+void add_pictures(const ModelCase& what, TensorDict& batch) {
+  torch::Tensor ids = batch.at("input_ids");
+  ids.masked_fill_(ids == picture_token(what), 0);
+  const std::int64_t samples = ids.size(0), side = what.family == "gemma3" ? 2 * kPictureSide : kPictureSide;
+  const std::int64_t tokens = what.family == "qwen2_5_vl" ? 2 : kPictureTokens;
+  for (std::int64_t sample = 0; sample < samples / 2; ++sample) {
+    ids[sample].narrow(0, 1, tokens).fill_(picture_token(what));
+    if (sample % 2 == 1) ids[sample].narrow(0, what.tokens - tokens, tokens).fill_(picture_token(what));
+  }
+  if (what.family == "qwen2_5_vl") return add_grids(what, batch);
+  const torch::Tensor places = torch::arange(2 * 2 * side * side, torch::kFloat64);
+  batch.set("pixel_values", torch::sin(ids.select(1, 0).unsqueeze(1) + 0.7 * places).view({samples, 2, 2, side, side}));
+  batch.set("token_type_ids", (ids == picture_token(what)).to(torch::kInt64));
+}
+
+// Texts with an end token at different places, and images.
+TensorDict contrasts_of(const ModelCase& what, const TensorDict& batch) {
+  torch::Tensor ids = batch.at("input_ids").clone();
+  for (std::int64_t sample = 0; sample < ids.size(0); ++sample)
+    ids[sample][ids.size(1) - 1 - sample % 3] = what.vocabulary - 1;
+  const torch::Tensor places = torch::arange(2 * kPictureSide * kPictureSide, torch::kFloat64);
+  return {
+      {"input_ids", ids},
+      {"attention_mask", padding_mask(ids, /*is_before=*/false)},
+      {"pixel_values",
+       torch::sin(ids.select(1, 0).unsqueeze(1) + 0.7 * places).view({ids.size(0), 2, kPictureSide, kPictureSide})}};
+}
+
 // Three choices a sample: its own text and those of others, each with its padding.
 void set_choices(TensorDict& batch) {
   const torch::Tensor labels = batch.at("input_ids").select(1, 0) % 3;
@@ -91,6 +137,19 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
 
 }  // namespace
 
+bool reads_pictures(const std::string& family) {
+  return family == "gemma3" || family == "llava" || family == "qwen2_5_vl";
+}
+
+bool is_contrastive(const std::string& family) { return family == "clip" || family == "siglip"; }
+
+TensorDict without_unused_pictures(const ModelCase& what, TensorDict batch) {
+  const bool has_any = (batch.at("input_ids") == picture_token(what)).any().item<bool>();
+  for (const char* name : {"pixel_values", "image_grid_thw"})
+    if (!has_any && batch.contains(name)) batch.take(name);
+  return batch;
+}
+
 bool is_bert(const std::string& family) {
   static const std::set<std::string> families = {"bert",       "distilbert", "modernbert",
                                                  "nomic_bert", "roberta",    "xlm-roberta"};
@@ -127,7 +186,9 @@ TensorDict full_batch(const ModelCase& what, std::size_t step) {
   TensorDict batch{{"input_ids", ids}, {"labels", labels}};
   if (is_text_pair(what.family)) return pairs_of(batch);
   if (what.family == "vit") return images_of(batch);
+  if (is_contrastive(what.family)) return contrasts_of(what, batch);
   if (what.family == "whisper") return sounds_of(batch);
+  if (reads_pictures(what.family)) add_pictures(what, batch);
   const bool is_text_encoder = is_bert(what.family);
   if (is_text_encoder) add_bert_entries(what, batch);
   if (!is_text_encoder && what.labels > 0) batch.set("labels", ids.select(1, 0) % what.labels);

@@ -9,6 +9,17 @@ namespace gantry::testing {
 inline constexpr std::int64_t kMelBins = 3, kSoundTokens = 5;
 inline constexpr std::int64_t kImage = 7;  // of 9 whole patches of 2: the last row and column belong to none
 
+inline constexpr std::int64_t kPictureSide = 4, kPictureTokens = 4;
+
+// Decoders with an image encoder.
+bool reads_pictures(const std::string& family);
+
+// Models with a tower for images and one for texts.
+bool is_contrastive(const std::string& family);
+
+// The batch of a replica without pixel_values, if no sample has an image token.
+TensorDict without_unused_pictures(const ModelCase& what, TensorDict batch);
+
 // Encoders of text, and encoder-decoders of text.
 bool is_bert(const std::string& family);
 bool is_text_pair(const std::string& family);

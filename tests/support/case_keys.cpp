@@ -167,7 +167,62 @@ json decoder_keys(const ModelCase& what) {
 }
 
 // Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
+// A decoder with an image encoder: images of 2 x 2 features from 4 x 4 patches.
+json image_text_keys(const ModelCase& what) {
+  json text = decoder_keys(what);
+  text["head_dim"] = 6;
+  json keys = {{"image_encoder", true}, {"tie_word_embeddings", what.tied}};
+  json vision = {{"hidden_size", 12},        {"intermediate_size", 17},        {"num_hidden_layers", 2},
+                 {"num_attention_heads", 3}, {"image_size", 2 * kPictureSide}, {"patch_size", 2},
+                 {"num_channels", 2}};
+  if (what.family == "qwen2_5_vl") {
+    vision = {{"hidden_size", 24},
+              {"intermediate_size", 17},
+              {"depth", 2},
+              {"num_heads", 3},
+              {"patch_size", 2},
+              {"in_channels", 2},
+              {"window_size", 4},
+              {"fullatt_block_indexes", {1}},
+              {"out_hidden_size", what.width}};
+    const json rotary = {{"rope_type", "default"}, {"rope_theta", 1000.0}, {"mrope_section", {1, 1, 1}}};
+    text.update({{"model_type", "qwen2_5_vl_text"}, {"rope_parameters", rotary}});
+    keys.update({{"image_token_id", what.vocabulary - 1}});
+  } else if (what.family == "gemma3") {
+    text.update({{"sliding_window", 3}, {"sliding_window_pattern", 2}});
+    keys.update({{"mm_tokens_per_image", kPictureTokens}, {"image_token_index", what.vocabulary - 1}});
+  } else {
+    vision["image_size"] = kPictureSide;
+    text.update({{"model_type", "llama"}});
+    keys.update({{"image_token_index", what.vocabulary + 3}});  // outside of the vocabulary
+  }
+  keys.update({{"text_config", text}, {"vision_config", vision}});
+  return keys;
+}
+
+// Two towers, with images of 4 patches.
+json contrast_keys(const ModelCase& what) {
+  const json layers = {{"num_hidden_layers", what.layers}, {"num_attention_heads", what.heads}};
+  json text = {{"hidden_size", what.width},
+               {"intermediate_size", 29},
+               {"vocab_size", what.vocabulary},
+               {"max_position_embeddings", what.tokens},
+               {"eos_token_id", what.vocabulary - 1}};
+  json vision = {{"hidden_size", what.family == "clip" ? 12 : what.width},
+                 {"intermediate_size", 31},
+                 {"image_size", kPictureSide},
+                 {"patch_size", 2},
+                 {"num_channels", 2}};
+  text.update(layers);
+  vision.update(layers);
+  json keys = {{"text_config", text}, {"vision_config", vision}};
+  if (what.family == "clip") keys["projection_dim"] = 7;
+  return keys;
+}
+
 json model_keys(const ModelCase& what) {
+  if (is_contrastive(what.family)) return contrast_keys(what);
+  if (reads_pictures(what.family)) return image_text_keys(what);
   if (what.family == "gpt2" || what.family == "gptj" || what.family == "codegen" || what.family == "gpt_bigcode")
     return gpt2_keys(what);
   if (what.family == "gpt_neo") return gpt_neo_keys(what);

@@ -8,12 +8,14 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "case_batch.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/model_family.h"
+#include "gantry/models/vision/images_by_sample.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
 #include "gantry/tensors/libtorch.h"
@@ -30,6 +32,7 @@ Config family_config(const std::string& folder, const Layout& layout, bool seque
                      const std::string& precision) {
   Config config = layout_config(layout);
   config.model.path = folder;
+  config.model.config_json = extra_keys(folder);
   config.parallel.sequence_parallel = sequence_parallel;
   config.precision = precision;
   return resolve_model(std::move(config));
@@ -93,6 +96,10 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder) {
       for (const bool sequence_parallel : {false, true})
         layouts.push_back({.layout = {.tensor = tensor}, .sequence_parallel = sequence_parallel});
   for (FamilyLayout& how : layouts) how.layout.tensor = std::min(how.layout.tensor, largest_tensor(folder));
+  if (has_one_stage(folder)) {
+    std::erase_if(layouts, [](const FamilyLayout& how) { return how.layout.pipeline > 1; });
+    for (FamilyLayout& how : layouts) how.layout.context = 1;
+  }
   if (shares_no_sequence(folder)) {
     std::erase_if(layouts, [](const FamilyLayout& how) { return runs_all_layouts() && how.layout.context > 1; });
     for (FamilyLayout& how : layouts) how.layout.context = 1;
@@ -101,8 +108,17 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder) {
 }
 
 bool shares_no_sequence(const std::string& folder) {
-  return architecture_of(folder).ends_with("ForMultipleChoice") || has_mixers(folder);
+  return architecture_of(folder).ends_with("ForMultipleChoice") || has_mixers(folder) || has_images(folder);
 }
+
+bool has_one_stage(const std::string& folder) { return is_contrastive(keys_of_case(folder)["model_type"]); }
+
+bool has_images(const std::string& folder) {
+  return keys_of_case(folder).contains("vision_config") && is_causal_case(folder) &&
+         read_safetensors(folder + "/inputs.safetensors").contains("pixel_values");
+}
+
+std::string extra_keys(const std::string& folder) { return has_images(folder) ? R"({"image_encoder": true})" : "{}"; }
 
 bool has_mixers(const std::string& folder) {
   const auto spec = models::described_decoder(keys_of_case(folder));
@@ -111,6 +127,10 @@ bool has_mixers(const std::string& folder) {
 
 int largest_tensor(const std::string& folder) {
   std::int64_t largest = 1 << 20;
+  if (has_images(folder)) {
+    const nlohmann::json vision = keys_of_case(folder)["vision_config"];
+    largest = vision.value("num_attention_heads", vision.value("num_heads", largest));
+  }
   if (const auto spec = models::described_decoder(keys_of_case(folder)))
     for (const models::LayerSpec& layer : spec->layers)
       if (layer.mixer) largest = std::min(largest, layer.mixer->largest_tensor());
@@ -124,6 +144,7 @@ bool has_joint_loss(const std::string& folder) {
 }
 
 bool is_causal_case(const std::string& folder) {
+  if (is_contrastive(keys_of_case(folder)["model_type"])) return false;
   return architecture_of(folder).ends_with("ForCausalLM") || keys_of_case(folder).contains("vision_config");
 }
 
@@ -143,6 +164,11 @@ TensorDict family_batch(const std::string& folder) {
   TensorDict batch;
   for (const auto& [name, tensor] : read_safetensors(folder + "/inputs.safetensors"))
     batch.set(name, tensor.is_floating_point() ? tensor : tensor.to(torch::kInt64));
+  if (has_images(folder)) {
+    nlohmann::json keys = keys_of_case(folder);
+    keys.update(nlohmann::json::parse(extra_keys(folder)));
+    batch = models::images_by_sample(std::move(batch), *models::described_decoder(keys)->vision);
+  }
   if (!is_causal_case(folder)) return batch;
   const torch::Tensor labels = batch.at("labels");
   torch::Tensor next = torch::full_like(labels, -100);
@@ -206,8 +232,13 @@ FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool s
 void expect_family(const std::string& folder, const FamilyOutcome& outcome, const std::string& label) {
   const TensorDict expected = read_safetensors(folder + "/expected.safetensors");
   const TensorDict inputs = read_safetensors(folder + "/inputs.safetensors");
-  ASSERT_TRUE(outcome.outputs.contains("logits")) << label;
-  EXPECT_LE(largest_entry(of_counted(outcome.outputs.at("logits") - expected.at("logits"), inputs)), 5e-5) << label;
+  for (const char* output : {"logits", "image_embeds", "text_embeds", "logits_per_image", "logits_per_text"}) {
+    if (!expected.contains(output)) continue;
+    ASSERT_TRUE(outcome.outputs.contains(output)) << label << " " << output;
+    const torch::Tensor difference = outcome.outputs.at(output) - expected.at(output);
+    const bool is_of_tokens = output == std::string("logits");
+    EXPECT_LE(largest_entry(is_of_tokens ? of_counted(difference, inputs) : difference), 5e-5) << label << output;
+  }
   if (expected.contains("ce_loss")) EXPECT_NEAR(outcome.ce_loss, expected.at("ce_loss").item<double>(), 1e-5) << label;
   if (!outcome.trained) return;
   EXPECT_NEAR(outcome.loss, expected.at("loss").item<double>(), 1e-5) << label;

@@ -30,13 +30,23 @@ std::string describe(const FamilyLayout& how);
 // GANTRY_FAMILIES all of them; else some, in which each pair of two axes' values is there.
 std::vector<FamilyLayout> family_layouts(const std::string& folder);
 
-// True where a sample has several sequences (multiple choice), or has_mixers(): `parallel.context` is refused.
+// True where a sample has several sequences (multiple choice) or images, or has_mixers(): `parallel.context` is
+// refused.
 bool shares_no_sequence(const std::string& folder);
+
+// True if the loss compares all samples, so that parallel.pipeline is refused.
+bool has_one_stage(const std::string& folder);
+
+// True if the inputs of a model of text and images have images.
+bool has_images(const std::string& folder);
+
+// The keys of model.config that the case needs: its image encoder, if it has images.
+std::string extra_keys(const std::string& folder);
 
 // True if a layer has a mixer other than attention.
 bool has_mixers(const std::string& folder);
 
-// The largest parallel.tensor of the mixers of a case; a large number if it has none.
+// The largest parallel.tensor of the mixers and of the image encoder of a case; a large number if it has none.
 int largest_tensor(const std::string& folder);
 
 // transformers' balancing loss is joint over layers and samples: whole on one stage of ranks that share no sequence.

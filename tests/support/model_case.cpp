@@ -66,7 +66,8 @@ double run_step(const ModelCase& what, std::size_t step, const Parallelism& how,
   const Batch full = make_batch(full_batch(what, step));
   double sum = 0, tokens = 0;
   const auto execute = [&](const Batch& part) {
-    const Batch mine = replica_part(part, mesh.size("dp"), mesh.coordinate("dp"));
+    Batch mine = replica_part(part, mesh.size("dp"), mesh.coordinate("dp"));
+    if (reads_pictures(what.family)) mine.tensors = without_unused_pictures(what, std::move(mine.tensors));
     return booster.execute_pipeline(what.irregular ? without_padding(mine) : mine, boosted, {.broadcast_loss = true});
   };
   if (what.irregular) {

@@ -77,9 +77,11 @@ void save_hugging_face(const std::string& directory, const nlohmann::json& confi
 std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorName>& names, CheckpointFiles& files,
                                                const std::function<const ManifestTensor&(const std::string&)>& find);
 
-// Returns export entries for the tensors of parts that the family does not load (ModelFamily::other_parts), with the
-// names, types and values that they have in the files of `directory`. Throws InputError.
-std::vector<ExportTensor> tensors_of_other_parts(const std::string& directory, const models::ModelFamily& family);
+// Returns export entries for the tensors of parts that the model of these keys does not load
+// (ModelFamily::other_parts), with the names, types and values that they have in the files of `directory`. Throws
+// InputError.
+std::vector<ExportTensor> tensors_of_other_parts(const std::string& directory, const models::ModelFamily& family,
+                                                 const nlohmann::json& config);
 
 // Exports the full tensors of a checkpoint as a Hugging Face directory. Tensors of parts that the family does not load
 // are copied from the directory of the run's model. Hashes are checked first. Throws CheckpointError, and InputError if

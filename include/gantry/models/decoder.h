@@ -27,6 +27,8 @@ namespace gantry::models {
 
 // The path of the module that adds noise to the embeddings.
 inline constexpr const char* kEmbeddingNoise = "embedding_noise";
+// The path of the module that gives each rank of tp the image features of its tokens; it has no parameters.
+inline constexpr const char* kImageRows = "image_rows";
 // The path of the module that gives the head of a classifier all tokens of a sequence; it has no parameters.
 inline constexpr const char* kFullSequence = "full_sequence";
 
@@ -43,6 +45,7 @@ class DecoderNorm {
   nn::LayerNorm layer_{nullptr};
 };
 
+class ImageEncoder;
 class ExpertsOfLayer;
 class LatentAttention;
 class LayerMixer;
@@ -107,6 +110,9 @@ class DecoderImpl : public torch::nn::Module {
   explicit DecoderImpl(DecoderSpec description);
 
   // Runs the full model on input_ids int64 [B, S], with optional attention_mask, position_ids and document_ids [B, S].
+  // A model with an image encoder also reads pixel_values [B, C, H, W] or [B, images, C, H, W]: the images of a sample
+  // in the order of its image tokens. Images after those of the tokens are padding. For images of any size they are
+  // [B, patches, numbers of a patch], with image_grid_thw [B, images, 3].
   // Returns {logits [B, S, V]}; with a head for labels {logits [B, labels]}. If the batch has pooled_tokens int64
   // [B, n], a head for labels returns {logits [B, n, labels]} of these tokens of each sample. Models with
   // nn::RotaryOptions::sections also read position_ids [3, B, S].
@@ -127,13 +133,17 @@ class DecoderImpl : public torch::nn::Module {
   // [B, S] -> [B, S, H]. `positions`: rows of the position table; undefined: 0, 1, 2, ... `rows`: embeddings of the
   // tokens; undefined: they are looked up.
   torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions,
-                      const torch::Tensor& rows);
+                      const torch::Tensor& rows, const TensorDict& batch);
+  // The features of the images instead of the image tokens, in hidden [B, S or this rank's part, H].
+  torch::Tensor with_images(const torch::Tensor& hidden, const torch::Tensor& input_ids, const TensorDict& batch);
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
   // [B, S, H] -> [B, H]: the last token of each sample before its padding; with pooled_tokens [B, n, H].
   torch::Tensor last_tokens(const nn::TokenContext& known, const TensorDict& batch, const torch::Tensor& own) const;
 
   nn::Embedding tokens_{nullptr}, positions_{nullptr};
   std::shared_ptr<nn::EmbeddingNoiseImpl> noise_;  // null: none
+  std::shared_ptr<ImageEncoder> encoder_;          // null: the model reads text only
+  nn::PrepareInput image_rows_{nullptr};
   nn::Dropout dropout_{nullptr};
   torch::nn::ModuleList layers_;
   DecoderNorm embedding_norm_, norm_;

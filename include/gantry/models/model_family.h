@@ -65,6 +65,7 @@ struct ModelFamily {
   //   "classes"  {logits} with one of several labels per sample or token
   //   "images"   the same for images
   //   "spans"    {logits [B, S, 2]} with {start_positions, end_positions}
+  //   "contrast" {losses [B]}, the loss of each sample, without labels
   //   "none"     no training
   std::function<std::string(const nlohmann::json& config)> task;
   // Returns the problem_type of a classification head in transformers, which selects the loss:
@@ -77,8 +78,8 @@ struct ModelFamily {
   // The tensors that share one parameter according to the keys. The first one is the table, which all others equal
   // unless the files have different values for them. Unset or empty: none.
   std::function<std::vector<TiedTensor>(const nlohmann::json& config)> tied_tensors = {};
-  // Modules of further parts of the model, "vision_tower", in files. They are not loaded, so that batches with entries
-  // for them are rejected. Exports keep their tensors.
+  // Modules of further parts of the model, "vision_tower", in files. Their tensors are not loaded, unless
+  // tensor_names() lists them. Exports keep those that are not loaded.
   std::vector<std::string> other_parts = {};
   // {prefix of names in files, prefix of these modules' names in transformers}, for adapters. Empty: the names are
   // equal.

@@ -24,6 +24,7 @@ class AttentionMasks {
     bool causal;
     std::int64_t window, queries, keys;
     torch::ScalarType type;
+    torch::Tensor images = {};  // a further input of the mask; may be undefined
 
     bool operator==(const Wanted& other) const;
   };

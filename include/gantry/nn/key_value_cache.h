@@ -87,7 +87,8 @@ struct TokenContext {
   bool only_last = false;         // compute the head's output only for the last token
   // Int [samples, tokens]: tokens attend only to their own document; undefined: one document per sample.
   torch::Tensor documents = {};
-  std::int64_t length = 0;  // length of the full sequence if these tokens are a part of it; 0: they are all tokens
+  torch::Tensor images = {};  // see AttentionOptions::images
+  std::int64_t length = 0;    // length of the full sequence if these tokens are a part of it; 0: they are all tokens
   std::shared_ptr<const SequencePart> sequence = {};  // the part of the sequence that these tokens are; null: all
 
   KeyValueCache* cache(int layer) const { return caches ? &caches->of(layer) : nullptr; }

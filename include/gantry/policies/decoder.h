@@ -30,7 +30,7 @@ class DecoderPolicy final : public PolicyFor<models::DecoderImpl>, public Shares
   std::vector<SplitOutput> split_outputs(const models::DecoderImpl& model) const override;
   Continuation continuation(const models::DecoderImpl& model) const override;
   std::vector<std::string> entries_between() const override {
-    return {"attention_mask", "document_ids", "position_ids"};
+    return {"attention_mask", "document_ids", "position_ids", "token_type_ids"};
   }
 
  private:

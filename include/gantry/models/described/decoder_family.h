@@ -55,11 +55,18 @@ struct DecoderFamily {
   // Converts config.json to a DecoderSpec. Reads every key that affects the computation. Throws ConfigError like
   // ConfigReader. For a tower, `reader` has the keys of the decoder, and its family is their model_type.
   DecoderSpec (*read)(ConfigReader& reader);
+  // Converts the keys of the image encoder, if Gantry can load the one of this family. `reader` has all keys of
+  // config.json. Null: it cannot.
+  VisionSpec (*read_vision)(ConfigReader& reader) = nullptr;
+  std::vector<std::string> image_entries = {};  // entries of a batch with images besides pixel_values
   FileNames files = {};
   std::vector<std::string> harmless = {};  // further keys of config.json that do not affect the computation
   nlohmann::json small = small_keys();     // keys of a small model, as a starting point
   std::optional<TowerKeys> tower = {};     // not set: config.json describes the decoder alone
 };
+
+// Gantry's own key in config.json: true if the model has its image encoder. Otherwise it is the text decoder alone.
+inline constexpr const char* kImageEncoder = "image_encoder";
 
 // Gantry's own families.
 const std::vector<DecoderFamily>& decoder_families();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gantry/models/described/mixer_spec.h"
+#include "gantry/models/described/vision_spec.h"
 #include "gantry/nn/rotary_options.h"
 
 namespace gantry {
@@ -215,6 +216,7 @@ struct DecoderSpec {
   double router_loss = 0;
   double initializer_range = 0.02;
   bool initial_by_depth = false;  // scale the initial projections into the residual stream by 1 / sqrt(2 layers)
+  std::optional<VisionSpec> vision = {};  // the image encoder, whose features replace image tokens; not set: none
   DecoderNames names;
 };
 

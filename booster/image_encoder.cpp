@@ -1,0 +1,63 @@
+#include "gantry/booster/image_encoder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "gantry/booster/run_task.h"
+#include "gantry/checkpoint/hugging_face.h"
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/error.h"
+#include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/decoder_family.h"
+#include "gantry/models/model_family.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kImages = "pixel_values";
+
+// The keys of the file and of model.config together.
+json keys_of(const Config& config) {
+  json keys = config.model.path.empty() ? json::object() : read_model_config(config.model.path);
+  models::override_keys(keys, model_json(config));
+  return keys;
+}
+
+[[noreturn]] void refuse(const std::string& key, const std::string& value) {
+  throw ConfigError({key, value + " but models with an image encoder do not support it",
+                     "a model without its image encoder (model.config.image_encoder: false)", "remove the key"});
+}
+
+}  // namespace
+
+bool has_image_encoder(const json& keys) { return models::flag_key(keys, models::kImageEncoder, false); }
+
+Config with_image_encoder(Config config) {
+  const json keys = keys_of(config);
+  const std::string name = config.model.policy.empty() ? models::family_of(keys) : config.model.policy;
+  if (!models::families().contains(name) || keys.contains(models::kImageEncoder)) return config;
+  const models::ModelFamily& family = models::families().at(name);
+  if (family.other_parts.empty() || std::ranges::count(family.inputs, kImages) == 0) return config;
+  json own = model_json(config);
+  own[models::kImageEncoder] = true;
+  config.model.config_json = own.dump();
+  return config;
+}
+
+bool has_entry_of_images(const Config& config) {
+  if (config.data.format != "tensors" || !std::filesystem::is_regular_file(config.data.path)) return false;
+  const SafetensorsFile file(config.data.path);
+  return std::ranges::count(file.names(), kImages) > 0;
+}
+
+void refuse_with_image_encoder(const Config& config) {
+  if (!has_image_encoder(model_json(config))) return;
+  if (config.lora.is_on()) refuse("lora", "adapters are configured,");
+  if (config.train.device_graphs) refuse("train.device_graphs", "CUDA graphs are configured,");
+  if (!config.model.quantize.empty()) refuse("model.quantize", "the value is " + config.model.quantize + ",");
+}
+
+}  // namespace gantry

@@ -1,0 +1,29 @@
+// The parameters of an image encoder, and how its modules are sharded. Independent of LibTorch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gantry/models/described/decoder_shards.h"
+#include "gantry/models/described/decoder_spec.h"
+#include "gantry/models/described/vision_spec.h"
+
+namespace gantry::models {
+
+// Adds the parameters of the layers `prefix`0, `prefix`1, ...
+void add_tower_layers(std::vector<ParameterShape>& shapes, const TowerSpec& tower, const std::string& prefix);
+
+// Adds the parameters of the tower below `prefix`, without a projector.
+void add_tower(std::vector<ParameterShape>& shapes, const VisionSpec& vision, const std::string& prefix);
+
+// Returns the parameters of the tower and of its projector into `hidden` features.
+std::vector<ParameterShape> vision_parameters(const VisionSpec& vision, std::int64_t hidden);
+
+// Adds the rules of the layers below `prefix`, which compute full sequences on every rank of tp: attention is sharded
+// by heads, and the MLP by its width.
+void add_tower_shards(std::vector<ModuleShard>& shards, const TowerSpec& tower, const std::string& prefix);
+
+// Returns the rules of the tower. A projector of one image size is replicated.
+std::vector<ModuleShard> vision_shards(const VisionSpec& vision);
+
+}  // namespace gantry::models

@@ -1,0 +1,178 @@
+#include "gantry/models/vision/grid_layout.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry::models {
+namespace {
+
+struct ImageGrid {
+  std::int64_t frames = 0, height = 0, width = 0;  // in patches
+  std::int64_t patches() const { return frames * height * width; }
+};
+
+ImageGrid grid_at(const torch::Tensor& row) {
+  return {row[0].item<std::int64_t>(), row[1].item<std::int64_t>(), row[2].item<std::int64_t>()};
+}
+
+// Writes the places of the patches of one sample.
+class SampleLayout {
+ public:
+  SampleLayout(GridLayout& layout, std::int64_t sample, const VisionSpec& spec)
+      : places_(layout.places.accessor<std::int64_t, 3>()[sample]),
+        frames_(layout.frames.accessor<std::int64_t, 2>()[sample]),
+        windows_(layout.windows.accessor<std::int64_t, 2>()[sample]),
+        merge_(spec.grid_tower->merge),
+        window_(std::max<std::int64_t>(1, spec.grid_tower->window / spec.patch / spec.grid_tower->merge)) {}
+
+  void add(const ImageGrid& image) {
+    for (std::int64_t frame = 0; frame < image.frames; ++frame) add_frame(image);
+  }
+
+ private:
+  void add_frame(const ImageGrid& image) {
+    ++frame_;
+    const std::int64_t rows = image.height / merge_, columns = image.width / merge_;
+    const std::int64_t across = (columns + window_ - 1) / window_, down = (rows + window_ - 1) / window_;
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t column = 0; column < columns; ++column)
+        add_square(row, column, first_window_ + row / window_ * across + column / window_);
+    first_window_ += across * down;
+  }
+
+  void add_square(std::int64_t row, std::int64_t column, std::int64_t window) {
+    for (std::int64_t i = 0; i < merge_; ++i)
+      for (std::int64_t j = 0; j < merge_; ++j, ++patch_) {
+        places_[patch_][0] = row * merge_ + i;
+        places_[patch_][1] = column * merge_ + j;
+        frames_[patch_] = frame_;
+        windows_[patch_] = window;
+      }
+  }
+
+  at::TensorAccessor<std::int64_t, 2> places_;
+  at::TensorAccessor<std::int64_t, 1> frames_, windows_;
+  std::int64_t merge_, window_, patch_ = 0, frame_ = 0, first_window_ = 1;
+};
+
+void check_grid(const ImageGrid& image, const VisionSpec& spec) {
+  const std::int64_t merge = spec.grid_tower->merge;
+  if (image.frames >= 0 && image.height % merge == 0 && image.width % merge == 0) return;
+  throw InputError({"image_grid_thw",
+                    fmt::format("an image has {} x {} patches in {} frames", image.height, image.width, image.frames),
+                    fmt::format("sides that are multiples of spatial_merge_size {}", merge),
+                    "prepare the images with the model's processor"});
+}
+
+// The positions of the tokens of a text with images: an image has rows and columns of its own, and the text after it
+// continues after its longer side.
+void set_positions(const torch::Tensor& positions, const torch::Tensor& ids, const torch::Tensor& keep,
+                   const std::vector<ImageGrid>& images, const VisionSpec& spec) {
+  auto of = positions.accessor<std::int64_t, 2>();  // [3, tokens]
+  const auto token = ids.accessor<std::int64_t, 1>();
+  const std::int64_t merge = spec.grid_tower->merge, tokens = ids.size(0);
+  std::int64_t next = 0;
+  std::size_t image = 0;
+  const auto is_kept = [&](std::int64_t place) { return !keep.defined() || keep[place].item<std::int64_t>() != 0; };
+  for (std::int64_t place = 0; place < tokens; ++place) {
+    if (!is_kept(place)) {
+      for (int row = 0; row < 3; ++row) of[row][place] = 1;
+      continue;
+    }
+    if (token[place] != spec.image_token || image == images.size()) {
+      for (int row = 0; row < 3; ++row) of[row][place] = next;
+      ++next;
+      continue;
+    }
+    const ImageGrid& grid = images[image++];
+    const std::int64_t rows = grid.height / merge, columns = grid.width / merge, count = grid.frames * rows * columns;
+    for (std::int64_t i = 0; i < count && place + i < tokens; ++i) {
+      of[0][place + i] = next;
+      of[1][place + i] = next + i / columns % rows;
+      of[2][place + i] = next + i % columns;
+    }
+    next += std::max({std::int64_t{1}, rows, columns});
+    place += count - 1;
+  }
+}
+
+}  // namespace
+
+GridLayout lay_out_grids(const torch::Tensor& given, std::int64_t patches, const VisionSpec& spec) {
+  const torch::Tensor grids = given.dim() == 2 ? given.unsqueeze(1) : given;
+  const std::int64_t samples = grids.size(0), merge = spec.grid_tower->merge;
+  GridLayout layout{.places = torch::zeros({samples, patches, 2}, torch::kInt64),
+                    .frames = torch::zeros({samples, patches}, torch::kInt64),
+                    .windows = torch::zeros({samples, patches}, torch::kInt64),
+                    .features = {}};
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    SampleLayout of_sample(layout, sample, spec);
+    std::int64_t count = 0;
+    for (std::int64_t image = 0; image < grids.size(1); ++image) {
+      const ImageGrid grid = grid_at(grids[sample][image]);
+      check_grid(grid, spec);
+      count += grid.patches();
+      if (count > patches)
+        throw InputError(
+            {"pixel_values",
+             fmt::format("sample {} has {} patches, but image_grid_thw has {} or more", sample, patches, count),
+             "the patches of all images of a sample", "prepare both with the model's processor"});
+      of_sample.add(grid);
+    }
+    layout.features.push_back(count / (merge * merge));
+  }
+  return layout;
+}
+
+TensorDict grids_by_sample(TensorDict batch, const VisionSpec& spec) {
+  const torch::Tensor pixels = batch.get("pixel_values"), grids = batch.get("image_grid_thw");
+  if (!pixels.defined() || !grids.defined() || pixels.dim() != 2) return batch;
+  const torch::Tensor& ids = batch.at("input_ids");
+  const std::int64_t samples = ids.size(0), merge = spec.grid_tower->merge;
+  const torch::Tensor counts = (ids == spec.image_token).sum(1);
+  std::vector<std::vector<ImageGrid>> images(samples);
+  std::int64_t image = 0, most_images = 1, most_patches = 0;
+  std::vector<torch::Tensor> rows;
+  std::int64_t first_patch = 0;
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    const std::int64_t begin = first_patch;
+    for (auto left = counts[sample].item<std::int64_t>(); left > 0 && image < grids.size(0); ++image) {
+      images[sample].push_back(grid_at(grids[image]));
+      check_grid(images[sample].back(), spec);
+      left -= images[sample].back().patches() / (merge * merge);
+      first_patch += images[sample].back().patches();
+    }
+    if (first_patch > pixels.size(0)) break;
+    rows.push_back(pixels.narrow(0, begin, first_patch - begin));
+    most_patches = std::max(most_patches, first_patch - begin);
+    most_images = std::max(most_images, static_cast<std::int64_t>(images[sample].size()));
+  }
+  if (image != grids.size(0) || first_patch != pixels.size(0))
+    throw InputError({"pixel_values",
+                      fmt::format("there are {} patches and {} images, which differ from the image tokens ({}) in "
+                                  "input_ids",
+                                  pixels.size(0), grids.size(0), spec.image_token),
+                      "the images of the image tokens, in their order",
+                      "prepare the batch with the model's processor"});
+  torch::Tensor padded = torch::zeros({samples, most_patches, pixels.size(1)}, pixels.options());
+  torch::Tensor sizes = torch::zeros({samples, most_images, 3}, torch::kInt64);
+  torch::Tensor positions = torch::zeros({3, samples, ids.size(1)}, torch::kInt64);
+  const torch::Tensor mask = batch.get("attention_mask");
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    padded[sample].narrow(0, 0, rows[sample].size(0)).copy_(rows[sample]);
+    for (std::size_t i = 0; i < images[sample].size(); ++i) {
+      const ImageGrid& grid = images[sample][i];
+      sizes[sample][static_cast<std::int64_t>(i)] = torch::tensor({grid.frames, grid.height, grid.width});
+    }
+    set_positions(positions.select(1, sample), ids[sample], mask.defined() ? mask[sample] : mask, images[sample], spec);
+  }
+  batch.set("pixel_values", padded);
+  batch.set("image_grid_thw", sizes);
+  if (!batch.contains("position_ids")) batch.set("position_ids", positions);
+  return batch;
+}
+
+}  // namespace gantry::models

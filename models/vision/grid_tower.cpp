@@ -1,0 +1,166 @@
+#include "gantry/models/vision/grid_tower.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+#include "gantry/models/register_at.h"
+#include "gantry/nn/activation.h"
+#include "gantry/nn/recompute.h"
+#include "gantry/nn/stage_context.h"
+#include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry::models {
+namespace {
+
+constexpr double kTheta = 10000;
+
+// Features i and i + size / 2 of each head are turned by angle i.
+torch::Tensor turned_by(const torch::Tensor& heads, const torch::Tensor& angles) {
+  const auto halves = heads.chunk(2, -1);
+  const torch::Tensor cosine = angles.cos().unsqueeze(1), sine = angles.sin().unsqueeze(1);  // [samples, 1, patches, .]
+  return torch::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1)
+      .to(heads.scalar_type());
+}
+
+torch::Tensor read_grids(const TensorDict& batch) {
+  const torch::Tensor given = batch.get("image_grid_thw");
+  if (!given.defined())
+    throw InputError({"image_grid_thw", "the batch has pixel_values, but no sizes of its images",
+                      "[samples, images, 3]: the numbers of frames, and of patches in height and width",
+                      "add the entry of the model's processor"});
+  const torch::Tensor known = on_host(given);
+  return known.defined() ? known : given.cpu();
+}
+
+}  // namespace
+
+GridLayerImpl::GridLayerImpl(const TowerSpec& spec)
+    : heads_(spec.heads), head_size_(spec.head_size()), activation_(spec.activation) {
+  before_attention_ = register_module("norm1", nn::RmsNorm(spec.hidden, spec.eps));
+  before_mlp_ = register_module("norm2", nn::RmsNorm(spec.hidden, spec.eps));
+  rows_ = linear_at(*this, "attn.qkv", spec.hidden, 3 * spec.hidden, true);
+  output_ = linear_at(*this, "attn.proj", spec.hidden, spec.hidden, true);
+  dropout_ = register_at(*this, "attn.dropout", nn::Dropout(0.0));
+  gate_ = linear_at(*this, "mlp.gate_proj", spec.hidden, spec.width, true);
+  up_ = linear_at(*this, "mlp.up_proj", spec.hidden, spec.width, true);
+  down_ = linear_at(*this, "mlp.down_proj", spec.width, spec.hidden, true);
+}
+
+torch::Tensor GridLayerImpl::attend(const torch::Tensor& input, const torch::Tensor& angles,
+                                    const torch::Tensor& groups) {
+  const nn::HeadRange heads = nn::held_heads(rows_, head_size_, heads_);
+  const auto parts = rows_(input).chunk(3, -1);
+  const auto by_head = [&](int part) { return nn::split_heads(parts[part], heads.count); };
+  const nn::AttentionOptions options{.documents = groups};
+  return output_(nn::merge_heads(nn::attention(turned_by(by_head(0), angles), turned_by(by_head(1), angles), by_head(2),
+                                               heads, heads, options, *dropout_)));
+}
+
+torch::Tensor GridLayerImpl::forward(const torch::Tensor& hidden, const torch::Tensor& angles,
+                                     const torch::Tensor& groups) {
+  const torch::Tensor attended = hidden + attend(before_attention_(hidden), angles, groups);
+  const auto parts = nn::together(before_mlp_(attended), {gate_, up_});
+  return attended + down_(nn::activate(parts[0], activation_) * parts[1]);
+}
+
+GridTowerImpl::GridTowerImpl(const VisionSpec& spec, double initializer_range) : spec_(spec) {
+  const torch::NoGradGuard no_grad;
+  const TowerSpec& tower = spec.tower;
+  const GridTowerSpec& grid = *spec.grid_tower;
+  auto patches = register_at(*this, "patch_embed.proj", std::make_shared<torch::nn::Module>());
+  patch_weight_ = patches->register_parameter(
+      "weight", torch::empty({tower.hidden, spec.channels, grid.frames, spec.patch, spec.patch}));
+  torch::nn::init::normal_(patch_weight_, 0, initializer_range);
+  layers_ = register_module("blocks", torch::nn::ModuleList());
+  for (std::int64_t layer = 0; layer < tower.layers; ++layer) layers_->push_back(GridLayer(tower));
+  const std::int64_t square = grid.merge * grid.merge * tower.hidden;
+  norm_ = register_at(*this, "merger.ln_q", nn::RmsNorm(tower.hidden, tower.eps));
+  wide_ = linear_at(*this, "merger.mlp.0", square, square, true);
+  output_ = linear_at(*this, "merger.mlp.2", square, grid.outputs, true);
+}
+
+// A quarter of a head's features turn with the row, and a quarter with the column.
+torch::Tensor GridTowerImpl::angles_of(const torch::Tensor& places, torch::ScalarType type) const {
+  const std::int64_t size = spec_.tower.head_size() / 2;
+  const auto options = torch::TensorOptions(at::promote_types(type, torch::kFloat32)).device(places.device());
+  const torch::Tensor exponents = torch::arange(0, size, 2, options) / static_cast<double>(size);
+  const torch::Tensor speeds = torch::pow(kTheta, -exponents);
+  return (places.unsqueeze(-1).to(options.dtype()) * speeds).flatten(2);
+}
+
+torch::Tensor GridTowerImpl::forward(const torch::Tensor& pixels, const GridLayout& layout) {
+  const torch::ScalarType type = patch_weight_.scalar_type();
+  torch::Tensor hidden = torch::linear(pixels.to(type), patch_weight_.flatten(1));
+  const torch::Tensor angles = angles_of(layout.places, type);
+  Forward known = forward_now();
+  known.observer = nullptr;  // observers expect the tokens of a batch, not patches
+  const Recomputation how =
+      known.stage ? known.stage->recomputation(known.stage->layer_range().begin) : Recomputation::kNone;
+  known.recomputes_attention = how == Recomputation::kSelective;
+  const ForwardScope scope(known);
+  const auto& full = spec_.grid_tower->full_layers;
+  for (std::size_t index = 0; index < layers_->size(); ++index) {
+    const bool is_full = std::find(full.begin(), full.end(), static_cast<std::int64_t>(index)) != full.end();
+    const torch::Tensor& groups = is_full ? layout.frames : layout.windows;
+    auto layer = layers_->ptr<GridLayerImpl>(index);
+    const auto run = [layer](const std::vector<torch::Tensor>& inputs) {
+      return layer->forward(inputs[0], inputs[1], inputs[2]);
+    };
+    const bool again = how == Recomputation::kFull || how == Recomputation::kParts;
+    hidden = again ? nn::recompute(run, {hidden, angles, groups}) : run({hidden, angles, groups});
+  }
+  const std::int64_t square = spec_.grid_tower->merge * spec_.grid_tower->merge;
+  const torch::Tensor squares =
+      norm_(hidden).reshape({hidden.size(0), hidden.size(1) / square, square * hidden.size(2)});
+  return output_(nn::activate(wide_(squares), "gelu"));
+}
+
+GridImages::GridImages(torch::nn::Module& root, const VisionSpec& spec, double initializer_range) : spec_(spec) {
+  tower_ = root.register_module(kGridTower, GridTower(spec, initializer_range));
+}
+
+torch::Tensor GridImages::features(const TensorDict& batch, std::int64_t samples) {
+  const GridTowerSpec& grid = *spec_.grid_tower;
+  const std::int64_t numbers = spec_.channels * grid.frames * spec_.patch * spec_.patch;
+  const std::int64_t square = grid.merge * grid.merge;
+  torch::Tensor pixels = batch.get("pixel_values");
+  torch::Tensor grids = torch::zeros({0, 1, 3}, torch::kInt64);
+  const torch::Device device = tower_->parameters().front().device();
+  if (pixels.defined()) {
+    grids = read_grids(batch);
+  } else {
+    pixels = torch::zeros({0, square, numbers}, torch::TensorOptions(torch::kFloat32).device(device));
+  }
+  if (pixels.dim() != 3 || pixels.size(2) != numbers || pixels.size(1) % square != 0 || grids.size(0) != pixels.size(0))
+    throw InputError({"pixel_values", "the tensor is " + describe(pixels),
+                      fmt::format("[samples, patches, {}] with a multiple of {} patches, and image_grid_thw of as many "
+                                  "samples",
+                                  numbers, square),
+                      "prepare the images with the model's processor, and pad the samples with zeros"});
+  GridLayout layout = lay_out_grids(grids, pixels.size(1), spec_);
+  for (torch::Tensor* places : {&layout.places, &layout.frames, &layout.windows}) *places = places->to(device);
+  const torch::Tensor made = tower_(pixels, layout);
+  return batch.contains("pixel_values") ? made : made.reshape({samples, 0, made.size(2)});
+}
+
+void GridImages::check_tokens(const torch::Tensor& input_ids, const TensorDict& batch) const {
+  if (!batch.contains("position_ids"))
+    throw InputError({"position_ids", "the batch has images, but no positions of its tokens",
+                      "[3, samples, tokens]: time, row and column",
+                      "add the positions that the model's processor or get_rope_index computes"});
+  const GridLayout layout = lay_out_grids(read_grids(batch), batch.at("pixel_values").size(1), spec_);
+  const torch::Tensor counts = (input_ids == spec_.image_token).sum(1);
+  for (std::int64_t sample = 0; sample < counts.size(0); ++sample) {
+    const auto count = counts[sample].item<std::int64_t>();
+    const std::int64_t features = layout.features.at(sample);
+    if (count == features) continue;
+    throw InputError({"input_ids",
+                      fmt::format("sample {} has {} image tokens ({}), but its images have {} features", sample, count,
+                                  spec_.image_token, features),
+                      "one image token for each feature", "prepare input_ids with the processor of the model"});
+  }
+}
+
+}  // namespace gantry::models

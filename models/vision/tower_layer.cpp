@@ -1,0 +1,57 @@
+#include "gantry/models/vision/tower_layer.h"
+
+#include "gantry/models/register_at.h"
+#include "gantry/nn/activation.h"
+#include "gantry/nn/recompute.h"
+#include "gantry/nn/stage_context.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry::models {
+
+TowerLayerImpl::TowerLayerImpl(const TowerSpec& spec)
+    : heads_(spec.heads), head_size_(spec.head_size()), activation_(spec.activation) {
+  before_attention_ = register_module("layer_norm1", nn::LayerNorm(spec.hidden, spec.eps));
+  query_ = linear_at(*this, "self_attn.q_proj", spec.hidden, spec.hidden, true);
+  key_ = linear_at(*this, "self_attn.k_proj", spec.hidden, spec.hidden, true);
+  value_ = linear_at(*this, "self_attn.v_proj", spec.hidden, spec.hidden, true);
+  dropout_ = register_at(*this, "self_attn.dropout", nn::Dropout(0.0));
+  output_ = linear_at(*this, "self_attn.out_proj", spec.hidden, spec.hidden, true);
+  before_mlp_ = register_module("layer_norm2", nn::LayerNorm(spec.hidden, spec.eps));
+  up_ = linear_at(*this, "mlp.fc1", spec.hidden, spec.width, true);
+  down_ = linear_at(*this, "mlp.fc2", spec.width, spec.hidden, true);
+}
+
+torch::Tensor TowerLayerImpl::attend(const torch::Tensor& input, const nn::AttentionOptions& attention) {
+  const nn::HeadRange heads = nn::held_heads(query_, head_size_, heads_);
+  const auto parts = nn::together(input, {query_, key_, value_});
+  const auto by_head = [&](int part) { return nn::split_heads(parts[part], heads.count); };
+  return output_(
+      nn::merge_heads(nn::attention(by_head(0), by_head(1), by_head(2), heads, heads, attention, *dropout_)));
+}
+
+torch::Tensor TowerLayerImpl::forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention) {
+  const torch::Tensor attended = hidden + attend(before_attention_(hidden), attention);
+  return attended + down_(nn::activate(up_(before_mlp_(attended)), activation_));
+}
+
+torch::Tensor run_tower(const torch::nn::ModuleList& layers, torch::Tensor hidden,
+                        const nn::AttentionOptions& attention) {
+  Forward known = forward_now();
+  known.observer = nullptr;  // observers expect the samples of a batch, not images
+  // The layers belong to no list of the pipeline; they are recomputed like the first layer of the stage.
+  const Recomputation how =
+      known.stage ? known.stage->recomputation(known.stage->layer_range().begin) : Recomputation::kNone;
+  known.recomputes_attention = how == Recomputation::kSelective;
+  const ForwardScope scope(known);
+  for (std::size_t index = 0; index < layers->size(); ++index) {
+    auto layer = layers->ptr<TowerLayerImpl>(index);
+    if (how == Recomputation::kFull || how == Recomputation::kParts)
+      hidden = nn::recompute([layer, attention](const auto& inputs) { return layer->forward(inputs[0], attention); },
+                             {hidden});
+    else
+      hidden = layer->forward(hidden, attention);
+  }
+  return hidden;
+}
+
+}  // namespace gantry::models

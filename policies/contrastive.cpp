@@ -1,0 +1,38 @@
+#include "gantry/policies/contrastive.h"
+
+#include "gantry/policies/family_check.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry {
+
+PolicyFit ContrastivePolicy::fit(const torch::nn::Module& model) const {
+  const auto* contrastive = dynamic_cast<const models::ContrastiveImpl*>(&model);
+  return contrastive && contrastive->spec.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
+}
+
+void ContrastivePolicy::validate_model(const models::ContrastiveImpl& model) const {
+  validate_family(family_, model.spec.family);
+}
+
+ShardPlan ContrastivePolicy::shard_plan(const models::ContrastiveImpl& model) const {
+  ShardPlan plan;
+  for (auto& [path, style] : models::contrastive_shards(model.spec)) plan.push_back({path, std::move(style)});
+  for (const char* full : {"text_model", "vision_model", "logit_scale"}) plan.push_back({full, FullSequence{}});
+  if (!model.spec.is_clip) plan.push_back({"logit_bias", FullSequence{}});
+  if (model.spec.is_clip)
+    for (const char* full : {"text_projection", "visual_projection"}) plan.push_back({full, FullSequence{}});
+  return plan;
+}
+
+StageLayout ContrastivePolicy::stage_layout(const models::ContrastiveImpl& model) const {
+  StageLayout layout{.first = {"text_model.embeddings", "vision_model.embeddings"},
+                     .repeated = {{"text_model.encoder.layers"}, {"vision_model.encoder.layers"}},
+                     .last = {"text_model.final_layer_norm", "vision_model.post_layernorm", "samples", "logit_scale"}};
+  const std::vector<std::string> of_clip = {"vision_model.pre_layrnorm", "text_projection", "visual_projection"},
+                                 of_siglip = {"text_model.head", "vision_model.head", "logit_bias"};
+  const auto& further = model.spec.is_clip ? of_clip : of_siglip;
+  layout.last.insert(layout.last.end(), further.begin(), further.end());
+  return layout;
+}
+
+}  // namespace gantry
