@@ -173,6 +173,11 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   return info.step;
 }
 
+void RunCheckpoints::continue_run(std::string companions) {
+  companions_ = std::move(companions);
+  sample_data({});
+}
+
 void RunCheckpoints::seek_data(const CheckpointInfo& info, DataLoader& loader) const {
   const nlohmann::json data = info.progress.value("data", nlohmann::json::object());
   if (!data.is_object() || !data.contains("samples")) return loader.seek(info.step * loader.global_batch());
