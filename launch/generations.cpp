@@ -13,7 +13,10 @@ namespace gantry {
 namespace {
 
 constexpr const char* kChangedText = "the ranks of the job have changed";
-constexpr int kMostElasticRanks = static_cast<int>(kMostPayload / 4) - 3;  // of a frame with the policy
+constexpr int kMostElasticRanks = static_cast<int>(kMostPayload / 4) - 3;  // that fit into a frame with the policy
+
+// For the launch to end a generation, after a rank has found that it has lost a connection.
+constexpr double kWordSeconds = 2;
 
 Generation* current = nullptr;
 
@@ -112,13 +115,12 @@ void JobGenerations::grow() {
 
 // A rank whose connection has ended without a word of the launch's is reported to it.
 bool JobGenerations::wait_for_change() {
-  const double patience = policy_.lost_after_seconds() + control::kBrokenSeconds;
-  if (plane_->wait_for_generation(members_.generation, patience)) return true;
+  if (plane_->wait_for_generation(members_.generation, kWordSeconds)) return true;
   std::vector<int> lost;
   if (const auto engine = engine_.lock()) lost = engine->lost_ranks();
-  if (lost.empty()) return false;
-  plane_->lose_unreachable(members_.generation, members_.ranks[static_cast<std::size_t>(lost.front())]);
-  return plane_->wait_for_generation(members_.generation, patience);
+  if (!lost.empty())
+    plane_->lose_unreachable(members_.generation, members_.ranks[static_cast<std::size_t>(lost.front())]);
+  return plane_->wait_for_generation(members_.generation, policy_.lost_after_seconds() + control::kBrokenSeconds);
 }
 
 bool JobGenerations::agree(const std::string& mine) {

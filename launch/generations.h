@@ -49,11 +49,11 @@ class JobGenerations final : public Generation {
   JobEnding& ending_;
   ControlPlane* plane_ = nullptr;
   ElasticPolicy policy_;
-  JobMembers members_, next_;  // of this generation, and of the one that the last agree() was for
+  JobMembers members_, next_;  // the present ones, and those for which the last agree() was
   std::vector<std::string> reports_;
   std::any carried_;
   std::string carried_report_;
-  std::weak_ptr<ProcessEngine> engine_;  // of this generation
+  std::weak_ptr<ProcessEngine> engine_;  // the present one
   std::atomic<bool> waits_{false};
   std::mutex mutex_;  // guards the next, and the failures that it ends
   JobMembers heard_;  // the newest ranks that the control plane has reported

@@ -1,7 +1,7 @@
 // The training state of a run over the generations of an elastic job (launch/generation.h).
 //
 // Before the optimizer's step, all ranks meet. If a rank is lost, the remaining ranks agree on the last completed step
-// (core/step_commit.h), complete it where they have only prepared it, and carry their state to the run of the next
+// (core/step_commit.h). Those that have only prepared it complete it. Then all carry their state to the run of the next
 // generation. A replica that joins there gets the state from another replica.
 #pragma once
 
@@ -32,8 +32,8 @@ class ElasticRun {
   // The time at which the run of that state began, in seconds since 1970; 0 without one.
   std::int64_t started() const;
 
-  // Gives `boosted` the state of the last completed step, and returns what the run has recorded of itself (see
-  // carry()). Collective over the world; requires has_state().
+  // Gives `boosted` the state of the last completed step, and returns the numbers of `record` (see carry()). Collective
+  // over the world; requires has_state().
   nlohmann::json restore(Plugin& plugin, Boosted& boosted);
   // From here on this rank has the state after `step` steps.
   void begin(std::int64_t step, const Boosted& boosted);
@@ -48,8 +48,8 @@ class ElasticRun {
 
   // True for an error that the loss of a rank may have caused.
   bool may_continue(const Error& error) const;
-  // After such an error: agrees on the last completed step and keeps its state. `record` returns, after that, what the
-  // run has recorded of itself.
+  // After such an error: agrees on the last completed step and keeps its state. `record` is called after that, for the
+  // run's other numbers.
   void carry(Plugin& plugin, Boosted& boosted, std::int64_t started, const std::function<nlohmann::json()>& record);
 
  private:
@@ -60,9 +60,9 @@ class ElasticRun {
   Generation* const generation_;
   World& world_;
   RankProgress progress_;
-  std::int64_t position_ = 0;            // of the data after progress_.done steps
-  std::optional<StepMetrics> prepared_;  // of the step that progress_.prepared is about
-  std::optional<StepMetrics> latest_;    // of step progress_.done, until published()
+  std::int64_t position_ = 0;            // in the data, after progress_.done steps
+  std::optional<StepMetrics> prepared_;  // the step that is prepared
+  std::optional<StepMetrics> latest_;    // step progress_.done, until published()
 };
 
 }  // namespace gantry

@@ -15,10 +15,14 @@
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
 #include "gantry/data/dataset.h"
+#include "gantry/launch/generation.h"
 #include "gantry/trainer/held_out_record.h"
 
 namespace gantry {
 namespace {
+
+// For a lost rank to end, whose lock the next generation of an elastic job needs.
+constexpr double kLockSeconds = 20;
 
 // A variable of `gantry launch`; 0 without it.
 int count_of(const char* variable) {
@@ -103,7 +107,10 @@ RunCheckpoints::RunCheckpoints(World& world, const Config& config, Plugin& plugi
   if (settings.path.empty()) return;
   writer_ = std::make_unique<CheckpointWriter>(
       settings.path, plugin_.mesh(),
-      WriterOptions{.async = settings.async, .disk = disk_, .warn = [this](const std::string& line) { warn(line); }});
+      WriterOptions{.async = settings.async,
+                    .lock_seconds = current_generation() && current_generation()->number() > 0 ? kLockSeconds : 0,
+                    .disk = disk_,
+                    .warn = [this](const std::string& line) { warn(line); }});
 }
 
 RunCheckpoints::~RunCheckpoints() = default;

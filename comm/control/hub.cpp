@@ -26,6 +26,7 @@ void Hub::start_again() {
   left_.clear();
   shared_.clear();
   membership_.reset();
+  reported_ = -1;
   if (ranks_) std::exchange(ranks_, nullptr)->stop();
   stops_ = false;
   for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -206,10 +207,12 @@ void Hub::grow() {
   events_.on_grown(now);
 }
 
-// If two ranks have no connection with each other, the rank that is reported first leaves.
+// If two ranks have no connection with each other, the rank that is reported first leaves. The next report is taken in
+// the next generation.
 void Hub::lose_unreachable(int from, std::string_view payload) {
   const auto [generation, rank] = decode_lost(payload, options_.ranks);
   if (!membership() || generation != membership_->generation() || !membership_->ranks().contains(rank)) return;
+  if (std::exchange(reported_, generation) == generation) return;
   lose(rank, fmt::format("{} has lost its connection with this rank", options_.describe_rank(from)));
 }
 

@@ -84,6 +84,7 @@ class Hub {
   std::vector<std::unique_ptr<Heartbeats>> watches_;  // for elastic jobs, one after the other
   Heartbeats* ranks_ = nullptr;                       // the present one, which watches their silence
   std::optional<JobFailure> failure_;
+  int reported_ = -1;   // the last generation in which a rank has reported another one as unreachable
   bool stops_ = false;  // all ranks were notified that the job stops
   bool closing_ = false;
 };

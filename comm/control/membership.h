@@ -8,7 +8,7 @@
 
 namespace gantry {
 
-// What an elastic job demands from its launch.
+// The demands of an elastic job on its launch.
 struct ElasticPolicy {
   int min_replicas = 1;
   bool rejoin = true;

@@ -138,10 +138,7 @@ asio::awaitable<void> Job::hear_mpirun() {
 }
 
 void Job::look_at_mpirun() {
-  std::erase_if(again_, [this](const std::unique_ptr<Mpirun>& starter) {
-    output_.mpirun_bytes(starter->read_output());
-    return starter->poll_end().has_value();
-  });
+  look_at_restarts();
   const auto code = mpirun_->poll_end();
   if (!code || !again_.empty()) return;
   end_.mpirun_first = end_.mpirun_first || (*code < 0 && !escalation_.has_begun());

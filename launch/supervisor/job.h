@@ -74,6 +74,7 @@ class Job {
   void end_rank(int rank, RankEnd end);
   bool continues_without(int rank, const RankEnd& end);
   void rejoin(int rank);
+  void look_at_restarts();
   awaitable<void> start_again(std::set<int> replica);
   void take_in(const std::set<int>& joined);
   void end_spares();
@@ -81,7 +82,7 @@ class Job {
   template <class Act>
   void for_each_starter(const Act& act) {
     act(*mpirun_);
-    for (const auto& starter : again_) act(*starter);
+    for (const Restart& restart : again_) act(*restart.starter);
   }
   RankSlot& seat(int rank) { return *seats_[static_cast<std::size_t>(rank)]; }
 
@@ -100,7 +101,11 @@ class Job {
   // In an elastic job:
   std::set<int> spare_;                         // ranks that were lost and have not joined again
   std::map<int, int> tries_;                    // to start them, by the first rank of their replica
-  std::vector<std::unique_ptr<Mpirun>> again_;  // that start them
+  struct Restart {
+    std::set<int> replica;
+    std::unique_ptr<Mpirun> starter;
+  };
+  std::vector<Restart> again_;
   bool continued_ = false;                      // the job continued after a loss
   bool over_ = false;                           // the work of the members is done
   control::asio::posix::stream_descriptor signal_events_, mpirun_events_;

@@ -1,4 +1,4 @@
-// What an elastic job does when it loses ranks: it continues without their replica, and starts them again.
+// The loss of ranks in an elastic job: it continues without their replica, and starts them again.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -61,8 +61,28 @@ asio::awaitable<void> Job::start_again(std::set<int> replica) {
     here.shim_process = here.stop_signal = 0;
     here.notified = here.ended = here.stands_still = false;
   }
-  again_.push_back(
-      start_ranks({{JobStart::kJoinsVariable, "1"}, {kOnlyRanksVariable, fmt::format("{}", fmt::join(replica, ","))}}));
+  again_.push_back({replica, start_ranks({{JobStart::kJoinsVariable, "1"},
+                                          {kOnlyRanksVariable, fmt::format("{}", fmt::join(replica, ","))}})});
+}
+
+// A replica whose starter has ended before its ranks began, because its host is unreachable for example, is started
+// again too.
+void Job::look_at_restarts() {
+  std::vector<Restart> ended;
+  for (Restart& restart : again_) {
+    output_.mpirun_bytes(restart.starter->read_output());
+    if (restart.starter->poll_end()) ended.push_back(std::move(restart));
+  }
+  std::erase_if(again_, [](const Restart& restart) { return !restart.starter; });
+  for (const Restart& restart : ended) {
+    const bool has_another =
+        std::ranges::any_of(again_, [&](const Restart& other) { return other.replica == restart.replica; });
+    const auto began = [this](int rank) { return seat(rank).shim || seat(rank).ended; };
+    if (has_another || std::ranges::all_of(restart.replica, began)) continue;
+    for (const int rank : restart.replica)
+      if (!began(rank)) seat(rank).ended = true;
+    rejoin(*restart.replica.begin());
+  }
 }
 
 void Job::take_in(const std::set<int>& joined) {

@@ -1,5 +1,5 @@
-// Elastic jobs: whatever ranks are lost and join, the run has the bits of one without faults that goes through the same
-// numbers of replicas.
+// Elastic jobs: whatever ranks are lost and join, the run is bitwise identical to one without faults and with the
+// same numbers of replicas.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -18,6 +18,7 @@ struct ElasticCase {
   int ranks = 3;
   std::string sets;  // "--set KEY=VALUE ...": in addition, also for the run without faults
   std::string elastic = "rejoin: false";
+  std::string hosts;  // the host of each rank, as if there were several
 };
 
 class ElasticJob {
@@ -37,16 +38,17 @@ class ElasticJob {
     const std::string file = scratch_.write("elastic.yaml", fmt::format("{}elastic: {{{}}}\n", config_, one.elastic));
     std::string keys = sets_;  // the program takes them without --set
     for (std::size_t at; (at = keys.find("--set ")) != std::string::npos;) keys.erase(at, 6);
+    const std::string hosts = one.hosts.empty() ? "" : "GANTRY_PRETEND_HOSTS=" + one.hosts;
     outcome_ =
-        run_program(fmt::format("GANTRY_FAULTS='{}' {} launch --backend tcp -n {} -- {}/tests/elastic_trainer {} {}",
-                                one.faults, gantry_program(), ranks_, GANTRY_BUILD_DIR, file, keys));
+        run_program(fmt::format("GANTRY_FAULTS='{}' {} {} launch --backend tcp -n {} -- {}/tests/elastic_trainer {} {}",
+                                one.faults, hosts, gantry_program(), ranks_, GANTRY_BUILD_DIR, file, keys));
   }
 
   std::string file(const std::string& name) const { return read_file(scratch_ / name); }
   const Outcome& outcome() const { return outcome_; }
   std::string all_output() const { return outcome_.err + outcome_.out; }
 
-  // The number of replicas of each step, as the metrics have it.
+  // The number of replicas of each step, from the metrics.
   std::vector<int> replicas() const {
     std::vector<int> replicas;
     std::istringstream lines(read_file(scratch_ / "o/metrics.jsonl"));
@@ -91,6 +93,26 @@ class ElasticJob {
       files += bytes.empty() ? 0 : 1;
     }
     EXPECT_GT(files, 0);
+  }
+
+  std::vector<double> losses_of_steps(const std::string& folder) const {
+    std::vector<double> losses;
+    std::istringstream lines(read_file(scratch_ / (folder + "/metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);)
+      if (const auto metrics = nlohmann::json::parse(line); metrics.contains("loss")) losses.push_back(metrics["loss"]);
+    return losses;
+  }
+
+  std::vector<double> losses_of_one_rank() const {
+    const Outcome alone =
+        run_program(fmt::format("{} train {} --set output={} --set checkpoint.path={}/c {}", gantry_program(),
+                                scratch_.write("plain.yaml", config_), scratch_ / "one", scratch_ / "one", sets_));
+    EXPECT_EQ(alone.exit_code, 0) << alone.err;
+    return losses_of_steps("one");
+  }
+
+  Outcome run_without_launch() const {
+    return run_program(fmt::format("{} train {}", gantry_program(), scratch_ / "elastic.yaml"));
   }
 
  private:
@@ -164,6 +186,38 @@ TEST(Elastic, ASuspendedRankIsLost) {
   ASSERT_EQ(job.outcome().exit_code, 0) << job.all_output();
   EXPECT_NE(job.outcome().err.find("rank 1 was suspended by SIGSTOP"), std::string::npos) << job.all_output();
   job.expect_bits_of_a_run_without_faults();
+}
+
+// Neither rank has ended, so the one that is reported first leaves.
+TEST(Elastic, ARankWithoutConnectionsIsLost) { expect_exact({.faults = "cut@batch:1:3:0", .hosts = "0,1,2"}); }
+
+TEST(Elastic, AStopOnRequestEndsTheJobInOrder) {
+  for (const char* faults : {"term@step:1:3:0", "kill@batch:0:2:0 term@step:1:3:1"}) {
+    const ElasticJob job({.faults = faults});
+    EXPECT_EQ(job.outcome().exit_code, 75) << job.all_output();
+    EXPECT_FALSE(job.file(fmt::format("c/step-{:06}/manifest.json", job.replicas().size())).empty())
+        << job.all_output();
+  }
+}
+
+TEST(Elastic, InFloat64TheLossesAreThoseOfOneRank) {
+  ElasticJob job(
+      {.faults = "kill@batch:1:2:0 wait@step:0:3:1", .sets = "--set precision=float64", .elastic = "rejoin: true"});
+  ASSERT_EQ(job.outcome().exit_code, 0) << job.all_output();
+  const std::vector<double> alone = job.losses_of_one_rank(), losses = job.losses_of_steps("o");
+  ASSERT_EQ(losses.size(), static_cast<std::size_t>(kElasticSteps));
+  ASSERT_EQ(alone.size(), losses.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], alone[i], 1e-10);
+}
+
+TEST(Elastic, OtherStartsAreRejected) {
+  const ElasticJob job({.ranks = 2, .elastic = "min_replicas: 3"});
+  EXPECT_EQ(job.outcome().exit_code, 3) << job.all_output();
+  EXPECT_NE(job.outcome().err.find("elastic.min_replicas: the job has 2 replicas"), std::string::npos)
+      << job.all_output();
+  const Outcome alone = job.run_without_launch();
+  EXPECT_EQ(alone.exit_code, 3) << alone.err;
+  EXPECT_NE(alone.err.find("gantry launch --backend tcp"), std::string::npos) << alone.err;
 }
 
 TEST(Elastic, ALossInASaveOrAnEvaluationCostsNeither) {

@@ -2,18 +2,21 @@
 //
 // GANTRY_FAULTS="KIND@MOMENT:RANK:STEP:GENERATION ..." lists what fails, and where. RANK is that of the launch, STEP
 // the step of the moment, and GENERATION the number of times that the ranks of the job have changed. KIND: kill, stop,
-// error, or wait: until a replica waits to join. MOMENT: one of the Trainer's callbacks, without "on_"; or body: before
-// the run, with step 0.
+// error, term (SIGTERM), cut (its connections with other ranks), or wait: until a replica waits to join. MOMENT: one of
+// the Trainer's callbacks, without "on_"; or body: before the run, with step 0.
+#include <arpa/inet.h>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <sys/socket.h>
 #include <thread>
 #include <vector>
 
 #include "gantry/booster/gantry.h"
+#include "gantry/comm/control/rendezvous.h"
 #include "gantry/launch/generation.h"
 #include "gantry/trainer/train.h"
 
@@ -42,6 +45,18 @@ std::vector<Fault> wanted_faults() {
   return faults;
 }
 
+// The connection with the launch stays: its port is in GANTRY_LAUNCH.
+void cut_connections() {
+  const auto meeting = gantry::decode_meeting(std::getenv(gantry::Rendezvous::kVariable));
+  for (int file = 3; file < 1024; ++file) {
+    sockaddr_in peer{};
+    socklen_t size = sizeof(peer);
+    const bool is_connected = ::getpeername(file, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+    if (is_connected && peer.sin_family == AF_INET && ntohs(peer.sin_port) != meeting->port)
+      ::shutdown(file, SHUT_RDWR);
+  }
+}
+
 void moment(const std::string& name, std::int64_t step) {
   static const std::vector<Fault> faults = wanted_faults();
   const char* rank = std::getenv("GANTRY_RANK");
@@ -52,6 +67,8 @@ void moment(const std::string& name, std::int64_t step) {
       continue;
     if (fault.kind == "kill") ::raise(SIGKILL);
     if (fault.kind == "stop") ::raise(SIGSTOP);
+    if (fault.kind == "term") ::raise(SIGTERM);
+    if (fault.kind == "cut") cut_connections();
     if (fault.kind == "wait")
       while (!generation->replica_waits() && !generation->has_ended())
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
