@@ -101,7 +101,7 @@ CheckpointWriter::CheckpointWriter(const std::string& directory, const ProcessGr
       files_(options.files ? *options.files : system_files(), progress_),
       directory_(directory) {
   on_disk([&] {
-    if (mesh_.rank() == 0) folder_ = std::make_unique<CheckpointFolder>(directory, files_);
+    if (mesh_.rank() == 0) folder_ = std::make_unique<CheckpointFolder>(directory, files_, options_.lock_seconds);
   });
   pass_on_warnings();
 }

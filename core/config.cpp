@@ -15,6 +15,7 @@
 #include "gantry/core/config_reader.h"
 #include "gantry/core/config_training.h"
 #include "gantry/core/device_graphs.h"
+#include "gantry/core/elastic_rules.h"
 #include "gantry/core/error.h"
 #include "gantry/core/expert_ranks.h"
 #include "gantry/core/pipeline_stage_manager.h"
@@ -207,7 +208,8 @@ void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& con
                fmt::format("tensor {} * pipeline {} * {}data {} ranks", tensor, pipeline,
                            context > 1 ? fmt::format("context {} * ", context) : "", replicas),
                fmt::format("at most {}", kMostRanks));
-  for (const auto& fault : {fault_of_experts(config.parallel), fault_of_device_graphs(config)})
+  for (const auto& fault :
+       {fault_of_experts(config.parallel), fault_of_device_graphs(config), fault_of_elastic(config)})
     if (fault) faults.add(fault->where, mark_of_key(root, fault->where), fault->what, fault->expected, fault->remedy);
   if (!config.data.format.empty() && config.data.batch_size < replicas)
     faults.add("data.batch_size", mark_of_key(root, "data.batch_size"),

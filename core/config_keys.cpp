@@ -607,6 +607,18 @@ std::vector<ConfigKey> make_keys() {
        "number of operations that each rank records for `gantry doctor DIR`; 0: none "
        "([docs/troubleshooting.md](troubleshooting.md#find-out-which-rank-hangs))"},
 
+      {"elastic.min_replicas", "1",
+       "number of data-parallel replicas below which the loss of a rank ends the job (exit code 7). The section makes "
+       "the job elastic: after the loss of a rank, it continues with the remaining replicas "
+       "([docs/clusters.md](clusters.md#continue-after-the-loss-of-a-rank)). It requires `gantry launch --backend "
+       "tcp`"},
+      {"elastic.max_replicas", "auto",
+       "maximum number of replicas, at least `elastic.min_replicas`; auto: the replicas with which the job starts"},
+      {"elastic.rejoin", "true",
+       "true: `gantry launch` starts the lost ranks again, and they join at the end of a step"},
+      {"elastic.heartbeat", "1",
+       "time in seconds between the heartbeats of a rank; a rank without a heartbeat for five of them is lost"},
+
       {"libraries", "[]", "list of shared libraries that register policies and model families"},
   };
 }

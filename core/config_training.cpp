@@ -343,6 +343,17 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
                  "at least two heartbeats", "raise it, or lower comm.heartbeat_seconds");
     comm.finish();
   }
+  if (const YAML::Node node = root.node("elastic"); node.IsDefined()) {
+    ConfigSection elastic(faults, "elastic", node);
+    config.elastic.min_replicas = 1;
+    elastic.integer("min_replicas", config.elastic.min_replicas, 1, 1'000'000);
+    const YAML::Node most = elastic.node("max_replicas");
+    if (!(most.IsScalar() && most.Scalar() == "auto"))
+      elastic.integer("max_replicas", config.elastic.max_replicas, 1, 1'000'000);
+    elastic.flag("rejoin", config.elastic.rejoin);
+    elastic.number("heartbeat", config.elastic.heartbeat, 0, 1e6, /*open_below=*/true);
+    elastic.finish();
+  }
 }
 
 }  // namespace gantry

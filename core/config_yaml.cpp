@@ -269,6 +269,11 @@ Values run_values(const Config& config) {
                    {"comm.registered_buffers", comm.registered_buffers ? "true" : ""},
                    {"comm.sums_by_rank", comm.sums_by_rank ? "true" : ""},
                    {"libraries", quoted(config.libraries)}};
+  if (const ElasticConfig& elastic = config.elastic; elastic.is_on())
+    values.merge(Values{{"elastic.min_replicas", std::to_string(elastic.min_replicas)},
+                        {"elastic.max_replicas", size_text(elastic.max_replicas)},
+                        {"elastic.rejoin", fmt::format("{}", elastic.rejoin)},
+                        {"elastic.heartbeat", fmt::format("{}", elastic.heartbeat)}});
   if (profile.active > 0)
     values.merge(Values{{"profile.wait", std::to_string(profile.wait)},
                         {"profile.warmup", std::to_string(profile.warmup)},

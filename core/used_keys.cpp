@@ -53,6 +53,7 @@ constexpr UsedKey kCheckedKeys[] = {
     {"evaluation.path", [](const Config& c) { return !c.evaluation.path.empty(); }, "build_evaluation_loader"},
     {"checkpoint.path", [](const Config& c) { return !c.checkpoint.path.empty(); }, "RunCheckpoints"},
     {"output", [](const Config& c) { return !c.output.empty(); }, "open_output"},
+    {"elastic", [](const Config& c) { return c.elastic.is_on(); }, "gantry::Trainer"},
     {"profile", [](const Config& c) { return c.profile.active > 0; }, "RunProfile"},
 };
 

@@ -21,17 +21,27 @@ void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::durati
 // Ending the job blocks until the process ends, so it gets a thread of its own.
 ControlEvents JobEnding::events() {
   return {[this](const JobFailure& failure) {
-            failures_->hear(failure);
+            failures()->hear(failure);
             std::thread([this, failure] { end_lost(failure); }).detach();
           },
           [this](const JobFailure& failure) {
-            failures_->hear(failure);
+            failures()->hear(failure);
             std::thread([this, failure] { end_reported(failure); }).detach();
           },
           [this](const std::set<int>& ranks) {
-            failures_->note_ended({ranks.begin(), ranks.end()});
+            failures()->note_ended({ranks.begin(), ranks.end()});
           },
           hear_stop};
+}
+
+std::shared_ptr<KnownFailures> JobEnding::failures() const {
+  const std::lock_guard lock(mutex_);
+  return failures_;
+}
+
+void JobEnding::begin_generation() {
+  const std::lock_guard lock(mutex_);
+  failures_ = std::make_shared<KnownFailures>();
 }
 
 void JobEnding::set_lost_ranks(std::function<std::vector<int>()> lost_ranks) {
@@ -54,19 +64,20 @@ int JobEnding::lost_before_this() const {
 
 void JobEnding::end_job(int exit_code, const std::string& line) {
   using Clock = std::chrono::steady_clock;
-  const bool mine = !failures_->failed_elsewhere();
+  const std::shared_ptr<KnownFailures> failures = this->failures();
+  const bool mine = !failures->failed_elsewhere();
   if (mine) {
-    const bool is_of_rank = !failures_->failed() && size_ > 1 && exit_code != ConfigError::kExitCode;
+    const bool is_of_rank = !failures->failed() && size_ > 1 && exit_code != ConfigError::kExitCode;
     const std::string cause = is_of_rank ? describe_rank_(rank_) + ": " + line : line;
     failure_notes().record(exit_code, line);
-    if (failures_->first().set(exit_code, cause)) tell_failure(exit_code, cause);
+    if (failures->first().set(exit_code, cause)) tell_failure(exit_code, cause);
     // The control plane says whose failure stands: several ranks may fail at once, and one of them is to print.
     const auto deadline = Clock::now() + std::chrono::duration<double>(size_ == 1 ? 0 : control::kVerdictSeconds);
-    while (!failures_->known() && Clock::now() < deadline) sleep_for(1e-3);
-    const auto known = failures_->known();
+    while (!failures->known() && Clock::now() < deadline) sleep_for(1e-3);
+    const auto known = failures->known();
     if (!known || known->rank == rank_) print_and_end(exit_code, cause);
   }
-  const JobFailure known = *failures_->known();
+  const JobFailure known = *failures->known();
   if (!mine) failure_notes().record(known.exit_code, known.cause);
   end_with_others(control::kOthersEndSeconds, known);
 }

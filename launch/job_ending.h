@@ -20,7 +20,9 @@ class JobEnding {
   JobEnding(int rank, int size, std::function<std::string(int)> describe_rank, bool aborts_all)
       : rank_(rank), size_(size), describe_rank_(std::move(describe_rank)), aborts_all_(aborts_all) {}
 
-  const std::shared_ptr<KnownFailures>& failures() const { return failures_; }
+  std::shared_ptr<KnownFailures> failures() const;
+  // Those of the ranks of an elastic job's next generation: none yet.
+  void begin_generation();
   // Sets the function that returns the ranks whose connection with this one has ended. It must not block.
   void set_lost_ranks(std::function<std::vector<int>()> lost_ranks);
   // For the control plane: they end the rank's operations and the process. This outlives the plane.
@@ -41,8 +43,8 @@ class JobEnding {
   const int rank_, size_;
   const std::function<std::string(int)> describe_rank_;
   const bool aborts_all_;
-  const std::shared_ptr<KnownFailures> failures_ = std::make_shared<KnownFailures>();
-  mutable std::mutex mutex_;  // guards the next
+  mutable std::mutex mutex_;  // guards the following two
+  std::shared_ptr<KnownFailures> failures_ = std::make_shared<KnownFailures>();
   std::function<std::vector<int>()> lost_ranks_;
   std::atomic<bool> printed_{false};  // whichever thread ends the job: one line
 };

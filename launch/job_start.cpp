@@ -96,6 +96,7 @@ std::unique_ptr<ControlPlane> meet_by_store(const JobStart& start, const CommCon
 
 std::optional<JobStart> find_job_start() {
   JobStart start{launcher_number(JobStart::kRankVariable), launcher_number(JobStart::kRanksVariable), true};
+  start.joins = launcher_number(JobStart::kJoinsVariable) > 0;
   if (start.rank >= 0 && start.ranks > start.rank && launch_meeting()) return start;
   start = {launcher_number("RANK"), launcher_number("WORLD_SIZE"), false};
   const bool has_place = !variable("MASTER_ADDR").empty() && launcher_number("MASTER_PORT") > 0;
@@ -107,6 +108,7 @@ std::unique_ptr<ControlPlane> meet_as_started(const JobStart& start, const CommC
                                               const ControlEvents& events) {
   if (!start.by_launch) return meet_by_store(start, config, options, events);
   options.hub = HubPlace::launch;
+  options.joins = start.joins;
   auto plane = ControlPlane::join(options, events, launch_meeting().value_or(Rendezvous{}));
   plane->rendezvous();
   return plane;

@@ -10,9 +10,13 @@ struct JobStart {
   static constexpr const char* kRankVariable = "GANTRY_RANK";
   static constexpr const char* kRanksVariable = "GANTRY_RANKS";
 
+  // Set for a rank that is started again, to join an elastic job.
+  static constexpr const char* kJoinsVariable = "GANTRY_JOINS";
+
   int rank = 0;
   int ranks = 1;
   bool by_launch = false;  // `gantry launch`; else torchrun, or another program that sets its variables
+  bool joins = false;      // the job has begun
 };
 
 // By GANTRY_RANK and GANTRY_RANKS, or by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. None without these.

@@ -12,6 +12,7 @@
 #include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/foreign_launcher.h"
+#include "gantry/launch/generations.h"
 #include "gantry/launch/process_job.h"
 #include "gantry/launch/quiet_launch.h"
 #include "gantry/launch/torchrun.h"
@@ -61,15 +62,23 @@ struct Preparation {
 
 Preparation prepare(const Config& config, int ranks) {
   const auto& parallel = config.parallel;
-  return {choose_backend(config.comm.backend), Mesh::hybrid(ranks, parallel.pipeline, parallel.data, parallel.tensor,
-                                                            parallel.order, parallel.context, parallel.expert)};
+  Preparation preparation{choose_backend(config.comm.backend),
+                          Mesh::hybrid(ranks, parallel.pipeline, parallel.data, parallel.tensor, parallel.order,
+                                       parallel.context, parallel.expert)};
+  if (config.elastic.is_on()) elastic_policy(config, preparation.mesh);  // throws for a mesh that does not suit it
+  return preparation;
 }
 
 // On the processes of `job`, or on threads of this one.
 int run_prepared(const Config& config, const Preparation& preparation, StartedJob* job,
                  const std::function<void(World&)>& body) {
-  const recorder::RecordedJob recorded(recorder_settings(config, preparation.mesh.size(), job != nullptr));
   std::function<void(World&)> run = guarded(body);
+  if (job && config.elastic.is_on())  // its ranks get other numbers
+    return job->run(config, preparation.mesh, [&](World& world) {
+      const recorder::RecordedJob recorded(recorder_settings(config, world.size(), /*processes=*/true));
+      run(world);
+    });
+  const recorder::RecordedJob recorded(recorder_settings(config, preparation.mesh.size(), job != nullptr));
   if (preparation.backend == "nccl")
     run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
   else if (preparation.backend == "ipc")
@@ -85,6 +94,10 @@ int run_processes(const Config& config, StartedJob& job, int ranks, const std::f
     preparation = prepare(config, ranks);
   } catch (...) {
     failure = describe_exception(std::current_exception());
+  }
+  if (job.joins()) {
+    if (failure) std::rethrow_exception(std::make_exception_ptr(Error(failure->exit_code, failure->line)));
+    return run_prepared(config, *preparation, &job, body);
   }
   if (const auto code = agree_to_start(job, failure)) {
     job.leave();
@@ -106,7 +119,7 @@ int run_tcp_job(const Config& config, const std::function<void(World&)>& body) {
     refuse_foreign_launcher();
     refuse_missing_launcher("tcp", ranks_wanted(config));
   }
-  const auto job = start_tcp_job(start.value_or(JobStart{}), config.comm);
+  const auto job = start_tcp_job(start.value_or(JobStart{}), config);
   return run_processes(config, *job, job->size(), body);
 }
 
@@ -140,6 +153,7 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
   prepare_nccl();
   const auto run = [&](int ranks) { return run_prepared(config, prepare(config, ranks), nullptr, body); };
   try {
+    if (config.elastic.is_on()) require_elastic_start(config);
     // Whoever asks for local ranks gets a job in every copy.
     if (config.comm.backend == "local") return run(config.ranks());
     const bool tcp = config.comm.backend == "tcp";

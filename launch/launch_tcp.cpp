@@ -8,6 +8,7 @@
 #include "gantry/comm/tcp/tcp_transport.h"
 #include "gantry/core/error.h"
 #include "gantry/diagnosis/flight_recorder.h"
+#include "gantry/launch/generations.h"
 #include "gantry/launch/process_job.h"
 
 namespace gantry {
@@ -32,18 +33,19 @@ class RankNames {
 
 class TcpJob final : public StartedJob {
  public:
-  TcpJob(const JobStart& start, const CommConfig& config)
+  TcpJob(const JobStart& start, const Config& config)
       : start_(start),
+        is_elastic_(config.elastic.is_on() && start.ranks > 1),
         describe_rank_([this](int rank) { return names_.of(rank); }),
-        ending_(start.rank, start.ranks, describe_rank_, /*aborts_all=*/false) {
+        ending_(start.rank, start.ranks, describe_rank_, /*aborts_all=*/false),
+        generations_(start.rank, ending_) {
     set_failure_notes({recorder::record_failure, recorder::print_recorder_hint});
     if (start.ranks == 1) return;
-    or_end_job([&] {
-      plane_ = meet_as_started(start, config, control_options(config, start.rank, start.ranks, describe_rank_),
-                               ending_.events());
-    });
-    set_failure_listener(
-        [plane = plane_.get()](int exit_code, const std::string& cause) { plane->tell(exit_code, cause); });
+    ControlOptions options = control_options(config.comm, start.rank, start.ranks, describe_rank_);
+    if (is_elastic_) options.heartbeat_seconds = config.elastic.heartbeat;
+    options.beats = is_elastic_;
+    or_end_job([&] { plane_ = meet_as_started(start, config.comm, options, events()); });
+    listen_to_failures(*plane_);
   }
   ~TcpJob() override { set_failure_listener({}); }
 
@@ -58,13 +60,36 @@ class TcpJob final : public StartedJob {
   void leave() override {
     if (plane_) or_end_job([&] { plane_->leave(); });
   }
+  bool joins() const override { return start_.joins; }
   int run(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) override {
     names_.set(mesh);
+    if (is_elastic_) {
+      ControlPlane& plane = *plane_;
+      const JobControl control(std::move(plane_), describe_rank_(rank()));
+      listen_to_failures(plane);
+      return generations_.run(config, mesh, plane, body);
+    }
     return run_process_job(
         config, mesh, ending_, [&](RankProcess& process) { begin(process, config.comm); }, body);
   }
 
  private:
+  ControlEvents events() {
+    ControlEvents events = ending_.events();
+    if (!is_elastic_) return events;
+    events.on_left = [this](const std::set<int>& ranks) { generations_.left(ranks); };
+    events.on_regroup = [this](const JobMembers& members) { generations_.regrouped(members); };
+    events.on_waiting = [this] { generations_.replica_came(); };
+    return events;
+  }
+
+  // In an elastic job, the end of a connection does not fail the job: the launch decides whether the job continues.
+  void listen_to_failures(ControlPlane& plane) const {
+    set_failure_listener([&plane, is_elastic = is_elastic_](int exit_code, const std::string& cause) {
+      if (!is_elastic || exit_code != PeerError::kExitCode) plane.tell(exit_code, cause);
+    });
+  }
+
   // A throw would destroy this while a thread of ending_'s events still uses it.
   void or_end_job(const std::function<void()>& call, const std::string& own_error = "") {
     try {
@@ -93,15 +118,17 @@ class TcpJob final : public StartedJob {
   }
 
   const JobStart start_;
+  const bool is_elastic_;
   RankNames names_;
   const std::function<std::string(int)> describe_rank_;
   JobEnding ending_;
+  JobGenerations generations_;
   std::unique_ptr<ControlPlane> plane_;
 };
 
 }  // namespace
 
-std::unique_ptr<StartedJob> start_tcp_job(const JobStart& start, const CommConfig& config) {
+std::unique_ptr<StartedJob> start_tcp_job(const JobStart& start, const Config& config) {
   return std::make_unique<TcpJob>(start, config);
 }
 

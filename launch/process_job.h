@@ -25,6 +25,8 @@ class StartedJob {
   // Gathers a text from each process, by rank. All have the same length, at most 4,000 bytes. Collective over the job.
   // Ends the job if a process does not come, after it has printed `own_error`, this rank's start error; "" without one.
   virtual std::vector<std::string> gather(const std::string& mine, const std::string& own_error) = 0;
+  // True if the other ranks have begun long ago.
+  virtual bool joins() const { return false; }
   // Collective over the job, in place of run(), if the ranks do not begin.
   virtual void leave() {}
   // Runs the body in this process's rank; the exit code, where it comes back.
@@ -35,7 +37,7 @@ class StartedJob {
 std::unique_ptr<StartedJob> start_mpi_job(const CommConfig& config);
 
 // Over sockets. Collective over the job: until all its processes have met.
-std::unique_ptr<StartedJob> start_tcp_job(const JobStart& start, const CommConfig& config);
+std::unique_ptr<StartedJob> start_tcp_job(const JobStart& start, const Config& config);
 
 // Each rank passes its failure, if it has one. If none has, the ranks may begin. Otherwise each failure
 // is printed once, by the lowest rank that has it, with its name unless all have the same; gives the exit code of the

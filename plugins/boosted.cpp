@@ -117,10 +117,22 @@ bool BoostedOptimizer::is_finite_step(double norm) {
 }
 
 bool BoostedOptimizer::step() {
+  prepare_step();
+  return take_step(grad_norm());
+}
+
+bool BoostedOptimizer::step(double norm) {
+  prepare_step();
+  return take_step(norm);
+}
+
+void BoostedOptimizer::prepare_step() {
   require_gradients();
   if (rules_.lr_schedule) follow(*rules_.lr_schedule);
   require_finite_rates();
-  const double norm = grad_norm();
+}
+
+bool BoostedOptimizer::take_step(double norm) {
   const bool finite = is_finite_step(norm);
   if (scaler_) finite ? scaler_->stepped() : scaler_->overflowed();
   ++steps_;

@@ -15,10 +15,14 @@
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
 #include "gantry/data/dataset.h"
+#include "gantry/launch/generation.h"
 #include "gantry/trainer/held_out_record.h"
 
 namespace gantry {
 namespace {
+
+// For a lost rank to end, whose lock the next generation of an elastic job needs.
+constexpr double kLockSeconds = 20;
 
 // A variable of `gantry launch`; 0 without it.
 int count_of(const char* variable) {
@@ -103,7 +107,10 @@ RunCheckpoints::RunCheckpoints(World& world, const Config& config, Plugin& plugi
   if (settings.path.empty()) return;
   writer_ = std::make_unique<CheckpointWriter>(
       settings.path, plugin_.mesh(),
-      WriterOptions{.async = settings.async, .disk = disk_, .warn = [this](const std::string& line) { warn(line); }});
+      WriterOptions{.async = settings.async,
+                    .lock_seconds = current_generation() && current_generation()->number() > 0 ? kLockSeconds : 0,
+                    .disk = disk_,
+                    .warn = [this](const std::string& line) { warn(line); }});
 }
 
 RunCheckpoints::~RunCheckpoints() = default;
@@ -171,6 +178,11 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   warn_of_threads(info);
   warn_of_rates(info);
   return info.step;
+}
+
+void RunCheckpoints::continue_run(std::string companions) {
+  companions_ = std::move(companions);
+  sample_data({});
 }
 
 void RunCheckpoints::seek_data(const CheckpointInfo& info, DataLoader& loader) const {

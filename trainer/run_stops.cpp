@@ -2,6 +2,7 @@
 
 #include "gantry/core/stop_request.h"
 #include "gantry/launch/backends.h"
+#include "gantry/launch/generation.h"
 
 namespace gantry {
 
@@ -15,7 +16,11 @@ RunStops::RunStops(const Config& config, const ProcessGroupMesh& mesh)
 bool RunStops::wants_stop() const { return obeys_signals_ && stop_requested(); }
 
 RunStops::StopRequest RunStops::agreed() const {
-  const StopRequest mine = wants_stop() ? StopRequest::kStop : (ends_ ? StopRequest::kEnd : StopRequest::kNone);
+  const Generation* const generation = current_generation();
+  const StopRequest mine = wants_stop()                                ? StopRequest::kStop
+                           : ends_                                     ? StopRequest::kEnd
+                           : generation && generation->replica_waits() ? StopRequest::kGrow
+                                                                       : StopRequest::kNone;
   return static_cast<StopRequest>(all_reduce_number(mesh_.world_group(), static_cast<int>(mine), ReduceOp::kMax));
 }
 

@@ -12,11 +12,13 @@
 #include "gantry/profiling/communication_meter.h"
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/profiling/run_profile.h"
+#include "gantry/trainer/elastic_run.h"
 #include "gantry/trainer/expert_watch.h"
 #include "gantry/trainer/held_out_record.h"
 #include "gantry/trainer/output_folder.h"
 #include "gantry/trainer/planned_step.h"
 #include "gantry/trainer/reference_scores.h"
+#include "gantry/trainer/report/earlier_run.h"
 #include "gantry/trainer/run_checkpoints.h"
 #include "gantry/trainer/run_evaluations.h"
 #include "gantry/trainer/run_lines.h"
@@ -52,7 +54,10 @@ class Trainer::Run {
         steps_(world_, config_, booster_, memory_, *meter_, listeners_),
         evaluations_(world_, config_, booster_, stops_, checkpoints_.held_out(),
                      [this] { listeners_.clear_progress(); }),
-        profile_(config_, mesh_, [this] { listeners_.clear_progress(); }) {
+        profile_(config_, mesh_, [this] { listeners_.clear_progress(); }),
+        elastic_(current_generation(), world_) {
+    if (elastic_.is_on())
+      steps_.set_taking([this](const StepMetrics& metrics) { return elastic_.step(metrics, boosted_); });
     if (options_.status) listeners_.serve(*options_.status);
     if (config_.profile.active > 0)
       steps_.set_listener(
@@ -63,18 +68,14 @@ class Trainer::Run {
     if (std::exchange(has_run_, true))
       throw UsageError(
           {"Trainer::run", "this Trainer has already run", "one run per Trainer", "create another Trainer"});
-    if (config_.data.format == "jsonl") config_.data.started = checkpoints_.first_start();
-    boost();
-    done_ = last_step_ = checkpoints_.resume(boosted_);
-    const bool owes_evaluation = open_output(config_, done_, mesh_);
-    profile_.follow_earlier();
-    listeners_.open(config_, done_);
-    report(done_);
-    listeners_.show_report();
-    listeners_.tell_of_start(done_);
-    RunEnd end{.how = train(owes_evaluation), .last_step = last_step_, .checkpoint = {}};
-    finish(end);
-    return end;
+    if (!elastic_.is_on()) return run_to_end();
+    try {
+      return run_to_end();
+    } catch (const Error& error) {
+      if (elastic_.may_continue(error))
+        elastic_.carry(booster_.plugin(), boosted_, config_.data.started, [this] { return record_of_run(); });
+      throw;
+    }
   }
 
   void use(TrainerParts parts) { given_ = std::move(parts); }
@@ -88,6 +89,69 @@ class Trainer::Run {
 
  private:
   using How = RunEnd::How;
+
+  RunEnd run_to_end() {
+    if (config_.data.format == "jsonl")
+      config_.data.started = continues() ? elastic_.started() : checkpoints_.first_start();
+    boost();
+    const nlohmann::json earlier = resume();
+    bool owes_evaluation = open_output(config_, done_, mesh_);
+    profile_.follow_earlier();
+    listeners_.open(config_, done_);
+    owes_evaluation |= publish_earlier(earlier);
+    report(done_);
+    listeners_.show_report();
+    listeners_.tell_of_start(done_);
+    RunEnd end{.how = train(owes_evaluation), .last_step = last_step_, .checkpoint = {}};
+    finish(end);
+    return end;
+  }
+
+  // The state of an earlier generation of an elastic job is newer than any checkpoint.
+  bool continues() const { return elastic_.is_on() && elastic_.has_state(); }
+
+  // Returns what an earlier generation has recorded of the run, or null.
+  nlohmann::json resume() {
+    if (!continues()) {
+      done_ = last_step_ = checkpoints_.resume(boosted_);
+      if (elastic_.is_on()) elastic_.begin(done_, boosted_);
+      return {};
+    }
+    nlohmann::json earlier = elastic_.restore(booster_.plugin(), boosted_);
+    done_ = last_step_ = elastic_.done();
+    checkpoints_.continue_run(earlier.at("companions").get<std::string>());
+    checkpoints_.held_out().restore(earlier.at("held_out"));
+    start_ -= earlier.at("seconds").get<double>();
+    if (world_.is_main())
+      fmt::print("generation {}: {} replica{} after step {}\n", elastic_.generation(), mesh_.size(axis::kData),
+                 mesh_.size(axis::kData) == 1 ? "" : "s", done_);
+    return earlier;
+  }
+
+  nlohmann::json record_of_run() {
+    return {{"companions", checkpoints_.companions()},
+            {"held_out", checkpoints_.held_out().state()},
+            {"seconds", steady_seconds() - start_},
+            {"replicas", mesh_.size(axis::kData)}};
+  }
+
+  // The metrics of a step that was completed while its generation ended. Returns true if they were missing.
+  bool publish_earlier(const nlohmann::json& earlier) {
+    if (!earlier.is_object() || !earlier.contains("metrics")) return false;
+    const nlohmann::json& known = earlier["metrics"];
+    const bool is_missing =
+        world_.is_main() && (config_.output.empty() || !has_metrics_of(config_.output, known.at("step")));
+    if (is_missing)
+      listeners_.publish(StepMetrics{.step = known.at("step"),
+                                     .loss = known.at("loss"),
+                                     .grad_norm = known.at("grad_norm"),
+                                     .lr = known.at("lr"),
+                                     .tokens = known.at("tokens"),
+                                     .replicas = earlier.at("replicas"),
+                                     .step_seconds = known.at("step_seconds"),
+                                     .peak_memory_bytes = {}});
+    return all_reduce_number(mesh_.world_group(), is_missing ? 1 : 0) > 0;
+  }
 
   void boost() {
     const bool has_own_data = given_.loader != nullptr;
@@ -106,7 +170,7 @@ class Trainer::Run {
       options_.cluster = planner::with_ranks(*options_.cluster, world_.size(), /*grows=*/true);
       predicted_step(config_, *options_.cluster, world_.mesh());
     }
-    if (!world_.is_main()) return;
+    if (!world_.is_main() || continues()) return;
     fmt::print("{}", options_.plan);
     print_beginning(world_, config_, booster_, boosted_, fresh, has_own_data ? "" : describe_first_sample(config_));
   }
@@ -127,7 +191,7 @@ class Trainer::Run {
   void refuse_unused_parts() const {
     for (const char* key :
          {"model.path", "train.max_minutes", "train.patience", "evaluation.choices", "evaluation.prompts",
-          "evaluation.only", "output", "profile", "checkpoint.path", "checkpoint.keep_best"})
+          "evaluation.only", "output", "profile", "elastic", "checkpoint.path", "checkpoint.keep_best"})
       config_.mark_used(key);
     refuse_unused_keys(config_);
   }
@@ -140,18 +204,22 @@ class Trainer::Run {
         !evaluate(done_, /*loss_alone=*/!owes_evaluation))
       return How::kStopped;
     bool stopped = false, ended = done_ >= config_.train.steps || evaluations_.is_out_of_patience();
+    // The generation may have ended before this step was saved.
+    if (done_ > 0 && continues() && (ended || checkpoints_.saves_at(done_))) save();
     memory_.reset_peak();  // loading was counted, and the deferred model in full, which never had pages
     for (std::int64_t step = done_ + 1; !stopped && !ended; ++step) {
-      const std::optional<StepMetrics> metrics = steps_.run(step, boosted_, stops_.within_step());
+      std::optional<StepMetrics> metrics = steps_.run(step, boosted_, stops_.within_step());
       if (!metrics) {
         save_given_up();
         return How::kStopped;
       }
       last_step_ = step;
+      if (elastic_.is_on()) metrics->replicas = mesh_.size(axis::kData);
       listeners_.publish(*metrics);
       warn_of_starving(*metrics);
       if (config_.train.max_minutes > 0 && steady_seconds() - start_ >= 60 * config_.train.max_minutes) stops_.end();
       const RunStops::StopRequest wish = agree();
+      if (elastic_.is_on()) elastic_.published();
       ended = step == config_.train.steps || wish == RunStops::StopRequest::kEnd;
       const bool asked = wish == RunStops::StopRequest::kStop, evaluates = evaluations_.due_at(step, ended);
       // Saved before anything else is done with the step, which may fail or take long.
@@ -165,6 +233,7 @@ class Trainer::Run {
       }
       profile_.step();
       if (options_.status && !ended && redraws_at(step)) report(step);
+      if (wish == RunStops::StopRequest::kGrow && !ended && !stopped) elastic_.grow();
     }
     if (stopped) return How::kStopped;
     return last_step_ < config_.train.steps ? How::kEnded : How::kDone;
@@ -256,8 +325,9 @@ class Trainer::Run {
   RunEvaluations evaluations_;
   ExpertWatch experts_;
   RunProfile profile_;
+  ElasticRun elastic_;
   bool has_run_ = false;
-  const double start_ = steady_seconds();
+  double start_ = steady_seconds();
   std::int64_t done_ = 0;       // steps before this run's first one
   std::int64_t last_step_ = 0;  // that was done
 };

@@ -47,7 +47,15 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
   const double norm = offer_gradients(step, boosted);
   require_finite(step, *result.loss, norm, boosted);
   listeners_.tell_before_step(step);
-  const bool stepped = boosted.optimizer->step();
+  StepMetrics metrics{.step = step,
+                      .loss = *result.loss,
+                      .added_losses = result.added_losses,
+                      .grad_norm = norm,
+                      .tokens = result.tokens,
+                      .step_seconds = steady_seconds() - start,
+                      .peak_memory_bytes = {},
+                      .experts = result.experts};
+  const bool stepped = take_ ? take_(metrics) : boosted.optimizer->step();
   boosted.optimizer->zero_grad();
   if (!stepped) warn_of_skipped(step, norm, boosted);
   meter_.pause();
@@ -55,17 +63,11 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
   const double seconds = steady_seconds() - start;
   parts_.add(seconds, timeline_.busy(), meter_.counts());
   peaks_ = all_gather_numbers(booster_.mesh().world_group(), memory_.peak_bytes());
-  StepMetrics metrics{.step = step,
-                      .loss = *result.loss,
-                      .added_losses = result.added_losses,
-                      .grad_norm = norm,
-                      .lr = boosted.optimizer->lr(),
-                      .tokens = result.tokens,
-                      .step_seconds = seconds,
-                      .peak_memory_bytes = peaks_,
-                      .bubble = timeline_.bubble(),
-                      .predicted_bubble = timeline_.predicted_bubble(),
-                      .experts = result.experts};
+  metrics.lr = boosted.optimizer->lr();
+  metrics.step_seconds = seconds;
+  metrics.peak_memory_bytes = peaks_;
+  metrics.bubble = timeline_.bubble();
+  metrics.predicted_bubble = timeline_.predicted_bubble();
   if (objective_.rewards) metrics.rewards = rewards_of_step();
   traffic_.set(metrics);
   return metrics;

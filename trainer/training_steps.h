@@ -37,6 +37,9 @@ class TrainingSteps {
     prepare_ = std::move(prepare);
   }
 
+  // Calls `take` in place of the optimizer's step(), with the metrics that are known before it.
+  void set_taking(std::function<bool(const StepMetrics&)> take) { take_ = std::move(take); }
+
   // Nothing where `stops` (as in ExecuteOptions) gave the step up: all is as after the last one. NumericalError for a
   // loss or a gradient norm that is not finite, unless the optimizer skips such a step, of which rank 0 warns.
   // Collective over the world.
@@ -65,7 +68,8 @@ class TrainingSteps {
   StepParts parts_;
   ExpertTraffic traffic_;
   ObjectiveParts objective_;
-  PrepareBatch prepare_;             // empty: nothing is prepared
+  PrepareBatch prepare_;  // empty: nothing is prepared
+  std::function<bool(const StepMetrics&)> take_;
   std::int64_t counted_ = 0;         // steps that were done
   std::vector<std::int64_t> peaks_;  // by rank
 };

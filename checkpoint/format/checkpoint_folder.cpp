@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -79,10 +80,10 @@ void write_part(const std::string& folder, const RankPart& part, FileSystem& fil
   write_text_durably(folder + "/" + part.file + ".part", all.dump(), files, {.syncs_folder = false});
 }
 
-CheckpointFolder::CheckpointFolder(const std::string& directory, FileSystem& files)
+CheckpointFolder::CheckpointFolder(const std::string& directory, FileSystem& files, double lock_seconds)
     : directory_(directory), files_(files) {
   make_folders(directory_, files_);
-  take_lock();
+  take_lock(lock_seconds);
   clear_leftovers();
 }
 
@@ -90,13 +91,20 @@ CheckpointFolder::~CheckpointFolder() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-void CheckpointFolder::take_lock() {
+void CheckpointFolder::take_lock(double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
   const std::string path = directory_ + "/.lock";
   lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0)
     throw ResourceError({path, std::string("the file cannot be written: ") + std::strerror(errno),
                          "a writable directory", "choose another checkpoint.path"});
-  if (!try_lock(lock_, path)) {
+  bool is_locked = try_lock(lock_, path);
+  while (!is_locked && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    is_locked = try_lock(lock_, path);
+  }
+  if (!is_locked) {
     char owner[512] = "";
     const ssize_t bytes = ::pread(lock_, owner, sizeof(owner) - 1, 0);
     ::close(std::exchange(lock_, -1));

@@ -51,8 +51,8 @@ struct KeptSteps {
 class CheckpointFolder {
  public:
   // Makes the folder, takes its lock, and clears up what a job before this one left unfinished. CheckpointError naming
-  // the other job where one writes there; ResourceError where the folder can't be written.
-  CheckpointFolder(const std::string& directory, FileSystem& files);
+  // the other job where one writes there, after `lock_seconds`; ResourceError where the folder can't be written.
+  CheckpointFolder(const std::string& directory, FileSystem& files, double lock_seconds = 0);
   ~CheckpointFolder();
   CheckpointFolder(const CheckpointFolder&) = delete;
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
@@ -73,7 +73,7 @@ class CheckpointFolder {
 
  private:
   std::string hidden(std::int64_t step, const char* suffix) const;
-  void take_lock();
+  void take_lock(double seconds);
   void clear_leftovers();
   void take_parts(Manifest& manifest, int ranks) const;
   void put_in_place(std::int64_t step);

@@ -14,6 +14,9 @@
 namespace gantry {
 namespace {
 
+constexpr double kForever = 1e9;  // seconds
+constexpr const char* kRegroupedText = "the ranks of the job have changed";
+
 ControlOptions complete(ControlOptions options) {
   if (!options.warn)
     options.warn = [](const std::string& line) { std::fprintf(stderr, "warning: %s\n", line.c_str()); };
@@ -24,6 +27,8 @@ ControlOptions complete(ControlOptions options) {
 ControlEvents complete(ControlEvents events) {
   if (!events.on_left) events.on_left = [](const std::set<int>&) {};
   if (!events.on_stop) events.on_stop = [] {};
+  if (!events.on_regroup) events.on_regroup = [](const JobMembers&) {};
+  if (!events.on_waiting) events.on_waiting = [] {};
   return events;
 }
 
@@ -39,7 +44,11 @@ struct ControlPlane::Impl {
   Impl(ControlOptions asked, ControlEvents called)
       : options(complete(std::move(asked))),
         events(complete(std::move(called))),
-        member(thread.context(), options, events, milestones) {}
+        member(thread.context(), options, events, milestones) {
+    milestones.update([&](auto& p) {
+      for (int rank = 0; rank < options.ranks; ++rank) p.members.ranks.push_back(rank);
+    });
+  }
 
   Rendezvous open_hub(const std::string& address);
   template <class Reached>
@@ -133,9 +142,13 @@ ControlPlane::~ControlPlane() {
 }
 
 void ControlPlane::rendezvous() {
-  const control::Progress progress = impl_->wait([](const auto& p) { return p.begun; });
-  if (progress.begun) return;
   const ControlOptions& options = impl_->options;
+  const auto begun = [](const auto& p) { return p.begun; };
+  // A step may take any time, and the launch ends a rank whose job is over.
+  const control::Progress progress =
+      options.joins ? impl_->milestones.wait(kForever, [&](const auto& p) { return begun(p); }) : impl_->wait(begun);
+  if (progress.failure) throw PeerError(progress.failure->cause);
+  if (progress.begun) return;
   const std::string hub = options.hub == HubPlace::rank0 ? options.describe_rank(0) : "the launch";
   const std::string whom = !progress.late.empty()     ? names_of(options, progress.late)
                            : progress.trouble.empty() ? "all ranks"
@@ -146,21 +159,48 @@ void ControlPlane::rendezvous() {
                    "all ranks to connect", "set comm.interface to the network that connects the hosts"});
 }
 
-std::vector<std::string> ControlPlane::gather(const std::string& mine) {
+std::vector<std::string> ControlPlane::gather(const std::string& mine, int generation) {
   const ControlOptions& options = impl_->options;
-  control::asio::post(impl_->thread.context(), [impl = impl_.get(), mine] { impl->member.share(mine); });
-  const auto complete = [&](const auto& p) { return p.shared.size() == static_cast<std::size_t>(options.ranks); };
-  const control::Progress progress = impl_->wait(complete);
+  control::asio::post(impl_->thread.context(),
+                      [impl = impl_.get(), mine, generation] { impl->member.share(generation, mine); });
+  const auto is_over = [&](const auto& p) { return p.members.generation != generation; };
+  const auto complete = [&](const auto& p) { return !is_over(p) && p.shared.size() == p.members.ranks.size(); };
+  const control::Progress progress = impl_->wait([&](const auto& p) { return is_over(p) || complete(p); });
+  if (is_over(progress)) throw PeerError(kRegroupedText);
   if (!complete(progress))
     throw PeerError(
         {"control plane",
          fmt::format("{} waited {:g} s for {} to begin", options.describe_rank(options.rank), impl_->patience(),
                      progress.late.empty() ? "all ranks" : names_of(options, progress.late)),
          "all ranks to begin", "check what the missing ranks are doing"});
-  impl_->milestones.update([](auto& p) { p.shared.clear(); });
+  impl_->milestones.update([&](auto& p) {
+    if (!is_over(p)) p.shared.clear();
+  });
   std::vector<std::string> all;
   for (const auto& [rank, bytes] : progress.shared) all.push_back(bytes);
   return all;
+}
+
+JobMembers ControlPlane::members() const {
+  return impl_->milestones.wait(0, [](const auto&) { return true; }).members;
+}
+
+bool ControlPlane::wait_for_generation(int after, double seconds) {
+  const auto begun = [&](const auto& p) { return p.members.generation > after; };
+  const control::Progress progress = impl_->milestones.wait(seconds, begun);
+  if (progress.failure) throw PeerError(progress.failure->cause);
+  return begun(progress);
+}
+
+void ControlPlane::become_elastic(const ElasticPolicy& policy) {
+  control::asio::post(impl_->thread.context(), [impl = impl_.get(), policy] { impl->member.become_elastic(policy); });
+}
+
+void ControlPlane::grow() { impl_->post(&control::Member::grow); }
+
+void ControlPlane::lose_unreachable(int generation, int rank) {
+  control::asio::post(impl_->thread.context(),
+                      [impl = impl_.get(), generation, rank] { impl->member.lose_unreachable(generation, rank); });
 }
 
 std::string ControlPlane::address() const {
@@ -175,9 +215,15 @@ void ControlPlane::tell(int exit_code, const std::string& cause) {
 }
 
 void ControlPlane::leave() {
+  const int generation = members().generation;
   impl_->post(&control::Member::finish);
-  const control::Progress progress = impl_->wait([](const auto& p) { return p.ended; });
+  const auto is_over = [&](const auto& p) { return p.members.generation != generation; };
+  control::Progress progress = impl_->wait([&](const auto& p) { return p.ended || is_over(p); });
+  // The hub may have heard that all are done after it began the generation.
+  if (is_over(progress))
+    progress = impl_->milestones.wait(control::kAnswerSeconds, [](const auto& p) { return p.ended; });
   if (progress.ended) return;
+  if (is_over(progress)) throw PeerError(kRegroupedText);
   const ControlOptions& options = impl_->options;
   const std::string whom = progress.late.empty() ? "all ranks" : names_of(options, progress.late);
   throw PeerError(

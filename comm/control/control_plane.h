@@ -38,6 +38,8 @@ struct ControlOptions {
   std::function<void(const std::string&)> warn =
       {};  // gets a line for each connection that is refused; left out: stderr as "warning: <line>"
   std::function<bool()> wants_stop = {};  // asked at each heartbeat: does this rank want the job to stop?
+  bool beats = false;                     // this rank sends signs of life to a hub in a launch too
+  bool joins = false;                     // the rank was started again, and waits until an elastic job takes it in
 };
 
 // At most one of the first two is called, once. It returns before rendezvous() or leave() throws for that failure.
@@ -48,6 +50,9 @@ struct ControlEvents {
   // These ranks have left (their work is done), while others have not. Each rank is reported once, within a heartbeat.
   std::function<void(const std::set<int>&)> on_left = {};
   std::function<void()> on_stop = {};  // another rank wants the job to stop; called once
+  // In an elastic job: other ranks form the job from now on; and a replica waits until the job takes it in.
+  std::function<void(const JobMembers&)> on_regroup = {};
+  std::function<void()> on_waiting = {};
 };
 
 class ControlPlane {
@@ -65,16 +70,26 @@ class ControlPlane {
 
   // Collective over the job: until all ranks are connected. PeerError that names the missing ranks at the deadline.
   void rendezvous();
-  // Gathers a text from each rank, by rank, of at most kMostPayload - 4 bytes. Collective over the job, after
-  // rendezvous(). PeerError that names the missing ranks at the deadline, and with the cause if the job fails
-  // meanwhile.
-  std::vector<std::string> gather(const std::string& mine);
+  // Gathers a text from each rank, by rank, of at most kMostPayload - 8 bytes. Collective over the ranks of the
+  // generation, after rendezvous(). PeerError that names the missing ranks at the deadline, with the cause if the job
+  // fails meanwhile, and if another generation has begun.
+  std::vector<std::string> gather(const std::string& mine, int generation = 0);
+  // The ranks of the present generation.
+  JobMembers members() const;
+  // Waits for a generation after this one. False if none has begun after `seconds`. PeerError if the job fails.
+  bool wait_for_generation(int after, double seconds);
+  // Sends the hub of a launch the policy of an elastic job, before any rank is lost.
+  void become_elastic(const ElasticPolicy& policy);
+  // Requests that the replicas that wait join the job now: a generation begins.
+  void grow();
+  // Reports that this rank has no connection with that one.
+  void lose_unreachable(int generation, int rank);
   // This host's, by which it reaches the hub. After rendezvous().
   std::string address() const;
   // Tells all ranks that this one failed, unless a failure is known already. Never blocks.
   void tell(int exit_code, const std::string& cause);
   // Collective over the job: this rank's work is done. Until all ranks' is; a rank that ends after it is not lost.
-  // PeerError at the deadline, and with the cause if the job fails meanwhile.
+  // PeerError at the deadline, with the cause if the job fails meanwhile, and if another generation begins.
   void leave();
 
  private:

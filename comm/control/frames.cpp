@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view kMagic = "GCP1";
 constexpr std::size_t kNumber = 4, kFailureNumbers = 2 * kNumber, kHelloNumbers = sizeof(JobToken) + 4 * kNumber;
 constexpr std::size_t kMostReport = 64;
+constexpr double kMilliseconds = 1000;  // in a second
 
 // The lengths that a kind's payload may have: from `least` to `most`, in multiples of `unit`.
 struct Lengths {
@@ -21,28 +22,33 @@ struct Lengths {
 constexpr Lengths kEmpty, kOneNumber{kNumber, kNumber}, kRanks{kNumber, kMostPayload, kNumber};
 // By kind, from hello on.
 constexpr std::array kLengths = {
-    Lengths{kHelloNumbers, kMostPayload},    // hello
-    kEmpty,                                  // begin
-    kEmpty,                                  // beat
-    Lengths{kFailureNumbers, kMostPayload},  // failure
-    kEmpty,                                  // done
-    kEmpty,                                  // end
-    kEmpty,                                  // ask
-    kRanks,                                  // late
-    kRanks,                                  // left
-    kEmpty,                                  // stop
-    Lengths{1, kMostCommand},                // command
-    kOneNumber,                              // begun
-    Lengths{1, kMostOutput},                 // output
-    Lengths{1, kMostOutput},                 // errors
-    kOneNumber,                              // signal
-    kEmpty,                                  // kill
-    kOneNumber,                              // stopped
-    kEmpty,                                  // told
-    Lengths{1, kMostReport},                 // report
-    Lengths{kNumber, kMostPayload},          // share
+    Lengths{kHelloNumbers, kMostPayload},         // hello
+    kEmpty,                                       // begin
+    kEmpty,                                       // beat
+    Lengths{kFailureNumbers, kMostPayload},       // failure
+    kEmpty,                                       // done
+    kEmpty,                                       // end
+    kEmpty,                                       // ask
+    kRanks,                                       // late
+    kRanks,                                       // left
+    kEmpty,                                       // stop
+    Lengths{1, kMostCommand},                     // command
+    kOneNumber,                                   // begun
+    Lengths{1, kMostOutput},                      // output
+    Lengths{1, kMostOutput},                      // errors
+    kOneNumber,                                   // signal
+    kEmpty,                                       // kill
+    kOneNumber,                                   // stopped
+    kEmpty,                                       // told
+    Lengths{1, kMostReport},                      // report
+    Lengths{2 * kNumber, kMostPayload},           // share
+    Lengths{4 * kNumber, kMostPayload, kNumber},  // elastic
+    Lengths{2 * kNumber, kMostPayload, kNumber},  // regroup
+    kEmpty,                                       // waiting
+    kEmpty,                                       // grow
+    Lengths{2 * kNumber, 2 * kNumber},            // lost
 };
-static_assert(kLengths.size() == static_cast<std::size_t>(FrameKind::share));
+static_assert(kLengths.size() == static_cast<std::size_t>(FrameKind::lost));
 
 bool length_fits(FrameKind kind, std::size_t bytes) {
   const Lengths& lengths = kLengths[static_cast<std::size_t>(kind) - 1];
@@ -58,6 +64,23 @@ std::uint32_t get_number(std::string_view bytes, std::size_t at) {
   for (std::size_t i = 0; i < kNumber; ++i)
     number |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
   return number;
+}
+
+std::string numbers_text(const std::vector<int>& numbers) {
+  std::string bytes;
+  for (const int number : numbers) put_number(bytes, static_cast<std::uint32_t>(number));
+  return bytes;
+}
+
+// The numbers of a payload whose length fits. FrameError for one that is too large.
+std::vector<int> numbers_of(std::string_view payload) {
+  std::vector<int> numbers;
+  for (std::size_t at = 0; at < payload.size(); at += kNumber) {
+    const std::uint32_t number = get_number(payload, at);
+    if (number > INT32_MAX) throw FrameError("a number that is too large");
+    numbers.push_back(static_cast<int>(number));
+  }
+  return numbers;
 }
 
 // As one line that no terminal obeys.
@@ -107,11 +130,27 @@ std::string encode_ranks(FrameKind kind, const std::set<int>& ranks) {
   return encode_frame(kind, payload);
 }
 
-std::string encode_share(int rank, std::string_view bytes) {
-  std::string payload;
-  put_number(payload, static_cast<std::uint32_t>(rank));
-  payload.append(bytes, 0, kMostPayload - kNumber);
+std::string encode_share(const Share& share) {
+  std::string payload = numbers_text({share.rank, share.generation});
+  payload.append(share.bytes, 0, kMostPayload - 2 * kNumber);
   return encode_frame(FrameKind::share, payload);
+}
+
+std::string encode_policy(const ElasticPolicy& policy) {
+  std::vector<int> numbers = {policy.min_replicas, policy.rejoin ? 1 : 0,
+                              static_cast<int>(policy.heartbeat_seconds * kMilliseconds)};
+  numbers.insert(numbers.end(), policy.replicas.begin(), policy.replicas.end());
+  return encode_frame(FrameKind::elastic, numbers_text(numbers));
+}
+
+std::string encode_members(const JobMembers& members) {
+  std::vector<int> numbers = {members.generation};
+  numbers.insert(numbers.end(), members.ranks.begin(), members.ranks.end());
+  return encode_frame(FrameKind::regroup, numbers_text(numbers));
+}
+
+std::string encode_lost(int generation, int rank) {
+  return encode_frame(FrameKind::lost, numbers_text({generation, rank}));
 }
 
 std::string encode_command(const std::vector<std::string>& words) {
@@ -183,11 +222,39 @@ std::set<int> decode_ranks(std::string_view payload, int ranks) {
   return decoded;
 }
 
-std::pair<int, std::string> decode_share(std::string_view payload, int ranks) {
-  if (payload.size() < kNumber) throw FrameError("a share frame of " + std::to_string(payload.size()) + " bytes");
-  const std::uint32_t rank = get_number(payload, 0);
-  if (rank >= static_cast<std::uint32_t>(ranks)) throw FrameError("a share of a rank outside its job");
-  return {static_cast<int>(rank), std::string(payload.substr(kNumber))};
+Share decode_share(std::string_view payload, int ranks) {
+  if (!length_fits(FrameKind::share, payload.size()))
+    throw FrameError("a share frame of " + std::to_string(payload.size()) + " bytes");
+  const auto numbers = numbers_of(payload.substr(0, 2 * kNumber));
+  if (numbers[0] >= ranks) throw FrameError("a share of a rank outside its job");
+  return {numbers[0], numbers[1], std::string(payload.substr(2 * kNumber))};
+}
+
+ElasticPolicy decode_policy(std::string_view payload, int ranks) {
+  if (payload.size() != kNumber * (3 + static_cast<std::size_t>(ranks)))
+    throw FrameError("an elastic frame of " + std::to_string(payload.size()) + " bytes");
+  const auto numbers = numbers_of(payload);
+  if (numbers[0] < 1 || numbers[2] < 1) throw FrameError("an elastic frame without replicas or heartbeats");
+  return {numbers[0], numbers[1] != 0, numbers[2] / kMilliseconds, {numbers.begin() + 3, numbers.end()}};
+}
+
+JobMembers decode_members(std::string_view payload, int ranks) {
+  if (!length_fits(FrameKind::regroup, payload.size()))
+    throw FrameError("a regroup frame of " + std::to_string(payload.size()) + " bytes");
+  const auto numbers = numbers_of(payload);
+  const JobMembers members{numbers[0], {numbers.begin() + 1, numbers.end()}};
+  for (std::size_t i = 0; i < members.ranks.size(); ++i)
+    if (members.ranks[i] >= ranks || (i > 0 && members.ranks[i] <= members.ranks[i - 1]))
+      throw FrameError("a regroup frame with ranks outside its job, or not ascending");
+  return members;
+}
+
+std::pair<int, int> decode_lost(std::string_view payload, int ranks) {
+  if (!length_fits(FrameKind::lost, payload.size()))
+    throw FrameError("a lost frame of " + std::to_string(payload.size()) + " bytes");
+  const auto numbers = numbers_of(payload);
+  if (numbers[1] >= ranks) throw FrameError("a lost frame with a rank outside its job");
+  return {numbers[0], numbers[1]};
 }
 
 std::vector<std::string> decode_command(std::string_view payload) {

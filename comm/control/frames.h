@@ -18,7 +18,13 @@
 //   late     a rank, one or more                                    its answer
 //   left     a rank, one or more                                    from the hub: their work is done, others' is not
 //   stop     empty                                                  a rank was asked to stop
-//   share    rank, text                                             to the hub, then to all when all have sent one
+//   share    rank, generation, text                                 to the hub, then to all when all have sent one
+// in an elastic job (membership.h):
+//   elastic  least replicas, rejoin, heartbeat (ms), replica of each rank   to the hub: its policy
+//   regroup  generation, its ranks                                  from the hub: these ranks form the job now
+//   waiting  empty                                                  from the hub: a replica waits to join
+//   grow     empty                                                  to the hub: take in the replicas that wait
+//   lost     generation, rank                                       to the hub: no connection with this rank
 // between a launch and a shim:
 //   command  text, a zero byte after each word                      to the shim, once: the program and its arguments
 //   begun    process                                                the program runs
@@ -42,6 +48,7 @@
 #include <utility>
 #include <vector>
 
+#include "gantry/comm/control/membership.h"
 #include "gantry/comm/control/rendezvous.h"
 
 namespace gantry {
@@ -71,7 +78,12 @@ enum class FrameKind : std::uint8_t {
   stopped,
   notified,
   report,
-  share
+  share,
+  elastic,
+  regroup,
+  waiting,
+  grow,
+  lost
 };
 
 // Not a frame; what() says why.
@@ -113,8 +125,17 @@ std::string encode_failure(const JobFailure& failure);  // a long cause is trunc
 std::string encode_number(FrameKind kind, int number);
 // A late or a left, of the first kMostPayload / 4 ranks.
 std::string encode_ranks(FrameKind kind, const std::set<int>& ranks);
-// The text of a rank for gather(), of at most kMostPayload - 4 bytes.
-std::string encode_share(int rank, std::string_view bytes);
+// The text of a rank for gather(), of at most kMostPayload - 8 bytes.
+struct Share {
+  int rank = 0;
+  int generation = 0;
+  std::string bytes;
+};
+std::string encode_share(const Share& share);
+// An elastic, of a job of at most kMostPayload / 4 - 3 ranks; a regroup of at most kMostPayload / 4 - 1.
+std::string encode_policy(const ElasticPolicy& policy);
+std::string encode_members(const JobMembers& members);
+std::string encode_lost(int generation, int rank);
 // UsageError where the words are longer than a frame.
 std::string encode_command(const std::vector<std::string>& words);
 
@@ -125,7 +146,10 @@ Hello decode_hello(std::string_view payload);
 JobFailure decode_failure(std::string_view payload, int ranks);
 int decode_number(std::string_view payload);
 std::set<int> decode_ranks(std::string_view payload, int ranks);
-std::pair<int, std::string> decode_share(std::string_view payload, int ranks);
+Share decode_share(std::string_view payload, int ranks);
+ElasticPolicy decode_policy(std::string_view payload, int ranks);
+JobMembers decode_members(std::string_view payload, int ranks);
+std::pair<int, int> decode_lost(std::string_view payload, int ranks);
 std::vector<std::string> decode_command(std::string_view payload);
 
 }  // namespace gantry

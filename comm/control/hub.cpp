@@ -25,6 +25,9 @@ void Hub::start_again() {
   peers_.clear();
   left_.clear();
   shared_.clear();
+  membership_.reset();
+  reported_ = -1;
+  if (ranks_) std::exchange(ranks_, nullptr)->stop();
   stops_ = false;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     absent_.insert(rank);
@@ -42,6 +45,7 @@ void Hub::welcome(int rank, const std::shared_ptr<Connection>& connection) {
   connection->send(encode_frame(FrameKind::beat));  // so that it knows that it was taken in
   if (failure_) connection->send(encode_failure(*failure_));
   asio::co_spawn(context_, converse(rank, connection), asio::detached);
+  if (membership_) return admit(rank);
   if (absent_.erase(rank) == 0 || !absent_.empty()) return;
   send_all(encode_frame(FrameKind::begin));
   events_.on_begun();
@@ -53,6 +57,7 @@ asio::awaitable<void> Hub::converse(int rank, std::shared_ptr<Connection> connec
     while (!closing_) {
       const Frame frame = co_await connection->read();
       pulse_.heard(rank);
+      if (ranks_) ranks_->heard(rank);
       take(rank, frame);
     }
   } catch (const FrameError& error) {
@@ -64,7 +69,9 @@ asio::awaitable<void> Hub::converse(int rank, std::shared_ptr<Connection> connec
   const auto peer = peers_.find(rank);
   if (closing_ || peer == peers_.end() || peer->second != connection) co_return;  // its job is over
   pulse_.forget(rank);
+  if (ranks_) ranks_->forget(rank);
   peers_.erase(peer);
+  if (!is_member(rank)) co_return membership_->give_up(rank);
   lose(rank, how);
 }
 
@@ -73,6 +80,7 @@ void Hub::take(int rank, const Frame& frame) {
     case FrameKind::beat:
       return;
     case FrameKind::failure:
+      if (!is_member(rank)) return;  // the job does not need it
       return fail(decode_failure(frame.payload, options_.ranks));
     case FrameKind::done:
       return done(rank);
@@ -82,6 +90,12 @@ void Hub::take(int rank, const Frame& frame) {
       return tell_stop();
     case FrameKind::share:
       return share(rank, frame.payload);
+    case FrameKind::elastic:
+      return become_elastic(decode_policy(frame.payload, options_.ranks));
+    case FrameKind::grow:
+      return grow();
+    case FrameKind::lost:
+      return lose_unreachable(rank, frame.payload);
     default:
       throw FrameError(fmt::format("frame kind {} from a rank", static_cast<int>(frame.kind)));
   }
@@ -110,6 +124,7 @@ void Hub::done(int rank) {
   left_.insert(rank);
   if (!working_.empty() || failure_) return;
   send_all(encode_frame(FrameKind::end));
+  if (membership_) events_.on_over(membership_->ranks());
   for (const auto& [other, connection] : peers_) {
     pulse_.forget(other);
     connection->close_when_sent();
@@ -131,14 +146,86 @@ std::set<int> Hub::late() const {
 }
 
 void Hub::share(int rank, std::string_view payload) {
-  const auto [of, bytes] = decode_share(payload, options_.ranks);
-  if (of != rank) throw FrameError("a share of another rank");
-  shared_[rank] = encode_share(rank, bytes);
-  if (shared_.size() < static_cast<std::size_t>(options_.ranks)) return;
+  const Share share = decode_share(payload, options_.ranks);
+  if (share.rank != rank) throw FrameError("a share of another rank");
+  if (membership_ && (share.generation != membership_->generation() || !membership_->ranks().contains(rank))) return;
+  working_.insert(rank);  // a `done` that it has sent before belongs to the last generation
+  left_.erase(rank);
+  shared_[rank] = encode_share(share);
+  if (shared_.size() < (membership_ ? membership_->ranks().size() : static_cast<std::size_t>(options_.ranks))) return;
   std::string all;
   for (const auto& [each, frame] : shared_) all += frame;
   shared_.clear();
   send_all(all);
+}
+
+void Hub::become_elastic(const ElasticPolicy& policy) {
+  if (membership_) return;
+  membership_.emplace(policy);
+  const double patience = policy.lost_after_seconds();
+  watches_.push_back(std::make_unique<Heartbeats>(
+      context_,
+      Heartbeats::Rules{
+          .heartbeat = policy.heartbeat_seconds,
+          .lost_after = patience,
+          .beat = [] {},
+          .lost = [this, patience](int rank, double silent) { lose(rank, silence_text(silent, patience)); }}));
+  ranks_ = watches_.back().get();
+  for (const auto& [rank, connection] : peers_) ranks_->heard(rank);
+  ranks_->start();
+}
+
+const Membership* Hub::membership() const {
+  const bool all_work = membership_ && !failure_ && working_.size() == membership_->ranks().size();
+  return all_work ? &*membership_ : nullptr;
+}
+
+bool Hub::lose_replica(int rank) {
+  if (!membership() || !membership_->lose(rank)) return false;
+  regroup();
+  return true;
+}
+
+// A rank that was lost has been started again.
+void Hub::admit(int rank) {
+  ranks_->heard(rank);
+  membership_->wait(rank);
+  if (!membership_->can_grow()) return;
+  for (const int member : membership_->ranks())
+    if (const auto peer = peers_.find(member); peer != peers_.end())
+      peer->second->send(encode_frame(FrameKind::waiting));
+}
+
+// Also if the rank that waited has ended since: the members wait for an answer.
+void Hub::grow() {
+  if (!membership()) return;
+  std::set<int> joined = membership_->ranks();
+  membership_->grow();
+  std::set<int> now = membership_->ranks();
+  std::erase_if(now, [&](int rank) { return joined.contains(rank); });
+  regroup();
+  events_.on_grown(now);
+}
+
+// If two ranks have no connection with each other, the rank that is reported first leaves. The next report is taken in
+// the next generation.
+void Hub::lose_unreachable(int from, std::string_view payload) {
+  const auto [generation, rank] = decode_lost(payload, options_.ranks);
+  if (!membership() || generation != membership_->generation() || !membership_->ranks().contains(rank)) return;
+  if (std::exchange(reported_, generation) == generation) return;
+  lose(rank, fmt::format("{} has lost its connection with this rank", options_.describe_rank(from)));
+}
+
+void Hub::regroup() {
+  shared_.clear();
+  left_.clear();
+  working_ = membership_->ranks();
+  const std::string frame = encode_members(membership_->members());
+  for (const int rank : membership_->ranks())
+    if (const auto peer = peers_.find(rank); peer != peers_.end()) peer->second->send(frame);
+  if (!membership_->can_grow()) return;
+  for (const int rank : membership_->ranks())
+    if (const auto peer = peers_.find(rank); peer != peers_.end()) peer->second->send(encode_frame(FrameKind::waiting));
 }
 
 // Where the others end within a heartbeat too, as they should, there is nothing to tell.
@@ -158,6 +245,7 @@ void Hub::tell_stop() {
 void Hub::close() {
   closing_ = true;
   pulse_.stop();
+  if (ranks_) ranks_->stop();
   for (const auto& [rank, connection] : peers_) connection->close_when_sent();
 }
 

@@ -97,15 +97,32 @@ void Member::take(const Frame& frame) {
     case FrameKind::left:
       return events_.on_left(decode_ranks(frame.payload, options_.ranks));
     case FrameKind::share: {
-      const auto [rank, bytes] = decode_share(frame.payload, options_.ranks);
-      return milestones_.update([&](Progress& progress) { progress.shared[rank] = bytes; });
+      const Share share = decode_share(frame.payload, options_.ranks);
+      return milestones_.update([&](Progress& progress) {
+        if (share.generation == progress.members.generation) progress.shared[share.rank] = share.bytes;
+      });
     }
+    case FrameKind::regroup:
+      return regroup(decode_members(frame.payload, options_.ranks));
+    case FrameKind::waiting:
+      return events_.on_waiting();
     case FrameKind::stop:
       if (!std::exchange(stops_, true)) events_.on_stop();
       return;
     default:
       throw FrameError(fmt::format("frame kind {} from the hub", static_cast<int>(frame.kind)));
   }
+}
+
+// The event comes before the milestone: who is woken by that one finds the operations of the last generation ended.
+void Member::regroup(const JobMembers& members) {
+  begun_ = true;
+  events_.on_regroup(members);
+  milestones_.update([&](Progress& progress) {
+    progress.begun = true;
+    progress.members = members;
+    progress.shared.clear();
+  });
 }
 
 void Member::tell(const JobFailure& failure) {
@@ -155,7 +172,7 @@ void Member::beat() {
     stops_ = true;
     send(encode_frame(FrameKind::stop));
   }
-  if (is_watched() && connection_ && !connection_->sending()) send(encode_frame(FrameKind::beat));
+  if ((is_watched() || options_.beats) && connection_ && !connection_->sending()) send(encode_frame(FrameKind::beat));
 }
 
 void Member::send(const std::string& frame) {

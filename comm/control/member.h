@@ -25,7 +25,8 @@ struct Progress {
   std::set<int> late;                 // ranks that have not come or are not done, as the hub answered
   std::string trouble;                // why the hub can't be reached, so far
   std::string address;                // the local address of the connection to the hub
-  std::map<int, std::string> shared;  // the texts of ranks
+  JobMembers members;                 // the ranks of the job's present generation
+  std::map<int, std::string> shared;  // the texts of ranks, in this generation
   std::optional<JobFailure> failure;
 };
 
@@ -65,7 +66,10 @@ class Member {
   void lose(const JobFailure& failure);                   // this process has found a rank lost
   void finish() { send(encode_frame(FrameKind::done)); }  // this rank's work is done
   void ask() { send(encode_frame(FrameKind::ask)); }      // who is late? The answer goes to the milestones
-  void share(const std::string& bytes) { send(encode_share(options_.rank, bytes)); }
+  void share(int generation, const std::string& bytes) { send(encode_share({options_.rank, generation, bytes})); }
+  void become_elastic(const ElasticPolicy& policy) { send(encode_policy(policy)); }
+  void grow() { send(encode_frame(FrameKind::grow)); }
+  void lose_unreachable(int generation, int rank) { send(encode_lost(generation, rank)); }
   void close();
 
  private:
@@ -74,6 +78,7 @@ class Member {
   asio::awaitable<bool> converse(std::shared_ptr<Connection> connection);
   void take(const Frame& frame);
   void hear(const JobFailure& failure);
+  void regroup(const JobMembers& members);
   void fail(const JobFailure& failure, const std::function<void(const JobFailure&)>& event);
   void lose_hub(const std::string& how);
   void end();

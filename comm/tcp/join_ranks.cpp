@@ -119,6 +119,7 @@ std::vector<int> RankJoin::run() {
     for (Attempt& attempt : attempts_) move(attempt);
     attempts_.remove_if([](const Attempt& attempt) { return attempt.socket.get() < 0; });
     if (missing().empty()) return std::exchange(sockets_, {});
+    options_.check();
     if (Clock::now() > deadline) end_late();
   }
 }

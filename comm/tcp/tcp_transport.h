@@ -20,6 +20,8 @@ struct TcpOptions {
   std::function<std::string(int)> describe_rank;
   // As Transport::gather(): the control plane's.
   std::function<std::vector<std::string>(const std::string& mine, const std::string& waited)> gather;
+  // Called while the ranks connect: throws if they need not do so any more.
+  std::function<void()> check = [] {};
 };
 
 // Collective over the job: until all are connected. PeerError that names who is not, at the deadline.

@@ -25,11 +25,12 @@ Job::Job(const LaunchOptions& options, int start, LaunchSignals& signals, JobOut
       signals_(signals),
       output_(output),
       several_hosts_(may_have_several_hosts(options)),
-      hub_(
-          context_, {.ranks = options.ranks, .describe_rank = [](int rank) { return fmt::format("rank {}", rank); }},
-          {.on_begun = [] {},
-           .on_lost =
-               [this](const JobFailure& failure) { asio::co_spawn(context_, watch_closed(failure), asio::detached); }}),
+      hub_(context_, {.ranks = options.ranks, .describe_rank = [](int rank) { return fmt::format("rank {}", rank); }},
+           {.on_begun = [] {},
+            .on_lost =
+                [this](const JobFailure& failure) { asio::co_spawn(context_, watch_closed(failure), asio::detached); },
+            .on_grown = [this](const std::set<int>& joined) { take_in(joined); },
+            .on_over = [this](const std::set<int>&) { end_spares(); }}),
       shims_(context_, {.heartbeat = kShimBeatSeconds,
                         .lost_after = std::max(options.stopped_seconds, kLeastShimSilence),
                         .beat = [] {},
@@ -39,20 +40,22 @@ Job::Job(const LaunchOptions& options, int start, LaunchSignals& signals, JobOut
                             .refusal = [this](const Hello& hello) { return refusal(hello); },
                             .welcome = [this](const Hello& hello, const auto& peer) { welcome(hello, peer); },
                             .warn = [this](const std::string& line) { output_.note(line); }}),
-      escalation_(context_, {{{kKillRanksAfter, [this] { send_to_all(encode_frame(FrameKind::kill)); }},
-                              {kTellMpirunAfter, [this] { mpirun_->signal(SIGTERM); }},
-                              {kKillMpirunAfter, [this] { mpirun_->kill_group(); }},
-                              {kGiveUpAfter,
-                               [this] {
-                                 gave_up_ = true;
-                                 look_at_mpirun();
-                               }}}}),
+      escalation_(context_,
+                  {{{kKillRanksAfter, [this] { send_to_all(encode_frame(FrameKind::kill)); }},
+                    {kTellMpirunAfter, [this] { for_each_starter([](const Mpirun& one) { one.signal(SIGTERM); }); }},
+                    {kKillMpirunAfter, [this] { for_each_starter([](const Mpirun& one) { one.kill_group(); }); }},
+                    {kGiveUpAfter,
+                     [this] {
+                       gave_up_ = true;
+                       look_at_mpirun();
+                     }}}}),
       signal_events_(context_, ::dup(signals.descriptor())),
       mpirun_events_(context_),
-      start_timer_(context_) {
+      start_timer_(context_),
+      start_(start) {
   for (int rank = 0; rank < options.ranks; ++rank) seats_.push_back(std::make_unique<RankSlot>(context_));
   open();
-  start_mpirun(start);
+  start_mpirun();
 }
 
 void Job::open() {
@@ -66,21 +69,27 @@ void Job::open() {
   }
 }
 
-void Job::start_mpirun(int start) {
-  keep_from_children(signal_events_.native_handle());
-  const std::map<std::string, std::string> variables = {{Rendezvous::kVariable, encode_meeting(meeting_)},
-                                                        {"GANTRY_RESTART", std::to_string(start)},
-                                                        {"GANTRY_RESTARTS", std::to_string(options_.restarts)}};
+// `more`: variables in addition to those of the launch.
+std::unique_ptr<Mpirun> Job::start_ranks(std::map<std::string, std::string> more) {
+  std::map<std::string, std::string> variables = std::move(more);
+  variables.insert({{Rendezvous::kVariable, encode_meeting(meeting_)},
+                    {"GANTRY_RESTART", std::to_string(start_)},
+                    {"GANTRY_RESTARTS", std::to_string(options_.restarts)}});
   std::vector<std::string> exported = options_.environment;
   for (const auto& [name, value] : variables) exported.push_back(name);
   for (const char* name : {"OMP_NUM_THREADS", "LD_LIBRARY_PATH"})
     if (std::getenv(name)) exported.emplace_back(name);
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  return std::make_unique<Mpirun>(
+      options_.tcp ? starter_command(options_, self, exported)
+                   : mpirun_command(options_, find_mpirun(), self, usable_cores(), ::geteuid() == 0, exported),
+      variables);
+}
+
+void Job::start_mpirun() {
+  keep_from_children(signal_events_.native_handle());
   if (options_.tcp) end_.starter = "gantry launch-ranks";
-  mpirun_.emplace(options_.tcp
-                      ? starter_command(options_, self, exported)
-                      : mpirun_command(options_, find_mpirun(), self, usable_cores(), ::geteuid() == 0, exported),
-                  variables);
+  mpirun_ = start_ranks({});
   mpirun_events_.assign(::dup(mpirun_->output()));
 }
 
@@ -129,8 +138,9 @@ asio::awaitable<void> Job::hear_mpirun() {
 }
 
 void Job::look_at_mpirun() {
+  look_at_restarts();
   const auto code = mpirun_->poll_end();
-  if (!code) return;
+  if (!code || !again_.empty()) return;
   end_.mpirun_first = end_.mpirun_first || (*code < 0 && !escalation_.has_begun());
   escalation_.begin();
   const bool ranks_left = std::ranges::any_of(seats_, [](const auto& here) { return here->is_running(); });
@@ -172,6 +182,7 @@ void Job::close() {
 void Job::finish() {
   for (std::size_t i = 0; i < seats_.size(); ++i) {
     const int rank = static_cast<int>(i);
+    if (spare_.contains(rank)) continue;
     if (!seats_[i]->shim)
       end_.ranks.push_back({.rank = rank, .kind = RankEnd::Kind::kNever});
     else if (!seats_[i]->ended)
@@ -179,6 +190,7 @@ void Job::finish() {
   }
   output_.mpirun_bytes(mpirun_->read_output());
   end_.mpirun_code = mpirun_->poll_end().value_or(0);
+  if (continued_ && end_.mpirun_code == PeerError::kExitCode) end_.mpirun_code = 0;  // that of a lost rank
   end_.aborted_by = output_.aborted_by();
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -51,7 +52,8 @@ class Job {
   using ShimConnection = std::shared_ptr<control::Connection>;
 
   void open();
-  void start_mpirun(int start);
+  void start_mpirun();
+  std::unique_ptr<Mpirun> start_ranks(std::map<std::string, std::string> more);
   awaitable<void> hear_signals();
   awaitable<void> hear_mpirun();
   awaitable<void> watch_start();
@@ -70,7 +72,18 @@ class Job {
   void lose(int rank, bool out_of_reach);
   void lose_silent(int rank);
   void end_rank(int rank, RankEnd end);
+  bool continues_without(int rank, const RankEnd& end);
+  void rejoin(int rank);
+  void look_at_restarts();
+  awaitable<void> start_again(std::set<int> replica);
+  void take_in(const std::set<int>& joined);
+  void end_spares();
   void send_to_all(const std::string& frame);
+  template <class Act>
+  void for_each_starter(const Act& act) {
+    act(*mpirun_);
+    for (const Restart& restart : again_) act(*restart.starter);
+  }
   RankSlot& seat(int rank) { return *seats_[static_cast<std::size_t>(rank)]; }
 
   const LaunchOptions& options_;
@@ -84,10 +97,21 @@ class Job {
   Rendezvous meeting_;
   Escalation escalation_;
   std::vector<std::unique_ptr<RankSlot>> seats_;  // by rank
-  std::optional<Mpirun> mpirun_;
+  std::unique_ptr<Mpirun> mpirun_;
+  // In an elastic job:
+  std::set<int> spare_;                         // ranks that were lost and have not joined again
+  std::map<int, int> tries_;                    // to start them, by the first rank of their replica
+  struct Restart {
+    std::set<int> replica;
+    std::unique_ptr<Mpirun> starter;
+  };
+  std::vector<Restart> again_;
+  bool continued_ = false;                      // the job continued after a loss
+  bool over_ = false;                           // the work of the members is done
   control::asio::posix::stream_descriptor signal_events_, mpirun_events_;
   control::asio::steady_timer start_timer_;
   JobEnd end_;
+  const int start_;
   bool gave_up_ = false, closed_ = false;
 };
 

@@ -27,6 +27,7 @@ void Job::welcome(const Hello& hello, const ShimConnection& connection) {
   here.shim_process = hello.host == host_name() ? hello.process : 0;
   shims_.heard(hello.rank);
   connection->send(encode_command(options_.program));
+  if (over_) connection->send(encode_frame(FrameKind::kill));  // it has come too late to join
   if (end_.asked_by != 0) connection->send(encode_number(FrameKind::signal, SIGUSR1));
   asio::co_spawn(context_, hear_shim(hello.rank), asio::detached);
 }
@@ -35,7 +36,7 @@ asio::awaitable<void> Job::hear_shim(int rank) {
   bool out_of_reach = false;
   const ShimConnection shim = seat(rank).shim;
   try {
-    while (seat(rank).is_running()) {
+    while (seat(rank).shim == shim && seat(rank).is_running()) {
       const Frame frame = co_await shim->read();
       shims_.heard(rank);
       take(rank, frame);
@@ -45,7 +46,7 @@ asio::awaitable<void> Job::hear_shim(int rank) {
   } catch (const boost::system::system_error& error) {
     out_of_reach = is_out_of_reach(error.code());
   }
-  if (!closed_ && seat(rank).is_running()) lose(rank, out_of_reach);
+  if (!closed_ && seat(rank).shim == shim && seat(rank).is_running()) lose(rank, out_of_reach);
 }
 
 void Job::take(int rank, const Frame& frame) {
@@ -119,11 +120,12 @@ asio::awaitable<void> Job::watch_closed(JobFailure failure) {
   here.report.expires_after(seconds(kReportSeconds));
   error_code cancelled;
   co_await here.report.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
-  if (cancelled) co_return;
-  hub_.fail(failure);
+  if (cancelled || spare_.contains(failure.rank)) co_return;
+  if (!here.is_running() || !hub_.membership()) hub_.fail(failure);
   if (!here.is_running()) co_return escalation_.begin();
   here.shim->send(encode_frame(FrameKind::kill));
-  end_rank(failure.rank, {.kind = RankEnd::Kind::kLeft});
+  end_rank(failure.rank,
+           {.kind = here.stands_still ? RankEnd::Kind::kStopped : RankEnd::Kind::kLeft, .number = here.stop_signal});
 }
 
 void Job::end_rank(int rank, RankEnd end) {
@@ -136,11 +138,16 @@ void Job::end_rank(int rank, RankEnd end) {
     end.kind = RankEnd::Kind::kStopped;
     end.number = here.stop_signal;
   }
-  end_.ranks.push_back(end);
   here.ended = true;
   here.patience.cancel();
   shims_.forget(rank);
   output_.rank_ended(rank);
+  if (spare_.contains(rank) || continues_without(rank, end)) {
+    here.shim->close_when_sent();
+    rejoin(rank);
+    return look_at_mpirun();
+  }
+  end_.ranks.push_back(end);
   if (end.failed() && !end.notified) {
     hub_.fail({rank, end.exit_code(), describe_end(end)});
     escalation_.begin();

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <iostream>
+#include <set>
+#include <sstream>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,6 +73,18 @@ std::vector<std::string> places_of(int ranks, const std::string& hosts) {
   return places;
 }
 
+// The ranks to start: all, unless kOnlyRanksVariable lists some.
+std::set<int> ranks_to_start(int ranks) {
+  std::set<int> wanted;
+  if (const char* only = std::getenv(kOnlyRanksVariable)) {
+    std::istringstream list(only);
+    for (std::string one; std::getline(list, one, ',');) wanted.insert(std::atoi(one.c_str()));
+  } else {
+    for (int rank = 0; rank < ranks; ++rank) wanted.insert(rank);
+  }
+  return wanted;
+}
+
 }  // namespace
 
 std::vector<std::string> starter_command(const LaunchOptions& options, const std::string& gantry,
@@ -98,10 +112,10 @@ int run_rank_starter(const std::vector<std::string>& words) {
     ::setenv(name.substr(0, equals).c_str(), name.c_str() + equals + 1, 1);
     name.resize(equals);
   }
-  exported.insert(exported.end(), {JobStart::kRankVariable, JobStart::kRanksVariable});
+  exported.insert(exported.end(), {JobStart::kRankVariable, JobStart::kRanksVariable, JobStart::kJoinsVariable});
   ::setenv(JobStart::kRanksVariable, std::to_string(ranks).c_str(), 1);
   const pid_t starter = ::getpid();
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (const int rank : ranks_to_start(ranks)) {
     const pid_t child = ::fork();
     if (child < 0)
       throw ResourceError({"launch", std::string("starting a process failed: ").append(std::strerror(errno)), "",

@@ -19,6 +19,9 @@ std::vector<std::string> starter_command(const LaunchOptions& options, const std
 // Starts them and stays until all have ended; the largest of their exit codes. `words`: the arguments of the command.
 int run_rank_starter(const std::vector<std::string>& words);
 
+// In the environment of a starter that starts only some ranks again: their numbers, with commas.
+inline constexpr const char* kOnlyRanksVariable = "GANTRY_ONLY_RANKS";
+
 // An argument of the shim's on another host: its variables come over stdin, where no other user of that host sees them.
 inline constexpr const char* kVariablesFromStdin = "--variables-from-stdin";
 void read_variables();

@@ -48,10 +48,30 @@ TEST(Frames, ComeBackAsTheyWent) {
   EXPECT_EQ(head_of(late).kind, FrameKind::late);
   EXPECT_EQ(decode_ranks(payload_of(late), 301), (std::set<int>{0, 2, 300}));
 
-  const std::string share = encode_share(3, std::string("a\0b", 3));
+  const std::string share = encode_share({3, 5, std::string("a\0b", 3)});
   EXPECT_EQ(head_of(share).kind, FrameKind::share);
-  EXPECT_EQ(decode_share(payload_of(share), 4), std::pair(3, std::string("a\0b", 3)));
+  const Share decoded = decode_share(payload_of(share), 4);
+  EXPECT_EQ(decoded.rank, 3);
+  EXPECT_EQ(decoded.generation, 5);
+  EXPECT_EQ(decoded.bytes, std::string("a\0b", 3));
   EXPECT_THROW(decode_share(payload_of(share), 3), FrameError);
+
+  const std::string policy =
+      encode_policy({.min_replicas = 2, .rejoin = false, .heartbeat_seconds = 0.25, .replicas = {0, 0, 1}});
+  EXPECT_EQ(head_of(policy).kind, FrameKind::elastic);
+  EXPECT_EQ(decode_policy(payload_of(policy), 3).min_replicas, 2);
+  EXPECT_FALSE(decode_policy(payload_of(policy), 3).rejoin);
+  EXPECT_EQ(decode_policy(payload_of(policy), 3).heartbeat_seconds, 0.25);
+  EXPECT_EQ(decode_policy(payload_of(policy), 3).replicas, (std::vector<int>{0, 0, 1}));
+  EXPECT_THROW(decode_policy(payload_of(policy), 4), FrameError);
+
+  const std::string members = encode_members({4, {1, 3}});
+  EXPECT_EQ(head_of(members).kind, FrameKind::regroup);
+  EXPECT_EQ(decode_members(payload_of(members), 4).generation, 4);
+  EXPECT_EQ(decode_members(payload_of(members), 4).ranks, (std::vector<int>{1, 3}));
+  EXPECT_THROW(decode_members(payload_of(members), 3), FrameError);
+  EXPECT_THROW(decode_members(payload_of(encode_members({4, {3, 1}})), 4), FrameError);
+  EXPECT_EQ(decode_lost(payload_of(encode_lost(2, 1)), 2), std::pair(2, 1));
 
   const std::string number = encode_number(FrameKind::signal, 10);
   EXPECT_EQ(head_of(number).kind, FrameKind::signal);
@@ -87,7 +107,7 @@ TEST(Frames, LengthsThatAKindCantHaveAreRefused) {
     std::vector<std::uint32_t> lengths;
   };
   const Wrong all[] = {
-      {{begin, beat, done, end, ask, stop, kill, notified}, {1, 4}},
+      {{begin, beat, done, end, ask, stop, kill, notified, waiting, grow}, {1, 4}},
       {{hello}, {0, 31, 4097}},
       {{failure}, {0, 7, 4097}},
       {{late, left}, {0, 7, 4100}},
@@ -95,7 +115,10 @@ TEST(Frames, LengthsThatAKindCantHaveAreRefused) {
       {{output, errors}, {0, (64 << 10) + 1}},
       {{command}, {0, (1 << 20) + 1}},
       {{report}, {0, 65}},
-      {{share}, {0, 3, 4097}},
+      {{share}, {0, 7, 4097}},
+      {{elastic}, {0, 12, 17, 4100}},
+      {{regroup}, {0, 4, 9, 4100}},
+      {{lost}, {0, 4, 12}},
   };
   std::set<FrameKind> seen;
   for (const auto& [kinds, lengths] : all)
@@ -105,7 +128,7 @@ TEST(Frames, LengthsThatAKindCantHaveAreRefused) {
       for (const std::uint32_t length : {0x7FFFFFFFu, 0xFFFFFFFFu})
         EXPECT_THROW(head_of(head_bytes(kind, length)), FrameError) << static_cast<int>(kind);
     }
-  EXPECT_EQ(seen.size(), static_cast<std::size_t>(share));
+  EXPECT_EQ(seen.size(), static_cast<std::size_t>(lost));
   EXPECT_EQ(head_of(head_bytes(output, 64 << 10)).payload_bytes, 64u << 10);
 }
 
@@ -146,7 +169,7 @@ TEST(Frames, RandomBytesAreRefusedOrHarmless) {
   std::mt19937 random(7);
   int accepted = 0;
   for (int round = 0; round < 200'000; ++round) {
-    std::string bytes = encode_frame(static_cast<FrameKind>(1 + random() % static_cast<unsigned>(FrameKind::share)));
+    std::string bytes = encode_frame(static_cast<FrameKind>(1 + random() % static_cast<unsigned>(FrameKind::lost)));
     const int changes = static_cast<int>(random() % 5);
     for (int i = 0; i < changes; ++i) bytes[random() % bytes.size()] = static_cast<char>(random());
     try {

@@ -307,13 +307,14 @@ TEST(ConfigKeys, HaveTheValuesThatTheListGivesThem) {
   const std::string text = kKeyTestModel +
                            "lora: {target_modules: all-linear}\ndata: {format: text, path: x}\nprofile: {}\n" +
                            "train: {objective: {name: simpo}}\n";
-  const std::string full = Config::parse(text).to_yaml();
+  const std::string elastic = kKeyTestModel + "schedule: {microbatch_size: 1}\nelastic: {}\n";
   int compared = 0;
   for (const auto& key : config_keys()) {
     const std::string initial = key.initial, path = key.path;
     const bool is_value = !initial.empty() && initial.find('`') == std::string::npos && initial != "all";
     if (!is_value || key.context || path.find("[]") != std::string::npos) continue;
-    EXPECT_EQ(Config::parse(text, "c", {path + "=" + initial}).to_yaml(), full) << path;
+    const std::string& around = path.starts_with("elastic.") ? elastic : text;
+    EXPECT_EQ(Config::parse(around, "c", {path + "=" + initial}).to_yaml(), Config::parse(around).to_yaml()) << path;
     ++compared;
   }
   EXPECT_GT(compared, 30);

@@ -191,7 +191,14 @@ void decode_payload(FrameKind kind, std::string_view payload) {
     case FrameKind::stopped:
       return require(encode_number(kind, decode_number(payload)).ends_with(payload), "another number");
     case FrameKind::share:
-      return require(decode_share(payload, 8).first < 8, "a share of no rank");
+      return require(decode_share(payload, 8).rank < 8, "a share of no rank");
+    case FrameKind::elastic:
+      return require(decode_policy(payload, 8).replicas.size() == 8, "a policy of other ranks");
+    case FrameKind::regroup:
+      for (const int rank : decode_members(payload, 8).ranks) require(rank >= 0 && rank < 8, "a rank outside its job");
+      return;
+    case FrameKind::lost:
+      return require(decode_lost(payload, 8).second < 8, "a loss of no rank");
     case FrameKind::command:
       return require(!decode_command(payload).empty(), "a command without a word");
     default:

@@ -112,4 +112,14 @@ KeptMetrics keep_metrics_until(const std::string& output, std::int64_t last_step
   return kept;
 }
 
+bool has_metrics_of(const std::string& output, std::int64_t step) {
+  const std::string path = output + "/metrics.jsonl";
+  bool found = false;
+  if (has_bytes(path))
+    MetricsLines(path, step).each([&](const MetricsLines::Line& line) {
+      found = found || (line.is_kept && line.step == step && !line.is_evaluation);
+    });
+  return found;
+}
+
 }  // namespace gantry

@@ -24,4 +24,7 @@ struct KeptMetrics {
 // ResourceError, and then metrics.jsonl is as it was.
 KeptMetrics keep_metrics_until(const std::string& output, std::int64_t last_step, FileSystem& files = system_files());
 
+// Whether metrics.jsonl has a line of training for this step.
+bool has_metrics_of(const std::string& output, std::int64_t step);
+
 }  // namespace gantry

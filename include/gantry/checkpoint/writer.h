@@ -21,6 +21,7 @@ struct WriterOptions {
   // next save.
   bool async = false;
   FileSystem* files = nullptr;  // not owned; null: the system's
+  double lock_seconds = 0;      // time to wait for the lock of the directory, which a lost rank may still hold
   DiskLimits disk;              // limits for waiting for the disks of other ranks
   // Called on rank 0, on the thread that calls the writer, if an older checkpoint could not be removed and still
   // occupies disk space. Empty: printed to stderr.

@@ -272,6 +272,16 @@ struct CommConfig {
   int recorder = 1024;  // number of operations that each rank records for `gantry doctor DIR`; 0: none
 };
 
+// Section `elastic`: after the loss of a rank, the job continues with the replicas that are left.
+struct ElasticConfig {
+  int min_replicas = 0;  // 0: no section, so a lost rank ends the job
+  int max_replicas = 0;  // 0: auto, the replicas with which the job starts
+  bool rejoin = true;    // start lost ranks again
+  double heartbeat = 1;  // interval of heartbeats in seconds; a rank that is silent for 5 of them is lost
+
+  bool is_on() const { return min_replicas > 0; }
+};
+
 // Profiled steps, in cycles: `wait` steps without profiling, `warmup` profiled steps that are discarded, `active`
 // profiled steps that are kept. There are `repeat` cycles; 0: until the end of the run.
 struct ProfileConfig {
@@ -299,6 +309,7 @@ struct Config {
   CheckpointConfig checkpoint;
   std::string output;
   CommConfig comm;
+  ElasticConfig elastic;
   ProfileConfig profile;
   std::vector<std::string> libraries;
 

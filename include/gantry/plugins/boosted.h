@@ -91,6 +91,9 @@ class BoostedOptimizer {
   // With ZeRO, the new values of other replicas have arrived when the next execute_pipeline() uses them, or after
   // wait(). With Loop::kOwn they have arrived when step() returns.
   bool step();
+  // The same with the norm that grad_norm() returned last. Without ZeRO, it needs no other rank.
+  bool step(double norm);
+  const ProcessGroupMesh& mesh() const { return mesh_; }
   // Waits until the new values of all replicas have arrived (see step()).
   void wait();
   // Sets all gradients to zero. Call it after each step. Between calls under no_sync(), it drops the accumulated
@@ -177,6 +180,8 @@ class BoostedOptimizer {
   std::unique_ptr<StepLatch> latch_;
   std::function<void()> after_step_;
 
+  void prepare_step();
+  bool take_step(double norm);
   void require_gradients() const;
   void follow(const LrSchedule& schedule);
   void require_finite_rates() const;

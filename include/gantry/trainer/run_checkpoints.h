@@ -36,6 +36,10 @@ class RunCheckpoints {
   // contains checkpoints of an earlier run that a restart would mistake for its own. If there is nothing to resume,
   // loads only the weights of checkpoint.load, if it is set, and returns 0.
   std::int64_t resume(Boosted& boosted);
+  // In place of resume() for a run whose state does not come from a checkpoint. `companions`: those of the earlier part
+  // of the run. Collective over the world.
+  void continue_run(std::string companions);
+  const std::string& companions() const { return companions_; }
   // Returns the time at which the run began, in seconds since 1970: that of the checkpoint from which resume() will
   // continue, else now. The same on all ranks.
   std::int64_t first_start() const;

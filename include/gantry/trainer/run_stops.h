@@ -22,7 +22,8 @@ class RunStops {
   // Requests from this rank that the run ends after this step, as if it were the last one.
   void end() { ends_ = true; }
 
-  enum class StopRequest { kNone, kEnd, kStop };
+  // kGrow: a replica waits to join an elastic job.
+  enum class StopRequest { kNone, kGrow, kEnd, kStop };
   // Returns the strongest request of any rank. Collective over the world.
   StopRequest agreed() const;
   // True if any rank received a stop signal. Collective over the world.
