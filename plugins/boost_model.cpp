@@ -116,7 +116,7 @@ class ModelBoost {
     if (shares_vocabulary_) shard.vocabulary = SharedVocabulary::axes_of(mesh);
     const auto split_outputs = shares_vocabulary_ ? std::vector<SplitOutput>() : policy_->split_outputs(model);
     state_->model = std::make_shared<BoostedModel>(shard_model(request_.model, policy_, shard));
-    // What this rank holds is all there is by now. Parameters stay the objects that the optimizer knows.
+    // The module has only this rank's parameters now. They stay the objects that the optimizer knows.
     if (const torch::Device device = plugin_.world.device(); !device.is_cpu()) model.to(device);
     const bool keeps_split = request_.loop == Loop::kPipeline && request_.criterion.accepts_split_outputs();
     state_->split = bind_split_outputs(model, split_outputs, keeps_split, mesh[axis::kTensor]);

@@ -43,16 +43,16 @@ struct ModelState {
   bool documents_checked = false;  // at the first training step
   bool outputs_compared = false;   // at the first step, on the ranks of the last stage
   std::shared_ptr<int> no_sync_guards = std::make_shared<int>(0);
-  std::vector<std::string> loss_names;  // of losses that stages add, on any rank
-  // Of the model's parameters, where they are of one type: what a batch's reals become.
+  std::vector<std::string> loss_names;  // names of the losses that stages add, on any rank
+  // The type of the model's parameters, if they have one. Real numbers of a batch are converted to it.
   std::optional<torch::ScalarType> real_type;
-  std::optional<SequenceParts> parts;  // where ranks share sequences
+  std::optional<SequenceParts> parts;  // set if ranks share sequences
   std::optional<ModelRouters> routers;
   std::unique_ptr<ParameterShards> shards;       // if parameters are sharded over replicas
-  std::shared_ptr<GatheredStages> gathered;      // likewise
-  std::unique_ptr<StepOffload> offload;          // where something waits on the host
-  std::unique_ptr<StageGraphs> graphs;           // where work is recorded
-  std::unique_ptr<SharedVocabulary> vocabulary;  // where ranks of a pipeline share embedding and head; null: they don't
+  std::shared_ptr<GatheredStages> gathered;      // null unless `shards` is set
+  std::unique_ptr<StepOffload> offload;          // null unless data wait on the host
+  std::unique_ptr<StageGraphs> graphs;           // null unless work is recorded
+  std::unique_ptr<SharedVocabulary> vocabulary;  // null unless the ranks of a pipeline share embedding and head
 
   // The executor of the model's schedule for that many microbatches, made at its first use.
   schedule::Executor& executor_for(int microbatches, bool forward_only, std::optional<schedule::Gather> gather);

@@ -20,7 +20,7 @@ namespace {
 
 using Scattering = CallPlan::Scattering;
 
-// A loss over a whole step at once is no sum over its parts.
+// The parts of such a loss do not add up to it.
 void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, const ProcessGroupMesh& mesh) {
   const StageModule& module = model.stage_module_unmaterialized();
   const std::string key = module.policy().joint_loss(module.module());
@@ -180,7 +180,7 @@ std::vector<Batch> PipelineCall::microbatches_of(const Batch& batch) const {
 
 RandomContext PipelineCall::random_of(const Batch& batch) const {
   const Accumulation* accumulation = state_.accumulation.get();
-  std::int64_t tokens = 0;  // of which the ranks of tp have shards; 0: they have all
+  std::int64_t tokens = 0;  // tokens that the ranks of tp share; 0: each has all of them
   if (plugin_.options.axes.tensor.sequence_parallel)
     tokens = state_.parts ? state_.parts->tokens_here(batch) : batch.tokens_per_sample;
   return {.seed = plugin_.options.seed,

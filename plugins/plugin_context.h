@@ -31,9 +31,9 @@ struct PluginContext {
   std::unique_ptr<ProcessGroup> layer_group;  // the ranks that compute layers together; null: those of tp
   Plugin::ActionObserver observer;
   std::unique_ptr<schedule::ActionTimes> times;                    // null without an observer
-  schedule::ForwardTimes forward_times;                            // of the last training step with an observer
+  schedule::ForwardTimes forward_times;                            // times of the last training step with an observer
   std::shared_ptr<int> no_sync_guards = std::make_shared<int>(0);  // for all models
-  std::function<void()> before_first_step;                         // of training; empty once it was called
+  std::function<void()> before_first_step;                         // called once, before the first training step
 };
 
 }  // namespace gantry
