@@ -99,15 +99,15 @@ class Job {
   std::vector<std::unique_ptr<RankSlot>> seats_;  // by rank
   std::unique_ptr<Mpirun> mpirun_;
   // In an elastic job:
-  std::set<int> spare_;                         // ranks that were lost and have not joined again
-  std::map<int, int> tries_;                    // to start them, by the first rank of their replica
+  std::set<int> spare_;       // ranks that were lost and have not joined again
+  std::map<int, int> tries_;  // to start them, by the first rank of their replica
   struct Restart {
     std::set<int> replica;
     std::unique_ptr<Mpirun> starter;
   };
   std::vector<Restart> again_;
-  bool continued_ = false;                      // the job continued after a loss
-  bool over_ = false;                           // the work of the members is done
+  bool continued_ = false;  // the job continued after a loss
+  bool over_ = false;       // the work of the members is done
   control::asio::posix::stream_descriptor signal_events_, mpirun_events_;
   control::asio::steady_timer start_timer_;
   JobEnd end_;
