@@ -16,18 +16,19 @@ using ::testing::HasSubstr;
 
 const std::string kFamilyCases = GANTRY_SOURCE_DIR "/tests/golden/families";
 
-std::string flags_of(const FamilyLayout& how) {
+std::string flags_of(const std::string& folder, const FamilyLayout& how) {
   return fmt::format(
       "--set parallel.tensor={} --set parallel.pipeline={} --set parallel.context={} --set parallel.expert={} "
-      "--set parallel.sequence_parallel={} --set precision=float32",
-      how.layout.tensor, how.layout.pipeline, how.layout.context, how.layout.expert, how.sequence_parallel);
+      "--set parallel.sequence_parallel={} --set precision={}",
+      how.layout.tensor, how.layout.pipeline, how.layout.context, how.layout.expert, how.sequence_parallel,
+      precision_of_case(folder));
 }
 
 Outcome forward_in(const std::string& folder, const FamilyLayout& how, const ScratchFolder& scratch, bool trains) {
   write_safetensors(scratch / "batch.safetensors", family_batch(folder));
   return run_program(fmt::format("{} forward --model {} --batch {} --output {} {} {}", gantry_program(), folder,
                                  scratch / "batch.safetensors", scratch / "out.safetensors",
-                                 trains ? "--grads " + (scratch / "grads.safetensors") : "", flags_of(how)));
+                                 trains ? "--grads " + (scratch / "grads.safetensors") : "", flags_of(folder, how)));
 }
 
 void expect_program(const std::string& folder, const FamilyLayout& how) {

@@ -111,6 +111,10 @@ bool shares_no_sequence(const std::string& folder) {
   return architecture_of(folder).ends_with("ForMultipleChoice") || has_mixers(folder) || has_images(folder);
 }
 
+std::string precision_of_case(const std::string& folder) {
+  return folder.ends_with("/falcon_mamba") ? "float64" : "float32";
+}
+
 bool has_one_stage(const std::string& folder) { return is_contrastive(keys_of_case(folder)["model_type"]); }
 
 bool has_images(const std::string& folder) {

@@ -34,6 +34,10 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder);
 // refused.
 bool shares_no_sequence(const std::string& folder);
 
+// The precision in which a case is compared: float32, or float64 for weightless norms of three features, which amplify
+// the rounding of float32 at single tokens. With tp 2 the logits then differ by 6e-5, and by 1e-7 in float64.
+std::string precision_of_case(const std::string& folder);
+
 // True if the loss compares all samples, so that parallel.pipeline is refused.
 bool has_one_stage(const std::string& folder);
 
