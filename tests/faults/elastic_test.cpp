@@ -35,7 +35,10 @@ class ElasticJob {
         "optimizer: {{name: adamw, clip_grad_norm: 0.5}}\ncheckpoint: {{path: {}, resume: auto}}\noutput: {}\n"
         "train: {{steps: {}, log_every: 100}}\n",
         text_file, scratch_ / "c", scratch_ / "o", kElasticSteps);
-    const std::string file = scratch_.write("elastic.yaml", fmt::format("{}elastic: {{{}}}\n", config_, one.elastic));
+    // On a busy machine, a rank that is not lost can be silent for several seconds.
+    const bool has_heartbeat = one.elastic.find("heartbeat") != std::string::npos;
+    const std::string file = scratch_.write("elastic.yaml", fmt::format("{}elastic: {{{}{}}}\n", config_, one.elastic,
+                                                                        has_heartbeat ? "" : ", heartbeat: 20"));
     std::string keys = sets_;  // the program takes them without --set
     for (std::size_t at; (at = keys.find("--set ")) != std::string::npos;) keys.erase(at, 6);
     const std::string hosts = one.hosts.empty() ? "" : "GANTRY_PRETEND_HOSTS=" + one.hosts;
@@ -190,7 +193,7 @@ TEST(Elastic, ASuspendedRankIsLost) {
 
 // Neither rank has ended, so the one that is reported first leaves.
 TEST(Elastic, ARankWithoutConnectionsIsLost) {
-  ElasticJob job({.faults = "cut@batch:1:3:0", .hosts = "0,1,2"});
+  ElasticJob job({.faults = "cut@batch:1:3:0", .elastic = "rejoin: false, heartbeat: 1", .hosts = "0,1,2"});
   ASSERT_EQ(job.outcome().exit_code, 0) << job.all_output();
   ASSERT_FALSE(job.replicas().empty());
   EXPECT_EQ(job.replicas().back(), 2) << job.all_output();
@@ -290,7 +293,7 @@ ElasticCase elastic_case_of(unsigned seed) {
 }
 
 TEST(Elastic, AnyListOfLossesAndJoinsIsExact) {
-  const unsigned seeds = is_long_form() ? 200 : 20;
+  const unsigned seeds = is_long_form() ? 200 : 6;
   for (unsigned seed = 0; seed < seeds; ++seed) expect_exact(elastic_case_of(seed));
 }
 
