@@ -10,7 +10,7 @@
 namespace gantry::models {
 
 // Patches of images as tokens, and the layers over them. Registers embeddings.{class_embedding, patch_embedding,
-// position_embedding}, pre_layrnorm, encoder.layers.N and post_layernorm, as far as the spec has them.
+// position_embedding}, pre_layrnorm, encoder.layers.N and post_layernorm, those that the spec has.
 class VisionTowerImpl : public torch::nn::Module {
  public:
   VisionTowerImpl(const VisionSpec& spec, double initializer_range);
