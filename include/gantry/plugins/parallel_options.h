@@ -51,7 +51,7 @@ struct AxesOptions {
   VocabularyPlace vocabulary = VocabularyPlace::kStages;
 };
 
-// How the replicas share the model's state (parallel.zero and the keys beside it).
+// How the replicas share the state of the model (parallel.zero, shard, gather and bucket_mb).
 struct ZeroOptions {
   int stage = 0;                           // 1 shards the optimizer's state, 2 also gradients, 3 also parameters
   int shard = 0;                           // stage 3: number of ranks over which a parameter is sharded; 0: auto
