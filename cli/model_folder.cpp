@@ -9,6 +9,7 @@
 #include "gantry/data/chat_folder.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 #include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/shared_keys.h"
@@ -48,7 +49,7 @@ void read_configuration(ModelFolder& folder, const json& keys) {
     for (const auto& one : models::family_readers()) known.push_back(one.model_type);
     models::refuse_model_type(folder.path + "/config.json", folder.model_type, known);
   }
-  folder.not_loaded = family->other_parts;
+  if (!models::flag_key(keys, models::kImageEncoder, false)) folder.not_loaded = family->other_parts;
   folder.head = built_head(*family, keys);
   folder.passed_over = models::check_keys(*family, keys).unknown;
   folder.sizes = models::model_sizes(folder.model_type, keys);

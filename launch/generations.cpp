@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 #include "gantry/comm/control/timers.h"
 #include "gantry/comm/tcp/tcp_transport.h"
@@ -19,6 +20,7 @@ constexpr int kMostElasticRanks = static_cast<int>(kMostPayload / 4) - 3;  // th
 constexpr double kWordSeconds = 2;
 
 Generation* current = nullptr;
+bool has_run = false;
 
 // The mesh of a generation: the same axes with fewer, or more, replicas.
 Mesh mesh_of(const Config& config, int ranks) {
@@ -140,6 +142,9 @@ bool JobGenerations::agree(const std::string& mine) {
 int JobGenerations::run(const Config& config, const Mesh& mesh, ControlPlane& plane,
                         const std::function<void(World&)>& body) {
   plane_ = &plane;
+  if (std::exchange(has_run, true))
+    throw UsageError({"elastic", "this is the second launch() of the program", "one launch() in an elastic job",
+                      "remove the section elastic, or start a job for each launch()"});
   policy_ = elastic_policy(config, mesh);
   current = this;
   for (int rank = 0; rank < mesh.size(); ++rank) members_.ranks.push_back(rank);
@@ -150,7 +155,8 @@ int JobGenerations::run(const Config& config, const Mesh& mesh, ControlPlane& pl
     if (heard_.ranks.empty()) heard_ = members_;
     plane.become_elastic(policy_);
   } else {
-    failure = std::make_exception_ptr(PeerError(kChangedText));  // this rank joins
+    carried_report_ = kJoinsReport;
+    failure = std::make_exception_ptr(PeerError(kChangedText));
   }
   for (;;) {
     if (failure && !continues_after(failure)) {

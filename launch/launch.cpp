@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 
 #include <c10/util/Logging.h>
@@ -13,6 +14,7 @@
 #include "gantry/launch/backends.h"
 #include "gantry/launch/foreign_launcher.h"
 #include "gantry/launch/generations.h"
+#include "gantry/launch/job_start.h"
 #include "gantry/launch/process_job.h"
 #include "gantry/launch/quiet_launch.h"
 #include "gantry/launch/torchrun.h"
@@ -96,6 +98,7 @@ int run_processes(const Config& config, StartedJob& job, int ranks, const std::f
     failure = describe_exception(std::current_exception());
   }
   if (job.joins()) {
+    ::unsetenv(JobStart::kJoinsVariable);  // not for programs that this one starts
     if (failure) std::rethrow_exception(std::make_exception_ptr(Error(failure->exit_code, failure->line)));
     return run_prepared(config, *preparation, &job, body);
   }

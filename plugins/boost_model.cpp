@@ -4,6 +4,7 @@
 
 #include "gantry/checkpoint/disk_work.h"
 #include "gantry/core/error.h"
+#include "gantry/models/decoder.h"
 #include "gantry/plugins/joint_samples.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/own_loop.h"
@@ -167,6 +168,12 @@ class ModelBoost {
                          "CUDA graphs do not support a loss that compares all samples, because the host reads the "
                          "number of samples of each replica in every step",
                          "", "remove train.device_graphs"});
+    const auto* decoder = dynamic_cast<const models::DecoderImpl*>(request_.model.get());
+    if (decoder && decoder->spec.vision)
+      throw ConfigError({"train.device_graphs",
+                         "CUDA graphs do not support image encoders, because the host reads the sizes of the images in "
+                         "every step",
+                         "", "remove train.device_graphs, or set model.config.image_encoder to false"});
     if (state_->routers->choices())
       throw ConfigError({"train.device_graphs",
                          "CUDA graphs do not support models with experts, because the host reads the number of "

@@ -19,8 +19,21 @@ struct CarriedState {
 };
 
 nlohmann::json to_json(const StepMetrics& metrics) {
-  return {{"step", metrics.step}, {"loss", metrics.loss},     {"grad_norm", metrics.grad_norm},
-          {"lr", metrics.lr},     {"tokens", metrics.tokens}, {"step_seconds", metrics.step_seconds}};
+  return {{"step", metrics.step},           {"loss", metrics.loss},
+          {"grad_norm", metrics.grad_norm}, {"lr", metrics.lr},
+          {"tokens", metrics.tokens},       {"step_seconds", metrics.step_seconds},
+          {"replicas", metrics.replicas}};
+}
+
+StepMetrics metrics_of(const nlohmann::json& json) {
+  return {.step = json.at("step"),
+          .loss = json.at("loss"),
+          .grad_norm = json.at("grad_norm"),
+          .lr = json.at("lr"),
+          .tokens = json.at("tokens"),
+          .replicas = json.at("replicas"),
+          .step_seconds = json.at("step_seconds"),
+          .peak_memory_bytes = {}};
 }
 
 nlohmann::json report_json(const std::string& report) {
@@ -51,6 +64,14 @@ StepCommit ElasticRun::commit() const {
     ranks.push_back({replicas[i], report.value("done", RankProgress::kNone), report.value("prepared", false)});
   }
   return commit_step(ranks);
+}
+
+bool ElasticRun::has_state() const {
+  const std::vector<std::string>& reports = generation_->reports();
+  const auto joins = [](const std::string& report) { return report == Generation::kJoinsReport; };
+  if (!reports.empty() && std::all_of(reports.begin(), reports.end(), joins))
+    throw PeerError("the ranks that had the training state were lost before another rank had received it");
+  return commit().step != RankProgress::kNone;
 }
 
 std::int64_t ElasticRun::started() const {
@@ -94,7 +115,9 @@ nlohmann::json ElasticRun::restore(Plugin& plugin, Boosted& boosted) {
   boosted.loader->seek(numbers.at("position").get<std::int64_t>());
   generation_->carry({}, "");
   begin(commit.step, boosted);
-  return numbers.at("record");
+  nlohmann::json record = numbers.at("record");
+  if (record.contains("metrics")) latest_ = metrics_of(record.at("metrics"));
+  return record;
 }
 
 void ElasticRun::begin(std::int64_t step, const Boosted& boosted) {
@@ -104,17 +127,17 @@ void ElasticRun::begin(std::int64_t step, const Boosted& boosted) {
 
 bool ElasticRun::step(const StepMetrics& metrics, Boosted& boosted) {
   prepared_ = metrics;
+  prepared_->replicas = boosted.optimizer->mesh().size(axis::kData);
   progress_.prepared = true;
   all_reduce_number(boosted.optimizer->mesh().world_group(), 0);
   const bool stepped = boosted.optimizer->step(metrics.grad_norm);
-  complete(metrics, boosted);
+  complete(*std::exchange(prepared_, std::nullopt), boosted);
   return stepped;
 }
 
 void ElasticRun::complete(const StepMetrics& metrics, const Boosted& boosted) {
   latest_ = metrics;
   latest_->lr = boosted.optimizer->lr();
-  prepared_.reset();
   progress_.done = metrics.step;
   progress_.prepared = false;
   position_ = boosted.loader->position();
@@ -131,11 +154,15 @@ void ElasticRun::carry(Plugin& plugin, Boosted& boosted, std::int64_t started,
   const auto place = static_cast<std::size_t>(generation_->place_in_reports());
   if (!agreed.has_state[place]) return;
   if (agreed.finishes[place]) {
-    const StepMetrics metrics = *prepared_;
-    boosted.optimizer->step(metrics.grad_norm);
-    complete(metrics, boosted);
+    boosted.optimizer->step(prepared_->grad_norm);
+    complete(*std::exchange(prepared_, std::nullopt), boosted);
   }
   progress_.prepared = false;
+  keep(plugin, boosted, started, record);
+}
+
+void ElasticRun::keep(Plugin& plugin, Boosted& boosted, std::int64_t started,
+                      const std::function<nlohmann::json()>& record) {
   StateSource& state = plugin.state(boosted);
   CarriedState carried{.entries = state.state_entries(), .numbers = {}};
   nlohmann::json noted = record();

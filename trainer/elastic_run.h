@@ -28,7 +28,8 @@ class ElasticRun {
   bool is_on() const { return generation_ != nullptr; }
   int generation() const { return generation_->number(); }
   // True if another rank, or this one, has the training state of an earlier generation.
-  bool has_state() const { return commit().step != RankProgress::kNone; }
+  // Throws PeerError if all of those that had it were lost.
+  bool has_state() const;
   // The time at which the run of that state began, in seconds since 1970; 0 without one.
   std::int64_t started() const;
 
@@ -51,10 +52,12 @@ class ElasticRun {
   // After such an error: agrees on the last completed step and keeps its state. `record` is called after that, for the
   // run's other numbers.
   void carry(Plugin& plugin, Boosted& boosted, std::int64_t started, const std::function<nlohmann::json()>& record);
+  // Keeps the state after the last completed step, for a loss after the run.
+  void keep(Plugin& plugin, Boosted& boosted, std::int64_t started, const std::function<nlohmann::json()>& record);
 
  private:
   StepCommit commit() const;
-  void complete(const StepMetrics& metrics, const Boosted& boosted);
+  void complete(const StepMetrics& metrics, const Boosted& boosted);  // the step of these metrics
   std::string report(std::int64_t started) const;
 
   Generation* const generation_;

@@ -69,11 +69,13 @@ class Trainer::Run {
       throw UsageError(
           {"Trainer::run", "this Trainer has already run", "one run per Trainer", "create another Trainer"});
     if (!elastic_.is_on()) return run_to_end();
+    const auto record = [this] { return record_of_run(); };
     try {
-      return run_to_end();
+      const RunEnd end = run_to_end();
+      elastic_.keep(booster_.plugin(), boosted_, config_.data.started, record);
+      return end;
     } catch (const Error& error) {
-      if (elastic_.may_continue(error))
-        elastic_.carry(booster_.plugin(), boosted_, config_.data.started, [this] { return record_of_run(); });
+      if (elastic_.may_continue(error)) elastic_.carry(booster_.plugin(), boosted_, config_.data.started, record);
       throw;
     }
   }
@@ -131,8 +133,7 @@ class Trainer::Run {
   nlohmann::json record_of_run() {
     return {{"companions", checkpoints_.companions()},
             {"held_out", checkpoints_.held_out().state()},
-            {"seconds", steady_seconds() - start_},
-            {"replicas", mesh_.size(axis::kData)}};
+            {"seconds", steady_seconds() - start_}};
   }
 
   // The metrics of a step that was completed while its generation ended. Returns true if they were missing.
@@ -147,10 +148,12 @@ class Trainer::Run {
                                      .grad_norm = known.at("grad_norm"),
                                      .lr = known.at("lr"),
                                      .tokens = known.at("tokens"),
-                                     .replicas = earlier.at("replicas"),
+                                     .replicas = known.at("replicas"),
                                      .step_seconds = known.at("step_seconds"),
                                      .peak_memory_bytes = {}});
-    return all_reduce_number(mesh_.world_group(), is_missing ? 1 : 0) > 0;
+    const bool was_missing = all_reduce_number(mesh_.world_group(), is_missing ? 1 : 0) > 0;
+    elastic_.published();
+    return was_missing;
   }
 
   void boost() {
@@ -198,14 +201,17 @@ class Trainer::Run {
 
   How train(bool owes_evaluation) {
     if (config_.evaluation.only) return evaluate(done_) ? How::kDone : How::kStopped;
+    const bool is_last = done_ >= config_.train.steps;
+    // The generation may have ended before this step was saved.
+    const bool keeps = config_.checkpoint.keep_best && evaluations_.due_at(done_, is_last);
+    if (done_ > 0 && continues() && (is_last || checkpoints_.saves_at(done_) || keeps)) save();
     // Its checkpoint was saved before it was evaluated: a run that goes by the losses needs this one too.
     const bool goes_by_losses = config_.train.patience > 0 || config_.checkpoint.keep_best;
     if ((owes_evaluation || (goes_by_losses && done_ > 0)) && evaluations_.due_at(done_, /*last=*/false) &&
         !evaluate(done_, /*loss_alone=*/!owes_evaluation))
       return How::kStopped;
-    bool stopped = false, ended = done_ >= config_.train.steps || evaluations_.is_out_of_patience();
-    // The generation may have ended before this step was saved.
-    if (done_ > 0 && continues() && (ended || checkpoints_.saves_at(done_))) save();
+    bool stopped = false, ended = is_last || evaluations_.is_out_of_patience();
+    if (ended && !is_last && done_ > 0 && continues()) save();
     memory_.reset_peak();  // loading was counted, and the deferred model in full, which never had pages
     for (std::int64_t step = done_ + 1; !stopped && !ended; ++step) {
       std::optional<StepMetrics> metrics = steps_.run(step, boosted_, stops_.within_step());

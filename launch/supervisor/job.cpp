@@ -190,7 +190,8 @@ void Job::finish() {
   }
   output_.mpirun_bytes(mpirun_->read_output());
   end_.mpirun_code = mpirun_->poll_end().value_or(0);
-  if (continued_ && end_.mpirun_code == PeerError::kExitCode) end_.mpirun_code = 0;  // that of a lost rank
+  if (continued_)
+    end_.mpirun_code = 0;  // it may be that of a lost rank; the shims have reported the ends of the others
   end_.aborted_by = output_.aborted_by();
 }
 

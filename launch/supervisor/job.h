@@ -77,6 +77,7 @@ class Job {
   void look_at_restarts();
   awaitable<void> start_again(std::set<int> replica);
   void take_in(const std::set<int>& joined);
+  void end_starters();
   void end_spares();
   void send_to_all(const std::string& frame);
   template <class Act>

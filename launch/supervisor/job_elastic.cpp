@@ -94,6 +94,11 @@ void Job::take_in(const std::set<int>& joined) {
   output_.note(fmt::format("rank{} {} joined the job", joined.size() == 1 ? "" : "s", fmt::join(joined, ", ")));
 }
 
+// When the work of an elastic job is done, a starter may still wait for a host that is unreachable.
+void Job::end_starters() {
+  if (over_ && std::ranges::none_of(seats_, [](const auto& here) { return here->is_running(); })) escalation_.begin();
+}
+
 // The ranks that have not joined in time.
 void Job::end_spares() {
   over_ = true;

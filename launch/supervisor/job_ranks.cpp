@@ -145,6 +145,7 @@ void Job::end_rank(int rank, RankEnd end) {
   if (spare_.contains(rank) || continues_without(rank, end)) {
     here.shim->close_when_sent();
     rejoin(rank);
+    end_starters();
     return look_at_mpirun();
   }
   end_.ranks.push_back(end);
@@ -153,6 +154,7 @@ void Job::end_rank(int rank, RankEnd end) {
     escalation_.begin();
   }
   here.shim->close_when_sent();  // a shim that has reported waits for it
+  end_starters();
   look_at_mpirun();
 }
 

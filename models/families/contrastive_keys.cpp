@@ -25,8 +25,19 @@ void read_text_keys(ConfigReader& keys, ContrastiveSpec& spec) {
   for (const char* key : {"bos_token_id", "pad_token_id", "projection_dim"}) keys.ignore(key);
 }
 
+// Older files repeat values of the two mappings, which transformers then uses.
+void refuse_other_values(const ConfigReader& reader, const std::string& part) {
+  const std::string repeated = part + "_dict";
+  const nlohmann::json none = nlohmann::json::object(), values = reader.keys().value(part, none),
+                       others = reader.keys().value(repeated, none);
+  if (!values.is_object() || !others.is_object()) return;
+  for (const auto& [key, other] : others.items())
+    if (!values.contains(key) || values[key] != other)
+      refuse_key(repeated + "." + key, other, "the value of " + part + "." + key, "the file contradicts itself");
+}
+
 void ignore_shared(ConfigReader& reader) {
-  // Older files repeat the two mappings.
+  for (const char* part : {"text_config", "vision_config"}) refuse_other_values(reader, part);
   for (const char* key : {"initializer_factor", "initializer_range", "text_config_dict", "vision_config_dict"})
     reader.ignore(key);
 }
@@ -50,7 +61,7 @@ ContrastiveSpec read_clip(ConfigReader& reader) {
 }
 
 ContrastiveSpec read_siglip(ConfigReader& reader) {
-  ContrastiveSpec spec{.family = "siglip", .is_clip = false, .vocabulary = 32000, .positions = 64};
+  ContrastiveSpec spec{.family = "siglip", .is_clip = false, .vocabulary = 32000, .positions = 64, .initial_scale = 0};
   read_text_config(reader, "siglip_text_model", [&](ConfigReader& keys) {
     read_text_keys(keys, spec);
     keys.ignore("eos_token_id");

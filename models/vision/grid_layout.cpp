@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
@@ -58,12 +59,20 @@ class SampleLayout {
   std::int64_t merge_, window_, patch_ = 0, frame_ = 0, first_window_ = 1;
 };
 
+void check_shape(const torch::Tensor& grids) {
+  if ((grids.dim() == 2 || grids.dim() == 3) && grids.size(-1) == 3) return;
+  throw InputError({"image_grid_thw", fmt::format("it has the shape [{}]", fmt::join(grids.sizes(), ", ")),
+                    "frames, height and width of each image: [..., 3]",
+                    "prepare the images with the model's processor"});
+}
+
 void check_grid(const ImageGrid& image, const VisionSpec& spec) {
   const std::int64_t merge = spec.grid_tower->merge;
-  if (image.frames >= 0 && image.height % merge == 0 && image.width % merge == 0) return;
+  const bool is_positive = image.frames >= 0 && image.height >= 0 && image.width >= 0;
+  if (is_positive && image.height % merge == 0 && image.width % merge == 0) return;
   throw InputError({"image_grid_thw",
                     fmt::format("an image has {} x {} patches in {} frames", image.height, image.width, image.frames),
-                    fmt::format("sides that are multiples of spatial_merge_size {}", merge),
+                    fmt::format("sides that are positive multiples of spatial_merge_size {}", merge),
                     "prepare the images with the model's processor"});
 }
 
@@ -102,6 +111,7 @@ void set_positions(const torch::Tensor& positions, const torch::Tensor& ids, con
 }  // namespace
 
 GridLayout lay_out_grids(const torch::Tensor& given, std::int64_t patches, const VisionSpec& spec) {
+  check_shape(given);
   const torch::Tensor grids = given.dim() == 2 ? given.unsqueeze(1) : given;
   const std::int64_t samples = grids.size(0), merge = spec.grid_tower->merge;
   GridLayout layout{.places = torch::zeros({samples, patches, 2}, torch::kInt64),
@@ -130,6 +140,10 @@ GridLayout lay_out_grids(const torch::Tensor& given, std::int64_t patches, const
 TensorDict grids_by_sample(TensorDict batch, const VisionSpec& spec) {
   const torch::Tensor pixels = batch.get("pixel_values"), grids = batch.get("image_grid_thw");
   if (!pixels.defined() || !grids.defined() || pixels.dim() != 2) return batch;
+  check_shape(grids);
+  if (grids.dim() != 2)
+    throw InputError({"image_grid_thw", "it has samples, but pixel_values are [patches, numbers of a patch]",
+                      "[images, 3]", "give both entries the samples first, or neither"});
   const torch::Tensor& ids = batch.at("input_ids");
   const std::int64_t samples = ids.size(0), merge = spec.grid_tower->merge;
   const torch::Tensor counts = (ids == spec.image_token).sum(1);

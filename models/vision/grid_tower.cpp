@@ -105,11 +105,12 @@ torch::Tensor GridTowerImpl::forward(const torch::Tensor& pixels, const GridLayo
     const bool is_full = std::find(full.begin(), full.end(), static_cast<std::int64_t>(index)) != full.end();
     const torch::Tensor& groups = is_full ? layout.frames : layout.windows;
     auto layer = layers_->ptr<GridLayerImpl>(index);
-    const auto run = [layer](const std::vector<torch::Tensor>& inputs) {
-      return layer->forward(inputs[0], inputs[1], inputs[2]);
+    // Masks are kept by the tensor of the groups, which must stay the same object in a recomputation.
+    const auto run = [layer, angles, groups](const std::vector<torch::Tensor>& inputs) {
+      return layer->forward(inputs[0], angles, groups);
     };
     const bool again = how == Recomputation::kFull || how == Recomputation::kParts;
-    hidden = again ? nn::recompute(run, {hidden, angles, groups}) : run({hidden, angles, groups});
+    hidden = again ? nn::recompute(run, {hidden}) : run({hidden});
   }
   const std::int64_t square = spec_.grid_tower->merge * spec_.grid_tower->merge;
   const torch::Tensor squares =

@@ -14,7 +14,8 @@ TensorDict images_by_sample(TensorDict batch, const VisionSpec& vision) {
   if (!pixels.defined() || pixels.dim() != 4) return batch;
   const torch::Tensor tokens = (batch.at("input_ids") == vision.image_token).sum(1);
   const torch::Tensor counts = tokens.div(vision.features(), "floor");
-  if ((counts == 1).all().item<bool>()) return batch;
+  // Images of a sample without image tokens are padding.
+  if (pixels.size(0) == counts.size(0) && (counts <= 1).all().item<bool>()) return batch;
   const auto images = counts.sum().item<std::int64_t>();
   if (images != pixels.size(0))
     throw InputError(

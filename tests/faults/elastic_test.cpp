@@ -211,7 +211,7 @@ TEST(Elastic, AStopOnRequestEndsTheJobInOrder) {
 
 TEST(Elastic, InFloat64TheLossesAreThoseOfOneRank) {
   ElasticJob job(
-      {.faults = "kill@batch:1:2:0 wait@step:0:3:1", .sets = "--set precision=float64", .elastic = "rejoin: true"});
+      {.faults = "kill@batch:1:2:0 wait@step:0:2:1", .sets = "--set precision=float64", .elastic = "rejoin: true"});
   ASSERT_EQ(job.outcome().exit_code, 0) << job.all_output();
   const std::vector<double> alone = job.losses_of_one_rank(), losses = job.losses_of_steps("o");
   ASSERT_EQ(losses.size(), static_cast<std::size_t>(kElasticSteps));
@@ -256,26 +256,42 @@ TEST(Elastic, ALossWhileAGenerationBeginsBeginsAnother) {
 
 TEST(Elastic, ALostRankJoinsAgainAtTheEndOfAStep) {
   const std::string rejoin = "rejoin: true";
-  expect_exact({.faults = "kill@batch:1:2:0 wait@step:0:3:1", .elastic = rejoin}, {3, 2, 2, 3, 3, 3});
-  expect_exact({.faults = "kill@batch:0:2:0 wait@step:1:3:1", .elastic = rejoin}, {3, 2, 2, 3, 3, 3});
-  expect_exact({.faults = "kill@batch:1:2:0 wait@step:0:3:1 kill@batch:1:5:2 wait@step:2:5:3", .elastic = rejoin},
-               {3, 2, 2, 3, 2, 3});
+  expect_exact({.faults = "kill@batch:1:2:0 wait@step:0:2:1", .elastic = rejoin}, {3, 2, 3, 3, 3, 3});
+  expect_exact({.faults = "kill@batch:0:2:0 wait@step:1:2:1", .elastic = rejoin}, {3, 2, 3, 3, 3, 3});
+  expect_exact({.faults = "kill@batch:1:2:0 wait@step:0:2:1 kill@batch:1:4:2 wait@step:2:4:3", .elastic = rejoin},
+               {3, 2, 3, 2, 3, 3});
+}
+
+// The training state is lost with the rank that had it.
+TEST(Elastic, ARankThatJoinedAloneDoesNotBeginAnew) {
+  const ElasticJob job(
+      {.faults = "kill@batch:1:2:0 wait@step:0:2:1 kill@body:0:0:2", .ranks = 2, .elastic = "heartbeat: 1"});
+  EXPECT_EQ(job.outcome().exit_code, 7) << job.all_output();
+  EXPECT_EQ(job.replicas(), (std::vector<int>{2, 1})) << job.all_output();
+}
+
+// The remaining ranks save the last step once more, with their number of ranks.
+TEST(Elastic, ALossAfterTheRunDoesNotRepeatIt) {
+  const ElasticJob job({.faults = "kill@after:1:0:0"});
+  EXPECT_EQ(job.outcome().exit_code, 0) << job.all_output();
+  EXPECT_EQ(job.replicas(), (std::vector<int>{3, 3, 3, 3, 3, 3})) << job.all_output();
+  EXPECT_FALSE(job.file("c/step-000006/manifest.json").empty()) << job.all_output();
 }
 
 TEST(Elastic, AReplicaOfSeveralRanksJoinsAsAWhole) {
   for (const char* layout : {"tensor=2", "pipeline=2"})
-    expect_exact({.faults = "kill@batch:1:2:0 wait@step:2:3:1",
+    expect_exact({.faults = "kill@batch:1:2:0 wait@step:2:2:1",
                   .ranks = 4,
                   .sets = fmt::format("--set parallel.{} --set parallel.order=[dp,pp,tp]", layout),
                   .elastic = "rejoin: true"},
-                 {2, 1, 1, 2, 2, 2});
+                 {2, 1, 2, 2, 2, 2});
 }
 
 TEST(Elastic, AReplicaThatIsLostAsItJoinsIsStartedAgain) {
-  for (const char* moment : {"body:1:0", "start:1:3", "batch:1:4"})
-    expect_exact({.faults = fmt::format("kill@batch:1:2:0 wait@step:0:3:1 kill@{}:2 wait@step:0:5:3", moment),
+  for (const char* moment : {"body:1:0", "start:1:2", "batch:1:3"})
+    expect_exact({.faults = fmt::format("kill@batch:1:2:0 wait@step:0:2:1 kill@{}:2 wait@step:0:3:3", moment),
                   .elastic = "rejoin: true"},
-                 {3, 2, 2, 2, 2, 3});
+                 {3, 2, 2, 3, 3, 3});
 }
 
 // Places by chance, from a seed. One rank survives all of them.

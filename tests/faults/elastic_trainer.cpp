@@ -3,7 +3,7 @@
 // GANTRY_FAULTS="KIND@MOMENT:RANK:STEP:GENERATION ..." lists what fails, and where. RANK is that of the launch, STEP
 // the step of the moment, and GENERATION the number of times that the ranks of the job have changed. KIND: kill, stop,
 // error, term (SIGTERM), cut (its connections with other ranks), or wait: until a replica waits to join. MOMENT: one of
-// the Trainer's callbacks, without "on_"; or body: before the run, with step 0.
+// the Trainer's callbacks, without "on_"; or body and after: before and after the run, with step 0.
 #include <arpa/inet.h>
 #include <chrono>
 #include <csignal>
@@ -18,6 +18,7 @@
 #include "gantry/booster/gantry.h"
 #include "gantry/comm/control/rendezvous.h"
 #include "gantry/launch/generation.h"
+#include "gantry/tensors/libtorch.h"
 #include "gantry/trainer/train.h"
 
 namespace {
@@ -95,5 +96,9 @@ int main(int argc, char** argv) {
     moment("body", 0);
     trainer.add(moments());
     trainer.run();
+    moment("after", 0);
+    const gantry::ProcessGroupMesh& mesh = trainer.booster().mesh();
+    torch::Tensor sum = torch::ones({1});
+    mesh.world_group().all_reduce(sum).wait();  // of a program that computes more after the run
   });
 }

@@ -26,6 +26,8 @@ class Generation {
   virtual bool agree(const std::string& mine) = 0;
   // The texts of the last agree(): in a body, those with which its generation began. Empty in generation 0.
   virtual const std::vector<std::string>& reports() const = 0;
+  // The report of a rank that has joined the job and has carried nothing yet.
+  static constexpr const char* kJoinsReport = "joins";
   // This rank's place in reports(), and the replica of each.
   virtual int place_in_reports() const = 0;
   virtual std::vector<int> replicas_in_reports() const = 0;
