@@ -47,6 +47,8 @@ constexpr Unrun kUnrun[] = {
     {"docs/gpu.md", "./dev gpu build", "builds everything once more; the test of pack configures it"},
     {"docs/gpu.md", "./dev gpu check", "the test gpu/rehearsal runs it on the CPU"},
     {"docs/gpu.md", "./dev gpu bench", "the test gpu/bench runs it on the CPU"},
+    {"docs/clusters.md", "gantry launch --backend tcp -n 4 -- gantry train CONFIG",
+     "a configuration of the reader's; faults/elastic runs such jobs"},
     {"docs/clusters.md", "gantry launch --hosts a:2,b:2", "two hosts: tests/faults has them in network namespaces"},
     {"docs/clusters.md", "torchrun ", "PyTorch's program: front_launch_train_test starts copies with its variables"},
     {"docs/tutorials/multi_host.md", "gantry launch --hosts a:2,b:2", "needs two hosts, as in docs/clusters.md"},
