@@ -39,7 +39,7 @@ struct RankPart {
 std::string partial_folder(const std::string& directory, std::int64_t step);
 // "rank-00003.safetensors".
 std::string rank_file_name(int rank);
-// Puts the part beside the rank's file, whole or not at all. ResourceError.
+// Writes the part next to the rank's file, completely or not at all. ResourceError.
 void write_part(const std::string& folder, const RankPart& part, FileSystem& files);
 
 // Which checkpoints stay when one is saved.
@@ -50,8 +50,9 @@ struct KeptSteps {
 
 class CheckpointFolder {
  public:
-  // Makes the folder, takes its lock, and clears up what a job before this one left unfinished. CheckpointError naming
-  // the other job where one writes there, after `lock_seconds`; ResourceError where the folder can't be written.
+  // Makes the folder, takes its lock, and removes the unfinished parts of earlier jobs. Throws CheckpointError if another
+  // job, which the error names, still has the lock after `lock_seconds`, and ResourceError if the folder cannot be
+  // written.
   CheckpointFolder(const std::string& directory, FileSystem& files, double lock_seconds = 0);
   ~CheckpointFolder();
   CheckpointFolder(const CheckpointFolder&) = delete;

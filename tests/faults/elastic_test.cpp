@@ -263,7 +263,7 @@ TEST(Elastic, ALostRankJoinsAgainAtTheEndOfAStep) {
 }
 
 // The training state is lost with the rank that had it.
-TEST(Elastic, ARankThatJoinedAloneDoesNotBeginAnew) {
+TEST(Elastic, ARankThatJoinedAloneDoesNotStartAgain) {
   const ElasticJob job(
       {.faults = "kill@batch:1:2:0 wait@step:0:2:1 kill@body:0:0:2", .ranks = 2, .elastic = "heartbeat: 1"});
   EXPECT_EQ(job.outcome().exit_code, 7) << job.all_output();

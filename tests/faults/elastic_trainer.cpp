@@ -99,6 +99,6 @@ int main(int argc, char** argv) {
     moment("after", 0);
     const gantry::ProcessGroupMesh& mesh = trainer.booster().mesh();
     torch::Tensor sum = torch::ones({1});
-    mesh.world_group().all_reduce(sum).wait();  // of a program that computes more after the run
+    mesh.world_group().all_reduce(sum).wait();  // the program computes more after the run
   });
 }
