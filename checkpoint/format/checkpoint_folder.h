@@ -50,9 +50,9 @@ struct KeptSteps {
 
 class CheckpointFolder {
  public:
-  // Makes the folder, takes its lock, and removes the unfinished parts of earlier jobs. Throws CheckpointError if another
-  // job, which the error names, still has the lock after `lock_seconds`, and ResourceError if the folder cannot be
-  // written.
+  // Makes the folder, takes its lock, and removes the unfinished parts of earlier jobs. Throws CheckpointError if
+  // another job, which the error names, still has the lock after `lock_seconds`, and ResourceError if the folder cannot
+  // be written.
   CheckpointFolder(const std::string& directory, FileSystem& files, double lock_seconds = 0);
   ~CheckpointFolder();
   CheckpointFolder(const CheckpointFolder&) = delete;
