@@ -109,7 +109,9 @@ StepResult PipelineCall::run(const Batch& given) {
 StepResult PipelineCall::result_of(const PipelineStep& step) {
   const bool is_last = plugin_.stages.holds_last();
   StepResult result;
-  if (options_.return_outputs && is_last) result.outputs = step.outputs();
+  // The ranks of a pipeline that share the vocabulary make the outputs together.
+  if (options_.return_outputs) result.outputs = step.outputs();
+  if (!is_last) result.outputs = {};
   if (!options_.return_loss || !criterion_) return result;
   TotalLoss loss = read_loss(step.losses(), step.loss_count(), plan_.syncs ? boosted_.optimizer.get() : nullptr,
                              plan_.syncs ? &*state_.routers : nullptr, state_.loss_names, plugin_.mesh);

@@ -239,7 +239,7 @@ const std::set<std::string> kInEveryCase = {
     "DecoderSpec.initializer_range",
 };
 // Shown by DecoderGrid.HeadsForLabels, since the cases of this table are language models.
-const std::set<std::string> kInOtherCases = {"DecoderSpec.labels"};
+const std::set<std::string> kInOtherCases = {"DecoderSpec.labels", "DecoderSpec.vision"};
 // Each value of which is a flag.
 const std::set<std::string> kByValue = {"NormSpec.kind", "AttentionSpec.rows", "ExpertsSpec.scores",
                                         "RotaryOptions.type", "RotaryOptions.rows"};

@@ -108,7 +108,8 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder) {
 }
 
 bool shares_no_sequence(const std::string& folder) {
-  return architecture_of(folder).ends_with("ForMultipleChoice") || has_mixers(folder) || has_images(folder);
+  return architecture_of(folder).ends_with("ForMultipleChoice") || has_mixers(folder) || has_images(folder) ||
+         has_one_stage(folder);
 }
 
 std::string precision_of_case(const std::string& folder) {

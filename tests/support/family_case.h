@@ -30,8 +30,8 @@ std::string describe(const FamilyLayout& how);
 // GANTRY_FAMILIES all of them; else some, in which each pair of two axes' values is there.
 std::vector<FamilyLayout> family_layouts(const std::string& folder);
 
-// True where a sample has several sequences (multiple choice) or images, or has_mixers(): `parallel.context` is
-// refused.
+// True where a sample has several sequences (multiple choice) or images, or has_mixers() or has_one_stage():
+// `parallel.context` is refused.
 bool shares_no_sequence(const std::string& folder);
 
 // The precision in which a case is compared: float32, or float64 for weightless norms of three features, which amplify
