@@ -49,7 +49,7 @@ std::int64_t picture_token(const ModelCase& what) {
 
 // Images of 4 x 2 and of 2 x 4 patches, in squares of 2 x 2.
 void add_grids(const ModelCase& what, TensorDict& batch) {
-  const torch::Tensor& ids = batch.at("input_ids");
+  const torch::Tensor ids = batch.at("input_ids");  // no reference: set() may move the entries
   const torch::Tensor counts = (ids == picture_token(what)).sum(1).view({-1, 1, 1});
   const torch::Tensor grids = torch::tensor({{1, 4, 2}, {1, 2, 4}}, torch::kInt64);
   const torch::Tensor has_image = counts > torch::tensor({0, 2}, torch::kInt64).view({1, 2, 1});

@@ -20,7 +20,8 @@ class TensorDict {
   // Replaces the entry with this name, or appends one. The tensor may be undefined.
   void set(const std::string& name, torch::Tensor tensor);
   bool contains(const std::string& name) const;
-  // Throws InputError, with the missing name and the existing ones, if there is no such entry.
+  // Throws InputError, with the missing name and the existing ones, if there is no such entry. The reference is valid
+  // until the next set() or take().
   const torch::Tensor& at(const std::string& name) const;
   // Returns the entry, or an undefined tensor.
   torch::Tensor get(const std::string& name) const;
