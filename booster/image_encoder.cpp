@@ -47,10 +47,14 @@ Config with_image_encoder(Config config) {
   return config;
 }
 
-bool has_entry_of_images(const Config& config) {
-  if (config.data.format != "tensors" || !std::filesystem::is_regular_file(config.data.path)) return false;
-  const SafetensorsFile file(config.data.path);
+bool has_images(const std::string& path) {
+  const SafetensorsFile file(path);
   return std::ranges::count(file.names(), kImages) > 0;
+}
+
+bool has_entry_of_images(const Config& config) {
+  const std::string& path = config.data.path;
+  return config.data.format == "tensors" && std::filesystem::is_regular_file(path) && has_images(path);
 }
 
 void refuse_with_image_encoder(const Config& config) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "gantry/core/config.h"
 
@@ -13,6 +14,9 @@ bool has_image_encoder(const nlohmann::json& keys);
 // Sets the key, unless it is set, for a model whose family can load its image encoder. The file at model.path may also
 // set it. Other models are returned unchanged.
 Config with_image_encoder(Config config);
+
+// True if a safetensors file has an entry of images.
+bool has_images(const std::string& path);
 
 // True if the training data have images for a model that also reads text: a file of tensors with pixel_values.
 bool has_entry_of_images(const Config& config);

@@ -37,8 +37,6 @@ constexpr Named<RouterLoss> kRouterLosses[] = {{"none", RouterLoss::kNone},
 constexpr Named<schedule::Gather> kGathers[] = {{"step", schedule::Gather::kStep},
                                                 {"window", schedule::Gather::kWindow},
                                                 {"microbatch", schedule::Gather::kMicrobatch}};
-constexpr Named<std::pair<bool, bool>> kOffloads[] = {
-    {"none", {false, false}}, {"optimizer", {true, false}}, {"activations", {false, true}}, {"both", {true, true}}};
 
 template <class Value, std::size_t kSize>
 Value value_of(const Named<Value> (&table)[kSize], const std::string& name) {
@@ -94,7 +92,8 @@ Config stated(const ParallelOptions& options, const Mesh& mesh) {
   config.train.ema = options.update.ema;
   config.train.audit_every = options.update.audit_every;
   const auto& offload = options.devices.offload;
-  config.train.offload = name_in(kOffloads, std::pair(offload.state, offload.activations), "train.offload");
+  config.train.offload =
+      offload.state ? (offload.activations ? "both" : "optimizer") : (offload.activations ? "activations" : "none");
   config.train.device_graphs = options.devices.graphs;
   return config;
 }
@@ -127,7 +126,7 @@ ParallelOptions parallel_options(const Config& config, const Mesh& mesh) {
                           .tokens = config.data.format.empty() ? 0 : config.data.sequence_length};
   options.axes.vocabulary = value_of(kVocabularyPlaces, parallel.vocabulary);
   options.zero = {.stage = parallel.zero, .shard = parallel.shard, .gather = {}, .bucket_mb = parallel.bucket_mb};
-  if (parallel.gather != "auto") options.zero.gather = value_of(kGathers, parallel.gather);
+  if (parallel.gather != "auto") options.zero.gather = schedule::gather_of(parallel.gather, /*pipeline=*/1);
   options.schedule = schedule;
   options.recompute = {.how = value_of(kRecomputations, schedule.recompute), .layers = schedule.recompute_layers};
   options.experts = {.dispatch = value_of(kDispatches, experts.dispatch),
@@ -142,8 +141,7 @@ ParallelOptions parallel_options(const Config& config, const Mesh& mesh) {
                     .ema = config.train.ema,
                     .audit_every = config.train.audit_every,
                     .is_saved = !config.checkpoint.path.empty()};
-  const auto [state, activations] = value_of(kOffloads, config.train.offload);
-  options.devices = {.offload = {.state = state, .activations = activations}, .graphs = config.train.device_graphs};
+  options.devices = {.offload = schedule::offload_of(config.train.offload), .graphs = config.train.device_graphs};
   return options;
 }
 

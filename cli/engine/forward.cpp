@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -26,12 +25,6 @@
 
 namespace gantry::cli {
 namespace {
-
-// True if the batch has images.
-bool has_images(const std::string& path) {
-  const SafetensorsFile file(path);
-  return std::ranges::count(file.names(), "pixel_values") > 0;
-}
 
 Config config_for(const ForwardArguments& arguments) {
   nlohmann::json model = {{"model", {{"path", arguments.model}}}};

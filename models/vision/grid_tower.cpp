@@ -1,13 +1,13 @@
 #include "gantry/models/vision/grid_tower.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
 #include "gantry/models/register_at.h"
+#include "gantry/models/vision/tower_layer.h"
 #include "gantry/nn/activation.h"
-#include "gantry/nn/recompute.h"
-#include "gantry/nn/stage_context.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -92,26 +92,14 @@ torch::Tensor GridTowerImpl::angles_of(const torch::Tensor& places, torch::Scala
 
 torch::Tensor GridTowerImpl::forward(const torch::Tensor& pixels, const GridLayout& layout) {
   const torch::ScalarType type = patch_weight_.scalar_type();
-  torch::Tensor hidden = torch::linear(pixels.to(type), patch_weight_.flatten(1));
-  const torch::Tensor angles = angles_of(layout.places, type);
-  Forward known = forward_now();
-  known.observer = nullptr;  // observers expect the tokens of a batch, not patches
-  const Recomputation how =
-      known.stage ? known.stage->recomputation(known.stage->layer_range().begin) : Recomputation::kNone;
-  known.recomputes_attention = how == Recomputation::kSelective;
-  const ForwardScope scope(known);
-  const auto& full = spec_.grid_tower->full_layers;
-  for (std::size_t index = 0; index < layers_->size(); ++index) {
-    const bool is_full = std::find(full.begin(), full.end(), static_cast<std::int64_t>(index)) != full.end();
-    const torch::Tensor& groups = is_full ? layout.frames : layout.windows;
-    auto layer = layers_->ptr<GridLayerImpl>(index);
-    // Masks are kept by the tensor of the groups, which must stay the same object in a recomputation.
-    const auto run = [layer, angles, groups](const std::vector<torch::Tensor>& inputs) {
-      return layer->forward(inputs[0], angles, groups);
-    };
-    const bool again = how == Recomputation::kFull || how == Recomputation::kParts;
-    hidden = again ? nn::recompute(run, {hidden}) : run({hidden});
-  }
+  const torch::Tensor patches = torch::linear(pixels.to(type), patch_weight_.flatten(1));
+  // Masks are kept by the tensor of the groups, which must stay the same object in a recomputation.
+  const auto layer = [layers = layers_, full = spec_.grid_tower->full_layers, angles = angles_of(layout.places, type),
+                      layout](int index, const torch::Tensor& hidden) {
+    const bool is_full = std::find(full.begin(), full.end(), index) != full.end();
+    return layers->ptr<GridLayerImpl>(index)->forward(hidden, angles, is_full ? layout.frames : layout.windows);
+  };
+  const torch::Tensor hidden = run_tower(static_cast<int>(layers_->size()), patches, layer);
   const std::int64_t square = spec_.grid_tower->merge * spec_.grid_tower->merge;
   const torch::Tensor squares =
       norm_(hidden).reshape({hidden.size(0), hidden.size(1) / square, square * hidden.size(2)});

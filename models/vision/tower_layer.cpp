@@ -34,8 +34,8 @@ torch::Tensor TowerLayerImpl::forward(const torch::Tensor& hidden, const nn::Att
   return attended + down_(nn::activate(up_(before_mlp_(attended)), activation_));
 }
 
-torch::Tensor run_tower(const torch::nn::ModuleList& layers, torch::Tensor hidden,
-                        const nn::AttentionOptions& attention) {
+torch::Tensor run_tower(int layers, torch::Tensor hidden,
+                        const std::function<torch::Tensor(int index, const torch::Tensor& hidden)>& layer) {
   Forward known = forward_now();
   known.observer = nullptr;  // observers expect the samples of a batch, not images
   // The layers belong to no list of the pipeline; they are recomputed like the first layer of the stage.
@@ -43,14 +43,10 @@ torch::Tensor run_tower(const torch::nn::ModuleList& layers, torch::Tensor hidde
       known.stage ? known.stage->recomputation(known.stage->layer_range().begin) : Recomputation::kNone;
   known.recomputes_attention = how == Recomputation::kSelective;
   const ForwardScope scope(known);
-  for (std::size_t index = 0; index < layers->size(); ++index) {
-    auto layer = layers->ptr<TowerLayerImpl>(index);
-    if (how == Recomputation::kFull || how == Recomputation::kParts)
-      hidden = nn::recompute([layer, attention](const auto& inputs) { return layer->forward(inputs[0], attention); },
-                             {hidden});
-    else
-      hidden = layer->forward(hidden, attention);
-  }
+  const bool again = how == Recomputation::kFull || how == Recomputation::kParts;
+  for (int index = 0; index < layers; ++index)
+    hidden = again ? nn::recompute([layer, index](const auto& inputs) { return layer(index, inputs[0]); }, {hidden})
+                   : layer(index, hidden);
   return hidden;
 }
 

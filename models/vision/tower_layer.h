@@ -1,6 +1,7 @@
 // A layer of the encoders of CLIP and SigLIP, for full sequences on every rank of tp.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -29,8 +30,8 @@ class TowerLayerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(TowerLayer);
 
-// Runs all layers, with the recomputation of the running stage.
-torch::Tensor run_tower(const torch::nn::ModuleList& layers, torch::Tensor hidden,
-                        const nn::AttentionOptions& attention);
+// Runs `layer` for each of the layers of a tower, with the recomputation of the running stage.
+torch::Tensor run_tower(int layers, torch::Tensor hidden,
+                        const std::function<torch::Tensor(int index, const torch::Tensor& hidden)>& layer);
 
 }  // namespace gantry::models

@@ -166,7 +166,6 @@ json decoder_keys(const ModelCase& what) {
   return keys;
 }
 
-// Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
 // A decoder with an image encoder: images of 2 x 2 features from 4 x 4 patches.
 json image_text_keys(const ModelCase& what) {
   json text = decoder_keys(what);
@@ -220,6 +219,7 @@ json contrast_keys(const ModelCase& what) {
   return keys;
 }
 
+// Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
 json model_keys(const ModelCase& what) {
   if (is_contrastive(what.family)) return contrast_keys(what);
   if (reads_pictures(what.family)) return image_text_keys(what);
