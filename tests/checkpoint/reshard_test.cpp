@@ -4,6 +4,7 @@
 
 #include "gantry/checkpoint/format/catalog.h"
 #include "gantry/tensors/libtorch.h"
+#include "grid.h"
 #include "program.h"
 #include "same_state.h"
 #include "small_run.h"
@@ -83,12 +84,13 @@ class Reshard : public ::testing::Test {
     expect_near(expected, after, label);
   }
 
-  void expect_each_loads_all(const std::vector<SmallRunOptions>& layouts) {
+  // Some of the others, in turn; all of them under GANTRY_LONG=1.
+  void expect_each_loads_others(const std::vector<SmallRunOptions>& layouts) {
     layouts_ = layouts;
     for (std::size_t from = 0; from < layouts_.size() && !HasFailure(); ++from) {
       const TensorDict expected = save(from);
       for (std::size_t to = 0; to < layouts_.size() && !HasFailure(); ++to)
-        if (to != from) load(from, to, expected);
+        if (to != from && is_turn(from + to, 1, layouts_.size() > 6 ? 4 : 2)) load(from, to, expected);
     }
   }
 
@@ -97,9 +99,9 @@ class Reshard : public ::testing::Test {
   std::vector<SmallRunOptions> layouts_;
 };
 
-TEST_F(Reshard, EveryLayoutLoadsWhatEveryOtherSaved) { expect_each_loads_all(kLayouts); }
+TEST_F(Reshard, EveryLayoutLoadsWhatOthersSaved) { expect_each_loads_others(kLayouts); }
 
-TEST_F(Reshard, ExpertsOfEveryLayoutAreLoadedByEveryOther) { expect_each_loads_all(kLayoutsOfExperts); }
+TEST_F(Reshard, ExpertsOfEveryLayoutAreLoadedByOthers) { expect_each_loads_others(kLayoutsOfExperts); }
 
 // Weights of the lower precision with float32 masters, saved by ZeRO's ranges, in layouts with and without ranges.
 TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {

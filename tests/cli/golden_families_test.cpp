@@ -1,12 +1,16 @@
-// Every reference case of a family through `gantry forward`: logits, loss and gradients are those of transformers, and
-// of experts what their routers give.
+// Reference cases of families through `gantry forward`: logits, loss and gradients are those of transformers, and of
+// experts what their routers give. models/families has every case in many layouts; here is every third one, and all of
+// them in every layout under GANTRY_LONG=1.
+#include <algorithm>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <iterator>
 
 #include "family_case.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/tensors/libtorch.h"
+#include "grid.h"
 #include "program.h"
 
 namespace gantry::testing {
@@ -45,34 +49,32 @@ void expect_program(const std::string& folder, const FamilyLayout& how) {
   if (outcome.outputs.contains("aux_loss")) expect_routers(folder, outcome.outputs, folder + " " + describe(how));
 }
 
-class FamilyPrograms : public ::testing::TestWithParam<int> {};  // every third case, from this one on
-INSTANTIATE_TEST_SUITE_P(Cases, FamilyPrograms, ::testing::Range(0, 3));
-
-// Each in another layout, and in all of them under GANTRY_LONG=1.
-TEST_P(FamilyPrograms, WriteTransformersNumbers) {
-  const auto folders = family_cases(kFamilyCases);
-  for (std::size_t i = static_cast<std::size_t>(GetParam()); i < folders.size(); i += 3) {
-    const auto layouts = family_layouts(folders[i]);
-    for (std::size_t k = 0; k < layouts.size(); ++k)
-      if (is_long_form() || k == i % layouts.size()) expect_program(folders[i], layouts[k]);
-    if (HasFatalFailure()) return;
+TEST(FamilyPrograms, WriteTransformersNumbers) {
+  std::size_t index = 0;
+  for (const std::string& folder : turn_of(0, 3, family_cases(kFamilyCases))) {
+    const auto layouts = family_layouts(folder);
+    for (const FamilyLayout& how : turn_of(index++, layouts.size(), layouts)) expect_program(folder, how);
+    if (::testing::Test::HasFatalFailure()) return;
   }
 }
 
 // One rank of experts is above. With stages or shared sequences there are no gradients of the joint loss.
 TEST(FamilyProgramsOfExperts, WriteTransformersNumbers) {
+  const std::vector<Layout> layouts = {
+      {.tensor = 2, .expert = 2}, {.tensor = 4, .expert = 4}, {.pipeline = 2, .context = 2, .expert = 2}};
+  std::size_t index = 0;
   for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "dots1", "glm4_moe", "gpt_oss",
                              "granitemoe", "minimax_m2", "olmoe"})
-    for (const Layout& layout : {Layout{.tensor = 2, .expert = 2}, Layout{.tensor = 4, .expert = 4},
-                                 Layout{.pipeline = 2, .context = 2, .expert = 2}}) {
+    for (const Layout& layout : turn_of(index++, layouts.size(), layouts)) {
       expect_program(kFamilyCases + "/" + family, {layout, /*sequence_parallel=*/layout.tensor > 1});
       if (::testing::Test::HasFailure()) return;
     }
 }
 
 TEST(FamilyProgramsOfChoices, ShareNoSequences) {
-  for (const std::string& folder : family_cases(kFamilyCases)) {
-    if (!shares_no_sequence(folder)) continue;
+  std::vector<std::string> whole;
+  std::ranges::copy_if(family_cases(kFamilyCases), std::back_inserter(whole), shares_no_sequence);
+  for (const std::string& folder : turn_of(0, 4, whole)) {
     const ScratchFolder scratch;
     const Outcome run = forward_in(folder, {{.context = 2}}, scratch, /*trains=*/false);
     EXPECT_EQ(run.exit_code, 3) << folder << run.err;

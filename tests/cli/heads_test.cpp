@@ -7,6 +7,7 @@
 
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/tensors/libtorch.h"
+#include "grid.h"
 #include "program.h"
 
 namespace gantry::testing {
@@ -76,7 +77,9 @@ TEST_P(Heads, ForwardWithoutLabelsHasTheLogitsAlone) {
 }
 
 TEST_P(Heads, TrainingAndEvaluationHaveTheLossOfTransformers) {
-  for (const char* layout : {"", "--set parallel.data=2", "--set parallel.tensor=2 --set schedule.microbatches=2"}) {
+  const std::vector<std::string> layouts = {"", "--set parallel.data=2",
+                                            "--set parallel.tensor=2 --set schedule.microbatches=2"};
+  for (const std::string& layout : turn_of(next_turn(), layouts.size(), layouts)) {
     const auto lines = train(layout);
     ASSERT_EQ(lines.size(), 2u);
     EXPECT_NEAR(lines[0]["loss"], loss(), 2e-5) << layout;

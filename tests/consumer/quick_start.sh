@@ -29,6 +29,7 @@ for step in 1 4 5 8; do grep -q "step $step/[48]  loss [0-9]" "$scratch/out" || 
 [ -s exported/model.safetensors ] || { echo "nothing was exported"; exit 1; }
 
 cd my_model
+sed -i 's/steps: 200/steps: 20/' train.yaml
 commands README.md >"$scratch/steps"
 "${as_a_user[@]}" CMAKE_PREFIX_PATH="$scratch/home/gantry" bash -euxo pipefail "$scratch/steps" >"$scratch/out" 2>&1 || { cat "$scratch/out"; exit 1; }
-[ "$(grep -c 'step 200/200  loss [0-9]' "$scratch/out")" = 3 ] || { cat "$scratch/out"; exit 1; }
+[ "$(grep -c 'step 20/20  loss [0-9]' "$scratch/out")" = 3 ] || { cat "$scratch/out"; exit 1; }

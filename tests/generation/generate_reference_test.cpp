@@ -1,15 +1,11 @@
 // The tokens of Hugging Face's generate(), in every layout.
-#include <cstdlib>
-
 #include "generation_case.h"
 
 namespace gantry::testing {
 namespace {
 
-bool wants_all() { return std::getenv("GANTRY_LONG") != nullptr; }
-
 void expect_in(const std::string& model, const std::vector<Layout>& layouts) {
-  for (const auto& layout : layouts) {
+  for (const auto& layout : layouts_to_run(layouts)) {
     expect_reference(model, layout);
     if (::testing::Test::HasFailure()) return;
   }
@@ -24,7 +20,7 @@ std::vector<Layout> all_layouts(int stages) {
 }
 
 std::vector<Layout> layouts_of(int stages) {
-  if (wants_all()) return all_layouts(stages);
+  if (is_long_form()) return all_layouts(stages);
   return {{}, {.tensor = 2}, {.tensor = 3}, {.pipeline = 2}, {.pipeline = 3, .tensor = 2}};
 }
 
@@ -43,7 +39,7 @@ TEST(GenerateAsTransformers, LlamaWithSharedKeyHeadsBiasesAndScaledRotation) { e
 // T5's encoder reads prompts of unequal lengths.
 TEST(GenerateAsTransformers, T5) {
   for (const char* model : {"t5", "t5_gated"})
-    expect_in(model, wants_all()
+    expect_in(model, is_long_form()
                          ? all_layouts(5)
                          : std::vector<Layout>{{}, {.tensor = 3}, {.pipeline = 3, .tensor = 2}, {.context = 2}});
 }

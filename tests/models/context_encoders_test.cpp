@@ -16,7 +16,8 @@ Parallelism sharing(const std::string& method, int context, Layout others = {}, 
   return how;
 }
 
-// Each method over two and three ranks, beside each other axis in turn.
+// Each method over two and three ranks, beside each other axis in turn. Every third one, in turn; all of them under
+// GANTRY_LONG=1.
 std::vector<Parallelism> sharing_layouts() {
   std::vector<Parallelism> all{sharing("ulysses_ring", 4)};
   for (const char* method : {"all_gather", "ring", "ulysses"}) {
@@ -31,7 +32,7 @@ std::vector<Parallelism> sharing_layouts() {
     for (const auto& how : {sharing(method, 2), sharing(method, 3), with_tensor, with_stages, with_replicas})
       all.push_back(how);
   }
-  return all;
+  return turn_of(next_turn(), 3, all);
 }
 
 TEST(ContextEncoders, T5) {
@@ -122,7 +123,7 @@ TEST(ContextEncoders, ChoicesShareNoSequences) {
 TEST(ContextEncoders, TransformersNumbers) {
   for (const std::string& folder : family_cases(GANTRY_SOURCE_DIR "/tests/golden/families")) {
     if (is_causal_case(folder) || shares_no_sequence(folder)) continue;
-    for (const Layout& layout : {Layout{.context = 3}, Layout{.tensor = 2, .context = 2}})
+    for (const Layout& layout : layouts_to_run<Layout>({{.context = 3}, {.tensor = 2, .context = 2}}))
       expect_family(folder, run_family(folder, layout, layout.tensor > 1),
                     folder + " " + describe(Parallelism{.layout = layout}));
     if (::testing::Test::HasFailure()) return;

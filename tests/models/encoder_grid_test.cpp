@@ -25,16 +25,19 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// The corners of a grid: no axis, each alone, and all together; uneven heads, widths and sequences.
+// The corners of a grid: no axis, each alone, and all together; uneven heads, widths and sequences. Every other one, in
+// turn; all of them under GANTRY_LONG=1.
 std::vector<Parallelism> encoder_layouts() {
-  return {{.layout = {.tensor = 2}},
-          {.layout = {.tensor = 3}, .recompute = "selective"},
-          {.layout = {.tensor = 3}, .microbatches = 2, .sequence_parallel = true},
-          {.layout = {.pipeline = 3}, .schedule = "zb_h1", .microbatches = 3},
-          {.layout = {.data = 2}, .microbatches = 2, .zero = 1},
-          {.layout = {.pipeline = 2, .tensor = 2}, .microbatches = 2, .sequence_parallel = true, .recompute = "full"},
-          {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .microbatches = 3, .recompute = "parts"},
-          {.layout = {.pipeline = 2}, .schedule = "interleaved_1f1b", .microbatches = 2, .chunks = 2}};
+  const std::vector<Parallelism> corners = {
+      {.layout = {.tensor = 2}},
+      {.layout = {.tensor = 3}, .recompute = "selective"},
+      {.layout = {.tensor = 3}, .microbatches = 2, .sequence_parallel = true},
+      {.layout = {.pipeline = 3}, .schedule = "zb_h1", .microbatches = 3},
+      {.layout = {.data = 2}, .microbatches = 2, .zero = 1},
+      {.layout = {.pipeline = 2, .tensor = 2}, .microbatches = 2, .sequence_parallel = true, .recompute = "full"},
+      {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .microbatches = 3, .recompute = "parts"},
+      {.layout = {.pipeline = 2}, .schedule = "interleaved_1f1b", .microbatches = 2, .chunks = 2}};
+  return turn_of(next_turn(), 2, corners);
 }
 
 TEST(EncoderGrid, Roberta) {

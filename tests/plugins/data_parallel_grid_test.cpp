@@ -10,22 +10,12 @@ namespace {
 
 // Tied embeddings, unevenly ignored labels, and a last batch that leaves replicas fewer samples or none.
 TEST(DataParallelGrid, EqualsOneRank) {
-  const ModelCase what{.layers = 4};
-  for (const int accumulation : {1, 3}) {
-    std::vector<Parallelism> layouts;
-    for (const int data : {1, 2, 4})
-      for (const int zero : {0, 1, 2})
-        for (const int tensor : {1, 2})
-          for (const int pipeline : {1, 2})
-            for (const char* schedule : {"1f1b", "zb_h1", "interleaved_1f1b"})
-              layouts.push_back({.layout = {.pipeline = pipeline, .data = data, .tensor = tensor},
-                                 .schedule = schedule,
-                                 .microbatches = 2,
-                                 .chunks = std::string(schedule) == "interleaved_1f1b" ? 2 : 1,
-                                 .zero = zero,
-                                 .accumulation = accumulation});
-    expect_layouts_equal(what, layouts);
-  }
+  expect_layouts_equal({.layers = 4}, layout_grid({.tensor = {1, 2},
+                                                   .pipeline = {1, 2},
+                                                   .data = {1, 2, 4},
+                                                   .schedules = {"1f1b", "zb_h1", "interleaved_1f1b"},
+                                                   .accumulation = {1, 3},
+                                                   .zero = {0, 1, 2}}));
 }
 
 TEST(DataParallelGrid, SequenceParallelRecomputeAndDropout) {

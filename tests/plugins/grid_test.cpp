@@ -8,25 +8,32 @@ namespace gantry::testing {
 namespace {
 
 TEST(Grid, TiedWithDropoutOverAllAxes) {
-  expect_layouts_equal({.dropout = 0.1}, product({1, 2, 3, 4}, {1, 2, 3, 4}, {1, 2}, {"1f1b"}, {2}));
+  expect_layouts_equal({.dropout = 0.1},
+                       layout_grid({.tensor = {1, 2, 3, 4}, .pipeline = {1, 2, 3, 4}, .data = {1, 2}}));
 }
 
 TEST(Grid, GPipe) {
-  expect_layouts_equal({.layers = 7, .dropout = 0.1}, product({1, 2}, {2, 3, 4}, {1, 2}, {"gpipe"}, {3}));
+  expect_layouts_equal(
+      {.layers = 7, .dropout = 0.1},
+      layout_grid(
+          {.tensor = {1, 2}, .pipeline = {2, 3, 4}, .data = {1, 2}, .schedules = {"gpipe"}, .microbatches = {3}}));
 }
 
 TEST(Grid, UntiedWithAnotherVocabulary) {
   expect_layouts_equal({.layers = 7, .vocabulary = 307, .tied = false},
-                       product({1, 2, 3, 4}, {1, 2, 4}, {1}, {"1f1b"}, {4}));
+                       layout_grid({.tensor = {1, 2, 3, 4}, .pipeline = {1, 2, 4}, .microbatches = {4}}));
 }
 
 TEST(Grid, MicrobatchesFromOneToEight) {
   expect_layouts_equal({.dropout = 0.1, .batches = {8, 8, 8, 3}},
-                       product({1, 2}, {1, 3}, {1}, {"1f1b", "gpipe"}, {1, 2, 3, 4, 5, 6, 7, 8}));
+                       layout_grid({.tensor = {1, 2},
+                                    .pipeline = {1, 3},
+                                    .schedules = {"1f1b", "gpipe"},
+                                    .microbatches = {1, 2, 3, 4, 5, 6, 7, 8}}));
 }
 
 TEST(Grid, LastBatchShorterThanReplicas) {
-  expect_layouts_equal({.batches = {4, 4, 1}}, product({1, 2}, {1, 2}, {2}, {"1f1b"}, {2}));
+  expect_layouts_equal({.batches = {4, 4, 1}}, layout_grid({.tensor = {1, 2}, .pipeline = {1, 2}, .data = {2}}));
 }
 
 // What split layers gather and sum travels in pieces, uneven ones among them.
@@ -50,10 +57,9 @@ TEST(Grid, SchedulesGiveOneRanksBitsUntiedWithoutClipping) {
   ModelCase what{.tied = false, .clip = 1e9, .precision = "float32"};
   for (const int m : {1, 3, 6}) {
     const CaseResult expected = run_case(what, {.microbatches = m});
-    for (const int p : {2, 3, 4})
-      for (const char* schedule : {"1f1b", "gpipe"})
-        expect_identical(expected, run_case(what, {{.pipeline = p}, schedule, m}),
-                         describe({{.pipeline = p}, schedule, m}));
+    const LayoutAxes axes{.pipeline = {2, 3, 4}, .schedules = {"1f1b", "gpipe"}, .microbatches = {m}};
+    for (const Parallelism& how : layouts_to_run(layout_grid(axes)))
+      expect_identical(expected, run_case(what, how), describe(how));
   }
 }
 

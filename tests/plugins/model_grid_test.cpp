@@ -3,53 +3,60 @@
 #include <gtest/gtest.h>
 
 #include "description_cases.h"
+#include "grid.h"
 #include "model_case.h"
 
 namespace gantry::testing {
 namespace {
 
-const std::vector<std::string> kSchedule = {"1f1b"};
-
 TEST(SequenceParallelGrid, Gpt2) {
-  expect_layouts_equal({.dropout = 0.1}, product({2, 3, 4}, {1, 2, 3}, {1, 2}, kSchedule, {2}, true));
+  expect_layouts_equal(
+      {.dropout = 0.1},
+      layout_grid({.tensor = {2, 3, 4}, .pipeline = {1, 2, 3}, .data = {1, 2}, .sequence_parallel = {true}}));
 }
 
 TEST(SequenceParallelGrid, ARankWithoutTokens) {
   for (const char* family : {"gpt2", "llama", "bert"})
-    expect_layouts_equal({.family = family, .dropout = 0.1, .tokens = 2}, product({4}, {2}, {1}, kSchedule, {2}, true));
+    expect_layouts_equal({.family = family, .dropout = 0.1, .tokens = 2},
+                         {{.layout = {.pipeline = 2, .tensor = 4}, .microbatches = 2, .sequence_parallel = true}});
 }
 
 TEST(LlamaGrid, KeyHeadsOverTensorRanks) {
   for (const int key_heads : {1, 2, 3, 6}) {
     const ModelCase what{.family = "llama", .layers = 3, .heads = 6, .key_heads = key_heads, .dropout = 0.1};
-    for (const bool sequence_parallel : {false, true})
-      expect_layouts_equal(what, product({2, 3, 4}, {1, 2}, {1}, kSchedule, {2}, sequence_parallel));
+    expect_layouts_equal(what,
+                         layout_grid({.tensor = {2, 3, 4}, .pipeline = {1, 2}, .sequence_parallel = {false, true}}));
   }
 }
 
 TEST(LlamaGrid, TiedAndUntiedOverAllAxes) {
   for (const bool tied : {false, true})
-    for (const bool sequence_parallel : {false, true})
-      expect_layouts_equal(
-          {.family = "llama", .heads = 4, .key_heads = 2, .tied = tied, .dropout = 0.1, .smoothing = 0.1},
-          product({1, 2, 3}, {1, 3, 4}, {1, 2}, kSchedule, {3}, sequence_parallel));
+    expect_layouts_equal(
+        {.family = "llama", .heads = 4, .key_heads = 2, .tied = tied, .dropout = 0.1, .smoothing = 0.1},
+        layout_grid({.tensor = {1, 2, 3},
+                     .pipeline = {1, 3, 4},
+                     .data = {1, 2},
+                     .microbatches = {3},
+                     .sequence_parallel = {false, true}}));
 }
 
 TEST(FamilyGrid, EveryFlagOfTheDescription) {
-  int index = 0;
+  const std::vector<Parallelism> layouts = {
+      {.layout = {.tensor = 2}, .microbatches = 2},
+      {.layout = {.pipeline = 2, .data = 2}, .microbatches = 2, .recompute = "full"},
+      {.layout = {.tensor = 3}, .microbatches = 1, .sequence_parallel = true},
+      {.layout = {.pipeline = 3, .tensor = 2},
+       .schedule = "zb_h1",
+       .microbatches = 3,
+       .sequence_parallel = true,
+       .recompute = "selective"}};
+  std::size_t index = 0;
   for (const auto& described : description_cases()) {
     SCOPED_TRACE(described.name);
     ModelCase what = described.what;
     what.tied = index % 2 == 0;
-    what.padded = index++ % 3 == 0;
-    expect_layouts_equal(what, {{.layout = {.tensor = 2}, .microbatches = 2},
-                                {.layout = {.tensor = 3}, .microbatches = 1, .sequence_parallel = true},
-                                {.layout = {.pipeline = 2, .data = 2}, .microbatches = 2, .recompute = "full"},
-                                {.layout = {.pipeline = 3, .tensor = 2},
-                                 .schedule = "zb_h1",
-                                 .microbatches = 3,
-                                 .sequence_parallel = true,
-                                 .recompute = "selective"}});
+    what.padded = index % 3 == 0;
+    expect_layouts_equal(what, turn_of(index++ / 2, 2, layouts));
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -71,32 +78,39 @@ TEST(FamilyGrid, TheRoutersLossOverTensorRanks) {
 }
 
 TEST(BertGrid, MaskedLanguageModel) {
-  for (const bool sequence_parallel : {false, true})
-    expect_layouts_equal({.family = "bert", .heads = 4, .dropout = 0.1, .smoothing = 0.1},
-                         product({1, 2, 3, 4}, {1, 2, 4}, {1, 2}, kSchedule, {2}, sequence_parallel));
+  expect_layouts_equal(
+      {.family = "bert", .heads = 4, .dropout = 0.1, .smoothing = 0.1},
+      layout_grid({.tensor = {1, 2, 3, 4}, .pipeline = {1, 2, 4}, .data = {1, 2}, .sequence_parallel = {false, true}}));
 }
 
 TEST(BertGrid, OtherHeads) {
   for (const char* head : {"ForSequenceClassification", "ForQuestionAnswering"})
-    for (const bool sequence_parallel : {false, true})
-      expect_layouts_equal({.family = "bert", .layers = 3, .heads = 3, .dropout = 0.1, .ignored = 0, .head = head},
-                           product({1, 2, 3}, {1, 3}, {1, 2}, {"1f1b", "gpipe"}, {2}, sequence_parallel));
+    expect_layouts_equal({.family = "bert", .layers = 3, .heads = 3, .dropout = 0.1, .ignored = 0, .head = head},
+                         layout_grid({.tensor = {1, 2, 3},
+                                      .pipeline = {1, 3},
+                                      .data = {1, 2},
+                                      .schedules = {"1f1b", "gpipe"},
+                                      .sequence_parallel = {false, true}}));
 }
 
 // Found by the padding token, and by the mask.
 TEST(DecoderGrid, HeadsForLabels) {
   for (const char* keys : {R"({"pad_token_id": 5})", "{}"})
     for (const char* family : {"gpt2", "llama"})
-      for (const bool sequence_parallel : {false, true})
-        expect_layouts_equal({.family = family,
-                              .layers = 3,
-                              .heads = 4,
-                              .dropout = 0.1,
-                              .ignored = 0,
-                              .labels = 3,
-                              .padded = true,
-                              .keys = keys},
-                             product({1, 2, 3}, {1, 3}, {1, 2}, {"1f1b", "zb_h1"}, {3}, sequence_parallel));
+      expect_layouts_equal({.family = family,
+                            .layers = 3,
+                            .heads = 4,
+                            .dropout = 0.1,
+                            .ignored = 0,
+                            .labels = 3,
+                            .padded = true,
+                            .keys = keys},
+                           layout_grid({.tensor = {1, 2, 3},
+                                        .pipeline = {1, 3},
+                                        .data = {1, 2},
+                                        .schedules = {"1f1b", "zb_h1"},
+                                        .microbatches = {3},
+                                        .sequence_parallel = {false, true}}));
 }
 
 TEST(DocumentsGrid, PackedSamplesOfEveryModel) {

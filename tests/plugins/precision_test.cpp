@@ -37,7 +37,7 @@ TEST(Precision, LowOnesFollowFloat32InEveryLayout) {
 // The data begin again every 8 steps, so that the loss falls. The bands about float32's curve, as parts of the first
 // loss, are those of bench/RESULTS.md.
 TEST(Precision, LowOnesFollowFloat32Over200Steps) {
-  for (const char* family : {"gpt2", "llama"}) {
+  for (const char* family : layouts_to_run<const char*>({"gpt2", "llama"})) {
     ModelCase what{.family = family, .layers = 2, .width = 32, .vocabulary = 53, .batches = std::vector<int>(200, 6)};
     what.distinct = 8;
     what.lr = 2e-3;

@@ -4,6 +4,7 @@
 
 #include "gantry/core/schedule_names.h"
 #include "gantry/schedule/generators/generator.h"
+#include "grid.h"
 #include "model_case.h"
 
 namespace gantry::testing {
@@ -12,13 +13,15 @@ namespace {
 const ModelCase kDeep{.layers = 12, .width = 16, .dropout = 0.1, .batches = {6, 6, 5}};
 
 std::vector<Parallelism> every_schedule(const std::vector<int>& pipelines, const std::vector<int>& microbatches) {
-  std::vector<Parallelism> all;
+  std::vector<std::pair<std::string, int>> schedules;
   for (const auto& generator : schedule::generators())
-    for (const int pipeline : pipelines)
-      for (int chunks = generator.default_chunks; chunks <= std::min(3, generator.max_chunks); ++chunks)
-        for (const int m : microbatches)
-          if (pipeline * chunks <= kDeep.layers)
-            all.push_back({{.pipeline = pipeline}, generator.name, m, false, chunks, "none"});
+    for (int chunks = generator.default_chunks; chunks <= std::min(3, generator.max_chunks); ++chunks)
+      schedules.emplace_back(generator.name, chunks);
+  std::vector<Parallelism> all;
+  for (const GridRow& row : grid_rows({schedules.size(), pipelines.size(), microbatches.size()})) {
+    const auto& [name, chunks] = schedules[row[0]];
+    all.push_back({{.pipeline = pipelines[row[1]]}, name, microbatches[row[2]], false, chunks, "none"});
+  }
   return all;
 }
 
@@ -35,11 +38,12 @@ TEST(ScheduleGrid, EverySchedule) { expect_layouts_equal(kDeep, every_schedule({
 
 TEST(ScheduleGrid, WithTensorAndDataParallelismAndRecomputation) {
   std::vector<Parallelism> layouts;
+  std::size_t index = 0;
   for (Parallelism how : every_schedule({2}, {4}))
-    for (const char* recompute : {"selective", "parts", "full"}) {
+    for (const std::string& recompute : turn_of<std::string>(index++, 3, {"selective", "parts", "full"})) {
       how.layout = {.pipeline = 2, .data = 2, .tensor = 2};
       how.recompute = recompute;
-      how.sequence_parallel = how.recompute == "full";
+      how.sequence_parallel = recompute == "full";
       layouts.push_back(how);
     }
   expect_layouts_equal(kDeep, layouts);
@@ -67,12 +71,12 @@ TEST(ScheduleGrid, SchedulesGiveOneRanksBitsUntiedWithoutClipping) {
   const ModelCase what{.layers = 8, .tied = false, .clip = 1e9, .precision = "float32"};
   const CaseResult expected = run_case(what, {.microbatches = 6});
   // breadth_first takes the last microbatch's backward first: it adds in another order.
-  for (const char* name : {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "dualpipe_v"})
-    for (const int pipeline : {2, 4}) {
-      const int chunks = name == std::string("interleaved_1f1b") ? 2 : default_chunks(name);
-      const Parallelism how{{.pipeline = pipeline}, name, 6, false, chunks, "none"};
-      expect_identical(expected, run_case(what, how), describe(how));
-    }
+  const LayoutAxes axes{
+      .pipeline = {2, 4},
+      .schedules = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "dualpipe_v"},
+      .microbatches = {6}};
+  for (const Parallelism& how : layouts_to_run(layout_grid(axes)))
+    expect_identical(expected, run_case(what, how), describe(how));
 }
 
 }  // namespace

@@ -7,30 +7,30 @@ namespace gantry::testing {
 namespace {
 
 TEST(GivenUp, AStepLeavesNoTraceInAnyLayout) {
-  for (const StopCase& how : std::vector<StopCase>{
-           {.name = "one rank", .layout = {}},
-           {.name = "tp 2", .layout = {.tensor = 2}},
-           {.name = "dp 2", .layout = {.data = 2}},
-           {.name = "pp 2, gpipe", .layout = {.pipeline = 2}, .schedule = "gpipe"},
-           {.name = "pp 2, tp 2", .layout = {.pipeline = 2, .tensor = 2}},
-           {.name = "pp 2, dp 2, recomputed", .layout = {.pipeline = 2, .data = 2}, .recompute = "full"},
-           {.name = "split backwards", .layout = {.pipeline = 2, .tensor = 2}, .schedule = "zb_h1"},
-           {.name = "interleaved", .layout = {.pipeline = 2, .data = 2}, .schedule = "interleaved_1f1b", .chunks = 2},
-           {.name = "V", .layout = {.pipeline = 2, .data = 2}, .schedule = "zb_v", .chunks = 2},
-           {.name = "overlapped pairs",
-           .layout = {.pipeline = 2},
-           .schedule = "dualpipe_v",
-           .chunks = 2,
-           .asks = {5, 6, 7}},  // before each part of the last rank's pair, and between them
-           {.name = "ZeRO 1, bfloat16", .layout = {.pipeline = 2, .data = 2}, .zero = 1, .precision = "bfloat16"},
-           {.name = "ZeRO 2", .layout = {.data = 2, .tensor = 2}, .zero = 2},
-           {.name = "ZeRO 2, pp 2", .layout = {.pipeline = 2, .data = 2}, .zero = 2},
-           {.name = "ZeRO 2, split", .layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .zero = 2},
-           {.name = "ZeRO 3", .layout = {.data = 2, .tensor = 2}, .zero = 3},
-           {.name = "ZeRO 3, split", .layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .zero = 3},
-           {.name = "ZeRO 3, unequal replicas", .layout = {.pipeline = 2, .data = 2}, .zero = 3, .samples = 7},
-           {.name = "ZeRO 2, unequal replicas", .layout = {.pipeline = 2, .data = 2}, .zero = 2, .samples = 7},
-           {.name = "unequal replicas", .layout = {.data = 2, .tensor = 2}, .samples = 7}})
+  for (const StopCase& how : layouts_to_run<StopCase>(
+           {{.name = "one rank", .layout = {}},
+            {.name = "tp 2", .layout = {.tensor = 2}},
+            {.name = "dp 2", .layout = {.data = 2}},
+            {.name = "pp 2, gpipe", .layout = {.pipeline = 2}, .schedule = "gpipe"},
+            {.name = "pp 2, tp 2", .layout = {.pipeline = 2, .tensor = 2}},
+            {.name = "pp 2, dp 2, recomputed", .layout = {.pipeline = 2, .data = 2}, .recompute = "full"},
+            {.name = "split backwards", .layout = {.pipeline = 2, .tensor = 2}, .schedule = "zb_h1"},
+            {.name = "interleaved", .layout = {.pipeline = 2, .data = 2}, .schedule = "interleaved_1f1b", .chunks = 2},
+            {.name = "V", .layout = {.pipeline = 2, .data = 2}, .schedule = "zb_v", .chunks = 2},
+            {.name = "overlapped pairs",
+            .layout = {.pipeline = 2},
+            .schedule = "dualpipe_v",
+            .chunks = 2,
+            .asks = {5, 6, 7}},  // before each part of the last rank's pair, and between them
+            {.name = "ZeRO 1, bfloat16", .layout = {.pipeline = 2, .data = 2}, .zero = 1, .precision = "bfloat16"},
+            {.name = "ZeRO 2", .layout = {.data = 2, .tensor = 2}, .zero = 2},
+            {.name = "ZeRO 2, pp 2", .layout = {.pipeline = 2, .data = 2}, .zero = 2},
+            {.name = "ZeRO 2, split", .layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .zero = 2},
+            {.name = "ZeRO 3", .layout = {.data = 2, .tensor = 2}, .zero = 3},
+            {.name = "ZeRO 3, split", .layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .zero = 3},
+            {.name = "ZeRO 3, unequal replicas", .layout = {.pipeline = 2, .data = 2}, .zero = 3, .samples = 7},
+            {.name = "ZeRO 2, unequal replicas", .layout = {.pipeline = 2, .data = 2}, .zero = 2, .samples = 7},
+            {.name = "unequal replicas", .layout = {.data = 2, .tensor = 2}, .samples = 7}}))
     expect_stop_leaves_no_trace(how);
 }
 

@@ -68,12 +68,13 @@ std::vector<FamilyLayout> all_layouts() {
   return layouts;
 }
 
-// Six with every pair of two axes' values, on at most 6 ranks.
-std::vector<FamilyLayout> paired_layouts(bool turned) {
+// Three with each tp and each pp, on at most 6 ranks; all variants together have each pair of two axes' values.
+std::vector<FamilyLayout> some_layouts(std::size_t variant) {
   std::vector<FamilyLayout> layouts;
   for (const int tensor : {1, 2, 3})
     for (const int pipeline : {1, 2}) {
-      const bool shards = ((tensor == 2) == (pipeline == 2)) != turned;
+      if (static_cast<std::size_t>(tensor + pipeline) % 2 != variant % 2) continue;
+      const bool shards = (tensor == 2) == (variant / 2 % 2 == 1);
       layouts.push_back(
           {.layout = {.pipeline = pipeline, .tensor = tensor, .context = tensor == 1 ? pipeline : 3 - pipeline},
            .sequence_parallel = tensor > 1 && shards});
@@ -89,8 +90,8 @@ std::string describe(const FamilyLayout& how) {
 }
 
 std::vector<FamilyLayout> family_layouts(const std::string& folder) {
-  const bool turned = std::hash<std::string>()(fs::path(folder).filename().string()) % 2 == 1;
-  std::vector<FamilyLayout> layouts = runs_all_layouts() ? all_layouts() : paired_layouts(turned);
+  const std::size_t variant = std::hash<std::string>()(fs::path(folder).filename().string());
+  std::vector<FamilyLayout> layouts = runs_all_layouts() ? all_layouts() : some_layouts(variant);
   if (has_joint_loss(folder) && !runs_all_layouts())  // there are gradients on one stage alone
     for (const int tensor : {2, 3})
       for (const bool sequence_parallel : {false, true})

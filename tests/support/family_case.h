@@ -27,7 +27,7 @@ struct FamilyLayout {
 std::string describe(const FamilyLayout& how);
 
 // Those of tp 1, 2, 3 x pp 1, 2 x cp 1, 2 x sequence parallel or not that the case can do. Under GANTRY_LONG=1 and with
-// GANTRY_FAMILIES all of them; else some, in which each pair of two axes' values is there.
+// GANTRY_FAMILIES all of them; else three with each size of tp and pp.
 std::vector<FamilyLayout> family_layouts(const std::string& folder);
 
 // True where a sample has several sequences (multiple choice) or images, or has_mixers() or has_one_stage():

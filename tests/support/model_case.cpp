@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
-#include <iterator>
-#include <random>
-#include <typeinfo>
 
 #include "case_batch.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/core/schedule_names.h"
 #include "gantry/launch/launch.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
 #include "gantry/tensors/libtorch.h"
+#include "grid.h"
 #include "program.h"
 
 namespace gantry::testing {
@@ -119,17 +118,6 @@ Criterion criterion_of(const ModelCase& what, const Config& config) {
   return what.smoothing > 0 || what.z_loss > 0 ? cross_entropy(options) : build_criterion(config);
 }
 
-// Of a long list half on devices, drawn once: on threads all of them run. GANTRY_LONG=1 runs all.
-std::vector<Parallelism> layouts_to_run(const std::vector<Parallelism>& layouts) {
-  constexpr std::size_t kLong = 8;
-  const bool on_threads = start_ranks().target_type() == typeid(&launch);
-  if (on_threads || is_long_form() || layouts.size() < kLong) return layouts;
-  std::minstd_rand random(1);
-  std::vector<Parallelism> drawn;
-  std::sample(layouts.begin(), layouts.end(), std::back_inserter(drawn), (layouts.size() + 1) / 2, random);
-  return drawn;
-}
-
 }  // namespace
 
 std::string describe(const Parallelism& how) {
@@ -197,17 +185,20 @@ void expect_layouts_equal(const ModelCase& what, const std::vector<Parallelism>&
   }
 }
 
-std::vector<Parallelism> product(std::vector<int> tensor, std::vector<int> pipeline, std::vector<int> data,
-                                 const std::vector<std::string>& schedules, const std::vector<int>& microbatches,
-                                 bool sequence_parallel) {
-  std::vector<Parallelism> all;
-  for (const int t : tensor)
-    for (const int p : pipeline)
-      for (const int d : data)
-        for (const auto& schedule : schedules)
-          for (const int m : microbatches)
-            all.push_back({{.pipeline = p, .data = d, .tensor = t}, schedule, m, sequence_parallel});
-  return all;
+std::vector<Parallelism> layout_grid(const LayoutAxes& axes) {
+  std::vector<Parallelism> layouts;
+  for (const GridRow& row :
+       grid_rows({axes.tensor.size(), axes.pipeline.size(), axes.data.size(), axes.schedules.size(),
+                  axes.microbatches.size(), axes.accumulation.size(), axes.zero.size(), axes.sequence_parallel.size()}))
+    layouts.push_back(
+        {.layout = {.pipeline = axes.pipeline[row[1]], .data = axes.data[row[2]], .tensor = axes.tensor[row[0]]},
+         .schedule = axes.schedules[row[3]],
+         .microbatches = axes.microbatches[row[4]],
+         .sequence_parallel = axes.sequence_parallel[row[7]],
+         .chunks = axes.schedules[row[3]] == "interleaved_1f1b" ? 2 : default_chunks(axes.schedules[row[3]]),
+         .zero = axes.zero[row[6]],
+         .accumulation = axes.accumulation[row[5]]});
+  return layouts;
 }
 
 }  // namespace gantry::testing

@@ -91,8 +91,15 @@ void expect_identical(const CaseResult& expected, const CaseResult& actual, cons
 
 // Every layout gives the numbers of one rank on the CPU in float64 within 1e-10. Stops at the first that does not.
 void expect_layouts_equal(const ModelCase& what, const std::vector<Parallelism>& layouts);
-std::vector<Parallelism> product(std::vector<int> tensor, std::vector<int> pipeline, std::vector<int> data,
-                                 const std::vector<std::string>& schedules, const std::vector<int>& microbatches,
-                                 bool sequence_parallel = false);
+
+// The values of each axis of a grid of layouts.
+struct LayoutAxes {
+  std::vector<int> tensor = {1}, pipeline = {1}, data = {1};
+  std::vector<std::string> schedules = {"1f1b"};
+  std::vector<int> microbatches = {2}, accumulation = {1}, zero = {0};
+  std::vector<bool> sequence_parallel = {false};
+};
+// grid_rows() of them. interleaved_1f1b has two chunks.
+std::vector<Parallelism> layout_grid(const LayoutAxes& axes);
 
 }  // namespace gantry::testing

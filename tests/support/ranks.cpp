@@ -1,6 +1,7 @@
 #include "ranks.h"
 
 #include <gtest/gtest.h>
+#include <typeinfo>
 
 #include "gantry/launch/backends.h"
 #include "gantry/launch/launch.h"
@@ -22,6 +23,8 @@ StartRanks& start_ranks() {
   static StartRanks start = launch;
   return start;
 }
+
+bool are_ranks_threads() { return start_ranks().target_type() == typeid(&launch); }
 
 void run_ranks(const Layout& layout, const std::function<void(World&, ProcessGroupMesh&)>& body) {
   const int code = start_ranks()(layout_config(layout), [&](World& world) {

@@ -1,9 +1,11 @@
 // Runs a test body on several ranks: threads by default, or the ranks of this MPI job under mpirun.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 
 #include "gantry/comm/process_group_mesh.h"
+#include "grid.h"
 
 namespace gantry::testing {
 
@@ -23,6 +25,15 @@ Config layout_config(const Layout& layout);
 // set before main (support/device_ranks).
 using StartRanks = std::function<int(const Config& config, const std::function<void(World&)>& body)>;
 StartRanks& start_ranks();
+
+// The part of a list of layouts that a test runs: all on threads; a third on devices, in turn, and all of them under
+// GANTRY_LONG=1.
+bool are_ranks_threads();
+template <class T>
+std::vector<T> layouts_to_run(const std::vector<T>& layouts) {
+  if (are_ranks_threads()) return layouts;
+  return turn_of(next_turn(), std::min<std::size_t>(3, layouts.size()), layouts);
+}
 
 // Runs `body` on every rank of the layout with a deadline (30 s a wait). An exception on any rank, or a gtest failure,
 // fails the calling test with the first cause. Under mpirun the layout's ranks must be at most the job's; the rest
