@@ -65,9 +65,9 @@ endfunction()
 # gantry_tests_on_devices(PROGRAM NAME...): <folder>/<name>_test.cpp of that program once more, with its ranks on pretended
 # devices, as devices/<folder>_<name>.
 function(gantry_tests_on_devices program)
-  add_executable(${program}_on_devices $<TARGET_OBJECTS:${program}> support/start_on_devices.cpp)
-  gantry_use_torch(${program}_on_devices)
-  target_link_libraries(${program}_on_devices PRIVATE gantry_pretend_device gantry_nccl_on_fake gantry_torch_test_support)
+  add_executable(${program}_on_devices $<TARGET_OBJECTS:${program}>)
+  target_link_libraries(${program}_on_devices PRIVATE gantry_start_on_devices gantry_pretend_device gantry_nccl_on_fake
+                        gantry_torch_test_support)
   set_target_properties(${program}_on_devices PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set_property(GLOBAL APPEND PROPERTY GANTRY_TEST_PROGRAMS ${program}_on_devices)
   get_target_property(sources ${program} SOURCES)
