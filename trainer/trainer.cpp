@@ -201,7 +201,7 @@ class Trainer::Run {
 
   How train(bool owes_evaluation) {
     if (config_.evaluation.only) return evaluate(done_) ? How::kDone : How::kStopped;
-    const bool is_last = done_ >= config_.train.steps;
+    const bool is_last = done_ >= config_.train.steps || is_out_of_samples();
     // The generation may have ended before this step was saved.
     const bool keeps = config_.checkpoint.keep_best && evaluations_.due_at(done_, is_last);
     if (done_ > 0 && continues() && (is_last || checkpoints_.saves_at(done_) || keeps)) save();
@@ -226,7 +226,10 @@ class Trainer::Run {
       if (config_.train.max_minutes > 0 && steady_seconds() - start_ >= 60 * config_.train.max_minutes) stops_.end();
       const RunStops::StopRequest wish = agree();
       if (elastic_.is_on()) elastic_.published();
-      ended = step == config_.train.steps || wish == RunStops::StopRequest::kEnd;
+      // Saved before the samples of the next step are read, which may fail or take long.
+      if (boosted_.loader->reads_streams() && checkpoints_.saves_at(step)) save();
+      ended = step == config_.train.steps || wish == RunStops::StopRequest::kEnd ||
+              (wish != RunStops::StopRequest::kStop && is_out_of_samples());
       const bool asked = wish == RunStops::StopRequest::kStop, evaluates = evaluations_.due_at(step, ended);
       // Saved before anything else is done with the step, which may fail or take long.
       if (ended || asked || checkpoints_.saves_at(step) || (evaluates && config_.checkpoint.keep_best)) save();
@@ -243,6 +246,15 @@ class Trainer::Run {
     }
     if (stopped) return How::kStopped;
     return last_step_ < config_.train.steps ? How::kEnded : How::kDone;
+  }
+
+  bool is_out_of_samples() {
+    if (!stops_.out_of_samples(*boosted_.loader)) return false;
+    if (world_.is_main()) {
+      listeners_.clear_progress();
+      fmt::print("the streams have no more samples after step {}: the run ends\n", last_step_);
+    }
+    return true;
   }
 
   void warn_of_starving(const StepMetrics& metrics) {
