@@ -21,7 +21,7 @@ struct StreamReaderOptions {
 class StreamReader {
  public:
   // Opens the streams of this replica. `places`: where they continue; streams without a place start at their
-  // beginning. Throws UsageError if the number of streams is no multiple of the replicas, or if the batch has fewer
+  // beginning. Throws UsageError if the number of streams is not a multiple of the replicas, or if the batch has fewer
   // samples than there are streams.
   StreamReader(StreamSource source, StreamReaderOptions options, const std::map<int, StreamPlace>& places);
 

@@ -14,6 +14,7 @@
 #include "gantry/checkpoint/format/unrelated.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
+#include "gantry/core/warning.h"
 #include "gantry/data/dataset.h"
 #include "gantry/launch/generation.h"
 #include "gantry/trainer/held_out_record.h"
@@ -119,7 +120,7 @@ RunCheckpoints::~RunCheckpoints() = default;
 void RunCheckpoints::warn(const std::string& line) const {
   if (!world_.is_main()) return;
   before_print_();
-  fmt::print(stderr, "warning: {}\n", line);
+  print_warning(line);
 }
 
 // On rank 0, for all.

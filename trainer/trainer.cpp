@@ -9,6 +9,7 @@
 #include "gantry/comm/observed_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/core/warning.h"
 #include "gantry/profiling/communication_meter.h"
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/profiling/run_profile.h"
@@ -68,14 +69,10 @@ class Trainer::Run {
     if (std::exchange(has_run_, true))
       throw UsageError(
           {"Trainer::run", "this Trainer has already run", "one run per Trainer", "create another Trainer"});
-    if (!elastic_.is_on()) return run_to_end();
-    const auto record = [this] { return record_of_run(); };
     try {
-      const RunEnd end = run_to_end();
-      elastic_.keep(booster_.plugin(), boosted_, config_.data.started, record);
-      return end;
-    } catch (const Error& error) {
-      if (elastic_.may_continue(error)) elastic_.carry(booster_.plugin(), boosted_, config_.data.started, record);
+      return elastic_.is_on() ? run_generation() : run_to_end();
+    } catch (...) {
+      listeners_.tell_of_failure(std::current_exception());
       throw;
     }
   }
@@ -91,6 +88,18 @@ class Trainer::Run {
 
  private:
   using How = RunEnd::How;
+
+  RunEnd run_generation() {
+    const auto record = [this] { return record_of_run(); };
+    try {
+      const RunEnd end = run_to_end();
+      elastic_.keep(booster_.plugin(), boosted_, config_.data.started, record);
+      return end;
+    } catch (const Error& error) {
+      if (elastic_.may_continue(error)) elastic_.carry(booster_.plugin(), boosted_, config_.data.started, record);
+      throw;
+    }
+  }
 
   RunEnd run_to_end() {
     if (config_.data.format == "jsonl")
@@ -192,9 +201,9 @@ class Trainer::Run {
 
   // load_weights is still to come, and the rest of these keys was honoured by those that are members.
   void refuse_unused_parts() const {
-    for (const char* key :
-         {"model.path", "train.max_minutes", "train.patience", "evaluation.choices", "evaluation.prompts",
-          "evaluation.only", "output", "profile", "elastic", "checkpoint.path", "checkpoint.keep_best"})
+    for (const char* key : {"model.path", "train.log_files", "train.max_minutes", "train.patience",
+                            "evaluation.choices", "evaluation.prompts", "evaluation.only", "output", "profile",
+                            "elastic", "checkpoint.path", "checkpoint.keep_best"})
       config_.mark_used(key);
     refuse_unused_keys(config_);
   }
@@ -262,7 +271,7 @@ class Trainer::Run {
     const std::string warning = experts_.add(metrics);
     if (warning.empty()) return;
     listeners_.clear_progress();
-    fmt::print(stderr, "warning: {}\n", warning);
+    print_warning(warning);
   }
 
   RunStops::StopRequest agree() {

@@ -8,6 +8,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/core/warning.h"
 #include "gantry/core/zero_level.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/gradient_norm.h"
@@ -117,8 +118,8 @@ void TrainingSteps::require_finite(std::int64_t step, double loss, double norm, 
 void TrainingSteps::warn_of_skipped(std::int64_t step, double norm, const Boosted& boosted) const {
   if (!world_.is_main()) return;
   listeners_.clear_progress();
-  fmt::print(stderr, "warning: step {} is skipped: gradient norm {}, loss scale now {}\n", step, norm,
-             boosted.optimizer->loss_scale());
+  print_warning(fmt::format("step {} is skipped: gradient norm {}, loss scale now {}", step, norm,
+                            boosted.optimizer->loss_scale()));
 }
 
 std::optional<StepPictures> TrainingSteps::pictures(const Boosted& boosted) const {

@@ -1,4 +1,4 @@
-// Loaders of streams: their batches in every number of replicas, their ends, their places, and what is refused.
+// Loaders of streams: batches for any number of replicas, ends, places, and errors.
 #include "gantry/data/sample_stream.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(SampleStreams, ContinueAtAPlaceWithOtherBatchesAndReplicas) {
     DataLoader second = stream_loader({.global_batch = 4, .prefetch = prefetch});
     second.distribute(2, 1);
     second.seek(place);
-    EXPECT_EQ(second.position(), 2);  // of the streams of this replica
+    EXPECT_EQ(second.position(), 2);  // in the streams of this replica
     EXPECT_EQ(samples_of(second.next()), "201 301 ");
     second.seek(LoaderPlace{});
     EXPECT_EQ(samples_of(second.next()), "200 300 ");

@@ -41,7 +41,7 @@ struct StreamSource {
 // The place of a run in one stream.
 struct StreamPlace {
   std::int64_t samples = 0;  // number of samples that batches have had of it
-  std::string state = {};    // of SampleStream::state()
+  std::string state = {};    // a result of SampleStream::state()
 };
 
 // The place of a DataLoader in its data.
