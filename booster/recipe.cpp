@@ -18,6 +18,7 @@
 #include "gantry/checkpoint/tied_tensors.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/first_process.h"
+#include "gantry/core/warning.h"
 #include "gantry/models/adapter_modules.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/config_keys.h"
@@ -79,7 +80,7 @@ Config resolve_model(Config config) {
     const std::string path = config.model.path + "/config.json";
     nlohmann::json keys = model_json(config);
     const std::string warning = models::check_model_keys(*family, keys, config.model.unknown_keys, file, path);
-    if (!warning.empty() && is_first_process()) fmt::print(stderr, "warning: {}\n", warning);
+    if (!warning.empty() && is_first_process()) print_warning(warning);
     if (!config.model.path.empty()) {
       keys.update(compare_tied_tensors(config.model.path, *family, keys).keys);
       config.model.config_json = keys.dump();
@@ -122,13 +123,13 @@ std::vector<HeldTensor> without_adapters(std::vector<HeldTensor> held) {
 void say_how_files_were_read(const Config& config, const LoadedModel& found) {
   const auto& family = models::families().at(config.model.policy);
   const auto ties = compare_tied_tensors(config.model.path, family, read_model_config(config.model.path));
-  for (const auto& note : ties.notes) fmt::print(stderr, "warning: {}\n", note);
+  for (const auto& note : ties.notes) print_warning(note);
   if (!family.other_parts.empty() && !has_image_encoder(model_json(config)))
-    fmt::print(stderr, "warning: {}: only the text decoder of the model is loaded, without {}\n", config.model.path,
-               fmt::join(family.other_parts, " and "));
+    print_warning(fmt::format("{}: only the text decoder of the model is loaded, without {}", config.model.path,
+                              fmt::join(family.other_parts, " and ")));
   if (!found.passed_over.empty())
-    fmt::print(stderr, "warning: {}: tensors that this model does not read: {}\n", config.model.path,
-               summary_of_names(found.passed_over));
+    print_warning(fmt::format("{}: tensors that this model does not read: {}", config.model.path,
+                              summary_of_names(found.passed_over)));
 }
 
 void load_configured_adapter(const Config& config, const StageModule& module, const ProcessGroupMesh& mesh,

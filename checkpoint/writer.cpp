@@ -1,7 +1,6 @@
 #include "gantry/checkpoint/writer.h"
 
 #include <chrono>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include <ATen/record_function.h>
@@ -12,6 +11,7 @@
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
+#include "gantry/core/warning.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -117,8 +117,7 @@ void CheckpointWriter::on_disk(const std::function<void()>& work) {
 
 void CheckpointWriter::pass_on_warnings() {
   if (!folder_) return;
-  for (const auto& line : folder_->take_warnings())
-    options_.warn ? options_.warn(line) : (void)std::fputs(("warning: " + line + "\n").c_str(), stderr);
+  for (const auto& line : folder_->take_warnings()) options_.warn ? options_.warn(line) : print_warning(line);
 }
 
 // The files are read once, because the model directory may be removed while the run continues.

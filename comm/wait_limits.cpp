@@ -1,8 +1,9 @@
 #include "gantry/comm/wait_limits.h"
 
-#include <cstdio>
 #include <fmt/format.h>
 #include <limits>
+
+#include "gantry/core/warning.h"
 
 namespace gantry {
 
@@ -46,9 +47,9 @@ void SlowWaitNotices::say(const std::string& who, double seconds, const std::str
   const int before = said_.fetch_add(1, std::memory_order_relaxed);
   if (before >= kMost) return;
   const std::string line = fmt::format(
-      "warning: {} has waited {:.3g} s for {}; the job ends when the wait reaches {} s (comm.timeout_seconds){}\n", who,
-      seconds, what, limits_.timeout_seconds, before + 1 < kMost ? "" : "; further slow waits will not be reported");
-  std::fputs(line.c_str(), stderr);
+      "{} has waited {:.3g} s for {}; the job ends when the wait reaches {} s (comm.timeout_seconds){}", who, seconds,
+      what, limits_.timeout_seconds, before + 1 < kMost ? "" : "; further slow waits will not be reported");
+  print_warning(line);
 }
 
 }  // namespace gantry

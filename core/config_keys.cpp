@@ -140,6 +140,8 @@ const KeyContext kKeepingBest = {
     "checkpoint.path and evaluation.path", [](C c) { return saves(c) && !c.evaluation.path.empty(); },
     [](C c) { return std::string(saves(c) ? "without evaluation.path" : "without checkpoint.path"); },
     "set both paths, or remove the key"};
+const KeyContext kReported = {"output", [](C c) { return !c.output.empty(); },
+                              [](C) { return std::string("without output"); }};
 const KeyContext kResuming = {"checkpoint.resume auto or a PATH", [](C c) { return c.checkpoint.resume != "none"; },
                               [](C) { return std::string("with checkpoint.resume none"); },
                               "set checkpoint.resume, or remove the key"};
@@ -482,6 +484,12 @@ std::vector<ConfigKey> make_keys() {
        "`steps`"},
       {"train.seed", "1", "random seed of initial weights, dropout and the order of samples"},
       {"train.log_every", "1", "number of steps between lines of progress"},
+      {"train.log_files", "[tensorboard]",
+       "list of the files that the run writes to `output` in addition to metrics.jsonl and the report. `tensorboard`: "
+       "scalars for TensorBoard. `events`: events of each rank as JSON lines "
+       "([docs/monitoring.md](monitoring.md#events)). `mlflow`: a run for MLflow "
+       "([docs/monitoring.md](monitoring.md#mlflow))",
+       &kReported},
       {"train.audit_every", "0",
        "number of steps between checks that all replicas are bitwise identical (exit code 8 and the name of the first "
        "difference if they are not); 0: no checks"},

@@ -197,14 +197,21 @@ void ConfigSection::number(const std::string& key, double& value, double least, 
   value = *parsed;
 }
 
-void ConfigSection::texts(const std::string& key, std::vector<std::string>& value) {
+void ConfigSection::texts(const std::string& key, std::vector<std::string>& value,
+                          const std::vector<std::string>& allowed) {
   const YAML::Node list = node(key);
   if (!list.IsDefined()) return;
   if (!list.IsSequence()) return fault(key, "the value is not a list", "a list of strings");
   std::vector<std::string> read;
   for (const auto& item : list) {
     if (!item.IsScalar()) return fault(key, "the list has an entry that is not a string", "a list of strings");
-    read.push_back(item.Scalar());
+    const std::string& text = item.Scalar();
+    if (!allowed.empty() && std::ranges::count(allowed, text) == 0)
+      return fault(key, fmt::format("'{}' is not supported", text),
+                   fmt::format("a list of {}", fmt::join(allowed, ", ")));
+    if (!allowed.empty() && std::ranges::count(read, text) > 0)
+      return fault(key, fmt::format("'{}' is listed twice", text), "each value once");
+    read.push_back(text);
   }
   value = read;
 }

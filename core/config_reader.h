@@ -50,7 +50,8 @@ class ConfigSection {
   template <class Integer>
   void integer(const std::string& key, Integer& value, long long least, long long most = 1'000'000'000);
   void number(const std::string& key, double& value, double least, double below, bool open_below = false);
-  void texts(const std::string& key, std::vector<std::string>& value);
+  // `allowed`: the values that each entry may have, once; empty: any.
+  void texts(const std::string& key, std::vector<std::string>& value, const std::vector<std::string>& allowed = {});
   std::optional<std::vector<int>> integers(const std::string& key, long long least);
   void fault(const std::string& key, const std::string& what, const std::string& expected,
              const std::string& remedy = "");

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 
+#include "gantry/core/warning.h"
+
 namespace gantry {
 
 bool try_lock(int file, const std::string& path) {
@@ -14,10 +16,10 @@ bool try_lock(int file, const std::string& path) {
   const int error = errno;
   if (error == EWOULDBLOCK) return false;
   if (!has_warned.exchange(true))
-    fmt::print(stderr,
-               "warning: {}: the path cannot be locked ({}), so a second job that writes here is not detected; make "
-               "sure that only one does\n",
-               path, std::strerror(error));
+    print_warning(
+        fmt::format("{}: the path cannot be locked ({}), so a second job that writes here is not detected; make "
+                    "sure that only one does",
+                    path, std::strerror(error)));
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/data/collate_samples.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -24,6 +25,15 @@ void require_one_shape(const std::string& name, const std::vector<torch::Tensor>
 }
 
 }  // namespace
+
+TensorDict collate_samples(const Collate& collate, const std::vector<TensorDict>& samples) {
+  TensorDict made = collate(samples);
+  for (const auto& [name, tensor] : made)
+    if (!tensor.defined() || tensor.dim() == 0 || tensor.size(0) != static_cast<std::int64_t>(samples.size()))
+      throw UsageError({"DataLoaderOptions::collate", fmt::format("the entry '{}' is {}", name, describe(tensor)),
+                        fmt::format("[{} samples, ...]", samples.size()), "stack the samples along dimension 0"});
+  return made;
+}
 
 Collate pad_to_longest(std::map<std::string, double> padding) {
   return [padding = std::move(padding)](const std::vector<TensorDict>& samples) {

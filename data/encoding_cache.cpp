@@ -24,6 +24,7 @@
 #include "gantry/core/paths.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/core/usable_cores.h"
+#include "gantry/core/warning.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry {
@@ -143,7 +144,7 @@ class EncodingLock {
 void warn_of_cache(const std::string& folder, const std::string& reason) {
   static std::once_flag has_warned;
   std::call_once(has_warned, [&] {
-    fmt::print(stderr, "warning: data.cache: {}: {}; the encoded data are kept in memory\n", folder, reason);
+    print_warning(fmt::format("data.cache: {}: {}; the encoded data are kept in memory", folder, reason));
   });
 }
 

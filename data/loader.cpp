@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/parallel_for.h"
+#include "gantry/data/collate_samples.h"
 #include "gantry/data/drawn_dataset.h"
 #include "gantry/data/sample_dataset.h"
 #include "gantry/data/sample_numbers.h"
@@ -108,13 +109,8 @@ TensorDict Loader::collated(std::int64_t first, std::int64_t count) const {
   std::vector<TensorDict> samples(static_cast<std::size_t>(std::max<std::int64_t>(1, count)));
   parallel_for(samples.size(), threads(),
                [&](std::size_t i) { samples[i] = read_tensors(first + static_cast<std::int64_t>(i)); });
-  TensorDict made = options_.collate(samples);
-  for (auto& [name, tensor] : made) {
-    if (!tensor.defined() || tensor.dim() == 0 || tensor.size(0) != static_cast<std::int64_t>(samples.size()))
-      throw UsageError({"DataLoaderOptions::collate", fmt::format("the entry '{}' is {}", name, describe(tensor)),
-                        fmt::format("[{} samples, ...]", samples.size()), "stack the samples along dimension 0"});
-    tensor = tensor.narrow(0, 0, count);
-  }
+  TensorDict made = collate_samples(options_.collate, samples);
+  for (auto& [name, tensor] : made) tensor = tensor.narrow(0, 0, count);
   return made;
 }
 

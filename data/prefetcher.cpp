@@ -5,7 +5,7 @@
 
 namespace gantry {
 
-Prefetcher::Prefetcher(std::function<Batch()> make, int depth)
+Prefetcher::Prefetcher(std::function<LoadedBatch()> make, int depth)
     : make_(std::move(make)), depth_(static_cast<std::size_t>(depth)) {
   thread_ = std::thread([this, state = at::ThreadLocalState()] {
     const at::ThreadLocalStateGuard guard(state);
@@ -45,7 +45,7 @@ void Prefetcher::run() {
   }
 }
 
-Batch Prefetcher::next() {
+LoadedBatch Prefetcher::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !prepared_.empty(); });
   Prepared made = std::move(prepared_.front());

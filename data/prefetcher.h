@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "gantry/tensors/batch.h"
+#include "gantry/data/loaded_batch.h"
 
 namespace gantry {
 
@@ -16,23 +16,23 @@ class Prefetcher {
  public:
   // `make` gives one batch after the other, on the thread alone; at most `depth` of them wait. What the thread
   // allocates counts for the thread that made the prefetcher (MemoryMeter).
-  Prefetcher(std::function<Batch()> make, int depth);
+  Prefetcher(std::function<LoadedBatch()> make, int depth);
   // Ends the thread after the batch that it is making.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
   // The next batch, or the exception that `make` threw in its place; not to be called again after one.
-  Batch next();
+  LoadedBatch next();
 
  private:
   struct Prepared {
-    Batch batch;
+    LoadedBatch batch;
     std::exception_ptr failure;
   };
   void run();
 
-  std::function<Batch()> make_;
+  std::function<LoadedBatch()> make_;
   std::size_t depth_;
   std::mutex mutex_;
   std::condition_variable changed_;

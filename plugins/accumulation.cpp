@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/warning.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/plugins/user_checks.h"
@@ -90,10 +91,10 @@ void Accumulation::look_at_unused_gradients(bool removed) {
                       "call boosted.optimizer->step() and zero_grad(), because no other optimizer can train the model "
                       "with ZeRO or in a low precision"});
   if (!said_unused_ && mesh_.rank() == 0)
-    fmt::print(stderr,
-               "warning: execute_pipeline adds to gradients that were neither applied nor zeroed; call "
-               "boosted.optimizer->step(), the only optimizer that works with ZeRO and low precision, or use "
-               "booster.no_sync() to accumulate gradients\n");
+    print_warning(
+        "execute_pipeline adds to gradients that were neither applied nor zeroed; call "
+        "boosted.optimizer->step(), the only optimizer that works with ZeRO and low precision, or use "
+        "booster.no_sync() to accumulate gradients");
   said_unused_ = true;
 }
 
@@ -116,7 +117,7 @@ void Accumulation::look_at_first_step(double counted) {
       throw InputError({"batch", "all labels of the first step are ignored", "labels that are not all ignored",
                         "check the labels, where -100 (ignore_index) marks an ignored one"});
     if (mesh_.rank() == 0)
-      fmt::print(stderr, "warning: all labels of step {} are ignored, so its gradients are zero\n", step_ + 1);
+      print_warning(fmt::format("all labels of step {} are ignored, so its gradients are zero", step_ + 1));
     return;
   }
   if (has_counted_) return;
@@ -124,10 +125,10 @@ void Accumulation::look_at_first_step(double counted) {
   require_graph();
   const auto names = parameters_without_gradient(optimizer_->gradients(), model_, mesh_);
   if (!names.empty() && mesh_.rank() == 0)
-    fmt::print(stderr,
-               "warning: {} parameters got no gradient in the first step: {}; the policy's forward does not use them, "
-               "or detaches their outputs; freeze them (requires_grad) if this is intended\n",
-               names.size(), first_names(names));
+    print_warning(
+        fmt::format("{} parameters got no gradient in the first step: {}; the policy's forward does not use them, "
+                    "or detaches their outputs; freeze them (requires_grad) if this is intended",
+                    names.size(), first_names(names)));
 }
 
 }  // namespace gantry

@@ -204,7 +204,7 @@ void distribute(DataLoader& loader, const StageModule& module, const PluginConte
   const ProcessGroupMesh& mesh = plugin.mesh;
   const bool at_an_end = plugin.stages.holds_first() || plugin.stages.holds_last();
   const bool reads =
-      at_an_end || loader.collates() || module.vocabulary() || reads_between(module.policy(), loader.entries());
+      at_an_end || loader.all_ranks_read() || module.vocabulary() || reads_between(module.policy(), loader.entries());
   DiskProgress progress;
   const auto limits = disk_limits(plugin.world.config().comm.timeout_seconds, "opening the data");
   work_on_disk(mesh.world_group(), limits, progress, [&] {

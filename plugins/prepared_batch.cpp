@@ -19,6 +19,9 @@ StepCounts agree_on_counts(Batch& batch, RankCounts mine, const Criterion& crite
   mine.tokens = batch.tokens_per_sample;
   mine.labels = known_labels(criterion, batch.tensors);
   const StepCounts counts = combine_counts(exchange_counts(mine, mesh), mine.replica);
+  if (counts.global_samples == 0)
+    throw InputError({"batch", "no replica has samples", "at least one sample",
+                      "end the loop when RunStops::out_of_samples() returns true"});
   if (batch.tokens_per_sample == 0) batch.tokens_per_sample = counts.tokens_per_sample;
   if (batch.tokens_per_sample == 0 && sequence_parallel && mesh.size(axis::kTensor) > 1)
     throw InputError({"batch",

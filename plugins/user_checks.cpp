@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
 #include <map>
 #include <xxhash.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/warning.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -96,10 +96,9 @@ void warn_of_unread_documents(const Batch& batch, const EntryReads& reads, const
   const double mine = reads.has(kDocuments) ? kRead : batch.tensors.contains(kDocuments) ? kUnread : 0;
   const double any = all_reduce_number(mesh.world_group(), mine, ReduceOp::kMax);
   if (any != kUnread || mesh.rank() != 0) return;
-  fmt::print(
-      stderr,
-      "warning: the batches have document_ids, but the model does not read them, so the documents of a sample see "
-      "each other; use stage.tokens() in the policy's forward\n");
+  print_warning(
+      "the batches have document_ids, but the model does not read them, so the documents of a sample see "
+      "each other; use stage.tokens() in the policy's forward");
 }
 
 std::vector<std::string> parameters_without_gradient(const GradientBuffers& gradients, const StageModule& model,

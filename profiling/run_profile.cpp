@@ -10,6 +10,7 @@
 #include "gantry/core/durable_file.h"
 #include "gantry/core/paths.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/core/warning.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -82,10 +83,10 @@ void RunProfile::finish() {
   if (cycles_ > 0 || mesh_.rank() != 0) return;
   const auto& [wait, warmup, active, repeat] = config_.profile;
   before_print_();
-  fmt::print(stderr,
-             "warning: profile: the run ended before its first active step: wait {} + warmup {} + 1 = {} steps, but it "
-             "had {}; increase train.steps, or reduce the others\n",
-             wait, warmup, wait + warmup + 1, step_);
+  print_warning(
+      fmt::format("profile: the run ended before its first active step: wait {} + warmup {} + 1 = {} steps, but it "
+                  "had {}; increase train.steps, or reduce the others",
+                  wait, warmup, wait + warmup + 1, step_));
 }
 
 void RunProfile::saw(const Action& action, double start, double end) {

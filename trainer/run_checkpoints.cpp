@@ -14,9 +14,11 @@
 #include "gantry/checkpoint/format/unrelated.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
+#include "gantry/core/warning.h"
 #include "gantry/data/dataset.h"
 #include "gantry/launch/generation.h"
 #include "gantry/trainer/held_out_record.h"
+#include "gantry/trainer/stream_places.h"
 
 namespace gantry {
 namespace {
@@ -118,7 +120,7 @@ RunCheckpoints::~RunCheckpoints() = default;
 void RunCheckpoints::warn(const std::string& line) const {
   if (!world_.is_main()) return;
   before_print_();
-  fmt::print(stderr, "warning: {}\n", line);
+  print_warning(line);
 }
 
 // On rank 0, for all.
@@ -187,10 +189,24 @@ void RunCheckpoints::continue_run(std::string companions) {
 
 void RunCheckpoints::seek_data(const CheckpointInfo& info, DataLoader& loader) const {
   const nlohmann::json data = info.progress.value("data", nlohmann::json::object());
+  if (loader.reads_streams() || (data.is_object() && data.contains("streams"))) return seek_streams(info, loader);
   if (!data.is_object() || !data.contains("samples")) return loader.seek(info.step * loader.global_batch());
   const auto samples = count_in(data["samples"]);
   if (!samples) throw CheckpointError({info.path, "its data cursor is not a count", "", "use another checkpoint"});
   loader.seek(*samples);
+}
+
+void RunCheckpoints::seek_streams(const CheckpointInfo& info, DataLoader& loader) const {
+  if (info.step == 0) return;
+  std::string difference;
+  const LoaderPlace place = stream_places(info, loader, difference);
+  if (difference.empty()) return loader.seek(place);
+  if (!config_.checkpoint.allow_changes)
+    throw CheckpointError(
+        {info.path, difference + ": samples would be skipped or repeated",
+         "the streams that the checkpoint was made with",
+         "restore them, or set checkpoint.allow_changes: true to read the data from their beginning"});
+  warn(difference + ": the data are read from their beginning");
 }
 
 // Rank 0 looks, for all. Data that it cannot read are unknown: another rank may read them.
@@ -266,15 +282,17 @@ bool RunCheckpoints::saves_at(std::int64_t step) const {
   return every > 0 && step % every == 0;
 }
 
+nlohmann::json RunCheckpoints::data_progress(const DataLoader& loader) const {
+  if (loader.reads_streams()) return gather_stream_places(loader, plugin_.mesh());
+  return {{"samples", loader.position()}, {"epoch_samples", loader.samples()}, {"contents", to_json(contents_)}};
+}
+
 bool RunCheckpoints::save(std::int64_t step, Boosted& boosted) {
   if (!writer_ || std::exchange(saved_step_, step) == step) return false;
   const auto& model_keys = config_.model.config_json;
   nlohmann::json progress = {{"learning_rate", boosted.optimizer->lr()},
                              {"learning_rate_index", step - 1},
-                             {"data",
-                              {{"samples", boosted.loader->position()},
-                               {"epoch_samples", boosted.loader->samples()},
-                               {"contents", to_json(contents_)}}},
+                             {"data", data_progress(*boosted.loader)},
                              {"random", {{"seed", config_.train.seed}, {"step", step}}}};
   if (config_.data.started > 0) progress["started"] = config_.data.started;
   if (auto record = held_out_->state(); !record.is_null()) progress["held_out"] = std::move(record);

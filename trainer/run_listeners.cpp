@@ -50,11 +50,13 @@ Sink* RunListeners::add_own(std::unique_ptr<Sink> sink) {
 
 void RunListeners::publish(const StepMetrics& metrics) {
   write(metrics);
+  if (events_) events_->step(metrics);
   tell("on_step", &TrainerCallbacks::on_step, metrics);
 }
 
 void RunListeners::publish(const EvaluationMetrics& metrics) {
   write(metrics);
+  if (events_) events_->evaluation(metrics);
   tell("on_evaluation", &TrainerCallbacks::on_evaluation, metrics);
 }
 
@@ -71,12 +73,21 @@ void RunListeners::show_report() {
 }
 
 void RunListeners::open(const Config& config, std::int64_t done) {
+  if (!config.output.empty()) open_files(config, done);
   if (!world_.is_main()) return;
-  if (!config.output.empty()) {
-    add_own(std::make_unique<MetricsFile>(config.output));
-    add_own(std::make_unique<TensorBoardFile>(config.output, done));
-  }
   progress_ = add_own(std::make_unique<ProgressLine>(done + 1, config.train.steps, config.train.log_every));
+}
+
+void RunListeners::open_files(const Config& config, std::int64_t done) {
+  const auto writes = [&](const char* name) { return std::ranges::count(config.train.log_files, name) > 0; };
+  if (writes("events")) {
+    events_ = std::make_unique<RunEvents>(config.output, world_);
+    events_->start(done, config.train.steps);
+  }
+  if (!world_.is_main()) return;
+  add_own(std::make_unique<MetricsFile>(config.output));
+  if (writes("tensorboard")) add_own(std::make_unique<TensorBoardFile>(config.output, done));
+  if (writes("mlflow")) mlflow_ = add_own(std::make_unique<MlflowFiles>(config, done));
 }
 
 void RunListeners::tell_of_start(std::int64_t done) const { tell("on_start", &TrainerCallbacks::on_start, done); }
@@ -106,9 +117,26 @@ void RunListeners::tell_before_step(std::int64_t step) const {
   tell("before_step", &TrainerCallbacks::before_step, step);
 }
 
-void RunListeners::tell_of_save(std::int64_t step) const { tell("on_save", &TrainerCallbacks::on_save, step); }
+void RunListeners::tell_of_save(std::int64_t step) const {
+  if (events_) events_->save(step);
+  tell("on_save", &TrainerCallbacks::on_save, step);
+}
 
-void RunListeners::tell_of_end(const RunEnd& end) const { tell("on_end", &TrainerCallbacks::on_end, end); }
+void RunListeners::tell_of_end(const RunEnd& end) const {
+  using Status = MlflowFiles::Status;
+  if (events_) events_->end(end);
+  if (mlflow_) mlflow_->finish(end.how == RunEnd::How::kStopped ? Status::kKilled : Status::kFinished);
+  tell("on_end", &TrainerCallbacks::on_end, end);
+}
+
+void RunListeners::tell_of_failure(std::exception_ptr error) noexcept {
+  try {
+    const Failure failure = describe_exception(std::move(error));
+    if (events_) events_->failure(failure.line, failure.exit_code);
+    if (mlflow_) mlflow_->finish(MlflowFiles::Status::kFailed);
+  } catch (const std::exception&) {  // it must not hide the failure
+  }
+}
 
 void RunListeners::clear_progress() {
   if (progress_) progress_->clear();

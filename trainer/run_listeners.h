@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -10,7 +11,9 @@
 #include "gantry/trainer/callbacks.h"
 #include "gantry/trainer/live_status.h"
 #include "gantry/trainer/metrics.h"
+#include "gantry/trainer/mlflow_files.h"
 #include "gantry/trainer/progress_line.h"
+#include "gantry/trainer/run_events.h"
 
 namespace gantry {
 
@@ -27,7 +30,8 @@ class RunListeners {
   void serve(const StatusPlace& place);
   void set_steps(std::int64_t steps);  // of the whole run, now that it is known
   void show_report();                  // as LiveStatus's
-  // The files of config.output, and the line of progress, of a run that goes on after `done` steps.
+  // The files of config.output that train.log_files names, and the line of progress, of a run that continues after
+  // `done` steps.
   void open(const Config& config, std::int64_t done);
 
   // To the sinks on rank 0, and then to the callbacks.
@@ -43,6 +47,8 @@ class RunListeners {
   void tell_before_step(std::int64_t step) const;
   void tell_of_save(std::int64_t step) const;
   void tell_of_end(const RunEnd& end) const;
+  // To the files, for the exception that ends the run of this rank.
+  void tell_of_failure(std::exception_ptr error) noexcept;
 
   // Before anything is printed.
   void clear_progress();
@@ -54,6 +60,7 @@ class RunListeners {
   void write(const Metrics& metrics) const;
   template <class Function, class... Values>
   void tell(const char* name, Function TrainerCallbacks::*callback, const Values&... values) const;
+  void open_files(const Config& config, std::int64_t done);
   template <class Sink>
   Sink* add_own(std::unique_ptr<Sink> sink);
 
@@ -62,7 +69,9 @@ class RunListeners {
   std::vector<std::unique_ptr<MetricSink>> sinks_;      // the program's
   std::vector<std::unique_ptr<MetricSink>> own_sinks_;  // rank 0's
   ProgressLine* progress_ = nullptr;                    // one of them
-  LiveStatus* live_ = nullptr;                          // likewise
+  LiveStatus* live_ = nullptr;                          // another one
+  MlflowFiles* mlflow_ = nullptr;                       // another one
+  std::unique_ptr<RunEvents> events_;                   // null unless train.log_files names them
 };
 
 }  // namespace gantry

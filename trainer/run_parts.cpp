@@ -17,6 +17,9 @@ namespace {
 void resolve_epochs(Config& config, DataLoader& loader, const World& world, const ProcessGroupMesh& mesh) {
   config.mark_used("train.epochs");
   if (config.train.epochs == 0) return;
+  if (loader.reads_streams())
+    throw ConfigError({"train.epochs", "the length of the program's streams is not known", "train.steps",
+                       "set train.steps, an upper limit: the run ends with the streams"});
   DiskProgress progress;
   work_on_disk(mesh.world_group(), disk_limits(config.comm.timeout_seconds, "opening the data"), progress, [&] {
     if (world.is_main()) loader.open([&](std::uint64_t bytes) { progress.add(bytes); });
@@ -64,7 +67,13 @@ RunParts assemble_parts(const TrainerParts& given, Config& config, const World& 
     throw UsageError(
         {"Trainer", "its parts have an optimizer without its model", "both, or neither", "pass the model too"});
   if (!given.loader) config.require_training();
+  if (given.evaluation_loader && given.evaluation_loader->reads_streams())
+    throw UsageError({"Trainer", "evaluation_loader reads streams, but each evaluation needs the same samples",
+                      "a loader of a data set", "store the held-out samples, for example in a TensorDataset"});
   if (given.evaluation_loader) config.evaluation.every = given.evaluate_every;
+  if (given.loader && given.loader->reads_streams() && config.elastic.is_on())
+    throw ConfigError({"elastic", "elastic jobs do not support a loader of streams", "a loader of a data set",
+                       "remove elastic, or store the samples"});
   if (given.model) make_ready(*given.model, given, config);
   RunParts parts;
   parts.model = given.model ? given.model : build_model(config);

@@ -1,6 +1,7 @@
 #include "gantry/trainer/run_stops.h"
 
 #include "gantry/core/stop_request.h"
+#include "gantry/data/data_loader.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/generation.h"
 
@@ -25,6 +26,11 @@ RunStops::StopRequest RunStops::agreed() const {
 }
 
 bool RunStops::asked_to_stop() const { return agreed() == StopRequest::kStop; }
+
+bool RunStops::out_of_samples(DataLoader& loader) const {
+  if (!loader.reads_streams()) return false;
+  return all_reduce_number(mesh_.world_group(), loader.is_at_end() ? 0 : 1, ReduceOp::kMax) == 0;
+}
 
 bool RunStops::stage_asked_to_stop() const {
   return all_reduce_number(mesh_[axis::kTensor], wants_stop() ? 1 : 0, ReduceOp::kMax) > 0;

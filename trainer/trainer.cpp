@@ -9,6 +9,7 @@
 #include "gantry/comm/observed_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/core/warning.h"
 #include "gantry/profiling/communication_meter.h"
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/profiling/run_profile.h"
@@ -68,14 +69,10 @@ class Trainer::Run {
     if (std::exchange(has_run_, true))
       throw UsageError(
           {"Trainer::run", "this Trainer has already run", "one run per Trainer", "create another Trainer"});
-    if (!elastic_.is_on()) return run_to_end();
-    const auto record = [this] { return record_of_run(); };
     try {
-      const RunEnd end = run_to_end();
-      elastic_.keep(booster_.plugin(), boosted_, config_.data.started, record);
-      return end;
-    } catch (const Error& error) {
-      if (elastic_.may_continue(error)) elastic_.carry(booster_.plugin(), boosted_, config_.data.started, record);
+      return elastic_.is_on() ? run_generation() : run_to_end();
+    } catch (...) {
+      listeners_.tell_of_failure(std::current_exception());
       throw;
     }
   }
@@ -91,6 +88,18 @@ class Trainer::Run {
 
  private:
   using How = RunEnd::How;
+
+  RunEnd run_generation() {
+    const auto record = [this] { return record_of_run(); };
+    try {
+      const RunEnd end = run_to_end();
+      elastic_.keep(booster_.plugin(), boosted_, config_.data.started, record);
+      return end;
+    } catch (const Error& error) {
+      if (elastic_.may_continue(error)) elastic_.carry(booster_.plugin(), boosted_, config_.data.started, record);
+      throw;
+    }
+  }
 
   RunEnd run_to_end() {
     if (config_.data.format == "jsonl")
@@ -192,16 +201,16 @@ class Trainer::Run {
 
   // load_weights is still to come, and the rest of these keys was honoured by those that are members.
   void refuse_unused_parts() const {
-    for (const char* key :
-         {"model.path", "train.max_minutes", "train.patience", "evaluation.choices", "evaluation.prompts",
-          "evaluation.only", "output", "profile", "elastic", "checkpoint.path", "checkpoint.keep_best"})
+    for (const char* key : {"model.path", "train.log_files", "train.max_minutes", "train.patience",
+                            "evaluation.choices", "evaluation.prompts", "evaluation.only", "output", "profile",
+                            "elastic", "checkpoint.path", "checkpoint.keep_best"})
       config_.mark_used(key);
     refuse_unused_keys(config_);
   }
 
   How train(bool owes_evaluation) {
     if (config_.evaluation.only) return evaluate(done_) ? How::kDone : How::kStopped;
-    const bool is_last = done_ >= config_.train.steps;
+    const bool is_last = done_ >= config_.train.steps || is_out_of_samples();
     // The generation may have ended before this step was saved.
     const bool keeps = config_.checkpoint.keep_best && evaluations_.due_at(done_, is_last);
     if (done_ > 0 && continues() && (is_last || checkpoints_.saves_at(done_) || keeps)) save();
@@ -226,7 +235,10 @@ class Trainer::Run {
       if (config_.train.max_minutes > 0 && steady_seconds() - start_ >= 60 * config_.train.max_minutes) stops_.end();
       const RunStops::StopRequest wish = agree();
       if (elastic_.is_on()) elastic_.published();
-      ended = step == config_.train.steps || wish == RunStops::StopRequest::kEnd;
+      // Saved before the samples of the next step are read, which may fail or take long.
+      if (boosted_.loader->reads_streams() && checkpoints_.saves_at(step)) save();
+      ended = step == config_.train.steps || wish == RunStops::StopRequest::kEnd ||
+              (wish != RunStops::StopRequest::kStop && is_out_of_samples());
       const bool asked = wish == RunStops::StopRequest::kStop, evaluates = evaluations_.due_at(step, ended);
       // Saved before anything else is done with the step, which may fail or take long.
       if (ended || asked || checkpoints_.saves_at(step) || (evaluates && config_.checkpoint.keep_best)) save();
@@ -245,12 +257,21 @@ class Trainer::Run {
     return last_step_ < config_.train.steps ? How::kEnded : How::kDone;
   }
 
+  bool is_out_of_samples() {
+    if (!stops_.out_of_samples(*boosted_.loader)) return false;
+    if (world_.is_main()) {
+      listeners_.clear_progress();
+      fmt::print("the streams have no more samples after step {}: the run ends\n", last_step_);
+    }
+    return true;
+  }
+
   void warn_of_starving(const StepMetrics& metrics) {
     if (!world_.is_main()) return;
     const std::string warning = experts_.add(metrics);
     if (warning.empty()) return;
     listeners_.clear_progress();
-    fmt::print(stderr, "warning: {}\n", warning);
+    print_warning(warning);
   }
 
   RunStops::StopRequest agree() {

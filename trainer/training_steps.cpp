@@ -8,6 +8,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/core/warning.h"
 #include "gantry/core/zero_level.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/gradient_norm.h"
@@ -27,7 +28,7 @@ TrainingSteps::TrainingSteps(const World& world, const Config& config, Booster& 
 
 std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& boosted, const std::function<bool()>& stops) {
   const double start = steady_seconds();
-  const std::int64_t first_sample = boosted.loader->position();
+  const LoaderPlace place = boosted.loader->place();
   meter_.resume();
   Batch batch = boosted.loader->next();
   listeners_.tell_of_batch(step, batch);
@@ -40,7 +41,7 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
                                                        .stops = stops,
                                                        .before_backward = listeners_.before_backward(step)});
   if (result.aborted) {
-    give_up(first_sample, boosted);
+    give_up(place, boosted);
     return std::nullopt;
   }
   timeline_.end(batch.samples);
@@ -98,8 +99,8 @@ double TrainingSteps::offer_gradients(std::int64_t step, Boosted& boosted) {
   return optimizer.grad_norm();
 }
 
-void TrainingSteps::give_up(std::int64_t first_sample, Boosted& boosted) {
-  boosted.loader->seek(first_sample);
+void TrainingSteps::give_up(const LoaderPlace& place, Boosted& boosted) {
+  boosted.loader->seek(place);
   timeline_.give_up();
   meter_.pause();
   parts_.give_up(meter_.counts());
@@ -117,8 +118,8 @@ void TrainingSteps::require_finite(std::int64_t step, double loss, double norm, 
 void TrainingSteps::warn_of_skipped(std::int64_t step, double norm, const Boosted& boosted) const {
   if (!world_.is_main()) return;
   listeners_.clear_progress();
-  fmt::print(stderr, "warning: step {} is skipped: gradient norm {}, loss scale now {}\n", step, norm,
-             boosted.optimizer->loss_scale());
+  print_warning(fmt::format("step {} is skipped: gradient norm {}, loss scale now {}", step, norm,
+                            boosted.optimizer->loss_scale()));
 }
 
 std::optional<StepPictures> TrainingSteps::pictures(const Boosted& boosted) const {

@@ -55,7 +55,7 @@ class TrainingSteps {
   RewardMetrics rewards_of_step() const;
   // The norm of the gradients that the optimizer will step.
   double offer_gradients(std::int64_t step, Boosted& boosted);
-  void give_up(std::int64_t first_sample, Boosted& boosted);
+  void give_up(const LoaderPlace& place, Boosted& boosted);
   void require_finite(std::int64_t step, double loss, double norm, const Boosted& boosted) const;
   void warn_of_skipped(std::int64_t step, double norm, const Boosted& boosted) const;
 

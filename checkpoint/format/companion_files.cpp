@@ -11,6 +11,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
 #include "gantry/core/paths.h"
+#include "gantry/core/warning.h"
 
 namespace gantry {
 namespace {
@@ -108,7 +109,7 @@ std::map<std::string, ManifestFile> write_companion_files(const std::string& dir
 
 void copy_companion_files(const std::string& from, const std::string& to, FileSystem& system) {
   const CompanionFiles files = read_companion_files(from);
-  for (const auto& line : files.left_out) fmt::print(stderr, "warning: {}\n", line);
+  for (const auto& line : files.left_out) print_warning(line);
   write_companion_files(to, files, system);
 }
 

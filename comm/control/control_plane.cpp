@@ -1,6 +1,5 @@
 #include "gantry/comm/control/control_plane.h"
 
-#include <cstdio>
 #include <fmt/format.h>
 #include <optional>
 
@@ -10,6 +9,7 @@
 #include "gantry/comm/control/reception.h"
 #include "gantry/comm/control/timers.h"
 #include "gantry/core/error.h"
+#include "gantry/core/warning.h"
 
 namespace gantry {
 namespace {
@@ -18,8 +18,7 @@ constexpr double kForever = 1e9;  // seconds
 constexpr const char* kRegroupedText = "the ranks of the job have changed";
 
 ControlOptions complete(ControlOptions options) {
-  if (!options.warn)
-    options.warn = [](const std::string& line) { std::fprintf(stderr, "warning: %s\n", line.c_str()); };
+  if (!options.warn) options.warn = print_warning;
   if (!options.wants_stop) options.wants_stop = [] { return false; };
   return options;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstddef>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -19,6 +18,7 @@
 
 #include "gantry/core/this_host.h"
 #include "gantry/core/usable_cores.h"
+#include "gantry/core/warning.h"
 
 namespace gantry {
 namespace {
@@ -71,10 +71,8 @@ std::vector<Value> gather_of_all(Transport& transport, const Value& mine, const 
 void warn_unshared(const std::string& name, const std::string& trouble) {
   static std::atomic<bool> is_said{false};
   if (is_said.exchange(true)) return;
-  std::fprintf(
-      stderr,
-      "warning: %s: the ranks of this host cannot share memory (%s); their collectives use messages, which is slower\n",
-      name.c_str(), trouble.c_str());
+  print_warning(name + ": the ranks of this host cannot share memory (" + trouble +
+                "); their collectives use messages, which is slower");
 }
 
 JobHosts::JobHosts(Transport& transport, const std::string& name, const std::string& waited) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <fmt/format.h>
 #include <list>
@@ -13,6 +12,7 @@
 #include "gantry/comm/control/timers.h"
 #include "gantry/comm/tcp/sockets.h"
 #include "gantry/core/error.h"
+#include "gantry/core/warning.h"
 
 namespace gantry {
 namespace {
@@ -249,10 +249,8 @@ void RankJoin::drop(Attempt& attempt, const std::string& why) {
     return;
   }
   const std::string me = options_.describe_rank(options_.rank);
-  if (++dropped_ <= kMostWarnings)
-    std::fprintf(stderr, "warning: %s: dropped a connection: %s\n", me.c_str(), why.c_str());
-  if (dropped_ == kMostWarnings)
-    std::fprintf(stderr, "warning: %s: further such connections are dropped silently\n", me.c_str());
+  if (++dropped_ <= kMostWarnings) print_warning(me + ": dropped a connection: " + why);
+  if (dropped_ == kMostWarnings) print_warning(me + ": further such connections are dropped silently");
 }
 
 std::vector<int> RankJoin::missing() const {

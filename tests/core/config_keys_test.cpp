@@ -151,6 +151,8 @@ const KeyCase kKeyCases[] = {
      "train: {objective: {name: simpo, gamma: 1}}"},
     {"train.objective.reference", "train: {objective: {name: simpo, reference: x}}",
      "the key has no effect with objective simpo", "train: {objective: {name: ipo, reference: x}}"},
+    {"train.log_files", "train: {log_files: [events]}", "the key has no effect without output",
+     "output: x\ntrain: {log_files: [events]}"},
     {"train.device_graphs", "comm: {backend: mpi}\ntrain: {device_graphs: true}",
      "the key has no effect with comm.backend mpi", "train: {device_graphs: true}"},
     {"data.chat_template", "data: {format: text, path: x, chat_template: chatml}",

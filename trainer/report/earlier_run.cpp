@@ -16,8 +16,8 @@ namespace {
 
 // Metrics last: while they have their name, a run that was killed here is found to be unfinished by the next one.
 // TensorBoard's folder becomes a run of its own to TensorBoard, beside the new one's.
-constexpr std::array<const char*, 7> kRunFiles = {"config.yaml", "report.json", "report.html",  "timeline.svg",
-                                                  "trace.json",  "tensorboard", "metrics.jsonl"};
+constexpr std::array<const char*, 8> kRunFiles = {"config.yaml", "report.json", "report.html", "timeline.svg",
+                                                  "trace.json",  "tensorboard", "events",      "metrics.jsonl"};
 
 // "OUTPUT/metrics.2.jsonl".
 std::string numbered(const std::string& output, const std::string& name, int number) {

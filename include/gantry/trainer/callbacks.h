@@ -14,7 +14,7 @@ namespace gantry {
 struct RunEnd {
   enum class How {
     kDone,     // all of train.steps
-    kEnded,    // earlier, by Trainer::end()
+    kEnded,    // earlier, by Trainer::end(), train.patience or train.max_minutes, or at the end of the streams
     kStopped,  // by a signal; a later run can resume from the checkpoint, if there is one
   };
   How how = How::kDone;

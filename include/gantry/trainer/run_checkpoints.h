@@ -28,7 +28,8 @@ class RunCheckpoints {
   ~RunCheckpoints();
 
   // Loads the checkpoint that checkpoint.resume selects into `boosted`, and returns the number of completed steps. The
-  // loader continues with the first sample that was not used yet, for any batch size and number of replicas. Rank 0
+  // loader continues with the first sample that was not used yet, for any batch size and number of replicas; streams
+  // continue at their states, if there are as many as before. Rank 0
   // selects the checkpoint for all ranks. It prints the selection, why newer ones were skipped, and which settings have
   // changed since.
   // Throws CheckpointError, before anything is changed, if the checkpoint is damaged or of another model. It also
@@ -59,6 +60,8 @@ class RunCheckpoints {
   std::optional<CompleteCheckpoint> choose() const;
   void load_weights_alone(Boosted& boosted);
   void seek_data(const CheckpointInfo& info, DataLoader& loader) const;
+  void seek_streams(const CheckpointInfo& info, DataLoader& loader) const;
+  nlohmann::json data_progress(const DataLoader& loader) const;
   void look_for_foreign_ones() const;
   // Samples the data of this run. Returns true if they begin with those that the checkpoint's run had. Collective.
   bool sample_data(const CheckpointInfo& info);

@@ -14,6 +14,8 @@ namespace gantry {
 bool handles_stop_signals(const Config& config);
 
 // The stop requests of all ranks, as one rank sees them.
+class DataLoader;
+
 class RunStops {
  public:
   // Signals stop the run only if handles_stop_signals().
@@ -28,7 +30,10 @@ class RunStops {
   StopRequest agreed() const;
   // True if any rank received a stop signal. Collective over the world.
   bool asked_to_stop() const;
-  // The same for the ranks of this rank's tp group. Collective over tp.
+  // True if the streams of all replicas have ended, so that no further step has samples. Waits for the next batch.
+  // False for a loader of a data set. Collective over the world.
+  bool out_of_samples(DataLoader& loader) const;
+  // Returns true if any rank of this rank's tp group received a stop signal. Collective over tp.
   bool stage_asked_to_stop() const;
   // Returns a function for ExecuteOptions::stops. Empty if signals do not stop the run, or if other ranks could not be
   // notified within a step: in MPI jobs without heartbeats (comm.heartbeat_seconds 0).
