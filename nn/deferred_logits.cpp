@@ -6,6 +6,7 @@
 
 #include "gantry/nn/forward.h"
 #include "gantry/nn/row_losses.h"
+#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/kernels/cross_entropy.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -135,6 +136,17 @@ struct DeferredLosses {
   torch::Tensor losses, count;
 };
 
+// The indices of the rows that count, if the host knows the labels and leaving the others out is worth a copy of the
+// inputs; else undefined. All ranks of the head's group decide alike, because they have the same labels.
+torch::Tensor rows_to_compute(const torch::Tensor& labels, std::int64_t ignored) {
+  constexpr double kLargestShare = 0.875;
+  const torch::Tensor known = on_host(labels);
+  if (!known.defined()) return {};
+  const torch::Tensor rows = (known.reshape({-1}) != ignored).nonzero().squeeze(1);
+  const bool are_few = static_cast<double>(rows.numel()) <= kLargestShare * static_cast<double>(labels.numel());
+  return rows.numel() > 0 && are_few ? rows.to(labels.device()) : torch::Tensor();
+}
+
 DeferredLosses counted_losses(const DeferredLogits& logits, const torch::Tensor& labels,
                               const CrossEntropyOptions& options) {
   Linear head = logits.head;
@@ -144,14 +156,23 @@ DeferredLosses counted_losses(const DeferredLogits& logits, const torch::Tensor&
     held.first = shard.ranges(held.group->rank()).front().begin;
   }
   const LinearImpl::Factors factors = head->factors(logits.hidden);
-  const auto rows_of = [&](std::size_t i) { return factors.inputs[i].reshape({-1, factors.inputs[i].size(-1)}); };
-  const torch::Tensor input = rows_of(0);
+  const TileOptions tiles{loss_terms(held, options), logits.form, logits.limit};
+  const std::int64_t rows = factors.inputs[0].numel() / factors.inputs[0].size(-1);
+  const auto [flat, count] = row_labels(labels, rows, tiles.terms, options);
+  const torch::Tensor computed = rows_to_compute(labels, tiles.terms.ignored);
+  const auto of_rows = [&](const torch::Tensor& all) {
+    return computed.defined() ? all.index_select(0, computed) : all;
+  };
+  const auto input = [&](std::size_t i) {
+    return of_rows(factors.inputs[i].reshape({rows, factors.inputs[i].size(-1)}));
+  };
   OptionalTensor bias, narrow, wide;
   if (factors.bias.defined()) bias = factors.bias;
-  if (factors.inputs.size() > 1) narrow = rows_of(1), wide = factors.weights[1];
-  const TileOptions tiles{loss_terms(held, options), logits.form, logits.limit};
-  const auto [flat, count] = row_labels(labels, input.size(0), tiles.terms, options);
-  return {TiledCrossEntropy::apply(input, factors.weights[0], bias, narrow, wide, flat, tiles), count};
+  if (factors.inputs.size() > 1) narrow = input(1), wide = factors.weights[1];
+  const torch::Tensor losses =
+      TiledCrossEntropy::apply(input(0), factors.weights[0], bias, narrow, wide, of_rows(flat), tiles);
+  if (!computed.defined()) return {losses, count};
+  return {torch::zeros({rows}, losses.options().requires_grad(false)).index_copy(0, computed, losses), count};
 }
 
 }  // namespace

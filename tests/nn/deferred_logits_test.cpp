@@ -19,6 +19,7 @@ struct DeferredCase {
   nn::CrossEntropyOptions options = {};
   std::int64_t limit = 600;  // tiles of 8 columns and 9 rows at most
   bool bias = false, adapter = false;
+  std::int64_t ignored_until = 0;  // labels of rows before this one are ignored
   std::string frozen;  // parameters with this prefix; "input": the input of the head
 };
 
@@ -37,6 +38,7 @@ struct HeadRun {
     factors = torch::rand({kRows}, torch::kFloat64);
     labels = torch::arange(kRows) * 7 % (options.vocabulary > 0 ? options.vocabulary : kColumns);
     labels[3] = labels[11] = options.ignore_index;
+    labels.narrow(0, 0, what.ignored_until).fill_(options.ignore_index);
   }
 
   // The sum of the losses with their factors, and all gradients.
@@ -91,6 +93,14 @@ TEST(DeferredLogits, HaveTheLossesAndGradientsOfFullOnes) {
   expect_equal_to_full({.form = {.scale = 1.3, .soft_cap = 3}, .options = {.z_loss = 1e-3, .vocabulary = 64}});
 }
 
+TEST(DeferredLogits, OfRowsThatDoNotCount) {
+  expect_equal_to_full({.bias = true, .adapter = true, .ignored_until = 9});
+  expect_equal_to_full({.options = {.label_smoothing = 0.1}, .ignored_until = kRows - 1});
+  const auto none = HeadRun({.ignored_until = kRows}).of_deferred({}, 600);
+  EXPECT_EQ(none.at("loss").item<double>(), 0);
+  EXPECT_EQ(none.at("weight").abs().sum().item<double>(), 0);
+}
+
 TEST(DeferredLogits, OfAdaptersAndFrozenParts) {
   expect_equal_to_full({.adapter = true});
   expect_equal_to_full({.form = {.scale = 0.7, .soft_cap = 3}, .bias = true, .adapter = true, .frozen = "weight"});
@@ -126,27 +136,25 @@ void note_outputs(const at::RecordFunction& function, at::ObserverContext*) {
 // By the outputs of all operators. The limit is the default one; the logits are 40 MB.
 TEST(DeferredLogits, NoTensorIsLargerThanTheLimit) {
   constexpr std::int64_t kTokens = 100, kWords = 50000;
-  for (const double soft_cap : {0.0, 5.0}) {
-    nn::Linear head(torch::nn::LinearOptions(4, kWords).bias(false));
-    head->to(torch::kFloat64);
-    const torch::Tensor input = torch::randn({kTokens, 4}, torch::kFloat64).requires_grad_();
-    const torch::Tensor labels = torch::arange(kTokens) * 379;
-    const auto handle = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(&begin_operator, &note_outputs).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
-    largest_bytes = 0;
-    nn::DeferredLogits logits{.rows = kTokens, .limit = kLogitLimit};
-    {
-      const ForwardScope scope({.logits = &logits});
-      logits.hidden = nn::head_output(head, input, {.soft_cap = soft_cap}).at("hidden");
-    }
-    nn::cross_entropy(logits, labels).sum.backward();
-    EXPECT_LE(largest_bytes, static_cast<std::size_t>(kLogitLimit));
-    EXPECT_GT(largest_bytes, static_cast<std::size_t>(kLogitLimit) / 4);
-    largest_bytes = 0;
-    nn::head_output(head, input);
-    EXPECT_EQ(largest_bytes, static_cast<std::size_t>(8 * kTokens * kWords));
-    at::removeCallback(handle);
+  nn::Linear head(torch::nn::LinearOptions(4, kWords).bias(false));
+  head->to(torch::kFloat64);
+  const torch::Tensor input = torch::randn({kTokens, 4}, torch::kFloat64).requires_grad_();
+  const torch::Tensor labels = torch::arange(kTokens) * 379;
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&begin_operator, &note_outputs).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
+  largest_bytes = 0;
+  nn::DeferredLogits logits{.rows = kTokens, .limit = kLogitLimit};
+  {
+    const ForwardScope scope({.logits = &logits});
+    logits.hidden = nn::head_output(head, input, {.soft_cap = 5}).at("hidden");
   }
+  nn::cross_entropy(logits, labels).sum.backward();
+  EXPECT_LE(largest_bytes, static_cast<std::size_t>(kLogitLimit));
+  EXPECT_GT(largest_bytes, static_cast<std::size_t>(kLogitLimit) / 4);
+  largest_bytes = 0;
+  nn::head_output(head, input);
+  EXPECT_EQ(largest_bytes, static_cast<std::size_t>(8 * kTokens * kWords));
+  at::removeCallback(handle);
 }
 
 }  // namespace
