@@ -159,8 +159,8 @@ CountedLosses counted_losses(const torch::Tensor& logits, const torch::Tensor& l
                       "logits sharded over tp, as the output layer returns them",
                       "do not gather the logits, or pass replicate() for full logits"});
   }
-  return counted_losses(
-      logits, labels, {.group = &group, .first = own.begin, .all = vocabulary.segments.front().extent.end}, options);
+  return counted_losses(logits, labels,
+                        {.group = &group, .first = own.begin, .all = vocabulary.segments.front().extent.end}, options);
 }
 
 Loss sum_of(const CountedLosses& rows) { return Loss(rows.losses.sum(), rows.count); }

@@ -31,8 +31,8 @@ torch::Tensor formed(const torch::Tensor& output, const LogitForm& form) {
 }
 
 // The sums of row_losses() over the columns of this rank. `most`: the largest logits of all ranks.
-torch::Tensor sums_less(const RowSums& own, const torch::Tensor& most, const torch::Tensor& columns,
-                        std::int64_t width, bool with_all) {
+torch::Tensor sums_less(const RowSums& own, const torch::Tensor& most, const torch::Tensor& columns, std::int64_t width,
+                        bool with_all) {
   return torch::stack({own.total * (own.largest - most).exp(), (own.label - most).masked_fill(columns < 0, 0),
                        with_all ? own.all - static_cast<double>(width) * most : torch::zeros_like(own.all)});
 }
@@ -85,9 +85,9 @@ struct TiledCrossEntropy : torch::autograd::Function<TiledCrossEntropy> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const HeadFactors factors{{saved[0], saved[1]},
-                          {saved[2], saved[3]},
-                          saved[4],
-                          {context->saved_data["scale"].toDouble(), context->saved_data["soft_cap"].toDouble()}};
+                              {saved[2], saved[3]},
+                              saved[4],
+                              {context->saved_data["scale"].toDouble(), context->saved_data["soft_cap"].toDouble()}};
     const torch::Tensor& largest = saved[5];
     const auto zeros = [&](int i, const char* is_needed) {
       return context->saved_data[is_needed].toBool() ? torch::zeros(factors.inputs[i].sizes(), largest.options())
@@ -122,7 +122,8 @@ struct TiledCrossEntropy : torch::autograd::Function<TiledCrossEntropy> {
 
 TensorDict head_output(const Linear& given, const torch::Tensor& hidden, const LogitForm& form) {
   Linear head = given;
-  if (DeferredLogits* wanted = forward_now().logits; wanted && head->has_factors() && is_larger(head, hidden, *wanted)) {
+  if (DeferredLogits* wanted = forward_now().logits;
+      wanted && head->has_factors() && is_larger(head, hidden, *wanted)) {
     wanted->head = head;
     wanted->form = form;
     return {{"hidden", hidden}};
@@ -137,7 +138,8 @@ struct DeferredLosses {
 };
 
 // The indices of the rows that count, if the host knows the labels and leaving the others out is worth a copy of the
-// inputs; else undefined. All ranks of the head's group decide alike, because they have the same labels.
+// inputs; else undefined. All ranks of the head's group have the same labels, so they compute the
+// same rows.
 torch::Tensor rows_to_compute(const torch::Tensor& labels, std::int64_t ignored) {
   constexpr double kLargestShare = 0.875;
   const torch::Tensor known = on_host(labels);

@@ -47,7 +47,8 @@ torch::Tensor columns_in(const torch::Tensor& columns, const Range& rows, const 
 torch::Tensor HeadFactors::logits(const Range& rows, const Range& tile) const {
   const auto input = [&](int i) { return rows_of(inputs[i], rows); };
   const auto weight = [&](int i) { return rows_of(weights[i], tile).t(); };
-  torch::Tensor made = bias.defined() ? at::addmm(rows_of(bias, tile), input(0), weight(0)) : at::mm(input(0), weight(0));
+  torch::Tensor made =
+      bias.defined() ? at::addmm(rows_of(bias, tile), input(0), weight(0)) : at::mm(input(0), weight(0));
   if (inputs[1].defined()) made.addmm_(input(1), weight(1));
   if (form.scale != 1) made.mul_(form.scale);
   if (form.soft_cap > 0) made.div_(form.soft_cap).tanh_().mul_(form.soft_cap);

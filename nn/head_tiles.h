@@ -11,7 +11,8 @@
 
 namespace gantry::nn {
 
-// The function from outputs of a head to logits: soft_cap * tanh(scale * output / soft_cap), without the cap if it is 0.
+// The function from outputs of a head to logits: soft_cap * tanh(scale * output / soft_cap), without the cap if it is
+// 0.
 struct LogitForm {
   double scale = 1;
   double soft_cap = 0;

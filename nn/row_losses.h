@@ -5,7 +5,7 @@
 
 namespace gantry::nn {
 
-// The inputs of the loss that are no tensors.
+// The settings of the loss.
 struct LossTerms {
   ProcessGroup* group = nullptr;  // null: full logits
   std::int64_t first = 0;         // column of the global vocabulary that is column 0 here
@@ -28,11 +28,12 @@ struct RowLabels {
   torch::Tensor flat;   // int64 [rows]
   torch::Tensor count;  // number of labels that count; on the CPU if the labels are on the host too
 };
-// Throws UsageError for labels that are no integers, or not one per row; InputError for a label outside the vocabulary.
+// Throws UsageError unless the labels are integers, one per row. Throws InputError for a label outside the vocabulary.
 RowLabels row_labels(const torch::Tensor& labels, std::int64_t rows, const LossTerms& terms,
                      const CrossEntropyOptions& options);
 
-// [rows] int64: the column of each label among the first `width` columns of this rank, -1 for labels that are not there.
+// [rows] int64: the column of each label among the first `width` columns of this rank, -1 for labels that are not
+// there.
 torch::Tensor label_columns(const torch::Tensor& labels, const torch::Tensor& counted, std::int64_t first,
                             std::int64_t width);
 

@@ -80,8 +80,8 @@ Loss of_one_rank(const Loss& loss, const ProcessGroup& parts) {
 
 // The completions' sums of a microbatch from its logits, in either form.
 CompletionSums sums_of(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
-  return completion_sums(
-      [&](const torch::Tensor& labels) { return token_losses(outputs.at("logits"), labels, split); }, batch);
+  return completion_sums([&](const torch::Tensor& labels) { return token_losses(outputs.at("logits"), labels, split); },
+                         batch);
 }
 CompletionSums sums_of(const nn::DeferredLogits& logits, const TensorDict& batch) {
   return completion_sums([&](const torch::Tensor& labels) { return nn::token_losses(logits, labels); }, batch);

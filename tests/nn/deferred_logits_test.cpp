@@ -20,7 +20,7 @@ struct DeferredCase {
   std::int64_t limit = 600;  // tiles of 8 columns and 9 rows at most
   bool bias = false, adapter = false;
   std::int64_t ignored_until = 0;  // labels of rows before this one are ignored
-  std::string frozen;  // parameters with this prefix; "input": the input of the head
+  std::string frozen;              // parameters with this prefix; "input": the input of the head
 };
 
 // The head's input, the head and random factors of the losses, the same for all cases.
@@ -140,8 +140,9 @@ TEST(DeferredLogits, NoTensorIsLargerThanTheLimit) {
   head->to(torch::kFloat64);
   const torch::Tensor input = torch::randn({kTokens, 4}, torch::kFloat64).requires_grad_();
   const torch::Tensor labels = torch::arange(kTokens) * 379;
-  const auto handle = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(&begin_operator, &note_outputs).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&begin_operator, &note_outputs)
+                                                     .needsOutputs(true)
+                                                     .scopes({at::RecordScope::FUNCTION}));
   largest_bytes = 0;
   nn::DeferredLogits logits{.rows = kTokens, .limit = kLogitLimit};
   {

@@ -22,8 +22,8 @@ Parallelism in_layout(const Layout& layout, const std::string& schedule = "1f1b"
 }
 
 ModelCase with_deferred_logits(const std::string& family = "gpt2") {
-  ModelCase what{.family = family, .layers = 2, .heads = 2, .key_heads = 2, .width = 12, .vocabulary = 53,
-                 .batches = {6, 5}};
+  ModelCase what{
+      .family = family, .layers = 2, .heads = 2, .key_heads = 2, .width = 12, .vocabulary = 53, .batches = {6, 5}};
   return what;
 }
 
@@ -59,10 +59,10 @@ TEST(DeferredLogitsOfSteps, OfPackedSequencesAndEveryKindOfLoss) {
 
 // Soft caps, factors, a bias, a projection before the head, encoder-decoders, and masked language models.
 TEST(DeferredLogitsOfSteps, OfFamilies) {
-  for (const auto& [family, keys] : {std::pair("gemma2", R"({"head_dim": 6, "final_logit_softcapping": 3.0})"),
-                                     std::pair("granite", R"({"logits_scaling": 2.5})"),
-                                     std::pair("gptj", R"({"rotary_dim": 4})"), std::pair("t5", "{}"),
-                                     std::pair("bert", "{}"), std::pair("modernbert", "{}")}) {
+  for (const auto& [family, keys] :
+       {std::pair("gemma2", R"({"head_dim": 6, "final_logit_softcapping": 3.0})"),
+        std::pair("granite", R"({"logits_scaling": 2.5})"), std::pair("gptj", R"({"rotary_dim": 4})"),
+        std::pair("t5", "{}"), std::pair("bert", "{}"), std::pair("modernbert", "{}")}) {
     ModelCase what = with_deferred_logits(family);
     what.keys = keys;
     what.batches = {4};
@@ -120,7 +120,8 @@ void note_largest(const at::RecordFunction& function, at::ObserverContext*) {
   for (const c10::IValue& output : function.outputs()) {
     if (!output.isTensor() || !output.toTensor().defined()) continue;
     std::size_t known = largest_output;
-    while (known < output.toTensor().nbytes() && !largest_output.compare_exchange_weak(known, output.toTensor().nbytes()))
+    while (known < output.toTensor().nbytes() &&
+           !largest_output.compare_exchange_weak(known, output.toTensor().nbytes()))
       ;
   }
 }

@@ -149,8 +149,7 @@ std::string describe(const Parallelism& how) {
          (how.layout.expert > 1 ? " ep " + std::to_string(how.layout.expert) + " " + how.dispatch : "") +
          (how.zero ? " zero " + std::to_string(how.zero) : "") +
          (how.zero == 3 ? " gather " + how.gather + (how.shard ? " shard " + std::to_string(how.shard) : "") : "") +
-         (how.offload == "none" ? "" : " offload " + how.offload) +
-         (how.logit_limit > 0 ? " deferred logits" : "") +
+         (how.offload == "none" ? "" : " offload " + how.offload) + (how.logit_limit > 0 ? " deferred logits" : "") +
          (how.accumulation > 1 ? " accumulation " + std::to_string(how.accumulation) : "");
 }
 

@@ -81,12 +81,12 @@ class Criterion {
   // The criterion for this rank's part of aligned(). `parts`: the ranks with the parts of the same sequences; not
   // owned.
   Criterion of_part(ProcessGroup& parts) const {
-    Criterion criterion = of_aligned_ ? on_split_outputs(of_aligned_)
-                                      : on_split_outputs([of_part = of_part_, &parts](
-                                                             const TensorDict& outputs, const TensorDict& batch,
-                                                             const SplitOutputs& split) {
-                                          return of_part(outputs, batch, split, parts);
-                                        });
+    Criterion criterion =
+        of_aligned_ ? on_split_outputs(of_aligned_)
+                    : on_split_outputs([of_part = of_part_, &parts](const TensorDict& outputs, const TensorDict& batch,
+                                                                    const SplitOutputs& split) {
+                        return of_part(outputs, batch, split, parts);
+                      });
     if (deferred_) criterion.deferred_ = deferred_->of_part(parts);
     criterion.logit_limit_ = logit_limit_;
     return criterion;
