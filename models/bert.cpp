@@ -1,6 +1,7 @@
 #include "gantry/models/bert.h"
 
 #include "gantry/nn/activation.h"
+#include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -126,8 +127,8 @@ BertPredictionsImpl::BertPredictionsImpl(const BertConfig& config)
   decoder = register_module("decoder", nn::Linear(config.hidden_size, config.vocab_size));
 }
 
-torch::Tensor BertPredictionsImpl::forward(const torch::Tensor& hidden) {
-  return decoder(norm(nn::activate(dense(hidden), activation_)));
+TensorDict BertPredictionsImpl::forward(const torch::Tensor& hidden) {
+  return nn::head_output(decoder, norm(nn::activate(dense(hidden), activation_)));
 }
 
 BertImpl::BertImpl(const BertConfig& config) : TextEncoderImpl(config) {
@@ -178,7 +179,7 @@ LayerParts BertImpl::parts_of(int layer, const nn::TokenContext& tokens) {
 }
 
 TensorDict BertImpl::head(const torch::Tensor& hidden, const torch::Tensor&) {
-  if (config.head == BertHead::kMaskedLm) return {{"logits", cls(hidden)}};
+  if (config.head == BertHead::kMaskedLm) return cls(hidden);
   if (config.head == BertHead::kQuestionAnswering) return {{"logits", qa_outputs(dropout(hidden))}};
   if (config.head == BertHead::kTokenClassification) return {{"logits", classifier(dropout(hidden))}};
   if (!pooler) return {{"last_hidden_state", hidden}};

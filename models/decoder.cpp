@@ -9,6 +9,7 @@
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
 #include "gantry/models/vision/image_encoder.h"
+#include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/depthwise_convolution.h"
 #include "gantry/nn/embedding_noise.h"
 #include "gantry/nn/experts.h"
@@ -59,8 +60,6 @@ void check_token_types(const TensorDict& batch, const VisionSpec& vision) {
                     "[samples, tokens], 1 for the tokens of an image, and 0 for text",
                     "add the token_type_ids of the model's processor"});
 }
-
-torch::Tensor capped(const torch::Tensor& input, double cap) { return cap > 0 ? (input / cap).tanh() * cap : input; }
 
 }  // namespace
 
@@ -214,8 +213,7 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDic
     return {{"logits", head_(last)}};
   }
   if (stage.vocabulary_apart()) return {{"hidden", hidden}};
-  const torch::Tensor logits = head_(hidden);
-  return {{"logits", capped(multiplied(logits, spec.logit_scale), spec.logit_soft_cap)}};
+  return nn::head_output(head_, hidden, {.scale = spec.logit_scale, .soft_cap = spec.logit_soft_cap});
 }
 
 TensorDict DecoderImpl::forward(const TensorDict& inputs) {

@@ -5,6 +5,7 @@
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/deferred_logits.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -136,7 +137,7 @@ torch::Tensor ModernBertImpl::pooled(const torch::Tensor& hidden, const torch::T
 
 TensorDict ModernBertImpl::head(const torch::Tensor& hidden, const torch::Tensor& keep) {
   if (config.head == BertHead::kNone) return {{"last_hidden_state", hidden}};
-  if (config.head == BertHead::kMaskedLm) return {{"logits", decoder(predictions(hidden))}};
+  if (config.head == BertHead::kMaskedLm) return nn::head_output(decoder, predictions(hidden));
   const bool of_each_token =
       config.head == BertHead::kTokenClassification || config.head == BertHead::kQuestionAnswering;
   const torch::Tensor read = of_each_token ? hidden : pooled(hidden, keep);

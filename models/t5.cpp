@@ -7,6 +7,7 @@
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/context_attention.h"
+#include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/stream_scope.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -199,7 +200,7 @@ TensorDict T5Impl::stage_forward(const StageContext& stage, TensorDict input) {
   torch::Tensor hidden = target.for_head(state.at("hidden"));
   hidden = decoder_->last_dropout(decoder_->final_layer_norm(hidden));
   if (config.scale_decoder_outputs) hidden = hidden * (1 / std::sqrt(static_cast<double>(config.d_model)));
-  return {{"logits", head_(hidden)}};
+  return nn::head_output(head_, hidden);
 }
 
 TensorDict T5Impl::forward(const TensorDict& inputs) {

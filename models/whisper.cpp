@@ -7,6 +7,7 @@
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stream_scope.h"
 #include "gantry/tensors/libtorch.h"
@@ -201,7 +202,7 @@ TensorDict WhisperImpl::stage_forward(const StageContext& stage, TensorDict inpu
   }
   state = decode(stage, std::move(state), target);
   if (!stage.is_last()) return state;
-  return {{"logits", head_(decoder_norm_(target.for_head(state.at("hidden"))))}};
+  return nn::head_output(head_, decoder_norm_(target.for_head(state.at("hidden"))));
 }
 
 TensorDict WhisperImpl::forward(const TensorDict& inputs) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/nn/row_losses.h"
 #include "gantry/nn/split_head.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/kernels/cross_entropy.h"
@@ -39,17 +40,56 @@ void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int6
        "check that the data and the model use the same tokenizer"});
 }
 
-namespace {
+LossTerms loss_terms(const HeldColumns& held, const CrossEntropyOptions& options) {
+  if (options.vocabulary > held.all)
+    throw UsageError({"cross entropy",
+                      fmt::format("the vocabulary of {} tokens is larger than the {} columns of the logits",
+                                  options.vocabulary, held.all),
+                      "at most the number of columns", ""});
+  return {.group = held.group,
+          .first = held.first,
+          .vocabulary = options.vocabulary > 0 ? options.vocabulary : held.all,
+          .ignored = options.ignore_index,
+          .smoothing = options.label_smoothing,
+          .z_loss = options.z_loss};
+}
 
-// What the function needs beside tensors.
-struct Terms {
-  ProcessGroup* group = nullptr;  // null: full logits
-  std::int64_t first = 0;         // column of the global vocabulary that is column 0 here
-  std::int64_t vocabulary = 0;    // columns that count
-  std::int64_t ignored = 0;
-  double smoothing = 0;
-  double z_loss = 0;
-};
+RowLabels row_labels(const torch::Tensor& labels, std::int64_t rows, const LossTerms& terms,
+                     const CrossEntropyOptions& options) {
+  if (!at::isIntegralType(labels.scalar_type(), /*includeBool=*/true))
+    throw UsageError({"cross entropy", "the labels are " + describe(labels), "integers", "pass the class of each row"});
+  const torch::Tensor flat = labels.reshape({-1}).to(torch::kInt64);
+  if (flat.numel() != rows)
+    throw UsageError({"cross entropy",
+                      fmt::format("there are {} rows of logits, but the labels are {}", rows, describe(labels)),
+                      "one label per row of the logits", ""});
+  torch::Tensor known = on_host(labels);
+  if (known.defined()) known = known.to(torch::kInt64);
+  if (known.defined()) check_labels(known, terms.vocabulary, terms.ignored, options.of_classes);
+  return {flat, ((known.defined() ? known : flat) != terms.ignored).sum()};
+}
+
+torch::Tensor label_columns(const torch::Tensor& labels, const torch::Tensor& counted, std::int64_t first,
+                            std::int64_t width) {
+  const torch::Tensor local = labels - first;
+  return local.masked_fill(~((local >= 0) & (local < width) & counted), -1);
+}
+
+RowLosses row_losses(const torch::Tensor& sums, const torch::Tensor& largest, const torch::Tensor& counted,
+                     const LossTerms& terms) {
+  const torch::Tensor log_total = sums[0].log();
+  torch::Tensor loss = log_total - (1 - terms.smoothing) * sums[1];
+  if (terms.smoothing > 0) loss = loss - (terms.smoothing / static_cast<double>(terms.vocabulary)) * sums[2];
+  torch::Tensor weight;
+  if (terms.z_loss > 0) {
+    const torch::Tensor z = log_total + largest;
+    loss = loss + terms.z_loss * z * z;
+    weight = 1 + 2 * terms.z_loss * z;
+  }
+  return {loss.masked_fill(~counted, 0), weight};
+}
+
+namespace {
 
 // For each row -log softmax(logits)[label], smoothed; 0 for a row that does not count. One maximum and one sum travel
 // over the group, for all three of: sum of exponentials, label's logit, sum of logits. Megatron-LM's
@@ -57,30 +97,22 @@ struct Terms {
 // computes the probabilities again.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static Variable forward(AutogradContext* context, const Variable& logits, const torch::Tensor& labels,
-                          const Terms& terms) {
+                          const LossTerms& terms) {
     const std::int64_t width = std::clamp<std::int64_t>(terms.vocabulary - terms.first, 0, logits.size(1));
     torch::Tensor largest = kernels::row_maximum(logits, width);
     if (terms.group) terms.group->all_reduce(largest, ReduceOp::kMax).wait();
 
-    const torch::Tensor counted = labels != terms.ignored, local = labels - terms.first;
-    const torch::Tensor columns = local.masked_fill(~((local >= 0) & (local < width) & counted), -1);
+    const torch::Tensor counted = labels != terms.ignored;
+    const torch::Tensor columns = label_columns(labels, counted, terms.first, width);
     torch::Tensor sums = kernels::row_sums(logits, width, largest, columns, terms.smoothing > 0);
     if (terms.group) terms.group->all_reduce(sums).wait();
 
-    const torch::Tensor log_total = sums[0].log();
-    torch::Tensor loss = log_total - (1 - terms.smoothing) * sums[1];
-    if (terms.smoothing > 0) loss = loss - (terms.smoothing / static_cast<double>(terms.vocabulary)) * sums[2];
-    torch::Tensor weight;  // of the probabilities in the gradient
-    if (terms.z_loss > 0) {
-      const torch::Tensor z = log_total + largest;
-      loss = loss + terms.z_loss * z * z;
-      weight = 1 + 2 * terms.z_loss * z;
-    }
+    const auto [losses, weight] = row_losses(sums, largest, counted, terms);
     context->save_for_backward({logits, largest, sums[0], columns, counted, weight});
     context->saved_data["width"] = width;
     context->saved_data["of_label"] = 1 - terms.smoothing;
     context->saved_data["of_all"] = terms.smoothing / static_cast<double>(terms.vocabulary);
-    return loss.masked_fill(~counted, 0);
+    return losses;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -99,39 +131,26 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   }
 };
 
-// `columns` is the extent of the whole last dim; `terms` says what of it is here.
-struct RowLosses {
+struct CountedLosses {
   torch::Tensor losses, count;
 };
 
-RowLosses row_losses(const torch::Tensor& logits, const torch::Tensor& labels, Terms terms, std::int64_t columns,
-                     const CrossEntropyOptions& options) {
-  if (options.vocabulary > columns)
-    throw UsageError({"cross entropy",
-                      fmt::format("the vocabulary of {} tokens is larger than the {} columns of the logits",
-                                  options.vocabulary, columns),
-                      "at most the number of columns", ""});
-  if (!at::isIntegralType(labels.scalar_type(), /*includeBool=*/true))
-    throw UsageError({"cross entropy", "the labels are " + describe(labels), "integers", "pass the class of each row"});
-  const torch::Tensor flat = labels.reshape({-1}).to(torch::kInt64);
-  if (flat.numel() * logits.size(-1) != logits.numel())
-    throw UsageError({"cross entropy",
-                      fmt::format("logits {} and labels {} do not fit each other", describe(logits), describe(labels)),
-                      "one label per row of the logits", ""});
-  terms.vocabulary = options.vocabulary > 0 ? options.vocabulary : columns;
-  terms.ignored = options.ignore_index;
-  terms.smoothing = options.label_smoothing;
-  terms.z_loss = options.z_loss;
-  torch::Tensor known = on_host(labels);
-  if (known.defined()) known = known.to(torch::kInt64);
-  if (known.defined()) check_labels(known, terms.vocabulary, terms.ignored, options.of_classes);
+CountedLosses counted_losses(const torch::Tensor& logits, const torch::Tensor& labels, const HeldColumns& held,
+                             const CrossEntropyOptions& options) {
+  const LossTerms terms = loss_terms(held, options);
   const torch::Tensor rows = logits.reshape({-1, logits.size(-1)});
-  return {CrossEntropy::apply(rows, flat, terms), ((known.defined() ? known : flat) != options.ignore_index).sum()};
+  const auto [flat, count] = row_labels(labels, rows.size(0), terms, options);
+  return {CrossEntropy::apply(rows, flat, terms), count};
 }
 
-RowLosses row_losses(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
-                     const ShardSpec& vocabulary, const CrossEntropyOptions& options) {
-  if (!vocabulary.sharded()) return row_losses(logits, labels, {}, logits.size(-1), options);
+CountedLosses counted_losses(const torch::Tensor& logits, const torch::Tensor& labels,
+                             const CrossEntropyOptions& options) {
+  return counted_losses(logits, labels, {.all = logits.size(-1)}, options);
+}
+
+CountedLosses counted_losses(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
+                             const ShardSpec& vocabulary, const CrossEntropyOptions& options) {
+  if (!vocabulary.sharded()) return counted_losses(logits, labels, options);
   const Range own = vocabulary.ranges(group.rank()).front();
   if (logits.size(-1) != own.size()) {
     throw UsageError({"cross entropy",
@@ -140,31 +159,31 @@ RowLosses row_losses(const torch::Tensor& logits, const torch::Tensor& labels, P
                       "logits sharded over tp, as the output layer returns them",
                       "do not gather the logits, or pass replicate() for full logits"});
   }
-  return row_losses(logits, labels, {.group = &group, .first = own.begin}, vocabulary.segments.front().extent.end,
-                    options);
+  return counted_losses(logits, labels,
+                        {.group = &group, .first = own.begin, .all = vocabulary.segments.front().extent.end}, options);
 }
 
-Loss sum_of(const RowLosses& rows) { return Loss(rows.losses.sum(), rows.count); }
+Loss sum_of(const CountedLosses& rows) { return Loss(rows.losses.sum(), rows.count); }
 
 }  // namespace
 
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
                    const ShardSpec& vocabulary, const CrossEntropyOptions& options) {
-  return sum_of(row_losses(logits, labels, group, vocabulary, options));
+  return sum_of(counted_losses(logits, labels, group, vocabulary, options));
 }
 
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, const CrossEntropyOptions& options) {
-  return sum_of(row_losses(logits, labels, {}, logits.size(-1), options));
+  return sum_of(counted_losses(logits, labels, options));
 }
 
 torch::Tensor token_losses(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
                            const ShardSpec& vocabulary, const CrossEntropyOptions& options) {
-  return row_losses(logits, labels, group, vocabulary, options).losses.view(labels.sizes());
+  return counted_losses(logits, labels, group, vocabulary, options).losses.view(labels.sizes());
 }
 
 torch::Tensor token_losses(const torch::Tensor& logits, const torch::Tensor& labels,
                            const CrossEntropyOptions& options) {
-  return row_losses(logits, labels, {}, logits.size(-1), options).losses.view(labels.sizes());
+  return counted_losses(logits, labels, options).losses.view(labels.sizes());
 }
 
 }  // namespace gantry::nn

@@ -145,6 +145,31 @@ torch::Tensor LinearImpl::used_by_rows(const torch::Tensor& factor) const {
              : factor;
 }
 
+bool LinearImpl::has_factors() const {
+  if (encoding_ || lora_magnitude.defined() || !weight.is_leaf()) return false;
+  const bool is_by_rows = !style_ || std::holds_alternative<Column>(*style_);
+  return is_by_rows && weight_placement_.segments.size() <= 1 && !weight_placement_.overlaps();
+}
+
+LinearImpl::Factors LinearImpl::factors(const torch::Tensor& input) {
+  Factors factors{{entered(input)}, {weight}, bias};
+  if (!has_adapter()) return factors;
+  const torch::Tensor dropped = drops_input_of_adapter() ? adapter_dropout_(input) : input;
+  const torch::Tensor narrow = linear(dropped, {{used_lora_a(), {}}}, input_layout()).front();
+  factors.inputs.push_back(narrow * adapter_scale_);
+  factors.weights.push_back(lora_b);
+  return factors;
+}
+
+// The input of a column-sharded weight.
+torch::Tensor LinearImpl::entered(const torch::Tensor& input) const {
+  const auto [group, gather_dim] = input_layout();
+  if (!group || group->size() == 1) return input;
+  if (!gather_dim) return copy_to_group(input, *group);
+  const int dim = *gather_dim < 0 ? *gather_dim + static_cast<int>(input.dim()) : *gather_dim;
+  return gather_to_group(input, *group, dim, shard_sizes(input.size(dim), *group));
+}
+
 bool LinearImpl::drops_input_of_adapter() const { return adapter_dropout_ && is_training(); }
 
 // The weight, and A where it reads the same as the weight does. The bias of a row-split layer comes after the sum, and

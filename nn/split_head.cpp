@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gantry/nn/head_tiles.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/kernels/cross_entropy.h"
 #include "gantry/tensors/libtorch.h"
@@ -58,26 +59,77 @@ torch::Tensor weight_of(const HeadTotals& totals, const CrossEntropyOptions& opt
   return 1 + 2 * options.z_loss * (totals.total.log() + totals.largest);
 }
 
-// [rows, words held here], by the logits before scale and cap.
-torch::Tensor logit_gradient(const Linear& head, const HeadShare& share, const HeadTotals& totals, double seed,
-                             const SplitHeadOptions& options) {
-  const double smoothing = options.loss.label_smoothing;
-  const torch::Tensor gradient = kernels::loss_gradient(
-      share.logits, {.width = share.width,
-                     .largest = totals.largest,
-                     .total = totals.total,
-                     .labels = share.columns,
-                     .weight = weight_of(totals, options.loss),
-                     .scale = share.counted.to(totals.largest.scalar_type()) * seed,
-                     .of_label = 1 - smoothing,
-                     .of_all = smoothing / static_cast<double>(counted_words(head, options.loss))});
-  return through_cap(gradient, share.logits, options);
+// Tiles are computed in the type of the sums too.
+std::int64_t tile_elements(const torch::Tensor& input, const SplitHeadOptions& options) {
+  return options.limit / std::max<std::int64_t>(input.element_size(), c10::elementSize(kernels::sum_type(input)));
 }
 
-void add_weight_gradients(const Linear& head, const HeadShare& share, const torch::Tensor& gradient) {
-  give_gradient(head->weight, nullptr, [&](torch::Tensor& into) { add_product(into, gradient.t(), share.input); }, {});
-  give_gradient(head->bias, nullptr,
-                [&](torch::Tensor& into) { into.add_(gradient.sum(0, false, into.scalar_type())); }, {});
+HeadFactors factors_of(const Linear& head, const HeadShare& share, const SplitHeadOptions& options) {
+  return {{share.input, {}}, {head->weight, {}}, head->bias, {options.scale, options.soft_cap}};
+}
+
+// The same as statistics_of() and begin_input_gradient(), tile by tile. The sums of earlier tiles are brought to the
+// largest logits that are known so far.
+void add_tile(HeadShare& share, RowSums& sums, const HeadFactors& factors, const Range& rows, const Range& tile,
+              bool with_all, const torch::Tensor& others) {
+  torch::Tensor logits = factors.logits(rows, tile);
+  const torch::Tensor columns = columns_in(share.columns, rows, tile).unsqueeze(1);
+  const torch::Tensor factor = sums.add(rows, logits, columns.squeeze(1), with_all);
+  if (!others.defined()) return;
+  const torch::Tensor largest = rows_of(sums.largest, rows).unsqueeze(1), at = columns.clamp_min(0);
+  torch::Tensor powers = (logits.to(largest.scalar_type()) - largest).exp_();
+  powers.scatter_(1, at, powers.gather(1, at).masked_fill(columns >= 0, 0));
+  rows_of(others, rows).mul_(factor).add_(powers.sum(1));
+  rows_of(share.by_exponentials, rows).mul_(factor.unsqueeze(1));
+  const torch::Tensor by_output =
+      through_form(powers, factors.form.soft_cap > 0 ? logits.clone() : logits, factors.form).to(logits.scalar_type());
+  add_input_gradient(share.by_exponentials, by_output, factors.weights[0], rows, tile);
+  if (!share.by_slopes.defined()) return;
+  const torch::Tensor slopes = through_form(torch::ones_like(logits), logits, factors.form);
+  add_input_gradient(share.by_slopes, slopes, factors.weights[0], rows, tile);
+}
+
+void forward_in_tiles(HeadShare& share, const Linear& head, const SplitHeadOptions& options, HeadWork work) {
+  const bool with_all = options.loss.label_smoothing > 0;
+  const std::int64_t count = share.input.size(0);
+  const auto type = share.input.options().dtype(kernels::sum_type(share.input));
+  torch::Tensor others;
+  if (work == HeadWork::kInputGradient) {
+    others = torch::zeros({count}, type);
+    share.by_exponentials = torch::zeros(share.input.sizes(), type);
+    if (with_all) share.by_slopes = torch::zeros(share.input.sizes(), type);
+  }
+  RowSums sums(count, type);
+  const HeadFactors factors = factors_of(head, share, options);
+  const Tiles tiles(count, share.width, tile_elements(share.input, options));
+  for (const Range& rows : tiles.of_rows)
+    for (const Range& tile : tiles.of_columns) add_tile(share, sums, factors, rows, tile, with_all, others);
+  share.statistics = torch::stack(
+      {sums.largest, sums.total, sums.label, sums.all, others.defined() ? others : torch::zeros_like(sums.all)});
+}
+
+// Calls `use` with the gradient of the head's output, in one piece or in tiles, and with the rows and the words of it.
+template <class Use>
+void for_each_gradient(const Linear& head, const HeadShare& share, const HeadTotals& totals, double seed,
+                       const SplitHeadOptions& options, const Use& use) {
+  const double smoothing = options.loss.label_smoothing;
+  const kernels::LossGradient loss{.width = share.width,
+                                   .largest = totals.largest,
+                                   .total = totals.total,
+                                   .labels = share.columns,
+                                   .weight = weight_of(totals, options.loss),
+                                   .scale = share.counted.to(totals.largest.scalar_type()) * seed,
+                                   .of_label = 1 - smoothing,
+                                   .of_all = smoothing / static_cast<double>(counted_words(head, options.loss))};
+  const std::int64_t count = share.input.size(0);
+  if (share.logits.defined()) {
+    const torch::Tensor gradient = kernels::loss_gradient(share.logits, loss);
+    return use(through_cap(gradient, share.logits, options), Range{0, count}, Range{0, share.logits.size(1)});
+  }
+  const HeadFactors factors = factors_of(head, share, options);
+  const Tiles tiles(count, share.width, tile_elements(share.input, options));
+  for (const Range& rows : tiles.of_rows)
+    for (const Range& tile : tiles.of_columns) use(tile_gradient(factors, loss, rows, tile), rows, tile);
 }
 
 }  // namespace
@@ -91,16 +143,21 @@ HeadShare head_forward(const Linear& head, const torch::Tensor& input, const tor
   const torch::NoGradGuard no_graph;
   HeadShare share;
   share.input = input.reshape({-1, head->options.in_features()});
+  const Range own = words_of(head);
+  if (labels.defined()) {
+    share.width = std::clamp<std::int64_t>(counted_words(head, options.loss) - own.begin, 0, own.size());
+    share.counted = labels != options.loss.ignore_index;
+    share.columns = label_columns(labels, share.counted, own.begin, share.width);
+    if (share.input.size(0) * own.size() * share.input.element_size() > options.limit) {
+      forward_in_tiles(share, head, options, work);
+      return share;
+    }
+  }
   const torch::Tensor plain = head->bias.defined() ? at::addmm(head->bias, share.input, head->weight.t())
                                                    : at::mm(share.input, head->weight.t());
   share.logits = options.scale == 1 ? plain : plain * options.scale;
   if (options.soft_cap > 0) share.logits = (share.logits / options.soft_cap).tanh() * options.soft_cap;
   if (!labels.defined()) return share;
-  const Range own = words_of(head);
-  share.width = std::clamp<std::int64_t>(counted_words(head, options.loss) - own.begin, 0, own.size());
-  share.counted = labels != options.loss.ignore_index;
-  const torch::Tensor local = labels - own.begin;
-  share.columns = local.masked_fill(~((local >= 0) & (local < share.width) & share.counted), -1);
   share.statistics = statistics_of(share, options.loss.label_smoothing > 0);
   if (work == HeadWork::kInputGradient) begin_input_gradient(share, head, options);
   return share;
@@ -148,7 +205,9 @@ torch::Tensor head_input_part(const Linear& head, HeadShare& share, const HeadTo
   torch::Tensor part = std::exchange(share.by_exponentials, {}) * of_sum.unsqueeze(1);
   if (share.width > 0) {
     const torch::Tensor at = share.columns.clamp_min(0);
-    const torch::Tensor logits = share.logits.gather(1, at.unsqueeze(1)).to(part.scalar_type());
+    const torch::Tensor of_labels =
+        share.logits.defined() ? share.logits.gather(1, at.unsqueeze(1)) : share.statistics[2].unsqueeze(1);
+    const torch::Tensor logits = of_labels.to(part.scalar_type());
     const torch::Tensor factor = through_cap(of_label.masked_fill(~own, 0).unsqueeze(1), logits, options);
     part = part.add_(head->weight.index_select(0, at).to(part.scalar_type()) * factor);
   }
@@ -161,16 +220,29 @@ torch::Tensor head_input_part(const Linear& head, HeadShare& share, const HeadTo
 torch::Tensor head_backward(const Linear& head, const HeadShare& share, const HeadTotals& totals, double seed,
                             const SplitHeadOptions& options) {
   const torch::NoGradGuard no_graph;
-  const torch::Tensor gradient = logit_gradient(head, share, totals, seed, options);
-  torch::Tensor input_part = at::mm(gradient, head->weight);
-  add_weight_gradients(head, share, gradient);
-  return input_part;
+  const HeadFactors factors = factors_of(head, share, options);
+  HeadGradients of_head(factors);
+  torch::Tensor input_part;
+  if (!share.logits.defined()) input_part = torch::zeros(share.input.sizes(), totals.largest.options());
+  for_each_gradient(head, share, totals, seed, options,
+                    [&](const torch::Tensor& gradient, const Range& rows, const Range& tile) {
+                      if (share.logits.defined())
+                        input_part = at::mm(gradient, head->weight);
+                      else
+                        add_input_gradient(input_part, gradient, head->weight, rows, tile);
+                      of_head.add(gradient, rows, tile);
+                    });
+  return input_part.to(head->weight.scalar_type());
 }
 
 void head_weight_backward(const Linear& head, const HeadShare& share, const HeadTotals& totals, double seed,
                           const SplitHeadOptions& options) {
   const torch::NoGradGuard no_graph;
-  add_weight_gradients(head, share, logit_gradient(head, share, totals, seed, options));
+  const HeadFactors factors = factors_of(head, share, options);
+  HeadGradients of_head(factors);
+  for_each_gradient(
+      head, share, totals, seed, options,
+      [&](const torch::Tensor& gradient, const Range& rows, const Range& tile) { of_head.add(gradient, rows, tile); });
 }
 
 }  // namespace gantry::nn

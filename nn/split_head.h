@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "gantry/core/logit_limit.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/linear.h"
 
@@ -22,6 +23,7 @@ struct SplitHeadOptions {
   double scale = 1;
   double soft_cap = 0;
   CrossEntropyOptions loss;
+  std::int64_t limit = kLogitLimit;  // largest number of bytes of a tensor of logits, if there are labels
 };
 
 inline constexpr std::int64_t kHeadStatistics = 5;
@@ -29,7 +31,7 @@ inline constexpr std::int64_t kHeadStatistics = 5;
 // What a rank keeps between the passes.
 struct HeadShare {
   torch::Tensor input;     // [rows, in]
-  torch::Tensor logits;    // [rows, words held here], scaled and capped
+  torch::Tensor logits;    // [rows, words held here], scaled and capped; undefined if they are larger than the limit
   torch::Tensor columns;   // [rows] int64: the label's column here, -1 where it is elsewhere or ignored
   torch::Tensor counted;   // [rows] bool
   std::int64_t width = 0;  // words that are no padding

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "gantry/core/logit_limit.h"
 #include "gantry/models/described/model_flops.h"
 
 namespace gantry::planner {
@@ -34,6 +35,11 @@ void OperationBuilder::product(double rows, double in, double out, double kept_i
   // separate operations.
   part_.forward.push_back({Operation::Kind::kElementwise, 0, 2 * bytes_ * rows * out});
   part_.weight_gradient.push_back({Operation::Kind::kElementwise, 0, bytes_ * rows * out});
+}
+
+void OperationBuilder::again(double rows, double in, double out) {
+  part_.input_gradient.push_back(
+      {Operation::Kind::kProduct, 2 * rows * in * out, bytes_ * (rows * in + in * out + rows * out)});
 }
 
 void OperationBuilder::norm(const models::NormSpec& norm) {
@@ -185,6 +191,27 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
   return builder.take();
 }
 
+bool has_tiled_logits(const Workload& workload, const Layout& layout) {
+  if (!workload.program.keeps_results || workload.model.labels > 0) return false;
+  const int ranks = layout.tensor * (layout.shares_vocabulary ? layout.pipeline : 1);
+  const double tokens = as_double(workload.sequence) / layout.context * layout.microbatch;
+  return value_bytes(workload.precision) * tokens * largest_part(workload.model.vocabulary, ranks) >
+         as_double(kLogitLimit);
+}
+
+namespace {
+
+// Logits that are computed in tiles (nn/deferred_logits.h): the backward computes them again, and keeps the largest
+// logits, the sums and labels of the rows. Two tiles exist at a time, and gradients are summed in float32 or wider.
+void compute_in_tiles(OperationBuilder& builder, double columns, double words, double values) {
+  const double wide = std::max(4.0, builder.bytes());
+  builder.again(builder.tokens(), columns, words);
+  builder.keep((3 * wide + 9) * builder.tokens());
+  builder.hold(2 * as_double(kLogitLimit) + (builder.bytes() + wide) * values);
+}
+
+}  // namespace
+
 // Logits in the precision of the model and in float32: both are read and written twice in the forward of the loss and
 // once in the backward.
 PartOperations head_operations(const Workload& workload, const Layout& layout) {
@@ -200,6 +227,10 @@ PartOperations head_operations(const Workload& workload, const Layout& layout) {
   builder.product(builder.tokens(), columns, words, builder.bytes() * builder.tokens_between() * columns);
   const double logits = builder.tokens() * words;
   builder.elementwise((builder.bytes() + 12) * logits, (builder.bytes() + 8) * logits, "loss");
+  if (has_tiled_logits(workload, layout)) {
+    compute_in_tiles(builder, columns, words, builder.tokens() * hidden);
+    return builder.take();
+  }
   builder.keep(4 * logits);
   // The gradient of the logits, which is computed in pieces of some MiB, and the gradient of the head's input.
   const double values = builder.tokens_between() * hidden, wide = builder.bytes() == 2 ? 4 * values : 0;

@@ -46,6 +46,9 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
 // The operations after the last layer, including the loss.
 PartOperations head_operations(const Workload& workload, const Layout& layout);
 
+// True if the logits of a microbatch are too large to be stored (core/logit_limit.h).
+bool has_tiled_logits(const Workload& workload, const Layout& layout);
+
 inline double as_double(std::int64_t value) { return static_cast<double>(value); }
 // Bytes of a value of this precision.
 double value_bytes(const std::string& precision);
@@ -71,6 +74,8 @@ class OperationBuilder {
 
   // A multiplication of [rows, in] with [in, out], which keeps `kept_input` bytes.
   void product(double rows, double in, double out, double kept_input, bool bias = false);
+  // The same multiplication once more in the backward, for a result that was not kept.
+  void again(double rows, double in, double out);
   // The bytes that forward and backward read and write.
   void elementwise(double forward_bytes, double backward_bytes, const std::string& name = "") {
     part_.forward.push_back({Operation::Kind::kElementwise, 0, forward_bytes, name});

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "gantry/core/config.h"
+#include "gantry/core/logit_limit.h"
 #include "gantry/core/schedule_choice.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/collectives.h"
@@ -94,10 +95,13 @@ VocabularyPart shared_vocabulary(const Workload& workload, const Layout& layout,
     part.head_backward += input_gradient;
     part.head_backward.pipeline += reduced;
   }
-  // The input of the head and the logits. Algorithm 2 also keeps the partial input gradient, in float32 or wider.
-  part.kept = value * (features + tokens * words);
-  if (layout.vocabulary_algorithm == 2) part.kept += std::max(4.0, value) * features;
-  part.working = value * (tokens * words + features);
+  // The input of the head, and the logits unless they are computed again. Algorithm 2 also keeps the partial input
+  // gradient, in float32 or wider.
+  const double wide = std::max(4.0, value), tiles = 2 * as_double(kLogitLimit);
+  const bool is_tiled = has_tiled_logits(workload, layout);
+  part.kept = value * features + (is_tiled ? 0 : value * tokens * words);
+  if (layout.vocabulary_algorithm == 2) part.kept += wide * features;
+  part.working = is_tiled ? tiles + wide * features : value * (tokens * words + features);
   part.parameters.add_dense((workload.model.tied ? 1 : 2) * words * columns_of(workload), /*is_trained=*/true);
   return part;
 }

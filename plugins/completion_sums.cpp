@@ -3,16 +3,15 @@
 #include <vector>
 
 #include "gantry/plugins/preference_loss.h"
-#include "gantry/plugins/token_losses.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
-CompletionSums completion_sums(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
+CompletionSums completion_sums(const TokenLossesOf& losses_of, const TensorDict& batch) {
   const torch::Tensor &completions = batch.at("labels"), prompts = batch.get("prompt_labels"),
                       documents = batch.get("document_ids");
   const torch::Tensor labels =
       prompts.defined() ? torch::where(completions == -100, prompts, completions) : completions;
-  const torch::Tensor losses = token_losses(outputs.at("logits"), labels, split);
+  const torch::Tensor losses = losses_of(labels);
   const torch::Tensor trained = completions != -100;
   std::vector<torch::Tensor> columns = {trained};
   if (documents.defined()) columns = {trained & (documents == kChosen), trained & (documents == kRejected)};

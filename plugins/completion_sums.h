@@ -1,6 +1,8 @@
 // Log-probabilities of completions, summed over their tokens.
 #pragma once
 
+#include <functional>
+
 #include "gantry/plugins/criterion.h"
 #include "gantry/tensors/tensor.h"
 
@@ -14,8 +16,9 @@ struct CompletionSums {
   torch::Tensor means() const { return scores / tokens; }
 };
 
-// From logits and labels that are aligned with them.
-CompletionSums completion_sums(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split);
+// `losses_of` returns the cross entropy of each token, in the shape of the labels, which are aligned with the logits.
+using TokenLossesOf = std::function<torch::Tensor(const torch::Tensor& labels)>;
+CompletionSums completion_sums(const TokenLossesOf& losses_of, const TensorDict& batch);
 
 // The sums over all parts of the sequences from those of this rank's part. Gradients flow to this rank's part.
 CompletionSums over_parts(const CompletionSums& part, ProcessGroup& parts);

@@ -1,6 +1,8 @@
 #include "gantry/plugins/criterion.h"
 
 #include "gantry/core/error.h"
+#include "gantry/core/logit_limit.h"
+#include "gantry/nn/deferred_logits.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -11,6 +13,8 @@ namespace {
 using Aligned = std::function<torch::Tensor(const torch::Tensor& given)>;
 
 torch::Tensor as_given(const torch::Tensor& labels) { return labels; }
+
+constexpr const char* kLogits = "logits";  // the output of Gantry's models
 
 // The labels of a batch. Throws InputError if it has a loss_mask too: a position is left out of the loss by its label.
 const torch::Tensor& labels_of(const TensorDict& batch, const std::string& labels) {
@@ -29,6 +33,17 @@ struct Labels {
   torch::Tensor labels;
   HostCopy of_host;
 };
+
+Criterion::OfDeferredLogits of_deferred_logits(const nn::CrossEntropyOptions& options, const std::string& labels,
+                                               const Aligned& align) {
+  const auto compare = [=](const Aligned& first) {
+    return [=](const nn::DeferredLogits& logits, const TensorDict& batch) {
+      const Labels aligned(labels_of(batch, labels), first);
+      return nn::cross_entropy(logits, aligned.labels, options);
+    };
+  };
+  return {labels, compare(align), [compare](ProcessGroup&) { return compare(as_given); }};
+}
 
 Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits,
                                  const std::string& labels, const Aligned& align) {
@@ -52,7 +67,8 @@ Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const s
     const torch::Tensor counted = align(known.defined() ? known : given).to(torch::kInt64) != options.ignore_index;
     return static_cast<std::int64_t>(number_of(counted.sum()));
   });
-  return criterion;
+  if (logits != kLogits) return criterion;
+  return std::move(criterion).with_deferred_logits(of_deferred_logits(options, labels, align));
 }
 
 // The sum over all numbers of `loss`(logits, labels), in at least float32.
@@ -72,6 +88,8 @@ Criterion over_numbers(const std::string& logits, const std::string& labels, con
 }
 
 }  // namespace
+
+std::int64_t Criterion::logit_limit() const { return logit_limit_.value_or(kLogitLimit); }
 
 Criterion mean_squared_error(const std::string& logits, const std::string& labels) {
   return over_numbers(logits, labels, [](const torch::Tensor& given, const torch::Tensor& wanted) {

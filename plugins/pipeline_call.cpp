@@ -86,7 +86,8 @@ StepResult PipelineCall::run(const Batch& given) {
                                              .needs_gradients = plan_.trains,
                                              .keeps_outputs = options_.return_outputs,
                                              .is_aligned = state_.parts.has_value(),
-                                             .loss = state_.vocabulary->loss_of(criterion_)});
+                                             .loss = state_.vocabulary->loss_of(criterion_),
+                                             .logit_limit = criterion_.logit_limit()});
     step.set_vocabulary(&*passes);
   }
   MasterParameters* masters = plan_.trains && !state_.offload ? boosted_.optimizer->masters() : nullptr;

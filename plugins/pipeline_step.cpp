@@ -143,6 +143,7 @@ StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& i
     watch = split = splits_[{stage, microbatch}] = std::make_shared<SplitBackward>();
     split->begin_forward(&added, [this] { step_of_partner(); });
   }
+  nn::DeferredLogits logits = deferrable_logits(stage, microbatch);
   const ForwardScope scope({.random = random,
                             .weight_gradients = options_.needs_gradients ? &stores_[{stage, microbatch}] : nullptr,
                             .observer = options_.observer,
@@ -151,7 +152,8 @@ StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& i
                             .watch = watch,
                             .balance = options_.balance,
                             .choices = options_.choices,
-                            .tensor_pieces = options_.tensor_pieces});
+                            .tensor_pieces = options_.tensor_pieces,
+                            .logits = logits.limit > 0 ? &logits : nullptr});
 
   TensorDict given = stage == 0 ? batch.tensors : input;
   if (options_.vocabulary && stage == 0) given.set("embedded", options_.vocabulary->embedded(microbatch));
@@ -166,11 +168,12 @@ StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& i
     options_.vocabulary->give_hidden(microbatch, result.at("hidden"));
     if (options_.needs_gradients) output.boundary = std::move(result);
   } else if (stage == model_.num_stages() - 1) {
-    if (options_.check_outputs && microbatch == 0) options_.check_outputs(result);
+    if (logits.are_deferred()) logits.hidden = result.at("hidden");
+    if (options_.check_outputs && microbatch == 0 && !logits.are_deferred()) options_.check_outputs(result);
     report_outputs(result, split_, options_.observer);
     if (criterion_)
-      output.root =
-          named("criterion", stage, microbatch, result, report, [&] { return record_loss(microbatch, result); });
+      output.root = named("criterion", stage, microbatch, result, report,
+                          [&] { return record_loss(microbatch, result, logits); });
     if (options_.keep_outputs)
       for (const auto& [name, tensor] : result) outputs_[microbatch].set(name, tensor.detach());
   } else {
@@ -189,11 +192,20 @@ StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& i
   return output;
 }
 
-torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& outputs) {
+// Without a limit if all of the logits are needed.
+nn::DeferredLogits PipelineStep::deferrable_logits(int stage, int microbatch) const {
+  const auto& form = criterion_.deferred_logits();
+  if (!form || stage != model_.num_stages() - 1 || options_.keep_outputs || options_.observer || options_.vocabulary)
+    return {};
+  const torch::Tensor labels = microbatches_[microbatch].tensors.get(form->labels);
+  return {.rows = labels.defined() ? labels.numel() : 0, .limit = criterion_.logit_limit()};
+}
+
+torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& outputs, const nn::DeferredLogits& logits) {
   const Batch& batch = microbatches_[microbatch];
   if (batch.samples == 0 || (options_.parts && !options_.parts->compares_outputs()))
     return no_loss(microbatch, outputs);
-  Loss loss = compared(outputs, batch.tensors);
+  Loss loss = compared(outputs, batch.tensors, logits);
   // A constant, for example of a microbatch without labels, has a root too: other ranks take part in the collectives of
   // this backward.
   has_graph_ = has_graph_ || loss.sum.requires_grad();
@@ -220,8 +232,11 @@ TensorDict PipelineStep::full(const TensorDict& outputs) const {
   return full;
 }
 
-Loss PipelineStep::compared(const TensorDict& outputs, const TensorDict& batch) const {
-  Loss loss = criterion_(criterion_.accepts_split_outputs() ? outputs : full(outputs), batch, split_);
+Loss PipelineStep::compared(const TensorDict& outputs, const TensorDict& batch,
+                            const nn::DeferredLogits& logits) const {
+  Loss loss = logits.are_deferred()
+                  ? criterion_.deferred_logits()->of_sequences(logits, batch)
+                  : criterion_(criterion_.accepts_split_outputs() ? outputs : full(outputs), batch, split_);
   if (!loss.sum.defined() || loss.sum.dim() != 0) {
     throw UsageError({"criterion", "it returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
                       "reduce the loss over its tokens"});

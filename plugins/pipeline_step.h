@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gantry/core/config.h"
+#include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/router_balance.h"
 #include "gantry/nn/weight_gradient.h"
@@ -117,8 +118,9 @@ class PipelineStep final : public StageRuntime {
   TensorDict replay_backward(int stage, int microbatch, const TensorDict& gradients, bool is_split);
   void end_recorded(int stage, int microbatch);
   TensorDict full(const TensorDict& outputs) const;
-  Loss compared(const TensorDict& outputs, const TensorDict& batch) const;
-  torch::Tensor record_loss(int microbatch, const TensorDict& outputs);
+  nn::DeferredLogits deferrable_logits(int stage, int microbatch) const;
+  Loss compared(const TensorDict& outputs, const TensorDict& batch, const nn::DeferredLogits& logits) const;
+  torch::Tensor record_loss(int microbatch, const TensorDict& outputs, const nn::DeferredLogits& logits);
   static torch::Tensor zero_of(const TensorDict& outputs);
   torch::Tensor no_loss(int microbatch, const TensorDict& outputs);
 

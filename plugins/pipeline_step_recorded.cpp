@@ -75,7 +75,7 @@ StageRecording::Made PipelineStep::compute_recorded(int stage, int microbatch, c
          "CUDA graphs do not support models that add losses, but the model adds '" + added.begin()->first + "'", "",
          "remove train.device_graphs"});
   if (stage < model_.num_stages() - 1) return {.boundary = std::move(result)};
-  StageRecording::Made made{.loss = compared(result, batch)};
+  StageRecording::Made made{.loss = compared(result, batch, /*logits=*/{})};
   if (!made.loss->count.defined())
     made.loss->sum = made.loss->sum * static_cast<double>(microbatches_[microbatch].samples);
   if (options_.keep_outputs)

@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "gantry/core/error.h"
+#include "gantry/nn/deferred_logits.h"
 #include "gantry/plugins/completion_sums.h"
 #include "gantry/plugins/objective_parts.h"
+#include "gantry/plugins/token_losses.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -76,15 +78,35 @@ Loss of_one_rank(const Loss& loss, const ProcessGroup& parts) {
   return Loss(loss.sum - loss.sum.detach(), torch::zeros_like(loss.count));
 }
 
+// The completions' sums of a microbatch from its logits, in either form.
+CompletionSums sums_of(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
+  return completion_sums([&](const torch::Tensor& labels) { return token_losses(outputs.at("logits"), labels, split); },
+                         batch);
+}
+CompletionSums sums_of(const nn::DeferredLogits& logits, const TensorDict& batch) {
+  return completion_sums([&](const torch::Tensor& labels) { return nn::token_losses(logits, labels); }, batch);
+}
+
 template <class LossOf>
 Criterion over_completions(const LossOf& loss_of) {
+  const auto of_part = [loss_of](const CompletionSums& part, const TensorDict& batch, ProcessGroup& parts) {
+    return of_one_rank(loss_of(over_parts(part, parts), batch), parts);
+  };
   return Criterion::over_sequences(
-      [loss_of](const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
-        return loss_of(completion_sums(outputs, batch, split), batch);
-      },
-      [loss_of](const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split, ProcessGroup& parts) {
-        return of_one_rank(loss_of(over_parts(completion_sums(outputs, batch, split), parts), batch), parts);
-      });
+             [loss_of](const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
+               return loss_of(sums_of(outputs, batch, split), batch);
+             },
+             [of_part](const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split,
+                       ProcessGroup& parts) { return of_part(sums_of(outputs, batch, split), batch, parts); })
+      .with_deferred_logits({"labels",
+                             [loss_of](const nn::DeferredLogits& logits, const TensorDict& batch) {
+                               return loss_of(sums_of(logits, batch), batch);
+                             },
+                             [of_part](ProcessGroup& parts) {
+                               return [of_part, &parts](const nn::DeferredLogits& logits, const TensorDict& batch) {
+                                 return of_part(sums_of(logits, batch), batch, parts);
+                               };
+                             }});
 }
 
 // Bradley-Terry: the probability that the chosen text is preferred is sigmoid(chosen - rejected).

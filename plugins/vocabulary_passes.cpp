@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <numeric>
 
 #include "gantry/core/error.h"
@@ -39,9 +40,10 @@ void refuse_unsupported(const ZeroOptions& zero, const StageModule& module) {
   if (has_adapters(module)) refuse("the run uses lora", "weights that are trained in full");
 }
 
-nn::SplitHeadOptions with_loss(nn::SplitHeadOptions options, const std::optional<LabelledLoss>& loss) {
-  if (loss) options.loss = loss->options;
-  return options;
+nn::SplitHeadOptions with_loss(nn::SplitHeadOptions head, const VocabularyPasses::Options& options) {
+  if (options.loss) head.loss = options.loss->options;
+  head.limit = options.keeps_outputs ? std::numeric_limits<std::int64_t>::max() : options.logit_limit;
+  return head;
 }
 
 std::vector<int> order_of(const schedule::Schedule& schedule, int rank, ActionKind kind) {
@@ -94,7 +96,7 @@ VocabularyPasses::VocabularyPasses(const SharedVocabulary& shared, const std::ve
     : shared_(shared),
       microbatches_(microbatches),
       options_(std::move(options)),
-      head_options_(with_loss(shared.options_, options_.loss)),
+      head_options_(with_loss(shared.options_, options_)),
       combines_(options_.needs_gradients && schedule::algorithm_of(schedule) == 2),
       head_order_(order_of(schedule, shared.hidden_->rank(), ActionKind::kHeadForward)),
       embedding_order_(order_of(schedule, shared.hidden_->rank(), ActionKind::kEmbeddingBackward)),

@@ -56,6 +56,7 @@ class VocabularyPasses {
     bool keeps_outputs = false;
     bool is_aligned = false;  // labels stand beside their logits already
     std::optional<LabelledLoss> loss = {};
+    std::int64_t logit_limit = 0;  // largest number of bytes of a tensor of logits, if outputs are not kept
   };
   // `schedule`: says in which order the passes come. Microbatches are kept by reference.
   VocabularyPasses(const SharedVocabulary& shared, const std::vector<Batch>& microbatches,

@@ -82,6 +82,23 @@ TEST(Estimates, RecomputationTakesTimeAndGivesMemory) {
   }
 }
 
+// Logits above 32 MB are computed in tiles: a larger vocabulary takes time and parameters, but no activations.
+TEST(Estimates, LargeLogitsAreNotKept) {
+  const auto with_words = [](std::int64_t words, int microbatch) {
+    Workload workload = small_llama();
+    workload.model.vocabulary = words;
+    return estimated(workload, {.microbatch = microbatch});
+  };
+  const auto temporary = [&](std::int64_t words, int microbatch) {
+    const Memory memory = with_words(words, microbatch).memory.front();
+    return memory.activations + memory.working;
+  };
+  EXPECT_EQ(temporary(128000, 4), temporary(32000, 4));
+  EXPECT_GT(with_words(128000, 4).step_seconds, 1.2 * with_words(32000, 4).step_seconds);
+  // Small ones are kept in float32, and have a gradient.
+  EXPECT_NEAR(temporary(8000, 1) - temporary(4000, 1), (4.0 + 2) * 2048 * 4000, 1);
+}
+
 // The last stage has the head, the first stage the embedding, and both have a tied table.
 TEST(Estimates, StagesHoldWhatIsTheirs) {
   Workload workload = small_llama();

@@ -112,10 +112,14 @@ void expect_replicas_identical(const StageModule& module, const ProcessGroupMesh
     }
 }
 
-Criterion criterion_of(const ModelCase& what, const Config& config) {
+Criterion criterion_of(const ModelCase& what, const Parallelism& how, const Config& config) {
   const nn::CrossEntropyOptions options{.label_smoothing = what.smoothing, .z_loss = what.z_loss};
-  if (what.causal_labels) return causal_cross_entropy(options);
-  return what.smoothing > 0 || what.z_loss > 0 ? cross_entropy(options) : build_criterion(config);
+  const bool is_plain = what.smoothing == 0 && what.z_loss == 0;
+  Criterion criterion = what.causal_labels ? causal_cross_entropy(options)
+                        : is_plain         ? build_criterion(config)
+                                           : cross_entropy(options);
+  if (how.logit_limit > 0) criterion.set_logit_limit(how.logit_limit);
+  return criterion;
 }
 
 }  // namespace
@@ -133,7 +137,7 @@ std::string describe(const Parallelism& how) {
          (how.layout.expert > 1 ? " ep " + std::to_string(how.layout.expert) + " " + how.dispatch : "") +
          (how.zero ? " zero " + std::to_string(how.zero) : "") +
          (how.zero == 3 ? " gather " + how.gather + (how.shard ? " shard " + std::to_string(how.shard) : "") : "") +
-         (how.offload == "none" ? "" : " offload " + how.offload) +
+         (how.offload == "none" ? "" : " offload " + how.offload) + (how.logit_limit > 0 ? " deferred logits" : "") +
          (how.accumulation > 1 ? " accumulation " + std::to_string(how.accumulation) : "");
 }
 
@@ -148,7 +152,7 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     const auto& mesh = plugin->mesh();
     auto model = build_model(config);
-    auto boosted = booster.boost(model, build_optimizer(config, *model), criterion_of(what, config));
+    auto boosted = booster.boost(model, build_optimizer(config, *model), criterion_of(what, how, config));
     boosted.model->train();
     CaseResult mine;
     auto& gradients = boosted.optimizer->gradients();

@@ -37,12 +37,14 @@ torch::Tensor scores_of_pairs(const Batch& mine, std::int64_t samples, Booster& 
   return scores->scores;
 }
 
-ObjectiveStep step_of(const ObjectiveCase& one, const Config& config, World& world) {
+ObjectiveStep step_of(const ObjectiveCase& one, const ObjectiveLayout& how, const Config& config, World& world) {
   auto* plugin = new HybridParallelPlugin(world, config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
   auto model = build_model(config);
   const ObjectiveParts parts = objective_parts(one.objective);
-  auto boosted = booster.boost(model, build_optimizer(config, *model), criterion_of(one.objective, parts));
+  Criterion criterion = criterion_of(one.objective, parts);
+  if (how.logit_limit > 0) criterion.set_logit_limit(how.logit_limit);
+  auto boosted = booster.boost(model, build_optimizer(config, *model), criterion);
   load_weights(config, boosted, plugin->mesh());
   const Batch all = make_batch(one.batch);
   const auto replica = static_cast<std::size_t>(plugin->mesh().coordinate("dp"));
@@ -72,7 +74,7 @@ ObjectiveStep run_objective(const ObjectiveCase& one, const ObjectiveLayout& how
   ObjectiveStep outcome;
   const Config config = config_of(one, how);
   const int code = start_ranks()(config, [&](World& world) {
-    ObjectiveStep step = step_of(one, config, world);
+    ObjectiveStep step = step_of(one, how, config, world);
     if (world.is_main()) outcome = std::move(step);
   });
   EXPECT_EQ(code, 0) << one.folder;
@@ -108,6 +110,7 @@ void expect_same_step(const ObjectiveStep& expected, const ObjectiveStep& actual
 }
 
 void expect_equal_in_layouts(const ObjectiveCase& one) {
+  constexpr std::int64_t kTiled = 400;
   const ObjectiveStep alone = run_objective(one);
   expect_reference(one, alone);
   const auto expect_same = [&](const ObjectiveLayout& how, const char* label) {
@@ -117,6 +120,8 @@ void expect_equal_in_layouts(const ObjectiveCase& one) {
   expect_same({{.pipeline = 2, .data = 2}, 2}, "pp 2 dp 2");
   expect_same({{.data = 3}, 2}, "dp 3");
   expect_same({{.context = 2}, 3}, "cp 2");
+  expect_same({{.tensor = 2}, 2, "none", kTiled}, "tp 2 with deferred logits");
+  expect_same({{.context = 2}, 1, "none", kTiled}, "cp 2 with deferred logits");
   expect_same({{.pipeline = 2, .tensor = 2, .context = 2}, 2, "selective"}, "pp 2 tp 2 cp 2");
 }
 

@@ -21,6 +21,7 @@ struct ObjectiveLayout {
   Layout layout;
   int microbatches = 1;
   std::string recompute = "none";
+  std::int64_t logit_limit = 0;  // bytes of logits that are computed in full; 0: the default
 };
 
 struct ObjectiveStep {

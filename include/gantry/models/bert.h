@@ -77,7 +77,7 @@ TORCH_MODULE(BertLayer);
 class BertPredictionsImpl : public torch::nn::Module {
  public:
   explicit BertPredictionsImpl(const BertConfig& config);
-  torch::Tensor forward(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, V]
+  TensorDict forward(const torch::Tensor& hidden);  // [B, S, H] -> the output of the stage: {logits [B, S, V]}
   nn::Linear dense{nullptr}, decoder{nullptr};
   nn::LayerNorm norm{nullptr};
 

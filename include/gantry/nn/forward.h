@@ -25,6 +25,7 @@ class OutputObserver;
 class RepeatedRouting;
 class RouterImpl;
 class WeightGradientStore;
+struct DeferredLogits;
 struct RouterBalance;
 }  // namespace nn
 
@@ -53,6 +54,8 @@ struct Forward {
   std::shared_ptr<nn::RepeatedRouting> routing = {};  // routing of a part that is recomputed
   bool recomputes_attention = false;  // recompute only the attention core (Korthikanti et al., arXiv 2205.05198)
   int tensor_pieces = 1;              // number of row chunks into which tensor-parallel layers split their messages
+  // Receives the head and its input instead of logits that are too large; not owned; null: logits are computed.
+  nn::DeferredLogits* logits = nullptr;
 };
 
 // Makes `forward` the settings of this thread during its lifetime, and then restores the previous ones.

@@ -59,6 +59,15 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   // Shares the weight with another module (a tied embedding). Call it before sharding.
   void tie_weight(const torch::Tensor& other);
   void set_gather_output(bool gather);  // for column-sharded layers
+  // For callers that compute the output [rows, local out] in parts: the sum of inputs[i] weights[i]^T, plus the bias.
+  struct Factors {
+    std::vector<torch::Tensor> inputs, weights;  // those of the layer, then those of a LoRA adapter
+    torch::Tensor bias;                          // undefined without a bias
+  };
+  // False for row-sharded layers, DoRA and stored codes, whose output is not such a sum of this rank's leaves.
+  bool has_factors() const;
+  // Requires has_factors(). The inputs are gathered from sequence shards, and their gradients are reduced over tp.
+  Factors factors(const torch::Tensor& input);
 
   const torch::nn::LinearOptions options;  // global sizes
   torch::Tensor weight;                    // [out, in]; with encoding(): records of uint8
@@ -79,6 +88,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   torch::Tensor used_by_rows(const torch::Tensor& factor) const;
   bool is_row_split() const { return style_ && std::holds_alternative<Row>(*style_); }
   bool drops_input_of_adapter() const;
+  torch::Tensor entered(const torch::Tensor& input) const;
   void shard_dropout(const ShardStyle& style, const ShardAxes& axes);
   std::vector<LinearWeight> readers_of_input() const;
   torch::Tensor with_adapter(const torch::Tensor* outputs, const torch::Tensor& input);

@@ -11,6 +11,10 @@
 
 namespace gantry {
 
+namespace nn {
+struct DeferredLogits;
+}
+
 // An output whose last dimension is sharded over tp: the group and the sharding.
 struct SplitDim {
   ProcessGroup* group = nullptr;
@@ -77,12 +81,36 @@ class Criterion {
   // The criterion for this rank's part of aligned(). `parts`: the ranks with the parts of the same sequences; not
   // owned.
   Criterion of_part(ProcessGroup& parts) const {
-    if (of_aligned_) return on_split_outputs(of_aligned_);
-    return on_split_outputs(
-        [of_part = of_part_, &parts](const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
-          return of_part(outputs, batch, split, parts);
-        });
+    Criterion criterion =
+        of_aligned_ ? on_split_outputs(of_aligned_)
+                    : on_split_outputs([of_part = of_part_, &parts](const TensorDict& outputs, const TensorDict& batch,
+                                                                    const SplitOutputs& split) {
+                        return of_part(outputs, batch, split, parts);
+                      });
+    if (deferred_) criterion.deferred_ = deferred_->of_part(parts);
+    criterion.logit_limit_ = logit_limit_;
+    return criterion;
   }
+
+  // The same criterion for the output "logits" of Gantry's models if it is not computed in full. Only criteria that
+  // read nothing but the losses of its rows have this form. `labels`: the batch entry with one label per row.
+  struct OfDeferredLogits {
+    using Function = std::function<Loss(const nn::DeferredLogits& logits, const TensorDict& batch)>;
+    std::string labels;
+    Function of_sequences;
+    std::function<Function(ProcessGroup& parts)> of_parts;  // see of_part()
+
+    OfDeferredLogits of_part(ProcessGroup& parts) const { return {labels, of_parts(parts), {}}; }
+  };
+  Criterion with_deferred_logits(OfDeferredLogits form) && {
+    deferred_ = std::move(form);
+    return std::move(*this);
+  }
+  const std::optional<OfDeferredLogits>& deferred_logits() const { return deferred_; }
+  // The largest size of the logits of a microbatch that are computed in full, and of a tile of larger ones, in bytes on
+  // one rank. The default is 32 MB.
+  void set_logit_limit(std::int64_t bytes) { logit_limit_ = bytes; }
+  std::int64_t logit_limit() const;
 
   // Attaches the declarative form of this criterion.
   Criterion described_by(LabelledLoss loss) && {
@@ -112,6 +140,8 @@ class Criterion {
   PartFunction of_part_;
   std::optional<LabelledLoss> labelled_;
   Count count_;
+  std::optional<OfDeferredLogits> deferred_;
+  std::optional<std::int64_t> logit_limit_;
 };
 
 // Cross entropy of outputs[logits] [..., V] with batch[labels] [...], which are aligned with the logits.
