@@ -138,8 +138,7 @@ struct DeferredLosses {
 };
 
 // The indices of the rows that count, if the host knows the labels and leaving the others out is worth a copy of the
-// inputs; else undefined. All ranks of the head's group have the same labels, so they compute the
-// same rows.
+// inputs; else undefined. All ranks of the head's group have the same labels, so they compute the same rows.
 torch::Tensor rows_to_compute(const torch::Tensor& labels, std::int64_t ignored) {
   constexpr double kLargestShare = 0.875;
   const torch::Tensor known = on_host(labels);

@@ -55,7 +55,7 @@ torch::Tensor HeadFactors::logits(const Range& rows, const Range& tile) const {
   return made;
 }
 
-torch::Tensor through_form(torch::Tensor gradient, torch::Tensor logits, const LogitForm& form) {
+torch::Tensor through_form(const torch::Tensor& gradient, const torch::Tensor& logits, const LogitForm& form) {
   if (form.soft_cap > 0) gradient.mul_(logits.div_(form.soft_cap).square_().neg_().add_(1));
   return form.scale == 1 ? gradient : gradient.mul_(form.scale);
 }

@@ -41,7 +41,7 @@ struct HeadFactors {
 };
 
 // The gradient with respect to the head's output from that with respect to logits. Overwrites both.
-torch::Tensor through_form(torch::Tensor gradient, torch::Tensor logits, const LogitForm& form);
+torch::Tensor through_form(const torch::Tensor& gradient, const torch::Tensor& logits, const LogitForm& form);
 
 // Sums of logits over the columns of this rank.
 struct RowSums {

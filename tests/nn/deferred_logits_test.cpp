@@ -19,6 +19,7 @@ struct DeferredCase {
   nn::CrossEntropyOptions options = {};
   std::int64_t limit = 600;  // tiles of 8 columns and 9 rows at most
   bool bias = false, adapter = false;
+  torch::ScalarType type = torch::kFloat64;
   std::int64_t ignored_until = 0;  // labels of rows before this one are ignored
   std::string frozen;              // parameters with this prefix; "input": the input of the head
 };
@@ -27,10 +28,10 @@ struct DeferredCase {
 struct HeadRun {
   explicit HeadRun(const DeferredCase& what) : options(what.options) {
     torch::manual_seed(3);
-    input = torch::randn({kRows, kFeatures}, torch::kFloat64).requires_grad_(what.frozen != "input");
+    input = torch::randn({kRows, kFeatures}).to(what.type).requires_grad_(what.frozen != "input");
     head = nn::Linear(torch::nn::LinearOptions(kFeatures, kColumns).bias(what.bias));
     if (what.adapter) head->add_adapter({.rank = 3, .scale = 0.7});
-    head->to(torch::kFloat64);
+    head->to(what.type);
     for (auto& item : head->named_parameters()) {
       torch::nn::init::normal_(item.value(), 0, 1);
       item.value().set_requires_grad(what.frozen.empty() || !item.key().starts_with(what.frozen));
@@ -107,6 +108,12 @@ TEST(DeferredLogits, OfAdaptersAndFrozenParts) {
   expect_equal_to_full({.adapter = true, .frozen = "lora_A"});
   expect_equal_to_full({.bias = true, .frozen = "weight"});
   expect_equal_to_full({.bias = true, .frozen = "input"});
+}
+
+// Sums are in float32, and logits and their gradients are rounded like full ones.
+TEST(DeferredLogits, OfLowPrecision) {
+  for (const auto type : {torch::kBFloat16, torch::kFloat16})
+    expect_equal_to_full({.form = {.soft_cap = 5}, .bias = true, .adapter = true, .type = type}, 0.03);
 }
 
 TEST(DeferredLogits, OfSmallSizesAreComputedInFull) {
