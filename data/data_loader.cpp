@@ -135,7 +135,7 @@ Batch DataLoader::batch(std::int64_t step) const {
 }
 
 LoaderPlace DataLoader::place() const {
-  if (reads_streams()) reader();
+  if (reads_streams() && place_.streams.empty()) reader();
   return place_;
 }
 
@@ -191,6 +191,7 @@ LoadedBatch DataLoader::load() {
     return prefetcher_->next();
   } catch (...) {
     prefetcher_.reset();
+    reader_.reset();  // it may be ahead of the batches that next() has returned
     throw;
   }
 }

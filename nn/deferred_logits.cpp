@@ -56,7 +56,10 @@ struct TiledCrossEntropy : torch::autograd::Function<TiledCrossEntropy> {
     const bool with_all = terms.smoothing > 0;
     const torch::Tensor counted = labels != terms.ignored;
     const torch::Tensor columns = label_columns(labels, counted, terms.first, width);
-    const std::int64_t most = options.limit / input.element_size();
+    // The derivative of the cap is computed in the type of the sums.
+    const std::size_t bytes = options.form.soft_cap > 0 ? c10::elementSize(kernels::sum_type(input)) : 0;
+    const std::int64_t most =
+        options.limit / std::max(static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(input.element_size()));
 
     RowSums own(rows, input.options().dtype(kernels::sum_type(input)).requires_grad(false));
     const Tiles tiles(rows, width, most);
@@ -118,21 +121,6 @@ struct TiledCrossEntropy : torch::autograd::Function<TiledCrossEntropy> {
   }
 };
 
-}  // namespace
-
-TensorDict head_output(const Linear& given, const torch::Tensor& hidden, const LogitForm& form) {
-  Linear head = given;
-  if (DeferredLogits* wanted = forward_now().logits;
-      wanted && head->has_factors() && is_larger(head, hidden, *wanted)) {
-    wanted->head = head;
-    wanted->form = form;
-    return {{"hidden", hidden}};
-  }
-  return {{"logits", formed(head(hidden), form)}};
-}
-
-namespace {
-
 struct DeferredLosses {
   torch::Tensor losses, count;
 };
@@ -145,7 +133,7 @@ torch::Tensor rows_to_compute(const torch::Tensor& labels, std::int64_t ignored)
   if (!known.defined()) return {};
   const torch::Tensor rows = (known.reshape({-1}) != ignored).nonzero().squeeze(1);
   const bool are_few = static_cast<double>(rows.numel()) <= kLargestShare * static_cast<double>(labels.numel());
-  return rows.numel() > 0 && are_few ? rows.to(labels.device()) : torch::Tensor();
+  return rows.numel() > 0 && are_few ? to_device(rows, labels.device()) : torch::Tensor();
 }
 
 DeferredLosses counted_losses(const DeferredLogits& logits, const torch::Tensor& labels,
@@ -177,6 +165,17 @@ DeferredLosses counted_losses(const DeferredLogits& logits, const torch::Tensor&
 }
 
 }  // namespace
+
+TensorDict head_output(const Linear& given, const torch::Tensor& hidden, const LogitForm& form) {
+  Linear head = given;
+  if (DeferredLogits* wanted = forward_now().logits;
+      wanted && head->has_factors() && is_larger(head, hidden, *wanted)) {
+    wanted->head = head;
+    wanted->form = form;
+    return {{"hidden", hidden}};
+  }
+  return {{"logits", formed(head(hidden), form)}};
+}
 
 Loss cross_entropy(const DeferredLogits& logits, const torch::Tensor& labels, const CrossEntropyOptions& options) {
   const DeferredLosses rows = counted_losses(logits, labels, options);

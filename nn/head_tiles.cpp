@@ -19,6 +19,9 @@ std::vector<Range> ranges_of(std::int64_t size, std::int64_t most) {
   return ranges;
 }
 
+// The largest logit of a row without finite ones. A difference from minus infinity would be NaN.
+constexpr double kLowest = std::numeric_limits<float>::lowest();
+
 torch::Tensor gradient_of_leaf(const torch::Tensor& parameter) {
   torch::Tensor gradient;
   give_gradient(parameter, nullptr, [&](torch::Tensor& into) { gradient = into; }, {});
@@ -56,12 +59,13 @@ torch::Tensor HeadFactors::logits(const Range& rows, const Range& tile) const {
 }
 
 torch::Tensor through_form(const torch::Tensor& gradient, const torch::Tensor& logits, const LogitForm& form) {
-  if (form.soft_cap > 0) gradient.mul_(logits.div_(form.soft_cap).square_().neg_().add_(1));
+  if (form.soft_cap > 0)
+    gradient.mul_(logits.to(kernels::sum_type(logits)).div(form.soft_cap).square_().neg_().add_(1));
   return form.scale == 1 ? gradient : gradient.mul_(form.scale);
 }
 
 RowSums::RowSums(std::int64_t rows, const torch::TensorOptions& options)
-    : largest(torch::full({rows}, -std::numeric_limits<double>::infinity(), options)),
+    : largest(torch::full({rows}, kLowest, options)),
       total(torch::zeros({rows}, options)),
       label(torch::zeros({rows}, options)),
       all(torch::zeros({rows}, options)) {}
@@ -69,7 +73,7 @@ RowSums::RowSums(std::int64_t rows, const torch::TensorOptions& options)
 torch::Tensor RowSums::add(const Range& rows, const torch::Tensor& logits, const torch::Tensor& columns,
                            bool with_all) {
   const std::int64_t width = logits.size(1);
-  const torch::Tensor own = kernels::row_maximum(logits, width);
+  const torch::Tensor own = kernels::row_maximum(logits, width).clamp_min_(kLowest);
   const torch::Tensor sums = kernels::row_sums(logits, width, own, columns, with_all);
   torch::Tensor most = rows_of(largest, rows);
   const torch::Tensor both = torch::maximum(most, own), factor = (most - both).exp();

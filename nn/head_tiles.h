@@ -40,7 +40,7 @@ struct HeadFactors {
   torch::Tensor logits(const Range& rows, const Range& tile) const;
 };
 
-// The gradient with respect to the head's output from that with respect to logits. Overwrites both.
+// The gradient with respect to the head's output from that with respect to logits, which it overwrites.
 torch::Tensor through_form(const torch::Tensor& gradient, const torch::Tensor& logits, const LogitForm& form);
 
 // Sums of logits over the columns of this rank.

@@ -154,8 +154,10 @@ bool LinearImpl::has_factors() const {
 LinearImpl::Factors LinearImpl::factors(const torch::Tensor& input) {
   Factors factors{{entered(input)}, {weight}, bias};
   if (!has_adapter()) return factors;
-  const torch::Tensor dropped = drops_input_of_adapter() ? adapter_dropout_(input) : input;
-  const torch::Tensor narrow = linear(dropped, {{used_lora_a(), {}}}, input_layout()).front();
+  // Without dropout, A reads what the weight reads.
+  const torch::Tensor narrow = drops_input_of_adapter()
+                                   ? linear(adapter_dropout_(input), {{used_lora_a(), {}}}, input_layout()).front()
+                                   : linear(factors.inputs.front(), {{used_lora_a(), {}}}, {}).front();
   factors.inputs.push_back(narrow * adapter_scale_);
   factors.weights.push_back(lora_b);
   return factors;

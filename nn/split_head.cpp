@@ -81,8 +81,7 @@ void add_tile(HeadShare& share, RowSums& sums, const HeadFactors& factors, const
   powers.scatter_(1, at, powers.gather(1, at).masked_fill(columns >= 0, 0));
   rows_of(others, rows).mul_(factor).add_(powers.sum(1));
   rows_of(share.by_exponentials, rows).mul_(factor.unsqueeze(1));
-  const torch::Tensor by_output =
-      through_form(powers, factors.form.soft_cap > 0 ? logits.clone() : logits, factors.form).to(logits.scalar_type());
+  const torch::Tensor by_output = through_form(powers, logits, factors.form).to(logits.scalar_type());
   add_input_gradient(share.by_exponentials, by_output, factors.weights[0], rows, tile);
   if (!share.by_slopes.defined()) return;
   const torch::Tensor slopes = through_form(torch::ones_like(logits), logits, factors.form);

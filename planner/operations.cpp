@@ -42,6 +42,12 @@ void OperationBuilder::again(double rows, double in, double out) {
       {Operation::Kind::kProduct, 2 * rows * in * out, bytes_ * (rows * in + in * out + rows * out)});
 }
 
+void OperationBuilder::join_backwards() {
+  auto& joined = part_.input_gradient;
+  joined.insert(joined.end(), part_.weight_gradient.begin(), part_.weight_gradient.end());
+  part_.weight_gradient.clear();
+}
+
 void OperationBuilder::norm(const models::NormSpec& norm) {
   if (!norm.exists()) return;
   const double values = tokens_between_ * hidden_ * bytes_;
@@ -192,7 +198,7 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
 }
 
 bool has_tiled_logits(const Workload& workload, const Layout& layout) {
-  if (!workload.program.keeps_results || workload.model.labels > 0) return false;
+  if (!workload.program.keeps_results || workload.model.labels > 0 || workload.keeps_logits) return false;
   const int ranks = layout.tensor * (layout.shares_vocabulary ? layout.pipeline : 1);
   const double tokens = as_double(workload.sequence) / layout.context * layout.microbatch;
   return value_bytes(workload.precision) * tokens * largest_part(workload.model.vocabulary, ranks) >
@@ -203,11 +209,12 @@ namespace {
 
 // Logits that are computed in tiles (nn/deferred_logits.h): the backward computes them again, and keeps the largest
 // logits, the sums and labels of the rows. Two tiles exist at a time, and gradients are summed in float32 or wider.
-void compute_in_tiles(OperationBuilder& builder, double columns, double words, double values) {
+void compute_in_tiles(OperationBuilder& builder, double columns, double words) {
   const double wide = std::max(4.0, builder.bytes());
   builder.again(builder.tokens(), columns, words);
+  builder.join_backwards();
   builder.keep((3 * wide + 9) * builder.tokens());
-  builder.hold(2 * as_double(kLogitLimit) + (builder.bytes() + wide) * values);
+  builder.hold(2 * as_double(kLogitLimit) + (builder.bytes() + wide) * builder.tokens() * columns);
 }
 
 }  // namespace
@@ -228,7 +235,7 @@ PartOperations head_operations(const Workload& workload, const Layout& layout) {
   const double logits = builder.tokens() * words;
   builder.elementwise((builder.bytes() + 12) * logits, (builder.bytes() + 8) * logits, "loss");
   if (has_tiled_logits(workload, layout)) {
-    compute_in_tiles(builder, columns, words, builder.tokens() * hidden);
+    compute_in_tiles(builder, columns, words);
     return builder.take();
   }
   builder.keep(4 * logits);

@@ -76,6 +76,8 @@ class OperationBuilder {
   void product(double rows, double in, double out, double kept_input, bool bias = false);
   // The same multiplication once more in the backward, for a result that was not kept.
   void again(double rows, double in, double out);
+  // The weight gradients of the operations so far are computed with the input gradients.
+  void join_backwards();
   // The bytes that forward and backward read and write.
   void elementwise(double forward_bytes, double backward_bytes, const std::string& name = "") {
     part_.forward.push_back({Operation::Kind::kElementwise, 0, forward_bytes, name});

@@ -147,6 +147,12 @@ std::map<std::string, std::int64_t> quantised_weights(const TrainedPart& trained
   return inputs;
 }
 
+// See nn/deferred_logits.h, and LinearImpl::has_factors().
+bool keeps_logits(const Config& config, const TrainedPart& trained, const std::string& head) {
+  return config.train.objective.name == "distill" || config.train.device_graphs ||
+         (trained.dora && trained.adapters.contains(head)) || trained.quantised.contains(head);
+}
+
 }  // namespace
 
 // Values of 16 bits have master weights. AdamW keeps two moments; those of adamw8bit have one byte for each element and
@@ -173,13 +179,15 @@ Workload stated_workload(const Config& config) {
   models::DecoderSpec model = stated_model(config);
   TrainedPart trained = trained_part(config, model);
   Program program = gantry_program(config.precision, config.optimizer.name);
+  const bool stores = keeps_logits(config, trained, model.names.head + ".weight");
   if (config.train.ema > 0) program.optimizer_bytes += program.gradient_bytes;  // an average of the same type
   return {.model = std::move(model),
           .sequence = config.data.sequence_length,
           .batch = config.data.batch_size,
           .precision = config.precision,
           .program = program,
-          .trained = std::move(trained)};
+          .trained = std::move(trained),
+          .keeps_logits = stores};
 }
 
 Layout stated_layout(const Config& config) {

@@ -1,5 +1,7 @@
 #include "gantry/plugins/criterion.h"
 
+#include <fmt/format.h>
+
 #include "gantry/core/error.h"
 #include "gantry/core/logit_limit.h"
 #include "gantry/nn/deferred_logits.h"
@@ -88,6 +90,13 @@ Criterion over_numbers(const std::string& logits, const std::string& labels, con
 }
 
 }  // namespace
+
+void Criterion::set_logit_limit(std::int64_t bytes) {
+  if (bytes < 1)
+    throw UsageError({"Criterion::set_logit_limit", fmt::format("the limit is {} bytes", bytes), "1 or more",
+                      "pass the largest std::int64_t for full logits"});
+  logit_limit_ = bytes;
+}
 
 std::int64_t Criterion::logit_limit() const { return logit_limit_.value_or(kLogitLimit); }
 

@@ -17,36 +17,36 @@ namespace {
 
 // The names of an enumeration's values in the configuration.
 template <class Value>
-struct Named {
+struct NamedValue {
   const char* name;
   Value value;
 };
 
-constexpr Named<Recomputation> kRecomputations[] = {{"none", Recomputation::kNone},
-                                                    {"selective", Recomputation::kSelective},
-                                                    {"parts", Recomputation::kParts},
-                                                    {"full", Recomputation::kFull}};
-constexpr Named<VocabularyPlace> kVocabularyPlaces[] = {
+constexpr NamedValue<Recomputation> kRecomputations[] = {{"none", Recomputation::kNone},
+                                                         {"selective", Recomputation::kSelective},
+                                                         {"parts", Recomputation::kParts},
+                                                         {"full", Recomputation::kFull}};
+constexpr NamedValue<VocabularyPlace> kVocabularyPlaces[] = {
     {"stages", VocabularyPlace::kStages}, {"pipeline", VocabularyPlace::kPipeline}, {"auto", VocabularyPlace::kAuto}};
-constexpr Named<ExpertDispatch> kDispatches[] = {{"all_to_all", ExpertDispatch::kAllToAll},
-                                                 {"all_gather", ExpertDispatch::kAllGather}};
-constexpr Named<RouterLoss> kRouterLosses[] = {{"none", RouterLoss::kNone},
-                                               {"sequence", RouterLoss::kSequence},
-                                               {"microbatch", RouterLoss::kMicrobatch},
-                                               {"transformers", RouterLoss::kTransformers}};
-constexpr Named<schedule::Gather> kGathers[] = {{"step", schedule::Gather::kStep},
-                                                {"window", schedule::Gather::kWindow},
-                                                {"microbatch", schedule::Gather::kMicrobatch}};
+constexpr NamedValue<ExpertDispatch> kDispatches[] = {{"all_to_all", ExpertDispatch::kAllToAll},
+                                                      {"all_gather", ExpertDispatch::kAllGather}};
+constexpr NamedValue<RouterLoss> kRouterLosses[] = {{"none", RouterLoss::kNone},
+                                                    {"sequence", RouterLoss::kSequence},
+                                                    {"microbatch", RouterLoss::kMicrobatch},
+                                                    {"transformers", RouterLoss::kTransformers}};
+constexpr NamedValue<schedule::Gather> kGathers[] = {{"step", schedule::Gather::kStep},
+                                                     {"window", schedule::Gather::kWindow},
+                                                     {"microbatch", schedule::Gather::kMicrobatch}};
 
 template <class Value, std::size_t kSize>
-Value value_of(const Named<Value> (&table)[kSize], const std::string& name) {
+Value value_of(const NamedValue<Value> (&table)[kSize], const std::string& name) {
   for (const auto& each : table)
     if (name == each.name) return each.value;
   throw InternalError({"ParallelOptions", "'" + name + "' passed the checks of the configuration", "", ""});
 }
 
 template <class Value, std::size_t kSize>
-const char* name_in(const Named<Value> (&table)[kSize], const Value& value, const char* key) {
+const char* name_in(const NamedValue<Value> (&table)[kSize], const Value& value, const char* key) {
   for (const auto& each : table)
     if (value == each.value) return each.name;
   std::vector<std::string> names;

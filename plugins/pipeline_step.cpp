@@ -195,7 +195,8 @@ StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& i
 // Without a limit if all of the logits are needed.
 nn::DeferredLogits PipelineStep::deferrable_logits(int stage, int microbatch) const {
   const auto& form = criterion_.deferred_logits();
-  if (!form || stage != model_.num_stages() - 1 || options_.keep_outputs || options_.observer || options_.vocabulary)
+  if (!form || stage != model_.num_stages() - 1 || options_.keep_outputs || options_.observer || options_.vocabulary ||
+      options_.graphs)
     return {};
   const torch::Tensor labels = microbatches_[microbatch].tensors.get(form->labels);
   return {.rows = labels.defined() ? labels.numel() : 0, .limit = criterion_.logit_limit()};

@@ -70,9 +70,11 @@ std::optional<std::int64_t> start_of_mlflow_run(const std::filesystem::path& fol
   return std::nullopt;
 }
 
+// One value for each key of the configuration. The keys of model.config are names of other programs: they are one
+// value.
 void flatten(const nlohmann::json& value, const std::string& key,
              std::vector<std::pair<std::string, std::string>>& all) {
-  if (value.is_object() && !value.empty())
+  if (value.is_object() && !value.empty() && key != "model.config")
     for (const auto& [name, inner] : value.items()) flatten(inner, key.empty() ? name : key + "." + name, all);
   else
     all.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
@@ -97,9 +99,9 @@ MlflowFiles::MlflowFiles(const Config& config, std::int64_t done)
   }
   folder_ = experiment + "/" + run_id_;
   for (const char* part : {"metrics", "params", "tags", "artifacts"}) make_folders(folder_ + "/" + part);
-  if (!is_new) drop_metrics_after(done);
+  if (!is_new && !config.evaluation.only) drop_metrics_after(done);
   write_experiment();
-  write_parameters(config);
+  if (is_new || !config.evaluation.only) write_parameters(config);
   write_text_durably(folder_ + "/tags/mlflow.runName", name_);
   write_run(Status::kRunning, 0);
 }
@@ -127,10 +129,9 @@ void MlflowFiles::write_run(Status status, std::int64_t end_time) const {
 void MlflowFiles::write_parameters(const Config& config) const {
   std::vector<std::pair<std::string, std::string>> all;
   flatten(nlohmann::json::parse(config.to_json()), "", all);
-  for (const auto& [key, value] : all) {
+  for (const auto& [key, value] : all)
     write_text_durably(folder_ + "/params/" + file_of_metric(key), valid_utf8(value.substr(0, kLongestParameter)),
                        system_files(), {.is_synced = false});
-  }
 }
 
 void MlflowFiles::drop_metrics_after(std::int64_t step) const {

@@ -200,7 +200,13 @@ void RunCheckpoints::seek_streams(const CheckpointInfo& info, DataLoader& loader
   if (info.step == 0) return;
   std::string difference;
   const LoaderPlace place = stream_places(info, loader, difference);
-  if (difference.empty()) return loader.seek(place);
+  if (difference.empty()) {
+    loader.seek(place);
+    DiskProgress progress;
+    work_on_disk(plugin_.mesh().world_group(), disk_limits(config_.comm.timeout_seconds, "opening the streams"),
+                 progress, [&] { loader.open(); });
+    return;
+  }
   if (!config_.checkpoint.allow_changes)
     throw CheckpointError(
         {info.path, difference + ": samples would be skipped or repeated",

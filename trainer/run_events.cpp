@@ -106,7 +106,7 @@ void RunEvents::evaluation(const EvaluationMetrics& metrics) {
 void RunEvents::save(std::int64_t step) { write("save", {{"step", step}}); }
 
 void RunEvents::end(const RunEnd& end) {
-  write("end", {{"step", end.last_step}, {"how", name_of(end.how)}, {"checkpoint", end.checkpoint}});
+  write("end", {{"step", end.last_step}, {"how", name_of(end.how)}, {"checkpoint", valid_utf8(end.checkpoint)}});
 }
 
 void RunEvents::failure(const std::string& error, int exit_code) noexcept {

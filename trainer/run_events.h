@@ -1,4 +1,4 @@
-// Writes OUTPUT/events/rank-RRRRR.jsonl: what happens to a rank, one line of JSON per event (docs/monitoring.md).
+// Writes the events of a rank to OUTPUT/events/rank-RRRRR.jsonl, one line of JSON per event (docs/monitoring.md).
 #pragma once
 
 #include <cstdint>

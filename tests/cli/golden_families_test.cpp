@@ -1,6 +1,6 @@
-// Reference cases of families through `gantry forward`: logits, loss and gradients are those of transformers, and of
-// experts what their routers give. models/families has every case in many layouts; here is every third one, and all of
-// them in every layout under GANTRY_LONG=1.
+// Reference cases of families through `gantry forward`: logits, loss, gradients and outputs of routers are those of
+// transformers. models/families runs every case in several layouts. Here every third case runs in one layout, and all
+// cases in every layout under GANTRY_LONG=1.
 #include <algorithm>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

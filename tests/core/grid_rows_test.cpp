@@ -22,7 +22,7 @@ TEST(GridRows, HaveEachPairOfValues) {
       }
       EXPECT_EQ(pairs.size(), sizes[a] * sizes[b]) << "axes " << a << " and " << b;
     }
-  if (!is_long_form()) EXPECT_LT(rows.size(), 16U);  // of 48
+  if (!is_long_form()) EXPECT_LT(rows.size(), 16U);
 }
 
 TEST(TurnOf, SharesAListAmongCases) {

@@ -233,7 +233,7 @@ TEST(Elastic, OtherStartsAreRejected) {
 
 TEST(Elastic, ALossInASaveOrAnEvaluationCostsNeither) {
   std::size_t index = 0;
-  for (const char* moment : {"save", "evaluation"})
+  for (const char* moment : {"save", "evaluation"}) {
     for (const char* async : {"false", "true"})
       for (const int rank : turn_of<int>(index++, 2, {0, 1})) {
         const ElasticCase one{.faults = fmt::format("kill@{}:{}:4:0", moment, rank),
@@ -249,6 +249,8 @@ TEST(Elastic, ALossInASaveOrAnEvaluationCostsNeither) {
         EXPECT_FALSE(job.file("c/step-000004/manifest.json").empty()) << job.all_output();
         job.expect_bits_of_a_run_without_faults();
       }
+    ++index;
+  }
 }
 
 TEST(Elastic, ALossWhileAGenerationBeginsBeginsAnother) {

@@ -16,8 +16,8 @@ Parallelism sharing(const std::string& method, int context, Layout others = {}, 
   return how;
 }
 
-// Each method over two and three ranks, beside each other axis in turn. Every third one, in turn; all of them under
-// GANTRY_LONG=1.
+// Layouts with each method over two and three ranks, alone and with each other axis. A call returns every third one, in
+// turn; under GANTRY_LONG=1 all of them.
 std::vector<Parallelism> sharing_layouts() {
   std::vector<Parallelism> all{sharing("ulysses_ring", 4)};
   for (const char* method : {"all_gather", "ring", "ulysses"}) {
@@ -32,7 +32,7 @@ std::vector<Parallelism> sharing_layouts() {
     for (const auto& how : {sharing(method, 2), sharing(method, 3), with_tensor, with_stages, with_replicas})
       all.push_back(how);
   }
-  return turn_of(next_turn(), 3, all);
+  return turn_of(next_turn("sharing"), 3, all);
 }
 
 TEST(ContextEncoders, T5) {

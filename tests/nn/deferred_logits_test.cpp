@@ -2,6 +2,7 @@
 #include "gantry/nn/deferred_logits.h"
 
 #include <gtest/gtest.h>
+#include <limits>
 
 #include <ATen/record_function.h>
 
@@ -21,6 +22,7 @@ struct DeferredCase {
   bool bias = false, adapter = false;
   torch::ScalarType type = torch::kFloat64;
   std::int64_t ignored_until = 0;  // labels of rows before this one are ignored
+  bool closes = false;             // columns of a full tile have a bias of minus infinity
   std::string frozen;              // parameters with this prefix; "input": the input of the head
 };
 
@@ -36,6 +38,7 @@ struct HeadRun {
       torch::nn::init::normal_(item.value(), 0, 1);
       item.value().set_requires_grad(what.frozen.empty() || !item.key().starts_with(what.frozen));
     }
+    if (what.closes) head->bias.detach().narrow(0, 71, 12).fill_(-std::numeric_limits<double>::infinity());
     factors = torch::rand({kRows}, torch::kFloat64);
     labels = torch::arange(kRows) * 7 % (options.vocabulary > 0 ? options.vocabulary : kColumns);
     labels[3] = labels[11] = options.ignore_index;
@@ -101,6 +104,8 @@ TEST(DeferredLogits, OfRowsThatDoNotCount) {
   EXPECT_EQ(none.at("loss").item<double>(), 0);
   EXPECT_EQ(none.at("weight").abs().sum().item<double>(), 0);
 }
+
+TEST(DeferredLogits, OfColumnsThatAreMinusInfinity) { expect_equal_to_full({.bias = true, .closes = true}); }
 
 TEST(DeferredLogits, OfAdaptersAndFrozenParts) {
   expect_equal_to_full({.adapter = true});

@@ -212,7 +212,7 @@ TEST(ContextGrid, EveryKindOfScore) {
     ModelCase what{
         .family = family, .layers = 2, .heads = 6, .key_heads = 2, .vocabulary = 53, .tokens = 14, .batches = {4, 3}};
     what.keys = keys;
-    expect_layouts_equal(what, turn_of(index++, 2, layouts));
+    expect_layouts_equal(what, turn_of(index++, 3, layouts));
     if (::testing::Test::HasFailure()) return;
   }
 }

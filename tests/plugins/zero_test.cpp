@@ -39,7 +39,7 @@ TEST(Zero, EveryOptimizerEqualsOneRank) {
       what.optimizer = optimizer;
       // Lion steps by signs: an exact zero follows rounding, so its first step alone is compared.
       if (what.optimizer == "lion") what.batches = {6};
-      expect_layouts_equal(what, turn_of(index++, 3, layouts(zero)));
+      expect_layouts_equal(what, turn_of(index++ + static_cast<std::size_t>(zero), 3, layouts(zero)));
     }
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <string>
 #include <vector>
 
 namespace gantry::testing {
@@ -9,12 +11,15 @@ namespace gantry::testing {
 // An index for each axis.
 using GridRow = std::vector<std::size_t>;
 
-// Rows of the grid whose axes have that many values, such that each pair of values of two axes is in one of them. Under
-// GANTRY_LONG=1 every row. Axes are at least one value long.
-std::vector<GridRow> grid_rows(const std::vector<std::size_t>& sizes);
+// Whether the value of an axis has an effect in a row: a schedule has none without stages.
+using HasEffect = std::function<bool(const GridRow& row, std::size_t axis)>;
 
-// Of several cases that run one list, case `index` takes every `cases`-th element, beginning with its own; together
-// they take all. Under GANTRY_LONG=1 each takes all.
+// Rows of a grid. `sizes`: the number of values of each axis, at least 1. For each pair of values of two axes there is a
+// row in which both have an effect, if that is possible. Under GANTRY_LONG=1 all rows of the grid.
+std::vector<GridRow> grid_rows(const std::vector<std::size_t>& sizes, const HasEffect& has_effect = {});
+
+// Several cases share one list: case `index` takes every `cases`-th element, beginning with its own. Together they take
+// all elements. Under GANTRY_LONG=1 each case takes all.
 bool is_turn(std::size_t element, std::size_t index, std::size_t cases);
 
 template <class T>
@@ -25,7 +30,8 @@ std::vector<T> turn_of(std::size_t index, std::size_t cases, const std::vector<T
   return mine;
 }
 
-// Grows by one with each call in a test, and begins in each with a number of its name's: the same in every run.
-std::size_t next_turn();
+// Grows by one with each call with this name in a test, and begins in each test with a number of the test's name: the
+// same in every run.
+std::size_t next_turn(const std::string& name);
 
 }  // namespace gantry::testing

@@ -190,18 +190,29 @@ void expect_layouts_equal(const ModelCase& what, const std::vector<Parallelism>&
 }
 
 std::vector<Parallelism> layout_grid(const LayoutAxes& axes) {
+  enum Axis : std::size_t { kTensor, kPipeline, kData, kSchedule, kMicrobatches, kAccumulation, kZero, kSequence };
+  const auto has_effect = [&](const GridRow& row, std::size_t axis) {
+    if (axis == kSchedule) return axes.pipeline[row[kPipeline]] > 1;
+    if (axis == kZero) return axes.zero[row[kZero]] == 0 || axes.data[row[kData]] > 1;
+    if (axis == kSequence) return axes.tensor[row[kTensor]] > 1;
+    return true;
+  };
   std::vector<Parallelism> layouts;
   for (const GridRow& row :
        grid_rows({axes.tensor.size(), axes.pipeline.size(), axes.data.size(), axes.schedules.size(),
-                  axes.microbatches.size(), axes.accumulation.size(), axes.zero.size(), axes.sequence_parallel.size()}))
-    layouts.push_back(
-        {.layout = {.pipeline = axes.pipeline[row[1]], .data = axes.data[row[2]], .tensor = axes.tensor[row[0]]},
-         .schedule = axes.schedules[row[3]],
-         .microbatches = axes.microbatches[row[4]],
-         .sequence_parallel = axes.sequence_parallel[row[7]],
-         .chunks = axes.schedules[row[3]] == "interleaved_1f1b" ? 2 : default_chunks(axes.schedules[row[3]]),
-         .zero = axes.zero[row[6]],
-         .accumulation = axes.accumulation[row[5]]});
+                  axes.microbatches.size(), axes.accumulation.size(), axes.zero.size(), axes.sequence_parallel.size()},
+                 has_effect))
+    layouts.push_back({.layout = {.pipeline = axes.pipeline[row[kPipeline]],
+                                  .data = axes.data[row[kData]],
+                                  .tensor = axes.tensor[row[kTensor]]},
+                       .schedule = axes.schedules[row[kSchedule]],
+                       .microbatches = axes.microbatches[row[kMicrobatches]],
+                       .sequence_parallel = axes.sequence_parallel[row[kSequence]],
+                       .chunks = axes.schedules[row[kSchedule]] == "interleaved_1f1b"
+                                     ? 2
+                                     : default_chunks(axes.schedules[row[kSchedule]]),
+                       .zero = axes.zero[row[kZero]],
+                       .accumulation = axes.accumulation[row[kAccumulation]]});
   return layouts;
 }
 

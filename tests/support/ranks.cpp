@@ -24,7 +24,7 @@ StartRanks& start_ranks() {
   return start;
 }
 
-bool are_ranks_threads() { return start_ranks().target_type() == typeid(&launch); }
+bool are_ranks_on_devices() { return start_ranks().target_type() != typeid(&launch); }
 
 void run_ranks(const Layout& layout, const std::function<void(World&, ProcessGroupMesh&)>& body) {
   const int code = start_ranks()(layout_config(layout), [&](World& world) {

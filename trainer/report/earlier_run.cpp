@@ -76,11 +76,12 @@ class MetricsLines {
 }  // namespace
 
 std::string keep_earlier_run(const std::string& output, FileSystem& files) {
-  if (!has_bytes(output + "/metrics.jsonl")) return "";
+  const bool has_metrics = has_bytes(output + "/metrics.jsonl");
+  if (!has_metrics && !path_exists(output + "/events")) return "";  // events are also those of a run without a step
   const int number = free_number(output);
   for (const char* name : kRunFiles)
     if (path_exists(output + "/" + name)) rename_durably(output + "/" + name, numbered(output, name, number), files);
-  return numbered(output, "metrics.jsonl", number);
+  return has_metrics ? numbered(output, "metrics.jsonl", number) : "";
 }
 
 KeptMetrics keep_metrics_until(const std::string& output, std::int64_t last_step, FileSystem& files) {

@@ -18,12 +18,15 @@ class SampleStream {
   virtual ~SampleStream() = default;
   // Returns the tensors of the next sample, on the CPU, or nothing at the end of the stream. It is not called again
   // after the end. All samples have the same entries; their shapes may differ if the loader has a collate function.
+  // A run cannot stop while it waits in this function, and other ranks wait for at most comm.timeout_seconds: a stream
+  // of data that are still being made returns nothing if none come.
   virtual std::optional<TensorDict> next() = 0;
   // Returns the place of the stream, as text or any bytes: all that a new stream needs to continue with the sample
   // that next() would return. Called after each batch, and at the end of the stream.
   virtual std::string state() const = 0;
   // Moves a new stream to the place that state() returned, maybe in another process. Called at most once, before
-  // next().
+  // next(). If a replica has no samples left when its streams are opened, a stream is also opened at its beginning, for
+  // the entries of a sample.
   virtual void load_state(const std::string& state) = 0;
 };
 

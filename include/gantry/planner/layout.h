@@ -53,6 +53,7 @@ struct Workload {
   std::string precision = "bfloat16";
   Program program;
   TrainedPart trained = {};
+  bool keeps_logits = false;  // a microbatch's logits are stored whatever their size
 };
 
 // kSelective: the attention core. kParts: attention and MLP separately. kFull: full layers.

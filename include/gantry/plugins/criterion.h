@@ -108,8 +108,8 @@ class Criterion {
   }
   const std::optional<OfDeferredLogits>& deferred_logits() const { return deferred_; }
   // The largest size of the logits of a microbatch that are computed in full, and of a tile of larger ones, in bytes on
-  // one rank. The default is 32 MB.
-  void set_logit_limit(std::int64_t bytes) { logit_limit_ = bytes; }
+  // one rank. The default is 32 MB. Throws UsageError for a size below 1.
+  void set_logit_limit(std::int64_t bytes);
   std::int64_t logit_limit() const;
 
   // Attaches the declarative form of this criterion.

@@ -16,8 +16,8 @@ class MlflowFiles final : public MetricSink {
   enum class Status { kRunning = 1, kFinished = 3, kFailed = 4, kKilled = 5 };
 
   // `done`: number of steps before the first step of this run. Above 0, the newest run in OUTPUT/mlruns is continued,
-  // without its metrics of later steps, which are trained again; otherwise a run is added. All members throw
-  // ResourceError if a file cannot be written.
+  // without its metrics of later steps, which are trained again, unless evaluation.only is set; otherwise a run is
+  // added. All members throw ResourceError if a file cannot be written.
   MlflowFiles(const Config& config, std::int64_t done);
 
   void write(const StepMetrics& metrics) override;

@@ -13,9 +13,9 @@ namespace gantry {
 // Otherwise signals keep their default action.
 bool handles_stop_signals(const Config& config);
 
-// The stop requests of all ranks, as one rank sees them.
 class DataLoader;
 
+// The stop requests of all ranks, as one rank sees them.
 class RunStops {
  public:
   // Signals stop the run only if handles_stop_signals().
