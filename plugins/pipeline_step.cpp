@@ -6,11 +6,8 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
-#include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/output_observer.h"
-#include "gantry/plugins/user_checks.h"
 #include "gantry/tensors/exceptions.h"
-#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -37,12 +34,13 @@ void report_outputs(const TensorDict& outputs, const SplitOutputs& split, nn::Ou
 PipelineStep::PipelineStep(const StageModule& model, Criterion criterion, const SplitOutputs& split,
                            std::vector<Batch> microbatches, Options options)
     : model_(model),
-      criterion_(std::move(criterion)),
       split_(split),
       microbatches_(std::move(microbatches)),
       options_(std::move(options)),
-      sums_(microbatches_.size()),
-      counts_(microbatches_.size()),
+      losses_(std::move(criterion), split, microbatches_.size(),
+              {.seed_gradient = options_.seed_gradient,
+               .needs_gradients = options_.needs_gradients,
+               .is_full = options_.is_full}),
       outputs_(microbatches_.size()) {
   for (const Batch& microbatch : microbatches_)
     shape_keys_.push_back(shape_key_of(microbatch, options_.needs_gradients));
@@ -171,7 +169,7 @@ StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& i
     if (logits.are_deferred()) logits.hidden = result.at("hidden");
     if (options_.check_outputs && microbatch == 0 && !logits.are_deferred()) options_.check_outputs(result);
     report_outputs(result, split_, options_.observer);
-    if (criterion_)
+    if (losses_.criterion())
       output.root = named("criterion", stage, microbatch, result, report,
                           [&] { return record_loss(microbatch, result, logits); });
     if (options_.keep_outputs)
@@ -194,78 +192,18 @@ StageOutput PipelineStep::compute(int stage, int microbatch, const TensorDict& i
 
 // Without a limit if all of the logits are needed.
 nn::DeferredLogits PipelineStep::deferrable_logits(int stage, int microbatch) const {
-  const auto& form = criterion_.deferred_logits();
+  const auto& form = losses_.criterion().deferred_logits();
   if (!form || stage != model_.num_stages() - 1 || options_.keep_outputs || options_.observer || options_.vocabulary ||
       options_.graphs)
     return {};
   const torch::Tensor labels = microbatches_[microbatch].tensors.get(form->labels);
-  return {.rows = labels.defined() ? labels.numel() : 0, .limit = criterion_.logit_limit()};
+  return {.rows = labels.defined() ? labels.numel() : 0, .limit = losses_.criterion().logit_limit()};
 }
 
 torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& outputs, const nn::DeferredLogits& logits) {
   const Batch& batch = microbatches_[microbatch];
-  if (batch.samples == 0 || (options_.parts && !options_.parts->compares_outputs()))
-    return no_loss(microbatch, outputs);
-  Loss loss = compared(outputs, batch.tensors, logits);
-  // A constant, for example of a microbatch without labels, has a root too: other ranks take part in the collectives of
-  // this backward.
-  has_graph_ = has_graph_ || loss.sum.requires_grad();
-  if (options_.needs_gradients && !loss.sum.requires_grad()) loss.sum = loss.sum + zero_of(outputs);
-  if (!loss.count.defined()) {  // a mean: microbatches weigh by their samples
-    if (!options_.is_full) refuse_mean_over_ignored(batch.tensors);
-    loss.count = torch::tensor(batch.samples);
-    loss.sum = loss.sum * static_cast<double>(batch.samples);
-  }
-  sums_[microbatch] = loss.sum.detach();
-  counts_[microbatch] = loss.count;
-  return loss.sum * options_.seed_gradient;
-}
-
-// Outputs that are sharded over tp, gathered.
-TensorDict PipelineStep::full(const TensorDict& outputs) const {
-  TensorDict full = outputs;
-  for (const auto& [name, dim] : split_) {
-    if (!dim.placement.sharded() || !full.contains(name)) continue;
-    Sizes sizes;
-    for (int rank = 0; rank < dim.group->size(); ++rank) sizes.push_back(dim.placement.local_size(rank));
-    full.set(name, gather_from_group(full.at(name), *dim.group, -1, sizes));
-  }
-  return full;
-}
-
-Loss PipelineStep::compared(const TensorDict& outputs, const TensorDict& batch,
-                            const nn::DeferredLogits& logits) const {
-  Loss loss = logits.are_deferred()
-                  ? criterion_.deferred_logits()->of_sequences(logits, batch)
-                  : criterion_(criterion_.accepts_split_outputs() ? outputs : full(outputs), batch, split_);
-  if (!loss.sum.defined() || loss.sum.dim() != 0) {
-    throw UsageError({"criterion", "it returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
-                      "reduce the loss over its tokens"});
-  }
-  if (loss.count.defined() && loss.count.numel() != 1)
-    throw UsageError({"criterion", "its count is " + describe(loss.count), "a scalar, the number of tokens in the sum",
-                      "count the tokens of the full microbatch"});
-  return loss;
-}
-
-// Zero, with a backward through all outputs.
-torch::Tensor PipelineStep::zero_of(const TensorDict& outputs) {
-  torch::Tensor zero;
-  for (const auto& [name, tensor] : outputs)
-    if (tensor.defined() && tensor.is_floating_point()) {
-      const torch::Tensor nothing = tensor.reshape({-1}).narrow(0, 0, 0).sum();
-      zero = zero.defined() ? zero + nothing : nothing;
-    }
-  return zero.defined() ? zero : torch::zeros({});
-}
-
-// Of a microbatch without samples, or one that another rank compares: a root for its backward, whose collectives others
-// wait for.
-torch::Tensor PipelineStep::no_loss(int microbatch, const TensorDict& outputs) {
-  const torch::Tensor root = zero_of(outputs);
-  sums_[microbatch] = root.detach();
-  counts_[microbatch] = torch::tensor(std::int64_t{0});
-  return root;
+  const bool is_compared = batch.samples > 0 && (!options_.parts || options_.parts->compares_outputs());
+  return is_compared ? losses_.record(microbatch, batch, outputs, logits) : losses_.record_none(microbatch, outputs);
 }
 
 // Unless it has begun, between a forward's parts.
@@ -398,8 +336,7 @@ void PipelineStep::run_vocabulary(schedule::ActionKind pass, int microbatch) {
 void PipelineStep::finish() {
   if (!options_.vocabulary) return;
   auto [sums, counts] = options_.vocabulary->losses();
-  sums_ = std::move(sums);
-  counts_ = std::move(counts);
+  losses_.set(std::move(sums), std::move(counts));
 }
 
 // Of the last stage, whose output has its gradient from the head, where that is computed outside of it.
@@ -408,26 +345,7 @@ TensorDict PipelineStep::output_gradients(int stage, int microbatch, const Tenso
   return {{"hidden", options_.vocabulary->hidden_gradient(microbatch)}};
 }
 
-StepLosses PipelineStep::losses() const {
-  StepLosses losses{.criterion = {}, .added = added_};
-  for (const auto& part : sums_)
-    if (part.defined()) losses.criterion.push_back(part);
-  return losses;
-}
-
-std::int64_t PipelineStep::loss_count() const {
-  double count = 0;
-  std::vector<torch::Tensor> on_device;
-  for (const auto& part : counts_) {
-    if (!part.defined()) continue;
-    if (part.is_cpu())
-      count += number_of(part);
-    else
-      on_device.push_back(part);
-  }
-  for (const double part : read_back(on_device)) count += part;
-  return static_cast<std::int64_t>(count);
-}
+StepLosses PipelineStep::losses() const { return {.criterion = losses_.sums(), .added = added_}; }
 
 TensorDict PipelineStep::outputs() const {
   if (options_.vocabulary) return options_.vocabulary->outputs();

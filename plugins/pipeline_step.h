@@ -9,14 +9,13 @@
 #include <vector>
 
 #include "gantry/core/config.h"
-#include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/router_balance.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/executor.h"
-#include "gantry/plugins/criterion.h"
 #include "gantry/plugins/gathered_stages.h"
+#include "gantry/plugins/microbatch_losses.h"
 #include "gantry/plugins/sequence_parts.h"
 #include "gantry/plugins/split_backward.h"
 #include "gantry/plugins/stage_graphs.h"
@@ -79,14 +78,14 @@ class PipelineStep final : public StageRuntime {
 
   const std::vector<Batch>& microbatches() const { return microbatches_; }
   // A loss on this rank depends on something that requires a gradient.
-  bool has_graph() const { return has_graph_ || options_.vocabulary != nullptr; }
+  bool has_graph() const { return has_graph_ || losses_.has_graph() || options_.vocabulary != nullptr; }
   void set_vocabulary(VocabularyPasses* passes) { options_.vocabulary = passes; }
   // What is left to be computed after the last action: losses of passes that no backward follows.
   void finish();
   // The sums of losses that this rank's stages made, where they were computed: scalars to be read back.
   StepLosses losses() const;
   // What this rank's last stage has counted; zero elsewhere. What a criterion has counted on a device is read back.
-  std::int64_t loss_count() const;
+  std::int64_t loss_count() const { return losses_.count(); }
   // The kept outputs, concatenated along dim 0 and gathered over tp and over the ranks that share sequences. Collective
   // over these on the ranks of the last stage.
   TensorDict outputs() const;
@@ -114,24 +113,18 @@ class PipelineStep final : public StageRuntime {
   StageRecording::Made compute_recorded(int stage, int microbatch, const TensorDict& batch, const TensorDict& input,
                                         nn::WeightGradientStore& weight_gradients);
   StageOutput replay_forward(StageRecording& recording, int stage, int microbatch, const TensorDict& input);
-  torch::Tensor count_replayed(int microbatch, const Loss& loss) const;
   TensorDict replay_backward(int stage, int microbatch, const TensorDict& gradients, bool is_split);
   void end_recorded(int stage, int microbatch);
-  TensorDict full(const TensorDict& outputs) const;
   nn::DeferredLogits deferrable_logits(int stage, int microbatch) const;
-  Loss compared(const TensorDict& outputs, const TensorDict& batch, const nn::DeferredLogits& logits) const;
   torch::Tensor record_loss(int microbatch, const TensorDict& outputs, const nn::DeferredLogits& logits);
-  static torch::Tensor zero_of(const TensorDict& outputs);
-  torch::Tensor no_loss(int microbatch, const TensorDict& outputs);
 
   const StageModule& model_;
-  const Criterion criterion_;
   const SplitOutputs& split_;
   std::vector<Batch> microbatches_;
   std::vector<std::string> shape_keys_;
   std::vector<std::shared_ptr<const nn::SequencePart>> sequences_;  // by microbatch; empty: all of each
   Options options_;
-  std::vector<torch::Tensor> sums_, counts_;                 // by microbatch
+  MicrobatchLosses losses_;
   std::map<std::string, std::vector<torch::Tensor>> added_;  // losses that stages added, by name
   std::vector<TensorDict> outputs_;
   std::map<std::pair<int, int>, nn::WeightGradientStore> stores_;         // by stage and microbatch
@@ -139,8 +132,8 @@ class PipelineStep final : public StageRuntime {
   std::map<int, std::size_t> backwards_done_;                             // by stage
   std::map<std::pair<int, int>, std::shared_ptr<SplitBackward>> splits_;  // likewise, where pairs run in turn
   std::optional<schedule::Action> partner_;  // the backward that runs between a forward's parts
-  bool has_graph_ = false;
-  double partner_seconds_ = 0;  // that it has taken there
+  bool has_graph_ = false;                   // of added losses
+  double partner_seconds_ = 0;               // that it has taken there
 };
 
 }  // namespace gantry

@@ -3,8 +3,6 @@
 
 #include "gantry/core/error.h"
 #include "gantry/plugins/pipeline_step.h"
-#include "gantry/plugins/user_checks.h"
-#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -75,7 +73,7 @@ StageRecording::Made PipelineStep::compute_recorded(int stage, int microbatch, c
          "CUDA graphs do not support models that add losses, but the model adds '" + added.begin()->first + "'", "",
          "remove train.device_graphs"});
   if (stage < model_.num_stages() - 1) return {.boundary = std::move(result)};
-  StageRecording::Made made{.loss = compared(result, batch, /*logits=*/{})};
+  StageRecording::Made made{.loss = losses_.compute(result, batch, /*logits=*/{})};
   if (!made.loss->count.defined())
     made.loss->sum = made.loss->sum * static_cast<double>(microbatches_[microbatch].samples);
   if (options_.keep_outputs)
@@ -91,23 +89,9 @@ StageOutput PipelineStep::replay_forward(StageRecording& recording, int stage, i
         return compute_recorded(stage, microbatch, batch, static_input, weight_gradients);
       });
   if (!made.loss) return {.boundary = copies_of(made.boundary)};
-  sums_[microbatch] = made.loss->sum.detach().clone();
-  counts_[microbatch] = count_replayed(microbatch, *made.loss);
+  losses_.record_replayed(microbatch, microbatches_[microbatch], *made.loss);
   if (options_.keep_outputs) outputs_[microbatch] = copies_of(made.outputs);
   return {};
-}
-
-// As the criterion counts, which is not asked again: on the host where it knows the labels.
-torch::Tensor PipelineStep::count_replayed(int microbatch, const Loss& loss) const {
-  const Batch& batch = microbatches_[microbatch];
-  if (!loss.count.defined()) {
-    if (!options_.is_full) refuse_mean_over_ignored(batch.tensors);
-    return torch::tensor(batch.samples);
-  }
-  const auto& labelled = criterion_.labelled();
-  if (labelled && on_host(batch.tensors.at(labelled->labels)).defined())
-    return torch::tensor(*criterion_.counted(batch.tensors));
-  return loss.count.detach().clone();
 }
 
 TensorDict PipelineStep::replay_backward(int stage, int microbatch, const TensorDict& gradients, bool is_split) {
