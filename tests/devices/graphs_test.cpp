@@ -37,6 +37,7 @@ struct GraphCase {
   bool mean = false;  // a criterion that knows nothing of labels
   int lora = 0;       // the rank of adapters
   bool has_events = false;
+  std::int64_t logit_limit = 0;  // bytes; 0: the default
 };
 
 Config graph_config(const GraphCase& one, bool graphs) {
@@ -111,8 +112,9 @@ class GraphRun {
         plugin_(new HybridParallelPlugin(world, config)),
         booster_(std::unique_ptr<Plugin>(plugin_)) {
     auto model = build_model(config);
-    boosted_ =
-        booster_.boost(model, build_optimizer(config, *model), one.mean ? mean_of_all() : build_criterion(config));
+    Criterion criterion = one.mean ? mean_of_all() : build_criterion(config);
+    if (one.logit_limit > 0) criterion.set_logit_limit(one.logit_limit);
+    boosted_ = booster_.boost(model, build_optimizer(config, *model), std::move(criterion));
     boosted_.model->train();
   }
 
@@ -219,6 +221,15 @@ TEST(DeviceGraphs, GiveTheBitsOfWhatElseAStageDoes) {
   expect_same_bits({.run = {.precision = "float32"}, .recompute = "full"}, "recomputed");
   expect_same_bits({.policy = "gpt2", .run = {.precision = "float32"}, .mean = true}, "a mean");
   expect_same_bits({.run = {.precision = "float32"}, .lora = 2}, "adapters");
+}
+
+TEST(DeviceGraphs, StoreFullLogitsOfAnySize) {
+  GraphCase one{.run = {.precision = "float32"}};
+  const Trained full = trained(one, true);
+  one.logit_limit = 160;
+  const Trained limited = trained(one, true);
+  EXPECT_GE(limited.replays, 2 * one.microbatches);
+  EXPECT_EQ(full.losses, limited.losses);
 }
 
 // Frozen parameters, calls that add, steps that are given up, in the midst of what is recorded.
