@@ -132,7 +132,7 @@ class PipelineStep final : public StageRuntime {
   std::map<int, std::size_t> backwards_done_;                             // by stage
   std::map<std::pair<int, int>, std::shared_ptr<SplitBackward>> splits_;  // likewise, where pairs run in turn
   std::optional<schedule::Action> partner_;  // the backward that runs between a forward's parts
-  bool has_graph_ = false;                   // of added losses
+  bool has_graph_ = false;                   // an added loss has one
   double partner_seconds_ = 0;               // that it has taken there
 };
 
