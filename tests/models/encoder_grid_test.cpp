@@ -25,8 +25,8 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// The corners of a grid: no axis, each alone, and all together; uneven heads, widths and sequences. A call returns every
-// other one, in turn; under GANTRY_LONG=1 all of them.
+// The corners of a grid: no axis, each alone, and all together; uneven heads, widths and sequences. A call returns
+// every other one, in turn; under GANTRY_LONG=1 all of them.
 std::vector<Parallelism> encoder_layouts() {
   const std::vector<Parallelism> corners = {
       {.layout = {.tensor = 2}},

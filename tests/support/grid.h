@@ -14,8 +14,8 @@ using GridRow = std::vector<std::size_t>;
 // Whether the value of an axis has an effect in a row: a schedule has none without stages.
 using HasEffect = std::function<bool(const GridRow& row, std::size_t axis)>;
 
-// Rows of a grid. `sizes`: the number of values of each axis, at least 1. For each pair of values of two axes there is a
-// row in which both have an effect, if that is possible. Under GANTRY_LONG=1 all rows of the grid.
+// Rows of a grid. `sizes`: the number of values of each axis, at least 1. For each pair of values of two axes there is
+// a row in which both have an effect, if that is possible. Under GANTRY_LONG=1 all rows of the grid.
 std::vector<GridRow> grid_rows(const std::vector<std::size_t>& sizes, const HasEffect& has_effect = {});
 
 // Several cases share one list: case `index` takes every `cases`-th element, beginning with its own. Together they take
