@@ -280,7 +280,7 @@ void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::v
 
 bool is_label_head(const std::string& module) {
   return std::ranges::any_of(kLabelHeads,
-                             [&](const std::string head) { return module == head || module.starts_with(head + "."); });
+                             [&](const std::string& head) { return module == head || module.starts_with(head + "."); });
 }
 
 LoraConfig with_trained_heads(LoraConfig lora, const std::vector<TensorName>& names) {

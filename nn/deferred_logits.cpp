@@ -57,9 +57,9 @@ struct TiledCrossEntropy : torch::autograd::Function<TiledCrossEntropy> {
     const torch::Tensor counted = labels != terms.ignored;
     const torch::Tensor columns = label_columns(labels, counted, terms.first, width);
     // The derivative of the cap is computed in the type of the sums.
-    const std::size_t bytes = options.form.soft_cap > 0 ? c10::elementSize(kernels::sum_type(input)) : 0;
+    const auto bytes_of_sum = static_cast<std::int64_t>(c10::elementSize(kernels::sum_type(input)));
     const std::int64_t most =
-        options.limit / std::max(static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(input.element_size()));
+        options.limit / std::max<std::int64_t>(input.element_size(), options.form.soft_cap > 0 ? bytes_of_sum : 1);
 
     RowSums own(rows, input.options().dtype(kernels::sum_type(input)).requires_grad(false));
     const Tiles tiles(rows, width, most);

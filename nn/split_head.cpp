@@ -61,7 +61,8 @@ torch::Tensor weight_of(const HeadTotals& totals, const CrossEntropyOptions& opt
 
 // Tiles are computed in the type of the sums too.
 std::int64_t tile_elements(const torch::Tensor& input, const SplitHeadOptions& options) {
-  return options.limit / std::max<std::int64_t>(input.element_size(), c10::elementSize(kernels::sum_type(input)));
+  const auto bytes_of_sum = static_cast<std::int64_t>(c10::elementSize(kernels::sum_type(input)));
+  return options.limit / std::max<std::int64_t>(input.element_size(), bytes_of_sum);
 }
 
 HeadFactors factors_of(const Linear& head, const HeadShare& share, const SplitHeadOptions& options) {
