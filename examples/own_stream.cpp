@@ -27,7 +27,8 @@ class Lines final : public gantry::SampleStream {
  private:
   static gantry::TensorDict sample_of(const std::string& line) {
     torch::Tensor ids = torch::empty({static_cast<std::int64_t>(line.size())}, torch::kInt64);
-    for (std::size_t i = 0; i < line.size(); ++i) ids[i] = static_cast<std::uint8_t>(line[i]);
+    for (std::size_t i = 0; i < line.size(); ++i)
+      ids[static_cast<std::int64_t>(i)] = static_cast<std::uint8_t>(line[i]);
     return {{"input_ids", ids}, {"labels", ids}, {"attention_mask", torch::ones_like(ids)}};
   }
 
