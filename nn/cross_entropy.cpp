@@ -131,10 +131,6 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   }
 };
 
-struct CountedLosses {
-  torch::Tensor losses, count;
-};
-
 CountedLosses counted_losses(const torch::Tensor& logits, const torch::Tensor& labels, const HeldColumns& held,
                              const CrossEntropyOptions& options) {
   const LossTerms terms = loss_terms(held, options);
@@ -163,17 +159,15 @@ CountedLosses counted_losses(const torch::Tensor& logits, const torch::Tensor& l
                         {.group = &group, .first = own.begin, .all = vocabulary.segments.front().extent.end}, options);
 }
 
-Loss sum_of(const CountedLosses& rows) { return Loss(rows.losses.sum(), rows.count); }
-
 }  // namespace
 
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
                    const ShardSpec& vocabulary, const CrossEntropyOptions& options) {
-  return sum_of(counted_losses(logits, labels, group, vocabulary, options));
+  return counted_losses(logits, labels, group, vocabulary, options).sum();
 }
 
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, const CrossEntropyOptions& options) {
-  return sum_of(counted_losses(logits, labels, options));
+  return counted_losses(logits, labels, options).sum();
 }
 
 torch::Tensor token_losses(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,

@@ -25,11 +25,6 @@ bool is_larger(const Linear& head, const torch::Tensor& hidden, const DeferredLo
   return wanted.rows * columns * hidden.element_size() > wanted.limit;
 }
 
-torch::Tensor formed(const torch::Tensor& output, const LogitForm& form) {
-  const torch::Tensor scaled = form.scale == 1 ? output : output * form.scale;
-  return form.soft_cap > 0 ? (scaled / form.soft_cap).tanh() * form.soft_cap : scaled;
-}
-
 // The sums of row_losses() over the columns of this rank. `most`: the largest logits of all ranks.
 torch::Tensor sums_less(const RowSums& own, const torch::Tensor& most, const torch::Tensor& columns, std::int64_t width,
                         bool with_all) {
@@ -63,9 +58,9 @@ struct TiledCrossEntropy : torch::autograd::Function<TiledCrossEntropy> {
 
     RowSums own(rows, input.options().dtype(kernels::sum_type(input)).requires_grad(false));
     const Tiles tiles(rows, width, most);
-    for (const Range& tile_rows : tiles.of_rows)
-      for (const Range& tile : tiles.of_columns)
-        own.add(tile_rows, factors.logits(tile_rows, tile), columns_in(columns, tile_rows, tile), with_all);
+    tiles.for_each([&](const Range& tile_rows, const Range& tile) {
+      own.add(tile_rows, factors.logits(tile_rows, tile), columns_in(columns, tile_rows, tile), with_all);
+    });
     torch::Tensor largest = own.largest.clone();
     if (terms.group) terms.group->all_reduce(largest, ReduceOp::kMax).wait();
     torch::Tensor sums = sums_less(own, largest, columns, width, with_all);
@@ -108,21 +103,16 @@ struct TiledCrossEntropy : torch::autograd::Function<TiledCrossEntropy> {
     HeadGradients of_head(factors);
     const Tiles tiles(factors.inputs[0].size(0), context->saved_data["width"].toInt(),
                       context->saved_data["most"].toInt());
-    for (const Range& rows : tiles.of_rows)
-      for (const Range& tile : tiles.of_columns) {
-        const torch::Tensor gradient = tile_gradient(factors, loss, rows, tile);
-        for (int i = 0; i < 2; ++i) add_input_gradient(of_inputs[i], gradient, factors.weights[i], rows, tile);
-        of_head.add(gradient, rows, tile);
-      }
+    tiles.for_each([&](const Range& rows, const Range& tile) {
+      const torch::Tensor gradient = tile_gradient(factors, loss, rows, tile);
+      for (int i = 0; i < 2; ++i) add_input_gradient(of_inputs[i], gradient, factors.weights[i], rows, tile);
+      of_head.add(gradient, rows, tile);
+    });
     const auto as_given = [&](int i) {
       return of_inputs[i].defined() ? of_inputs[i].to(factors.inputs[i].scalar_type()) : torch::Tensor();
     };
     return {as_given(0), {}, {}, as_given(1), {}, {}, {}};
   }
-};
-
-struct DeferredLosses {
-  torch::Tensor losses, count;
 };
 
 // The indices of the rows that count, if the host knows the labels and leaving the others out is worth a copy of the
@@ -136,8 +126,8 @@ torch::Tensor rows_to_compute(const torch::Tensor& labels, std::int64_t ignored)
   return rows.numel() > 0 && are_few ? to_device(rows, labels.device()) : torch::Tensor();
 }
 
-DeferredLosses counted_losses(const DeferredLogits& logits, const torch::Tensor& labels,
-                              const CrossEntropyOptions& options) {
+CountedLosses counted_losses(const DeferredLogits& logits, const torch::Tensor& labels,
+                             const CrossEntropyOptions& options) {
   Linear head = logits.head;
   HeldColumns held{.all = head->options.out_features()};
   if (const ShardSpec& shard = head->weight_placement(); shard.sharded()) {
@@ -174,12 +164,11 @@ TensorDict head_output(const Linear& given, const torch::Tensor& hidden, const L
     wanted->form = form;
     return {{"hidden", hidden}};
   }
-  return {{"logits", formed(head(hidden), form)}};
+  return {{"logits", logits_of(head(hidden), form)}};
 }
 
 Loss cross_entropy(const DeferredLogits& logits, const torch::Tensor& labels, const CrossEntropyOptions& options) {
-  const DeferredLosses rows = counted_losses(logits, labels, options);
-  return Loss(rows.losses.sum(), rows.count);
+  return counted_losses(logits, labels, options).sum();
 }
 
 torch::Tensor token_losses(const DeferredLogits& logits, const torch::Tensor& labels,

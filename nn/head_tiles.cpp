@@ -30,6 +30,11 @@ torch::Tensor gradient_of_leaf(const torch::Tensor& parameter) {
 
 }  // namespace
 
+torch::Tensor logits_of(const torch::Tensor& output, const LogitForm& form) {
+  const torch::Tensor scaled = form.scale == 1 ? output : output * form.scale;
+  return form.soft_cap > 0 ? (scaled / form.soft_cap).tanh() * form.soft_cap : scaled;
+}
+
 Tiles::Tiles(std::int64_t rows, std::int64_t columns, std::int64_t most) {
   const auto side = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::sqrt(static_cast<double>(most))));
   const std::int64_t tile_rows = std::min(rows, columns < side ? most / std::max<std::int64_t>(1, columns) : side);

@@ -18,10 +18,19 @@ struct LogitForm {
   double soft_cap = 0;
 };
 
+torch::Tensor logits_of(const torch::Tensor& output, const LogitForm& form);
+
 // Tiles of [rows, columns] with at most `most` elements each. They are about square: tiles of few rows would read the
 // full weight often, and tiles of few columns all inputs.
 struct Tiles {
   Tiles(std::int64_t rows, std::int64_t columns, std::int64_t most);
+  // Calls use(rows, columns) for each tile.
+  template <class Use>
+  void for_each(const Use& use) const {
+    for (const Range& rows : of_rows)
+      for (const Range& columns : of_columns) use(rows, columns);
+  }
+
   std::vector<Range> of_rows, of_columns;
 };
 

@@ -46,4 +46,11 @@ struct RowLosses {
 RowLosses row_losses(const torch::Tensor& sums, const torch::Tensor& largest, const torch::Tensor& counted,
                      const LossTerms& terms);
 
+// The losses [rows] of a batch, and the number of labels that count.
+struct CountedLosses {
+  torch::Tensor losses, count;
+
+  Loss sum() const { return Loss(losses.sum(), count); }
+};
+
 }  // namespace gantry::nn

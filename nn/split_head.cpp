@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "gantry/nn/head_tiles.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/kernels/cross_entropy.h"
 #include "gantry/tensors/libtorch.h"
@@ -30,9 +29,9 @@ torch::Tensor statistics_of(const HeadShare& share, bool with_all) {
 }
 
 // By the logits before scale and cap.
-torch::Tensor through_cap(torch::Tensor gradient, const torch::Tensor& logits, const SplitHeadOptions& options) {
-  if (options.soft_cap > 0) gradient = gradient * (1 - (logits / options.soft_cap).square());
-  return options.scale == 1 ? gradient : gradient * options.scale;
+torch::Tensor through_cap(torch::Tensor gradient, const torch::Tensor& logits, const LogitForm& form) {
+  if (form.soft_cap > 0) gradient = gradient * (1 - (logits / form.soft_cap).square());
+  return form.scale == 1 ? gradient : gradient * form.scale;
 }
 
 // The products of algorithm 2, and the sum of exponentials without the label's: all of this rank's words alone.
@@ -48,9 +47,9 @@ void begin_input_gradient(HeadShare& share, const Linear& head, const SplitHeadO
   const torch::Tensor at = share.columns.clamp_min(0).unsqueeze(1);
   powers.scatter_(1, at, powers.gather(1, at).masked_fill(share.columns.unsqueeze(1) >= 0, 0));
   share.statistics[4].copy_(powers.sum(1));
-  add_product(share.by_exponentials, through_cap(powers, logits, options).to(rows.scalar_type()), rows);
+  add_product(share.by_exponentials, through_cap(powers, logits, options.form).to(rows.scalar_type()), rows);
   if (share.by_slopes.defined())
-    add_product(share.by_slopes, through_cap(torch::ones_like(logits), logits, options), rows);
+    add_product(share.by_slopes, through_cap(torch::ones_like(logits), logits, options.form), rows);
 }
 
 // 1, or with z-loss what the probabilities are multiplied by in gradients.
@@ -66,7 +65,7 @@ std::int64_t tile_elements(const torch::Tensor& input, const SplitHeadOptions& o
 }
 
 HeadFactors factors_of(const Linear& head, const HeadShare& share, const SplitHeadOptions& options) {
-  return {{share.input, {}}, {head->weight, {}}, head->bias, {options.scale, options.soft_cap}};
+  return {{share.input, {}}, {head->weight, {}}, head->bias, options.form};
 }
 
 // The same as statistics_of() and begin_input_gradient(), tile by tile. The sums of earlier tiles are brought to the
@@ -102,8 +101,8 @@ void forward_in_tiles(HeadShare& share, const Linear& head, const SplitHeadOptio
   RowSums sums(count, type);
   const HeadFactors factors = factors_of(head, share, options);
   const Tiles tiles(count, share.width, tile_elements(share.input, options));
-  for (const Range& rows : tiles.of_rows)
-    for (const Range& tile : tiles.of_columns) add_tile(share, sums, factors, rows, tile, with_all, others);
+  tiles.for_each(
+      [&](const Range& rows, const Range& tile) { add_tile(share, sums, factors, rows, tile, with_all, others); });
   share.statistics = torch::stack(
       {sums.largest, sums.total, sums.label, sums.all, others.defined() ? others : torch::zeros_like(sums.all)});
 }
@@ -124,12 +123,12 @@ void for_each_gradient(const Linear& head, const HeadShare& share, const HeadTot
   const std::int64_t count = share.input.size(0);
   if (share.logits.defined()) {
     const torch::Tensor gradient = kernels::loss_gradient(share.logits, loss);
-    return use(through_cap(gradient, share.logits, options), Range{0, count}, Range{0, share.logits.size(1)});
+    return use(through_cap(gradient, share.logits, options.form), Range{0, count}, Range{0, share.logits.size(1)});
   }
   const HeadFactors factors = factors_of(head, share, options);
   const Tiles tiles(count, share.width, tile_elements(share.input, options));
-  for (const Range& rows : tiles.of_rows)
-    for (const Range& tile : tiles.of_columns) use(tile_gradient(factors, loss, rows, tile), rows, tile);
+  tiles.for_each(
+      [&](const Range& rows, const Range& tile) { use(tile_gradient(factors, loss, rows, tile), rows, tile); });
 }
 
 }  // namespace
@@ -155,8 +154,7 @@ HeadShare head_forward(const Linear& head, const torch::Tensor& input, const tor
   }
   const torch::Tensor plain = head->bias.defined() ? at::addmm(head->bias, share.input, head->weight.t())
                                                    : at::mm(share.input, head->weight.t());
-  share.logits = options.scale == 1 ? plain : plain * options.scale;
-  if (options.soft_cap > 0) share.logits = (share.logits / options.soft_cap).tanh() * options.soft_cap;
+  share.logits = logits_of(plain, options.form);
   if (!labels.defined()) return share;
   share.statistics = statistics_of(share, options.loss.label_smoothing > 0);
   if (work == HeadWork::kInputGradient) begin_input_gradient(share, head, options);
@@ -208,7 +206,7 @@ torch::Tensor head_input_part(const Linear& head, HeadShare& share, const HeadTo
     const torch::Tensor of_labels =
         share.logits.defined() ? share.logits.gather(1, at.unsqueeze(1)) : share.statistics[2].unsqueeze(1);
     const torch::Tensor logits = of_labels.to(part.scalar_type());
-    const torch::Tensor factor = through_cap(of_label.masked_fill(~own, 0).unsqueeze(1), logits, options);
+    const torch::Tensor factor = through_cap(of_label.masked_fill(~own, 0).unsqueeze(1), logits, options.form);
     part = part.add_(head->weight.index_select(0, at).to(part.scalar_type()) * factor);
   }
   if (smoothing > 0)

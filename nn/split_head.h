@@ -14,14 +14,13 @@
 
 #include "gantry/core/logit_limit.h"
 #include "gantry/nn/cross_entropy.h"
+#include "gantry/nn/head_tiles.h"
 #include "gantry/nn/linear.h"
 
 namespace gantry::nn {
 
-// Logits z = soft_cap * tanh(scale * (W x + b) / soft_cap), without the cap where it is 0.
 struct SplitHeadOptions {
-  double scale = 1;
-  double soft_cap = 0;
+  LogitForm form;
   CrossEntropyOptions loss;
   std::int64_t limit = kLogitLimit;  // largest number of bytes of a tensor of logits, if there are labels
 };

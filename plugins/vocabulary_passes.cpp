@@ -70,7 +70,7 @@ SharedVocabulary::SharedVocabulary(const StageModule& module, const ParallelOpti
   refuse_unsupported(options.zero, module);
   embedding_ = module_at<nn::Embedding>(module.module(), modules.embedding);
   head_ = module_at<nn::Linear>(module.module(), modules.head);
-  options_ = {.scale = modules.scale, .soft_cap = modules.soft_cap, .loss = {}};
+  options_ = {.form = {.scale = modules.scale, .soft_cap = modules.soft_cap}, .loss = {}};
   output_ = modules.output;
   if (options.axes.tensor.sequence_parallel && mesh.size(axis::kTensor) > 1) sequence_ = &mesh[axis::kTensor];
   const auto pipelines = mesh.mesh().groups({axis::kPipeline});

@@ -21,8 +21,7 @@ const std::string kGolden = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/";
 Outcome gantry_run(const std::string& arguments) { return run_program(gantry_program() + " " + arguments); }
 
 std::string write_config(const ScratchFolder& scratch) {
-  std::string text;
-  for (int i = 0; i < 2000; ++i) text += static_cast<char>('a' + i * i % 23);
+  const std::string text = some_letters(2000, 23);
   return scratch.write(
       "train.yaml",
       fmt::format(

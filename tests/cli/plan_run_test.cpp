@@ -20,8 +20,7 @@ TEST(PlannedTraining, MeasuresPlansTrainsAndCalibrates) {
   EXPECT_THAT(read_file(cluster), HasSubstr("# gantry plan measure: 2 ranks over local"));
   EXPECT_THAT(read_file(cluster), HasSubstr("float64: "));
 
-  std::string text;
-  for (int i = 0; i < 600; ++i) text += static_cast<char>('a' + i * i % 17);
+  const std::string text = some_letters(600);
   scratch.write("text.txt", text);
   const std::string config = scratch.write(
       "c.yaml", fmt::format("model: {{policy: llama, config: {{hidden_size: 32, intermediate_size: 48, "

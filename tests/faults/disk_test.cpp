@@ -18,8 +18,7 @@ using ::testing::HasSubstr;
 
 // A run of `steps` on two ranks, each of whose checkpoints takes 1.6 MB.
 std::string training(const ScratchFolder& scratch, const std::string& path, int steps, const std::string& sets = "") {
-  std::string text;
-  for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
+  const std::string text = some_letters(4000, 23);
   const std::string config = scratch.write(
       "train.yaml",
       fmt::format("model: {{policy: gpt2, config: {{n_embd: 64, n_layer: 2, n_head: 2, vocab_size: 256, "

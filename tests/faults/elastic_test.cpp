@@ -25,8 +25,7 @@ struct ElasticCase {
 class ElasticJob {
  public:
   explicit ElasticJob(const ElasticCase& one) : ranks_(one.ranks), sets_(one.sets) {
-    std::string text;
-    for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + i * i % 23);
+    const std::string text = some_letters(3000, 23);
     const std::string text_file = scratch_.write("text.txt", text);
     for (std::size_t at; (at = sets_.find("TEXT")) != std::string::npos;) sets_.replace(at, 4, text_file);
     config_ = fmt::format(

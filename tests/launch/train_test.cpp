@@ -15,8 +15,7 @@ namespace {
 constexpr int kSteps = 240;
 
 std::string write_config(const ScratchFolder& scratch) {
-  std::string text;
-  for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + i * i % 23);
+  const std::string text = some_letters(3000, 23);
   return scratch.write(
       "train.yaml",
       fmt::format(

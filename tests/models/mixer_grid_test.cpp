@@ -58,16 +58,9 @@ ModelCase model_of(const MixerGridCase& what) {
 }
 
 TEST_P(MixerGrid, EveryLayoutTrainsLikeOneRank) {
-  std::vector<Parallelism> layouts = {{.layout = {.tensor = 2}, .microbatches = 2},
-                                      {.layout = {.tensor = 3}, .sequence_parallel = true},
-                                      {.layout = {.pipeline = 2, .data = 2}, .microbatches = 2, .recompute = "full"},
-                                      {.layout = {.pipeline = 3, .tensor = 2},
-                                       .schedule = "zb_h1",
-                                       .microbatches = 3,
-                                       .sequence_parallel = true,
-                                       .recompute = "selective"},
-                                      {.layout = {.data = 2}, .zero = 3},
-                                      {.layout = {.data = 2, .tensor = 2}, .recompute = "parts", .zero = 3}};
+  std::vector<Parallelism> layouts = mixed_layouts();
+  layouts.push_back({.layout = {.data = 2}, .zero = 3});
+  layouts.push_back({.layout = {.data = 2, .tensor = 2}, .recompute = "parts", .zero = 3});
   if (GetParam().has_experts)
     for (const int tensor : {1, 2})
       layouts.push_back({.layout = {.data = 2, .tensor = tensor, .expert = 2}, .sequence_parallel = tensor > 1});

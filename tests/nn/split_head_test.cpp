@@ -75,8 +75,8 @@ void expect_one_heads_numbers(const HeadCase& what, double tolerance) {
 
   nn::Linear full = head_of(weight, bias);
   const torch::Tensor leaf = input.clone().requires_grad_();
-  torch::Tensor logits = full(leaf) * options.scale;
-  if (options.soft_cap > 0) logits = (logits / options.soft_cap).tanh() * options.soft_cap;
+  torch::Tensor logits = full(leaf) * options.form.scale;
+  if (options.form.soft_cap > 0) logits = (logits / options.form.soft_cap).tanh() * options.form.soft_cap;
   const Loss expected = nn::cross_entropy(logits, labels, options.loss);
   (expected.sum * 0.3).backward();
 
@@ -119,8 +119,8 @@ TEST(SplitHead, WithSmoothingZLossScaleAndCap) {
   what.options.loss.label_smoothing = 0.1;
   what.options.loss.z_loss = 1e-3;
   expect_one_heads_numbers(what, 1e-13);
-  what.options.scale = 0.7;
-  what.options.soft_cap = 2;
+  what.options.form.scale = 0.7;
+  what.options.form.soft_cap = 2;
   what.bias = true;
   expect_one_heads_numbers(what, 1e-12);
 }

@@ -23,8 +23,7 @@ using Parameters = std::vector<torch::Tensor>;
 using MakeOptimizer = std::function<std::shared_ptr<torch::optim::Optimizer>(const Parameters&)>;
 
 Config saved_config(const ScratchFolder& scratch, const std::string& layout, const std::string& keys) {
-  std::string text;
-  for (int i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i % 17);
+  const std::string text = some_letters(300);
   return Config::parse(fmt::format(
       "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: 16}}}}\n"
       "parallel: {}\nprecision: float64\nschedule: {{microbatches: 2}}\n"

@@ -41,22 +41,13 @@ TEST(LlamaGrid, TiedAndUntiedOverAllAxes) {
 }
 
 TEST(FamilyGrid, EveryFlagOfTheDescription) {
-  const std::vector<Parallelism> layouts = {
-      {.layout = {.tensor = 2}, .microbatches = 2},
-      {.layout = {.pipeline = 2, .data = 2}, .microbatches = 2, .recompute = "full"},
-      {.layout = {.pipeline = 3, .tensor = 2},
-       .schedule = "zb_h1",
-       .microbatches = 3,
-       .sequence_parallel = true,
-       .recompute = "selective"},
-      {.layout = {.tensor = 3}, .microbatches = 1, .sequence_parallel = true}};
   std::size_t index = 0;
   for (const auto& described : description_cases()) {
     SCOPED_TRACE(described.name);
     ModelCase what = described.what;
     what.tied = index % 2 == 0;
     what.padded = index % 3 == 0;
-    expect_layouts_equal(what, turn_of(index++ / 2, 2, layouts));
+    expect_layouts_equal(what, turn_of(index++ / 2, 2, mixed_layouts()));
     if (::testing::Test::HasFailure()) return;
   }
 }

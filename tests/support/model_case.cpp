@@ -189,6 +189,17 @@ void expect_layouts_equal(const ModelCase& what, const std::vector<Parallelism>&
   }
 }
 
+std::vector<Parallelism> mixed_layouts() {
+  return {{.layout = {.tensor = 2}, .microbatches = 2},
+          {.layout = {.pipeline = 2, .data = 2}, .microbatches = 2, .recompute = "full"},
+          {.layout = {.pipeline = 3, .tensor = 2},
+           .schedule = "zb_h1",
+           .microbatches = 3,
+           .sequence_parallel = true,
+           .recompute = "selective"},
+          {.layout = {.tensor = 3}, .sequence_parallel = true}};
+}
+
 std::vector<Parallelism> layout_grid(const LayoutAxes& axes) {
   enum Axis : std::size_t { kTensor, kPipeline, kData, kSchedule, kMicrobatches, kAccumulation, kZero, kSequence };
   const auto has_effect = [&](const GridRow& row, std::size_t axis) {

@@ -93,6 +93,9 @@ void expect_identical(const CaseResult& expected, const CaseResult& actual, cons
 // Every layout gives the numbers of one rank on the CPU in float64 within 1e-10. Stops at the first that does not.
 void expect_layouts_equal(const ModelCase& what, const std::vector<Parallelism>& layouts);
 
+// Four layouts that together have tp, sequence parallelism, stages, replicas and recomputation.
+std::vector<Parallelism> mixed_layouts();
+
 // The values of each axis of a grid of layouts.
 struct LayoutAxes {
   std::vector<int> tensor = {1}, pipeline = {1}, data = {1};

@@ -26,6 +26,12 @@ Outcome run_program(const std::string& command, int seconds) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
 }
 
+std::string some_letters(int count, int period) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += static_cast<char>('a' + i * i % period);
+  return text;
+}
+
 bool is_long_form() {
   const char* asked = std::getenv("GANTRY_LONG");
   return asked && std::string(asked) == "1";

@@ -32,6 +32,9 @@ class ScratchFolder {
 
 std::string read_file(const std::string& path);
 
+// Text of `count` lower-case letters, the same in every run: letter i is number i * i % `period` of the alphabet.
+std::string some_letters(int count, int period = 17);
+
 // Whether GANTRY_LONG=1 asks for the form of a test that takes minutes.
 bool is_long_form();
 

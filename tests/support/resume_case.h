@@ -14,8 +14,7 @@ constexpr int kSteps = 8, kStop = 3;
 
 inline std::string write_config(const ScratchFolder& scratch, const std::string& sections, int width = 16,
                                 int steps = kSteps, int batch = 4) {
-  std::string text;
-  for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + i * i % 23);
+  const std::string text = some_letters(3000, 23);
   return scratch.write(
       "train.yaml",
       fmt::format("model: {{policy: gpt2, config: {{n_embd: {}, n_layer: 4, n_head: 2, vocab_size: 256, n_positions: "

@@ -65,8 +65,7 @@ Scalars read_metrics(const std::string& folder) {
 }
 
 std::string evaluated_training(const ScratchFolder& scratch, const std::string& sets) {
-  std::string text;
-  for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + i * i % 23);
+  const std::string text = some_letters(3000, 23);
   const std::string config = scratch.write(
       "train.yaml",
       fmt::format(

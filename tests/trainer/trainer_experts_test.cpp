@@ -20,8 +20,7 @@ constexpr int kTokens = 4 * 8, kUsed = 2, kHidden = 16, kLayers = 2, kExperts = 
 
 std::vector<json> metrics_of(const std::string& layout) {
   const ScratchFolder scratch;
-  std::string text;
-  for (int i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i % 17);
+  const std::string text = some_letters(300);
   const Config config = Config::parse(fmt::format(
       "model: {{policy: mixtral, config: {{hidden_size: {}, intermediate_size: 12, num_hidden_layers: {}, "
       "num_attention_heads: 2, num_key_value_heads: 2, vocab_size: 256, num_local_experts: {}, "

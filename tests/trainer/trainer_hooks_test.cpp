@@ -23,8 +23,7 @@ constexpr int kHookSteps = 4;
 // A tiny GPT-2 on bytes, evaluated every two steps and saved every two.
 Config hooked_config(const ScratchFolder& scratch, const std::string& layout, const std::string& precision,
                      const std::string& keys = "") {
-  std::string text;
-  for (int i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i % 17);
+  const std::string text = some_letters(300);
   const std::string path = scratch.write("text.txt", text);
   return Config::parse(fmt::format(
       "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: 16}}}}\n"

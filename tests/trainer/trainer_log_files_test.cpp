@@ -19,8 +19,7 @@ using ::testing::IsSupersetOf;
 using Json = nlohmann::json;
 
 Config logged_config(const ScratchFolder& scratch, const std::string& files, int steps, const std::string& more = "") {
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += static_cast<char>('a' + i * i % 17);
+  const std::string text = some_letters(200);
   const std::string path = scratch.write("text.txt", text);
   return Config::parse(fmt::format(
       "model: {{policy: gpt2, config: {{n_embd: 8, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: 8}}}}\n"

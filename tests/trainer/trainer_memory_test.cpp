@@ -79,8 +79,7 @@ HeldByStage least_of_runs(const Config& config, const planner::Estimate& estimat
 }
 
 Config memory_config(const ScratchFolder& scratch, const std::string& family, const std::string& keys) {
-  std::string text;
-  for (int i = 0; i < 5000; ++i) text += static_cast<char>('a' + i * i % 17);
+  const std::string text = some_letters(5000);
   const std::string experts = family == "mixtral" ? ", num_local_experts: 4, num_experts_per_tok: 2" : "";
   return Config::parse(fmt::format(
       "model: {{policy: {}, config: {{hidden_size: 128, intermediate_size: 352, num_hidden_layers: 4, "

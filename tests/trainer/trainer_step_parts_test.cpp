@@ -54,8 +54,7 @@ TEST(StepParts, EachStepHasItsOwnTimes) {
 }
 
 Config planned_config(const ScratchFolder& scratch, const std::string& keys) {
-  std::string text;
-  for (int i = 0; i < 600; ++i) text += static_cast<char>('a' + i * i % 17);
+  const std::string text = some_letters(600);
   return Config::parse(fmt::format(
       "model: {{policy: llama, config: {{hidden_size: 32, intermediate_size: 48, num_hidden_layers: 4, "
       "num_attention_heads: 4, vocab_size: 256}}}}\n"

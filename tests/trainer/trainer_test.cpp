@@ -23,8 +23,7 @@ using ::testing::HasSubstr;
 
 // A tiny GPT-2 on bytes over tp 2 x pp 2, and `keys` of the configuration.
 Config text_config(const ScratchFolder& scratch, const std::string& keys = "") {
-  std::string text;
-  for (int i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i % 17);
+  const std::string text = some_letters(300);
   return Config::parse(fmt::format(
       "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: 16}}}}\n"
       "parallel: {{tensor: 2, pipeline: 2}}\nprecision: float64\n"
