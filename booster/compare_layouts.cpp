@@ -131,7 +131,7 @@ class StepRank {
   std::optional<OutputComparer::Tokens> tokens() const {
     const SequenceParts* parts = plugin_->sequence_parts(boosted_);
     if (!parts) return std::nullopt;
-    return OutputComparer::Tokens{parts->shards_of(step_.batch, model().policy().tokens_per_sample(step_.batch)),
+    return OutputComparer::Tokens{parts->shards_of(step_.batch, model().split().batch.tokens_of(step_.batch)),
                                   parts->group().rank()};
   }
 

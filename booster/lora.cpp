@@ -23,7 +23,9 @@ bool has_adapters(const torch::nn::Module& model) {
 
 std::vector<std::string> output_layers(const torch::nn::Module& model, const Config& config) {
   std::vector<std::string> outputs;
-  for (const auto& split : policies().at(config.model.policy)()->split_outputs(model)) outputs.push_back(split.module);
+  const auto policy = policies().at(config.model.policy)();
+  const ModelSplit split = policy->split(model);
+  for (const auto& output : split.split_outputs) outputs.push_back(output.module);
   return outputs;
 }
 

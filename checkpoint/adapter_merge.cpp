@@ -160,8 +160,11 @@ std::vector<models::TensorName> trained_of(const LoraConfig& lora, const std::st
   const DeferredInit deferred;
   const auto model = models::families().at(family).build(keys);
   std::vector<std::string> outputs, parameters;
-  if (lora.target_modules == std::vector<std::string>{kAllLinear})
-    for (const auto& split : policies().at(family)()->split_outputs(*model)) outputs.push_back(split.module);
+  if (lora.target_modules == std::vector<std::string>{kAllLinear}) {
+    const auto policy = policies().at(family)();
+    const ModelSplit split = policy->split(*model);
+    for (const auto& output : split.split_outputs) outputs.push_back(output.module);
+  }
   models::add_adapters(*model, lora, names, outputs);
   for (const auto& item : model->named_parameters()) parameters.push_back(item.key());
   return models::trained_names(parameters, lora, names);

@@ -24,12 +24,12 @@ void require_work(const LayerWork& work) {
   for (std::size_t layer = 0; layer < work.layers.size(); ++layer)
     if (!std::isfinite(work.layers[layer]) || work.layers[layer] < 0)
       throw ConfigError({"schedule.layers", fmt::format("layer {} has {} of work", layer, work.layers[layer]),
-                         "a number of at least 0", "see layer_work of the model's policy"});
+                         "a number of at least 0", "see ModelSplit::work of the model's policy"});
   for (const auto& [stage, extra] : {std::pair("first", work.first), std::pair("last", work.last)})
     if (!std::isfinite(extra) || extra < 0)
       throw ConfigError({"schedule.layers",
                          fmt::format("the {} stage has {} of work in addition to its layers", stage, extra),
-                         "a number of at least 0", "see layer_work of the model's policy"});
+                         "a number of at least 0", "see ModelSplit::work of the model's policy"});
 }
 
 void require_layers(const StageWork& work) {

@@ -82,30 +82,26 @@ TORCH_MODULE(Decoder);
 class DecoderPolicy final : public gantry::PolicyFor<DecoderImpl> {
  public:
   std::string name() const override { return "DecoderPolicy"; }
-  gantry::ShardPlan shard_plan(const DecoderImpl&) const override {
-    return {{"tokens", gantry::Vocab{}},
-            {"layers.*.query", gantry::Column{.unit = kHeadSize}},
-            {"layers.*.key", gantry::Column{.unit = kHeadSize, .users = kHeads}},
-            {"layers.*.value", gantry::Column{.unit = kHeadSize, .users = kHeads}},
-            {"layers.*.proj", gantry::Row{.unit = kHeadSize}},
-            {"layers.*.gate", gantry::Column{}},
-            {"layers.*.up", gantry::Column{}},
-            {"layers.*.down", gantry::Row{}},
-            {"head", gantry::Column{}},
-            {"layers.*", gantry::SequenceParallel{}},  // norms and dropout
-            {"norm", gantry::SequenceParallel{}}};
-  }
-  gantry::StageLayout stage_layout(const DecoderImpl&) const override {
-    return {.first = {"tokens"}, .repeated = "layers", .last = {"norm", "head"}};
+  gantry::ModelSplit split(const DecoderImpl&) const override {
+    return {.shards = {{"tokens", gantry::Vocab{}},
+                       {"layers.*.query", gantry::Column{.unit = kHeadSize}},
+                       {"layers.*.key", gantry::Column{.unit = kHeadSize, .users = kHeads}},
+                       {"layers.*.value", gantry::Column{.unit = kHeadSize, .users = kHeads}},
+                       {"layers.*.proj", gantry::Row{.unit = kHeadSize}},
+                       {"layers.*.gate", gantry::Column{}},
+                       {"layers.*.up", gantry::Column{}},
+                       {"layers.*.down", gantry::Row{}},
+                       {"head", gantry::Column{}},
+                       {"layers.*", gantry::SequenceParallel{}},  // norms and dropout
+                       {"norm", gantry::SequenceParallel{}}},
+            .stages = {.first = {"tokens"}, .repeated = "layers", .last = {"norm", "head"}},
+            .split_outputs = {{"logits", "head"}},
+            .continuation = {.is_cached = true},
+            .batch = {.between = {"attention_mask", "document_ids", "position_ids"}}};
   }
   gantry::SharedParameters shared_parameters(const DecoderImpl&) const override {
     return {{"tokens.weight", "head.weight"}};
   }
-  std::vector<gantry::SplitOutput> split_outputs(const DecoderImpl&) const override { return {{"logits", "head"}}; }
-  std::vector<std::string> entries_between() const override {
-    return {"attention_mask", "document_ids", "position_ids"};
-  }
-  gantry::Continuation continuation(const DecoderImpl&) const override { return {.is_cached = true}; }
 };
 
 std::shared_ptr<torch::nn::Module> build_decoder() {

@@ -20,9 +20,8 @@ TORCH_MODULE(Stack);
 class StackPolicy final : public gantry::PolicyFor<StackImpl> {
  public:
   std::string name() const override { return "StackPolicy"; }
-  gantry::ShardPlan shard_plan(const StackImpl&) const override { return {}; }
-  gantry::StageLayout stage_layout(const StackImpl&) const override {
-    return {.first = {"stem"}, .repeated = "blocks", .last = {"head"}};
+  gantry::ModelSplit split(const StackImpl&) const override {
+    return {.stages = {.first = {"stem"}, .repeated = "blocks", .last = {"head"}}};
   }
   gantry::TensorDict forward(StackImpl& model, const gantry::StageContext& stage,
                              gantry::TensorDict in) const override {

@@ -57,7 +57,7 @@ std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const 
   if (module.vocabulary())
     throw ConfigError({"parallel.vocabulary", "pipeline does not support generation", "stages",
                        "remove parallel.vocabulary to generate, because a checkpoint loads in any layout"});
-  const Continuation continuation = module.policy().continuation(module.module());
+  const Continuation continuation = module.split().continuation;
   if (boosted.optimizer) boosted.optimizer->wait();
   const EvaluationGuard evaluation(module.module(), true);
   const auto run = [&](const Plan& plan, const std::vector<TokenIds>& prompts) {
@@ -70,9 +70,9 @@ std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vec
                                         const GenerationOptions& options) {
   static const PipelineStageManager kOneStage(0, 1);
   const auto policy = policy_for(model);
-  const Continuation continuation = policy->continuation(model);
   const EvaluationGuard evaluation(model, true);
   const StageModule module(model.shared_from_this(), policy, {{0, layer_count(*policy, model)}});
+  const Continuation continuation = module.split().continuation;
   const StagePlaces places{.module = &module,
                            .stages = &kOneStage,
                            .split = {nullptr, replicate()},

@@ -21,8 +21,8 @@ std::shared_ptr<const Policy> policy_of(const BoostRequest& request, const std::
 }
 
 // True where stages between the first and the last look at the samples themselves.
-bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries) {
-  for (const auto& read : policy.entries_between()) {
+bool reads_between(const BatchUse& use, const std::vector<SampleEntry>& entries) {
+  for (const auto& read : use.between) {
     const auto is_read = [&](const SampleEntry& entry) { return read == "*" || read == entry.name; };
     if (std::any_of(entries.begin(), entries.end(), is_read)) return true;
   }
@@ -75,23 +75,23 @@ class ModelBoost {
   // How sequences and the vocabulary are shared.
   void plan() {
     const torch::nn::Module& model = *request_.model;
+    const ModelSplit split = policy_->split(model);
     state_->parts =
-        SequenceParts::of(plugin_.options.axes.context, *policy_, model, plugin_.mesh, plugin_.world.device());
+        SequenceParts::of(plugin_.options.axes.context, split, policy_->name(), plugin_.mesh, plugin_.world.device());
     if (state_->parts) state_->parts->require(request_.criterion);
     state_->compares_samples = share_samples(model, plugin_.mesh);
     state_->schedules = plugin_.schedules;
-    shares_vocabulary_ = chosen_vocabulary(*state_->schedules, model);
+    shares_vocabulary_ = chosen_vocabulary(*state_->schedules, model, split);
   }
 
   // Whether embedding and head are computed by all ranks of a pipeline; the model's schedules are then made for that.
-  bool chosen_vocabulary(ScheduleSource& schedules, const torch::nn::Module& model) const {
+  bool chosen_vocabulary(ScheduleSource& schedules, const torch::nn::Module& model, const ModelSplit& split) const {
     const VocabularyPlace place = plugin_.options.axes.vocabulary;
     if (place == VocabularyPlace::kStages || plugin_.stages.pipeline_size() == 1) return false;
-    const bool is_possible = policy_->vocabulary(model).has_value();
-    const LayerWork work = policy_->layer_work(model);
+    const LayerWork work = work_of(split, model);
     if (place == VocabularyPlace::kAuto &&
-        !(is_possible && schedules.gains_by_vocabulary(
-                             work, chosen_layers(plugin_.options.schedule, *policy_, model, plugin_.stages))))
+        !(split.vocabulary && schedules.gains_by_vocabulary(
+                                  work, chosen_layers(plugin_.options.schedule, *policy_, model, plugin_.stages))))
       return false;
     schedules.share_vocabulary(work);
     return true;
@@ -115,8 +115,9 @@ class ModelBoost {
     shard.layers_of_stage =
         chosen_layers(plugin_.options.schedule, *policy_, model, plugin_.stages, shares_vocabulary_);
     if (shares_vocabulary_) shard.vocabulary = SharedVocabulary::axes_of(mesh);
-    const auto split_outputs = shares_vocabulary_ ? std::vector<SplitOutput>() : policy_->split_outputs(model);
     state_->model = std::make_shared<BoostedModel>(shard_model(request_.model, policy_, shard));
+    const auto split_outputs = shares_vocabulary_ ? std::vector<SplitOutput>()
+                                                  : state_->model->stage_module_unmaterialized().split().split_outputs;
     // The module has only this rank's parameters now. They stay the objects that the optimizer knows.
     if (const torch::Device device = plugin_.world.device(); !device.is_cpu()) model.to(device);
     const bool keeps_split = request_.loop == Loop::kPipeline && request_.criterion.accepts_split_outputs();
@@ -203,8 +204,8 @@ BoostedParts boost_model(const std::shared_ptr<PluginContext>& context, const Bo
 void distribute(DataLoader& loader, const StageModule& module, const PluginContext& plugin) {
   const ProcessGroupMesh& mesh = plugin.mesh;
   const bool at_an_end = plugin.stages.holds_first() || plugin.stages.holds_last();
-  const bool reads =
-      at_an_end || loader.all_ranks_read() || module.vocabulary() || reads_between(module.policy(), loader.entries());
+  const bool reads = at_an_end || loader.all_ranks_read() || module.vocabulary() ||
+                     reads_between(module.split().batch, loader.entries());
   DiskProgress progress;
   const auto limits = disk_limits(plugin.world.config().comm.timeout_seconds, "opening the data");
   work_on_disk(mesh.world_group(), limits, progress, [&] {

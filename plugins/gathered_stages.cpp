@@ -31,7 +31,7 @@ std::vector<int> layers_of_parameters(const StageModule& module) {
   std::vector<std::string> paths;
   for (const auto& list : module.lists())
     for (std::size_t i = 0; i < list.layers.size(); ++i) paths.push_back(list.path + "." + std::to_string(i));
-  const auto vocabulary = module.policy().vocabulary(module.module());
+  const auto vocabulary = module.split().vocabulary;
   std::vector<int> layers;
   for (const auto& held : module.parameters) {
     std::set<int> found = {place_of(held.placement.name, paths, vocabulary)};

@@ -25,7 +25,7 @@ void refuse_what_is_missing(const ExpertsOptions& experts, const StageModule& mo
   if (has_losses && !has_routers)
     throw ConfigError({experts.balance != RouterLoss::kNone ? "experts.balance" : "experts.z_loss",
                        "the key is set, but the model has no nn::Router", "a model with experts", "remove the key"});
-  const std::string joint = module.policy().joint_loss(module.module());
+  const std::string joint = module.split().joint_loss;
   if (experts.balance == RouterLoss::kTransformers && joint.empty())
     throw ConfigError({"experts.balance",
                        "the value is transformers, but " + module.policy().name() + " has no such loss",

@@ -63,13 +63,13 @@ std::vector<int> chosen_layers(const ScheduleOptions& config, const Policy& poli
   std::vector<int> rank_of_stage;
   for (int stage = 0; stage < stages.num_stages(); ++stage) rank_of_stage.push_back(stages.rank_of(stage));
   if (!is_balanced(config)) return layers_per_stage(config, {}, rank_of_stage);
-  LayerWork work = policy.layer_work(model);
+  LayerWork work = work_of(policy.split(model), model);
   if (shares_vocabulary) work.first = work.last = 0;  // all ranks do that
   if (const int layers = layer_count(policy, model); static_cast<int>(work.layers.size()) != layers) {
     std::vector<std::string> paths;
     for (const auto& list : layer_lists(policy, model)) paths.push_back("'" + list.path + "'");
-    throw ConfigError({policy.name() + "::layer_work",
-                       fmt::format("it returns the work of {} layers, but {} has {}", work.layers.size(),
+    throw ConfigError({policy.name() + "::split",
+                       fmt::format("it states the work of {} layers, but {} has {}", work.layers.size(),
                                    fmt::join(paths, " with "), layers),
                        "the work of every layer", ""});
   }
@@ -88,9 +88,9 @@ SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<Spli
     if (!linear) {
       throw ConfigError(
           {path,
-           "the module is not a gantry::nn::Linear, but the policy's split_outputs states that it computes output '" +
-               output + "'",
-           "", "return the output layer from split_outputs"});
+           "the module is not a gantry::nn::Linear, but the policy's split states that it computes output '" + output +
+               "'",
+           "", "name the output layer in ModelSplit::split_outputs"});
     }
     if (keep_split) {
       split.emplace(output, SplitDim{&tensor_group, linear->weight_placement()});

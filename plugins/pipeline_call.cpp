@@ -23,7 +23,7 @@ using Scattering = CallPlan::Scattering;
 // The parts of such a loss do not add up to it.
 void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, const ProcessGroupMesh& mesh) {
   const StageModule& module = model.stage_module_unmaterialized();
-  const std::string key = module.policy().joint_loss(module.module());
+  const std::string key = module.split().joint_loss;
   const int stages = module.num_stages(), replicas = mesh.batch_group().size();
   if (key.empty() || (stages == 1 && replicas == 1 && microbatches <= 1)) return;
   throw ConfigError(
@@ -60,7 +60,7 @@ StepResult PipelineCall::run(const Batch& given) {
   plan(given.samples);
   const StepCounts counts = agree_on_counts(
       batch, {.microbatches = plan_.microbatches, .trains = plan_.trains, .syncs = plan_.syncs, .adds = plan_.joins},
-      plugin_.stages.holds_last() ? criterion_ : Criterion(), state_.model->stage_module_unmaterialized().policy(),
+      plugin_.stages.holds_last() ? criterion_ : Criterion(), state_.model->stage_module_unmaterialized(),
       plugin_.options.axes.tensor.sequence_parallel, plugin_.mesh);
   check_batch(batch);
   if (!state_.inputs_compared) {

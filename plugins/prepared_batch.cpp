@@ -11,9 +11,9 @@
 
 namespace gantry {
 
-StepCounts agree_on_counts(Batch& batch, RankCounts mine, const Criterion& criterion, const Policy& policy,
+StepCounts agree_on_counts(Batch& batch, RankCounts mine, const Criterion& criterion, const StageModule& module,
                            bool sequence_parallel, const ProcessGroupMesh& mesh) {
-  if (batch.tokens_per_sample == 0) batch.tokens_per_sample = policy.tokens_per_sample(batch.tensors);
+  if (batch.tokens_per_sample == 0) batch.tokens_per_sample = module.split().batch.tokens_of(batch.tensors);
   mine.replica = mesh.coordinate(axis::kData);
   mine.samples = batch.samples;
   mine.tokens = batch.tokens_per_sample;
@@ -24,11 +24,12 @@ StepCounts agree_on_counts(Batch& batch, RankCounts mine, const Criterion& crite
                       "end the loop when RunStops::out_of_samples() returns true"});
   if (batch.tokens_per_sample == 0) batch.tokens_per_sample = counts.tokens_per_sample;
   if (batch.tokens_per_sample == 0 && sequence_parallel && mesh.size(axis::kTensor) > 1)
-    throw InputError({"batch",
-                      "the number of tokens per sample of " + describe(batch.tensors) +
-                          " is unknown, but sequence parallelism needs it",
-                      "input_ids [samples, tokens], or integers of one such shape",
-                      "set batch.tokens_per_sample, or override " + policy.name() + "::tokens_per_sample"});
+    throw InputError(
+        {"batch",
+         "the number of tokens per sample of " + describe(batch.tensors) +
+             " is unknown, but sequence parallelism needs it",
+         "input_ids [samples, tokens], or integers of one such shape",
+         "set batch.tokens_per_sample, or state BatchUse::tokens_per_sample in " + module.policy().name() + "::split"});
   batch.tokens_per_sample = std::max<std::int64_t>(1, batch.tokens_per_sample);
   if (batch.global_samples == 0) {
     batch.first_sample = counts.first_sample;

@@ -17,7 +17,7 @@ namespace gantry {
 // Exchanges the counts of all ranks, and fills in those that the batch does not state. `mine`: without the counts of
 // the batch. `criterion`: of the last stage, else empty. Throws InputError if sequence parallelism needs the number of
 // tokens per sample and no rank of the replica can tell it. Collective over the batch axes and pp.
-StepCounts agree_on_counts(Batch& batch, RankCounts mine, const Criterion& criterion, const Policy& policy,
+StepCounts agree_on_counts(Batch& batch, RankCounts mine, const Criterion& criterion, const StageModule& module,
                            bool sequence_parallel, const ProcessGroupMesh& mesh);
 
 // InputError for entries of another number of samples than the batch's or of a type that NumberType has not, naming the

@@ -74,20 +74,13 @@ ContextPlace place_of(const ContextOptions& options, const ProcessGroupMesh& mes
   return {.tokens = options.tokens, .ranks_of_host = ranks_of_host(mesh)};
 }
 
-const SharesStreams* streams_policy(const Policy& policy, const torch::nn::Module& model) {
-  const auto* streams = dynamic_cast<const SharesStreams*>(&policy);
-  return streams && streams->has_streams(model) ? streams : nullptr;
-}
-
 }  // namespace
 
-SequenceParts::SequenceParts(ContextChoice choice, const Policy& policy, const torch::nn::Module& model,
-                             const ProcessGroupMesh& mesh, torch::Device device)
+SequenceParts::SequenceParts(ContextChoice choice, ContextSplit split, const ProcessGroupMesh& mesh,
+                             torch::Device device)
     : choice_(std::move(choice)),
-      policy_(streams_policy(policy, model)),
-      model_(&model),
-      gathers_outputs_(policy_ && policy_->gathers_outputs(model)),
-      causal_(!policy_ || policy_->token_streams(model, {}).back().causal),
+      split_(std::move(split)),
+      causal_(!split_.streams || split_.streams({}).back().causal),
       group_(&mesh[axis::kContext]),
       device_(device) {
   if (choice_.method != ContextMethod::kUlyssesRing) return;
@@ -96,24 +89,26 @@ SequenceParts::SequenceParts(ContextChoice choice, const Policy& policy, const t
   ring_ = mesh.make_group(axis::kContext, in_strides(sharing, choice_.exchanging));
 }
 
-std::optional<SequenceParts> SequenceParts::of(const ContextOptions& options, const Policy& policy,
-                                               const torch::nn::Module& model, const ProcessGroupMesh& mesh,
+std::optional<SequenceParts> SequenceParts::of(const ContextOptions& options, const ModelSplit& split,
+                                               const std::string& policy, const ProcessGroupMesh& mesh,
                                                torch::Device device) {
   const int ranks = mesh.mesh().ranks_of_sequence();
   if (ranks == 1) return std::nullopt;
-  const auto heads = policy.context_heads(model);
-  if (!heads)
-    throw ConfigError({"parallel.context",
-                       fmt::format("the value is {}, but {} only supports full sequences", ranks, policy.name()),
-                       "1, or a model whose policy implements context_heads",
-                       "use one of Gantry's model families, or remove parallel.context"});
+  if (!split.context) {
+    const std::string reason =
+        split.without_context.empty() ? policy + " only supports full sequences" : split.without_context;
+    throw ConfigError({"parallel.context", fmt::format("the value is {}, but {}", ranks, reason),
+                       "1, or a model whose policy states ModelSplit::context",
+                       "remove parallel.context, or use parallel.tensor with sequence_parallel instead"});
+  }
   const ContextRequest request{
       .ranks = ranks, .tensor = mesh.size(axis::kTensor), .method = options.method, .ulysses = options.ulysses};
-  return SequenceParts(choose_context(request, *heads, place_of(options, mesh)), policy, model, mesh, device);
+  return SequenceParts(choose_context(request, split.context->heads, place_of(options, mesh)), *split.context, mesh,
+                       device);
 }
 
 void SequenceParts::require(const Criterion& criterion) const {
-  if (!criterion || gathers_outputs_ || criterion.accepts_parts()) return;
+  if (!criterion || split_.gathers_outputs || criterion.accepts_parts()) return;
   throw ConfigError({"parallel.context",
                      fmt::format("the value is {}, but the criterion may need full sequences", group_->size()),
                      "gantry::cross_entropy or gantry::causal_cross_entropy, which are sums over tokens",
@@ -121,7 +116,7 @@ void SequenceParts::require(const Criterion& criterion) const {
 }
 
 std::vector<TokenStream> SequenceParts::streams_of(const TensorDict& batch, std::int64_t tokens_per_sample) const {
-  if (policy_) return policy_->token_streams(*model_, batch);
+  if (split_.streams) return split_.streams(batch);
   return {{.tokens = tokens_per_sample, .causal = true, .entries = {"input_ids"}}};
 }
 
@@ -140,10 +135,10 @@ std::int64_t SequenceParts::tokens_here(const Batch& batch) const {
 }
 
 Batch SequenceParts::shard(Batch batch, const Criterion& criterion) const {
-  if (policy_) batch.tensors = policy_->completed(*model_, std::move(batch.tensors));
+  if (split_.complete) batch.tensors = split_.complete(std::move(batch.tensors));
   const auto streams = streams_of(batch.tensors, batch.tokens_per_sample);
   const auto ids = batch.tensors.get("input_ids");
-  if (!policy_ && (!ids.defined() || ids.dim() != 2 || ids.size(1) != batch.tokens_per_sample))
+  if (!split_.streams && (!ids.defined() || ids.dim() != 2 || ids.size(1) != batch.tokens_per_sample))
     throw InputError({"batch", "the entries are " + describe(batch.tensors) + ", but parallel.context needs input_ids",
                       fmt::format("input_ids [samples, {} tokens]", batch.tokens_per_sample),
                       "pass full sequences to every rank"});
@@ -153,10 +148,10 @@ Batch SequenceParts::shard(Batch batch, const Criterion& criterion) const {
                         fmt::format("there are {} tokens per sample for {} ranks of parallel.context", stream.tokens,
                                     group_->size()),
                         "at least one token for each rank", "use longer samples or a smaller parallel.context"});
-  if (criterion && !gathers_outputs_) batch.tensors = criterion.aligned(batch.tensors);
+  if (criterion && !split_.gathers_outputs) batch.tensors = criterion.aligned(batch.tensors);
   TensorDict parts = batch.tensors;
   // Of one stream whose outputs are its tokens', whatever has their number is of them.
-  const bool by_size = streams.size() == 1 && !gathers_outputs_;
+  const bool by_size = streams.size() == 1 && !split_.gathers_outputs;
   for (const TokenStream& stream : streams) {
     nn::check_token_entries(batch.tensors, stream.prefix);
     for (const char* name : {kMask, kDocuments})
@@ -167,7 +162,7 @@ Batch SequenceParts::shard(Batch batch, const Criterion& criterion) const {
       const bool listed = std::ranges::find(stream.entries, name) != stream.entries.end();
       if (!(listed || by_size) || tensor.dim() < 2 || tensor.size(1) != stream.tokens) continue;
       parts.set(name, selected(tensor, places));
-      if (policy_ && listed && name == stream.entries.front()) batch.full.set(name, shape_of(tensor));
+      if (split_.streams && listed && name == stream.entries.front()) batch.full.set(name, shape_of(tensor));
     }
   }
   batch.tensors = std::move(parts);
@@ -232,7 +227,7 @@ std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceShard& shard
 }
 
 torch::Tensor SequenceParts::join(const torch::Tensor& part, std::int64_t tokens) const {
-  if (gathers_outputs_) return part;
+  if (split_.gathers_outputs) return part;
   const SequenceShard shard = shard_of(tokens);
   if (part.dim() < 2 || part.size(1) != shard.size(group_->rank()))
     throw ConfigError({"parallel.context", "an output is " + describe(part),

@@ -11,7 +11,6 @@
 #include "gantry/plugins/criterion.h"
 #include "gantry/plugins/parallel_options.h"
 #include "gantry/policies/policy.h"
-#include "gantry/policies/token_streams.h"
 #include "gantry/tensors/batch.h"
 
 namespace gantry {
@@ -19,11 +18,10 @@ namespace gantry {
 // One model's way to share sequences over a group of ranks.
 class SequenceParts {
  public:
-  // Absent where parallel.context is 1. ConfigError where the policy computes full sequences alone, and as
-  // choose_context. Collective over the world: it may make groups. The policy and the model must outlive it.
-  static std::optional<SequenceParts> of(const ContextOptions& options, const Policy& policy,
-                                         const torch::nn::Module& model, const ProcessGroupMesh& mesh,
-                                         torch::Device device);
+  // Absent where parallel.context is 1. ConfigError, which names the policy, where the model needs full sequences, and
+  // as choose_context. Collective over the world: it may make groups.
+  static std::optional<SequenceParts> of(const ContextOptions& options, const ModelSplit& split,
+                                         const std::string& policy, const ProcessGroupMesh& mesh, torch::Device device);
   // Throws ConfigError if outputs are of single tokens and the criterion is not a sum over tokens.
   void require(const Criterion& criterion) const;
 
@@ -46,11 +44,11 @@ class SequenceParts {
   // Returns the output itself for a model that returns full outputs.
   torch::Tensor join(const torch::Tensor& part, std::int64_t tokens) const;
   // Whether this rank's outputs are compared with labels: of full ones one rank's are.
-  bool compares_outputs() const { return !gathers_outputs_ || group_->rank() == 0; }
+  bool compares_outputs() const { return !split_.gathers_outputs || group_->rank() == 0; }
 
   // The criterion for the result of shard().
   Criterion sharded_criterion(const Criterion& criterion) const {
-    return criterion && !gathers_outputs_ ? criterion.of_part(*group_) : criterion;
+    return criterion && !split_.gathers_outputs ? criterion.of_part(*group_) : criterion;
   }
   ContextMethod method() const { return choice_.method; }
   // The shard of output sequences of that many tokens; and
@@ -61,8 +59,7 @@ class SequenceParts {
   torch::Device device() const { return device_; }
 
  private:
-  SequenceParts(ContextChoice choice, const Policy& policy, const torch::nn::Module& model,
-                const ProcessGroupMesh& mesh, torch::Device device);
+  SequenceParts(ContextChoice choice, ContextSplit split, const ProcessGroupMesh& mesh, torch::Device device);
   std::vector<TokenStream> streams_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
   SequenceShard shard_of(const TokenStream& stream) const;
   std::shared_ptr<nn::SequencePart> part(const SequenceShard& shard, torch::Tensor keep, torch::Tensor documents) const;
@@ -70,9 +67,8 @@ class SequenceParts {
   std::shared_ptr<nn::SequencePart> part(const TokenStream& stream, const TensorDict& full) const;
 
   ContextChoice choice_;
-  const SharesStreams* policy_;  // null: one causal stream; not owned
-  const torch::nn::Module* model_;
-  bool gathers_outputs_, causal_;
+  ContextSplit split_;
+  bool causal_;
   ProcessGroup* group_;
   std::shared_ptr<ProcessGroup> exchanging_, ring_;  // of ulysses_ring: ranks that exchange heads; those of equal heads
   torch::Device device_;

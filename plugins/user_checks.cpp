@@ -67,10 +67,10 @@ bool check_full_outputs(const TensorDict& outputs, const SplitOutputs& split, co
     const int other = rank_that_differs(output, group, nothing_but_zeros);
     if (other == 0) continue;
     const auto ranks = mesh.mesh().ranks_along(mesh.rank(), {axis::kTensor});
-    throw ConfigError({model.policy().name() + "::split_outputs",
+    throw ConfigError({model.policy().name() + "::split",
                        "output '" + name + "' " + describe(output) + " of " + mesh.mesh().describe_rank(ranks[0]) +
                            " differs from the one of " + mesh.mesh().describe_rank(ranks[other]),
-                       "full outputs, identical on all tp ranks, except for those in split_outputs",
+                       "full outputs, identical on all tp ranks, except for those in ModelSplit::split_outputs",
                        "add it to split_outputs with the column-parallel layer that computes it, or gather it"});
   }
   return !nothing_but_zeros;

@@ -9,11 +9,8 @@ namespace gantry {
 class BartPolicy final : public StacksPolicy<models::BartImpl> {
  public:
   std::string name() const override { return "BartPolicy"; }
-  ShardPlan shard_plan(const models::BartImpl& model) const override;
-  StageLayout stage_layout(const models::BartImpl& model) const override;
+  ModelSplit split(const models::BartImpl& model) const override;
   SharedParameters shared_parameters(const models::BartImpl& model) const override;
-  std::vector<SplitOutput> split_outputs(const models::BartImpl& model) const override;
-  Continuation continuation(const models::BartImpl& model) const override;
 };
 
 }  // namespace gantry

@@ -5,14 +5,9 @@
 
 namespace gantry {
 
-PolicyFit BertPolicy::fit(const torch::nn::Module& model) const {
-  const auto* bert = dynamic_cast<const models::BertImpl*>(&model);
-  return bert && bert->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
-}
+namespace {
 
-void BertPolicy::validate_model(const models::BertImpl& model) const { validate_family(family_, model.config.family); }
-
-ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
+ShardPlan shards_of(const models::BertImpl& model) {
   const std::int64_t head = model.config.head_size();
   ShardPlan plan = {{"embeddings.word_embeddings", Vocab{}},
                     {"layers.*.attention_output.dense", Row{.unit = head}},
@@ -44,21 +39,29 @@ ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
   return plan;
 }
 
-StageLayout BertPolicy::stage_layout(const models::BertImpl& model) const {
+StageLayout stages_of(const models::BertImpl& model) {
   StageLayout layout{.first = {"embeddings"}, .repeated = "layers", .last = {}};
   for (const char* part : {"cls", "full_sequence", "pooler_dropout", "pooler", "dropout", "classifier", "qa_outputs"})
     if (model.named_children().contains(part)) layout.last.push_back(part);
   return layout;
 }
 
+}  // namespace
+
+PolicyFit BertPolicy::fit(const torch::nn::Module& model) const {
+  const auto* bert = dynamic_cast<const models::BertImpl*>(&model);
+  return bert && bert->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
+}
+
+void BertPolicy::validate_model(const models::BertImpl& model) const { validate_family(family_, model.config.family); }
+
+ModelSplit BertPolicy::split(const models::BertImpl& model) const {
+  return encoder_split(model, shards_of(model), stages_of(model), model.cls ? "cls.decoder" : "");
+}
+
 SharedParameters BertPolicy::shared_parameters(const models::BertImpl& model) const {
   if (!model.cls || !model.config.tie_word_embeddings) return {};
   return {{"embeddings.word_embeddings.weight", "cls.decoder.weight"}};
-}
-
-std::vector<SplitOutput> BertPolicy::split_outputs(const models::BertImpl& model) const {
-  if (!model.cls) return {};
-  return {{"logits", "cls.decoder"}};
 }
 
 }  // namespace gantry

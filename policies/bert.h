@@ -13,10 +13,8 @@ class BertPolicy final : public TextEncoderPolicy<models::BertImpl> {
   std::string name() const override { return "BertPolicy"; }
   PolicyFit fit(const torch::nn::Module& model) const override;
   void validate_model(const models::BertImpl& model) const override;
-  ShardPlan shard_plan(const models::BertImpl& model) const override;
-  StageLayout stage_layout(const models::BertImpl& model) const override;
+  ModelSplit split(const models::BertImpl& model) const override;
   SharedParameters shared_parameters(const models::BertImpl& model) const override;
-  std::vector<SplitOutput> split_outputs(const models::BertImpl& model) const override;
 
  private:
   std::string family_;

@@ -5,16 +5,9 @@
 
 namespace gantry {
 
-PolicyFit ContrastivePolicy::fit(const torch::nn::Module& model) const {
-  const auto* contrastive = dynamic_cast<const models::ContrastiveImpl*>(&model);
-  return contrastive && contrastive->spec.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
-}
+namespace {
 
-void ContrastivePolicy::validate_model(const models::ContrastiveImpl& model) const {
-  validate_family(family_, model.spec.family);
-}
-
-ShardPlan ContrastivePolicy::shard_plan(const models::ContrastiveImpl& model) const {
+ShardPlan shards_of(const models::ContrastiveImpl& model) {
   ShardPlan plan;
   for (auto& [path, style] : models::contrastive_shards(model.spec)) plan.push_back({path, std::move(style)});
   for (const char* full : {"text_model", "vision_model", "logit_scale"}) plan.push_back({full, FullSequence{}});
@@ -24,7 +17,7 @@ ShardPlan ContrastivePolicy::shard_plan(const models::ContrastiveImpl& model) co
   return plan;
 }
 
-StageLayout ContrastivePolicy::stage_layout(const models::ContrastiveImpl& model) const {
+StageLayout stages_of(const models::ContrastiveImpl& model) {
   StageLayout layout{.first = {"text_model.embeddings", "vision_model.embeddings"},
                      .repeated = {{"text_model.encoder.layers"}, {"vision_model.encoder.layers"}},
                      .last = {"text_model.final_layer_norm", "vision_model.post_layernorm", "samples", "logit_scale"}};
@@ -33,6 +26,23 @@ StageLayout ContrastivePolicy::stage_layout(const models::ContrastiveImpl& model
   const auto& further = model.spec.is_clip ? of_clip : of_siglip;
   layout.last.insert(layout.last.end(), further.begin(), further.end());
   return layout;
+}
+
+}  // namespace
+
+PolicyFit ContrastivePolicy::fit(const torch::nn::Module& model) const {
+  const auto* contrastive = dynamic_cast<const models::ContrastiveImpl*>(&model);
+  return contrastive && contrastive->spec.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
+}
+
+void ContrastivePolicy::validate_model(const models::ContrastiveImpl& model) const {
+  validate_family(family_, model.spec.family);
+}
+
+ModelSplit ContrastivePolicy::split(const models::ContrastiveImpl& model) const {
+  ModelSplit split{.shards = shards_of(model), .stages = stages_of(model), .continuation = {.is_possible = false}};
+  split.batch = {.tokens_per_sample = [](const TensorDict&) { return 1; }, .between = {}};
+  return split;
 }
 
 }  // namespace gantry

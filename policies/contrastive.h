@@ -12,11 +12,7 @@ class ContrastivePolicy final : public PolicyFor<models::ContrastiveImpl> {
   std::string name() const override { return "ContrastivePolicy"; }
   PolicyFit fit(const torch::nn::Module& model) const override;
   void validate_model(const models::ContrastiveImpl& model) const override;
-  ShardPlan shard_plan(const models::ContrastiveImpl& model) const override;
-  StageLayout stage_layout(const models::ContrastiveImpl& model) const override;
-  Continuation continuation(const models::ContrastiveImpl&) const override { return {.is_possible = false}; }
-  std::int64_t tokens_per_sample(const TensorDict&) const override { return 1; }
-  std::vector<std::string> entries_between() const override { return {}; }
+  ModelSplit split(const models::ContrastiveImpl& model) const override;
 
  private:
   std::string family_;

@@ -18,22 +18,7 @@ std::vector<std::string> encoder_modules(const models::VisionSpec& vision) {
   return {models::kVisionTower, models::kImageProjector};
 }
 
-}  // namespace
-
-PolicyFit DecoderPolicy::fit(const torch::nn::Module& model) const {
-  const auto* decoder = dynamic_cast<const models::DecoderImpl*>(&model);
-  if (!decoder || (!family_.empty() && decoder->spec.family != family_)) return PolicyFit::kNone;
-  return PolicyFor::fit(model);
-}
-
-void DecoderPolicy::validate_model(const models::DecoderImpl& model) const {
-  if (!family_.empty() && model.spec.family != family_)
-    throw ConfigError({"model.policy",
-                       fmt::format("the policy is {}, but the model is a {}", family_, model.spec.family),
-                       "the model's own family", fmt::format("set model.policy to {}", model.spec.family)});
-}
-
-ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
+ShardPlan shards_of(const models::DecoderImpl& model) {
   const DecoderSpec& spec = model.spec;
   const DecoderNames& names = spec.names;
   ShardPlan plan;
@@ -59,7 +44,7 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
   return plan;
 }
 
-StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const {
+StageLayout stages_of(const models::DecoderImpl& model) {
   const DecoderNames& names = model.spec.names;
   StageLayout layout{.first = {names.tokens}, .repeated = names.layers, .last = {}};
   if (model.spec.vision) {
@@ -78,37 +63,28 @@ StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const 
   return layout;
 }
 
-LayerWork DecoderPolicy::layer_work(const models::DecoderImpl& model) const {
-  return models::layer_work_of(model.spec);
+std::string without_context(const DecoderSpec& spec) {
+  if (spec.vision)
+    return fmt::format(
+        "the {} model has an image encoder, whose tokens attend in both directions or need full sequences",
+        spec.family);
+  return models::full_sequence_layer(spec);
 }
 
-std::string DecoderPolicy::joint_loss(const models::DecoderImpl& model) const {
-  return model.spec.router_loss > 0 ? "model.config.output_router_logits" : "";
+// A head for labels reads the last token, which any rank may hold: all ranks of parallel.context compute it.
+ContextSplit context_of(const DecoderSpec& spec) {
+  ContextSplit context{.heads = models::fewest_heads(spec)};
+  if (spec.labels == 0) return context;
+  context.gathers_outputs = true;
+  context.streams = [](const TensorDict& batch) -> std::vector<TokenStream> {
+    return {{.tokens = BatchUse().tokens_of(batch),
+             .causal = true,
+             .entries = {"input_ids", "attention_mask", "position_ids", "document_ids"}}};
+  };
+  return context;
 }
 
-std::optional<AttentionHeads> DecoderPolicy::context_heads(const models::DecoderImpl& model) const {
-  models::require_context(model.spec, 2);
-  if (model.spec.vision)
-    throw ConfigError({"parallel.context",
-                       fmt::format("the {} model has an image encoder, whose tokens attend in both directions or need "
-                                   "full sequences",
-                                   model.spec.family),
-                       "1", "remove parallel.context, and use parallel.tensor with sequence_parallel instead"});
-  return models::fewest_heads(model.spec);
-}
-
-bool DecoderPolicy::has_streams(const torch::nn::Module& model) const {
-  return dynamic_cast<const models::DecoderImpl&>(model).spec.labels > 0;
-}
-
-std::vector<TokenStream> DecoderPolicy::token_streams(const torch::nn::Module&, const TensorDict& batch) const {
-  return {{.tokens = tokens_per_sample(batch),
-           .causal = true,
-           .entries = {"input_ids", "attention_mask", "position_ids", "document_ids"}}};
-}
-
-std::optional<VocabularyModules> DecoderPolicy::vocabulary(const models::DecoderImpl& model) const {
-  const DecoderSpec& spec = model.spec;
+std::optional<VocabularyModules> vocabulary_of(const DecoderSpec& spec) {
   if (spec.labels > 0 || spec.vision) return std::nullopt;
   return VocabularyModules{.embedding = spec.names.tokens,
                            .head = spec.names.head,
@@ -116,20 +92,44 @@ std::optional<VocabularyModules> DecoderPolicy::vocabulary(const models::Decoder
                            .soft_cap = spec.logit_soft_cap};
 }
 
+}  // namespace
+
+PolicyFit DecoderPolicy::fit(const torch::nn::Module& model) const {
+  const auto* decoder = dynamic_cast<const models::DecoderImpl*>(&model);
+  if (!decoder || (!family_.empty() && decoder->spec.family != family_)) return PolicyFit::kNone;
+  return PolicyFor::fit(model);
+}
+
+void DecoderPolicy::validate_model(const models::DecoderImpl& model) const {
+  if (!family_.empty() && model.spec.family != family_)
+    throw ConfigError({"model.policy",
+                       fmt::format("the policy is {}, but the model is a {}", family_, model.spec.family),
+                       "the model's own family", fmt::format("set model.policy to {}", model.spec.family)});
+}
+
+ModelSplit DecoderPolicy::split(const models::DecoderImpl& model) const {
+  const DecoderSpec& spec = model.spec;
+  ModelSplit split{.shards = shards_of(model),
+                   .stages = stages_of(model),
+                   .work = models::layer_work_of(spec),
+                   .vocabulary = vocabulary_of(spec),
+                   .without_context = without_context(spec),
+                   .joint_loss = spec.router_loss > 0 ? "model.config.output_router_logits" : ""};
+  if (split.without_context.empty()) split.context = context_of(spec);
+  if (spec.labels == 0) {
+    split.split_outputs = {{"logits", spec.names.head}};
+    split.continuation = {.is_cached = true, .positions = spec.unlimited_positions ? 0 : spec.positions};
+  } else {
+    split.continuation = {.is_possible = false};
+  }
+  split.batch.between = {"attention_mask", "document_ids", "position_ids", "token_type_ids"};
+  return split;
+}
+
 SharedParameters DecoderPolicy::shared_parameters(const models::DecoderImpl& model) const {
   const DecoderNames& names = model.spec.names;
   if (!model.spec.tied) return {};
   return {{names.tokens + ".weight", names.head + ".weight"}};
-}
-
-std::vector<SplitOutput> DecoderPolicy::split_outputs(const models::DecoderImpl& model) const {
-  if (model.spec.labels > 0) return {};
-  return {{"logits", model.spec.names.head}};
-}
-
-Continuation DecoderPolicy::continuation(const models::DecoderImpl& model) const {
-  if (model.spec.labels > 0) return {.is_possible = false};
-  return {.is_cached = true, .positions = model.spec.unlimited_positions ? 0 : model.spec.positions};
 }
 
 void add_decoder_family(const models::DecoderFamily& family) {

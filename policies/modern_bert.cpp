@@ -4,7 +4,9 @@
 
 namespace gantry {
 
-ShardPlan ModernBertPolicy::shard_plan(const models::ModernBertImpl& model) const {
+namespace {
+
+ShardPlan shards_of(const models::ModernBertImpl& model) {
   const std::int64_t head = model.config.hidden_size / model.config.num_attention_heads;
   ShardPlan plan = {{"embeddings.tok_embeddings", Vocab{}},
                     {"layers.*.attn.Wqkv", Column{.segments = 3, .unit = head}},
@@ -25,21 +27,22 @@ ShardPlan ModernBertPolicy::shard_plan(const models::ModernBertImpl& model) cons
   return plan;
 }
 
-StageLayout ModernBertPolicy::stage_layout(const models::ModernBertImpl& model) const {
+StageLayout stages_of(const models::ModernBertImpl& model) {
   StageLayout layout{.first = {"embeddings"}, .repeated = "layers", .last = {"final_norm"}};
   for (const char* part : {"full_sequence", "head", "drop", "decoder", "classifier"})
     if (model.named_children().contains(part)) layout.last.push_back(part);
   return layout;
 }
 
+}  // namespace
+
+ModelSplit ModernBertPolicy::split(const models::ModernBertImpl& model) const {
+  return encoder_split(model, shards_of(model), stages_of(model), model.decoder ? "decoder" : "");
+}
+
 SharedParameters ModernBertPolicy::shared_parameters(const models::ModernBertImpl& model) const {
   if (!model.decoder || !model.config.tie_word_embeddings) return {};
   return {{"embeddings.tok_embeddings.weight", "decoder.weight"}};
-}
-
-std::vector<SplitOutput> ModernBertPolicy::split_outputs(const models::ModernBertImpl& model) const {
-  if (!model.decoder) return {};
-  return {{"logits", "decoder"}};
 }
 
 }  // namespace gantry

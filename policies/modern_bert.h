@@ -9,10 +9,8 @@ namespace gantry {
 class ModernBertPolicy final : public TextEncoderPolicy<models::ModernBertImpl> {
  public:
   std::string name() const override { return "ModernBertPolicy"; }
-  ShardPlan shard_plan(const models::ModernBertImpl& model) const override;
-  StageLayout stage_layout(const models::ModernBertImpl& model) const override;
+  ModelSplit split(const models::ModernBertImpl& model) const override;
   SharedParameters shared_parameters(const models::ModernBertImpl& model) const override;
-  std::vector<SplitOutput> split_outputs(const models::ModernBertImpl& model) const override;
 };
 
 }  // namespace gantry

@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/policies/policy.h"
-#include "gantry/policies/token_streams.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -33,33 +34,34 @@ inline TokenStream decoder_stream(const TensorDict& batch) {
 }
 
 template <class Model>
-class PairPolicy : public PolicyFor<Model>, public SharesStreams {
- public:
-  std::int64_t tokens_per_sample(const TensorDict& batch) const override { return decoder_length(batch); }
-  std::vector<TokenStream> token_streams(const torch::nn::Module&, const TensorDict& batch) const override {
-    return {encoder_stream(batch), decoder_stream(batch)};
-  }
-  TensorDict completed(const torch::nn::Module& model, TensorDict batch) const override {
-    const auto& config = dynamic_cast<const Model&>(model).config;
-    batch.set("decoder_input_ids", models::decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id));
-    return batch;
-  }
-  std::vector<std::string> entries_between() const override {
-    return {"attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"};
+class PairPolicy : public PolicyFor<Model> {
+ protected:
+  // The common part of a split; `encoder`: the stream of the encoder.
+  static ModelSplit pair_split(const Model& model, std::int64_t heads,
+                               std::function<TokenStream(const TensorDict&)> encoder = encoder_stream) {
+    ModelSplit split{.continuation = {.is_cached = true, .start_token = model.config.decoder_start_token_id}};
+    split.batch = {.tokens_per_sample = decoder_length,
+                   .between = {"attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"}};
+    split.context = {.heads = {static_cast<int>(heads), static_cast<int>(heads)}};
+    split.context->streams = [encoder = std::move(encoder)](const TensorDict& batch) -> std::vector<TokenStream> {
+      return {encoder(batch), decoder_stream(batch)};
+    };
+    split.context->complete = [start = model.config.decoder_start_token_id,
+                               padding = model.config.pad_token_id](TensorDict batch) {
+      batch.set("decoder_input_ids", models::decoder_tokens(batch, start, padding));
+      return batch;
+    };
+    return split;
   }
 };
 
 // The common part of the policies of BART and Whisper.
 template <class Model>
 class StacksPolicy : public PairPolicy<Model> {
- public:
-  std::optional<AttentionHeads> context_heads(const Model& model) const override {
-    const int heads =
-        static_cast<int>(std::min(model.config.encoder_attention_heads, model.config.decoder_attention_heads));
-    return AttentionHeads{heads, heads};
-  }
-
  protected:
+  static std::int64_t fewest_heads(const Model& model) {
+    return std::min(model.config.encoder_attention_heads, model.config.decoder_attention_heads);
+  }
   // Adds the projections of all layers.
   static void add_layers(const Model& model, ShardPlan& plan) {
     const auto add_attention = [&](const std::string& path, std::int64_t heads) {

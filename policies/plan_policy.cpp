@@ -5,12 +5,13 @@
 
 namespace gantry {
 
-StageLayout PlanPolicy::stage_layout(const torch::nn::Module& model) const {
-  StageLayout layout;
-  for (const auto& child : model.named_children()) layout.first.push_back(child.key());
-  for (const auto& own : model.named_parameters(/*recurse=*/false)) layout.first.push_back(own.key());
-  for (const auto& own : model.named_buffers(/*recurse=*/false)) layout.first.push_back(own.key());
-  return layout;
+ModelSplit PlanPolicy::split(const torch::nn::Module& model) const {
+  ModelSplit split{.shards = plan_};
+  std::vector<std::string>& all = split.stages.first;
+  for (const auto& child : model.named_children()) all.push_back(child.key());
+  for (const auto& own : model.named_parameters(/*recurse=*/false)) all.push_back(own.key());
+  for (const auto& own : model.named_buffers(/*recurse=*/false)) all.push_back(own.key());
+  return split;
 }
 
 // It has none.

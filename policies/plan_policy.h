@@ -15,8 +15,7 @@ class PlanPolicy final : public Policy {
   explicit PlanPolicy(ShardPlan plan) : plan_(std::move(plan)) {}
 
   std::string name() const override { return "PlanPolicy"; }
-  ShardPlan shard_plan(const torch::nn::Module&) const override { return plan_; }
-  StageLayout stage_layout(const torch::nn::Module& model) const override;
+  ModelSplit split(const torch::nn::Module& model) const override;
   std::vector<int> distribute_layers(int layers, int stages) const override;
   TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const override;
 

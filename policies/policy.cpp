@@ -5,39 +5,13 @@
 #include <fmt/ranges.h>
 #include <map>
 
-#include "gantry/nn/embedding.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 
-namespace {
-
-double matrix_weights(const torch::nn::Module& module) {
-  double weights = 0;
-  const bool looks_up = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module) != nullptr ||
-                        dynamic_cast<const nn::EmbeddingImpl*>(&module) != nullptr;
-  for (const auto& item : module.named_parameters(/*recurse=*/false))
-    if (item.value().defined() && item.value().dim() > 1 && !looks_up)
-      weights += static_cast<double>(item.value().numel());
-  for (const auto& child : module.children()) weights += matrix_weights(*child);
-  return weights;
-}
-
-}  // namespace
-
-LayerWork Policy::layer_work(const torch::nn::Module& model) const {
-  const StageLayout layout = stage_layout(model);
-  LayerWork work;
-  for (const auto& list : layer_lists(*this, model))
-    for (const auto& layer : list.layers) work.layers.push_back(matrix_weights(*layer));
-  for (const auto& item : model.named_modules("", /*include_self=*/false))
-    if (std::ranges::count(layout.last, item.key()) > 0) work.last += matrix_weights(*item.value());
-  return work;
-}
-
 std::vector<LayerList> layer_lists(const Policy& policy, const torch::nn::Module& model) {
   std::vector<LayerList> lists;
-  const StageLayout layout = policy.stage_layout(model);
+  const StageLayout layout = policy.split(model).stages;
   const auto modules = model.named_modules("", /*include_self=*/false);
   for (const auto& [path, with_first] : layout.repeated.lists()) {
     if (const auto* found = modules.find(path)) {
@@ -45,7 +19,7 @@ std::vector<LayerList> layer_lists(const Policy& policy, const torch::nn::Module
       continue;
     }
     const std::string near = nearest_name(path, modules.keys());
-    throw ConfigError({policy.name() + "::stage_layout", "the model has no module '" + path + "'",
+    throw ConfigError({policy.name() + "::split", "the model has no module '" + path + "'",
                        "the path of its list of layers",
                        near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?"});
   }
@@ -72,25 +46,9 @@ void Policy::validate(const torch::nn::Module&) const {}
 void Policy::preprocess(torch::nn::Module&) const {}
 void Policy::postprocess(torch::nn::Module&) const {}
 SharedParameters Policy::shared_parameters(const torch::nn::Module&) const { return {}; }
-std::vector<SplitOutput> Policy::split_outputs(const torch::nn::Module&) const { return {}; }
-
-std::int64_t Policy::tokens_per_sample(const TensorDict& batch) const {
-  if (const torch::Tensor ids = batch.get("input_ids"); ids.defined()) return ids.dim() > 1 ? ids.size(1) : 1;
-  std::int64_t tokens = 0;
-  for (const auto& [name, tensor] : batch) {
-    if (!tensor.defined() || tensor.dim() != 2 || !at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true))
-      continue;
-    if (tokens != 0 && tokens != tensor.size(1)) return 0;
-    tokens = tensor.size(1);
-  }
-  return tokens;
+ModelSplit Policy::split(const torch::nn::Module& model) const {
+  return collect<torch::nn::Module>(*this, *this, model);
 }
-
-std::optional<VocabularyModules> Policy::vocabulary(const torch::nn::Module&) const { return std::nullopt; }
-
-std::optional<AttentionHeads> Policy::context_heads(const torch::nn::Module&) const { return std::nullopt; }
-std::string Policy::joint_loss(const torch::nn::Module&) const { return ""; }
-Continuation Policy::continuation(const torch::nn::Module&) const { return {}; }
 
 std::vector<int> Policy::distribute_layers(int layers, int stages) const {
   return gantry::distribute_layers(layers, stages);
@@ -98,7 +56,7 @@ std::vector<int> Policy::distribute_layers(int layers, int stages) const {
 
 std::vector<std::string> Policy::held_layers(const torch::nn::Module& model, int stage, int num_stages,
                                              LayerRange layers) const {
-  const StageLayout layout = stage_layout(model);
+  const StageLayout layout = split(model).stages;
   const auto lists = layer_lists(*this, model);
   std::vector<std::string> held;
   if (stage == 0) held = layout.first;

@@ -121,7 +121,7 @@ void check_coverage(const NamedTensor& parameter, const std::vector<int>& stages
                     const Policy& policy) {
   if (stages.empty()) {
     throw ConfigError({parameter.names.front(), "no stage has this parameter", "one stage for every parameter",
-                       "add its module to " + policy.name() + "::stage_layout"});
+                       "add its module to the stages of " + policy.name() + "::split"});
   }
   if (stages.size() > 1 && !is_declared(parameter.names, shared)) {
     throw ConfigError(
@@ -164,7 +164,7 @@ Placement full_placement(const NamedTensor& parameter, const std::vector<int>& s
           .aliases = {parameter.names.begin() + 1, parameter.names.end()}};
 }
 
-bool is_of_vocabulary(const std::vector<std::string>& names, const std::optional<VocabularyModules>& vocabulary) {
+bool is_of_vocabulary(const std::vector<std::string>& names, const VocabularyModules* vocabulary) {
   return vocabulary && std::any_of(names.begin(), names.end(), [&](const std::string& name) {
            return is_within(name, vocabulary->embedding) || is_within(name, vocabulary->head);
          });
@@ -188,16 +188,11 @@ void place_along_axes(std::vector<Placement>& all, const ModelMap& map, const Sh
   }
 }
 
-// The policy's, where ranks are to share it.
-std::optional<VocabularyModules> vocabulary_apart(const Policy& policy, const torch::nn::Module& model,
-                                                  const ShardConfig& config) {
-  if (!config.vocabulary) return std::nullopt;
-  auto modules = policy.vocabulary(model);
-  if (!modules)
-    throw ConfigError({"parallel.vocabulary",
-                       "the value is pipeline, but " + policy.name() + " does not implement vocabulary()",
-                       "a described decoder, or a policy with vocabulary()", "remove parallel.vocabulary"});
-  return modules;
+void refuse_no_vocabulary(const StageModule& module) {
+  if (module.split().vocabulary) return;
+  throw ConfigError({"parallel.vocabulary",
+                     "the value is pipeline, but " + module.policy().name() + "::split does not state the vocabulary",
+                     "a described decoder, or a policy with ModelSplit::vocabulary", "remove parallel.vocabulary"});
 }
 
 // The weights that are kept as records of their rows, and the bytes of a record here. After sharding.
@@ -212,18 +207,20 @@ std::map<const void*, std::int64_t> record_bytes_of(const ModelMap& map) {
 }  // namespace
 
 StageModule::StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
-                         std::vector<LayerRange> ranges, ProcessGroup* sequence_group,
-                         std::optional<VocabularyModules> vocabulary)
+                         std::vector<LayerRange> ranges, ProcessGroup* sequence_group, bool vocabulary_apart)
     : model_(std::move(model)),
       policy_(std::move(policy)),
+      split_(policy_->split(*model_)),
       ranges_(std::move(ranges)),
       lists_(layer_lists(*policy_, *model_)),
       sequence_group_(sequence_group),
-      vocabulary_(std::move(vocabulary)) {}
+      vocabulary_apart_(vocabulary_apart) {
+  if (vocabulary_apart) refuse_no_vocabulary(*this);
+}
 
 TensorDict StageModule::forward(int stage, TensorDict input, StageContext::Settings settings) const {
   settings.sequence_group = sequence_group_;
-  settings.vocabulary_apart = vocabulary_.has_value();
+  settings.vocabulary_apart = vocabulary_apart_;
   for (const auto& list : lists_) settings.lists.push_back(static_cast<int>(list.layers.size()));
   const Recomputation recomputation = settings.recomputation;
   const LayerRange range = ranges_.at(stage);
@@ -266,10 +263,11 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
   const auto paths = held_paths(map, *policy, *model, ranges);
   const auto shared = policy->shared_parameters(*model);
   check_declared_ties(map, shared, *policy);
-  const auto vocabulary = vocabulary_apart(*policy, *model, config);
 
   // Shapes are stated before anything is released or sharded.
-  StageModule module(model, policy, ranges, config.sequence_parallel ? config.tensor_group : nullptr, vocabulary);
+  StageModule module(model, policy, ranges, config.sequence_parallel ? config.tensor_group : nullptr,
+                     config.vocabulary.has_value());
+  const VocabularyModules* vocabulary = module.vocabulary();
   std::vector<int> every_stage(manager.num_stages());
   std::iota(every_stage.begin(), every_stage.end(), 0);
   for (const auto& parameter : map.parameters) {
@@ -290,7 +288,7 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
   if (config.tensor_group) {
     std::optional<ExpertDispatch> dispatch;
     if (config.expert_group) dispatch = config.dispatch;
-    const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, config.gradient_sum, dispatch);
+    const auto plan = resolve_plan(module.split().shards, config.sequence_parallel, config.gradient_sum, dispatch);
     if (config.expert_group) refuse_no_experts(plan, config.expert_group->size());
     PlanAxes axes{.layers = *config.tensor_group};
     if (config.expert_group) axes.experts = ShardAxes(axis::kExpert, *config.expert_group);

@@ -21,16 +21,7 @@ std::set<std::string> tables_of(const models::T5Config& config) {
   return tables;
 }
 
-}  // namespace
-
-PolicyFit T5Policy::fit(const torch::nn::Module& model) const {
-  const auto* t5 = dynamic_cast<const models::T5Impl*>(&model);
-  return t5 && t5->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
-}
-
-void T5Policy::validate_model(const models::T5Impl& model) const { validate_family(family_, model.config.family); }
-
-ShardPlan T5Policy::shard_plan(const models::T5Impl& model) const {
+ShardPlan shards_of(const models::T5Impl& model) {
   const std::int64_t head = model.config.d_kv;
   ShardPlan plan = {{"lm_head", Column{}}};
   for (const auto& table : tables_of(model.config)) plan.push_back({table, Vocab{}});
@@ -57,13 +48,30 @@ ShardPlan T5Policy::shard_plan(const models::T5Impl& model) const {
   return plan;
 }
 
-StageLayout T5Policy::stage_layout(const models::T5Impl& model) const {
+StageLayout stages_of(const models::T5Impl& model) {
   return {.first = {encoder_table(model.config), "encoder.dropout"},
           .repeated = {{"encoder.block", {}},
                        {"decoder.block",
                         {"encoder.final_layer_norm", "encoder.last_dropout", decoder_table(model.config),
                          "decoder.dropout"}}},
           .last = {"decoder.final_layer_norm", "decoder.last_dropout", "lm_head"}};
+}
+
+}  // namespace
+
+PolicyFit T5Policy::fit(const torch::nn::Module& model) const {
+  const auto* t5 = dynamic_cast<const models::T5Impl*>(&model);
+  return t5 && t5->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
+}
+
+void T5Policy::validate_model(const models::T5Impl& model) const { validate_family(family_, model.config.family); }
+
+ModelSplit T5Policy::split(const models::T5Impl& model) const {
+  ModelSplit split = pair_split(model, model.config.num_heads);
+  split.shards = shards_of(model);
+  split.stages = stages_of(model);
+  split.split_outputs = {{"logits", "lm_head"}};
+  return split;
 }
 
 std::vector<std::string> T5Policy::held_layers(const torch::nn::Module& model, int stage, int num_stages,
@@ -88,17 +96,6 @@ SharedParameters T5Policy::shared_parameters(const models::T5Impl& model) const 
   shared.push_back({"shared.weight"});
   if (model.config.tie_word_embeddings) shared.back().push_back("lm_head.weight");
   return shared;
-}
-
-std::vector<SplitOutput> T5Policy::split_outputs(const models::T5Impl&) const { return {{"logits", "lm_head"}}; }
-
-Continuation T5Policy::continuation(const models::T5Impl& model) const {
-  return {.is_cached = true, .start_token = model.config.decoder_start_token_id};
-}
-
-std::optional<AttentionHeads> T5Policy::context_heads(const models::T5Impl& model) const {
-  const int heads = static_cast<int>(model.config.num_heads);
-  return AttentionHeads{heads, heads};
 }
 
 }  // namespace gantry

@@ -13,15 +13,11 @@ class T5Policy final : public PairPolicy<models::T5Impl> {
   std::string name() const override { return "T5Policy"; }
   PolicyFit fit(const torch::nn::Module& model) const override;
   void validate_model(const models::T5Impl& model) const override;
-  ShardPlan shard_plan(const models::T5Impl& model) const override;
-  StageLayout stage_layout(const models::T5Impl& model) const override;
+  ModelSplit split(const models::T5Impl& model) const override;
   // Each stage with layers of a stack holds its bias, too.
   std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages,
                                        LayerRange layers) const override;
   SharedParameters shared_parameters(const models::T5Impl& model) const override;
-  std::vector<SplitOutput> split_outputs(const models::T5Impl& model) const override;
-  Continuation continuation(const models::T5Impl& model) const override;
-  std::optional<AttentionHeads> context_heads(const models::T5Impl& model) const override;
 
  private:
   std::string family_;

@@ -7,7 +7,6 @@
 
 #include "gantry/models/text_encoder.h"
 #include "gantry/policies/policy.h"
-#include "gantry/policies/token_streams.h"
 
 namespace gantry {
 
@@ -18,38 +17,41 @@ inline bool reads_each_token(models::BertHead head) {
 }
 
 template <class Model>
-class TextEncoderPolicy : public PolicyFor<Model>, public SharesStreams {
- public:
-  // The work of a head that reads only the first token does not grow with the tokens.
-  LayerWork layer_work(const Model& model) const override {
-    LayerWork work = PolicyFor<Model>::layer_work(model);
-    if (!reads_each_token(model.config.head)) work.last = 0;
-    return work;
+class TextEncoderPolicy : public PolicyFor<Model> {
+ protected:
+  // `logits`: the module that computes the logits of all tokens; empty: another head.
+  static ModelSplit encoder_split(const Model& model, ShardPlan shards, StageLayout stages, const char* logits) {
+    const models::BertHead head = model.config.head;
+    const bool is_choice = head == models::BertHead::kMultipleChoice;
+    ModelSplit split{.shards = std::move(shards), .stages = std::move(stages), .continuation = {.is_possible = false}};
+    split.work = weights_of_layers(split.stages, model);
+    // The work of a head that reads only the first token does not grow with the tokens.
+    if (!reads_each_token(head)) split.work->last = 0;
+    if (*logits) split.split_outputs = {{"logits", logits}};
+    if (is_choice)  // the tokens of one of several sequences per sample
+      split.batch.tokens_per_sample = [](const TensorDict& batch) {
+        const torch::Tensor ids = batch.get("input_ids");
+        return ids.defined() && ids.dim() == 3 ? ids.size(2) : BatchUse().tokens_of(batch);
+      };
+    else
+      split.context = context_of(model);
+    split.batch.between = {"attention_mask", "document_ids", "position_ids"};
+    return split;
   }
-  // Multiple choice has several sequences per sample.
-  std::optional<AttentionHeads> context_heads(const Model& model) const override {
-    if (model.config.head == models::BertHead::kMultipleChoice) return std::nullopt;
+
+ private:
+  static ContextSplit context_of(const Model& model) {
     const int heads = static_cast<int>(model.config.num_attention_heads);
-    return AttentionHeads{heads, heads};
-  }
-  std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const override {
-    TokenStream stream{.tokens = tokens_per_sample(batch),
-                       .entries = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "document_ids"}};
-    if (!gathers_outputs(model)) stream.entries.push_back("labels");
-    return {stream};
-  }
-  bool gathers_outputs(const torch::nn::Module& model) const override {
-    const auto head = dynamic_cast<const Model&>(model).config.head;
-    return head != models::BertHead::kMaskedLm && head != models::BertHead::kTokenClassification;
-  }
-  Continuation continuation(const Model&) const override { return {.is_possible = false}; }
-  // For multiple choice: the tokens of one choice.
-  std::int64_t tokens_per_sample(const TensorDict& batch) const override {
-    const torch::Tensor ids = batch.get("input_ids");
-    return ids.defined() && ids.dim() == 3 ? ids.size(2) : Policy::tokens_per_sample(batch);
-  }
-  std::vector<std::string> entries_between() const override {
-    return {"attention_mask", "document_ids", "position_ids"};
+    const auto head = model.config.head;
+    ContextSplit context{.heads = {heads, heads}};
+    context.gathers_outputs = head != models::BertHead::kMaskedLm && head != models::BertHead::kTokenClassification;
+    std::vector<std::string> entries = {"input_ids", "attention_mask", "token_type_ids", "position_ids",
+                                        "document_ids"};
+    if (!context.gathers_outputs) entries.emplace_back("labels");
+    context.streams = [entries](const TensorDict& batch) -> std::vector<TokenStream> {
+      return {{.tokens = BatchUse().tokens_of(batch), .entries = entries}};
+    };
+    return context;
   }
 };
 

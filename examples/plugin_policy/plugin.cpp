@@ -33,6 +33,8 @@ struct NextTokenImpl : torch::nn::Module {
   gantry::nn::Linear head{nullptr};
 };
 
+// Overrides the functions that ModelSplit has replaced, which the next release still supports. New policies override
+// split(), as in examples/custom_policy.cpp.
 class NextTokenPolicy final : public gantry::PolicyFor<NextTokenImpl> {
  public:
   std::string name() const override { return "NextTokenPolicy"; }

@@ -135,13 +135,19 @@ AttentionHeads fewest_heads(const DecoderSpec& spec) {
           static_cast<int>(*std::min_element(key_heads.begin(), key_heads.end()))};
 }
 
-void require_context(const DecoderSpec& spec, int context) {
-  for (std::size_t index = 0; index < spec.layers.size() && context > 1; ++index)
+std::string full_sequence_layer(const DecoderSpec& spec) {
+  for (std::size_t index = 0; index < spec.layers.size(); ++index)
     if (const MixerSpec& mixer = spec.layers[index].mixer)
-      throw ConfigError({"parallel.context",
-                         fmt::format("the value is {}, but layer {} of the {} model has {}, which need full sequences",
-                                     context, index, spec.family, mixer->name()),
-                         "1", "remove parallel.context, and use parallel.tensor with sequence_parallel instead"});
+      return fmt::format("layer {} of the {} model has {}, which need full sequences", index, spec.family,
+                         mixer->name());
+  return "";
+}
+
+void require_context(const DecoderSpec& spec, int context) {
+  const std::string reason = full_sequence_layer(spec);
+  if (context == 1 || reason.empty()) return;
+  throw ConfigError({"parallel.context", fmt::format("the value is {}, but {}", context, reason), "1",
+                     "remove parallel.context, and use parallel.tensor with sequence_parallel instead"});
 }
 
 json keys_of_model(const ModelConfig& model) {

@@ -16,6 +16,8 @@ LayerWork layer_work_of(const DecoderSpec& spec);
 
 // The fewest heads of any layer's attention.
 AttentionHeads fewest_heads(const DecoderSpec& spec);
+// Names the first layer that needs full sequences, with its mixer; empty: there is none.
+std::string full_sequence_layer(const DecoderSpec& spec);
 // Throws ConfigError if the ranks of a sequence are more than one and a layer has a mixer that needs full sequences.
 void require_context(const DecoderSpec& spec, int context);
 

@@ -54,11 +54,11 @@ TORCH_MODULE(GatedStack);
 class GatedPolicy : public PolicyFor<GatedStackImpl> {
  public:
   std::string name() const override { return "GatedPolicy"; }
-  ShardPlan shard_plan(const GatedStackImpl&) const override { return plan({.segments = 2}, SequenceParallel{}); }
-  StageLayout stage_layout(const GatedStackImpl&) const override {
-    return {.first = {"tokens"}, .repeated = "blocks", .last = {"norm", "head"}};
+  ModelSplit split(const GatedStackImpl&) const override {
+    return {.shards = plan(),
+            .stages = {.first = {"tokens"}, .repeated = "blocks", .last = {"norm", "head"}},
+            .split_outputs = {{"logits", "head"}}};
   }
-  std::vector<SplitOutput> split_outputs(const GatedStackImpl&) const override { return {{"logits", "head"}}; }
   TensorDict forward(GatedStackImpl& model, const StageContext& stage, TensorDict in) const override {
     torch::Tensor hidden = stage.is_first() ? model.tokens(in.at("input_ids")) : in.at("hidden");
     hidden = stage.run_layers(hidden, [&](int layer, const torch::Tensor& x) { return block(model, stage, layer, x); });
@@ -70,7 +70,8 @@ class GatedPolicy : public PolicyFor<GatedStackImpl> {
   }
 
  protected:
-  static ShardPlan plan(const Column& up, const ShardStyle& last_norm) {
+  virtual ShardPlan plan() const { return plan_of({.segments = 2}, SequenceParallel{}); }
+  static ShardPlan plan_of(const Column& up, const ShardStyle& last_norm) {
     return {{"tokens", Vocab{}}, {"blocks.*.up", up}, {"blocks.*.down", Row{}}, {"blocks.*", SequenceParallel{}},
             {"norm", last_norm}, {"head", Column{}}};
   }
@@ -78,14 +79,14 @@ class GatedPolicy : public PolicyFor<GatedStackImpl> {
 
 // Declares that a norm on sequence shards sees the full sequence: its gradients are not reduced.
 class StatesAFullNorm final : public GatedPolicy {
- public:
-  ShardPlan shard_plan(const GatedStackImpl&) const override { return plan({.segments = 2}, FullSequence{}); }
+ protected:
+  ShardPlan plan() const override { return plan_of({.segments = 2}, FullSequence{}); }
 };
 
 // Splits values and gates as if they were one column after the other's end.
 class ForgetsSegments : public GatedPolicy {
- public:
-  ShardPlan shard_plan(const GatedStackImpl&) const override { return plan({}, SequenceParallel{}); }
+ protected:
+  ShardPlan plan() const override { return plan_of({}, SequenceParallel{}); }
 };
 
 // The same, and a layer behind the wrong ones throws.

@@ -135,7 +135,9 @@ TEST(InitializeEncoders, RefuseAPipelineByName) {
 // The policy's plan without sequence shards, with full logits: a plan that is written by hand.
 ShardPlan plan_of(const torch::nn::Module& model) {
   ShardPlan plan;
-  for (ShardRule& rule : policy_for(model)->shard_plan(model)) {
+  const auto policy = policy_for(model);
+  ModelSplit split = policy->split(model);
+  for (ShardRule& rule : split.shards) {
     if (std::holds_alternative<SequenceParallel>(rule.style) || std::holds_alternative<PrepareInput>(rule.style) ||
         std::holds_alternative<FullSequence>(rule.style))
       continue;

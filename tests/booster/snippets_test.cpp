@@ -202,20 +202,19 @@ struct TiedModel : torch::nn::Module {
 class TiedPolicy final : public gantry::PolicyFor<TiedModel> {
  public:
   std::string name() const override { return "TiedPolicy"; }
-  gantry::ShardPlan shard_plan(const TiedModel& model) const override {
+  gantry::ModelSplit split(const TiedModel& model) const override {
     const std::int64_t head_size = model.width / model.heads;
-    return {{"wte", gantry::Vocab{}},
-            {"h.*.qkv", gantry::Column{.segments = 3, .unit = head_size}},
-            {"h.*.proj", gantry::Row{.unit = head_size}},
-            {"lm_head", gantry::Column{}}};
-  }
-  gantry::StageLayout stage_layout(const TiedModel&) const override {
-    return {.first = {"wte"}, .repeated = "h", .last = {"lm_head"}};
+    return {.shards = {{"wte", gantry::Vocab{}},
+                       {"h.*.qkv", gantry::Column{.segments = 3, .unit = head_size}},
+                       {"h.*.proj", gantry::Row{.unit = head_size}},
+                       {"lm_head", gantry::Column{}}},
+            .stages = {.first = {"wte"}, .repeated = "h", .last = {"lm_head"}},
+            .split_outputs = {{"logits", "lm_head"}},
+            .batch = {.between = {}}};
   }
   gantry::SharedParameters shared_parameters(const TiedModel&) const override {
     return {{"wte.weight", "lm_head.weight"}};
   }
-  std::vector<gantry::SplitOutput> split_outputs(const TiedModel&) const override { return {{"logits", "lm_head"}}; }
   void validate_model(const TiedModel& model) const override {
     if (model.width % model.heads != 0)
       throw gantry::ConfigError({"TiedModel",
@@ -227,7 +226,6 @@ class TiedPolicy final : public gantry::PolicyFor<TiedModel> {
     if (stages > 1 && counts.back() > 1) --counts.back(), ++counts.front();  // the head weighs as much as a layer
     return counts;
   }
-  std::vector<std::string> entries_between() const override { return {}; }
   gantry::TensorDict forward(TiedModel& model, const gantry::StageContext& stage,
                              gantry::TensorDict in) const override {
     torch::Tensor hidden = stage.is_first() ? model.wte(in.at("input_ids")) : in.at("hidden");

@@ -93,8 +93,7 @@ torch::Tensor share_of(const Placement& placement, int step, const ProcessGroupM
 class NoLayers final : public Policy {
  public:
   std::string name() const override { return "NoLayers"; }
-  ShardPlan shard_plan(const torch::nn::Module&) const override { return {}; }
-  StageLayout stage_layout(const torch::nn::Module&) const override { return {}; }
+  ModelSplit split(const torch::nn::Module&) const override { return {}; }
   TensorDict forward(torch::nn::Module&, const StageContext&, TensorDict input) const override { return input; }
 };
 

@@ -126,11 +126,9 @@ TORCH_MODULE(Stack);
 class StackPolicy final : public gantry::PolicyFor<StackImpl> {
  public:
   std::string name() const override { return "StackPolicy"; }
-  gantry::ShardPlan shard_plan(const StackImpl&) const override {
-    return {{"blocks.*.up", gantry::Column{}}, {"blocks.*.down", gantry::Row{}}};
-  }
-  gantry::StageLayout stage_layout(const StackImpl&) const override {
-    return {.first = {}, .repeated = "blocks", .last = {"head"}};
+  gantry::ModelSplit split(const StackImpl&) const override {
+    return {.shards = {{"blocks.*.up", gantry::Column{}}, {"blocks.*.down", gantry::Row{}}},
+            .stages = {.first = {}, .repeated = "blocks", .last = {"head"}}};
   }
   gantry::TensorDict forward(StackImpl& model, const gantry::StageContext& stage,
                              gantry::TensorDict in) const override {

@@ -62,8 +62,7 @@ TORCH_MODULE(RendezvousModel);
 
 struct RendezvousModelPolicy final : PolicyFor<RendezvousModelImpl> {
   std::string name() const override { return "RendezvousModelPolicy"; }
-  ShardPlan shard_plan(const RendezvousModelImpl&) const override { return {}; }
-  StageLayout stage_layout(const RendezvousModelImpl&) const override { return {{"table"}, "layers", {}}; }
+  ModelSplit split(const RendezvousModelImpl&) const override { return {.stages = {{"table"}, "layers", {}}}; }
   TensorDict forward(RendezvousModelImpl& model, const StageContext& stage, TensorDict input) const override {
     slots->meet(stage.stage());
     torch::Tensor hidden = stage.is_first() ? model.table(input.at("input_ids")) : input.at("hidden");

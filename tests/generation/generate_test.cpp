@@ -209,8 +209,7 @@ TORCH_MODULE(Summing);
 
 struct SummingPolicy final : PolicyFor<SummingImpl> {
   std::string name() const override { return "SummingPolicy"; }
-  ShardPlan shard_plan(const SummingImpl&) const override { return {}; }
-  StageLayout stage_layout(const SummingImpl&) const override { return {{"table"}, "layers", {}}; }
+  ModelSplit split(const SummingImpl&) const override { return {.stages = {{"table"}, "layers", {}}}; }
   TensorDict forward(SummingImpl& model, const StageContext&, TensorDict input) const override {
     const torch::Tensor ids = input.at("input_ids");
     const torch::Tensor before = torch::constant_pad_nd(ids.narrow(1, 0, ids.size(1) - 1), {1, 0});

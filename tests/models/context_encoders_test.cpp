@@ -115,9 +115,9 @@ TEST(ContextEncoders, LastTokensOfDecoders) {
 TEST(ContextEncoders, ChoicesShareNoSequences) {
   models::BertConfig config{.vocab_size = 31, .hidden_size = 12, .num_hidden_layers = 1, .num_attention_heads = 2};
   config.intermediate_size = 24;
-  EXPECT_TRUE(BertPolicy("bert").context_heads(*models::Bert(config)).has_value());
+  EXPECT_TRUE(BertPolicy("bert").split(*models::Bert(config)).context.has_value());
   config.head = models::BertHead::kMultipleChoice;
-  EXPECT_FALSE(BertPolicy("bert").context_heads(*models::Bert(config)).has_value());
+  EXPECT_FALSE(BertPolicy("bert").split(*models::Bert(config)).context.has_value());
 }
 
 TEST(ContextEncoders, TransformersNumbers) {

@@ -12,6 +12,7 @@
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/mixers/short_convolution.h"
 #include "gantry/models/described/model_flops.h"
+#include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/model_family.h"
 #include "gantry/policies/decoder.h"
 #include "gantry/tensors/libtorch.h"
@@ -152,9 +153,12 @@ TEST_P(Mixers, StatesAreThoseOfTransformers) {
 
 TEST_P(Mixers, ContextParallelismIsRefusedByName) {
   const models::Decoder model = loaded(GetParam());
-  const std::string error = thrown_by([&] { DecoderPolicy(model->spec.family).context_heads(*model); });
+  const ModelSplit split = DecoderPolicy(model->spec.family).split(*model);
+  EXPECT_FALSE(split.context.has_value());
+  EXPECT_THAT(split.without_context, HasSubstr("need full sequences"));
+  const std::string error = thrown_by([&] { models::require_context(model->spec, 2); });
   EXPECT_THAT(error, HasSubstr("parallel.context"));
-  EXPECT_THAT(error, HasSubstr("need full sequences"));
+  EXPECT_THAT(error, HasSubstr(split.without_context));
   EXPECT_THAT(error, HasSubstr("remove parallel.context"));
 }
 

@@ -69,18 +69,16 @@ TORCH_MODULE(Routed);
 // The split and no arithmetic.
 struct RoutedPolicy final : PolicyFor<RoutedImpl> {
   std::string name() const override { return "RoutedPolicy"; }
-  ShardPlan shard_plan(const RoutedImpl&) const override {
-    return {{"table", Vocab{}},
-            {"blocks.*.up", Column{}},
-            {"blocks.*.down", Row{}},
-            {"blocks.*", SequenceParallel{}},
-            {"head", Column{}}};
+  ModelSplit split(const RoutedImpl&) const override {
+    return {.shards = {{"table", Vocab{}},
+                       {"blocks.*.up", Column{}},
+                       {"blocks.*.down", Row{}},
+                       {"blocks.*", SequenceParallel{}},
+                       {"head", Column{}}},
+            .stages = {.first = {"table"}, .repeated = "blocks", .last = {"head"}},
+            .split_outputs = {{"logits", "head"}},
+            .batch = {.between = {}}};
   }
-  StageLayout stage_layout(const RoutedImpl&) const override {
-    return {.first = {"table"}, .repeated = "blocks", .last = {"head"}};
-  }
-  std::vector<SplitOutput> split_outputs(const RoutedImpl&) const override { return {{"logits", "head"}}; }
-  std::vector<std::string> entries_between() const override { return {}; }
 };
 
 // Six samples of five tokens; unlike numbers of labels count in each, 19 in all.

@@ -139,8 +139,7 @@ TEST(MeanCriterion, WithIgnoredLabelsOfSeveralMicrobatchesIsRefused) {
 }
 
 TEST(SequenceLength, IsFoundInTheBatchOrAskedFor) {
-  const StackPolicy policy;
-  const auto tokens_of = [&](const TensorDict& batch) { return policy.tokens_per_sample(batch); };
+  const auto tokens_of = [](const TensorDict& batch) { return BatchUse().tokens_of(batch); };
   const torch::Tensor ids = torch::zeros({2, 7}, torch::kInt64), others = torch::zeros({2, 5}, torch::kInt64);
   EXPECT_EQ(tokens_of({{"input_ids", ids}, {"others", others}}), 7);
   EXPECT_EQ(tokens_of({{"inputs_embeds", torch::zeros({2, 7, 3})}, {"labels", ids}, {"label", ids.select(1, 0)}}), 7);

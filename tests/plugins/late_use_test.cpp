@@ -53,11 +53,10 @@ TORCH_MODULE(Marked);
 
 struct MarkedPolicy final : PolicyFor<MarkedImpl> {
   std::string name() const override { return "MarkedPolicy"; }
-  ShardPlan shard_plan(const MarkedImpl&) const override { return {}; }
-  StageLayout stage_layout(const MarkedImpl&) const override {
-    return {.first = {"tokens"}, .repeated = {{"layers", {}}}, .last = {"extra", "head"}};
+  ModelSplit split(const MarkedImpl&) const override {
+    return {.stages = {.first = {"tokens"}, .repeated = {{"layers", {}}}, .last = {"extra", "head"}},
+            .batch = {.between = {"input_ids"}}};
   }
-  std::vector<std::string> entries_between() const override { return {"input_ids"}; }
 };
 
 // Of eight texts the last one is marked.

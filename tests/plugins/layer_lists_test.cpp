@@ -89,16 +89,20 @@ TORCH_MODULE(Pair);
 
 struct PairPolicy final : PolicyFor<PairImpl> {
   std::string name() const override { return "PairPolicy"; }
-  ShardPlan shard_plan(const PairImpl&) const override {
-    return {{"source", Vocab{}},       {"target", Vocab{}},        {"encoder.*.up", Column{}},
-            {"encoder.*.down", Row{}}, {"decoder.*.up", Column{}}, {"decoder.*.down", Row{}},
-            {"head", Column{}}};
+  ModelSplit split(const PairImpl&) const override {
+    return {.shards = {{"source", Vocab{}},
+                       {"target", Vocab{}},
+                       {"encoder.*.up", Column{}},
+                       {"encoder.*.down", Row{}},
+                       {"decoder.*.up", Column{}},
+                       {"decoder.*.down", Row{}},
+                       {"head", Column{}}},
+            .stages = {.first = {"source"},
+                       .repeated = {{"encoder", {}}, {"decoder", {"middle", "target"}}},
+                       .last = {"head"}},
+            .split_outputs = {{"logits", "head"}},
+            .batch = {.between = {"decoder_input_ids"}}};
   }
-  StageLayout stage_layout(const PairImpl&) const override {
-    return {.first = {"source"}, .repeated = {{"encoder", {}}, {"decoder", {"middle", "target"}}}, .last = {"head"}};
-  }
-  std::vector<SplitOutput> split_outputs(const PairImpl&) const override { return {{"logits", "head"}}; }
-  std::vector<std::string> entries_between() const override { return {"decoder_input_ids"}; }
 };
 
 // Texts of seven tokens in, of four out.

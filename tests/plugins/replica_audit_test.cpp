@@ -14,13 +14,9 @@ namespace {
 class FaultyPolicy : public PolicyFor<models::DecoderImpl> {
  public:
   std::string name() const override { return "FaultyPolicy"; }
-  ShardPlan shard_plan(const models::DecoderImpl& model) const override { return right_.shard_plan(model); }
-  StageLayout stage_layout(const models::DecoderImpl& model) const override { return right_.stage_layout(model); }
+  ModelSplit split(const models::DecoderImpl& model) const override { return right_.split(model); }
   SharedParameters shared_parameters(const models::DecoderImpl& model) const override {
     return right_.shared_parameters(model);
-  }
-  std::vector<SplitOutput> split_outputs(const models::DecoderImpl& model) const override {
-    return right_.split_outputs(model);
   }
   TensorDict forward(models::DecoderImpl& model, const StageContext& stage, TensorDict input) const override {
     return right_.forward(model, stage, std::move(input));
@@ -33,11 +29,11 @@ class FaultyPolicy : public PolicyFor<models::DecoderImpl> {
 // Says that the last norm works on full activations, where it sees a shard: its gradient is not summed.
 class DroppedSum final : public FaultyPolicy {
  public:
-  ShardPlan shard_plan(const models::DecoderImpl& model) const override {
-    ShardPlan plan = right_.shard_plan(model);
-    std::erase_if(plan, [](const ShardRule& rule) { return rule.pattern == "ln_f"; });
-    plan.push_back({"ln_f", FullSequence{}});
-    return plan;
+  ModelSplit split(const models::DecoderImpl& model) const override {
+    ModelSplit split = right_.split(model);
+    std::erase_if(split.shards, [](const ShardRule& rule) { return rule.pattern == "ln_f"; });
+    split.shards.push_back({"ln_f", FullSequence{}});
+    return split;
   }
 };
 

@@ -372,7 +372,7 @@ TEST(UserChecks, SplitOutputsThatThePolicyForgets) {
       rig.run();
     });
     EXPECT_EQ(said.code, 3) << said.text;
-    EXPECT_THAT(said.text, HasSubstr("StackPolicy::split_outputs: output 'logits' float64 [4, 3] of rank 2"));
+    EXPECT_THAT(said.text, HasSubstr("StackPolicy::split: output 'logits' float64 [4, 3] of rank 2"));
   }
 }
 

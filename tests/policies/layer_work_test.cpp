@@ -59,7 +59,7 @@ TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
   for (const auto& [family, keys] : cases) {
     SCOPED_TRACE(family + " " + keys.dump());
     const auto model = build_family(family, keys);
-    const LayerWork by_model = policy_for(*model)->layer_work(*model);
+    const LayerWork by_model = work_of(policy_for(*model)->split(*model), *model);
     const LayerWork by_keys = models::layer_work_in(keys, static_cast<int>(by_model.layers.size()), family);
     EXPECT_EQ(layer_count(*policy_for(*model), *model), layers_in(keys));
     EXPECT_EQ(by_keys.layers, by_model.layers);
@@ -72,11 +72,11 @@ TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
 class HeavyLayerPolicy : public PolicyFor<models::DecoderImpl> {
  public:
   std::string name() const override { return "HeavyLayerPolicy"; }
-  ShardPlan shard_plan(const models::DecoderImpl& model) const override { return DecoderPolicy().shard_plan(model); }
-  StageLayout stage_layout(const models::DecoderImpl& model) const override {
-    return DecoderPolicy().stage_layout(model);
+  ModelSplit split(const models::DecoderImpl& model) const override {
+    ModelSplit split = DecoderPolicy().split(model);
+    split.work = LayerWork{.layers = work};
+    return split;
   }
-  LayerWork layer_work(const models::DecoderImpl&) const override { return {.layers = work}; }
   TensorDict forward(models::DecoderImpl& model, const StageContext& stage, TensorDict input) const override {
     return DecoderPolicy().forward(model, stage, std::move(input));
   }
@@ -104,7 +104,7 @@ TEST(LayerWorkOfPolicies, APolicyStatesAHeavyLayer) {
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "HeavyLayerPolicy::layer_work: it returns the work of 5 layers, but 'h' has 6; expected the work of "
+                 "HeavyLayerPolicy::split: it states the work of 5 layers, but 'h' has 6; expected the work of "
                  "every layer");
   }
 }

@@ -95,10 +95,11 @@ template <class Model>
 class VisionPolicyOf : public PolicyFor<Model> {
  public:
   std::string name() const override { return "VisionPolicy"; }
-  StageLayout stage_layout(const Model&) const override {
-    return {.first = {"class_token", "positions", "patch", "first_norm", "scatter"},
-            .repeated = "blocks",
-            .last = {"last_norm", "gather", "head"}};
+  ModelSplit split(const Model&) const override {
+    return {.shards = split_of_vision(),
+            .stages = {.first = {"class_token", "positions", "patch", "first_norm", "scatter"},
+                       .repeated = "blocks",
+                       .last = {"last_norm", "gather", "head"}}};
   }
   TensorDict forward(Model& model, const StageContext& stage, TensorDict in) const override {
     torch::Tensor hidden = stage.is_first() ? model.embed(in.at("images")) : in.at("hidden");
@@ -112,19 +113,16 @@ class VisionPolicyOf : public PolicyFor<Model> {
 
 class VisionPolicy final : public VisionPolicyOf<Vision> {
  public:
-  ShardPlan shard_plan(const Vision&) const override {
-    ShardPlan plan = split_of_vision();
+  ModelSplit split(const Vision& model) const override {
+    ModelSplit split = VisionPolicyOf::split(model);
     for (const char* path : {"class_token", "positions", "patch", "first_norm", "head"})
-      plan.push_back({path, FullSequence{}});
-    plan.push_back({"blocks.*", SequenceParallel{}});  // a plain norm and a dropout
-    plan.push_back({"last_norm", SequenceParallel{}});
-    return plan;
+      split.shards.push_back({path, FullSequence{}});
+    split.shards.push_back({"blocks.*", SequenceParallel{}});  // a plain norm and a dropout
+    split.shards.push_back({"last_norm", SequenceParallel{}});
+    return split;
   }
 };
-class UnstatedVisionPolicy final : public VisionPolicyOf<UnstatedVision> {
- public:
-  ShardPlan shard_plan(const UnstatedVision&) const override { return split_of_vision(); }
-};
+class UnstatedVisionPolicy final : public VisionPolicyOf<UnstatedVision> {};
 
 torch::Tensor images() { return torch::sin(torch::arange(4 * 3 * 8 * 8, torch::kFloat64) * 0.7).view({4, 3, 8, 8}); }
 torch::Tensor classes() { return torch::tensor({0, 2, 1, 2}); }
@@ -315,18 +313,16 @@ struct Penalised : torch::nn::Module {
 class PenalisedPolicy : public PolicyFor<Penalised> {
  public:
   std::string name() const override { return "PenalisedPolicy"; }
-  ShardPlan shard_plan(const Penalised&) const override {
-    return {{"table", Vocab{}},
-            {"blocks.*.up", Column{}},
-            {"blocks.*.down", Row{}},
-            {"blocks.*", SequenceParallel{}},
-            {"whole", PrepareInput{.from = Shard{1}, .to = Replicate{}}},
-            {"head", Column{}}};
+  ModelSplit split(const Penalised&) const override {
+    return {.shards = {{"table", Vocab{}},
+                       {"blocks.*.up", Column{}},
+                       {"blocks.*.down", Row{}},
+                       {"blocks.*", SequenceParallel{}},
+                       {"whole", PrepareInput{.from = Shard{1}, .to = Replicate{}}},
+                       {"head", Column{}}},
+            .stages = {.first = {"table"}, .repeated = "blocks", .last = {"whole", "head"}},
+            .split_outputs = {{"logits", "head"}}};
   }
-  StageLayout stage_layout(const Penalised&) const override {
-    return {.first = {"table"}, .repeated = "blocks", .last = {"whole", "head"}};
-  }
-  std::vector<SplitOutput> split_outputs(const Penalised&) const override { return {{"logits", "head"}}; }
   TensorDict forward(Penalised& model, const StageContext& stage, TensorDict in) const override {
     torch::Tensor hidden = stage.is_first() ? model.table(in.at("input_ids")) : in.at("hidden");
     hidden = stage.run_layers(hidden, [&model, &stage, this](int layer, const torch::Tensor& x) {

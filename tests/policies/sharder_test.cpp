@@ -35,8 +35,7 @@ std::int64_t bytes_held(const StageModule& module) {
 class BentPolicy : public PolicyFor<models::DecoderImpl> {
  public:
   std::string name() const override { return "BentPolicy"; }
-  ShardPlan shard_plan(const models::DecoderImpl&) const override { return plan; }
-  StageLayout stage_layout(const models::DecoderImpl&) const override { return layout; }
+  ModelSplit split(const models::DecoderImpl&) const override { return {.shards = plan, .stages = layout}; }
   SharedParameters shared_parameters(const models::DecoderImpl&) const override { return shared; }
   TensorDict forward(models::DecoderImpl&, const StageContext&, TensorDict input) const override { return input; }
   ShardPlan plan = {};
@@ -177,8 +176,7 @@ template <class Model>
 class NamedPolicy : public PolicyFor<Model> {
  public:
   std::string name() const override { return "NamedPolicy"; }
-  ShardPlan shard_plan(const Model&) const override { return {}; }
-  StageLayout stage_layout(const Model&) const override { return {}; }
+  ModelSplit split(const Model&) const override { return {}; }
   TensorDict forward(Model&, const StageContext&, TensorDict input) const override { return input; }
 };
 
@@ -195,8 +193,7 @@ class PaintedPolicy final : public NamedPolicy<Painted> {
 class UntypedPolicy final : public Policy {
  public:
   std::string name() const override { return "UntypedPolicy"; }
-  ShardPlan shard_plan(const torch::nn::Module&) const override { return {}; }
-  StageLayout stage_layout(const torch::nn::Module&) const override { return {}; }
+  ModelSplit split(const torch::nn::Module&) const override { return {}; }
   TensorDict forward(torch::nn::Module&, const StageContext&, TensorDict input) const override { return input; }
 };
 

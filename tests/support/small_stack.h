@@ -25,11 +25,11 @@ TORCH_MODULE(Stack);
 class StackPolicy : public PolicyFor<StackImpl> {
  public:
   std::string name() const override { return "StackPolicy"; }
-  ShardPlan shard_plan(const StackImpl&) const override { return {{"head", Column{}}}; }
-  StageLayout stage_layout(const StackImpl&) const override {
-    return {.first = {"stem"}, .repeated = "blocks", .last = {"head"}};
+  ModelSplit split(const StackImpl&) const override {
+    return {.shards = {{"head", Column{}}},
+            .stages = {.first = {"stem"}, .repeated = "blocks", .last = {"head"}},
+            .split_outputs = {{"logits", "head"}}};
   }
-  std::vector<SplitOutput> split_outputs(const StackImpl&) const override { return {{"logits", "head"}}; }
   TensorDict forward(StackImpl& model, const StageContext& stage, TensorDict in) const override {
     torch::Tensor hidden = stage.is_first() ? model.stem(in.at("x").flatten(1)) : in.at("hidden");
     hidden = stage.run_layers(hidden, [&](int layer, const torch::Tensor& x) { return block(model, layer, x); });
@@ -83,13 +83,19 @@ class ThrowsInAPart final : public StackPolicy {
 
 class ForgetsSplitOutputs final : public StackPolicy {
  public:
-  std::vector<SplitOutput> split_outputs(const StackImpl&) const override { return {}; }
+  ModelSplit split(const StackImpl& model) const override {
+    ModelSplit split = StackPolicy::split(model);
+    split.split_outputs = {};
+    return split;
+  }
 };
 
 class NamesNoLayers final : public StackPolicy {
  public:
-  StageLayout stage_layout(const StackImpl&) const override {
-    return {.first = {"stem"}, .repeated = "transformer.encoder.layers", .last = {"head"}};
+  ModelSplit split(const StackImpl& model) const override {
+    ModelSplit split = StackPolicy::split(model);
+    split.stages.repeated = "transformer.encoder.layers";
+    return split;
   }
 };
 

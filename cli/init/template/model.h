@@ -68,22 +68,20 @@ struct NextByte : torch::nn::Module {
 class NextBytePolicy final : public gantry::PolicyFor<NextByte> {
  public:
   std::string name() const override { return "NextBytePolicy"; }
-  gantry::ShardPlan shard_plan(const NextByte& model) const override {
+  gantry::ModelSplit split(const NextByte& model) const override {
     const std::int64_t head_size = model.width / model.heads;
-    return {{"tokens", gantry::Vocab{}},
-            {"blocks.*.qkv", gantry::Column{.segments = 3, .unit = head_size}},
-            {"blocks.*.proj", gantry::Row{.unit = head_size}},
-            {"blocks.*.up", gantry::Column{}},
-            {"blocks.*.down", gantry::Row{}},
-            {"blocks.*", gantry::SequenceParallel{}},  // norms and dropout
-            {"norm", gantry::SequenceParallel{}},
-            {"head", gantry::Column{}}};
+    return {.shards = {{"tokens", gantry::Vocab{}},
+                       {"blocks.*.qkv", gantry::Column{.segments = 3, .unit = head_size}},
+                       {"blocks.*.proj", gantry::Row{.unit = head_size}},
+                       {"blocks.*.up", gantry::Column{}},
+                       {"blocks.*.down", gantry::Row{}},
+                       {"blocks.*", gantry::SequenceParallel{}},  // norms and dropout
+                       {"norm", gantry::SequenceParallel{}},
+                       {"head", gantry::Column{}}},
+            .stages = {.first = {"tokens"}, .repeated = "blocks", .last = {"norm", "head"}},
+            .split_outputs = {{"logits", "head"}},
+            .batch = {.between = {}}};
   }
-  gantry::StageLayout stage_layout(const NextByte&) const override {
-    return {.first = {"tokens"}, .repeated = "blocks", .last = {"norm", "head"}};
-  }
-  std::vector<gantry::SplitOutput> split_outputs(const NextByte&) const override { return {{"logits", "head"}}; }
-  std::vector<std::string> entries_between() const override { return {}; }
 };
 
 // The keys of model.config, with their defaults.

@@ -31,8 +31,8 @@ struct ShardConfig {
   // then hold only this rank's rows until they are gathered. Not owned; null: rows are not sharded.
   const RowShards* rows = nullptr;
   Coordinates coordinates = {};
-  // The pp and tp axes over whose ranks the rows of embedding and head are sharded (Policy::vocabulary), independent of
-  // stages. Not set: embedding and head belong to stages.
+  // The pp and tp axes over whose ranks the rows of embedding and head are sharded (ModelSplit::vocabulary),
+  // independent of stages. Not set: embedding and head belong to stages.
   std::optional<ShardAxes> vocabulary = {};
 };
 
@@ -40,9 +40,10 @@ struct ShardConfig {
 class StageModule {
  public:
   // `sequence_group`: the group over which activations are sequence shards. Not owned; null: activations are full.
+  // `vocabulary_apart`: embedding and head are computed outside of the stages, because ranks share their rows. Throws
+  // ConfigError if the policy does not state these modules.
   StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
-              std::vector<LayerRange> ranges, ProcessGroup* sequence_group = nullptr,
-              std::optional<VocabularyModules> vocabulary = std::nullopt);
+              std::vector<LayerRange> ranges, ProcessGroup* sequence_group = nullptr, bool vocabulary_apart = false);
 
   // Runs the forward of a stage that this rank holds, in a new forward scope (nn/forward.h) with the settings of
   // forward_now() and this stage. Throws ConfigError if layers should be recomputed, but the policy does not use
@@ -51,11 +52,12 @@ class StageModule {
 
   torch::nn::Module& module() const { return *model_; }
   const Policy& policy() const { return *policy_; }
+  const ModelSplit& split() const { return split_; }  // of the full model, after Policy::preprocess()
   int num_stages() const { return static_cast<int>(ranges_.size()); }
   const std::vector<LayerList>& lists() const { return lists_; }
   const std::vector<LayerRange>& layer_ranges() const { return ranges_; }  // indexed by stage
-  // The modules that are computed outside of the stages, because ranks share their rows; null: none.
-  const VocabularyModules* vocabulary() const { return vocabulary_ ? &*vocabulary_ : nullptr; }
+  // The modules that are computed outside of the stages; null: none.
+  const VocabularyModules* vocabulary() const { return vocabulary_apart_ ? &*split_.vocabulary : nullptr; }
 
   // The parameters that this rank holds, each once, in the order of the model. They are the module's own parameters or,
   // if rows are sharded over replicas, this rank's rows of them.
@@ -72,10 +74,11 @@ class StageModule {
  private:
   std::shared_ptr<torch::nn::Module> model_;
   std::shared_ptr<const Policy> policy_;
+  ModelSplit split_;
   std::vector<LayerRange> ranges_;
   std::vector<LayerList> lists_;
   ProcessGroup* sequence_group_;
-  std::optional<VocabularyModules> vocabulary_;
+  bool vocabulary_apart_;
 };
 
 // Shards `model`. Throws ConfigError with the path, the numbers and a remedy. Errors in the plan are a rule that

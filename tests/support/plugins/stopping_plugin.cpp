@@ -56,15 +56,10 @@ class StoppingPolicy final : public gantry::PolicyFor<gantry::models::DecoderImp
  public:
   using Model = gantry::models::DecoderImpl;
   std::string name() const override { return "StoppingPolicy"; }
-  gantry::ShardPlan shard_plan(const Model& model) const override { return gpt2_.shard_plan(model); }
-  gantry::StageLayout stage_layout(const Model& model) const override { return gpt2_.stage_layout(model); }
+  gantry::ModelSplit split(const Model& model) const override { return gpt2_.split(model); }
   gantry::SharedParameters shared_parameters(const Model& model) const override {
     return gpt2_.shared_parameters(model);
   }
-  std::vector<gantry::SplitOutput> split_outputs(const Model& model) const override {
-    return gpt2_.split_outputs(model);
-  }
-  gantry::Continuation continuation(const Model& model) const override { return gpt2_.continuation(model); }
   gantry::TensorDict forward(Model& model, const gantry::StageContext& stage, gantry::TensorDict input) const override {
     begin_forward();
     return gpt2_.forward(model, stage, std::move(input));
