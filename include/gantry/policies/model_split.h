@@ -91,8 +91,9 @@ struct BatchUse {
   // integer tensors if they agree.
   std::function<std::int64_t(const TensorDict& batch)> tokens_per_sample = {};
   // The batch entries that forward() reads through StageContext::batch() on stages between the first and the last.
-  // Ranks that hold only such stages read no other entries. "*": any entry.
-  std::vector<std::string> between = {"*"};
+  // Ranks that hold only such stages read no other entries. "*": any entry. (g++ 12 crashes if a class template returns
+  // a value whose default is a list.)
+  std::vector<std::string> between = std::vector<std::string>(1, "*");
 
   std::int64_t tokens_of(const TensorDict& batch) const;  // tokens_per_sample, or its default
 };
