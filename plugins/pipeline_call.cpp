@@ -34,13 +34,6 @@ void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, con
        "one of each", "set it to false, or train on one stage with one microbatch"});
 }
 
-std::set<std::pair<int, int>> split_backwards(const std::vector<schedule::Action>& row) {
-  std::set<std::pair<int, int>> split;
-  for (const schedule::Action& action : row)
-    if (action.kind == schedule::ActionKind::kInputGradient) split.emplace(action.stage, action.microbatch);
-  return split;
-}
-
 }  // namespace
 
 PipelineCall::PipelineCall(ModelState& state, Boosted& boosted, const ExecuteOptions& options)
@@ -78,24 +71,15 @@ StepResult PipelineCall::run(const Batch& given) {
   if (state_.compares_samples) refuse_parts_of_samples(plan_.microbatches, plan_.adds);
   if (plan_.trains) begin_step(counts);
   const nn::RouterBalance balance = balance_of(full);
-  PipelineStep step = make_step(batch, balance);
-  std::optional<VocabularyPasses> passes;
-  if (state_.vocabulary && plan_.microbatches > 0) {
-    passes.emplace(*state_.vocabulary, step.microbatches(), executor().schedule(),
-                   VocabularyPasses::Options{.seed = plan_.trains ? state_.accumulation->seed() : 1,
-                                             .needs_gradients = plan_.trains,
-                                             .keeps_outputs = options_.return_outputs,
-                                             .is_aligned = state_.parts.has_value(),
-                                             .loss = state_.vocabulary->loss_of(criterion_),
-                                             .logit_limit = criterion_.logit_limit()});
-    step.set_vocabulary(&*passes);
-  }
+  const std::vector<Batch> microbatches = microbatches_of(batch);
+  StepCore core = core_of(batch, microbatches, balance);
+  PipelineStep step = make_step(core);
   MasterParameters* masters = plan_.trains && !state_.offload ? boosted_.optimizer->masters() : nullptr;
   if (state_.gathered && masters) state_.gathered->release_shard(*masters);
   std::optional<EntryReads> reads;
   if (plan_.trains && !state_.documents_checked) reads.emplace();
   const bool done = run_actions(step);
-  if (done) step.finish();
+  step.finish(done);
   if (plan_.trains) state_.accumulation->add(batch.global_samples, step.loss_count(), step.has_graph());
   if (end_step(done)) return {.aborted = true};
   if (reads) warn_of_unread_documents(given, *reads, plugin_.mesh);
@@ -192,56 +176,41 @@ RandomContext PipelineCall::random_of(const Batch& batch) const {
           .sequence_length = tokens};
 }
 
-PipelineStep PipelineCall::make_step(const Batch& batch, const nn::RouterBalance& balance) {
-  Accumulation* accumulation = state_.accumulation.get();
-  GradientBuffers* gradients = accumulation ? &accumulation->gradients() : nullptr;
-  const bool runs = plan_.trains && plan_.microbatches > 0;
-  const bool interleaves = runs && !state_.gathered && !state_.offload && executor().schedule().has_pairs();
-  StageGraphs* graphs = runs ? state_.graphs.get() : nullptr;
-  if (graphs && interleaves)
-    throw ConfigError({"train.device_graphs",
-                       "CUDA graphs do not support schedules with pairs of passes that run in turn",
-                       "a schedule without pairs", "remove train.device_graphs"});
-  if (graphs) graphs->begin();
-  if (state_.gathered)
-    state_.gathered->begin({.layer_by_layer = plan_.gather == schedule::Gather::kMicrobatch,
-                            .gradients = plan_.trains ? gradients : nullptr,
-                            .reduces = plan_.syncs});
-  std::function<void(const TensorDict&)> check_outputs;
+StepCore PipelineCall::core_of(const Batch& batch, const std::vector<Batch>& microbatches,
+                               const nn::RouterBalance& balance) const {
+  const double seed = plan_.trains ? state_.accumulation->seed() : 1;
+  StepSettings settings{.needs_gradients = plan_.trains,
+                        .keeps_outputs = options_.return_outputs && plugin_.stages.holds_last(),
+                        .random = random_of(batch),
+                        .recomputation = plugin_.options.recompute.how,
+                        .recomputed_layers = plugin_.options.recompute.layers,
+                        .balance = &balance,
+                        .choices = plan_.trains ? state_.routers->choices() : nullptr,
+                        .parts = state_.parts ? &*state_.parts : nullptr,
+                        .tensor_pieces = plugin_.options.axes.tensor.overlap};
+  MicrobatchLosses losses(state_.parts ? state_.parts->sharded_criterion(criterion_) : criterion_, state_.split,
+                          microbatches.size(),
+                          {.seed_gradient = seed, .needs_gradients = plan_.trains, .is_full = plan_.is_full});
+  return {.model = state_.model->stage_module_unmaterialized(),
+          .split = state_.split,
+          .microbatches = microbatches,
+          .settings = std::move(settings),
+          .losses = std::move(losses),
+          .outputs = std::vector<TensorDict>(microbatches.size())};
+}
+
+PipelineStep PipelineCall::make_step(StepCore& core) {
+  PipelineStep::Options options{
+      .seed_gradient = plan_.trains ? state_.accumulation->seed() : 1,
+      .takes_losses = !plan_.adds || options_.step_tokens > 0,
+      .defers_logits = !options_.observer && !state_.vocabulary && !(plan_.trains && state_.graphs),
+      .before_backward = options_.before_backward};
   if (!state_.outputs_compared)
-    check_outputs = [this](const TensorDict& outputs) {
+    options.check_outputs = [this](const TensorDict& outputs) {
       state_.outputs_compared =
           check_full_outputs(outputs, state_.split, state_.model->stage_module_unmaterialized(), plugin_.mesh);
     };
-  const bool is_timed = plan_.trains && plugin_.times && plugin_.world.device().is_cpu();
-  return PipelineStep(
-      state_.model->stage_module_unmaterialized(),
-      state_.parts ? state_.parts->sharded_criterion(criterion_) : criterion_, state_.split, microbatches_of(batch),
-      {.seed_gradient = plan_.trains ? accumulation->seed() : 1,
-       .random = random_of(batch),
-       .needs_gradients = plan_.trains,
-       .keep_outputs = options_.return_outputs && plugin_.stages.holds_last(),
-       .recomputation = plugin_.options.recompute.how,
-       .gradients = plan_.syncs ? gradients : nullptr,
-       .scattered = plan_.scattering == Scattering::kAfterEachBackward ? gradients : nullptr,
-       .values = gradients,
-       .gathered = state_.gathered,
-       .recomputed_layers = plugin_.options.recompute.layers,
-       .times = is_timed ? &plugin_.forward_times : nullptr,
-       .observer = options_.observer,
-       .takes_losses = !plan_.adds || options_.step_tokens > 0,
-       .is_full = plan_.is_full,
-       .balance = &balance,
-       .choices = plan_.trains ? state_.routers->choices() : nullptr,
-       .parts = state_.parts ? &*state_.parts : nullptr,
-       .offload = plan_.trains ? state_.offload.get() : nullptr,
-       .tensor_pieces = plugin_.options.axes.tensor.overlap,
-       .interleaves = interleaves,
-       .graphs = graphs,
-       .split_backwards = graphs ? split_backwards(executor().schedule().actions[plugin_.stages.pipeline_rank()])
-                                 : std::set<std::pair<int, int>>(),
-       .check_outputs = std::move(check_outputs),
-       .before_backward = options_.before_backward});
+  return {core, step_parts(state_, plan_, options_, criterion_, core), std::move(options)};
 }
 
 // False where this rank has given the step up.
@@ -258,14 +227,12 @@ bool PipelineCall::run_actions(PipelineStep& step) {
     StopVote vote(scatters || mesh.mesh().has_expert_view() ? mesh.batch_group_and(axis::kTensor) : within,
                   options_.stops);
     const auto stops = options_.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
-    StepOffload* offload = plan_.trains ? state_.offload.get() : nullptr;
     try {
       done = executor().run(step, plan_.trains ? plugin_.times.get() : nullptr, stops);
     } catch (...) {
-      if (offload) offload->give_up();
+      step.give_up();
       throw;
     }
-    if (offload) offload->finish();
   } else if (plan_.gather) {
     for (const auto& action : schedule::actions_around(plugin_.stages.stages(), plan_.trains)) step.extra(action);
   }

@@ -5,25 +5,12 @@
 #include <optional>
 
 #include "gantry/nn/router_balance.h"
+#include "gantry/plugins/call_plan.h"
 #include "gantry/plugins/model_state.h"
 #include "gantry/plugins/pipeline_step.h"
 #include "gantry/plugins/step_counts.h"
 
 namespace gantry {
-
-// How a batch is run.
-struct CallPlan {
-  enum class Scattering { kNone, kAfterEachBackward, kAfterTheStep };
-
-  bool trains = false;
-  bool syncs = false;    // gradients, at its end
-  bool joins = false;    // adds gradients to those of earlier calls
-  bool adds = false;     // gradients to those of other calls, or others to its own
-  bool is_full = false;  // one microbatch is all that the gradients are of
-  int microbatches = 0;
-  Scattering scattering = Scattering::kNone;
-  std::optional<schedule::Gather> gather;  // if parameters are sharded
-};
 
 class PipelineCall {
  public:
@@ -38,7 +25,8 @@ class PipelineCall {
   void complete_plan(const StepCounts& counts, const Batch& batch);
   void begin_step(const StepCounts& counts);
   nn::RouterBalance balance_of(const Batch& full) const;
-  PipelineStep make_step(const Batch& batch, const nn::RouterBalance& balance);
+  StepCore core_of(const Batch& batch, const std::vector<Batch>& microbatches, const nn::RouterBalance& balance) const;
+  PipelineStep make_step(StepCore& core);
   std::vector<Batch> microbatches_of(const Batch& batch) const;
   RandomContext random_of(const Batch& batch) const;
   bool run_actions(PipelineStep& step);

@@ -156,7 +156,7 @@ TEST(SequenceLength, IsFoundInTheBatchOrAskedFor) {
                           }),
             4);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("set batch.tokens_per_sample, or override DecoderPolicy::tokens_per_sample"));
+              HasSubstr("set batch.tokens_per_sample, or state BatchUse::tokens_per_sample in DecoderPolicy::split"));
 }
 
 }  // namespace

@@ -1,0 +1,46 @@
+// Stages whose work is recorded once and replayed (stage_graphs.h).
+#pragma once
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "gantry/plugins/stage_graphs.h"
+#include "gantry/plugins/step/step_part.h"
+
+namespace gantry {
+
+class RecordedPart final : public StepPart {
+ public:
+  // `split_backwards`: the stages and microbatches whose gradients of parameters are computed apart. `first_outputs`:
+  // the outputs of the first microbatch are checked, so that its last stage runs without recording. Nothing is owned.
+  RecordedPart(StageGraphs& graphs, StepCore& core, std::set<std::pair<int, int>> split_backwards, double seed_gradient,
+               bool checks_outputs)
+      : graphs_(graphs),
+        core_(core),
+        split_backwards_(std::move(split_backwards)),
+        seed_gradient_(seed_gradient),
+        checks_outputs_(checks_outputs) {
+    graphs_.begin();
+  }
+
+  StageOutput forward(ForwardCall& call, const NextForward& next) override;
+  TensorDict backward(BackwardCall& call, const NextGradients& next) override;
+  void weights(WeightsCall& call, const Next& next) override;
+
+ private:
+  StageRecording* take(const ForwardCall& call);
+  StageRecording* recording_of(const StageCall& call) const;
+  void end(const StageCall& call);
+  StageRecording::Made compute(const StageCall& call, const TensorDict& batch, const TensorDict& input,
+                               nn::WeightGradientStore& weight_gradients);
+
+  StageGraphs& graphs_;
+  StepCore& core_;
+  std::set<std::pair<int, int>> split_backwards_;
+  double seed_gradient_;
+  bool checks_outputs_;
+  std::map<std::pair<int, int>, StageRecording*> recordings_;  // by stage and microbatch: those that are replayed
+};
+
+}  // namespace gantry

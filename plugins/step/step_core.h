@@ -1,0 +1,37 @@
+// The values that the computations of one training or evaluation step read and make.
+#pragma once
+
+#include <vector>
+
+#include "gantry/nn/router_balance.h"
+#include "gantry/plugins/microbatch_losses.h"
+#include "gantry/plugins/sequence_parts.h"
+#include "gantry/policies/sharder.h"
+#include "gantry/tensors/batch.h"
+#include "gantry/tensors/random_context.h"
+
+namespace gantry {
+
+// The same for all forwards of a step.
+struct StepSettings {
+  bool needs_gradients = true;
+  bool keeps_outputs = false;
+  RandomContext random;  // first_sample is that of the batch
+  Recomputation recomputation = Recomputation::kNone;
+  std::vector<int> recomputed_layers;          // as in StageContext::Settings
+  const nn::RouterBalance* balance = nullptr;  // losses that routers add; not owned; null: none
+  nn::RouterChoices* choices = nullptr;        // counts of the routers; not owned; null: not counted
+  const SequenceParts* parts = nullptr;        // if ranks share sequences: the batch is this rank's part; not owned
+  int tensor_pieces = 1;                       // as in Forward
+};
+
+struct StepCore {
+  const StageModule& model;
+  const SplitOutputs& split;
+  const std::vector<Batch>& microbatches;
+  StepSettings settings;
+  MicrobatchLosses losses;
+  std::vector<TensorDict> outputs;  // kept outputs, by microbatch
+};
+
+}  // namespace gantry
