@@ -10,6 +10,7 @@
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/prepared_batch.h"
 #include "gantry/plugins/replica_audit.h"
+#include "gantry/plugins/step/step_parts.h"
 #include "gantry/plugins/stop_vote.h"
 #include "gantry/plugins/user_checks.h"
 #include "gantry/tensors/entry_reads.h"
