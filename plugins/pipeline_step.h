@@ -46,7 +46,7 @@ class PipelineStep final : public StageRuntime {
   std::string shape_key(int microbatch) const override { return shape_keys_[microbatch]; }
   bool needs_gradients() const override { return core_.settings.needs_gradients; }
 
-  // After the last action. `done`: the step was not given up.
+  // After the last action. `done`: the step was not aborted.
   void finish(bool done);
   // After an exception.
   void give_up() noexcept;

@@ -8,7 +8,7 @@
 namespace gantry {
 namespace {
 
-// False where an entry lies on another device, whose numbers would be recorded.
+// Returns false for an entry on another device, whose numbers would be recorded.
 bool describe_into(std::string& key, const TensorDict& entries, torch::Device device) {
   for (const auto& [name, tensor] : entries) {
     key += fmt::format("; {} {}", name, describe(tensor));

@@ -37,7 +37,7 @@ struct ForwardCall : StageCall {
 struct BackwardCall : StageCall {
   const TensorDict& input;
   const StageOutput& output;
-  TensorDict gradients;            // of output.boundary
+  TensorDict gradients;            // gradients of output.boundary
   bool is_split = false;           // the gradients of parameters follow in weights()
   nn::WeightGradientStore* store;  // receives these
 };
@@ -78,11 +78,11 @@ class StepPart {
   // Offers the backward that follows the next forward. Returns true if the part runs it piece by piece during that
   // forward.
   virtual bool offer(const BackwardCall& /*call*/) { return false; }
-  // In place of a computation of a step that was given up. Other replicas may wait for what goes with it.
+  // In place of a computation of an aborted step. Other replicas may wait for its messages.
   virtual void skip(schedule::ActionKind /*kind*/, const StageCall& /*call*/) {}
   // Runs an extra action of the schedule. Returns true if it belongs to this part.
   virtual bool run(const schedule::Action& /*action*/) { return false; }
-  // After the last action. `done`: the step was not given up.
+  // After the last action. `done`: the step was not aborted.
   virtual void finish(bool /*done*/) {}
   // After an exception.
   virtual void give_up() noexcept {}

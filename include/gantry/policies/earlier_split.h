@@ -24,7 +24,7 @@ class EarlierSplit {
   virtual std::string joint_loss(const Model&) const { return ""; }
 };
 
-// The same for what a model reads of a batch, and for the token streams of parallel.context.
+// The same for the use of a batch, and for the token streams of parallel.context.
 class EarlierBatchUse {
  public:
   virtual ~EarlierBatchUse() = default;

@@ -1,5 +1,5 @@
-// How a model is split over ranks, as one value: its modules over tp, its layers over stages, its sequences over the
-// ranks of parallel.context, and what follows from that for batches and generation.
+// The split of a model over ranks, as one value: of its modules over tp, of its layers over stages, and of its sequences
+// over the ranks of parallel.context. It also has the model's use of batches and its way to generate text.
 #pragma once
 
 #include <cstdint>
@@ -84,7 +84,7 @@ struct Continuation {
   std::optional<std::int64_t> start_token = {};
 };
 
-// What a model reads of a batch.
+// The use of a batch by a model.
 struct BatchUse {
   // Returns the number of tokens per sample, or 0 if it is unknown. Sequence parallelism needs it, unless
   // Batch::tokens_per_sample is set. Not set: dimension 1 of input_ids or, without input_ids, of all [samples, tokens]

@@ -52,7 +52,7 @@ class StageModule {
 
   torch::nn::Module& module() const { return *model_; }
   const Policy& policy() const { return *policy_; }
-  const ModelSplit& split() const { return split_; }  // of the full model, after Policy::preprocess()
+  const ModelSplit& split() const { return split_; }  // Policy::split() of the full model, after preprocess()
   int num_stages() const { return static_cast<int>(ranges_.size()); }
   const std::vector<LayerList>& lists() const { return lists_; }
   const std::vector<LayerRange>& layer_ranges() const { return ranges_; }  // indexed by stage
