@@ -22,9 +22,9 @@ void refuse_used_optimizer(torch::optim::Optimizer* optimizer);
 // parameters need nothing. Collective over the world.
 void synchronise_initial_weights(torch::nn::Module& model, const ProcessGroupMesh& mesh);
 
-// Layers per stage as schedule.layers says, by the policy's ModelSplit::work where they are balanced; empty for the
-// policy's own rule. ConfigError where its work is of another number of layers. `shares_vocabulary`: embedding and head
-// are no stage's work.
+// Layers per stage according to schedule.layers, by the policy's ModelSplit::work if they are balanced; empty for the
+// policy's own rule. Throws ConfigError if its work has another number of layers. `shares_vocabulary`: embedding and
+// head do not belong to stages.
 std::vector<int> chosen_layers(const ScheduleOptions& config, const Policy& policy, const torch::nn::Module& model,
                                const PipelineStageManager& stages, bool shares_vocabulary = false);
 

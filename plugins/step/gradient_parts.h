@@ -1,4 +1,4 @@
-// The reduction of gradients over replicas (GradientBuffers), while the backward goes on.
+// The reduction of gradients over replicas (GradientBuffers), during the backward.
 #pragma once
 
 #include "gantry/optimizers/gradient_buffers.h"
