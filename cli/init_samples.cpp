@@ -38,6 +38,12 @@ const std::vector<SampledFamily>& sampled_families() {
        R"("decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 128, "vocab_size": 256, )"
        R"("max_position_embeddings": 16, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1, )"
        R"("decoder_start_token_id": 0})",
+       of_words},
+      {"pegasus", "drawn_t5.h",
+       R"({"d_model": 64, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 128, )"
+       R"("decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 128, "vocab_size": 256, )"
+       R"("max_position_embeddings": 16, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1, )"
+       R"("decoder_start_token_id": 0})",
        of_words}};
   return families;
 }

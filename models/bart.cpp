@@ -14,9 +14,16 @@
 namespace gantry::models {
 namespace {
 
-constexpr std::int64_t kFirstPosition = 2;  // row of the first token in a table of positions
+// The fixed positions of Pegasus: the sines of all frequencies, and behind them the cosines.
+torch::Tensor fixed_positions(std::int64_t positions, std::int64_t features) {
+  const auto real = torch::TensorOptions(torch::kFloat64);
+  const std::int64_t sines = (features + 1) / 2;
+  const torch::Tensor powers = torch::arange(sines, real) * (2.0 / static_cast<double>(features));
+  const torch::Tensor angles = torch::arange(positions, real).unsqueeze(1) / torch::pow(10000.0, powers).unsqueeze(0);
+  return torch::cat({angles.sin(), angles.narrow(1, 0, features - sines).cos()}, 1);
+}
 
-// The initial weights of Hugging Face's BART.
+// The initial weights of Hugging Face's models.
 void initialise_bart(torch::nn::Module& model, const BartConfig& config) {
   const torch::NoGradGuard no_grad;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
@@ -24,14 +31,20 @@ void initialise_bart(torch::nn::Module& model, const BartConfig& config) {
       torch::nn::init::normal_(linear->weight, 0, config.init_std);
       if (linear->bias.defined()) torch::nn::init::zeros_(linear->bias);
     } else if (auto* embedding = dynamic_cast<nn::EmbeddingImpl*>(item.value().get())) {
-      torch::nn::init::normal_(embedding->weight, 0, config.init_std);
+      if (config.norms_before && item.key().ends_with("embed_positions")) {
+        embedding->weight.copy_(fixed_positions(config.max_position_embeddings, config.d_model));
+        embedding->weight.set_requires_grad(false);
+      } else {
+        torch::nn::init::normal_(embedding->weight, 0, config.init_std);
+      }
     }
   }
 }
 
 }  // namespace
 
-BartLayerImpl::BartLayerImpl(const BartConfig& config, bool is_decoder) : activation_(config.activation_function) {
+BartLayerImpl::BartLayerImpl(const BartConfig& config, bool is_decoder)
+    : activation_(config.activation_function), norms_before_(config.norms_before) {
   const std::int64_t width = config.d_model, inner = is_decoder ? config.decoder_ffn_dim : config.encoder_ffn_dim;
   const StackAttentionSizes sizes{is_decoder ? config.decoder_attention_heads : config.encoder_attention_heads, width,
                                   /*key_bias=*/true, config.attention_dropout, config.dropout};
@@ -53,29 +66,38 @@ torch::Tensor BartLayerImpl::mlp(const torch::Tensor& input) {
   return mlp_dropout_(down_(dropped_columns(inner_dropout_, wide, up_)));
 }
 
+template <class Block>
+torch::Tensor BartLayerImpl::residual(nn::LayerNorm& norm, const torch::Tensor& hidden, const Block& block) const {
+  return norms_before_ ? hidden + block(norm(hidden)) : norm(hidden + block(hidden));
+}
+
 LayerParts BartLayerImpl::parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross) {
   using Run = LayerPart::Run;
   LayerParts parts;
   parts.emplace_back("attention", Run([this, self](const TensorDict& state) -> TensorDict {
-                       const torch::Tensor& hidden = state.at("hidden");
-                       return {{"hidden", self_norm_(hidden + (*self_)(hidden, hidden, self))}};
+                       const auto attend = [&](const torch::Tensor& x) { return (*self_)(x, x, self); };
+                       return {{"hidden", residual(self_norm_, state.at("hidden"), attend)}};
                      }));
   if (cross_)
     parts.emplace_back("cross", Run([this, cross](const TensorDict& state) -> TensorDict {
-                         const torch::Tensor& hidden = state.at("hidden");
-                         return {{"hidden", cross_norm_(hidden + (*cross_)(hidden, state.get("encoded"), cross))}};
+                         const torch::Tensor encoded = state.get("encoded");
+                         const auto attend = [&](const torch::Tensor& x) { return (*cross_)(x, encoded, cross); };
+                         return {{"hidden", residual(cross_norm_, state.at("hidden"), attend)}};
                        }));
   parts.emplace_back("mlp", Run([this](const TensorDict& state) -> TensorDict {
-                       const torch::Tensor& hidden = state.at("hidden");
-                       return {{"hidden", mlp_norm_(hidden + mlp(hidden))}};
+                       const auto apply = [this](const torch::Tensor& x) { return mlp(x); };
+                       return {{"hidden", residual(mlp_norm_, state.at("hidden"), apply)}};
                      }));
   return parts;
 }
 
-BartStackImpl::BartStackImpl(const BartConfig& config, bool is_decoder) {
+BartStackImpl::BartStackImpl(const BartConfig& config, bool is_decoder) : first_position_(config.first_position()) {
   positions_ = register_module("embed_positions",
-                               nn::Embedding(config.max_position_embeddings + kFirstPosition, config.d_model));
-  norm_ = register_module("layernorm_embedding", nn::LayerNorm(config.d_model));
+                               nn::Embedding(config.max_position_embeddings + first_position_, config.d_model));
+  if (config.norms_before)
+    last_norm_ = register_module("layer_norm", nn::LayerNorm(config.d_model));
+  else
+    norm_ = register_module("layernorm_embedding", nn::LayerNorm(config.d_model));
   dropout_ = register_module("dropout", nn::Dropout(config.dropout));
   layers = register_module("layers", torch::nn::ModuleList());
   const std::int64_t count = is_decoder ? config.decoder_layers : config.encoder_layers;
@@ -83,7 +105,8 @@ BartStackImpl::BartStackImpl(const BartConfig& config, bool is_decoder) {
 }
 
 torch::Tensor BartStackImpl::embed(const torch::Tensor& words, const torch::Tensor& places) {
-  return dropout_(norm_(words + positions_(places + kFirstPosition)));
+  const torch::Tensor sum = words + positions_(places + first_position_);
+  return dropout_(norm_ ? norm_(sum) : sum);
 }
 
 BartImpl::BartImpl(const BartConfig& config) : config(config) {
@@ -150,14 +173,14 @@ torch::Tensor BartImpl::logits(const torch::Tensor& hidden) {
 }
 
 TensorDict BartImpl::stage_forward(const StageContext& stage, TensorDict input) {
-  refuse_places(stage.batch(), "BART");
+  refuse_places(stage.batch(), config.norms_before ? "Pegasus" : "BART");
   const nn::TokenContext target = stage.tokens("decoder_");
   TensorDict state = stage.is_first() ? begin(stage, input) : std::move(input);
   const bool continues = target.caches && !stage.batch().contains("input_ids");
   if (!continues) state = run(stage, std::move(state), kEncoderList);
   if (stage.begins(kDecoderList)) {
     const torch::Tensor ids = decoder_tokens(stage.batch(), config.decoder_start_token_id, config.pad_token_id);
-    const torch::Tensor encoded = continues ? torch::Tensor() : state.at("hidden");
+    const torch::Tensor encoded = continues ? torch::Tensor() : encoder_->finish(state.at("hidden"));
     const std::int64_t length = target.length > 0 ? target.length : ids.size(1);
     check_length("decoder_input_ids", length);
     const bool has_places = target.caches || target.sequence;
@@ -167,7 +190,7 @@ TensorDict BartImpl::stage_forward(const StageContext& stage, TensorDict input) 
   state = run(stage, std::move(state), kDecoderList);
   if (stage.ends(kDecoderList) && state.contains("encoded")) state.take("encoded");
   if (!stage.is_last()) return state;
-  return {{"logits", logits(target.for_head(state.at("hidden")))}};
+  return {{"logits", logits(target.for_head(decoder_->finish(state.at("hidden"))))}};
 }
 
 TensorDict BartImpl::forward(const TensorDict& inputs) {

@@ -1,6 +1,7 @@
-// BART (Lewis et al., arXiv 1910.13461) for one device, built from layers that a policy can shard: an encoder and a
-// decoder with learned positions, whose norms follow the blocks. Parameter names are Hugging Face's without the
-// "model." prefix: shared, encoder.*, decoder.*; lm_head, and final_logits_bias, which is not trained.
+// BART (Lewis et al., arXiv 1910.13461) and Pegasus (Zhang et al., arXiv 1912.08777) for one device, built from layers
+// that a policy can shard: an encoder and a decoder. BART's positions are trained, and its norms follow the blocks.
+// Pegasus has fixed positions, and norms before the blocks and after each stack. Parameter names are Hugging Face's
+// without the "model." prefix: shared, encoder.*, decoder.*; lm_head, and final_logits_bias, which is not trained.
 #pragma once
 
 #include <optional>
@@ -26,9 +27,12 @@ class BartLayerImpl : public torch::nn::Module {
   LayerParts parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross);
 
  private:
+  template <class Block>
+  torch::Tensor residual(nn::LayerNorm& norm, const torch::Tensor& hidden, const Block& block) const;
   torch::Tensor mlp(const torch::Tensor& input);
 
   std::string activation_;
+  bool norms_before_;
   std::optional<StackAttention> self_, cross_;
   nn::LayerNorm self_norm_{nullptr}, cross_norm_{nullptr}, mlp_norm_{nullptr};
   nn::Linear up_{nullptr}, down_{nullptr};
@@ -42,11 +46,14 @@ class BartStackImpl : public torch::nn::Module {
   BartStackImpl(const BartConfig& config, bool is_decoder);
   // `words`: embeddings [B, S, H]. `places`: int64, [S] or [B, S].
   torch::Tensor embed(const torch::Tensor& words, const torch::Tensor& places);
+  // Returns the output of the stack for that of its last layer.
+  torch::Tensor finish(const torch::Tensor& hidden) { return last_norm_ ? last_norm_(hidden) : hidden; }
   torch::nn::ModuleList layers;
 
  private:
+  std::int64_t first_position_;
   nn::Embedding positions_{nullptr};
-  nn::LayerNorm norm_{nullptr};
+  nn::LayerNorm norm_{nullptr}, last_norm_{nullptr};  // null if the model has none
   nn::Dropout dropout_{nullptr};
 };
 TORCH_MODULE(BartStack);

@@ -1,4 +1,4 @@
-// The family bart: Hugging Face's configuration keys and tensor names.
+// The families bart and pegasus: Hugging Face's configuration keys and tensor names.
 #pragma once
 
 #include "gantry/models/model_family.h"
@@ -6,5 +6,6 @@
 namespace gantry::models {
 
 ModelFamily bart_family();
+ModelFamily pegasus_family();
 
 }  // namespace gantry::models

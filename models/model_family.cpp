@@ -67,6 +67,7 @@ Registry<ModelFamily>& families() {
       add("mt5", mt5_family());
       add("umt5", umt5_family());
       add("bart", bart_family());
+      add("pegasus", pegasus_family());
       add("vit", vit_family());
       add("clip", clip_family());
       add("siglip", siglip_family());

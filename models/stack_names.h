@@ -1,4 +1,4 @@
-// The tensors in files of BART and Whisper, whose names in files have a prefix.
+// The tensors in files of BART, Pegasus and Whisper, whose names in files have a prefix.
 #pragma once
 
 #include <string>
@@ -26,6 +26,8 @@ class StackNames {
       for (const char* part : {"fc1", "fc2", "final_layer_norm"}) add_both(at + part);
     }
   }
+  // The last name may be missing in files: the tensor then keeps its initial values.
+  void allow_new() { names_.back().new_allowed = true; }
   std::vector<TensorName> take() { return std::move(names_); }
 
  private:

@@ -22,7 +22,7 @@ int encoder_heads(const nlohmann::json& keys, const std::string& family) {
   if (family == "mt5" || family == "umt5") return keys.value("num_heads", 6);
   if (family == "distilbert") return keys.value("n_heads", keys.value("num_attention_heads", 12));
   if (family == "nomic_bert") return keys.value("num_attention_heads", keys.value("n_head", 12));
-  if (family == "bart")
+  if (family == "bart" || family == "pegasus")
     return std::min(keys.value("encoder_attention_heads", 16), keys.value("decoder_attention_heads", 16));
   if (family == "whisper")
     return std::min(keys.value("encoder_attention_heads", 6), keys.value("decoder_attention_heads", 6));

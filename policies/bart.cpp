@@ -1,21 +1,37 @@
 #include "gantry/policies/bart.h"
 
+#include "gantry/policies/family_check.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
 
 namespace {
 
-StageLayout bart_stages() {
-  const auto entrance = [](const std::string& stack) -> std::vector<std::string> {
-    return {"shared", stack + ".embed_positions", stack + ".layernorm_embedding", stack + ".dropout"};
+StageLayout stages_of(const models::BartImpl& model) {
+  const bool before = model.config.norms_before;
+  const auto entrance = [&](const std::string& stack) {
+    std::vector<std::string> paths = {"shared", stack + ".embed_positions", stack + ".dropout"};
+    if (!before) paths.push_back(stack + ".layernorm_embedding");
+    return paths;
   };
-  return {.first = entrance("encoder"),
-          .repeated = {{"encoder.layers", {}}, {"decoder.layers", entrance("decoder")}},
-          .last = {"lm_head", "final_logits_bias"}};
+  StageLayout stages{.first = entrance("encoder"), .repeated = {}, .last = {"lm_head", "final_logits_bias"}};
+  std::vector<std::string> between = entrance("decoder");
+  if (before) {
+    between.emplace_back("encoder.layer_norm");
+    stages.last.emplace_back("decoder.layer_norm");
+  }
+  stages.repeated = {{"encoder.layers", {}}, {"decoder.layers", std::move(between)}};
+  return stages;
 }
 
 }  // namespace
+
+PolicyFit BartPolicy::fit(const torch::nn::Module& model) const {
+  const auto* bart = dynamic_cast<const models::BartImpl*>(&model);
+  return bart && bart->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
+}
+
+void BartPolicy::validate_model(const models::BartImpl& model) const { validate_family(family_, model.config.family); }
 
 ModelSplit BartPolicy::split(const models::BartImpl& model) const {
   ModelSplit split = pair_split(model, fewest_heads(model));
@@ -26,7 +42,7 @@ ModelSplit BartPolicy::split(const models::BartImpl& model) const {
     plan.push_back({stack + ".embed_positions", SequenceParallel{.dim = -1}});  // positions, [tokens] or [1, tokens]
     plan.push_back({stack, SequenceParallel{}});                                // norms, dropouts
   }
-  split.stages = bart_stages();
+  split.stages = stages_of(model);
   split.split_outputs = {{"logits", "lm_head"}};
   split.continuation.positions = model.config.max_position_embeddings;
   return split;

@@ -18,10 +18,11 @@ PolicyRegistry& policies() {
         Registry::add(family, [family] { return std::make_shared<const BertPolicy>(family); });
       for (const char* family : {"t5", "mt5", "umt5"})
         Registry::add(family, [family] { return std::make_shared<const T5Policy>(family); });
+      for (const char* family : {"bart", "pegasus"})
+        Registry::add(family, [family] { return std::make_shared<const BartPolicy>(family); });
       for (const char* family : {"clip", "siglip"})
         Registry::add(family, [family] { return std::make_shared<const ContrastivePolicy>(family); });
       PolicyRegistry::add<ModernBertPolicy>("modernbert");
-      PolicyRegistry::add<BartPolicy>("bart");
       PolicyRegistry::add<VitPolicy>("vit");
       PolicyRegistry::add<WhisperPolicy>("whisper");
       for (const auto& family : models::decoder_families())

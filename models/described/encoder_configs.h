@@ -86,10 +86,16 @@ struct StacksConfig {
   bool tie_word_embeddings = true;
 };
 
+// BART and Pegasus.
 struct BartConfig : StacksConfig {
   BartConfig();  // the defaults of transformers
+  std::string family = "bart";
   std::int64_t max_position_embeddings = 1024;
   bool scale_embedding = false;  // by sqrt(d_model)
+  // True: each block is normed before, and each stack after its layers; positions are fixed sinusoids (Pegasus). False:
+  // norms follow the embedding and each block; positions are trained.
+  bool norms_before = false;
+  std::int64_t first_position() const { return norms_before ? 0 : 2; }  // row of the first token in a position table
 };
 
 struct WhisperConfig : StacksConfig {
@@ -116,6 +122,7 @@ T5Config t5_defaults(const std::string& family);
 void read_stacks(ConfigReader& reader, StacksConfig& config);
 WhisperConfig read_whisper(ConfigReader& reader);
 BartConfig read_bart(ConfigReader& reader);
+BartConfig read_pegasus(ConfigReader& reader);
 
 // Returns the name of the head that is built: the first entry of `architectures` if the family has this head, or else
 // the head that takes the most weights of the file's.

@@ -40,6 +40,7 @@ std::vector<FamilyReader> all_readers() {
        {"cls_token_id", "deterministic_flash_attn", "initializer_cutoff_factor", "layer_norm_eps",
         "position_embedding_type", "reference_compile", "repad_logits_with_grad", "sep_token_id", "sparse_prediction"}},
       {"bart", "BartForConditionalGeneration", with_shared_keys(read_bart, true), {}},
+      {"pegasus", "PegasusForConditionalGeneration", with_shared_keys(read_pegasus, true), {}},
       {"t5", "T5ForConditionalGeneration", with_shared_keys(read_t5, true), {}},
       {"mt5", "MT5ForConditionalGeneration", with_shared_keys(read_mt5, true), {}},
       {"umt5", "UMT5ForConditionalGeneration", with_shared_keys(read_umt5, true), {"scalable_attention"}},

@@ -84,6 +84,7 @@ std::map<std::string, Spellings> all_spellings() {
       {"opt", with(kShortNames, {{"hidden_act", "activation_function", false}})},
       {"starcoder2", with(activation, {{"layer_norm_epsilon", "norm_epsilon", false}})},
       {"bart", {{"hidden_size", "d_model"}, {"num_attention_heads", "encoder_attention_heads"}}},
+      {"pegasus", {{"hidden_size", "d_model"}, {"num_attention_heads", "encoder_attention_heads"}}},
       {"distilbert", {{"hidden_size", "dim"}, {"num_attention_heads", "n_heads"}, {"num_hidden_layers", "n_layers"}}},
       {"nomic_bert", with(kShortNames, {{"n_inner", "intermediate_size", false},
                                         {"n_positions", "max_position_embeddings", false},

@@ -118,7 +118,7 @@ ModelSizes sizes_of(const BartConfig& config) {
     return linear_size(hidden, static_cast<double>(width)) + linear_size(static_cast<double>(width), hidden) +
            2 * hidden;
   };
-  const double tables = 2 * static_cast<double>(config.max_position_embeddings + 2) * hidden +
+  const double tables = 2 * static_cast<double>(config.max_position_embeddings + config.first_position()) * hidden +
                         words * hidden * (config.tie_word_embeddings ? 1 : 2);
   return {.layers = config.encoder_layers + config.decoder_layers,
           .hidden = config.d_model,
@@ -256,6 +256,7 @@ ModelSizes model_sizes(const std::string& model_type, const json& keys) {
   if (model_type == "nomic_bert") return sizes_by(keys, model_type, read_nomic_bert);
   if (model_type == "modernbert") return sizes_by(keys, model_type, read_modern_bert);
   if (model_type == "bart") return sizes_by(keys, model_type, read_bart, true);
+  if (model_type == "pegasus") return sizes_by(keys, model_type, read_pegasus, true);
   if (model_type == "vit") return sizes_by(keys, model_type, read_vit);
   if (model_type == "clip") return sizes_by(keys, model_type, read_clip);
   if (model_type == "siglip") return sizes_by(keys, model_type, read_siglip);
@@ -272,6 +273,7 @@ std::string family_features(const std::string& model_type) {
     return "encoder: rotary positions, windows; heads for masked tokens, sequences, tokens, answers and multiple "
            "choice";
   if (model_type == "bart") return "encoder and decoder of text: learned positions";
+  if (model_type == "pegasus") return "encoder and decoder of text: fixed positions";
   if (model_type == "bert" || model_type == "roberta" || model_type == "xlm-roberta" || model_type == "distilbert")
     return "encoder: heads for masked tokens, sequences, tokens, answers and multiple choice";
   if (model_type == "vit") return "encoder of images: head for image classes";

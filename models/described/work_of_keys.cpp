@@ -184,7 +184,7 @@ LayerWork layer_work_in(const json& keys, int layers, const std::string& family)
   if (name == "distilbert") return distilbert_work(keys, layers);
   if (name == "nomic_bert") return nomic_bert_work(keys, layers);
   if (name == "modernbert") return modern_bert_work(keys, layers);
-  if (name == "bart") return stacks_work(keys, BartConfig());
+  if (name == "bart" || name == "pegasus") return stacks_work(keys, BartConfig());
   if (name == "vit") return vit_work(keys, layers);
   if (name == "t5" || name == "mt5" || name == "umt5") return t5_work(keys, t5_defaults(name));
   if (name == "whisper") return stacks_work(keys, WhisperConfig());

@@ -4,18 +4,31 @@
 namespace gantry::models {
 namespace {
 
-// Older files state what all models of the class have.
-void refuse_bart_variants(ConfigReader& reader) {
-  for (const char* key : {"add_bias_logits", "add_final_layer_norm", "do_blenderbot_90_layernorm", "normalize_before",
-                          "static_position_embeddings"})
-    reader.only(key, false, "it describes another model than BART");
-  reader.only("normalize_embedding", true, "it describes another model than BART");
-  reader.only("extra_pos_embeddings", 2, "it describes another model than BART");
+// Older files state the properties that all models of the class have. Those of Pegasus are called BART there, with
+// other values.
+void refuse_variants(ConfigReader& reader, const BartConfig& config) {
+  const std::string name = config.norms_before ? "Pegasus" : "BART", reason = "it describes another model than " + name;
+  for (const char* key : {"add_bias_logits", "do_blenderbot_90_layernorm"}) reader.only(key, false, reason);
+  for (const char* key : {"add_final_layer_norm", "normalize_before", "static_position_embeddings"})
+    reader.only(key, config.norms_before, reason);
+  reader.only("normalize_embedding", !config.norms_before, reason);
+  if (config.norms_before)
+    reader.ignore("extra_pos_embeddings");
+  else
+    reader.only("extra_pos_embeddings", config.first_position(), reason);
   for (const char* key : {"separate_encoder_embedding", "separate_decoder_embedding"})
-    reader.only(key, false, "encoder and decoder of BART share their embedding");
+    reader.only(key, false, "encoder and decoder of " + name + " share their embedding");
   for (const char* key :
        {"classifier_dropout", "classif_dropout", "force_bos_token_to_be_generated", "num_hidden_layers", "output_past"})
     reader.ignore(key);
+}
+
+BartConfig read_with(ConfigReader& reader, BartConfig config) {
+  refuse_variants(reader, config);
+  read_stacks(reader, config);
+  config.max_position_embeddings = reader.size("max_position_embeddings", config.max_position_embeddings);
+  config.scale_embedding = reader.flag("scale_embedding", false);
+  return config;
 }
 
 }  // namespace
@@ -33,13 +46,14 @@ BartConfig::BartConfig()
                    .decoder_start_token_id = 2,
                    .dropout = 0.1} {}
 
-BartConfig read_bart(ConfigReader& reader) {
+BartConfig read_bart(ConfigReader& reader) { return read_with(reader, {}); }
+
+BartConfig read_pegasus(ConfigReader& reader) {
   BartConfig config;
-  refuse_bart_variants(reader);
-  read_stacks(reader, config);
-  config.max_position_embeddings = reader.size("max_position_embeddings", config.max_position_embeddings);
-  config.scale_embedding = reader.flag("scale_embedding", false);
-  return config;
+  config.family = "pegasus";
+  config.norms_before = true;
+  config.pad_token_id = config.decoder_start_token_id = 0;
+  return read_with(reader, config);
 }
 
 }  // namespace gantry::models

@@ -70,6 +70,11 @@ TEST(ContextEncoders, Bart) {
                        sharing_layouts());
 }
 
+TEST(ContextEncoders, Pegasus) {
+  expect_layouts_equal({.family = "pegasus", .layers = 2, .heads = 6, .dropout = 0.1, .tokens = 11, .batches = {4, 3}},
+                       sharing_layouts());
+}
+
 // Windows reach over the borders of ranks in both directions; the mean of all tokens counts no padding.
 TEST(ContextEncoders, ModernBert) {
   for (const char* head : {"ForMaskedLM", "ForSequenceClassification"}) {

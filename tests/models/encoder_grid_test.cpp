@@ -178,6 +178,16 @@ TEST(EncoderGrid, Bart) {
                          encoder_layouts());
 }
 
+TEST(EncoderGrid, Pegasus) {
+  expect_layouts_equal({.family = "pegasus",
+                        .layers = 3,
+                        .tied = true,
+                        .dropout = 0.1,
+                        .batches = {6, 5},
+                        .keys = R"({"scale_embedding": true})"},
+                       encoder_layouts());
+}
+
 TEST(EncoderGrid, Whisper) {
   for (const bool tied : {true, false})
     expect_layouts_equal({.family = "whisper", .layers = 3, .tied = tied, .dropout = 0.1, .batches = {6, 5}},
@@ -279,10 +289,10 @@ std::vector<TokenIds> encoder_prompts(const std::string& folder) {
 }
 
 TEST(PairsGolden, GreedyTokensOfWhatTheEncoderReads) {
-  for (const char* name : {"t5", "t5_gated", "mt5", "umt5", "bart"}) {
+  for (const char* name : {"t5", "t5_gated", "mt5", "umt5", "bart", "pegasus"}) {
     const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + name;
     const json expected = json::parse(read_file(folder + "/generate.json"))["tokens"];
-    const int layers = std::string(name) == "bart" ? 4 : 5;  // in encoder and decoder
+    const int layers = name[0] == 'b' || name[0] == 'p' ? 4 : 5;  // in encoder and decoder
     for (const bool cached : {true, false})
       for (const Layout& layout :
            {Layout{}, Layout{.tensor = 3}, Layout{.pipeline = 2, .tensor = 2}, Layout{.pipeline = layers},
@@ -356,6 +366,7 @@ TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal_of("modernbert", {{"layer_types", {"full_attention"}}}), HasSubstr("a list of 22 words"));
   EXPECT_THAT(refusal_of("bart", {{"normalize_before", true}}), HasSubstr("another model than BART"));
   EXPECT_THAT(refusal_of("bart", {{"decoder_layerdrop", 0.1}}), HasSubstr("decoder_layerdrop"));
+  EXPECT_THAT(refusal_of("pegasus", {{"normalize_before", false}}), HasSubstr("another model than Pegasus"));
 }
 
 // Files of NomicBERT with keys of their own alone.
@@ -380,7 +391,7 @@ TEST(EncoderKeys, OlderFilesAreExportedForTransformers) {
 TEST(EncoderPolicies, AreChosenByTheModel) {
   const DeferredInit deferred;
   for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "modernbert", "vit", "t5",
-                             "mt5", "umt5", "bart", "whisper"})
+                             "mt5", "umt5", "bart", "pegasus", "whisper"})
     EXPECT_EQ(policy_name_for(*models::families().at(family).build(json::object())), family);
 }
 

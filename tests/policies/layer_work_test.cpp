@@ -49,6 +49,7 @@ TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
       {"modernbert", {{"num_hidden_layers", 2}, {"architectures", {"ModernBertForTokenClassification"}}}},
       {"modernbert", {{"num_hidden_layers", 2}, {"architectures", {"ModernBertForSequenceClassification"}}}},
       {"bart", {{"encoder_layers", 2}, {"decoder_layers", 1}, {"d_model", 32}, {"vocab_size", 99}}},
+      {"pegasus", {{"encoder_layers", 1}, {"decoder_layers", 2}, {"d_model", 32}, {"vocab_size", 99}}},
       {"mt5", {{"num_layers", 2}, {"num_decoder_layers", 1}, {"vocab_size", 99}}},
       {"umt5", {{"num_layers", 1}, {"num_decoder_layers", 1}, {"vocab_size", 99}}},
       {"vit", {{"num_hidden_layers", 2}, {"hidden_size", 48}}},

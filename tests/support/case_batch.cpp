@@ -157,7 +157,7 @@ bool is_bert(const std::string& family) {
 }
 
 bool is_text_pair(const std::string& family) {
-  return family == "t5" || family == "mt5" || family == "umt5" || family == "bart";
+  return family == "t5" || family == "mt5" || family == "umt5" || family == "bart" || family == "pegasus";
 }
 
 TensorDict full_batch(const ModelCase& what, std::size_t step) {

@@ -226,7 +226,7 @@ json model_keys(const ModelCase& what) {
   if (what.family == "gpt2" || what.family == "gptj" || what.family == "codegen" || what.family == "gpt_bigcode")
     return gpt2_keys(what);
   if (what.family == "gpt_neo") return gpt_neo_keys(what);
-  if (what.family == "bart") return bart_keys(what);
+  if (what.family == "bart" || what.family == "pegasus") return bart_keys(what);
   if (is_text_pair(what.family)) return t5_keys(what);
   if (what.family == "whisper") return whisper_keys(what);
   if (what.family == "vit") return vit_keys(what);
