@@ -21,6 +21,8 @@ const std::vector<SampledFamily>& sampled_families() {
        R"("max_position_embeddings": 40})",
        of_bytes},
       {"nomic_bert", "drawn_bert.h", sizes + R"("vocab_size": 257, "max_position_embeddings": 40})", of_bytes},
+      {"electra", "drawn_bert.h", sizes + R"("embedding_size": 32, "vocab_size": 257, "max_position_embeddings": 40})",
+       of_bytes},
       {"modernbert", "drawn_bert.h",
        sizes + R"("vocab_size": 257, "max_position_embeddings": 40, "local_attention": 16})", of_bytes},
       {"vit", "drawn_vit.h", sizes + R"("image_size": 16, "patch_size": 4, "num_labels": 4})", ""},

@@ -31,18 +31,18 @@ void initialise(BertImpl& model) {
 }  // namespace
 
 BertEmbeddingsImpl::BertEmbeddingsImpl(const BertConfig& config) {
-  auto words = torch::nn::EmbeddingOptions(config.vocab_size, config.hidden_size);
+  auto words = torch::nn::EmbeddingOptions(config.vocab_size, config.embedding_width());
   if (config.pad_token_id) words.padding_idx(config.pad_token_id);
   word_embeddings = register_module("word_embeddings", nn::Embedding(words));
   if (!config.rotary) {
-    auto positions = torch::nn::EmbeddingOptions(config.max_position_embeddings, config.hidden_size);
+    auto positions = torch::nn::EmbeddingOptions(config.max_position_embeddings, config.embedding_width());
     if (counts_from_padding(config)) positions.padding_idx(config.pad_token_id);
     position_embeddings = register_module("position_embeddings", nn::Embedding(positions));
   }
   if (config.type_vocab_size > 0)
     token_type_embeddings =
-        register_module("token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size));
-  norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
+        register_module("token_type_embeddings", nn::Embedding(config.type_vocab_size, config.embedding_width()));
+  norm = register_module("LayerNorm", nn::LayerNorm(config.embedding_width(), config.layer_norm_eps));
   dropout = register_module("dropout", nn::Dropout(config.hidden_dropout_prob));
 }
 
@@ -121,10 +121,11 @@ LayerParts BertLayerImpl::parts(const nn::TokenContext& tokens) {
 }
 
 BertPredictionsImpl::BertPredictionsImpl(const BertConfig& config)
-    : activation_(config.is_roberta() ? "gelu" : config.hidden_act) {
-  dense = register_module("dense", nn::Linear(config.hidden_size, config.hidden_size));
-  norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
-  decoder = register_module("decoder", nn::Linear(config.hidden_size, config.vocab_size));
+    : activation_(config.is_roberta() || config.is_electra() ? "gelu" : config.hidden_act) {
+  const std::int64_t width = config.embedding_width();
+  dense = register_module("dense", nn::Linear(config.hidden_size, width));
+  norm = register_module("LayerNorm", nn::LayerNorm(width, config.layer_norm_eps));
+  decoder = register_module("decoder", nn::Linear(width, config.vocab_size));
 }
 
 TensorDict BertPredictionsImpl::forward(const torch::Tensor& hidden) {
@@ -133,6 +134,9 @@ TensorDict BertPredictionsImpl::forward(const torch::Tensor& hidden) {
 
 BertImpl::BertImpl(const BertConfig& config) : TextEncoderImpl(config) {
   embeddings = register_module("embeddings", BertEmbeddings(config));
+  if (config.embedding_width() != config.hidden_size)
+    embeddings_project =
+        register_module("embeddings_project", nn::Linear(config.embedding_width(), config.hidden_size));
   layers = register_module("layers", torch::nn::ModuleList());
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) layers->push_back(BertLayer(config));
   if (config.head == BertHead::kMaskedLm) {
@@ -148,7 +152,7 @@ BertImpl::BertImpl(const BertConfig& config) : TextEncoderImpl(config) {
     dropout = register_module("dropout", nn::Dropout(config.classifier_dropout));
     classifier = register_module("classifier", nn::Linear(config.hidden_size, config.outputs()));
   }
-  if (config.head == BertHead::kSequenceClassification && config.is_roberta())
+  if (config.head == BertHead::kSequenceClassification && (config.is_roberta() || config.is_electra()))
     pooler_dropout = register_module("pooler_dropout", nn::Dropout(config.classifier_dropout));
   if (config.head == BertHead::kQuestionAnswering) {
     dropout = register_module("dropout", nn::Dropout(config.classifier_dropout));
@@ -171,7 +175,9 @@ torch::Tensor BertImpl::rows_of_positions(const TensorDict& inputs, const nn::To
 }
 
 torch::Tensor BertImpl::embed(const TensorDict& inputs, const nn::TokenContext& tokens) {
-  return embeddings(inputs.at("input_ids"), inputs.get("token_type_ids"), rows_of_positions(inputs, tokens));
+  const torch::Tensor embedded =
+      embeddings(inputs.at("input_ids"), inputs.get("token_type_ids"), rows_of_positions(inputs, tokens));
+  return embeddings_project ? embeddings_project(embedded) : embedded;
 }
 
 LayerParts BertImpl::parts_of(int layer, const nn::TokenContext& tokens) {

@@ -139,6 +139,24 @@ const BertNames& nomic_bert_names() {
   return names;
 }
 
+const BertNames& electra_names() {
+  static const BertNames names{
+      .model_type = "electra",
+      .prefix = "electra.",
+      .stem = "Electra",
+      .read = read_electra,
+      .dense = "generator_predictions.dense",
+      .norm = "generator_predictions.LayerNorm",
+      .decoder = "generator_lm_head",
+      .bias = "generator_lm_head.bias",
+      .pooler = "classifier.dense",
+      .classifier = "classifier.out_proj",
+      .choice_pooler = "sequence_summary.summary",
+      .heads = {"generator_", "discriminator_predictions.", "classifier.", "qa_outputs.", "sequence_summary."},
+      .body = {"embeddings.", "embeddings_project.", "encoder."}};
+  return names;
+}
+
 BertConfig config_of(const BertNames& family, const json& keys) {
   return read_keys(keys, family.model_type, with_shared_keys(family.read));
 }
@@ -194,6 +212,8 @@ std::vector<TensorName> bert_tensor_names(const BertNames& family, const json& k
   if (!config.rotary) add_table("position_embeddings");
   if (config.type_vocab_size > 0) add_table("token_type_embeddings");
   names.add_both("embeddings.LayerNorm", prefix + family.embedding_norm);
+  if (config.embedding_width() != config.hidden_size)
+    names.add_both("embeddings_project", prefix + "embeddings_project");
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     for (const auto& [ours, theirs] : family.layer) {
       const std::string at = fmt::format("{}{}.{}.{}", prefix, family.layers, layer, theirs);
@@ -236,7 +256,7 @@ bool bert_is_other_heads(const BertNames& family, const std::string& name) {
 
 // True for the families whose keys are BERT's.
 bool has_bert_keys(const BertNames& family) {
-  return family.model_type != "distilbert" && family.model_type != "nomic_bert";
+  return family.model_type != "distilbert" && family.model_type != "nomic_bert" && family.model_type != "electra";
 }
 
 // The results of the next two functions for the other families.
@@ -329,6 +349,7 @@ ModelFamily bert_family() { return family_of_names(bert_names()); }
 ModelFamily roberta_family() { return family_of_names(roberta_names()); }
 ModelFamily distilbert_family() { return family_of_names(distilbert_names()); }
 ModelFamily nomic_bert_family() { return family_of_names(nomic_bert_names()); }
+ModelFamily electra_family() { return family_of_names(electra_names()); }
 ModelFamily xlm_roberta_family() { return family_of_names(xlm_roberta_names()); }
 
 }  // namespace gantry::models

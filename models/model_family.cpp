@@ -62,6 +62,7 @@ Registry<ModelFamily>& families() {
       add("xlm-roberta", xlm_roberta_family());
       add("distilbert", distilbert_family());
       add("nomic_bert", nomic_bert_family());
+      add("electra", electra_family());
       add("modernbert", modern_bert_family());
       add("t5", t5_family());
       add("mt5", mt5_family());

@@ -26,7 +26,7 @@ int encoder_heads(const nlohmann::json& keys, const std::string& family) {
     return std::min(keys.value("encoder_attention_heads", 16), keys.value("decoder_attention_heads", 16));
   if (family == "whisper")
     return std::min(keys.value("encoder_attention_heads", 6), keys.value("decoder_attention_heads", 6));
-  return keys.value("num_attention_heads", 12);
+  return keys.value("num_attention_heads", family == "electra" ? 4 : 12);
 }
 
 // Returns the number of tokens in its layers. For images and speech the model defines it.

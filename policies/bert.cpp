@@ -23,6 +23,7 @@ ShardPlan shards_of(const models::BertImpl& model) {
       plan.push_back({std::string("layers.*.self.") + part, Column{.unit = head}});
   }
   plan.push_back({"embeddings", SequenceParallel{}});  // token types, norms and dropouts
+  if (model.embeddings_project) plan.push_back({"embeddings_project", SequenceParallel{}});
   plan.push_back({"layers.*", SequenceParallel{}});
   if (model.cls) {
     plan.push_back({"cls.decoder", Column{}});
@@ -41,6 +42,7 @@ ShardPlan shards_of(const models::BertImpl& model) {
 
 StageLayout stages_of(const models::BertImpl& model) {
   StageLayout layout{.first = {"embeddings"}, .repeated = "layers", .last = {}};
+  if (model.embeddings_project) layout.first.emplace_back("embeddings_project");
   for (const char* part : {"cls", "full_sequence", "pooler_dropout", "pooler", "dropout", "classifier", "qa_outputs"})
     if (model.named_children().contains(part)) layout.last.push_back(part);
   return layout;

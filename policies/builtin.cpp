@@ -14,7 +14,7 @@ namespace gantry {
 PolicyRegistry& policies() {
   struct Filled : PolicyRegistry {
     Filled() {
-      for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert"})
+      for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "electra"})
         Registry::add(family, [family] { return std::make_shared<const BertPolicy>(family); });
       for (const char* family : {"t5", "mt5", "umt5"})
         Registry::add(family, [family] { return std::make_shared<const T5Policy>(family); });

@@ -111,6 +111,7 @@ BertConfig read_roberta(ConfigReader& reader);
 BertConfig read_xlm_roberta(ConfigReader& reader);
 BertConfig read_distilbert(ConfigReader& reader);
 BertConfig read_nomic_bert(ConfigReader& reader);
+BertConfig read_electra(ConfigReader& reader);
 ModernBertConfig read_modern_bert(ConfigReader& reader);
 VitConfig read_vit(ConfigReader& reader);
 T5Config read_t5(ConfigReader& reader);

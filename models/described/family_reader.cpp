@@ -39,6 +39,7 @@ std::vector<FamilyReader> all_readers() {
        with_shared_keys(read_modern_bert),
        {"cls_token_id", "deterministic_flash_attn", "initializer_cutoff_factor", "layer_norm_eps",
         "position_embedding_type", "reference_compile", "repad_logits_with_grad", "sep_token_id", "sparse_prediction"}},
+      {"electra", "ElectraForMaskedLM", with_shared_keys(read_electra), {}},
       {"bart", "BartForConditionalGeneration", with_shared_keys(read_bart, true), {}},
       {"pegasus", "PegasusForConditionalGeneration", with_shared_keys(read_pegasus, true), {}},
       {"t5", "T5ForConditionalGeneration", with_shared_keys(read_t5, true), {}},

@@ -43,11 +43,12 @@ ModelSizes sizes_of(const DecoderSpec& spec) {
 
 double bert_head_size(const BertConfig& config, double hidden) {
   const double labels = static_cast<double>(config.num_labels), words = static_cast<double>(config.vocab_size);
+  const auto width = static_cast<double>(config.embedding_width());
   switch (config.head) {
     case BertHead::kNone:
       return config.is_pooled_without_head ? linear_size(hidden, hidden) : 0;
     case BertHead::kMaskedLm:
-      return linear_size(hidden, hidden) + 2 * hidden + words + (config.tie_word_embeddings ? 0 : words * hidden);
+      return linear_size(hidden, width) + 2 * width + words + (config.tie_word_embeddings ? 0 : words * width);
     case BertHead::kSequenceClassification:
       return linear_size(hidden, hidden) + linear_size(hidden, labels);
     case BertHead::kTokenClassification:
@@ -72,13 +73,14 @@ ModelSizes sizes_of(const BertConfig& config) {
   const auto hidden = static_cast<double>(config.hidden_size);
   const std::int64_t positions = config.rotary ? 0 : config.max_position_embeddings;
   const auto rows = static_cast<double>(config.vocab_size + positions + config.type_vocab_size);
+  const auto width = static_cast<double>(config.embedding_width());
   return {.layers = config.num_hidden_layers,
           .hidden = config.hidden_size,
           .heads = config.num_attention_heads,
           .key_heads = config.num_attention_heads,
           .vocabulary = config.vocab_size,
           .positions = config.longest(),
-          .parameters = rows * hidden + 2 * hidden +
+          .parameters = rows * width + 2 * width + (width == hidden ? 0 : linear_size(width, hidden)) +
                         static_cast<double>(config.num_hidden_layers) * bert_layer_size(config) +
                         bert_head_size(config, hidden)};
 }
@@ -254,6 +256,7 @@ ModelSizes model_sizes(const std::string& model_type, const json& keys) {
   if (model_type == "xlm-roberta") return sizes_by(keys, model_type, read_xlm_roberta);
   if (model_type == "distilbert") return sizes_by(keys, model_type, read_distilbert);
   if (model_type == "nomic_bert") return sizes_by(keys, model_type, read_nomic_bert);
+  if (model_type == "electra") return sizes_by(keys, model_type, read_electra);
   if (model_type == "modernbert") return sizes_by(keys, model_type, read_modern_bert);
   if (model_type == "bart") return sizes_by(keys, model_type, read_bart, true);
   if (model_type == "pegasus") return sizes_by(keys, model_type, read_pegasus, true);
@@ -274,7 +277,8 @@ std::string family_features(const std::string& model_type) {
            "choice";
   if (model_type == "bart") return "encoder and decoder of text: learned positions";
   if (model_type == "pegasus") return "encoder and decoder of text: fixed positions";
-  if (model_type == "bert" || model_type == "roberta" || model_type == "xlm-roberta" || model_type == "distilbert")
+  if (model_type == "bert" || model_type == "roberta" || model_type == "xlm-roberta" || model_type == "distilbert" ||
+      model_type == "electra")
     return "encoder: heads for masked tokens, sequences, tokens, answers and multiple choice";
   if (model_type == "vit") return "encoder of images: head for image classes";
   if (model_type == "clip" || model_type == "siglip") return "encoders of images and texts: contrastive loss";

@@ -39,6 +39,17 @@ LayerWork bert_work(const json& keys, int layers, std::int64_t vocabulary) {
           .last = bert_head(keys, hidden, vocabulary)};
 }
 
+// The head computes in the width of the embeddings.
+LayerWork electra_work(const json& keys, int layers) {
+  const auto hidden = static_cast<double>(size_key(keys, "hidden_size", 256));
+  const auto inner = static_cast<double>(size_key(keys, "intermediate_size", 1024));
+  const auto width = static_cast<double>(size_key(keys, "embedding_size", 128));
+  const auto words = static_cast<double>(size_key(keys, "vocab_size", 30522));
+  const bool is_masked = bert_architecture(keys, "Electra").ends_with("ForMaskedLM");
+  return {.layers = std::vector<double>(layers, hidden * (4 * hidden + 2 * inner)),
+          .last = is_masked ? width * (words + hidden) : bert_head(keys, hidden, 30522)};
+}
+
 LayerWork distilbert_work(const json& keys, int layers) {
   const auto hidden = static_cast<double>(size_key(keys, "dim", 768));
   const auto inner = static_cast<double>(size_key(keys, "hidden_dim", 3072));
@@ -183,6 +194,7 @@ LayerWork layer_work_in(const json& keys, int layers, const std::string& family)
   if (name == "xlm-roberta") return bert_work(keys, layers, 30522);
   if (name == "distilbert") return distilbert_work(keys, layers);
   if (name == "nomic_bert") return nomic_bert_work(keys, layers);
+  if (name == "electra") return electra_work(keys, layers);
   if (name == "modernbert") return modern_bert_work(keys, layers);
   if (name == "bart" || name == "pegasus") return stacks_work(keys, BartConfig());
   if (name == "vit") return vit_work(keys, layers);

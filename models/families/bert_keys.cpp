@@ -94,4 +94,24 @@ BertConfig read_xlm_roberta(ConfigReader& reader) {
   return read_bert_like(reader, {.family = "xlm-roberta", .pad_token_id = 1}, "XLMRoberta");
 }
 
+// The heads for sequences and choices have a layer with GELU behind the first token.
+BertConfig read_electra(ConfigReader& reader) {
+  BertConfig config = read_bert_like(reader,
+                                     {.family = "electra",
+                                      .hidden_size = 256,
+                                      .num_attention_heads = 4,
+                                      .intermediate_size = 1024,
+                                      .pooler_activation = "gelu",
+                                      .is_pooled_without_head = false},
+                                     "Electra");
+  config.embedding_size = reader.size("embedding_size", 128);
+  const std::string reason = "Gantry has no other summary of a sequence for ELECTRA";
+  reader.only("summary_type", "first", reason);
+  reader.only("summary_use_proj", true, reason);
+  reader.only("summary_activation", "gelu", reason);
+  const double dropout = reader.number("summary_last_dropout", 0.1, 0, 1);
+  if (config.head == BertHead::kMultipleChoice) config.classifier_dropout = dropout;
+  return config;
+}
+
 }  // namespace gantry::models

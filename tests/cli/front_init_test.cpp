@@ -56,8 +56,8 @@ TEST(Init, WritesAProjectForEachFamily) {
     expect_project(scratch, family.model_type, {});
     EXPECT_NO_THROW(models::decoder_spec(family, family.small)) << family.model_type;
   }
-  for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "modernbert", "vit",
-                             "whisper", "t5", "mt5", "umt5", "bart", "pegasus"})
+  for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "electra", "modernbert",
+                             "vit", "whisper", "t5", "mt5", "umt5", "bart", "pegasus"})
     expect_project(scratch, family, {"samples.h", "drawn_samples.h"});
   const Outcome wrong = init(scratch, "mine --family lama");
   EXPECT_EQ(wrong.exit_code, 2);

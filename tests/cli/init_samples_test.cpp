@@ -52,7 +52,7 @@ void expect_learning(const std::string& family, TensorDict (*drawn)(std::int64_t
 }
 
 TEST(InitSamples, TrainAsTheyAreWritten) {
-  for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "modernbert"})
+  for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "electra", "modernbert"})
     expect_learning(family, drawn_bert::drawn_samples);
   for (const char* family : {"t5", "mt5", "umt5", "bart", "pegasus"}) expect_learning(family, drawn_t5::drawn_samples);
   expect_learning("vit", drawn_vit::drawn_samples);

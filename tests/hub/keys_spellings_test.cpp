@@ -28,7 +28,7 @@ std::string refusal_of(const std::string& family, const json& keys) {
 
 const char* const kEveryKind[] = {"llama",      "gpt2",   "bert",        "roberta",     "vit",        "t5",
                                   "whisper",    "falcon", "gemma3_text", "xlm-roberta", "distilbert", "nomic_bert",
-                                  "modernbert", "mt5",    "umt5",        "bart",        "pegasus"};
+                                  "modernbert", "mt5",    "umt5",        "bart",        "pegasus",    "electra"};
 
 std::string judged(const std::string& family, const json& keys, const std::string& rule, const json& file) {
   return thrown_by([&] {

@@ -122,6 +122,18 @@ TEST(EncoderGrid, DistilBertAndNomicBert) {
       encoder_layouts());
 }
 
+TEST(EncoderGrid, Electra) {
+  for (const char* head : {"ForMaskedLM", "ForSequenceClassification", "ForMultipleChoice"})
+    expect_layouts_equal({.family = "electra",
+                          .layers = 3,
+                          .dropout = 0.1,
+                          .batches = {6, 5},
+                          .ignored = std::string(head) == "ForMaskedLM" ? 0.2 : 0,
+                          .head = head,
+                          .keys = R"({"embedding_size": 10, "summary_last_dropout": 0.1})"},
+                         encoder_layouts());
+}
+
 TEST(EncoderGrid, MultipleChoice) {
   for (const char* family : {"bert", "roberta", "distilbert", "modernbert"})
     expect_layouts_equal(
@@ -390,8 +402,8 @@ TEST(EncoderKeys, OlderFilesAreExportedForTransformers) {
 
 TEST(EncoderPolicies, AreChosenByTheModel) {
   const DeferredInit deferred;
-  for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "modernbert", "vit", "t5",
-                             "mt5", "umt5", "bart", "pegasus", "whisper"})
+  for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "electra", "modernbert",
+                             "vit", "t5", "mt5", "umt5", "bart", "pegasus", "whisper"})
     EXPECT_EQ(policy_name_for(*models::families().at(family).build(json::object())), family);
 }
 

@@ -45,6 +45,7 @@ TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
       {"distilbert", {{"n_layers", 2}, {"hidden_dim", 100}}},
       {"distilbert", {{"n_layers", 2}, {"architectures", {"DistilBertForQuestionAnswering"}}}},
       {"nomic_bert", {{"n_layer", 2}, {"n_inner", 100}, {"head_dim", 16}}},
+      {"electra", {{"num_hidden_layers", 2}, {"hidden_size", 64}, {"embedding_size", 32}}},
       {"modernbert", {{"num_hidden_layers", 2}, {"intermediate_size", 100}}},
       {"modernbert", {{"num_hidden_layers", 2}, {"architectures", {"ModernBertForTokenClassification"}}}},
       {"modernbert", {{"num_hidden_layers", 2}, {"architectures", {"ModernBertForSequenceClassification"}}}},

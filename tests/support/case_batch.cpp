@@ -151,7 +151,7 @@ TensorDict without_unused_pictures(const ModelCase& what, TensorDict batch) {
 }
 
 bool is_bert(const std::string& family) {
-  static const std::set<std::string> families = {"bert",       "distilbert", "modernbert",
+  static const std::set<std::string> families = {"bert",       "distilbert", "modernbert", "electra",
                                                  "nomic_bert", "roberta",    "xlm-roberta"};
   return families.contains(family);
 }

@@ -106,7 +106,7 @@ json gpt_neo_keys(const ModelCase& what) {
 std::string stem_of(const std::string& family) {
   static const std::map<std::string, std::string> stems = {
       {"bert", "Bert"},       {"distilbert", "DistilBert"}, {"modernbert", "ModernBert"}, {"nomic_bert", "NomicBert"},
-      {"roberta", "Roberta"}, {"xlm-roberta", "XLMRoberta"}};
+      {"electra", "Electra"}, {"roberta", "Roberta"},       {"xlm-roberta", "XLMRoberta"}};
   return stems.at(family);
 }
 

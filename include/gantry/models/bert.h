@@ -1,8 +1,8 @@
-// BERT, RoBERTa, XLM-R, DistilBERT and NomicBERT for one device, built from layers that a policy can shard. Parameter
-// names are those of Hugging Face's BERT without the "bert." prefix: embeddings.{word_embeddings, position_embeddings,
-// token_type_embeddings, LayerNorm}, layers.N.*, pooler. The head has cls.{dense, LayerNorm, decoder} (the weight of
-// decoder can be tied to word_embeddings), classifier or qa_outputs. The additional dense layer of RoBERTa's classifier
-// is registered as pooler.
+// BERT, RoBERTa, XLM-R, DistilBERT, NomicBERT and ELECTRA for one device, built from layers that a policy can shard.
+// Parameter names are those of Hugging Face's BERT without the "bert." prefix: embeddings.{word_embeddings,
+// position_embeddings, token_type_embeddings, LayerNorm}, layers.N.*, pooler. The head has cls.{dense, LayerNorm,
+// decoder} (the weight of decoder can be tied to word_embeddings), classifier or qa_outputs. The additional dense layer
+// of RoBERTa's classifier is registered as pooler.
 #pragma once
 
 #include <optional>
@@ -91,7 +91,8 @@ class BertImpl : public TextEncoderImpl {
   explicit BertImpl(const BertConfig& config);
 
   BertEmbeddings embeddings{nullptr};
-  BertPredictions cls{nullptr};  // modules that the head does not need are null
+  nn::Linear embeddings_project{nullptr};  // null: embeddings have the width of the layers
+  BertPredictions cls{nullptr};            // modules that the head does not need are null
   nn::Linear pooler{nullptr}, classifier{nullptr}, qa_outputs{nullptr};
   nn::Dropout dropout{nullptr}, pooler_dropout{nullptr};
 

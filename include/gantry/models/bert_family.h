@@ -1,5 +1,5 @@
-// The model families bert, roberta, xlm-roberta, distilbert and nomic_bert: configuration keys and tensor names of
-// Hugging Face's models.
+// The model families bert, roberta, xlm-roberta, distilbert, nomic_bert and electra: configuration keys and tensor
+// names of Hugging Face's models.
 #pragma once
 
 #include "gantry/models/bert.h"
@@ -16,5 +16,6 @@ ModelFamily roberta_family();
 ModelFamily xlm_roberta_family();
 ModelFamily distilbert_family();
 ModelFamily nomic_bert_family();
+ModelFamily electra_family();
 
 }  // namespace gantry::models

@@ -1,4 +1,4 @@
-// The configuration of a BERT, RoBERTa, XLM-R, DistilBERT or NomicBERT model, by BERT's keys of Hugging Face's
+// The configuration of a BERT, RoBERTa, XLM-R, DistilBERT, NomicBERT or ELECTRA model, by BERT's keys of Hugging Face's
 // config.json.
 #pragma once
 
@@ -22,7 +22,7 @@ enum class BertHead {
 
 struct BertConfig {             // keys of Hugging Face's config.json
   std::string family = "bert";  // or "roberta" or "xlm-roberta", whose positions start at row pad_token_id + 1;
-                                // or "distilbert" or "nomic_bert"
+                                // or "distilbert", "nomic_bert" or "electra"
   std::int64_t vocab_size = 30522;
   std::int64_t hidden_size = 768;
   std::int64_t num_hidden_layers = 12;
@@ -43,6 +43,8 @@ struct BertConfig {             // keys of Hugging Face's config.json
 
   // Features of single families.
   std::int64_t head_dim = 0;  // features of a head; 0: hidden_size / num_attention_heads
+  std::int64_t embedding_size =
+      0;  // features of the embeddings, if a projection follows them (ELECTRA); 0: hidden_size
   // The layers of NomicBERT: one projection of query, key and value, gated MLPs, and no biases.
   bool fused = false;
   std::optional<nn::RotaryOptions> rotary = {};         // not set: learned positions
@@ -52,6 +54,8 @@ struct BertConfig {             // keys of Hugging Face's config.json
   bool is_pooled_without_head = true;  // the model without a head has the pooler of a classifier
 
   std::int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
+  std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden_size; }
+  bool is_electra() const { return family == "electra"; }
   bool is_roberta() const { return family == "roberta" || family == "xlm-roberta"; }
   // Returns the number of outputs of a head that is not a masked language model's.
   std::int64_t outputs() const {
