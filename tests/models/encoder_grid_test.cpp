@@ -125,7 +125,7 @@ TEST(EncoderGrid, DistilBertAndNomicBert) {
 TEST(EncoderGrid, Electra) {
   for (const char* head : {"ForMaskedLM", "ForSequenceClassification", "ForMultipleChoice"})
     expect_layouts_equal({.family = "electra",
-                          .layers = 3,
+                          .layers = 4,
                           .dropout = 0.1,
                           .batches = {6, 5},
                           .ignored = std::string(head) == "ForMaskedLM" ? 0.2 : 0,
