@@ -86,7 +86,7 @@ const std::vector<DecoderFamily>& decoder_families() {
       apertus_family(), bamba_family(), bloom_family(), codegen_family(), cohere_family(), cohere2_family(),
       deepseek_v2_family(), deepseek_v3_family(), dots1_family(), ernie4_5_family(), ernie4_5_moe_family(),
       exaone4_family(), falcon_family(), falcon_h1_family(), falcon_mamba_family(), gemma_family(),
-      gemma2_family(), gemma3_family(), gemma3_text_family(), glm4_family(), glm4_moe_family(), gpt2_family(),
+      gemma2_family(), gemma3_family(), gemma3_text_family(), glm4_family(), glm4_moe_family(), glm4v_family(), gpt2_family(),
       gpt_bigcode_family(), gpt_neo_family(), gpt_neox_family(), gpt_oss_family(), gptj_family(),
       granite_family(), granitemoe_family(), granitemoehybrid_family(), helium_family(),
       hunyuan_v1_dense_family(), jamba_family(), kimi_k2_family(), kimi_linear_family(), lfm2_family(),

@@ -83,6 +83,7 @@ DecoderFamily gemma3_family();
 DecoderFamily gemma3_text_family();
 DecoderFamily glm4_family();
 DecoderFamily glm4_moe_family();
+DecoderFamily glm4v_family();
 DecoderFamily gpt2_family();
 DecoderFamily gpt_bigcode_family();
 DecoderFamily gpt_neo_family();

@@ -49,7 +49,7 @@ std::string name_in_memory(std::string name) {
 }
 
 TEST(Towers, HaveTheNamesOfBothVersionsOfTransformers) {
-  for (const char* name : {"mistral3", "llava_text", "gemma3_mm", "qwen2_vl", "qwen3_vl"}) {
+  for (const char* name : {"mistral3", "llava_text", "gemma3_mm", "qwen2_vl", "qwen3_vl", "glm4v"}) {
     const ScratchFolder scratch;
     TensorDict renamed;
     for (const auto& [stored, tensor] : read_safetensors(kTowerCases + name + "/model.safetensors"))
@@ -134,7 +134,7 @@ TEST(Towers, RefuseEntriesThatTheyDoNotRead) {
 
 // Three equal rows are one row.
 TEST(Towers, EqualRowsOfPositionsAreOneRow) {
-  for (const char* name : {"qwen2_vl", "qwen3_vl"}) {
+  for (const char* name : {"qwen2_vl", "qwen3_vl", "glm4v"}) {
     const json keys = tower_keys(name);
     const auto model = std::dynamic_pointer_cast<models::DecoderImpl>(
         models::families().at(keys["model_type"].get<std::string>()).build(keys));
