@@ -18,9 +18,9 @@ void refuse_variants(ConfigReader& reader, const BartConfig& config) {
     reader.only("extra_pos_embeddings", config.first_position(), reason);
   for (const char* key : {"separate_encoder_embedding", "separate_decoder_embedding"})
     reader.only(key, false, "encoder and decoder of " + name + " share their embedding");
-  for (const char* key :
-       {"classifier_dropout", "classif_dropout", "force_bos_token_to_be_generated", "num_hidden_layers", "output_past"})
+  for (const char* key : {"classifier_dropout", "classif_dropout", "force_bos_token_to_be_generated", "output_past"})
     reader.ignore(key);
+  if (!config.norms_before) reader.ignore("num_hidden_layers");  // of Pegasus, it is a spelling of encoder_layers
 }
 
 BartConfig read_with(ConfigReader& reader, BartConfig config) {
