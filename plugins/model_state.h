@@ -17,10 +17,10 @@
 #include "gantry/plugins/optimizer_state.h"
 #include "gantry/plugins/plugin_context.h"
 #include "gantry/plugins/sequence_parts.h"
+#include "gantry/plugins/shared_vocabulary.h"
 #include "gantry/plugins/stage_graphs.h"
 #include "gantry/plugins/step_end.h"
 #include "gantry/plugins/step_offload.h"
-#include "gantry/plugins/vocabulary_passes.h"
 #include "gantry/schedule/parameter_actions.h"
 
 namespace gantry {

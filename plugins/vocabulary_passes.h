@@ -1,50 +1,18 @@
-// Embedding and head whose rows lie over all ranks of a pipeline: what each rank computes of them, and what the ranks
-// exchange. Yeung et al., Balancing Pipeline Parallelism with Vocabulary Parallelism (arXiv 2411.05288), both
-// algorithms.
+// The passes of an embedding and a head whose rows are sharded over all ranks of a pipeline (shared_vocabulary.h), in
+// one step: computations and messages. Yeung et al., Balancing Pipeline Parallelism with Vocabulary Parallelism (arXiv
+// 2411.05288), both algorithms.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <vector>
 
-#include "gantry/comm/process_group_mesh.h"
-#include "gantry/core/config.h"
-#include "gantry/nn/embedding.h"
 #include "gantry/nn/split_head.h"
 #include "gantry/plugins/criterion.h"
-#include "gantry/plugins/parallel_options.h"
-#include "gantry/policies/sharder.h"
+#include "gantry/plugins/shared_vocabulary.h"
 #include "gantry/schedule/schedule.h"
 #include "gantry/tensors/batch.h"
 
 namespace gantry {
-
-// Of one boosted model. Every purpose has a group of its own, so that its messages have the microbatches' order, and no
-// other one's.
-class SharedVocabulary {
- public:
-  // What the rows lie over.
-  static ShardAxes axes_of(const ProcessGroupMesh& mesh);
-
-  // Of a model that was split over those axes. ConfigError, by name, for what can't be computed so. Collective over the
-  // world.
-  SharedVocabulary(const StageModule& module, const ParallelOptions& options, const ProcessGroupMesh& mesh,
-                   const PipelineStageManager& stages);
-  // The criterion as the passes compute it; empty: logits alone. Throws ConfigError if it is not a cross entropy of the
-  // model's logits.
-  std::optional<LabelledLoss> loss_of(const Criterion& criterion) const;
-
- private:
-  friend class VocabularyPasses;
-  nn::Embedding embedding_{nullptr};
-  nn::Linear head_{nullptr};
-  nn::SplitHeadOptions options_;  // without the loss
-  std::string output_;
-  int first_rank_, last_rank_;        // of the pipeline: those that hold the first and the last stage
-  ProcessGroup* sequence_ = nullptr;  // over which activations are sequence shards; null: they are whole
-  std::unique_ptr<ProcessGroup> hidden_, embedding_gradients_;                          // along pp
-  std::unique_ptr<ProcessGroup> embeddings_, statistics_, hidden_gradients_, outputs_;  // and tp
-};
 
 // Of one step. A pass of a microbatch is called once, in the order of the schedule, which is the same on all ranks for
 // each kind. After give_up() passes compute nothing, and the ranks exchange zeros.

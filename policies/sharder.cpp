@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <mutex>
 #include <numeric>
-#include <set>
 
 #include "gantry/core/row_shards.h"
 #include "gantry/nn/linear.h"
 #include "gantry/policies/apply_plan.h"
 #include "gantry/policies/model_map.h"
+#include "gantry/policies/stage_contents.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/quantized_weight.h"
@@ -46,90 +45,6 @@ class SplitModels {
 SplitModels& split_models() {
   static SplitModels models;
   return models;
-}
-
-// The nearest module's name, or where to look for one.
-std::string suggest_module(const std::string& path, const ModelMap& map) {
-  const std::string near = nearest_name(path, map.module_names());
-  return near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?";
-}
-
-// The module paths of every stage, checked against the model.
-std::vector<std::vector<std::string>> held_paths(const ModelMap& map, const Policy& policy,
-                                                 const torch::nn::Module& model,
-                                                 const std::vector<LayerRange>& ranges) {
-  std::set<std::string> known;
-  for (const auto& name : map.module_names()) known.insert(name);
-  for (const auto* tensors : {&map.parameters, &map.buffers})
-    for (const auto& tensor : *tensors) known.insert(tensor.names.begin(), tensor.names.end());
-  std::vector<std::vector<std::string>> paths;
-  const int stages = static_cast<int>(ranges.size());
-  for (int stage = 0; stage < stages; ++stage) {
-    paths.push_back(policy.held_layers(model, stage, stages, ranges[stage]));
-    for (const auto& path : paths.back()) {
-      if (!known.contains(path)) {
-        throw ConfigError({policy.name(), fmt::format("stage {} has '{}', which the model does not have", stage, path),
-                           "the path of a module or parameter", suggest_module(path, map)});
-      }
-    }
-  }
-  return paths;
-}
-
-std::vector<int> stages_holding(const std::vector<std::string>& names,
-                                const std::vector<std::vector<std::string>>& paths) {
-  std::vector<int> stages;
-  for (std::size_t stage = 0; stage < paths.size(); ++stage) {
-    const bool held = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return std::any_of(paths[stage].begin(), paths[stage].end(),
-                         [&](const std::string& path) { return is_within(name, path); });
-    });
-    if (held) stages.push_back(static_cast<int>(stage));
-  }
-  return stages;
-}
-
-void check_declared_ties(const ModelMap& map, const SharedParameters& shared, const Policy& policy) {
-  for (const auto& names : shared) {
-    std::set<void*> tensors;
-    for (const auto& name : names) {
-      const auto found = std::find_if(map.parameters.begin(), map.parameters.end(), [&](const NamedTensor& parameter) {
-        return std::find(parameter.names.begin(), parameter.names.end(), name) != parameter.names.end();
-      });
-      if (found == map.parameters.end())
-        throw ConfigError({policy.name() + "::shared_parameters", "the model has no parameter '" + name + "'",
-                           "the path of a parameter", ""});
-      tensors.insert(found->tensor.unsafeGetTensorImpl());
-    }
-    if (tensors.size() > 1) {
-      throw ConfigError({policy.name() + "::shared_parameters",
-                         fmt::format("{} are {} different tensors", fmt::join(names, " and "), tensors.size()),
-                         "one tensor",
-                         "tie them in the model (gantry::nn::Linear::tie_weight), or do not declare them as shared"});
-    }
-  }
-}
-
-bool is_declared(const std::vector<std::string>& names, const SharedParameters& shared) {
-  return std::any_of(shared.begin(), shared.end(), [&](const std::vector<std::string>& set) {
-    return std::find(set.begin(), set.end(), names.front()) != set.end();
-  });
-}
-
-// The stages of every parameter; each is held by one stage, or shared.
-void check_coverage(const NamedTensor& parameter, const std::vector<int>& stages, const SharedParameters& shared,
-                    const Policy& policy) {
-  if (stages.empty()) {
-    throw ConfigError({parameter.names.front(), "no stage has this parameter", "one stage for every parameter",
-                       "add its module to the stages of " + policy.name() + "::split"});
-  }
-  if (stages.size() > 1 && !is_declared(parameter.names, shared)) {
-    throw ConfigError(
-        {parameter.names.front(),
-         fmt::format("stages {} have this parameter, but it is not declared as shared", fmt::join(stages, " and ")),
-         "one stage for a parameter that is not shared",
-         "add it to " + policy.name() + "::shared_parameters, or keep it in one stage only"});
-  }
 }
 
 bool holds_any(const PipelineStageManager& manager, const std::vector<int>& stages) {
@@ -260,9 +175,7 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
   const auto counts =
       config.layers_of_stage.empty() ? policy->distribute_layers(layers, manager.num_stages()) : config.layers_of_stage;
   const auto ranges = layer_ranges(counts, layers, manager.num_stages());
-  const auto paths = held_paths(map, *policy, *model, ranges);
-  const auto shared = policy->shared_parameters(*model);
-  check_declared_ties(map, shared, *policy);
+  const StageContents contents(map, *policy, *model, ranges);
 
   // Shapes are stated before anything is released or sharded.
   StageModule module(model, policy, ranges, config.sequence_parallel ? config.tensor_group : nullptr,
@@ -272,14 +185,13 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
   std::iota(every_stage.begin(), every_stage.end(), 0);
   for (const auto& parameter : map.parameters) {
     const bool is_everywhere = is_of_vocabulary(parameter.names, vocabulary);
-    const auto stages = is_everywhere ? every_stage : stages_holding(parameter.names, paths);
-    if (!is_everywhere) check_coverage(parameter, stages, shared, *policy);
+    const auto stages = is_everywhere ? every_stage : contents.stages_of_parameter(parameter);
     module.all_placements.push_back(full_placement(parameter, stages));
   }
   auto release = [&](const std::vector<NamedTensor>& tensors) {
     for (const auto& [tensor, names] : tensors)
       if (torch::Tensor released = tensor;
-          !is_of_vocabulary(names, vocabulary) && !holds_any(manager, stages_holding(names, paths)))
+          !is_of_vocabulary(names, vocabulary) && !holds_any(manager, contents.stages_of(names)))
         release_tensor(released);
   };
   release(map.parameters);
@@ -315,7 +227,7 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
     module.parameters.push_back({module.all_placements[i], tensor});
   }
   for (const auto& [tensor, names] : map.buffers) {
-    const auto stages = stages_holding(names, paths);
+    const auto stages = contents.stages_of(names);
     if (!holds_any(manager, stages)) continue;
     torch::Tensor buffer = tensor;
     materialize(buffer, names.front(), config.seed, config.device);
