@@ -129,6 +129,15 @@ void add_separate_rows(TensorName& tensor, const FileNames& files, const Decoder
   }
 }
 
+void add_other_names(TensorName& tensor, const FileNames& files, const DecoderSpec& spec) {
+  const std::string path = path_in_layer(spec, tensor.name);
+  for (const auto& [registered, other] : files.other_names) {
+    if (path != registered) continue;
+    std::string name = tensor.name;
+    tensor.other_names.push_back(files.prefix + name.replace(name.find(path), path.size(), other));
+  }
+}
+
 // True if config.json names another head than the family's: `head` is then new, unless the files have it.
 bool has_other_head(const DecoderFamily& family, const json& keys) {
   const std::string named = architecture_key(keys);
@@ -156,6 +165,7 @@ std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& 
     names.push_back(stacked ? stacked_name(files, spec, parameter) : file_name(files, spec, parameter.name));
     TensorName& last = names.back();
     add_separate_rows(last, files, spec, parameter);
+    add_other_names(last, files, spec);
     if (last.hugging_face == table_name(files, spec) && spec.tied) last.other_names.push_back(files.head + ".weight");
     last.new_allowed = has_other_head && parameter.name.starts_with(spec.names.head + ".");
   }

@@ -38,6 +38,18 @@ torch::Tensor DepthwiseConvolutionImpl::forward(const torch::Tensor& input, cons
   return made.out;
 }
 
+torch::Tensor convolve_together(const std::vector<DepthwiseConvolution>& convolutions,
+                                const std::vector<torch::Tensor>& inputs, const TokenContext& tokens,
+                                LayerState* state) {
+  std::vector<torch::Tensor> kernels;
+  for (const DepthwiseConvolution& convolution : convolutions) kernels.push_back(convolution->kernels());
+  const auto made = causal_convolution(without_padding(torch::cat(inputs, -1), tokens),
+                                       {.weight = torch::cat(kernels), .bias = {}, .silu = true},
+                                       state ? state->get(kPastInputs) : torch::Tensor(), tokens.documents);
+  if (state) state->set(kPastInputs, made.state);
+  return made.out;
+}
+
 torch::Tensor DepthwiseConvolutionImpl::used(const torch::Tensor& parameter) const {
   return summed_over_ && parameter.defined() ? with_summed_overlaps(parameter, placement_, *summed_over_) : parameter;
 }

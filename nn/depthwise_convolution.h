@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include <torch/nn/module.h>
 
@@ -31,6 +32,8 @@ class DepthwiseConvolutionImpl : public torch::nn::Module, public Shardable {
 
   // `state`: has the inputs of earlier calls that the kernel still sees, and receives those of this call; null: none.
   torch::Tensor forward(const torch::Tensor& input, const TokenContext& tokens, LayerState* state);
+  // The local weight [channels, kernel], with its gradient summed if ranks share channels.
+  torch::Tensor kernels() const { return used(weight).select(1, 0); }
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
   torch::Tensor weight, bias;  // bias undefined: none
@@ -45,5 +48,11 @@ class DepthwiseConvolutionImpl : public torch::nn::Module, public Shardable {
   ShardSpec placement_;
 };
 TORCH_MODULE(DepthwiseConvolution);
+
+// Convolutions without bias of several inputs, computed as one over all channels, with SiLU and one state. Returns the
+// outputs one after the other in the last dimension.
+torch::Tensor convolve_together(const std::vector<DepthwiseConvolution>& convolutions,
+                                const std::vector<torch::Tensor>& inputs, const TokenContext& tokens,
+                                LayerState* state);
 
 }  // namespace gantry::nn

@@ -115,6 +115,7 @@ DecoderFamily nemotron_h_family();
 DecoderFamily olmo_family();
 DecoderFamily olmo2_family();
 DecoderFamily olmo3_family();
+DecoderFamily olmo_hybrid_family();
 DecoderFamily olmoe_family();
 DecoderFamily opt_family();
 DecoderFamily phi_family();

@@ -23,14 +23,14 @@ std::vector<bool> attending_qwen_layers(ConfigReader& reader, std::size_t layers
   return attends;
 }
 
-GatedDeltaSizes read_gated_delta(ConfigReader& reader, double eps, bool grouped) {
+GatedDeltaSizes read_gated_delta(ConfigReader& reader, double eps, GatedDeltaSizes::Projections projections) {
   GatedDeltaSizes sizes{.key_heads = reader.size("linear_num_key_heads", 16),
                         .value_heads = reader.size("linear_num_value_heads", 32),
                         .key_size = reader.size("linear_key_head_dim", 128),
                         .value_size = reader.size("linear_value_head_dim", 128),
                         .kernel = reader.size("linear_conv_kernel_dim", 4),
                         .eps = eps,
-                        .grouped = grouped};
+                        .projections = projections};
   if (sizes.value_heads % sizes.key_heads != 0)
     refuse_key("linear_num_value_heads", sizes.value_heads,
                fmt::format("a multiple of linear_num_key_heads {}", sizes.key_heads));
@@ -38,11 +38,11 @@ GatedDeltaSizes read_gated_delta(ConfigReader& reader, double eps, bool grouped)
 }
 
 // Gives each layer gated attention or a gated delta network.
-void make_hybrid(ConfigReader& reader, DecoderSpec& spec, bool grouped) {
+void make_hybrid(ConfigReader& reader, DecoderSpec& spec, GatedDeltaSizes::Projections projections) {
   reader.only("attn_output_gate", true, "the attention of the family has an output gate");
   const bool bias = reader.flag("attention_bias", false);
   const auto attends = attending_qwen_layers(reader, spec.layers.size());
-  const auto mixer = std::make_shared<const GatedDelta>(read_gated_delta(reader, spec.norm.eps, grouped));
+  const auto mixer = std::make_shared<const GatedDelta>(read_gated_delta(reader, spec.norm.eps, projections));
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
     LayerSpec& layer = spec.layers[index];
     layer.attention.gated = true;
@@ -79,7 +79,7 @@ DecoderSpec read_qwen3_next(ConfigReader& reader) {
                                           .positions = 32768,
                                           .rotated = 0.25,
                                           .norm = kZeroCentred});
-  make_hybrid(reader, spec, /*grouped=*/true);
+  make_hybrid(reader, spec, GatedDeltaSizes::Projections::kGrouped);
   ExpertsSpec experts = read_gated_experts(reader, spec.layers.front().mlp.activation, 512, 10);
   experts.normalised = reader.flag("norm_topk_prob", true);
   give_every_experts(reader, spec, experts);
@@ -104,7 +104,7 @@ DecoderSpec read_qwen3_5_text(ConfigReader& reader) {
   missing.width = 12288;
   missing.key_heads = 4;
   DecoderSpec spec = read_common(reader, missing);
-  make_hybrid(reader, spec, /*grouped=*/false);
+  make_hybrid(reader, spec, GatedDeltaSizes::Projections::kJoined);
   return spec;
 }
 
@@ -115,7 +115,7 @@ DecoderSpec read_qwen3_5_moe_text(ConfigReader& reader) {
   missing.layers = 40;
   missing.key_heads = 2;
   DecoderSpec spec = read_common(reader, missing);
-  make_hybrid(reader, spec, /*grouped=*/false);
+  make_hybrid(reader, spec, GatedDeltaSizes::Projections::kJoined);
   const ExpertsSpec experts = read_gated_experts(reader, spec.layers.front().mlp.activation, 256, 8);
   reader.only("norm_topk_prob", true, "the routers of the family normalise the weights of a token's experts");
   reader.only("mlp_only_layers", json::array(), "every layer of the family has experts");

@@ -9,41 +9,55 @@ namespace gantry::models {
 GatedDeltaMixer::GatedDeltaMixer(const GatedDelta& kind, torch::nn::Module& layer, std::int64_t hidden)
     : kind_(kind.sizes) {
   const GatedDeltaSizes& sizes = kind_.sizes;
-  const std::int64_t keys = kind_.keys(), values = kind_.values();
-  if (sizes.grouped) {
-    input_ = linear_at(layer, GatedDelta::kGroupedInput, hidden, 2 * keys + 2 * values, false);
-    numbers_ = linear_at(layer, GatedDelta::kGroupedNumbers, hidden, 2 * sizes.value_heads, false);
+  const std::int64_t values = kind_.values();
+  const auto add_input = [&](const std::string& path, std::int64_t width) {
+    inputs_.push_back(linear_at(layer, path, hidden, width, false));
+  };
+  const auto add_convolution = [&](const std::string& path, std::int64_t channels) {
+    convolutions_.push_back(register_at(
+        layer, path,
+        nn::DepthwiseConvolution(nn::DepthwiseOptions{.channels = channels, .kernel = sizes.kernel, .silu = true})));
+  };
+  if (kind_.is_grouped()) {
+    add_input(GatedDelta::kGroupedInput, 2 * kind_.keys() + 2 * values);
+    add_input(GatedDelta::kGroupedNumbers, 2 * sizes.value_heads);
   } else {
-    input_ = linear_at(layer, GatedDelta::kInput, hidden, kind_.channels(), false);
-    gate_ = linear_at(layer, GatedDelta::kGate, hidden, values, false);
-    write_ = linear_at(layer, GatedDelta::kWrite, hidden, sizes.value_heads, false);
-    decay_input_ = linear_at(layer, GatedDelta::kDecayInput, hidden, sizes.value_heads, false);
+    if (!kind_.is_separate()) add_input(GatedDelta::kInput, kind_.channels());
+    for (std::size_t part = 0; part < 3 && kind_.is_separate(); ++part)
+      add_input(GatedDelta::projection(GatedDelta::kParts[part]), kind_.width_of(part));
+    gate_ = linear_at(layer, kind_.gate(), hidden, values, false);
+    write_ = linear_at(layer, kind_.write(), hidden, sizes.value_heads, false);
+    decay_input_ = linear_at(layer, kind_.decay_input(), hidden, sizes.value_heads, false);
   }
-  convolution_ = register_at(layer, GatedDelta::kConvolution,
-                             nn::DepthwiseConvolution(nn::DepthwiseOptions{
-                                 .channels = kind_.channels(), .kernel = sizes.kernel, .silu = true}));
+  if (!kind_.is_separate()) add_convolution(GatedDelta::kConvolution, kind_.channels());
+  for (std::size_t part = 0; part < 3 && kind_.is_separate(); ++part)
+    add_convolution(GatedDelta::convolution(GatedDelta::kParts[part]), kind_.width_of(part));
   decay_ = register_at(layer, GatedDelta::kDecay, nn::HeadDecay(sizes.value_heads));
-  norm_ = register_at(layer, GatedDelta::kNorm, nn::RmsNorm(sizes.value_size, sizes.eps));
-  output_ = linear_at(layer, GatedDelta::kOutput, values, hidden, false);
+  norm_ = register_at(layer, kind_.norm(), nn::RmsNorm(sizes.value_size, sizes.eps));
+  output_ = linear_at(layer, kind_.output(), values, hidden, false);
 }
 
 GatedDeltaMixer::Projected GatedDeltaMixer::projected_by_group(const torch::Tensor& input) {
   const GatedDeltaSizes& sizes = kind_.sizes;
   const std::int64_t served = kind_.served(), values = served * sizes.value_size;
-  const auto both = nn::together(input, {input_, numbers_});
+  const auto both = nn::together(input, {inputs_[0], inputs_[1]});
   const auto groups = both[0]
                           .unflatten(-1, {-1, 2 * sizes.key_size + 2 * values})
                           .split_with_sizes({sizes.key_size, sizes.key_size, values, values}, -1);
   const auto numbers = both[1].unflatten(-1, {-1, 2, served}).unbind(-2);
-  return {torch::cat({groups[0].flatten(-2), groups[1].flatten(-2), groups[2].flatten(-2)}, -1),
-          groups[3].flatten(-2).unflatten(-1, {-1, sizes.value_size}), numbers[0].flatten(-2), numbers[1].flatten(-2),
-          nn::held_heads(numbers_, 2, sizes.value_heads)};
+  return {{torch::cat({groups[0].flatten(-2), groups[1].flatten(-2), groups[2].flatten(-2)}, -1)},
+          groups[3].flatten(-2).unflatten(-1, {-1, sizes.value_size}),
+          numbers[0].flatten(-2),
+          numbers[1].flatten(-2),
+          nn::held_heads(inputs_[1], 2, sizes.value_heads)};
 }
 
 GatedDeltaMixer::Projected GatedDeltaMixer::projected(const torch::Tensor& input) {
-  if (kind_.sizes.grouped) return projected_by_group(input);
-  const auto parts = nn::together(input, {input_, gate_, write_, decay_input_});
-  return {parts[0], parts[1].unflatten(-1, {-1, kind_.sizes.value_size}), parts[2], parts[3],
+  if (kind_.is_grouped()) return projected_by_group(input);
+  const auto parts = nn::together(input, {inputs_[0], gate_, write_, decay_input_});
+  std::vector<torch::Tensor> channels = {parts[0]};
+  for (std::size_t part = 1; part < inputs_.size(); ++part) channels.push_back(inputs_[part](input));
+  return {std::move(channels), parts[1].unflatten(-1, {-1, kind_.sizes.value_size}), parts[2], parts[3],
           nn::held_heads(write_, 1, kind_.sizes.value_heads)};
 }
 
@@ -59,13 +73,13 @@ nn::GatedDeltaInputs GatedDeltaMixer::inputs(const torch::Tensor& channels, cons
           .key = for_values(parts[1]),
           .value = by_head(parts[2], sizes.value_size),
           .decay = decay_(of.decay),
-          .beta = torch::sigmoid(of.write)};
+          .beta = sizes.negative ? 2 * torch::sigmoid(of.write) : torch::sigmoid(of.write)};
 }
 
 torch::Tensor GatedDeltaMixer::forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) {
   nn::LayerState* state = tokens.state(layer);
   const Projected of = projected(input);
-  const nn::GatedDeltaInputs given = inputs(convolution_(of.channels, tokens, state), of);
+  const nn::GatedDeltaInputs given = inputs(nn::convolve_together(convolutions_, of.channels, tokens, state), of);
   const torch::Tensor made = nn::continue_recurrence(
       state, input.size(1), [&](const torch::Tensor& before) { return nn::gated_delta_step(given, before); },
       [&](const torch::Tensor& before) { return nn::gated_delta(given, before, tokens.documents); });

@@ -19,9 +19,9 @@ class GatedDeltaMixer final : public LayerMixer {
 
  private:
   struct Projected {
-    torch::Tensor channels;      // [B, S, local features]: queries, keys and values
-    torch::Tensor gate;          // [B, S, local value heads, value size]
-    torch::Tensor write, decay;  // [B, S, local value heads]
+    std::vector<torch::Tensor> channels;  // [B, S, local features]: queries, keys and values, in one tensor or three
+    torch::Tensor gate;                   // [B, S, local value heads, value size]
+    torch::Tensor write, decay;           // [B, S, local value heads]
     nn::HeadRange values;
   };
   Projected projected(const torch::Tensor& input);
@@ -29,9 +29,10 @@ class GatedDeltaMixer final : public LayerMixer {
   nn::GatedDeltaInputs inputs(const torch::Tensor& channels, const Projected& of);
 
   const GatedDelta kind_;
-  nn::Linear input_{nullptr}, numbers_{nullptr};  // grouped, or input_ and the following
-  nn::Linear gate_{nullptr}, write_{nullptr}, decay_input_{nullptr};
-  nn::DepthwiseConvolution convolution_{nullptr};
+  // Of joined projections the first one, of grouped ones both; of separate projections those of queries, keys, values.
+  std::vector<nn::Linear> inputs_;
+  nn::Linear gate_{nullptr}, write_{nullptr}, decay_input_{nullptr};  // null: grouped projections
+  std::vector<nn::DepthwiseConvolution> convolutions_;  // one, or one for each of queries, keys and values
   nn::HeadDecay decay_{nullptr};
   nn::RmsNorm norm_{nullptr};
   nn::Linear output_{nullptr};

@@ -3,15 +3,12 @@
 #include <cmath>
 
 #include "gantry/models/register_at.h"
-#include "gantry/nn/mixers/causal_convolution.h"
 #include "gantry/nn/mixers/kimi_delta.h"
 #include "gantry/nn/recurrence.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
 namespace {
-
-constexpr const char* kKimiInputs = "past_inputs";  // name in LayerState: [samples, local channels, kernel - 1]
 
 // A_log = ln U(1, 16), and softplus(dt_bias) is log-uniform from 0.001 to 0.1.
 void initialise_decays(const torch::Tensor& rate, const torch::Tensor& step) {
@@ -45,17 +42,6 @@ KimiDeltaMixer::KimiDeltaMixer(const KimiDelta& kind, torch::nn::Module& layer, 
   output_ = linear_at(layer, KimiDelta::kOutput, features, hidden, false);
 }
 
-torch::Tensor KimiDeltaMixer::convolved(const std::vector<torch::Tensor>& parts, const nn::TokenContext& tokens,
-                                        nn::LayerState* state) const {
-  std::vector<torch::Tensor> weights;
-  for (const nn::DepthwiseConvolution& convolution : convolutions_) weights.push_back(convolution->weight.select(1, 0));
-  const auto made = nn::causal_convolution(nn::without_padding(torch::cat(parts, -1), tokens),
-                                           {.weight = torch::cat(weights), .bias = {}, .silu = true},
-                                           state ? state->get(kKimiInputs) : torch::Tensor(), tokens.documents);
-  if (state) state->set(kKimiInputs, made.state);
-  return made.out;
-}
-
 torch::Tensor KimiDeltaMixer::decays(const torch::Tensor& input) {
   const torch::ScalarType type = nn::wide_type(input);
   const torch::Tensor steps = torch::softplus(decay_up_(decay_down_(input)).to(type) + step_->value().to(type));
@@ -66,7 +52,8 @@ torch::Tensor KimiDeltaMixer::forward(const torch::Tensor& input, const nn::Toke
   nn::LayerState* state = tokens.state(layer);
   const auto by_head = [&](const torch::Tensor& part) { return part.unflatten(-1, {-1, kind_.sizes.head_size}); };
   const auto projected = nn::together(input, {query_, key_, value_, write_});
-  const auto parts = convolved({projected[0], projected[1], projected[2]}, tokens, state).chunk(3, -1);
+  const auto parts =
+      nn::convolve_together(convolutions_, {projected[0], projected[1], projected[2]}, tokens, state).chunk(3, -1);
   const nn::KimiDeltaInputs given{.query = by_head(parts[0]),
                                   .key = by_head(parts[1]),
                                   .value = by_head(parts[2]),

@@ -18,9 +18,6 @@ class KimiDeltaMixer final : public LayerMixer {
  private:
   // The logarithms of the decays, at most 0, [B, S, local heads, size], float32 or wider.
   torch::Tensor decays(const torch::Tensor& input);
-  // The convolutions as one, over the channels of queries, keys and values.
-  torch::Tensor convolved(const std::vector<torch::Tensor>& parts, const nn::TokenContext& tokens,
-                          nn::LayerState* state) const;
 
   const KimiDelta kind_;
   nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, write_{nullptr}, output_{nullptr};

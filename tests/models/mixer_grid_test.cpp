@@ -23,6 +23,8 @@ std::vector<MixerGridCase> mixer_grid_cases() {
       {"shared_key_heads", "qwen3_5_text", "{" + delta + R"("linear_num_key_heads": 2, "linear_num_value_heads": 8})"},
       {"one_key_head", "qwen3_5_moe_text",
        "{" + delta + experts + R"("linear_num_key_heads": 1, "linear_num_value_heads": 3})", true},
+      {"separate_projections", "olmo_hybrid",
+       "{" + delta + R"("linear_num_key_heads": 2, "linear_num_value_heads": 8})"},
       {"lightning", "minimax",
        R"({"layer_types": ["linear_attention", "full_attention", "linear_attention"], "num_local_experts": 4,
                "intermediate_size": 8, "linear_attn_beta_factor": 0.7, "mlp_alpha_factor": 1.2})",

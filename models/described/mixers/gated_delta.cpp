@@ -3,49 +3,58 @@
 #include "gantry/nn/mixers/chunk_tokens.h"
 
 namespace gantry::models {
+
 std::vector<ParameterShape> GatedDelta::parameters(std::int64_t hidden) const {
   std::vector<ParameterShape> shapes;
-  const auto add = [&](const std::string& path, std::vector<std::int64_t> shape) {
-    shapes.push_back({path, std::move(shape)});
+  const auto weight = [&](const std::string& path, std::vector<std::int64_t> shape) {
+    shapes.push_back({path + ".weight", std::move(shape)});
   };
-  const auto weight = [&](const char* path, std::vector<std::int64_t> shape) {
-    add(std::string(path) + ".weight", std::move(shape));
-  };
-  if (sizes.grouped) {
+  for (std::size_t part = 0; part < 3 && is_separate(); ++part) {
+    weight(projection(kParts[part]), {width_of(part), hidden});
+    weight(convolution(kParts[part]), {width_of(part), 1, sizes.kernel});
+  }
+  if (is_grouped()) {
     weight(kGroupedInput, {2 * keys() + 2 * values(), hidden});
     weight(kGroupedNumbers, {2 * sizes.value_heads, hidden});
   } else {
-    weight(kInput, {channels(), hidden});
-    weight(kGate, {values(), hidden});
-    weight(kWrite, {sizes.value_heads, hidden});
-    weight(kDecayInput, {sizes.value_heads, hidden});
+    if (!is_separate()) weight(kInput, {channels(), hidden});
+    weight(gate(), {values(), hidden});
+    weight(write(), {sizes.value_heads, hidden});
+    weight(decay_input(), {sizes.value_heads, hidden});
   }
-  weight(kConvolution, {channels(), 1, sizes.kernel});
-  add(std::string(kDecay) + ".A_log", {sizes.value_heads});
-  add(std::string(kDecay) + ".dt_bias", {sizes.value_heads});
-  weight(kNorm, {sizes.value_size});
-  weight(kOutput, {hidden, values()});
+  if (!is_separate()) weight(kConvolution, {channels(), 1, sizes.kernel});
+  shapes.push_back({std::string(kDecay) + ".A_log", {sizes.value_heads}});
+  shapes.push_back({std::string(kDecay) + ".dt_bias", {sizes.value_heads}});
+  weight(norm(), {sizes.value_size});
+  weight(output(), {hidden, values()});
   return shapes;
 }
 
-// Grouped rows are sharded by key heads, and separate rows by value heads, with the key heads that these read.
+// Grouped rows are sharded by key heads, and other rows by value heads, with the key heads that these read.
 std::vector<ModuleShard> GatedDelta::shards() const {
-  const std::int64_t unit = sizes.grouped ? served() : 1, values_of_unit = unit * sizes.value_size;
-  const Part keys_part{keys(), sizes.key_size, sizes.grouped ? 0 : sizes.value_heads};
-  const Column channels_column{.parts = {keys_part, keys_part, {values(), values_of_unit}}};
+  const std::int64_t unit = is_grouped() ? served() : 1, values_of_unit = unit * sizes.value_size;
   std::vector<ModuleShard> rules;
-  if (sizes.grouped)
-    rules = {{kGroupedInput, Column{.unit = 2 * sizes.key_size + 2 * values_of_unit}},
-             {kGroupedNumbers, Column{.unit = 2 * unit}}};
-  else
-    rules = {{kInput, channels_column},
-             {kGate, Column{.unit = sizes.value_size}},
-             {kWrite, Column{}},
-             {kDecayInput, Column{}}};
-  rules.push_back({kConvolution, channels_column});
+  for (std::size_t part = 0; part < 3 && is_separate(); ++part) {
+    const Column column =
+        part < 2 ? Column{.unit = sizes.key_size, .users = sizes.value_heads} : Column{.unit = sizes.value_size};
+    rules.push_back({projection(kParts[part]), column});
+    rules.push_back({convolution(kParts[part]), column});
+  }
+  const Part keys_part{keys(), sizes.key_size, is_grouped() ? 0 : sizes.value_heads};
+  const Column channels_column{.parts = {keys_part, keys_part, {values(), values_of_unit}}};
+  if (is_grouped()) {
+    rules.push_back({kGroupedInput, Column{.unit = 2 * sizes.key_size + 2 * values_of_unit}});
+    rules.push_back({kGroupedNumbers, Column{.unit = 2 * unit}});
+  } else {
+    if (!is_separate()) rules.push_back({kInput, channels_column});
+    rules.push_back({gate(), Column{.unit = sizes.value_size}});
+    rules.push_back({write(), Column{}});
+    rules.push_back({decay_input(), Column{}});
+  }
+  if (!is_separate()) rules.push_back({kConvolution, channels_column});
   rules.push_back({kDecay, Column{.unit = unit}});
-  rules.push_back({kNorm, OnHeads{}});
-  rules.push_back({kOutput, Row{.unit = values_of_unit}});
+  rules.push_back({norm(), OnHeads{}});
+  rules.push_back({output(), Row{.unit = values_of_unit}});
   return rules;
 }
 

@@ -15,9 +15,9 @@ FAMILIES = """apertus bamba bart bert bloom clip codegen cohere cohere2 deepseek
 ernie4_5_moe exaone4 falcon falcon_h1 falcon_mamba gemma gemma2 gemma3 gemma3_text glm4 glm4_moe glm4v gpt2
 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid helium hunyuan_v1_dense jamba kimi_k2
 kimi_linear lfm2 llama llama4 llama4_text llava mamba mamba2 minimax minimax_m2 mistral mistral3 mixtral modernbert
-mt5 nemotron nemotron_h nomic_bert olmo olmo2 olmo3 olmoe opt pegasus phi phi3 qwen2 qwen2_5_vl qwen2_moe qwen2_vl
-qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_vl recurrent_gemma roberta
-seed_oss siglip smollm3 stablelm starcoder2 t5 umt5 vit whisper xlm-roberta""".split()
+mt5 nemotron nemotron_h nomic_bert olmo olmo2 olmo3 olmo_hybrid olmoe opt pegasus phi phi3 qwen2 qwen2_5_vl
+qwen2_moe qwen2_vl qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_vl
+recurrent_gemma roberta seed_oss siglip smollm3 stablelm starcoder2 t5 umt5 vit whisper xlm-roberta""".split()
 CLASSES_OF = {"kimi_k2": "deepseek_v3"}  # transformers has no class of that name
 
 

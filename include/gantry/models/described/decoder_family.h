@@ -22,6 +22,8 @@ struct FileNames {
   // {registered path within a layer, name in the files} of weights that files store row by row; "{}" is the number of
   // the row.
   std::vector<std::pair<std::string, std::string>> by_row;
+  // {registered path within a layer, another name in files} of weights with two spellings.
+  std::vector<std::pair<std::string, std::string>> other_names = {};
   std::vector<std::string> scalars = {};  // registered tensors [1] within a layer that files store without dimensions
   // Files may contain additional layers for multi-token prediction, after the last layer or in modules
   // whose names begin with "mtp", which are ignored.
