@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
@@ -40,10 +41,15 @@ void require_same_adapters(const CheckpointInfo& info, const LoraConfig& mine) {
          theirs.is_on() ? "the checkpoint contains only adapters" : "the checkpoint is from a run without adapters",
          mine.is_on() ? "a checkpoint of a run with lora" : "a checkpoint of the full model",
          "set model.path to the base model for lora, or write a full model with gantry checkpoint merge"});
-  const auto scale = [](const LoraConfig& lora) { return std::tie(lora.r, lora.alpha, lora.rslora, lora.use_dora); };
+  const auto scale = [](const LoraConfig& lora) {
+    return std::tie(lora.r, lora.alpha, lora.rslora, lora.use_dora, lora.trainable_token_indices);
+  };
   const auto patterns = [](const LoraConfig& lora) { return std::tie(lora.rank_pattern, lora.alpha_pattern); };
   const auto kind = [](const LoraConfig& lora) {
-    return fmt::format("{}{}", lora.rslora ? ", rslora" : "", lora.use_dora ? ", use_dora" : "");
+    return fmt::format("{}{}{}", lora.rslora ? ", rslora" : "", lora.use_dora ? ", use_dora" : "",
+                       lora.trainable_token_indices.empty()
+                           ? ""
+                           : fmt::format(", tokens {}", fmt::join(lora.trainable_token_indices, " ")));
   };
   if (scale(theirs) != scale(mine) || patterns(theirs) != patterns(mine))
     throw CheckpointError(

@@ -200,6 +200,9 @@ std::vector<ConfigKey> make_keys() {
       {"lora.modules_to_save", "[]",
        "modules that are trained in full in addition to the adapters: a list of module names or paths as in "
        "`target_modules`. The head for labels of a model is added, unless `target_modules` lists it"},
+      {"lora.trainable_token_indices", "[]",
+       "token ids whose rows of the embedding are trained in addition to the adapters, and with them those of a tied "
+       "output layer. For decoders; needs base weights from `model.path`"},
       {"lora.rslora", "false", "true: the scale is alpha / sqrt(r) instead of alpha / r"},
       {"lora.use_dora", "false",
        "true: DoRA. The norm of each row of an adapted weight is a trained value of its own, and the adapter changes "

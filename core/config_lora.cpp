@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <set>
 
 #include "gantry/core/config.h"
 #include "gantry/core/config_training.h"
@@ -39,6 +40,20 @@ void read_pattern(ConfigFaults& faults, ConfigSection& section, const char* key,
   });
 }
 
+void read_tokens(ConfigSection& section, LoraConfig& lora) {
+  constexpr const char* kKey = "trainable_token_indices";
+  const YAML::Node node = section.node(kKey);
+  if (!node.IsDefined()) return;
+  if (!node.IsSequence()) return section.fault(kKey, "the value is not a list", "a list of token ids");
+  const auto tokens = section.integers(kKey, 0);
+  if (!tokens) return;
+  lora.trainable_token_indices = *tokens;
+  std::set<int> known;
+  for (const int token : *tokens)
+    if (!known.insert(token).second)
+      return section.fault(kKey, fmt::format("token {} is listed twice", token), "each token once");
+}
+
 void check_targets(ConfigSection& section, const LoraConfig& lora) {
   if (lora.path.empty() && lora.target_modules.empty())
     section.fault("target_modules", "the list is missing",
@@ -67,6 +82,7 @@ void read_lora(ConfigFaults& faults, ConfigSection& root, Config& config) {
   section.number("dropout", lora.dropout, 0, 1);
   read_targets(section, lora);
   section.texts("modules_to_save", lora.modules_to_save);
+  read_tokens(section, lora);
   section.flag("rslora", lora.rslora);
   section.flag("use_dora", lora.use_dora);
   section.number("loraplus_lr_ratio", lora.loraplus_lr_ratio, 0, 1e9, /*open_below=*/true);

@@ -8,6 +8,7 @@
 #include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
+#include "gantry/models/decoder.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/linear.h"
@@ -216,7 +217,9 @@ std::string stored_factor(const std::string& name, const std::vector<std::string
     const std::string factor = name.substr(name.rfind('.'));
     const bool is_table = factor == std::string(".") + kTableAdapterA || factor == std::string(".") + kTableAdapterB;
     const bool is_magnitude = factor == std::string(".") + kAdapterMagnitude;
-    return hugging_face_path(layer, names).path + factor + (is_table || is_magnitude ? "" : ".weight");
+    const std::string path = hugging_face_path(layer, names).path;
+    if (factor == std::string(".") + kTrainedTokens) return path + kPeftTokens + factor;
+    return path + factor + (is_table || is_magnitude ? "" : ".weight");
   }
   const std::string module = layer.substr(0, layer.rfind('.'));
   const std::string output = module + "." + kDownStack, other = output + kStackAdapterA;
@@ -244,6 +247,29 @@ void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
          "0", "remove lora.dropout, or adapt only linear layers and embeddings"});
   if (auto* router = part.module->as<nn::RouterImpl>()) return router->add_adapter(options);
   part.module->as<nn::ExpertsImpl>()->add_adapter(part.stack, options);
+}
+
+// Trains rows of the embedding, and with them those of a tied output layer.
+void train_tokens(torch::nn::Module& model, const LoraConfig& lora) {
+  const std::string key = "lora.trainable_token_indices";
+  const auto* decoder = dynamic_cast<const DecoderImpl*>(&model);
+  if (!decoder)
+    throw ConfigError({key, "the model is not a described decoder", "a model of a decoder family",
+                       "remove the key, or list the embedding in lora.modules_to_save"});
+  const DecoderSpec& spec = decoder->spec;
+  for (const int token : lora.trainable_token_indices)
+    if (token >= spec.vocabulary)
+      throw ConfigError({key, fmt::format("token {} is outside the vocabulary of {} tokens", token, spec.vocabulary),
+                         fmt::format("0 to {}", spec.vocabulary - 1), "remove the token"});
+  auto& table = dynamic_cast<nn::EmbeddingImpl&>(*model.named_modules()[spec.names.tokens]);
+  if (table.weight.requires_grad() || table.has_adapter())
+    throw ConfigError({key,
+                       fmt::format("{} is also in lora.{}", spec.names.tokens,
+                                   table.has_adapter() ? "target_modules" : "modules_to_save"),
+                       "only one of the two", "remove one entry"});
+  table.train_tokens({lora.trainable_token_indices.begin(), lora.trainable_token_indices.end()});
+  if (spec.tied)
+    dynamic_cast<nn::LinearImpl&>(*model.named_modules()[spec.names.head]).share_tokens(table.trained_tokens());
 }
 
 }  // namespace
@@ -276,6 +302,7 @@ void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::v
                          "remove one entry"});
     add_adapter(part, lora);
   }
+  if (!lora.trainable_token_indices.empty()) train_tokens(model, lora);
 }
 
 bool is_label_head(const std::string& module) {

@@ -11,6 +11,7 @@
 #include "gantry/nn/overlap.h"
 #include "gantry/nn/row_pieces.h"
 #include "gantry/nn/summed_linear.h"
+#include "gantry/nn/trained_rows.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/quantized_weight.h"
@@ -90,6 +91,11 @@ void LinearImpl::tie_weight(const torch::Tensor& other) {
   weight = parameters_["weight"] = other;
 }
 
+void LinearImpl::share_tokens(std::shared_ptr<TrainedRows> tokens) {
+  register_parameter(kTrainedTokens, tokens->values);
+  trained_tokens_ = std::move(tokens);
+}
+
 LinearInput LinearImpl::input_layout() const {
   const Column* column = style_ ? std::get_if<Column>(&*style_) : nullptr;
   if (!column) return {};
@@ -146,7 +152,7 @@ torch::Tensor LinearImpl::used_by_rows(const torch::Tensor& factor) const {
 }
 
 bool LinearImpl::has_factors() const {
-  if (encoding_ || lora_magnitude.defined() || !weight.is_leaf()) return false;
+  if (encoding_ || lora_magnitude.defined() || trained_tokens_ || !weight.is_leaf()) return false;
   const bool is_by_rows = !style_ || std::holds_alternative<Column>(*style_);
   return is_by_rows && weight_placement_.segments.size() <= 1 && !weight_placement_.overlaps();
 }
@@ -174,23 +180,38 @@ torch::Tensor LinearImpl::entered(const torch::Tensor& input) const {
 
 bool LinearImpl::drops_input_of_adapter() const { return adapter_dropout_ && is_training(); }
 
-// The weight, and A where it reads the same as the weight does. The bias of a row-split layer comes after the sum, and
-// that of a layer with magnitudes after them.
+// The weight, and A or the trained tokens where they read the same as the weight does. The bias of a row-split layer
+// comes after the sum, and that of a layer with magnitudes after them.
 std::vector<LinearWeight> LinearImpl::readers_of_input() const {
   std::vector<LinearWeight> readers = {is_row_split() ? LinearWeight{weight, {}, encoding_} : used_weight()};
   if (lora_magnitude.defined()) readers.front().bias = torch::Tensor();
   if (has_adapter() && !drops_input_of_adapter()) readers.push_back({used_lora_a(), {}});
+  if (trained_tokens_) {
+    const torch::Tensor& values = trained_tokens_->values;
+    readers.push_back({weight_placement_.sharded() ? copy_to_group(values, *group_) : values, {}});
+  }
   return readers;
 }
 
 // `outputs`: of readers_of_input().
 torch::Tensor LinearImpl::with_adapter(const torch::Tensor* outputs, const torch::Tensor& input) {
+  if (trained_tokens_) return with_tokens(outputs);
   if (!has_adapter()) return outputs[0];
   if (lora_magnitude.defined()) return with_magnitudes(outputs, input);
   const torch::Tensor narrow = drops_input_of_adapter()
                                    ? linear(adapter_dropout_(input), {{used_lora_a(), {}}}, input_layout()).front()
                                    : outputs[1];
   return outputs[0] + linear(narrow * adapter_scale_, {{used_by_rows(lora_b), {}}}, {}).front();
+}
+
+// Each rank replaces the columns that it holds.
+torch::Tensor LinearImpl::with_tokens(const torch::Tensor* outputs) const {
+  const Range own =
+      weight_placement_.sharded() ? weight_placement_.ranges(group_->rank()).front() : Range{0, options.out_features()};
+  const auto& [positions, columns, places] = trained_tokens_->held(own);
+  torch::Tensor replaced = outputs[1].index_select(-1, places);
+  if (bias.defined()) replaced = replaced + used_bias().index_select(0, columns);
+  return outputs[0].index_copy(-1, columns, replaced);
 }
 
 // PEFT leaves the base's own output without dropout, and takes all changes of it from the dropped input.

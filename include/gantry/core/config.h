@@ -31,6 +31,7 @@ struct LoraConfig {
   double dropout = 0;
   std::vector<std::string> target_modules;      // module names or paths, or only "all-linear"
   std::vector<std::string> modules_to_save;     // modules that are trained in full in addition to the adapters
+  std::vector<int> trainable_token_indices;     // rows of the embedding that are trained in addition to the adapters
   bool rslora = false;                          // multiply by alpha / sqrt(r) instead
   double loraplus_lr_ratio = 1;                 // learning rate of B over that of A: LoRA+ (arXiv 2402.12354)
   bool use_dora = false;                        // train the norms of the weights' rows too: DoRA (arXiv 2402.09353)

@@ -13,6 +13,7 @@
 namespace gantry::nn {
 
 class Linear;
+class TrainedRows;
 struct LinearInput;
 struct LinearWeight;
 
@@ -58,13 +59,17 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   torch::Tensor weight_values(torch::ScalarType type) const;
   // Shares the weight with another module (a tied embedding). Call it before sharding.
   void tie_weight(const torch::Tensor& other);
+  // Replaces rows of a tied weight by the trained tokens of the embedding that it is tied to. Call it after
+  // tie_weight(), for a layer without an adapter.
+  void share_tokens(std::shared_ptr<TrainedRows> tokens);
   void set_gather_output(bool gather);  // for column-sharded layers
   // For callers that compute the output [rows, local out] in parts: the sum of inputs[i] weights[i]^T, plus the bias.
   struct Factors {
     std::vector<torch::Tensor> inputs, weights;  // those of the layer, then those of a LoRA adapter
     torch::Tensor bias;                          // undefined without a bias
   };
-  // False for row-sharded layers, DoRA and stored codes, whose output is not such a sum of this rank's leaves.
+  // False for row-sharded layers, DoRA, stored codes and trained tokens, whose output is not such a sum of this rank's
+  // leaves.
   bool has_factors() const;
   // Requires has_factors(). The inputs are gathered from sequence shards, and their gradients are reduced over tp.
   Factors factors(const torch::Tensor& input);
@@ -93,6 +98,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   std::vector<LinearWeight> readers_of_input() const;
   torch::Tensor with_adapter(const torch::Tensor* outputs, const torch::Tensor& input);
   torch::Tensor with_magnitudes(const torch::Tensor* outputs, const torch::Tensor& input);
+  torch::Tensor with_tokens(const torch::Tensor* outputs) const;
   torch::Tensor forward_row(const Row& row, const torch::Tensor& input);
   torch::Tensor gather_columns(const torch::Tensor& output) const;
 
@@ -102,7 +108,8 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   std::optional<RowEncoding> encoding_;
   double adapter_scale_ = 1;
   bool awaits_magnitudes_ = false;
-  Dropout adapter_dropout_{nullptr};  // null: no dropout
+  std::shared_ptr<TrainedRows> trained_tokens_;  // null: none
+  Dropout adapter_dropout_{nullptr};             // null: no dropout
 };
 TORCH_MODULE(Linear);
 
