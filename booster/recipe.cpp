@@ -145,16 +145,16 @@ void load_configured_adapter(const Config& config, const StageModule& module, co
                family ? family->other_parts : std::vector<std::string>());
 }
 
-bool starts_from_base(const LoraConfig& lora) { return lora.use_dora || !lora.trainable_token_indices.empty(); }
-
-// DoRA's magnitudes and trained tokens start from the weights of the base.
-void require_starts(torch::nn::Module& model) {
+// Values that start from the weights of the base need a base with values.
+void require_starts(torch::nn::Module& model, const LoraConfig& lora) {
   for (const auto& item : model.named_modules()) {
     const auto* layer = dynamic_cast<const nn::LinearImpl*>(item.value().get());
     const auto* table = dynamic_cast<const nn::EmbeddingImpl*>(item.value().get());
     const bool is_table = table && table->awaits_tokens();
-    if (is_table || (layer && layer->awaits_magnitudes()))
-      throw ConfigError({is_table ? "lora.trainable_token_indices" : "lora.use_dora",
+    if (is_table || (layer && layer->awaits_base()))
+      throw ConfigError({is_table        ? "lora.trainable_token_indices"
+                         : lora.use_dora ? "lora.use_dora"
+                                         : "lora.init_lora_weights",
                          item.key() + " has only initial weights, because model.path is not set",
                          "the weights of a trained base model", "set model.path to the base model"});
   }
@@ -166,7 +166,7 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
                                       const std::function<void(std::uint64_t)>& loaded) {
   config.mark_used("model.path");
   if (config.model.path.empty() && config.lora.path.empty()) {
-    if (starts_from_base(config.lora)) require_starts(boosted.model->module());
+    if (models::starts_from_base(config.lora)) require_starts(boosted.model->module(), config.lora);
     return {};
   }
   DiskProgress progress;
@@ -183,10 +183,9 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
                                 weight_code(config.model.quantize));
     if (!config.lora.path.empty())
       load_configured_adapter(config, module, mesh, read);
-    else if (starts_from_base(config.lora))
+    else if (models::starts_from_base(config.lora))
       load_adapter_starts(config.model.path, models::families().at(config.model.policy), model_json(config),
-                          config.lora.trainable_token_indices, module.parameters, mesh.coordinates(), read,
-                          weight_code(config.model.quantize));
+                          config.lora, module.parameters, mesh.coordinates(), read, weight_code(config.model.quantize));
   });
   if (mesh.rank() == 0 && !config.model.path.empty()) say_how_files_were_read(config, found);
   return std::move(found.fresh);

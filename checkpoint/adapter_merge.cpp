@@ -248,7 +248,7 @@ class MergedTensors {
 
 void merge_adapter(const std::string& from, const std::string& base, const std::string& directory,
                    const ExportOptions& options) {
-  StoredAdapter adapter = read_stored_adapter(from);
+  StoredAdapter adapter = read_stored_adapter(from, base);
   const std::string model = base.empty() ? adapter.base : base;
   if (model.empty() || !path_exists(model + "/config.json"))
     throw UsageError(

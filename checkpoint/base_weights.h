@@ -5,9 +5,8 @@
 #include <vector>
 
 #include "gantry/checkpoint/stored_model.h"
-#include "gantry/core/placement.h"
 #include "gantry/models/model_family.h"
-#include "gantry/tensors/state_source.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 
@@ -16,8 +15,8 @@ std::vector<models::TensorName> forms_of(const StoredModel& model, const models:
                                          const nlohmann::json& keys);
 bool is_stored(const StoredModel& model, const models::TensorName& form);
 
-// The full weight, of which a rank holds `part`, in the type of `part`.
-torch::Tensor full_weight(const StoredModel& model, const models::TensorName& form, const HeldTensor& part,
-                          const Coordinates& coordinates);
+// The full weight, of this shape and type.
+torch::Tensor full_weight(const StoredModel& model, const models::TensorName& form, const Shape& shape,
+                          torch::ScalarType type);
 
 }  // namespace gantry

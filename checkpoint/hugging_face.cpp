@@ -118,12 +118,12 @@ std::uint64_t load_tensor(const StoredModel& model, const models::TensorName& fo
 
 }  // namespace
 
-torch::Tensor full_weight(const StoredModel& model, const models::TensorName& form, const HeldTensor& part,
-                          const Coordinates& coordinates) {
-  HeldTensor full{.placement = {}, .tensor = torch::empty(part.placement.global_shape, part.tensor.scalar_type())};
-  full.placement.name = part.placement.name;
-  full.placement.global_shape = part.placement.global_shape;
-  load_tensor(model, form, full, coordinates);
+torch::Tensor full_weight(const StoredModel& model, const models::TensorName& form, const Shape& shape,
+                          torch::ScalarType type) {
+  HeldTensor full{.placement = {}, .tensor = torch::empty(shape, type)};
+  full.placement.name = form.name;
+  full.placement.global_shape = shape;
+  load_tensor(model, form, full, {});
   return full.tensor;
 }
 

@@ -207,6 +207,13 @@ std::vector<ConfigKey> make_keys() {
       {"lora.use_dora", "false",
        "true: DoRA. The norm of each row of an adapted weight is a trained value of its own, and the adapter changes "
        "the direction of the row. For linear layers; needs base weights from `model.path`"},
+      {"lora.init_lora_weights", "default",
+       "initial values of the adapters. `default`: PEFT's, `A` Kaiming-uniform and `B` zero. `gaussian`: `A` normal "
+       "with "
+       "the standard deviation 1 / r. `pissa`: the largest singular values and vectors of the weight, which are "
+       "subtracted from the base. `pissa_niter_N`: an approximation of these with N power iterations. `loftq`: those "
+       "of "
+       "the errors of `model.quantize`. The last three are for linear layers, and need base weights from `model.path`"},
       {"lora.loraplus_lr_ratio", "1",
        "LoRA+ (arXiv 2402.12354): learning rate of the factors B and of DoRA's norms, as a multiple of `optimizer.lr`, "
        "which that of A is. A rate of `optimizer.groups` is not multiplied"},

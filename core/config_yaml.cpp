@@ -92,6 +92,7 @@ Values lora_values(const LoraConfig& lora) {
        lora.trainable_token_indices.empty() ? "" : fmt::format("[{}]", fmt::join(lora.trainable_token_indices, ", "))},
       {"lora.rslora", fmt::format("{}", lora.rslora)},
       {"lora.use_dora", fmt::format("{}", lora.use_dora)},
+      {"lora.init_lora_weights", lora.init_lora_weights},
       {"lora.loraplus_lr_ratio", fmt::format("{}", lora.loraplus_lr_ratio)},
       {"lora.rank_pattern", map_text(lora.rank_pattern)},
       {"lora.alpha_pattern", map_text(lora.alpha_pattern)},

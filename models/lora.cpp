@@ -232,11 +232,20 @@ void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
   const nn::AdapterOptions options{.rank = rank_of(lora, part.path()),
                                    .scale = scale_of(lora, part.path()),
                                    .dropout = lora.dropout,
-                                   .dora = lora.use_dora};
+                                   .dora = lora.use_dora,
+                                   .gaussian = lora.init_lora_weights == kGaussian,
+                                   .pissa = is_pissa(lora),
+                                   .power_steps = power_steps(lora)};
   if (auto* linear = part.module->as<nn::LinearImpl>()) return linear->add_adapter(options);
   if (lora.use_dora)
     throw ConfigError({"lora.use_dora", part.path() + " is not a linear layer", "linear layers in lora.target_modules",
                        "remove the entry from lora.target_modules, or set lora.use_dora to false"});
+  if (is_pissa(lora) || lora.init_lora_weights == kLoftq)
+    throw ConfigError(
+        {"lora.init_lora_weights",
+         fmt::format("the value is {}, but {} is not a linear layer", lora.init_lora_weights, part.path()),
+         "linear layers in lora.target_modules",
+         "remove the entry from lora.target_modules, or set lora.init_lora_weights to default"});
   if (auto* table = part.module->as<nn::EmbeddingImpl>()) return table->add_adapter(options);
   if (lora.dropout > 0)
     throw ConfigError(

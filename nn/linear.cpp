@@ -9,6 +9,7 @@
 #include "gantry/nn/magnitudes.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/overlap.h"
+#include "gantry/nn/principal_factors.h"
 #include "gantry/nn/row_pieces.h"
 #include "gantry/nn/summed_linear.h"
 #include "gantry/nn/trained_rows.h"
@@ -56,19 +57,29 @@ void LinearImpl::add_adapter(const AdapterOptions& adapter) {
   const DeferredInit deferred;
   lora_a = register_parameter(kAdapterA, torch::empty({adapter.rank, options.in_features()}, weight.options()));
   lora_b = register_parameter(kAdapterB, torch::empty({options.out_features(), adapter.rank}, weight.options()));
-  torch::nn::init::kaiming_uniform_(lora_a, std::sqrt(5.0));
-  torch::nn::init::zeros_(lora_b);
-  if (adapter.dora) {
+  if (adapter.dora)
     lora_magnitude = register_parameter(kAdapterMagnitude, torch::empty({options.out_features()}, weight.options()));
-    const torch::NoGradGuard no_grad;
-    awaits_magnitudes_ = is_deferred(weight);
-    if (awaits_magnitudes_)
-      lora_magnitude.fill_(1);
-    else
-      lora_magnitude.copy_(torch::linalg_vector_norm(weight, 2, {1}));
-  }
+  start_adapter(adapter);
   adapter_scale_ = adapter.scale;
   if (adapter.dropout > 0) adapter_dropout_ = register_module("lora_dropout", Dropout(adapter.dropout));
+}
+
+void LinearImpl::start_adapter(const AdapterOptions& adapter) {
+  const torch::NoGradGuard no_grad;
+  awaits_base_ = (adapter.dora || adapter.pissa) && is_deferred(weight);
+  if (adapter.gaussian)
+    torch::nn::init::normal_(lora_a, 0, 1 / static_cast<double>(adapter.rank));
+  else
+    torch::nn::init::kaiming_uniform_(lora_a, std::sqrt(5.0));
+  torch::nn::init::zeros_(lora_b);
+  if (adapter.dora && awaits_base_) lora_magnitude.fill_(1);
+  if (awaits_base_) return;
+  if (adapter.dora) lora_magnitude.copy_(torch::linalg_vector_norm(weight, 2, {1}));
+  if (!adapter.pissa) return;
+  const auto [a, b] = adapter_factors(weight, adapter.rank, adapter.scale, adapter.power_steps, weight.scalar_type());
+  lora_a.copy_(a);
+  lora_b.copy_(b);
+  weight.copy_(weight.to(torch::kFloat64) - adapter.scale * torch::mm(b, a).to(weight.device()));
 }
 
 void LinearImpl::quantize(WeightCode code) {

@@ -23,6 +23,9 @@ constexpr const char* kOtherKinds[] = {
     "arrow_config",  "kasa_config",         "alora_invocation_tokens", "use_qalora",         "use_bdlora",
     "velora_config", "monteclora_config",   "megatron_config",         "ensure_weight_tying"};
 
+// Values of init_lora_weights that leave the base as it is.
+constexpr const char* kStartsOfBase[] = {"gaussian", "eva", "orthogonal", "mica"};
+
 bool says_nothing(const json& value) {
   return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty());
 }
@@ -36,6 +39,16 @@ class AdapterKeys {
   void require(const char* key, const char* value) const {
     if (const auto found = keys_.find(key); found != keys_.end() && *found != value)
       throw InputError({path_, fmt::format("{} is {}", key, found->dump()), value, ""});
+  }
+  // Some initial values change the base, which then belongs to the adapter.
+  void refuse_changed_base() const {
+    const json start = keys_.value("init_lora_weights", json(nullptr));
+    if (!start.is_string() || std::ranges::count(kStartsOfBase, start.get<std::string>()) > 0) return;
+    throw InputError({path_,
+                      fmt::format("init_lora_weights is {}, so the adapter may belong to a base that it has changed",
+                                  start.dump(-1, ' ', false, json::error_handler_t::replace)),
+                      "an adapter of the original base model",
+                      "save it in PEFT with path_initial_model_for_weight_conversion"});
   }
   void refuse_other_kinds() const {
     require("peft_type", "LORA");
@@ -124,6 +137,7 @@ bool is_adapter_directory(const std::string& path) { return path_exists(path + "
 LoraConfig read_adapter_config(const std::string& directory) {
   const AdapterKeys keys(directory);
   keys.refuse_other_kinds();
+  keys.refuse_changed_base();
   LoraConfig lora;
   lora.r = keys.number<int>("r", 8, 1, 1 << 20);
   lora.alpha = keys.number<double>("lora_alpha", 8, 1e-9, 1e9);

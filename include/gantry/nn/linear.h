@@ -26,6 +26,12 @@ struct AdapterOptions {
   // DoRA (arXiv 2402.09353): a trained magnitude [out] replaces the norm of each row of W + scale * B A. In training,
   // the base weight's part of this change has the same dropped input as A, as in PEFT.
   bool dora = false;
+  // A starts as normal numbers with the standard deviation 1 / rank instead of Kaiming's uniform ones.
+  bool gaussian = false;
+  // PiSSA (arXiv 2404.02948): scale * B A starts as the part of the weight with the largest singular values, and is
+  // subtracted from the weight.
+  bool pissa = false;
+  std::optional<int> power_steps = {};  // of an approximate decomposition; unset: an exact one
 };
 
 // forward: [..., in] -> [..., out]. After shard(Column): [..., in] -> [..., local out] (or gathered, out), and the
@@ -44,12 +50,13 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   // Adds a LoRA adapter. Call it at most once, before shard(); otherwise it throws UsageError. Its parameters "lora_A"
   // and "lora_B" have PEFT's initial values, which are deferred (tensors/deferred_init.h) and the same in every layout.
   // Other parameters are not frozen. With DoRA, "lora_magnitude_vector" starts as the norms of the weight's rows, or as
-  // ones if the weight's initial values are still deferred: set it when the weight is loaded. The adapter is sharded so
+  // ones if the weight's initial values are still deferred: set it when the weight is loaded. The same holds for
+  // PiSSA's factors and base. The adapter is sharded so
   // that its output has the layout of the layer's output (core/adapter_split.h).
   void add_adapter(const AdapterOptions& adapter);
   bool has_adapter() const { return lora_a.defined(); }
-  // True if the weight had no values when DoRA was added, so that the magnitudes are still ones.
-  bool awaits_magnitudes() const { return awaits_magnitudes_; }
+  // True if the weight had no values when DoRA or PiSSA was added, so that the adapter's values do not fit it yet.
+  bool awaits_base() const { return awaits_base_; }
   // Stores the frozen weight in 4 or 8 bits: its memory becomes records (core/row_encoding.h) when the model is
   // boosted, which load_weights() writes. Each use of the weight computes its values again. Call it at most once,
   // before shard(), for a weight that no other module shares; otherwise it throws UsageError.
@@ -86,6 +93,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
 
  private:
   friend std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vector<Linear>& layers);
+  void start_adapter(const AdapterOptions& adapter);
   LinearInput input_layout() const;
   LinearWeight used_weight() const;
   torch::Tensor used_bias() const;
@@ -107,7 +115,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   ShardSpec weight_placement_;
   std::optional<RowEncoding> encoding_;
   double adapter_scale_ = 1;
-  bool awaits_magnitudes_ = false;
+  bool awaits_base_ = false;
   std::shared_ptr<TrainedRows> trained_tokens_;  // null: none
   Dropout adapter_dropout_{nullptr};             // null: no dropout
 };

@@ -86,7 +86,7 @@ def write(name, make, seed):
         config = json.load(file)
     config["base_model_name_or_path"] = None
     for key in ("target_modules", "target_parameters"):
-        config[key] = config[key] and sorted(config[key])
+        config[key] = sorted(config[key]) if config[key] else None
     with open(path, "w") as file:
         json.dump(config, file, indent=2)
 
