@@ -17,10 +17,10 @@
 
 namespace gantry {
 
-// Sets the values among `held` that start from the base: DoRA's magnitudes to the norms of the rows of the weights, the
-// trained tokens to the rows of the table, and the factors of PiSSA and LoftQ. Subtracts PiSSA's factors from the
-// weights, which are also in `held`. The weights are read from the files in full, one at a time. Parameters as in
-// load_hugging_face(). Throws InputError if the files lack a weight, or have codes of LoftQ's base.
+// Sets the values among `held` that start from the base. DoRA's magnitudes become the norms of the rows of the weights,
+// and the trained tokens the rows of the table. The factors of PiSSA and LoftQ are set too. Subtracts PiSSA's factors
+// from the weights, which are also in `held`. The weights are read from the files in full, one at a time. Parameters as
+// in load_hugging_face(). Throws InputError if the files lack a weight, or have codes of LoftQ's base.
 void load_adapter_starts(const std::string& directory, const models::ModelFamily& family, const nlohmann::json& keys,
                          const LoraConfig& lora, const std::vector<HeldTensor>& held, const Coordinates& coordinates,
                          const std::function<void(std::uint64_t)>& loaded, std::optional<WeightCode> code);

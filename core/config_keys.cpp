@@ -222,7 +222,8 @@ std::vector<ConfigKey> make_keys() {
        "of a layer, or a suffix of it that starts after a dot"},
       {"lora.alpha_pattern", "{}", "values of alpha for individual layers: a mapping as in `rank_pattern`"},
       {"lora.path", "",
-       "directory of a PEFT adapter to start from. It sets every key of `lora` except `dropout` and "
+       "directory of a PEFT adapter to start from. It sets every key of `lora` except `dropout`, `init_lora_weights` "
+       "and "
        "`loraplus_lr_ratio`; a key that is set to "
        "a different value is an error"},
 

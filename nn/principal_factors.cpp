@@ -13,7 +13,7 @@
 namespace gantry::nn {
 namespace {
 
-constexpr std::uint64_t kSeed = 1;  // of the random matrix, the same for all weights of a shape
+constexpr std::uint64_t kSeed = 1;  // the same random matrix for all weights of a shape
 
 // The singular vectors and values of the largest ones: u [out, rank], s [rank], v [rank, in].
 std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> largest(const torch::Tensor& matrix, std::int64_t rank,

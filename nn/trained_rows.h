@@ -20,8 +20,8 @@ class TrainedRows {
   // The position of a row of the table among the trained ones; -1 for another row.
   std::int64_t position_of(std::int64_t row) const;
 
-  // Of a rank that holds the rows `held` of the table. Both are int64 on the device of the values, and are computed
-  // once.
+  // The part of a rank that holds some rows of the table. The tensors are int64 on the device of the values, and are
+  // computed once.
   struct Held {
     torch::Tensor positions;  // [held.size()]: as position_of()
     torch::Tensor rows;       // those of the trained rows that this rank holds, counted from held.begin

@@ -19,7 +19,7 @@ double scale_of(const LoraConfig& lora, const std::string& path);
 
 // lora.init_lora_weights.
 bool is_pissa(const LoraConfig& lora);
-std::optional<int> power_steps(const LoraConfig& lora);  // of pissa_niter_N
+std::optional<int> power_steps(const LoraConfig& lora);  // N of pissa_niter_N; unset: an exact decomposition
 // Whether adapters have initial values that depend on the weights of the base.
 bool starts_from_base(const LoraConfig& lora);
 // The keys of PiSSA's adapters after their initial factors, negated, were appended: they have twice the rank and the

@@ -31,7 +31,7 @@ struct AdapterOptions {
   // PiSSA (arXiv 2404.02948): scale * B A starts as the part of the weight with the largest singular values, and is
   // subtracted from the weight.
   bool pissa = false;
-  std::optional<int> power_steps = {};  // of an approximate decomposition; unset: an exact one
+  std::optional<int> power_steps = {};  // number of power iterations for an approximation; unset: exact
 };
 
 // forward: [..., in] -> [..., out]. After shard(Column): [..., in] -> [..., local out] (or gathered, out), and the
