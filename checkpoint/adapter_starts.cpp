@@ -14,8 +14,8 @@
 #include "gantry/core/error.h"
 #include "gantry/models/described/lora_names.h"
 #include "gantry/models/lora.h"
-#include "gantry/nn/principal_factors.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/principal_factors.h"
 #include "gantry/tensors/slice_copy.h"
 
 namespace gantry {
@@ -113,10 +113,10 @@ class AdapterStarts {
 
   double scale_of(const std::string& layer) const { return models::scale_of(lora_, base_.path(layer)); }
 
-  nn::PrincipalFactors set_factors(const std::string& layer, const torch::Tensor& matrix) const {
+  PrincipalFactors set_factors(const std::string& layer, const torch::Tensor& matrix) const {
     const HeldTensor& a = held(layer, kAdapterA);
-    const auto factors = nn::adapter_factors(matrix, a.placement.global_shape[0], scale_of(layer),
-                                             models::power_steps(lora_), a.tensor.scalar_type());
+    const auto factors = adapter_factors(matrix, a.placement.global_shape[0], scale_of(layer),
+                                         models::power_steps(lora_), a.tensor.scalar_type());
     set(a, factors.a);
     set(held(layer, kAdapterB), factors.b);
     return factors;
@@ -165,7 +165,7 @@ struct OriginalBase::Parts {
   const Manifest& manifest;
   LoraConfig lora;
   std::string layer = {};  // the last one, whose factors these are
-  nn::PrincipalFactors factors = {};
+  PrincipalFactors factors = {};
 };
 
 OriginalBase::OriginalBase(const std::string& directory, const Manifest& manifest, LoraConfig lora)
@@ -182,9 +182,9 @@ torch::Tensor OriginalBase::adapted(const std::string& name, const torch::Tensor
     const auto& a = parts.manifest.tensors.at("model/" + layer + "." + kAdapterA);
     const auto& b = parts.manifest.tensors.at("model/" + layer + "." + kAdapterB);
     const auto type = scalar_type_of(*a.type, a.name);
-    parts.factors = nn::adapter_factors(parts.base.weight(layer, {b.shape[0], a.shape[1]}, type), a.shape[0],
-                                        models::scale_of(parts.lora, parts.base.path(layer)),
-                                        models::power_steps(parts.lora), type);
+    parts.factors =
+        adapter_factors(parts.base.weight(layer, {b.shape[0], a.shape[1]}, type), a.shape[0],
+                        models::scale_of(parts.lora, parts.base.path(layer)), models::power_steps(parts.lora), type);
     parts.layer = layer;
   }
   const torch::Tensor initial = (is_a ? parts.factors.a : -parts.factors.b).to(tensor.scalar_type());

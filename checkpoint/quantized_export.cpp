@@ -13,8 +13,6 @@
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/lora.h"
 #include "gantry/models/quantize.h"
-#include "gantry/nn/linear.h"
-#include "gantry/nn/router.h"
 #include "gantry/policies/policy.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
@@ -40,19 +38,18 @@ LayersToQuantize layers_to_quantize(const std::string& family, const json& keys,
   models::quantize_layers(*model, code, outputs, /*trains=*/false);
   const auto names = kind.tensor_names(keys);
   LayersToQuantize layers;
-  for (const auto& item : model->named_modules("", /*include_self=*/false)) {
-    const auto* linear = dynamic_cast<const nn::LinearImpl*>(item.value().get());
-    const auto path = models::hugging_face_path(item.key(), names);
-    if (linear && linear->encoding()) {
-      const auto name = std::ranges::find(names, item.key() + ".weight", &models::TensorName::name);
-      if (name == names.end() || name->transposed || !name->parts.empty())
-        throw UsageError({"--quantize", path.path + " has another form in the files than in the model",
-                          "a model with linear layers that are stored as they are", "export without --quantize"});
-      layers.weights.insert(name->hugging_face);
-    } else if (linear || dynamic_cast<const nn::RouterImpl*>(item.value().get())) {
-      layers.others.push_back(models::to_module_name(kind, path.path));
-    }
+  const auto modules = models::coded_modules(*model);
+  for (const auto& module : modules.coded) {
+    const auto name = std::ranges::find(names, module + ".weight", &models::TensorName::name);
+    if (name == names.end() || name->transposed || !name->parts.empty())
+      throw UsageError(
+          {"--quantize",
+           models::hugging_face_path(module, names).path + " has another form in the files than in the model",
+           "a model with linear layers that are stored as they are", "export without --quantize"});
+    layers.weights.insert(name->hugging_face);
   }
+  for (const auto& module : modules.others)
+    layers.others.push_back(models::to_module_name(kind, models::hugging_face_path(module, names).path));
   return layers;
 }
 

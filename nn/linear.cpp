@@ -9,12 +9,12 @@
 #include "gantry/nn/magnitudes.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/overlap.h"
-#include "gantry/nn/principal_factors.h"
 #include "gantry/nn/row_pieces.h"
 #include "gantry/nn/summed_linear.h"
 #include "gantry/nn/trained_rows.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/principal_factors.h"
 #include "gantry/tensors/quantized_weight.h"
 #include "gantry/tensors/tensor_dict.h"
 

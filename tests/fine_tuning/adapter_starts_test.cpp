@@ -11,9 +11,9 @@
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/nn/linear.h"
-#include "gantry/nn/principal_factors.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/principal_factors.h"
 #include "gantry/tensors/quantized_weight.h"
 #include "lora_rig.h"
 #include "program.h"
@@ -41,14 +41,14 @@ torch::Tensor low_rank(const torch::Tensor& matrix, std::int64_t rank) {
 
 TEST(PrincipalFactors, AreTheBestApproximation) {
   for (const torch::Tensor& matrix : {wavy(9, 6), wavy(5, 8)}) {
-    const auto [a, b] = nn::principal_factors(matrix, 3, std::nullopt);
+    const auto [a, b] = principal_factors(matrix, 3, std::nullopt);
     EXPECT_LE(largest_of(torch::mm(b, a) - low_rank(matrix, 3)), 1e-12);
     EXPECT_LE(largest_of(torch::mm(a, a.t()) - torch::mm(b.t(), b)), 1e-12) << "equal parts of the values";
     EXPECT_LE(largest_of(b.amax(0) - b.abs().amax(0)), 0) << "signs";
-    const auto near = nn::principal_factors(matrix, 3, 99);
+    const auto near = principal_factors(matrix, 3, 99);
     EXPECT_LE(largest_of(torch::mm(near.b, near.a) - low_rank(matrix, 3)), 1e-6);
   }
-  EXPECT_THAT(thrown_by([] { nn::principal_factors(wavy(4, 9), 5, std::nullopt); }),
+  EXPECT_THAT(thrown_by([] { principal_factors(wavy(4, 9), 5, std::nullopt); }),
               HasSubstr("lora.r: the rank is 5, but a weight [4, 9] has only 4 singular values"));
 }
 

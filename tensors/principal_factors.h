@@ -6,7 +6,7 @@
 
 #include "gantry/tensors/tensor.h"
 
-namespace gantry::nn {
+namespace gantry {
 
 struct PrincipalFactors {
   torch::Tensor a, b;  // [rank, in] and [out, rank], float64 on the host
@@ -23,4 +23,4 @@ PrincipalFactors principal_factors(const torch::Tensor& matrix, std::int64_t ran
 PrincipalFactors adapter_factors(const torch::Tensor& weight, std::int64_t rank, double scale,
                                  std::optional<int> power_steps, torch::ScalarType type);
 
-}  // namespace gantry::nn
+}  // namespace gantry

@@ -1,4 +1,4 @@
-#include "gantry/nn/principal_factors.h"
+#include "gantry/tensors/principal_factors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
 
-namespace gantry::nn {
+namespace gantry {
 namespace {
 
 constexpr std::uint64_t kSeed = 1;  // the same random matrix for all weights of a shape
@@ -56,4 +56,4 @@ PrincipalFactors adapter_factors(const torch::Tensor& weight, std::int64_t rank,
   return {rounded(a), rounded(b)};
 }
 
-}  // namespace gantry::nn
+}  // namespace gantry
