@@ -8,7 +8,7 @@
 #include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
-#include "gantry/models/decoder.h"
+#include "gantry/models/trained_tokens.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/linear.h"
@@ -258,29 +258,6 @@ void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
   part.module->as<nn::ExpertsImpl>()->add_adapter(part.stack, options);
 }
 
-// Trains rows of the embedding, and with them those of a tied output layer.
-void train_tokens(torch::nn::Module& model, const LoraConfig& lora) {
-  const std::string key = "lora.trainable_token_indices";
-  const auto* decoder = dynamic_cast<const DecoderImpl*>(&model);
-  if (!decoder)
-    throw ConfigError({key, "the model is not a described decoder", "a model of a decoder family",
-                       "remove the key, or list the embedding in lora.modules_to_save"});
-  const DecoderSpec& spec = decoder->spec;
-  for (const int token : lora.trainable_token_indices)
-    if (token >= spec.vocabulary)
-      throw ConfigError({key, fmt::format("token {} is outside the vocabulary of {} tokens", token, spec.vocabulary),
-                         fmt::format("0 to {}", spec.vocabulary - 1), "remove the token"});
-  auto& table = dynamic_cast<nn::EmbeddingImpl&>(*model.named_modules()[spec.names.tokens]);
-  if (table.weight.requires_grad() || table.has_adapter())
-    throw ConfigError({key,
-                       fmt::format("{} is also in lora.{}", spec.names.tokens,
-                                   table.has_adapter() ? "target_modules" : "modules_to_save"),
-                       "only one of the two", "remove one entry"});
-  table.train_tokens({lora.trainable_token_indices.begin(), lora.trainable_token_indices.end()});
-  if (spec.tied)
-    dynamic_cast<nn::LinearImpl&>(*model.named_modules()[spec.names.head]).share_tokens(table.trained_tokens());
-}
-
 }  // namespace
 
 ModulePath hugging_face_path(const std::string& module, const std::vector<TensorName>& names) {
@@ -311,7 +288,7 @@ void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::v
                          "remove one entry"});
     add_adapter(part, lora);
   }
-  if (!lora.trainable_token_indices.empty()) train_tokens(model, lora);
+  if (!lora.trainable_token_indices.empty()) train_tokens(model, lora.trainable_token_indices);
 }
 
 bool is_label_head(const std::string& module) {
