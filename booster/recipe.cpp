@@ -12,8 +12,8 @@
 #include "gantry/booster/plugin_library.h"
 #include "gantry/booster/run_task.h"
 #include "gantry/checkpoint/adapter.h"
+#include "gantry/checkpoint/adapter_starts.h"
 #include "gantry/checkpoint/hugging_face.h"
-#include "gantry/checkpoint/magnitudes.h"
 #include "gantry/checkpoint/stored_names.h"
 #include "gantry/checkpoint/tied_tensors.h"
 #include "gantry/core/adapter_split.h"
@@ -25,6 +25,7 @@
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
+#include "gantry/nn/embedding.h"
 #include "gantry/nn/linear.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
@@ -144,13 +145,19 @@ void load_configured_adapter(const Config& config, const StageModule& module, co
                family ? family->other_parts : std::vector<std::string>());
 }
 
-// DoRA's magnitudes start as the norms of the base's rows.
-void require_magnitudes(torch::nn::Module& model) {
-  for (const auto& item : model.named_modules())
-    if (const auto* layer = dynamic_cast<const nn::LinearImpl*>(item.value().get());
-        layer && layer->awaits_magnitudes())
-      throw ConfigError({"lora.use_dora", item.key() + " has only initial weights, because model.path is not set",
+// Values that start from the weights of the base need a base with values.
+void require_starts(torch::nn::Module& model, const LoraConfig& lora) {
+  for (const auto& item : model.named_modules()) {
+    const auto* layer = dynamic_cast<const nn::LinearImpl*>(item.value().get());
+    const auto* table = dynamic_cast<const nn::EmbeddingImpl*>(item.value().get());
+    const bool is_table = table && table->awaits_tokens();
+    if (is_table || (layer && layer->awaits_base()))
+      throw ConfigError({is_table        ? "lora.trainable_token_indices"
+                         : lora.use_dora ? "lora.use_dora"
+                                         : "lora.init_lora_weights",
+                         item.key() + " has only initial weights, because model.path is not set",
                          "the weights of a trained base model", "set model.path to the base model"});
+  }
 }
 
 }  // namespace
@@ -159,7 +166,7 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
                                       const std::function<void(std::uint64_t)>& loaded) {
   config.mark_used("model.path");
   if (config.model.path.empty() && config.lora.path.empty()) {
-    if (config.lora.use_dora) require_magnitudes(boosted.model->module());
+    if (models::starts_from_base(config.lora)) require_starts(boosted.model->module(), config.lora);
     return {};
   }
   DiskProgress progress;
@@ -176,9 +183,9 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
                                 weight_code(config.model.quantize));
     if (!config.lora.path.empty())
       load_configured_adapter(config, module, mesh, read);
-    else if (config.lora.use_dora)
-      load_magnitudes(config.model.path, models::families().at(config.model.policy), model_json(config),
-                      module.parameters, mesh.coordinates(), read, weight_code(config.model.quantize));
+    else if (models::starts_from_base(config.lora))
+      load_adapter_starts(config.model.path, models::families().at(config.model.policy), model_json(config),
+                          config.lora, module.parameters, mesh.coordinates(), read, weight_code(config.model.quantize));
   });
   if (mesh.rank() == 0 && !config.model.path.empty()) say_how_files_were_read(config, found);
   return std::move(found.fresh);

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
+#include "gantry/models/described/lora_names.h"
 #include "gantry/models/model_family.h"
 
 namespace gantry {
@@ -40,10 +42,18 @@ void require_same_adapters(const CheckpointInfo& info, const LoraConfig& mine) {
          theirs.is_on() ? "the checkpoint contains only adapters" : "the checkpoint is from a run without adapters",
          mine.is_on() ? "a checkpoint of a run with lora" : "a checkpoint of the full model",
          "set model.path to the base model for lora, or write a full model with gantry checkpoint merge"});
-  const auto scale = [](const LoraConfig& lora) { return std::tie(lora.r, lora.alpha, lora.rslora, lora.use_dora); };
+  const auto base = [](const LoraConfig& lora) {
+    return models::is_pissa(lora) ? ", " + lora.init_lora_weights : std::string();
+  };
+  const auto scale = [&](const LoraConfig& lora) {
+    return std::make_tuple(lora.r, lora.alpha, lora.rslora, lora.use_dora, lora.trainable_token_indices, base(lora));
+  };
   const auto patterns = [](const LoraConfig& lora) { return std::tie(lora.rank_pattern, lora.alpha_pattern); };
-  const auto kind = [](const LoraConfig& lora) {
-    return fmt::format("{}{}", lora.rslora ? ", rslora" : "", lora.use_dora ? ", use_dora" : "");
+  const auto kind = [&](const LoraConfig& lora) {
+    return fmt::format("{}{}{}{}", lora.rslora ? ", rslora" : "", lora.use_dora ? ", use_dora" : "", base(lora),
+                       lora.trainable_token_indices.empty()
+                           ? ""
+                           : fmt::format(", tokens {}", fmt::join(lora.trainable_token_indices, " ")));
   };
   if (scale(theirs) != scale(mine) || patterns(theirs) != patterns(mine))
     throw CheckpointError(

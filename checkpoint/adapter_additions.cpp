@@ -50,6 +50,8 @@ void Additions::add_parts(const std::vector<models::TensorPart>& parts, Addition
 void Additions::add_matrix(const models::TensorName& name, const std::string& path) {
   Addition addition{.factors = path, .path = path, .transposed = name.transposed};
   if (!adapter_.tensors.contains(path + kStoredA)) {
+    if (adapter_.tensors.contains(path + kStoredTokens))
+      return add_full(name, {.factors = path, .path = path, .is_tokens = true});
     if (!adapter_.tensors.contains(path + kStoredTableA)) return;
     addition = {.factors = path, .path = path, .a = kStoredTableA, .b = kStoredTableB, .transposed = true};
   }

@@ -1,4 +1,5 @@
-// The products of an adapter's factors, by the tensors of the base that they are added to.
+// The products of an adapter's factors, by the tensors of the base that they are added to, and the rows that replace
+// those of an embedding.
 #pragma once
 
 #include <map>
@@ -18,6 +19,7 @@ inline constexpr const char* kStoredB = ".lora_B.weight";
 inline constexpr const char* kStoredMagnitude = ".lora_magnitude_vector";
 inline constexpr const char* kStoredTableA = ".lora_embedding_A";
 inline constexpr const char* kStoredTableB = ".lora_embedding_B";
+inline constexpr const char* kStoredTokens = ".token_adapter.trainable_tokens_delta";
 
 // The part of an adapter that is added to one tensor of the base.
 struct Addition {
@@ -27,6 +29,7 @@ struct Addition {
   bool transposed = false;                               // the product is transposed
   std::int64_t experts = 0;                              // number of experts of a stack; 0: no stack
   std::optional<std::vector<AppliedShard>> shards = {};  // part of the product in this tensor; unset: all
+  bool is_tokens = false;                                // no product: the trained rows of an embedding
 };
 
 class Additions {

@@ -42,6 +42,7 @@ json adapter_config_json(const LoraConfig& lora, const std::string& base, const 
                {"revision", nullptr},
                {"target_modules", modules},
                {"target_parameters", or_null(model.parameters)},
+               {"trainable_token_indices", or_null(lora.trainable_token_indices)},
                {"task_type", model.task.empty() ? json(nullptr) : json(model.task)},
                {"use_dora", lora.use_dora},
                {"use_rslora", lora.rslora}};

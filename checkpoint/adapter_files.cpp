@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/adapter_config.h"
+#include "gantry/checkpoint/adapter_starts.h"
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/exported_tensor.h"
 #include "gantry/checkpoint/format/companion_files.h"
@@ -166,12 +168,15 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   if (options.average) require_averages(folder, manifest);
   check_all_hashes(folder, manifest);
   CheckpointFiles checkpoint(folder, &manifest);
+  std::optional<OriginalBase> original;
+  if (models::is_pissa(config.lora)) original.emplace(config.model.path, manifest, config.lora);
   std::map<std::string, torch::Tensor> sorted;
   std::vector<std::string> layers;
   bool transposed = false;
   for (const auto& name : models::trained_names(model_names(manifest), config.lora, names)) {
     const ManifestTensor& weight = exported_tensor(folder, manifest, name.name, /*average=*/false);
-    const torch::Tensor full = checkpoint.read(exported_tensor(folder, manifest, name.name, options.average));
+    const torch::Tensor trained = checkpoint.read(exported_tensor(folder, manifest, name.name, options.average));
+    const torch::Tensor full = original ? original->adapted(name.name, trained) : trained;
     const auto type = options.type.value_or(scalar_type_of(*weight.type, name.name));
     const torch::Tensor stored = models::as_stored_factor(name.name, full);
     sorted[module_name(name.hugging_face)] = (name.transposed ? stored.t() : stored).to(type).contiguous();
@@ -187,7 +192,7 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   write_adapter_file(staged.path(kAdapterModel), tensors, files);
   copy_companion_files(companion_directory(folder, manifest), StagedFiles::folder(directory), files);
   const auto parameters = models::entries_of_parameters(model_names(manifest), config.lora, names);
-  LoraConfig lora = config.lora;
+  LoraConfig lora = original ? models::of_original_base(config.lora) : config.lora;
   lora.modules_to_save = saved_as_peft_reads(lora, names);
   for (auto& entry : lora.modules_to_save) entry = module_name(entry);
   if (family && !family->other_parts.empty()) lora.target_modules = layers;  // names alone may fit other parts as well

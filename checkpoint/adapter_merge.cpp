@@ -50,6 +50,7 @@ class Merge {
       return;
     }
     const Addition& addition = *additions_.find(name);
+    if (addition.is_tokens) return use_tokens(addition, shape);
     const auto [a, b] = factors(addition);
     const std::int64_t stacked = std::max<std::int64_t>(addition.experts, 1);
     const std::int64_t rank = models::rank_of(adapter_.lora, addition.path);
@@ -75,6 +76,7 @@ class Merge {
     const Addition& addition = *additions_.find(name);
     const bool wide = base.scalar_type() == torch::kFloat64 || type_ == torch::kFloat64;
     const auto type = wide ? torch::kFloat64 : torch::kFloat32;
+    if (addition.is_tokens) return with_tokens(base.to(type), addition);
     const torch::Tensor sum =
         base.to(type) + product(addition, type).view(base.sizes()) * models::scale_of(adapter_.lora, addition.path);
     return adapter_.lora.use_dora ? with_magnitudes(sum, addition) : sum;
@@ -95,6 +97,25 @@ class Merge {
       throw InputError(
           {adapter_.from, "the two matrices of " + addition.path + " are missing", "lora_A and lora_B", ""});
     return {a->second, b->second};
+  }
+
+  // Another base may have fewer rows.
+  void use_tokens(const Addition& addition, const std::vector<std::int64_t>& shape) {
+    const std::string name = addition.path + kStoredTokens;
+    const auto& tokens = adapter_.lora.trainable_token_indices;
+    const std::int64_t most = tokens.empty() ? 0 : *std::max_element(tokens.begin(), tokens.end());
+    require_shape(name, adapter_.tensors.at(name).sizes().vec(),
+                  {static_cast<std::int64_t>(tokens.size()), shape.size() == 2 ? shape[1] : 0});
+    if (most >= shape[0])
+      throw InputError({adapter_.from, fmt::format("it trains token {}, but the base has {} tokens", most, shape[0]),
+                        "an adapter of this base model", "pass the adapter's own base model with --model"});
+    used_.insert(name);
+  }
+
+  torch::Tensor with_tokens(const torch::Tensor& base, const Addition& addition) const {
+    const auto& tokens = adapter_.lora.trainable_token_indices;
+    const torch::Tensor rows = torch::tensor(std::vector<std::int64_t>(tokens.begin(), tokens.end()), torch::kInt64);
+    return base.index_copy(0, rows, adapter_.tensors.at(addition.path + kStoredTokens).to(base.scalar_type()));
   }
 
   const torch::Tensor& magnitudes(const Addition& addition) const {
@@ -166,7 +187,9 @@ std::vector<models::TensorName> trained_of(const LoraConfig& lora, const std::st
     for (const auto& output : split.split_outputs) outputs.push_back(output.module);
   }
   models::add_adapters(*model, lora, names, outputs);
-  for (const auto& item : model->named_parameters()) parameters.push_back(item.key());
+  std::set<const void*> seen;  // a tied parameter has several names
+  for (const auto& item : model->named_parameters())
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) parameters.push_back(item.key());
   return models::trained_names(parameters, lora, names);
 }
 
@@ -228,7 +251,7 @@ class MergedTensors {
 
 void merge_adapter(const std::string& from, const std::string& base, const std::string& directory,
                    const ExportOptions& options) {
-  StoredAdapter adapter = read_stored_adapter(from);
+  StoredAdapter adapter = read_stored_adapter(from, base);
   const std::string model = base.empty() ? adapter.base : base;
   if (model.empty() || !path_exists(model + "/config.json"))
     throw UsageError(

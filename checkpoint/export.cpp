@@ -13,6 +13,7 @@
 #include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/hugging_face.h"
+#include "gantry/checkpoint/quantized_export.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/stored_names.h"
 #include "gantry/checkpoint/stored_parts.h"
@@ -120,11 +121,12 @@ void write_shards(const StagedFiles& staged, const std::vector<Shard>& shards, c
   write_file(staged.path(kModelIndex), index.dump(2) + "\n", files_of(options));
 }
 
-// The type of most of the bytes: norms and expert biases may have a wider one.
+// The type of most of the bytes: norms and expert biases may have a wider one. Scales of codes have their own.
 torch::ScalarType prevailing_type(const std::vector<ExportTensor>& tensors, const ExportOptions& options) {
   std::map<torch::ScalarType, std::uint64_t> bytes;
   for (const auto& tensor : tensors)
-    if (c10::isFloatingType(type_of(tensor, options))) bytes[type_of(tensor, options)] += bytes_of(tensor, options);
+    if (c10::isFloatingType(type_of(tensor, options)) && !tensor.keeps_type)
+      bytes[type_of(tensor, options)] += bytes_of(tensor, options);
   const auto most =
       std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == bytes.end() ? type_of(tensors.front(), options) : most->first;
@@ -149,14 +151,15 @@ ExportOptions check_hashes(const std::string& folder, const Manifest& manifest,
 
 }  // namespace
 
-void save_hugging_face(const std::string& directory, const json& config, const std::vector<ExportTensor>& tensors,
+void save_hugging_face(const std::string& directory, const json& config, const std::vector<ExportTensor>& given,
                        const ExportOptions& options) {
+  json full = config;
+  const auto tensors = options.quantize ? quantized_tensors(given, full, options) : given;
   StagedFiles staged(directory, files_of(options));
   const auto shards = deal_shards(tensors, options);
   refuse_other_form(directory, shards.size() > 1);
   write_shards(staged, shards, options);
   copy_companion_files(options.model_directory, StagedFiles::folder(directory), files_of(options));
-  json full = config;
   if (!tensors.empty()) set_weight_type(full, dtype_name(prevailing_type(tensors, options)));
   complete_rope_spellings(full);
   write_file(staged.path("config.json"), full.dump(2) + "\n", files_of(options));

@@ -5,10 +5,10 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/checkpoint/base_weights.h"
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/staged_files.h"
-#include "gantry/checkpoint/magnitudes.h"
 #include "gantry/checkpoint/quantized_load.h"
 #include "gantry/checkpoint/stored_model.h"
 #include "gantry/checkpoint/stored_parts.h"
@@ -116,17 +116,17 @@ std::uint64_t load_tensor(const StoredModel& model, const models::TensorName& fo
   return load_one(model.place(form.hugging_face), form, held, coordinates);
 }
 
-// All of a weight, of which a rank may hold a part.
-torch::Tensor full_weight(const StoredModel& model, const models::TensorName& form, const HeldTensor& part,
-                          const Coordinates& coordinates) {
-  HeldTensor full{.placement = {}, .tensor = torch::empty(part.placement.global_shape, part.tensor.scalar_type())};
-  full.placement.name = part.placement.name;
-  full.placement.global_shape = part.placement.global_shape;
-  load_tensor(model, form, full, coordinates);
+}  // namespace
+
+torch::Tensor full_weight(const StoredModel& model, const models::TensorName& form, const Shape& shape,
+                          torch::ScalarType type) {
+  HeldTensor full{.placement = {}, .tensor = torch::empty(shape, type)};
+  full.placement.name = form.name;
+  full.placement.global_shape = shape;
+  load_tensor(model, form, full, {});
   return full.tensor;
 }
 
-// The names of the family's tensors, in the form that the files have.
 std::vector<models::TensorName> forms_of(const StoredModel& model, const models::ModelFamily& family,
                                          const json& keys) {
   std::vector<models::TensorName> forms;
@@ -138,8 +138,6 @@ std::vector<models::TensorName> forms_of(const StoredModel& model, const models:
 bool is_stored(const StoredModel& model, const models::TensorName& form) {
   return !form.parts.empty() || model.contains(form.hugging_face);
 }
-
-}  // namespace
 
 torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, bool transposed,
                         const Placement& placement, const Coordinates& coordinates) {
@@ -189,34 +187,6 @@ LoadedModel load_hugging_face(const std::string& directory, const models::ModelF
     if (loaded) loaded(bytes);
   }
   return result;
-}
-
-void load_magnitudes(const std::string& directory, const models::ModelFamily& family, const json& keys,
-                     const std::vector<HeldTensor>& held, const Coordinates& coordinates,
-                     const std::function<void(std::uint64_t)>& loaded, std::optional<WeightCode> code) {
-  const StoredModel model(directory, family, keys);
-  std::map<std::string, models::TensorName> forms;
-  for (const auto& form : forms_of(model, family, keys)) forms[form.name] = form;
-  std::map<std::string, const HeldTensor*> by_name;
-  for (const auto& tensor : held) by_name[tensor.placement.name] = &tensor;
-  for (const auto& tensor : held) {
-    if (!tensor.placement.name.ends_with(std::string(".") + kAdapterMagnitude)) continue;
-    const std::string name = adapted_layer(tensor.placement.name) + ".weight";
-    if (!forms.contains(name) || !is_stored(model, forms.at(name)))
-      throw InputError({directory, "the files have no " + name + ", but lora.use_dora needs the norms of its rows",
-                        "a base model with this weight", "remove the layer from lora.target_modules"});
-    const HeldTensor& weight = *by_name.at(name);
-    const torch::Tensor full =
-        code && has_records(weight.tensor)
-            ? values_of(*code, coded_weight(model, forms.at(name), weight.placement.global_shape, *code))
-            : full_weight(model, forms.at(name), weight, coordinates);
-    const bool wide = weight.tensor.scalar_type() == torch::kFloat64;
-    const torch::Tensor norms = torch::linalg_vector_norm(full.to(wide ? torch::kFloat64 : torch::kFloat32), 2, {1});
-    const torch::NoGradGuard no_grad;
-    torch::Tensor target = tensor.tensor;
-    target.copy_(take_slice(norms, held_slice(tensor.placement, coordinates)).view(target.sizes()));
-    if (loaded) loaded(full.nbytes());
-  }
 }
 
 TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const TensorDict& tensors) {

@@ -1,9 +1,11 @@
 #include "gantry/checkpoint/stored_adapter.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/adapter_config.h"
+#include "gantry/checkpoint/adapter_starts.h"
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/core/error.h"
@@ -25,7 +27,7 @@ StoredAdapter adapter_of_directory(const std::string& directory) {
   return adapter;
 }
 
-StoredAdapter adapter_of_checkpoint(const std::string& folder) {
+StoredAdapter adapter_of_checkpoint(const std::string& folder, const std::string& base) {
   const Manifest manifest = read_manifest(folder);
   const Config config = Config::parse_written(manifest.config_text, folder);
   if (!config.lora.is_on())
@@ -38,8 +40,14 @@ StoredAdapter adapter_of_checkpoint(const std::string& folder) {
     if (tensor.kind == "model") parameters.push_back(tensor.name);
   StoredAdapter adapter{folder, config.lora, config.model.path, {}};
   CheckpointFiles files(folder, &manifest);
+  std::optional<OriginalBase> original;
+  if (models::is_pissa(config.lora)) {
+    original.emplace(base.empty() ? config.model.path : base, manifest, config.lora);
+    adapter.lora = models::of_original_base(config.lora);
+  }
   for (const auto& name : models::trained_names(parameters, config.lora, names)) {
-    const torch::Tensor full = files.read(manifest.tensors.at("model/" + name.name));
+    const torch::Tensor trained = files.read(manifest.tensors.at("model/" + name.name));
+    const torch::Tensor full = original ? original->adapted(name.name, trained) : trained;
     const torch::Tensor stored = models::as_stored_factor(name.name, name.transposed ? full.t() : full);
     adapter.tensors[name.hugging_face.substr(std::string(models::kPeftPrefix).size())] = stored;
   }
@@ -54,8 +62,8 @@ std::vector<std::string> StoredAdapter::stored_names() const {
   return names;
 }
 
-StoredAdapter read_stored_adapter(const std::string& from) {
-  return is_adapter_directory(from) ? adapter_of_directory(from) : adapter_of_checkpoint(from);
+StoredAdapter read_stored_adapter(const std::string& from, const std::string& base) {
+  return is_adapter_directory(from) ? adapter_of_directory(from) : adapter_of_checkpoint(from, base);
 }
 
 }  // namespace gantry

@@ -22,7 +22,8 @@ struct StoredAdapter {
   std::vector<std::string> stored_names() const;  // PEFT's, with their prefix
 };
 
-// `from`: a PEFT directory, or a checkpoint of a run with adapters. Throws InputError or CheckpointError.
-StoredAdapter read_stored_adapter(const std::string& from);
+// `from`: a PEFT directory, or a checkpoint of a run with adapters, which are those of the base's own weights. `base`:
+// directory of the base; empty: the one that `from` names. Throws InputError or CheckpointError.
+StoredAdapter read_stored_adapter(const std::string& from, const std::string& base);
 
 }  // namespace gantry

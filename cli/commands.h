@@ -50,7 +50,8 @@ struct CheckpointExportArguments {
   std::string dtype;                   // empty: the stored type
   std::vector<std::string> libraries;  // instead of the libraries in the configuration of the checkpoint
   double most_shard_gb = 5;
-  bool ema = false;  // the averaged weights
+  std::string quantize;  // empty: unquantized weights
+  bool ema = false;      // the averaged weights
   bool json = false;
 };
 
@@ -71,6 +72,7 @@ struct CheckpointMergeArguments {
   std::string model;  // the base model; empty: the one that the run or the adapter names
   std::string dtype;  // empty: the type in the base model
   std::vector<std::string> libraries;
+  std::string quantize;  // empty: unquantized weights
   double most_shard_gb = 5;
   bool json = false;
 };

@@ -36,6 +36,7 @@ Placements split_of_table_adapter(const ShardStyle& style, const Shape& a, const
                                   const std::vector<Axis>& axes) {
   Placements placements = {{kTableAdapterA, split_of(style, a, axes)}};
   if (!std::holds_alternative<Vocab>(style)) placements[kTableAdapterB] = split_of(style, b, axes);
+  placements[kTrainedTokens] = placements[kTableAdapterB];
   leave_out_full(placements);
   return placements;
 }
@@ -70,7 +71,7 @@ bool is_stack_adapter(const std::string& name) {
 }
 
 bool is_adapter(const std::string& name) {
-  for (const char* factor : {kAdapterA, kAdapterB, kAdapterMagnitude, kTableAdapterA, kTableAdapterB})
+  for (const char* factor : {kAdapterA, kAdapterB, kAdapterMagnitude, kTableAdapterA, kTableAdapterB, kTrainedTokens})
     if (name.ends_with(std::string(".") + factor)) return true;
   return is_stack_adapter(name);
 }

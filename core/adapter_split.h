@@ -13,6 +13,8 @@ inline constexpr const char* kAdapterMagnitude = "lora_magnitude_vector";  // [o
 // The factors of an embedding, with PEFT's names. PEFT stores A transposed.
 inline constexpr const char* kTableAdapterA = "lora_embedding_A";  // [rows, rank]
 inline constexpr const char* kTableAdapterB = "lora_embedding_B";  // [dim, rank]
+// The trained rows of an embedding, with PEFT's name.
+inline constexpr const char* kTrainedTokens = "trainable_tokens_delta";  // [tokens, dim]
 // The factors of a stack of expert weights ("gate_up_proj_lora_A"), with one adapter per expert.
 inline constexpr const char* kStackAdapterA = "_lora_A";  // [experts, rank, in]
 inline constexpr const char* kStackAdapterB = "_lora_B";  // [experts, out, rank]
@@ -25,7 +27,8 @@ inline constexpr const char* kStackAdapterB = "_lora_B";  // [experts, out, rank
 Placements split_of_adapter(const ShardStyle& style, const Shape& a, const Shape& b, const std::vector<Axis>& axes);
 
 // The shards for an embedding [rows, dim]. If its rows are sharded, A is sharded by the same rows, and B is replicated:
-// each rank has the gradient of B from its own rows, which nn::Embedding all-reduces in its backward.
+// each rank has the gradient of B from its own rows, which nn::Embedding all-reduces in its backward. The trained
+// tokens are placed like B.
 Placements split_of_table_adapter(const ShardStyle& style, const Shape& a, const Shape& b,
                                   const std::vector<Axis>& axes);
 

@@ -200,10 +200,20 @@ std::vector<ConfigKey> make_keys() {
       {"lora.modules_to_save", "[]",
        "modules that are trained in full in addition to the adapters: a list of module names or paths as in "
        "`target_modules`. The head for labels of a model is added, unless `target_modules` lists it"},
+      {"lora.trainable_token_indices", "[]",
+       "token ids whose rows of the embedding are trained in addition to the adapters, and with them those of a tied "
+       "output layer. For decoders; needs base weights from `model.path`"},
       {"lora.rslora", "false", "true: the scale is alpha / sqrt(r) instead of alpha / r"},
       {"lora.use_dora", "false",
        "true: DoRA. The norm of each row of an adapted weight is a trained value of its own, and the adapter changes "
        "the direction of the row. For linear layers; needs base weights from `model.path`"},
+      {"lora.init_lora_weights", "default",
+       "initial values of the adapters. `default`: PEFT's, `A` Kaiming-uniform and `B` zero. `gaussian`: `A` normal "
+       "with "
+       "the standard deviation 1 / r. `pissa`: the largest singular values and vectors of the weight, which are "
+       "subtracted from the base. `pissa_niter_N`: an approximation of these with N power iterations. `loftq`: those "
+       "of "
+       "the errors of `model.quantize`. The last three are for linear layers, and need base weights from `model.path`"},
       {"lora.loraplus_lr_ratio", "1",
        "LoRA+ (arXiv 2402.12354): learning rate of the factors B and of DoRA's norms, as a multiple of `optimizer.lr`, "
        "which that of A is. A rate of `optimizer.groups` is not multiplied"},
@@ -212,7 +222,8 @@ std::vector<ConfigKey> make_keys() {
        "of a layer, or a suffix of it that starts after a dot"},
       {"lora.alpha_pattern", "{}", "values of alpha for individual layers: a mapping as in `rank_pattern`"},
       {"lora.path", "",
-       "directory of a PEFT adapter to start from. It sets every key of `lora` except `dropout` and "
+       "directory of a PEFT adapter to start from. It sets every key of `lora` except `dropout`, `init_lora_weights` "
+       "and "
        "`loraplus_lr_ratio`; a key that is set to "
        "a different value is an error"},
 

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
+#include <regex>
+#include <set>
 
+#include "gantry/core/adapter_names.h"
 #include "gantry/core/config.h"
 #include "gantry/core/config_training.h"
 
@@ -39,6 +42,47 @@ void read_pattern(ConfigFaults& faults, ConfigSection& section, const char* key,
   });
 }
 
+void read_tokens(ConfigSection& section, LoraConfig& lora) {
+  constexpr const char* kKey = "trainable_token_indices";
+  const YAML::Node node = section.node(kKey);
+  if (!node.IsDefined()) return;
+  if (!node.IsSequence()) return section.fault(kKey, "the value is not a list", "a list of token ids");
+  const auto tokens = section.integers(kKey, 0);
+  if (!tokens) return;
+  lora.trainable_token_indices = *tokens;
+  std::set<int> known;
+  for (const int token : *tokens)
+    if (!known.insert(token).second)
+      return section.fault(kKey, fmt::format("token {} is listed twice", token), "each token once");
+}
+
+void read_start(ConfigSection& section, LoraConfig& lora) {
+  constexpr const char* kKey = "init_lora_weights";
+  section.text(kKey, lora.init_lora_weights);
+  const std::string& start = lora.init_lora_weights;
+  if (!std::regex_match(start, std::regex("default|gaussian|pissa|pissa_niter_[1-9][0-9]?|loftq")))
+    section.fault(kKey, fmt::format("'{}' is not supported", start),
+                  "default, gaussian, pissa, pissa_niter_N with N from 1 to 99, or loftq");
+  else if (start != "default" && !lora.path.empty())
+    section.fault(kKey, "the key has no effect with lora.path, which has the values of the adapters", "",
+                  "remove the key");
+}
+
+// The base that these values are computed from.
+void check_start(ConfigSection& section, const Config& config) {
+  const std::string& start = config.lora.init_lora_weights;
+  const bool is_quantised = !config.model.quantize.empty();
+  if (start == kLoftq && !is_quantised)
+    section.fault("init_lora_weights",
+                  "loftq approximates the errors of a quantized base, but the base is not quantized", "model.quantize",
+                  "set model.quantize, or remove the key");
+  if (start.starts_with(kPissa) && is_quantised)
+    section.fault(
+        "init_lora_weights",
+        fmt::format("{} changes the weights of the base, but model.quantize keeps them in 4 or 8 bits", start),
+        "loftq, or a base without model.quantize", "remove one of the two keys");
+}
+
 void check_targets(ConfigSection& section, const LoraConfig& lora) {
   if (lora.path.empty() && lora.target_modules.empty())
     section.fault("target_modules", "the list is missing",
@@ -67,11 +111,14 @@ void read_lora(ConfigFaults& faults, ConfigSection& root, Config& config) {
   section.number("dropout", lora.dropout, 0, 1);
   read_targets(section, lora);
   section.texts("modules_to_save", lora.modules_to_save);
+  read_tokens(section, lora);
   section.flag("rslora", lora.rslora);
   section.flag("use_dora", lora.use_dora);
   section.number("loraplus_lr_ratio", lora.loraplus_lr_ratio, 0, 1e9, /*open_below=*/true);
   read_pattern(faults, section, "rank_pattern", lora.rank_pattern, kMostRank);
   read_pattern(faults, section, "alpha_pattern", lora.alpha_pattern, 1e9);
+  read_start(section, lora);
+  check_start(section, config);
   check_targets(section, lora);
   section.finish();
 }

@@ -80,19 +80,23 @@ std::string map_text(const std::map<std::string, Number>& values) {
 Values lora_values(const LoraConfig& lora) {
   if (!lora.is_on()) return {};
   const bool all = lora.target_modules == std::vector<std::string>{"all-linear"};
-  return {{"lora.r", unless_zero(lora.r)},
-          {"lora.alpha", lora.alpha > 0 ? fmt::format("{}", lora.alpha) : ""},
-          {"lora.dropout", fmt::format("{}", lora.dropout)},
-          {"lora.target_modules", all                           ? "all-linear"
-                                  : lora.target_modules.empty() ? ""
-                                                                : quoted(lora.target_modules)},
-          {"lora.modules_to_save", lora.modules_to_save.empty() ? "" : quoted(lora.modules_to_save)},
-          {"lora.rslora", fmt::format("{}", lora.rslora)},
-          {"lora.use_dora", fmt::format("{}", lora.use_dora)},
-          {"lora.loraplus_lr_ratio", fmt::format("{}", lora.loraplus_lr_ratio)},
-          {"lora.rank_pattern", map_text(lora.rank_pattern)},
-          {"lora.alpha_pattern", map_text(lora.alpha_pattern)},
-          {"lora.path", text_of(lora.path)}};
+  return {
+      {"lora.r", unless_zero(lora.r)},
+      {"lora.alpha", lora.alpha > 0 ? fmt::format("{}", lora.alpha) : ""},
+      {"lora.dropout", fmt::format("{}", lora.dropout)},
+      {"lora.target_modules", all                           ? "all-linear"
+                              : lora.target_modules.empty() ? ""
+                                                            : quoted(lora.target_modules)},
+      {"lora.modules_to_save", lora.modules_to_save.empty() ? "" : quoted(lora.modules_to_save)},
+      {"lora.trainable_token_indices",
+       lora.trainable_token_indices.empty() ? "" : fmt::format("[{}]", fmt::join(lora.trainable_token_indices, ", "))},
+      {"lora.rslora", fmt::format("{}", lora.rslora)},
+      {"lora.use_dora", fmt::format("{}", lora.use_dora)},
+      {"lora.init_lora_weights", lora.init_lora_weights},
+      {"lora.loraplus_lr_ratio", fmt::format("{}", lora.loraplus_lr_ratio)},
+      {"lora.rank_pattern", map_text(lora.rank_pattern)},
+      {"lora.alpha_pattern", map_text(lora.alpha_pattern)},
+      {"lora.path", text_of(lora.path)}};
 }
 
 Values layout_values(const Config& config) {

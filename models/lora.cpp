@@ -8,6 +8,7 @@
 #include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
+#include "gantry/models/trained_tokens.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/linear.h"
@@ -216,7 +217,9 @@ std::string stored_factor(const std::string& name, const std::vector<std::string
     const std::string factor = name.substr(name.rfind('.'));
     const bool is_table = factor == std::string(".") + kTableAdapterA || factor == std::string(".") + kTableAdapterB;
     const bool is_magnitude = factor == std::string(".") + kAdapterMagnitude;
-    return hugging_face_path(layer, names).path + factor + (is_table || is_magnitude ? "" : ".weight");
+    const std::string path = hugging_face_path(layer, names).path;
+    if (factor == std::string(".") + kTrainedTokens) return path + kPeftTokens + factor;
+    return path + factor + (is_table || is_magnitude ? "" : ".weight");
   }
   const std::string module = layer.substr(0, layer.rfind('.'));
   const std::string output = module + "." + kDownStack, other = output + kStackAdapterA;
@@ -229,11 +232,20 @@ void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
   const nn::AdapterOptions options{.rank = rank_of(lora, part.path()),
                                    .scale = scale_of(lora, part.path()),
                                    .dropout = lora.dropout,
-                                   .dora = lora.use_dora};
+                                   .dora = lora.use_dora,
+                                   .gaussian = lora.init_lora_weights == kGaussian,
+                                   .pissa = is_pissa(lora),
+                                   .power_steps = power_steps(lora)};
   if (auto* linear = part.module->as<nn::LinearImpl>()) return linear->add_adapter(options);
   if (lora.use_dora)
     throw ConfigError({"lora.use_dora", part.path() + " is not a linear layer", "linear layers in lora.target_modules",
                        "remove the entry from lora.target_modules, or set lora.use_dora to false"});
+  if (is_pissa(lora) || lora.init_lora_weights == kLoftq)
+    throw ConfigError(
+        {"lora.init_lora_weights",
+         fmt::format("the value is {}, but {} is not a linear layer", lora.init_lora_weights, part.path()),
+         "linear layers in lora.target_modules",
+         "remove the entry from lora.target_modules, or set lora.init_lora_weights to default"});
   if (auto* table = part.module->as<nn::EmbeddingImpl>()) return table->add_adapter(options);
   if (lora.dropout > 0)
     throw ConfigError(
@@ -276,6 +288,7 @@ void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::v
                          "remove one entry"});
     add_adapter(part, lora);
   }
+  if (!lora.trainable_token_indices.empty()) train_tokens(model, lora.trainable_token_indices);
 }
 
 bool is_label_head(const std::string& module) {

@@ -23,13 +23,15 @@ struct ModulePath {
 ModulePath hugging_face_path(const std::string& module, const std::vector<TensorName>& names);
 
 inline constexpr const char* kPeftPrefix = "base_model.model.";  // begins the names in PEFT's files
+inline constexpr const char* kPeftTokens = ".token_adapter";     // precedes kTrainedTokens in PEFT's files
 
 // Adds adapters to what `lora` names: layers of gantry::nn::Linear, Embedding and Router, and stacks of Experts'
-// weights
-// ("experts.down_proj"). Freezes all parameters but those of adapters and of modules_to_save. `outputs`: paths of
-// output layers, which all-linear leaves out like modules_to_save. `names`: of the model's family, empty for a custom
-// model. ConfigError for an entry that matches nothing (with the nearest name), or what has no adapters; for a tied
-// parameter that would be trained, or an output layer that is tied; for dropout where PEFT has none.
+// weights ("experts.down_proj"). Freezes all parameters but those of adapters and of modules_to_save. `outputs`: paths
+// of output layers, which all-linear leaves out like modules_to_save. `names`: of the model's family, empty for a
+// custom model. Trains the rows of trainable_token_indices in the embedding of a described decoder, and in its tied
+// output layer. Throws ConfigError for an entry that matches nothing (with the nearest name) or a module without
+// adapters. The same holds for a tied parameter that would be trained, an output layer that is tied, and dropout where
+// PEFT has none.
 void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
                   const std::vector<std::string>& outputs);
 

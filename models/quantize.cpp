@@ -5,6 +5,7 @@
 #include "gantry/core/error.h"
 #include "gantry/models/lora.h"
 #include "gantry/nn/linear.h"
+#include "gantry/nn/router.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -30,6 +31,18 @@ void quantize_layers(torch::nn::Module& model, WeightCode code, const std::vecto
   if (!any)
     throw ConfigError({"model.quantize", "the model has no linear layer that could be quantised",
                        "a model with gantry::nn::Linear layers", "remove model.quantize"});
+}
+
+CodedModules coded_modules(const torch::nn::Module& model) {
+  CodedModules modules;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const auto* linear = dynamic_cast<const nn::LinearImpl*>(item.value().get());
+    if (linear && linear->encoding())
+      modules.coded.push_back(item.key());
+    else if (linear || dynamic_cast<const nn::RouterImpl*>(item.value().get()))
+      modules.others.push_back(item.key());
+  }
+  return modules;
 }
 
 }  // namespace gantry::models

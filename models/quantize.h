@@ -15,4 +15,10 @@ namespace gantry::models {
 // `trains` false, no layer counts as trained. Throws ConfigError if the model has no such layer.
 void quantize_layers(torch::nn::Module& model, WeightCode code, const std::vector<std::string>& outputs, bool trains);
 
+// The linear layers that quantize_layers() has quantised, and the other linear layers and routers.
+struct CodedModules {
+  std::vector<std::string> coded, others;
+};
+CodedModules coded_modules(const torch::nn::Module& model);
+
 }  // namespace gantry::models

@@ -12,6 +12,7 @@
 #include "gantry/nn/linear.h"
 #include "gantry/nn/linear_function.h"
 #include "gantry/nn/output_observer.h"
+#include "gantry/nn/trained_rows.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/host_copy.h"
@@ -93,6 +94,25 @@ void EmbeddingImpl::add_adapter(const AdapterOptions& adapter) {
   adapter_scale_ = adapter.scale;
 }
 
+void EmbeddingImpl::train_tokens(const std::vector<std::int64_t>& tokens) {
+  if (trained_tokens_ || has_adapter() || style_)
+    throw UsageError(
+        {"trained tokens",
+         style_ ? "the embedding has already been sharded" : "the embedding already has an adapter or trained tokens",
+         "one of the two, added before the model is boosted", ""});
+  const DeferredInit deferred;
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  torch::Tensor values =
+      register_parameter(kTrainedTokens, torch::empty({count, options.embedding_dim()}, weight.options()));
+  const torch::NoGradGuard no_grad;
+  awaits_tokens_ = is_deferred(weight);
+  if (awaits_tokens_)
+    values.zero_();
+  else
+    values.copy_(weight.index_select(0, torch::tensor(tokens, torch::kInt64)));
+  trained_tokens_ = std::make_shared<TrainedRows>(tokens, values);
+}
+
 // Which of the rows that are held here are meant.
 struct EmbeddingImpl::Rows {
   torch::Tensor index;                   // flat
@@ -125,10 +145,26 @@ torch::Tensor EmbeddingImpl::looked_up(const torch::Tensor& indices, bool sums_f
     return sums ? copy_to_group(parameter, *group_) : parameter;
   };
   const torch::Tensor rows = look_up(indices, summed(weight, sums_full));
+  const bool sums_b = sums_full || sums_sharded;
+  if (trained_tokens_) return with_tokens(indices, rows, summed(trained_tokens_->values, sums_b));
   if (!has_adapter()) return rows;
   const torch::Tensor narrow = look_up(indices, summed(lora_a, sums_full)) * adapter_scale_;
-  const bool sums_b = sums_full || sums_sharded;
   return rows + linear(narrow, {{summed(lora_b, sums_b), {}}}, {}).front();
+}
+
+// `found`: the rows of the table; `values`: those of the trained tokens, which replace them.
+torch::Tensor EmbeddingImpl::with_tokens(const torch::Tensor& indices, const torch::Tensor& found,
+                                         const torch::Tensor& values) const {
+  const Rows rows = rows_of(indices);
+  const Range own =
+      placement_.sharded() ? placement_.ranges(group_->rank()).front() : Range{0, options.num_embeddings()};
+  const torch::Tensor positions = trained_tokens_->held(own).positions.index_select(0, rows.index);
+  const torch::Tensor others = rows.outside ? (positions < 0) | *rows.outside : positions < 0;
+  const std::int64_t padding = trained_tokens_->position_of(options.padding_idx().value_or(-1));
+  const torch::Tensor trained = LookUp::apply(values, positions.clamp_min(0), others, padding).view(found.sizes());
+  std::vector<std::int64_t> shape = indices.sizes().vec();
+  shape.push_back(1);
+  return torch::where(others.view(shape), found, trained);
 }
 
 torch::Tensor EmbeddingImpl::own_rows(const torch::Tensor& indices) const {
@@ -172,9 +208,10 @@ Placements EmbeddingImpl::shard(const ShardStyle& style, const ShardAxes& axes) 
     throw ConfigError({"", "the output cannot be Partial", "Replicate or Shard", ""});
   Placements placements =
       split_parameters({{"weight", {options.num_embeddings(), options.embedding_dim()}}}, style, axes);
-  if (has_adapter())
-    placements.merge(
-        split_of_table_adapter(style, {options.num_embeddings(), 1}, {options.embedding_dim(), 1}, axes.axes()));
+  Placements adapter =
+      split_of_table_adapter(style, {options.num_embeddings(), 1}, {options.embedding_dim(), 1}, axes.axes());
+  std::erase_if(adapter, [&](const auto& each) { return !parameters_.contains(each.first); });
+  placements.merge(adapter);
   placement_ = shard_of(placements, "weight");
   shard_parameters(*this, placements, axes);
   return placements;

@@ -50,7 +50,10 @@ void ExpertsImpl::add_adapter(const std::string& parameter, const AdapterOptions
                               torch::empty({shape[0], adapter.rank, in}, gate_up_proj.options()));
   made.b = register_parameter(parameter + kStackAdapterB,
                               torch::empty({shape[0], out, adapter.rank}, gate_up_proj.options()));
-  torch::nn::init::uniform_(made.a, -bound, bound);
+  if (adapter.gaussian)
+    torch::nn::init::normal_(made.a, 0, 1 / static_cast<double>(adapter.rank));
+  else
+    torch::nn::init::uniform_(made.a, -bound, bound);
   torch::nn::init::zeros_(made.b);
   made.scale = adapter.scale;
   adapters_[parameter] = made;

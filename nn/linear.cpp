@@ -11,8 +11,10 @@
 #include "gantry/nn/overlap.h"
 #include "gantry/nn/row_pieces.h"
 #include "gantry/nn/summed_linear.h"
+#include "gantry/nn/trained_rows.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/principal_factors.h"
 #include "gantry/tensors/quantized_weight.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -55,19 +57,29 @@ void LinearImpl::add_adapter(const AdapterOptions& adapter) {
   const DeferredInit deferred;
   lora_a = register_parameter(kAdapterA, torch::empty({adapter.rank, options.in_features()}, weight.options()));
   lora_b = register_parameter(kAdapterB, torch::empty({options.out_features(), adapter.rank}, weight.options()));
-  torch::nn::init::kaiming_uniform_(lora_a, std::sqrt(5.0));
-  torch::nn::init::zeros_(lora_b);
-  if (adapter.dora) {
+  if (adapter.dora)
     lora_magnitude = register_parameter(kAdapterMagnitude, torch::empty({options.out_features()}, weight.options()));
-    const torch::NoGradGuard no_grad;
-    awaits_magnitudes_ = is_deferred(weight);
-    if (awaits_magnitudes_)
-      lora_magnitude.fill_(1);
-    else
-      lora_magnitude.copy_(torch::linalg_vector_norm(weight, 2, {1}));
-  }
+  start_adapter(adapter);
   adapter_scale_ = adapter.scale;
   if (adapter.dropout > 0) adapter_dropout_ = register_module("lora_dropout", Dropout(adapter.dropout));
+}
+
+void LinearImpl::start_adapter(const AdapterOptions& adapter) {
+  const torch::NoGradGuard no_grad;
+  awaits_base_ = (adapter.dora || adapter.pissa) && is_deferred(weight);
+  if (adapter.gaussian)
+    torch::nn::init::normal_(lora_a, 0, 1 / static_cast<double>(adapter.rank));
+  else
+    torch::nn::init::kaiming_uniform_(lora_a, std::sqrt(5.0));
+  torch::nn::init::zeros_(lora_b);
+  if (adapter.dora && awaits_base_) lora_magnitude.fill_(1);
+  if (awaits_base_) return;
+  if (adapter.dora) lora_magnitude.copy_(torch::linalg_vector_norm(weight, 2, {1}));
+  if (!adapter.pissa) return;
+  const auto [a, b] = adapter_factors(weight, adapter.rank, adapter.scale, adapter.power_steps, weight.scalar_type());
+  lora_a.copy_(a);
+  lora_b.copy_(b);
+  weight.copy_(weight.to(torch::kFloat64) - adapter.scale * torch::mm(b, a).to(weight.device()));
 }
 
 void LinearImpl::quantize(WeightCode code) {
@@ -88,6 +100,11 @@ void LinearImpl::tie_weight(const torch::Tensor& other) {
                        "the shapes of " + gantry::describe(other) + " and " + gantry::describe(weight) + " differ",
                        "equal shapes", ""});
   weight = parameters_["weight"] = other;
+}
+
+void LinearImpl::share_tokens(std::shared_ptr<TrainedRows> tokens) {
+  register_parameter(kTrainedTokens, tokens->values);
+  trained_tokens_ = std::move(tokens);
 }
 
 LinearInput LinearImpl::input_layout() const {
@@ -146,7 +163,7 @@ torch::Tensor LinearImpl::used_by_rows(const torch::Tensor& factor) const {
 }
 
 bool LinearImpl::has_factors() const {
-  if (encoding_ || lora_magnitude.defined() || !weight.is_leaf()) return false;
+  if (encoding_ || lora_magnitude.defined() || trained_tokens_ || !weight.is_leaf()) return false;
   const bool is_by_rows = !style_ || std::holds_alternative<Column>(*style_);
   return is_by_rows && weight_placement_.segments.size() <= 1 && !weight_placement_.overlaps();
 }
@@ -174,23 +191,38 @@ torch::Tensor LinearImpl::entered(const torch::Tensor& input) const {
 
 bool LinearImpl::drops_input_of_adapter() const { return adapter_dropout_ && is_training(); }
 
-// The weight, and A where it reads the same as the weight does. The bias of a row-split layer comes after the sum, and
-// that of a layer with magnitudes after them.
+// The weight, and A or the trained tokens where they read the same as the weight does. The bias of a row-split layer
+// comes after the sum, and that of a layer with magnitudes after them.
 std::vector<LinearWeight> LinearImpl::readers_of_input() const {
   std::vector<LinearWeight> readers = {is_row_split() ? LinearWeight{weight, {}, encoding_} : used_weight()};
   if (lora_magnitude.defined()) readers.front().bias = torch::Tensor();
   if (has_adapter() && !drops_input_of_adapter()) readers.push_back({used_lora_a(), {}});
+  if (trained_tokens_) {
+    const torch::Tensor& values = trained_tokens_->values;
+    readers.push_back({weight_placement_.sharded() ? copy_to_group(values, *group_) : values, {}});
+  }
   return readers;
 }
 
 // `outputs`: of readers_of_input().
 torch::Tensor LinearImpl::with_adapter(const torch::Tensor* outputs, const torch::Tensor& input) {
+  if (trained_tokens_) return with_tokens(outputs);
   if (!has_adapter()) return outputs[0];
   if (lora_magnitude.defined()) return with_magnitudes(outputs, input);
   const torch::Tensor narrow = drops_input_of_adapter()
                                    ? linear(adapter_dropout_(input), {{used_lora_a(), {}}}, input_layout()).front()
                                    : outputs[1];
   return outputs[0] + linear(narrow * adapter_scale_, {{used_by_rows(lora_b), {}}}, {}).front();
+}
+
+// Each rank replaces the columns that it holds.
+torch::Tensor LinearImpl::with_tokens(const torch::Tensor* outputs) const {
+  const Range own =
+      weight_placement_.sharded() ? weight_placement_.ranges(group_->rank()).front() : Range{0, options.out_features()};
+  const auto& [positions, columns, places] = trained_tokens_->held(own);
+  torch::Tensor replaced = outputs[1].index_select(-1, places);
+  if (bias.defined()) replaced = replaced + used_bias().index_select(0, columns);
+  return outputs[0].index_copy(-1, columns, replaced);
 }
 
 // PEFT leaves the base's own output without dropout, and takes all changes of it from the dropped input.

@@ -61,7 +61,10 @@ void RouterImpl::add_adapter(const AdapterOptions& adapter) {
   const DeferredInit deferred;
   lora_a = register_parameter(kAdapterA, torch::empty({adapter.rank, options.hidden}, weight.options()));
   lora_b = register_parameter(kAdapterB, torch::empty({options.experts, adapter.rank}, weight.options()));
-  torch::nn::init::kaiming_uniform_(lora_a, std::sqrt(5.0));
+  if (adapter.gaussian)
+    torch::nn::init::normal_(lora_a, 0, 1 / static_cast<double>(adapter.rank));
+  else
+    torch::nn::init::kaiming_uniform_(lora_a, std::sqrt(5.0));
   torch::nn::init::zeros_(lora_b);
   adapter_scale_ = adapter.scale;
 }

@@ -165,9 +165,13 @@ ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert,
                                  /*by_input=*/false) +
                         (trained.dora ? held_magnitudes(parameter.shape.at(0), share, /*by_input=*/false) : 0),
                     true);
-    if (spec.tied && module == spec.names.tokens) held.tied = elements;
+    if (module != spec.names.tokens) continue;
+    const auto rows = static_cast<double>(trained.tokens * parameter.shape.at(1));
+    end.add_dense(rows, true);
+    if (!spec.tied) continue;
+    held.tied = elements + rows;
+    held.trained_tied = (trained.trains(parameter.name) ? elements : 0) + rows;
   }
-  if (trained.trains(spec.names.tokens + ".weight")) held.trained_tied = held.tied;
   held.last.dense += held.tied;
   held.last.trained_dense += held.trained_tied;
   return held;

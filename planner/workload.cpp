@@ -101,6 +101,7 @@ TrainedPart of_adapters(const LoraConfig& lora, const DecoderSpec& model) {
   const AdaptedModel names(model);
   TrainedPart trained;
   trained.dora = lora.use_dora;
+  trained.tokens = static_cast<std::int64_t>(lora.trainable_token_indices.size());
   const auto shapes = models::parameter_shapes(model);
   const bool all = lora.target_modules == std::vector<std::string>{kAllLinear};
   for (const auto& parameter : shapes) {
@@ -148,9 +149,11 @@ std::map<std::string, std::int64_t> quantised_weights(const TrainedPart& trained
 }
 
 // See nn/deferred_logits.h, and LinearImpl::has_factors().
-bool keeps_logits(const Config& config, const TrainedPart& trained, const std::string& head) {
+bool keeps_logits(const Config& config, const TrainedPart& trained, const DecoderSpec& model) {
+  const std::string head = model.names.head + ".weight";
   return config.train.objective.name == "distill" || config.train.device_graphs ||
-         (trained.dora && trained.adapters.contains(head)) || trained.quantised.contains(head);
+         (trained.dora && trained.adapters.contains(head)) || trained.quantised.contains(head) ||
+         (trained.tokens > 0 && model.tied);
 }
 
 }  // namespace
@@ -179,7 +182,7 @@ Workload stated_workload(const Config& config) {
   models::DecoderSpec model = stated_model(config);
   TrainedPart trained = trained_part(config, model);
   Program program = gantry_program(config.precision, config.optimizer.name);
-  const bool stores = keeps_logits(config, trained, model.names.head + ".weight");
+  const bool stores = keeps_logits(config, trained, model);
   if (config.train.ema > 0) program.optimizer_bytes += program.gradient_bytes;  // an average of the same type
   return {.model = std::move(model),
           .sequence = config.data.sequence_length,

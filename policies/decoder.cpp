@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "gantry/core/adapter_split.h"
 #include "gantry/models/decoder_model_family.h"
 #include "gantry/models/described/decoder_shards.h"
 #include "gantry/models/described/work_of_keys.h"
@@ -129,7 +130,11 @@ ModelSplit DecoderPolicy::split(const models::DecoderImpl& model) const {
 SharedParameters DecoderPolicy::shared_parameters(const models::DecoderImpl& model) const {
   const DecoderNames& names = model.spec.names;
   if (!model.spec.tied) return {};
-  return {{names.tokens + ".weight", names.head + ".weight"}};
+  SharedParameters shared;
+  for (const std::string parameter : {"weight", kTrainedTokens})
+    if (const std::string name = names.tokens + "." + parameter; model.named_parameters().contains(name))
+      shared.push_back({name, names.head + "." + parameter});
+  return shared;
 }
 
 void add_decoder_family(const models::DecoderFamily& family) {

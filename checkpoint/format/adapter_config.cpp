@@ -1,7 +1,9 @@
 #include "gantry/checkpoint/format/adapter_config.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "gantry/checkpoint/format/adapter_files.h"
 #include "gantry/checkpoint/format/model_files.h"
@@ -17,9 +19,12 @@ using nlohmann::json;
 // Keys of kinds of adapters that compute otherwise. Set to something, they are refused; keys that are not known may
 // stand there, since PEFT adds some with every version.
 constexpr const char* kOtherKinds[] = {
-    "lora_bias",    "layers_to_transform", "layers_pattern",          "exclude_modules",         "layer_replication",
-    "arrow_config", "kasa_config",         "trainable_token_indices", "alora_invocation_tokens", "use_qalora",
-    "use_bdlora",   "velora_config",       "monteclora_config",       "megatron_config",         "ensure_weight_tying"};
+    "lora_bias",     "layers_to_transform", "layers_pattern",          "exclude_modules",    "layer_replication",
+    "arrow_config",  "kasa_config",         "alora_invocation_tokens", "use_qalora",         "use_bdlora",
+    "velora_config", "monteclora_config",   "megatron_config",         "ensure_weight_tying"};
+
+// Values of init_lora_weights that leave the base as it is.
+constexpr const char* kStartsOfBase[] = {"gaussian", "eva", "orthogonal", "mica"};
 
 bool says_nothing(const json& value) {
   return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty());
@@ -34,6 +39,16 @@ class AdapterKeys {
   void require(const char* key, const char* value) const {
     if (const auto found = keys_.find(key); found != keys_.end() && *found != value)
       throw InputError({path_, fmt::format("{} is {}", key, found->dump()), value, ""});
+  }
+  // Some initial values change the base, which then belongs to the adapter.
+  void refuse_changed_base() const {
+    const json start = keys_.value("init_lora_weights", json(nullptr));
+    if (!start.is_string() || std::ranges::count(kStartsOfBase, start.get<std::string>()) > 0) return;
+    throw InputError({path_,
+                      fmt::format("init_lora_weights is {}, so the adapter may belong to a base that it has changed",
+                                  start.dump(-1, ' ', false, json::error_handler_t::replace)),
+                      "an adapter of the original base model",
+                      "save it in PEFT with path_initial_model_for_weight_conversion"});
   }
   void refuse_other_kinds() const {
     require("peft_type", "LORA");
@@ -75,6 +90,17 @@ class AdapterKeys {
     }
     return names;
   }
+  // PEFT also has mappings from modules to lists. A list is for the embedding.
+  std::vector<int> tokens(const char* key) const {
+    if (!keys_.contains(key) || says_nothing(keys_[key])) return {};
+    const json& value = keys_[key];
+    const auto is_token = [](const json& each) { return each.is_number_integer() && each >= 0 && each <= 1'000'000; };
+    if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_token))
+      fail(key, value, "a list of token ids for the embedding");
+    const auto tokens = value.get<std::vector<int>>();
+    if (std::set<int>(tokens.begin(), tokens.end()).size() < tokens.size()) fail(key, value, "each token once");
+    return tokens;
+  }
   std::string text(const char* key) const {
     return keys_.contains(key) && keys_[key].is_string() ? keys_[key].get<std::string>() : "";
   }
@@ -111,6 +137,7 @@ bool is_adapter_directory(const std::string& path) { return path_exists(path + "
 LoraConfig read_adapter_config(const std::string& directory) {
   const AdapterKeys keys(directory);
   keys.refuse_other_kinds();
+  keys.refuse_changed_base();
   LoraConfig lora;
   lora.r = keys.number<int>("r", 8, 1, 1 << 20);
   lora.alpha = keys.number<double>("lora_alpha", 8, 1e-9, 1e9);
@@ -123,6 +150,7 @@ LoraConfig read_adapter_config(const std::string& directory) {
   }
   if (lora.target_modules.empty()) keys.fail("target_modules", nullptr, "a list of names");
   lora.modules_to_save = keys.names("modules_to_save", nullptr);
+  lora.trainable_token_indices = keys.tokens("trainable_token_indices");
   lora.rslora = keys.flag("use_rslora");
   lora.use_dora = keys.flag("use_dora");
   lora.rank_pattern = keys.pattern<int>("rank_pattern", 1 << 20);
@@ -139,6 +167,8 @@ LoraConfig resolve_lora(LoraConfig stated) {
   take_stated("alpha", stated.alpha, stated.alpha > 0, read.alpha, path);
   take_stated("target_modules", stated.target_modules, !stated.target_modules.empty(), read.target_modules, path);
   take_stated("modules_to_save", stated.modules_to_save, !stated.modules_to_save.empty(), read.modules_to_save, path);
+  take_stated("trainable_token_indices", stated.trainable_token_indices, !stated.trainable_token_indices.empty(),
+              read.trainable_token_indices, path);
   take_stated("rslora", stated.rslora, stated.rslora, read.rslora, path);
   take_stated("use_dora", stated.use_dora, stated.use_dora, read.use_dora, path);
   take_stated("rank_pattern", stated.rank_pattern, !stated.rank_pattern.empty(), read.rank_pattern, path);

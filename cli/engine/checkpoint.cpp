@@ -116,6 +116,7 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
   ExportOptions options;
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
   options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
+  options.quantize = weight_code(arguments.quantize);
   options.average = arguments.ema;
   const bool parallelized = require_exportable(arguments) == StoredForm::kParallelized;
   if (parallelized && arguments.ema)
@@ -129,6 +130,10 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
     options.progress = bar.function();
     if (parallelized)
       merge_parallelized(from, arguments.output, options);
+    else if (holds_adapters(from) && options.quantize)
+      throw UsageError({"--quantize", from + " contains only adapters, which are not quantized",
+                        "a checkpoint of a full model",
+                        "write the merged model with gantry checkpoint merge --quantize"});
     else if (holds_adapters(from))
       export_adapter(from, arguments.output, options);
     else
@@ -148,6 +153,7 @@ int run_checkpoint_merge(const CheckpointMergeArguments& arguments) {
                       "choose another directory"});
   ExportOptions options;
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
+  options.quantize = weight_code(arguments.quantize);
   options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
   const bool is_directory = is_adapter_directory(arguments.checkpoint);
   const std::string from =

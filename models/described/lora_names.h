@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "gantry/core/config.h"
@@ -15,5 +16,14 @@ bool names_module(const std::string& entry, const std::string& path);
 // no regular expression.
 std::int64_t rank_of(const LoraConfig& lora, const std::string& path);
 double scale_of(const LoraConfig& lora, const std::string& path);
+
+// lora.init_lora_weights.
+bool is_pissa(const LoraConfig& lora);
+std::optional<int> power_steps(const LoraConfig& lora);  // N of pissa_niter_N; unset: an exact decomposition
+// Whether adapters have initial values that depend on the weights of the base.
+bool starts_from_base(const LoraConfig& lora);
+// The keys of PiSSA's adapters after their initial factors, negated, were appended: they have twice the rank and the
+// same scale, and belong to the base with its own weights.
+LoraConfig of_original_base(LoraConfig lora);
 
 }  // namespace gantry::models

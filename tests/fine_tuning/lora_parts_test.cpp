@@ -143,7 +143,8 @@ class LoraPartsCases : public ::testing::TestWithParam<std::string> {
   std::string folder() const { return GANTRY_SOURCE_DIR "/tests/golden/lora/" + GetParam(); }
 };
 INSTANTIATE_TEST_SUITE_P(Cases, LoraPartsCases,
-                         ::testing::Values("experts", "turned_experts", "tied_tables", "qlora_nf4", "qlora_nf4_double"),
+                         ::testing::Values("experts", "turned_experts", "tied_tables", "tied_tokens", "own_tokens",
+                                           "qlora_nf4", "qlora_nf4_double"),
                          [](const auto& info) { return info.param; });
 
 Config parts_case(const std::string& folder, const LoraLayout& how) {

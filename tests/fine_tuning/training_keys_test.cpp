@@ -77,6 +77,13 @@ checkpoint: {{path: {1}, resume: auto}}
   ASSERT_EQ(gantry("checkpoint export " + checkpoints + " " + (scratch / "adapter")).exit_code, 0);
   const Outcome merge = gantry("checkpoint merge " + checkpoints + " " + (scratch / "merged"));
   ASSERT_EQ(merge.exit_code, 0) << merge.err;
+  const Outcome coded = gantry("checkpoint merge " + checkpoints + " " + (scratch / "coded") + " --quantize nf4");
+  ASSERT_EQ(coded.exit_code, 0) << coded.err;
+  const Outcome decoded = gantry("generate --model " + (scratch / "coded") + tokens);
+  ASSERT_EQ(decoded.exit_code, 0) << decoded.err;
+  EXPECT_EQ(gantry("generate --model " + (scratch / "coded") + tokens + " --set model.quantize=nf4").out, decoded.out);
+  EXPECT_THAT(gantry("checkpoint export " + checkpoints + " " + (scratch / "none") + " --quantize nf4").err,
+              HasSubstr("contains only adapters, which are not quantized"));
   const Outcome merged = gantry("generate --model " + (scratch / "merged") + tokens);
   const Outcome adapted = gantry("generate --model " + golden + " --adapter " + (scratch / "adapter") + tokens);
   const Outcome stored = gantry("generate --model " + checkpoints + tokens + " --set parallel.tensor=2");

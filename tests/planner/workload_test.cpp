@@ -57,6 +57,23 @@ TEST(TrainedPart, CountsMagnitudes) {
   EXPECT_GT(estimate(dora.workload, {}, one).most_memory(), estimate(plain.workload, {}, one).most_memory());
 }
 
+// A tied output layer on another stage has them too.
+TEST(TrainedPart, CountsTrainedTokens) {
+  for (const std::string model : {"tied_tokens", "own_tokens"}) {
+    const std::string keys = "{target_modules: [q_proj]";
+    const PlanRequest plain = adapted_request(model, keys + "}"),
+                      tokens = adapted_request(model, keys + ", trainable_token_indices: [1, 5, 9]}");
+    const auto held = [](const PlanRequest& request) {
+      return held_parameters(request.workload.model, 2, 1, request.workload.trained);
+    };
+    const double rows = 3 * 16, tied = model == "tied_tokens" ? rows : 0;
+    EXPECT_EQ(held(tokens).first.trained_dense - held(plain).first.trained_dense, rows);
+    EXPECT_EQ(held(tokens).last.trained_dense - held(plain).last.trained_dense, tied);
+    EXPECT_EQ(held(tokens).trained_tied, tied);
+    EXPECT_EQ(tokens.workload.keeps_logits, tied > 0);
+  }
+}
+
 TEST(TrainedPart, RefusesAnAdapterInOneLine) {
   const auto refusal = [](const std::string& lora) -> std::string {
     try {

@@ -53,7 +53,10 @@ struct ExportTensor {
 };
 
 struct ExportOptions {
-  std::optional<torch::ScalarType> type;           // data type of floating-point tensors; not set: unchanged
+  std::optional<torch::ScalarType> type;  // data type of floating-point tensors; not set: unchanged
+  // Linear layers are written in bitsandbytes' layout, those that model.quantize stores in 4 or 8 bits. Not set: as
+  // they are.
+  std::optional<WeightCode> quantize = {};
   bool average = false;                            // the averages of train.ema instead of the weights
   std::uint64_t most_shard_bytes = 5'000'000'000;  // maximum bytes of a file; a larger model is written in shards
   // Directory of a model whose files besides the weights (tokenizer, templates, generation_config.json, ...) are

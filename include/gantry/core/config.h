@@ -29,9 +29,12 @@ struct LoraConfig {
   int r = 0;         // rank of the adapters; 0: no adapters, or the rank is in `path`
   double alpha = 0;  // scale: the output of an adapter is multiplied by alpha / r
   double dropout = 0;
-  std::vector<std::string> target_modules;      // module names or paths, or only "all-linear"
-  std::vector<std::string> modules_to_save;     // modules that are trained in full in addition to the adapters
-  bool rslora = false;                          // multiply by alpha / sqrt(r) instead
+  std::vector<std::string> target_modules;   // module names or paths, or only "all-linear"
+  std::vector<std::string> modules_to_save;  // modules that are trained in full in addition to the adapters
+  std::vector<int> trainable_token_indices;  // rows of the embedding that are trained in addition to the adapters
+  bool rslora = false;                       // multiply by alpha / sqrt(r) instead
+  // default | gaussian | pissa | pissa_niter_N | loftq: initial values of the adapters
+  std::string init_lora_weights = "default";
   double loraplus_lr_ratio = 1;                 // learning rate of B over that of A: LoRA+ (arXiv 2402.12354)
   bool use_dora = false;                        // train the norms of the weights' rows too: DoRA (arXiv 2402.09353)
   std::map<std::string, int> rank_pattern;      // regular expression at the end of a layer's path -> rank

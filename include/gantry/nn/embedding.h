@@ -8,6 +8,7 @@
 
 namespace gantry::nn {
 
+class TrainedRows;
 struct AdapterOptions;  // nn/linear.h
 
 // forward: int64 [...] -> [..., dim]. Look-ups of options.padding_idx do not contribute to the gradient, as in
@@ -28,6 +29,13 @@ class EmbeddingImpl : public torch::nn::Module, public Shardable {
   // output layer does not use the adapter, as in PEFT.
   void add_adapter(const AdapterOptions& adapter);
   bool has_adapter() const { return lora_a.defined(); }
+  // Trains some rows of the frozen table: a parameter "trainable_tokens_delta" [tokens, dim] replaces them. It starts
+  // as their values, or as zeros if the initial values of the table are still deferred: set it when the table is
+  // loaded. Call it at most once, before shard(), for an embedding without an adapter; otherwise it throws UsageError.
+  void train_tokens(const std::vector<std::int64_t>& tokens);
+  const std::shared_ptr<TrainedRows>& trained_tokens() const { return trained_tokens_; }  // null without them
+  // True if the table had no values when its tokens were trained, so that these are still zeros.
+  bool awaits_tokens() const { return awaits_tokens_; }
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
   // For tables with rows sharded over ranks, without autograd. The result of own_rows() is [..., dim] with zeros for
@@ -45,11 +53,15 @@ class EmbeddingImpl : public torch::nn::Module, public Shardable {
   Rows rows_of(const torch::Tensor& indices) const;
   torch::Tensor look_up(const torch::Tensor& indices, const torch::Tensor& table) const;
   torch::Tensor looked_up(const torch::Tensor& indices, bool sums_full, bool sums_sharded) const;
+  torch::Tensor with_tokens(const torch::Tensor& indices, const torch::Tensor& found,
+                            const torch::Tensor& values) const;
 
   ProcessGroup* group_ = nullptr;
   std::optional<ShardStyle> style_;
   ShardSpec placement_;
   double adapter_scale_ = 1;
+  std::shared_ptr<TrainedRows> trained_tokens_;
+  bool awaits_tokens_ = false;
 };
 TORCH_MODULE(Embedding);
 

@@ -13,6 +13,7 @@
 namespace gantry::nn {
 
 class Linear;
+class TrainedRows;
 struct LinearInput;
 struct LinearWeight;
 
@@ -25,6 +26,12 @@ struct AdapterOptions {
   // DoRA (arXiv 2402.09353): a trained magnitude [out] replaces the norm of each row of W + scale * B A. In training,
   // the base weight's part of this change has the same dropped input as A, as in PEFT.
   bool dora = false;
+  // A starts as normal numbers with the standard deviation 1 / rank instead of Kaiming's uniform ones.
+  bool gaussian = false;
+  // PiSSA (arXiv 2404.02948): scale * B A starts as the part of the weight with the largest singular values, and is
+  // subtracted from the weight.
+  bool pissa = false;
+  std::optional<int> power_steps = {};  // number of power iterations for an approximation; unset: exact
 };
 
 // forward: [..., in] -> [..., out]. After shard(Column): [..., in] -> [..., local out] (or gathered, out), and the
@@ -43,12 +50,13 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   // Adds a LoRA adapter. Call it at most once, before shard(); otherwise it throws UsageError. Its parameters "lora_A"
   // and "lora_B" have PEFT's initial values, which are deferred (tensors/deferred_init.h) and the same in every layout.
   // Other parameters are not frozen. With DoRA, "lora_magnitude_vector" starts as the norms of the weight's rows, or as
-  // ones if the weight's initial values are still deferred: set it when the weight is loaded. The adapter is sharded so
+  // ones if the weight's initial values are still deferred: set it when the weight is loaded. The same holds for
+  // PiSSA's factors and base. The adapter is sharded so
   // that its output has the layout of the layer's output (core/adapter_split.h).
   void add_adapter(const AdapterOptions& adapter);
   bool has_adapter() const { return lora_a.defined(); }
-  // True if the weight had no values when DoRA was added, so that the magnitudes are still ones.
-  bool awaits_magnitudes() const { return awaits_magnitudes_; }
+  // True if the weight had no values when DoRA or PiSSA was added, so that the adapter's values do not fit it yet.
+  bool awaits_base() const { return awaits_base_; }
   // Stores the frozen weight in 4 or 8 bits: its memory becomes records (core/row_encoding.h) when the model is
   // boosted, which load_weights() writes. Each use of the weight computes its values again. Call it at most once,
   // before shard(), for a weight that no other module shares; otherwise it throws UsageError.
@@ -58,13 +66,17 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   torch::Tensor weight_values(torch::ScalarType type) const;
   // Shares the weight with another module (a tied embedding). Call it before sharding.
   void tie_weight(const torch::Tensor& other);
+  // Replaces rows of a tied weight by the trained tokens of the embedding that it is tied to. Call it after
+  // tie_weight(), for a layer without an adapter.
+  void share_tokens(std::shared_ptr<TrainedRows> tokens);
   void set_gather_output(bool gather);  // for column-sharded layers
   // For callers that compute the output [rows, local out] in parts: the sum of inputs[i] weights[i]^T, plus the bias.
   struct Factors {
     std::vector<torch::Tensor> inputs, weights;  // those of the layer, then those of a LoRA adapter
     torch::Tensor bias;                          // undefined without a bias
   };
-  // False for row-sharded layers, DoRA and stored codes, whose output is not such a sum of this rank's leaves.
+  // False for row-sharded layers, DoRA, stored codes and trained tokens, whose output is not such a sum of this rank's
+  // leaves.
   bool has_factors() const;
   // Requires has_factors(). The inputs are gathered from sequence shards, and their gradients are reduced over tp.
   Factors factors(const torch::Tensor& input);
@@ -81,6 +93,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
 
  private:
   friend std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vector<Linear>& layers);
+  void start_adapter(const AdapterOptions& adapter);
   LinearInput input_layout() const;
   LinearWeight used_weight() const;
   torch::Tensor used_bias() const;
@@ -93,6 +106,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   std::vector<LinearWeight> readers_of_input() const;
   torch::Tensor with_adapter(const torch::Tensor* outputs, const torch::Tensor& input);
   torch::Tensor with_magnitudes(const torch::Tensor* outputs, const torch::Tensor& input);
+  torch::Tensor with_tokens(const torch::Tensor* outputs) const;
   torch::Tensor forward_row(const Row& row, const torch::Tensor& input);
   torch::Tensor gather_columns(const torch::Tensor& output) const;
 
@@ -101,8 +115,9 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   ShardSpec weight_placement_;
   std::optional<RowEncoding> encoding_;
   double adapter_scale_ = 1;
-  bool awaits_magnitudes_ = false;
-  Dropout adapter_dropout_{nullptr};  // null: no dropout
+  bool awaits_base_ = false;
+  std::shared_ptr<TrainedRows> trained_tokens_;  // null: none
+  Dropout adapter_dropout_{nullptr};             // null: no dropout
 };
 TORCH_MODULE(Linear);
 

@@ -33,6 +33,7 @@ Program gantry_program(const std::string& precision, const std::string& optimize
 struct TrainedPart {
   std::set<std::string> frozen;
   std::map<std::string, std::int64_t> adapters;  // weight -> rank of its adapter
+  std::int64_t tokens = 0;                       // rows of the embedding that have trained values next to frozen ones
   bool dora = false;                             // each adapter also has a magnitude for each row of its weight
   // Frozen weights in 4 or 8 bits, by name: bytes of the stored form over those in the precision of the workload.
   std::map<std::string, double> quantised;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the cases `experts`, `turned_experts` and `tied_tables`: adapters of embeddings, routers and stacked experts.
+"""Writes the cases `experts`, `turned_experts` and `tied_tables`: adapters of embeddings, routers and stacked experts;
+and `tied_tokens` and `own_tokens`: rows of the embedding that are trained next to adapters.
 
     python3 tests/golden/lora/make_goldens.py      # with peft 0.21.2, transformers 5.23 and torch 2.13
 """
@@ -9,7 +10,8 @@ import os
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, GptOssConfig, GptOssForCausalLM, MixtralConfig, MixtralForCausalLM
+from transformers import (GPT2Config, GPT2LMHeadModel, GemmaConfig, GemmaForCausalLM, GptOssConfig, GptOssForCausalLM,
+                          MixtralConfig, MixtralForCausalLM)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SMALL = dict(vocab_size=61, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -38,6 +40,18 @@ def gpt2():
                                          fan_in_fan_out=True)
 
 
+def gemma():
+    config = GemmaConfig(**{key: SMALL[key] for key in SMALL if "experts" not in key}, head_dim=4)
+    config.pad_token_id = 5  # one of the tokens: its look-ups give no gradient
+    return GemmaForCausalLM(config), dict(r=2, lora_alpha=3, target_modules=["q_proj"],
+                                          trainable_token_indices=[60, 5, 17, 30])
+
+
+def mixtral_tokens():
+    model, keys = mixtral()
+    return model, dict(r=2, lora_alpha=3, target_modules=["v_proj"], trainable_token_indices=[2, 59])
+
+
 def write(name, make, seed):
     torch.manual_seed(seed)
     model, keys = make()
@@ -56,7 +70,7 @@ def write(name, make, seed):
     adapted.eval()
     with torch.no_grad():
         for parameter_name, parameter in adapted.named_parameters():
-            if "lora_" in parameter_name:
+            if "lora_" in parameter_name or "trainable_tokens" in parameter_name:
                 parameter.copy_(torch.randn_like(parameter) * 0.3)
     out = adapted(input_ids=ids, labels=labels)
     out.loss.backward()
@@ -72,11 +86,12 @@ def write(name, make, seed):
         config = json.load(file)
     config["base_model_name_or_path"] = None
     for key in ("target_modules", "target_parameters"):
-        config[key] = config[key] and sorted(config[key])
+        config[key] = sorted(config[key]) if config[key] else None
     with open(path, "w") as file:
         json.dump(config, file, indent=2)
 
 
 if __name__ == "__main__":
-    for number, (name, make) in enumerate({"experts": mixtral, "turned_experts": gpt_oss, "tied_tables": gpt2}.items()):
+    for number, (name, make) in enumerate({"experts": mixtral, "turned_experts": gpt_oss, "tied_tables": gpt2,
+                                           "tied_tokens": gemma, "own_tokens": mixtral_tokens}.items()):
         write(name, make, 11 + number)

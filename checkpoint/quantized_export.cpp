@@ -1,0 +1,135 @@
+#include "gantry/checkpoint/quantized_export.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "gantry/checkpoint/eight_bit.h"
+#include "gantry/checkpoint/four_bit.h"
+#include "gantry/checkpoint/stored_names.h"
+#include "gantry/core/error.h"
+#include "gantry/models/adapter_modules.h"
+#include "gantry/models/described/decoder_family.h"
+#include "gantry/models/lora.h"
+#include "gantry/models/quantize.h"
+#include "gantry/policies/policy.h"
+#include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/quantized_weight.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+
+// By the names of the family.
+struct LayersToQuantize {
+  std::set<std::string> weights;
+  std::vector<std::string> others;  // modules with a matrix that keeps its type
+};
+
+LayersToQuantize layers_to_quantize(const std::string& family, const json& keys, WeightCode code) {
+  const DeferredInit deferred;
+  const auto& kind = models::families().at(family);
+  const auto model = kind.build(keys);
+  std::vector<std::string> outputs;
+  for (const auto& split : policies().at(family)()->split_outputs(*model)) outputs.push_back(split.module);
+  models::quantize_layers(*model, code, outputs, /*trains=*/false);
+  const auto names = kind.tensor_names(keys);
+  LayersToQuantize layers;
+  const auto modules = models::coded_modules(*model);
+  for (const auto& module : modules.coded) {
+    const auto name = std::ranges::find(names, module + ".weight", &models::TensorName::name);
+    if (name == names.end() || name->transposed || !name->parts.empty())
+      throw UsageError(
+          {"--quantize",
+           models::hugging_face_path(module, names).path + " has another form in the files than in the model",
+           "a model with linear layers that are stored as they are", "export without --quantize"});
+    layers.weights.insert(name->hugging_face);
+  }
+  for (const auto& module : modules.others)
+    layers.others.push_back(models::to_module_name(kind, models::hugging_face_path(module, names).path));
+  return layers;
+}
+
+// The values that are quantised: in the type that the export would write.
+CodedWeight codes_of(const ExportTensor& weight, WeightCode code, torch::ScalarType type) {
+  return quantize(code, weight.read().detach().to(torch::kCPU, type).to(torch::kFloat32).contiguous());
+}
+
+torch::Tensor two_in_a_byte(const torch::Tensor& codes) {
+  const torch::Tensor flat = codes.reshape({-1}), even = torch::constant_pad_nd(flat, {0, flat.numel() % 2});
+  const torch::Tensor pairs = even.view({-1, 2});
+  return pairs.select(1, 0).bitwise_left_shift(4).bitwise_or(pairs.select(1, 1)).unsqueeze(1);
+}
+
+std::vector<ExportTensor> four_bit_entries(const ExportTensor& weight, WeightCode code, torch::ScalarType type) {
+  const std::int64_t elements = elements_of(weight.shape);
+  // In the order and with the spaces of bitsandbytes.
+  const std::string state = fmt::format(R"({{"quant_type": "{}", "blocksize": {}, "dtype": "{}", "shape": [{}, {}]}})",
+                                        name_of(code), kScaleBlock, dtype_name(type), weight.shape[0], weight.shape[1]);
+  const auto entry = [&](const char* ending, Shape shape, torch::ScalarType stored, auto read) {
+    return ExportTensor{weight.name + ending, std::move(shape), stored, std::move(read), /*keeps_type=*/true};
+  };
+  return {
+      entry("", {(elements + 1) / 2, 1}, torch::kUInt8,
+            [=] { return two_in_a_byte(codes_of(weight, code, type).codes); }),
+      entry(kFourBitScales, {(elements + kScaleBlock - 1) / kScaleBlock}, torch::kFloat32,
+            [=] { return codes_of(weight, code, type).scales.reshape({-1}).slice(0, 0, std::nullopt, kScaleBlock); }),
+      entry(kFourBitTable, {16}, torch::kFloat32, [=] { return code_values(code); }),
+      entry(code == WeightCode::kNf4 ? kNf4State : kFp4State, {static_cast<std::int64_t>(state.size())}, torch::kUInt8,
+            [=] { return torch::tensor(std::vector<std::uint8_t>(state.begin(), state.end()), torch::kUInt8); })};
+}
+
+std::vector<ExportTensor> eight_bit_entries(const ExportTensor& weight, torch::ScalarType type) {
+  const std::string module = weight.name.substr(0, weight.name.rfind('.'));
+  const auto codes = [=] { return codes_of(weight, WeightCode::kInt8, type); };
+  return {{weight.name, weight.shape, torch::kInt8, [=] { return codes().codes.view(torch::kInt8); }, true},
+          {module + kEightBitScales,
+           {weight.shape[0]},
+           torch::kFloat32,
+           [=] { return codes().scales.select(1, 0).contiguous(); },
+           true},
+          {module + kEightBitFormat, {}, torch::kUInt8, [] { return torch::zeros({}, torch::kUInt8); }, true}};
+}
+
+json bitsandbytes_keys(WeightCode code, torch::ScalarType type, const std::vector<std::string>& others) {
+  const bool is_int8 = code == WeightCode::kInt8;
+  json keys = {{"quant_method", "bitsandbytes"}, {"load_in_4bit", !is_int8}, {"load_in_8bit", is_int8}};
+  if (!others.empty()) keys["llm_int8_skip_modules"] = others;
+  if (!is_int8)
+    keys.update({{"bnb_4bit_quant_type", name_of(code)},
+                 {"bnb_4bit_use_double_quant", false},
+                 {"bnb_4bit_compute_dtype", dtype_name(type)},
+                 {"bnb_4bit_quant_storage", "uint8"}});
+  return keys;
+}
+
+}  // namespace
+
+std::vector<ExportTensor> quantized_tensors(const std::vector<ExportTensor>& tensors, json& config,
+                                            const ExportOptions& options) {
+  const WeightCode code = *options.quantize;
+  const std::string family = models::family_of(config);
+  const LayersToQuantize layers = layers_to_quantize(family, config, code);
+  const StoredNames known(models::families().at(family), config);
+  std::vector<ExportTensor> written;
+  torch::ScalarType most = torch::kFloat32;
+  for (const auto& tensor : tensors) {
+    if (!layers.weights.contains(known.find(tensor.name))) {
+      written.push_back(tensor);
+      continue;
+    }
+    const torch::ScalarType asked = options.type.value_or(tensor.type);
+    const torch::ScalarType type = asked == torch::kFloat64 ? torch::kFloat32 : asked;  // bitsandbytes has no float64
+    most = type;
+    const auto entries =
+        code == WeightCode::kInt8 ? eight_bit_entries(tensor, type) : four_bit_entries(tensor, code, type);
+    written.insert(written.end(), entries.begin(), entries.end());
+  }
+  config["quantization_config"] = bitsandbytes_keys(code, most, layers.others);
+  return written;
+}
+
+}  // namespace gantry

@@ -1,0 +1,132 @@
+// Models that are written in the layout of bitsandbytes.
+#include "gantry/checkpoint/quantized_export.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/checkpoint/adapter.h"
+#include "gantry/checkpoint/hugging_face.h"
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/stored_model.h"
+#include "gantry/models/model_family.h"
+#include "gantry/tensors/libtorch.h"
+#include "program.h"
+#include "thrown_by.h"
+
+namespace gantry::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const std::string kGoldens = GANTRY_SOURCE_DIR "/tests/golden/";
+
+// The decoded tensors of a directory, in float32.
+std::vector<ExportTensor> decoded_tensors(const std::string& directory, const json& config) {
+  const auto model =
+      std::make_shared<const StoredModel>(directory, models::families().at(models::family_of(config)), config);
+  std::vector<ExportTensor> tensors;
+  for (const auto& name : model->names())
+    tensors.push_back({model->stored_name(name), model->shape(name), torch::kFloat32,
+                       [model, name] { return model->read(name).to(torch::kFloat32); }});
+  return tensors;
+}
+
+// Files of bitsandbytes, decoded and written again: the largest value of a block is one of its codes.
+TEST(QuantizedExport, HasTheTensorsOfBitsandbytes) {
+  const std::string golden = kGoldens + "lora/qlora_nf4";
+  const ScratchFolder scratch;
+  const json config = read_model_config(golden);
+  json plain = config;
+  plain.erase("quantization_config");
+  save_hugging_face(scratch / "out", plain, decoded_tensors(golden, config), {.quantize = WeightCode::kNf4});
+  const TensorDict written = read_safetensors(scratch / "out/model.safetensors"),
+                   theirs = read_safetensors(golden + "/model.safetensors");
+  ASSERT_EQ(written.size(), theirs.size());
+  for (const auto& [name, tensor] : theirs) {
+    ASSERT_TRUE(written.contains(name)) << name;
+    if (!name.ends_with("bitsandbytes__nf4"))
+      EXPECT_TRUE(torch::equal(written.at(name), tensor)) << name;
+    else  // the type before quantisation is float32 here
+      EXPECT_EQ(written.at(name).numel(), tensor.numel() - 1) << name;
+  }
+  const json keys = read_model_config(scratch / "out");
+  EXPECT_EQ(keys["dtype"], "float32");
+  EXPECT_EQ(keys["quantization_config"]["llm_int8_skip_modules"], json({"lm_head"}));
+  for (const char* key : {"quant_method", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type",
+                          "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "bnb_4bit_use_double_quant"})
+    EXPECT_EQ(keys["quantization_config"][key], config["quantization_config"][key]) << key;
+}
+
+TEST(QuantizedExport, IsReadBackToTheSameCodes) {
+  for (const WeightCode code : {WeightCode::kNf4, WeightCode::kFp4, WeightCode::kInt8}) {
+    SCOPED_TRACE(name_of(code));
+    const ScratchFolder scratch;
+    merge_adapter(kGoldens + "lora/own_tokens/adapter", kGoldens + "lora/own_tokens", scratch / "plain");
+    merge_adapter(kGoldens + "lora/own_tokens/adapter", kGoldens + "lora/own_tokens", scratch / "coded",
+                  {.quantize = code, .most_shard_bytes = 20'000});
+    const TensorDict plain = read_safetensors(scratch / "plain/model.safetensors");
+    const json config = read_model_config(scratch / "coded");
+    const StoredModel coded(scratch / "coded", models::families().at("mixtral"), config);
+    int found = 0;
+    for (const auto& [name, tensor] : plain) {
+      const EncodedTensor* encoded = coded.encoded(name);
+      ASSERT_EQ(encoded != nullptr, name.find("self_attn") != std::string::npos) << name;
+      if (!encoded) {
+        EXPECT_TRUE(torch::equal(coded.read(name), tensor)) << name;
+        continue;
+      }
+      ++found;
+      const CodedWeight expected = quantize(code, tensor), read = *encoded->coded(code);
+      EXPECT_TRUE(torch::equal(read.codes, expected.codes)) << name;
+      EXPECT_TRUE(torch::equal(read.scales, expected.scales)) << name;
+    }
+    EXPECT_EQ(found, 2 * 4);
+    EXPECT_THAT(config["quantization_config"]["llm_int8_skip_modules"].get<std::vector<std::string>>(),
+                ::testing::Contains("lm_head"));
+  }
+}
+
+// The last code of an odd number has no partner, and its block is not full.
+TEST(QuantizedExport, OddNumbersOfElements) {
+  const ScratchFolder scratch;
+  json config = read_model_config(kGoldens + "lora/qlora_nf4");
+  config.erase("quantization_config");
+  config.update({{"hidden_size", 13},
+                 {"intermediate_size", 11},
+                 {"num_attention_heads", 3},
+                 {"num_key_value_heads", 1},
+                 {"num_hidden_layers", 1},
+                 {"head_dim", 2}});
+  torch::manual_seed(3);
+  std::vector<ExportTensor> tensors;
+  const auto& family = models::families().at("llama");
+  const auto model = family.build(config);
+  TensorDict values;
+  for (const auto& name : family.tensor_names(config)) {
+    const torch::Tensor value = torch::randn(model->named_parameters()[name.name].sizes());
+    values.set(name.hugging_face, value);
+    tensors.push_back({name.hugging_face, value.sizes().vec(), torch::kFloat32, [value] { return value; }});
+  }
+  save_hugging_face(scratch / "out", config, tensors, {.quantize = WeightCode::kFp4});
+  const StoredModel coded(scratch / "out", family, read_model_config(scratch / "out"));
+  const std::string name = "model.layers.0.mlp.gate_proj.weight";  // [11, 13]
+  ASSERT_NE(coded.encoded(name), nullptr);
+  const CodedWeight expected = quantize(WeightCode::kFp4, values.at(name)),
+                    read = *coded.encoded(name)->coded(WeightCode::kFp4);
+  EXPECT_TRUE(torch::equal(read.codes, expected.codes));
+  EXPECT_TRUE(torch::equal(read.scales, expected.scales));
+}
+
+TEST(QuantizedExport, RefusesWeightsThatAreStoredTransposed) {
+  const ScratchFolder scratch;
+  EXPECT_THAT(thrown_by([&] {
+                merge_adapter(kGoldens + "lora/tied_tables/adapter", kGoldens + "lora/tied_tables", scratch / "out",
+                              {.quantize = WeightCode::kNf4});
+              }),
+              HasSubstr("--quantize: transformer.h.0.attn.c_attn has another form in the files than in the model"));
+}
+
+}  // namespace
+}  // namespace gantry::testing
