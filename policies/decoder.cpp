@@ -5,6 +5,7 @@
 #include "gantry/models/decoder_model_family.h"
 #include "gantry/models/described/decoder_shards.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/models/vision/images_by_sample.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -129,7 +130,12 @@ std::vector<SplitOutput> DecoderPolicy::split_outputs(const models::DecoderImpl&
 
 Continuation DecoderPolicy::continuation(const models::DecoderImpl& model) const {
   if (model.spec.labels > 0) return {.is_possible = false};
-  return {.is_cached = true, .positions = model.spec.unlimited_positions ? 0 : model.spec.positions};
+  Continuation continuation{.is_cached = true, .positions = model.spec.unlimited_positions ? 0 : model.spec.positions};
+  if (model.spec.vision)
+    continuation.with_images = [vision = *model.spec.vision](TensorDict batch) {
+      return models::prompt_images(std::move(batch), vision);
+    };
+  return continuation;
 }
 
 void add_decoder_family(const models::DecoderFamily& family) {

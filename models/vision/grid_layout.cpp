@@ -138,6 +138,20 @@ GridLayout lay_out_grids(const torch::Tensor& given, std::int64_t patches, const
   return layout;
 }
 
+torch::Tensor grid_positions(const TensorDict& batch, const torch::Tensor& given, const VisionSpec& spec) {
+  check_shape(given);
+  const torch::Tensor grids = given.dim() == 2 ? given.unsqueeze(1) : given;
+  const torch::Tensor ids = batch.at("input_ids"), mask = batch.get("attention_mask");
+  torch::Tensor positions = torch::zeros({3, ids.size(0), ids.size(1)}, torch::kInt64);
+  for (std::int64_t sample = 0; sample < ids.size(0); ++sample) {
+    std::vector<ImageGrid> images;
+    for (std::int64_t image = 0; image < grids.size(1); ++image)
+      if (const ImageGrid grid = grid_at(grids[sample][image]); grid.patches() > 0) images.push_back(grid);
+    set_positions(positions.select(1, sample), ids[sample], mask.defined() ? mask[sample] : mask, images, spec);
+  }
+  return positions;
+}
+
 TensorDict grids_by_sample(TensorDict batch, const VisionSpec& spec) {
   const torch::Tensor pixels = batch.get("pixel_values"), grids = batch.get("image_grid_thw");
   if (!pixels.defined() || !grids.defined() || pixels.dim() != 2) return batch;
@@ -145,8 +159,8 @@ TensorDict grids_by_sample(TensorDict batch, const VisionSpec& spec) {
   if (grids.dim() != 2)
     throw InputError({"image_grid_thw", "it has samples, but pixel_values are [patches, numbers of a patch]",
                       "[images, 3]", "give both entries the samples first, or neither"});
-  const torch::Tensor ids = batch.at("input_ids"), mask = batch.get("attention_mask");  // set() may move the entries
-  const std::int64_t samples = ids.size(0), merge = spec.grid_tower->merge;
+  const torch::Tensor ids = batch.at("input_ids");  // no reference: set() may move the entries
+  const std::int64_t merge = spec.grid_tower->merge;
   std::vector<ImageGrid> images;
   std::vector<std::int64_t> features;
   std::int64_t all_patches = 0;
@@ -162,18 +176,16 @@ TensorDict grids_by_sample(TensorDict batch, const VisionSpec& spec) {
                       "the patches of all images", "prepare both with the model's processor"});
   const std::vector<ImageRange> ranges = image_ranges(ids, spec.image_token, features);
   std::vector<ImageRange> patches;
-  torch::Tensor positions = torch::zeros({3, samples, ids.size(1)}, torch::kInt64);
-  for (std::int64_t sample = 0, patch = 0; sample < samples; ++sample) {
-    const auto [first, count] = ranges.at(sample);
-    const std::vector<ImageGrid> own(images.begin() + first, images.begin() + first + count);
+  std::int64_t patch = 0;
+  for (const auto& [first, count] : ranges) {
     patches.push_back({patch, 0});
-    for (const ImageGrid& image : own) patches.back().count += image.patches();
+    for (std::int64_t image = first; image < first + count; ++image) patches.back().count += images[image].patches();
     patch += patches.back().count;
-    set_positions(positions.select(1, sample), ids[sample], mask.defined() ? mask[sample] : mask, own, spec);
   }
+  const torch::Tensor sizes = padded_by_sample(grids, ranges);
+  if (!batch.contains("position_ids")) batch.set("position_ids", grid_positions(batch, sizes, spec));
   batch.set("pixel_values", padded_by_sample(pixels, patches));
-  batch.set("image_grid_thw", padded_by_sample(grids, ranges));
-  if (!batch.contains("position_ids")) batch.set("position_ids", positions);
+  batch.set("image_grid_thw", sizes);
   return batch;
 }
 

@@ -3,6 +3,7 @@
 #include "gantry/models/vision/grid_layout.h"
 #include "gantry/models/vision/image_ranges.h"
 #include "gantry/models/vision/pixtral_images.h"
+#include "gantry/tensors/batch.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -20,6 +21,15 @@ TensorDict images_by_sample(TensorDict batch, const VisionSpec& vision) {
   batch.set("pixel_values",
             padded_by_sample(pixels, image_ranges(batch.at("input_ids"), vision.image_token, features)));
   return batch;
+}
+
+TensorDict prompt_images(TensorDict batch, const VisionSpec& vision) {
+  batch = images_by_sample(std::move(batch), vision);
+  if (vision.both_directions)
+    batch.set("token_type_ids", (batch.at("input_ids") == vision.image_token).to(torch::kInt64));
+  if (vision.grid_tower && !batch.contains("position_ids"))
+    batch.set("position_ids", grid_positions(batch, batch.at("image_grid_thw"), vision));
+  return samples_first(std::move(batch));
 }
 
 }  // namespace gantry::models

@@ -34,7 +34,7 @@ struct GridTowerSpec {
 struct PixtralSpec {
   std::int64_t merge = 2;       // a feature is made from merge x merge patches
   double theta = 10000;         // base of the rotary embedding of rows and columns
-  double projector_eps = 1e-5;  // of the norm of the projector
+  double projector_eps = 1e-5;  // added to the mean square in the norm of the projector
 
   bool operator==(const PixtralSpec&) const = default;
 };
