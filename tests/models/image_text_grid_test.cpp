@@ -117,12 +117,10 @@ TEST(ImageText, RefusesWhatItCannotRead) {
     config.model.policy = "gemma3";
     json keys = json::parse(config_keys(what));
     config.model.config_json = keys.dump();
-    if (further.contains("lora")) config.lora.r = 2;
     if (further.contains("quantize")) config.model.quantize = "nf4";
     config.train.device_graphs = further.contains("graphs");
     return thrown_by([&] { resolve_model(config); });
   };
-  EXPECT_THAT(refused_keys({{"lora", 2}}), HasSubstr("lora: adapters are configured"));
   EXPECT_THAT(refused_keys({{"graphs", true}}), HasSubstr("train.device_graphs: CUDA graphs are configured"));
   EXPECT_THAT(refused_keys({{"quantize", "nf4"}}), HasSubstr("model.quantize: the value is nf4"));
 }
