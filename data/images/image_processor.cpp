@@ -15,7 +15,7 @@ namespace gantry {
 namespace {
 
 constexpr const char *kOwnFile = "/preprocessor_config.json", *kSharedFile = "/processor_config.json";
-constexpr std::int64_t kMostRatio = 200;  // of the sides, for Qwen2-VL
+constexpr std::int64_t kMostRatio = 200;  // longer side / shorter side, for Qwen2-VL
 // The initial settings of Qwen2-VL and Pixtral.
 const ImageSettings kSettingsOfClip = {.filter = ImageFilter::kBicubic,
                                        .mean = {0.48145466, 0.4578275, 0.40821073},

@@ -1,4 +1,4 @@
-// The processors of models of images and text beside transformers' (tests/golden/images/make_processors.py).
+// Processors of models of images and text, compared with transformers (tests/golden/images/make_processors.py).
 #include "gantry/data/images/image_processor.h"
 
 #include <gmock/gmock.h>
