@@ -39,8 +39,7 @@ Config with_image_encoder(Config config) {
   const json keys = keys_of(config);
   const std::string name = config.model.policy.empty() ? models::family_of(keys) : config.model.policy;
   if (!models::families().contains(name) || keys.contains(models::kImageEncoder)) return config;
-  const models::ModelFamily& family = models::families().at(name);
-  if (family.other_parts.empty() || std::ranges::count(family.inputs, kImages) == 0) return config;
+  if (!models::reads_images(models::families().at(name))) return config;
   json own = model_json(config);
   own[models::kImageEncoder] = true;
   config.model.config_json = own.dump();
@@ -59,7 +58,6 @@ bool has_entry_of_images(const Config& config) {
 
 void refuse_with_image_encoder(const Config& config) {
   if (!has_image_encoder(model_json(config))) return;
-  if (config.lora.is_on()) refuse("lora", "adapters are configured,");
   if (config.train.device_graphs) refuse("train.device_graphs", "CUDA graphs are configured,");
   if (!config.model.quantize.empty()) refuse("model.quantize", "the value is " + config.model.quantize + ",");
 }

@@ -51,7 +51,10 @@ std::vector<models::TensorName> family_names(const Config& config) {
 void add_lora(torch::nn::Module& model, const Config& config) {
   config.mark_used("lora");
   if (!config.lora.is_on() || has_adapters(model)) return;
-  models::add_adapters(model, config.lora, family_names(config), unadapted_layers(model, config));
+  const auto& families = models::families();
+  const std::string& policy = config.model.policy;
+  models::add_adapters(model, config.lora, family_names(config), unadapted_layers(model, config),
+                       families.contains(policy) ? families.at(policy).other_parts : std::vector<std::string>());
 }
 
 void quantize_base(torch::nn::Module& model, const Config& config) {

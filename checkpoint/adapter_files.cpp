@@ -100,17 +100,17 @@ void write_adapter_file(const std::string& path, const TensorDict& tensors, File
 
 void check_adapter_names(const std::vector<std::string>& stored, const std::vector<models::TensorName>& trained,
                          const std::string& path, const std::vector<std::string>& other_parts) {
-  for (const auto& name : stored)
-    if (models::is_of_other_part(other_parts, name))
-      throw InputError({path, fmt::format("the adapter changes {}, but Gantry loads only the text decoder", name),
-                        fmt::format("no tensors of {}", fmt::join(other_parts, ", ")),
-                        "train an adapter whose target_modules are within the text decoder"});
   const std::set<std::string> found(stored.begin(), stored.end());
   std::set<std::string> expected;
+  for (const auto& name : trained) expected.insert(name.hugging_face);
+  for (const auto& name : stored)
+    if (models::is_of_other_part(other_parts, name) && !expected.contains(name))
+      throw InputError({path, fmt::format("the adapter changes {}, but Gantry adapts only the text decoder", name),
+                        fmt::format("no adapters of {}", fmt::join(other_parts, ", ")),
+                        "train an adapter whose target_modules are within the text decoder"});
   std::vector<std::string> missing, unexpected;
-  for (const auto& name : trained)
-    if (expected.insert(name.hugging_face).second && !found.contains(name.hugging_face))
-      missing.push_back(name.hugging_face);
+  for (const auto& name : expected)
+    if (!found.contains(name)) missing.push_back(name);
   // PEFT also writes the base's table for an adapter of an embedding.
   for (const auto& name : stored)
     if (!expected.contains(name) && !is_base_table(name)) unexpected.push_back(name);

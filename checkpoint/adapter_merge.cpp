@@ -247,6 +247,13 @@ class MergedTensors {
   std::vector<ExportTensor> tensors_;
 };
 
+// True if the adapter has full modules of an image encoder.
+bool trains_other_parts(const StoredAdapter& adapter, const models::ModelFamily& family) {
+  return std::ranges::any_of(adapter.lora.modules_to_save, [&](const std::string& entry) {
+    return models::is_of_other_part(family.other_parts, entry + ".");
+  });
+}
+
 }  // namespace
 
 void merge_adapter(const std::string& from, const std::string& base, const std::string& directory,
@@ -263,6 +270,7 @@ void merge_adapter(const std::string& from, const std::string& base, const std::
     throw InputError(
         {model + "/config.json", "Gantry does not support this model family", "the base model of the adapter", ""});
   const auto& family = models::families().at(family_name);
+  if (models::reads_images(family) && trains_other_parts(adapter, family)) config[models::kImageEncoder] = true;
   config.update(compare_tied_tensors(model, family, config).keys);
   const auto tied = family.tied_tensors ? family.tied_tensors(config) : std::vector<models::TiedTensor>();
   const json keys = keys_of_merged(adapter, family, config);

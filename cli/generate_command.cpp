@@ -30,6 +30,13 @@ void add_prompts(CLI::App& command, GenerateArguments& arguments) {
       command.add_option("--prompt", arguments.prompts, "A text to continue; repeat the flag for several prompts")
           ->type_name("TEXT")
           ->allow_extra_args(false);
+  command
+      .add_option("--image", arguments.images,
+                  "A JPEG or PNG file for a model with an image encoder; repeat the flag for several images, in the "
+                  "order of their marks in the prompts, such as <image>")
+      ->type_name("FILE")
+      ->allow_extra_args(false)
+      ->needs(prompt);
   auto* tokens = command
                      .add_option("--tokens", arguments.tokens,
                                  "A prompt as tokens, such as 1,2,3; repeat the flag for several prompts")

@@ -19,6 +19,7 @@ struct GenerateArguments {
   std::vector<std::string> tokens;   // "1,2,3"
   std::string messages;              // a file of chats, or "-"; empty: none
   std::string system;                // text of a system message; empty: none
+  std::vector<std::string> images;   // image files of the prompts
   std::string features;              // a safetensors file for a speech encoder; empty: none
   std::string language, task;        // for speech; empty: not given
   bool time_stamps = false;

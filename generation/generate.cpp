@@ -25,6 +25,9 @@ std::vector<GeneratedSequence> run_over_replicas(Boosted& boosted, Plugin& plugi
   const auto& mesh = plugin.mesh();
   const bool by_sequence = plugin.options().axes.tensor.sequence_parallel && mesh.size(axis::kTensor) > 1;
   const bool is_cached = continuation.is_cached && plan.options.use_cache && !by_sequence;
+  if (!plan.images.empty() && by_sequence)
+    throw ConfigError({"parallel.sequence_parallel", "the prompts have images, but there is no cache", "false",
+                       "remove parallel.sequence_parallel to generate from images"});
   const auto parts = split_evenly(static_cast<std::int64_t>(prompts.size()), mesh.size(axis::kData));
   StagePlaces places{.module = &module,
                      .stages = &plugin.stages(),

@@ -117,6 +117,33 @@ void check_encoder(const GenerationOptions& options, const std::vector<TokenIds>
            "a row for each prompt, [prompts, ...]", "pass the same number of prompts, or none"});
 }
 
+// Padded on the left.
+TensorDict batch_of(const std::vector<TokenIds>& prompts, std::int64_t longest) {
+  const auto rows = static_cast<std::int64_t>(prompts.size());
+  torch::Tensor ids = torch::zeros({rows, longest}, torch::kInt64), mask = ids.clone();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const TokenIds& prompt = prompts[static_cast<std::size_t>(row)];
+    const auto size = static_cast<std::int64_t>(prompt.size());
+    ids[row].narrow(0, longest - size, size).copy_(torch::tensor(prompt, torch::kInt64));
+    mask[row].narrow(0, longest - size, size).fill_(1);
+  }
+  return {{"input_ids", ids}, {"attention_mask", mask}};
+}
+
+TensorDict images_of(const GenerationOptions& options, const std::vector<TokenIds>& prompts, std::int64_t longest,
+                     const Continuation& continuation) {
+  if (options.images.empty()) return {};
+  require(continuation.with_images != nullptr, "images", "the model reads text only", "a model with its image encoder",
+          "set model.config.image_encoder to true, or remove the images");
+  require(options.use_cache, "use_cache", "the value is false, but the prompts have images", "true",
+          "remove use_cache");
+  TensorDict batch = batch_of(prompts, longest);
+  for (const auto& [name, tensor] : options.images) batch.set(name, tensor);
+  batch = continuation.with_images(std::move(batch));
+  for (const char* name : {"input_ids", "attention_mask"}) batch.take(name);
+  return batch;
+}
+
 }  // namespace
 
 std::vector<TokenIds> prompts_of(const std::vector<TokenIds>& given, const GenerationOptions& options,
@@ -144,6 +171,7 @@ Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& pr
     require_known(plan.begin);
     plan.longest = static_cast<std::int64_t>(plan.begin.size());
   }
+  plan.images = images_of(options, prompts, plan.longest, continuation);
   std::sort(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end());
   plan.options.stop_tokens.erase(std::unique(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end()),
                                  plan.options.stop_tokens.end());

@@ -13,6 +13,7 @@ struct Plan {
   std::int64_t max_new = 0;  // tokens per sequence
   int width = 1;             // sequences that are computed for each prompt
   TokenIds begin = {};       // of a decoder beside an encoder: what a text begins with where no prompt says it
+  TensorDict images = {};    // entries of the prompts' images, rows by prompt, columns by token of the longest prompt
   std::vector<std::int64_t> only = {};  // the tokens that are chosen among; empty: all
 
   bool is_beams() const { return options.num_beams > 1; }

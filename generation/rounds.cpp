@@ -17,6 +17,14 @@ torch::Device device_of(const StageModule& module) {
   return module.parameters.empty() ? torch::Device(torch::kCPU) : module.parameters.front().tensor.device();
 }
 
+// The rows of an entry of images for these prompts. Entries of tokens are padded to the longest prompt of the call.
+torch::Tensor of_prompts(const std::string& name, const torch::Tensor& entry, std::int64_t first, std::int64_t count,
+                         std::int64_t longest) {
+  const torch::Tensor rows = entry.narrow(0, first, count);
+  const bool is_of_tokens = name == "token_type_ids" || name == "position_ids";
+  return is_of_tokens ? rows.narrow(1, rows.size(1) - longest, longest) : rows;
+}
+
 class Rounds {
  public:
   Rounds(const StagePlaces& places, const Plan& plan, const std::vector<TokenIds>& prompts, std::int64_t first_prompt)
@@ -71,7 +79,11 @@ class Rounds {
   int last_stage() const { return places_.stages->num_stages() - 1; }
   // `first`: the number of its first prompt in the call.
   std::unique_ptr<TextGroup> group_of(std::vector<TokenIds> prompts, bool is_cached, std::int64_t first = 0) const {
-    TensorDict encoder;
+    TensorDict encoder, images;
+    std::int64_t longest = 0;
+    for (const auto& prompt : prompts) longest = std::max(longest, static_cast<std::int64_t>(prompt.size()));
+    for (const auto& [name, tensor] : plan_.images)
+      images.set(name, of_prompts(name, tensor, first, static_cast<std::int64_t>(prompts.size()), longest));
     for (const auto& [name, tensor] : plan_.options.encoder)
       encoder.set(name, tensor.narrow(0, first, static_cast<std::int64_t>(prompts.size())));
     return std::make_unique<TextGroup>(std::move(prompts),
@@ -80,6 +92,7 @@ class Rounds {
                                                           .is_cached = is_cached,
                                                           .begin = plan_.begin,
                                                           .encoder = std::move(encoder),
+                                                          .images = std::move(images),
                                                           .parts = is_cached ? places_.parts : nullptr},
                                        device_);
   }

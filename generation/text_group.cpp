@@ -50,6 +50,17 @@ TensorDict encoder_entries(const std::vector<TokenIds>& prompts, std::size_t lea
   return {{"input_ids", to_device(ids, device)}, {"attention_mask", to_device(mask, device)}};
 }
 
+// Positions of three rows continue after the largest one of the prompt, which is not the number of its tokens.
+torch::Tensor shifts_after(const torch::Tensor& positions, const std::vector<std::int64_t>& lengths) {
+  torch::Tensor shifts = torch::zeros({positions.size(0), 1}, torch::kInt64);
+  for (std::int64_t row = 0; row < positions.size(0); ++row) {
+    const std::int64_t length = lengths[static_cast<std::size_t>(row)];
+    const torch::Tensor own = positions[row].narrow(0, positions.size(1) - length, length);
+    shifts[row].fill_(own.max().item<std::int64_t>() + 1 - length);
+  }
+  return shifts;
+}
+
 }  // namespace
 
 TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device)
@@ -60,6 +71,7 @@ TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torc
       is_finished_(texts_.empty()) {
   has_encoder_ = !options.encoder.empty() || !options.begin.empty();
   for (const auto& [name, tensor] : options.encoder) encoder_.set(name, to_device(tensor, device));
+  for (const auto& [name, tensor] : options.images) images_.set(name, to_device(tensor.contiguous(), device));
   if (options.encoder.empty() && has_encoder_) {
     const std::size_t least = options.parts ? options.parts->group().size() : 1;  // each rank has a token
     encoder_ = encoder_entries(texts_, least, device);
@@ -72,6 +84,8 @@ TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torc
   caches_ = nn::LayerCaches(parts_ ? static_cast<std::int64_t>(parts_->kept_of(cached).size()) : cached);
   context_ = {.keep = {}, .positions = {}, .caches = &caches_, .only_last = true};
   if (parts_ && has_encoder_) parts_->set_read(encoder_);
+  if (const torch::Tensor positions = options.images.get("position_ids"); positions.defined())
+    shifts_ = shifts_after(positions, lengths_);
   if (is_cached_) make_context();
 }
 
@@ -91,7 +105,11 @@ TensorDict TextGroup::input() {
   if (shards_input()) ids = parts_->own_of(ids);
   const torch::Tensor there = to_device(ids, device_);
   known_ = HostCopy(there, ids);
-  if (!has_encoder_) return {{"input_ids", there}};
+  if (!has_encoder_) {
+    TensorDict input = images_;
+    input.set("input_ids", there);
+    return input;
+  }
   TensorDict input = parts_ && !only_new ? parts_->own_read(encoder_) : encoder_;
   input.set("decoder_input_ids", there);
   return input;
@@ -108,8 +126,9 @@ void TextGroup::make_context() {
   context_.keep = pads ? (places >= before).to(device_) : torch::Tensor();
   torch::Tensor positions = (places - before).clamp_min(0);
   if (rounds_ > 0) positions = positions.narrow(1, positions.size(1) - 1, 1);
+  if (rounds_ > 0 && shifts_.defined()) positions = positions + shifts_;
   if (shards_input()) positions = parts_->own_of(positions);
-  context_.positions = positions.to(device_);
+  context_.positions = images_.contains("position_ids") ? images_.at("position_ids") : positions.to(device_);
   if (!parts_) return;
   context_.length = longest_ + rounds_;
   context_.sequence = shards_input()
@@ -137,11 +156,13 @@ void TextGroup::apply(const Decision& decision) {
     const torch::Tensor mask = encoder_.get("attention_mask");
     encoder_ = mask.defined() ? TensorDict{{"attention_mask", mask}} : TensorDict();
   }
+  images_ = {};
   std::vector<std::int64_t> same(texts_.size());
   std::iota(same.begin(), same.end(), 0);
   if (rows != same) {
     const torch::Tensor samples = torch::tensor(rows, torch::kInt64).to(device_);
     caches_.select(samples);
+    if (shifts_.defined()) shifts_ = shifts_.index_select(0, samples.cpu());
     for (auto& [name, tensor] : encoder_) tensor = tensor.index_select(0, samples);
     if (parts_ && has_encoder_) parts_->set_mask_of_read(encoder_.get("attention_mask"));
   }

@@ -35,6 +35,7 @@ class TextGroup {
     bool is_cached = true;
     TokenIds begin = {};  // the prompts are an encoder's, and each text begins with these tokens; empty: they are texts
     TensorDict encoder = {};  // what an encoder that reads no tokens is given, a row for each prompt; empty: none
+    TensorDict images = {};   // entries of the prompts' images for the first forward; empty: none
     const SequenceParts* parts = nullptr;  // with a cache, how ranks share texts; not owned, null: there is one
   };
   // Without prompts it is finished, and its input a token of no rows.
@@ -75,7 +76,9 @@ class TextGroup {
   std::optional<TextParts> parts_;  // where ranks share the texts
   std::vector<TokenIds> texts_;
   bool has_encoder_ = false;
-  TensorDict encoder_;  // what it reads, a row of each entry for a row of texts_; behind caches the mask alone
+  TensorDict encoder_;    // input of the encoder, a row of each entry for a row of texts_; with caches only the mask
+  TensorDict images_;     // until the first decision
+  torch::Tensor shifts_;  // [rows, 1]: added to the positions of new tokens; undefined: none
   nn::LayerCaches caches_;
   nn::TokenContext context_;
   HostCopy known_;

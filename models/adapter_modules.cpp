@@ -1,5 +1,6 @@
 #include "gantry/models/adapter_modules.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -16,11 +17,12 @@ std::string with_prefix(const std::string& name, const std::string& from, const 
 
 // An entry of target_modules can be the end of a path, which begins within the prefix.
 std::string file_entry(const ModelFamily& family, const std::string& entry) {
+  const std::string path = entry + ".";
   for (const auto& [file, module] : family.module_names) {
-    if (entry.starts_with(file) && !entry.starts_with(module)) return entry;
+    if (path.starts_with(file) && !path.starts_with(module)) return entry;
     for (std::size_t begin = 0; begin < module.size();) {
-      const std::string rest = module.substr(begin);
-      if (entry.starts_with(rest)) return file + entry.substr(rest.size());
+      const std::string rest = module.substr(begin), renamed = file + path.substr(std::min(rest.size(), path.size()));
+      if (path.starts_with(rest)) return renamed.substr(0, renamed.size() - 1);
       const std::size_t dot = module.find('.', begin);
       begin = dot == std::string::npos ? module.size() : dot + 1;
     }

@@ -139,6 +139,8 @@ torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::Token
 
 torch::Tensor DecoderImpl::with_images(const torch::Tensor& hidden, const torch::Tensor& input_ids,
                                        const TensorDict& batch) {
+  // A continued text has had its images with the prompt.
+  if (!batch.contains("pixel_values") && !torch::GradMode::is_enabled()) return hidden;
   check_token_types(batch, *spec.vision);
   const torch::Tensor features = encoder_->features(batch, input_ids.size(0));
   torch::Tensor is_image = input_ids == spec.vision->image_token;

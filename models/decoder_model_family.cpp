@@ -230,11 +230,14 @@ json full_config(const DecoderFamily& family, const json& keys) {
   return full;
 }
 
-// The text decoder of a larger model is its module model.language_model, unless modules have the names in files.
+// The text decoder of a larger model is its module model.language_model, and the other parts are modules of `model`,
+// unless modules have the names in files.
 std::vector<std::pair<std::string, std::string>> module_names(const DecoderFamily& family) {
   const std::string text = "model.language_model.", head = "lm_head";
   std::vector<std::pair<std::string, std::string>> names;
   if (!family.tower || family.tower->has_names_of_files) return names;
+  if (family.read_vision)
+    for (const std::string& part : family.files.other_parts) names.emplace_back(part + ".", "model." + part + ".");
   if (family.files.prefix != text) names.emplace_back(family.files.prefix, text);
   if (family.files.head != head) names.emplace_back(family.files.head, head);
   return names;

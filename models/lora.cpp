@@ -33,12 +33,15 @@ struct FoundModule {
   std::string name;
   ModulePath path;
   std::shared_ptr<torch::nn::Module> module;
+  bool is_of_other_part = false;  // part of an image encoder
 
   template <class Module>
   Module* as() const {
     return dynamic_cast<Module*>(module.get());
   }
-  bool is_adaptable() const { return as<nn::LinearImpl>() || as<nn::EmbeddingImpl>() || as<nn::RouterImpl>(); }
+  bool is_adaptable() const {
+    return !is_of_other_part && (as<nn::LinearImpl>() || as<nn::EmbeddingImpl>() || as<nn::RouterImpl>());
+  }
   bool is_named(const std::string& entry) const { return names_module(entry, path.path) || names_module(entry, name); }
   bool is_within(const std::string& entry) const { return names_around(entry, path.path) || names_around(entry, name); }
   bool is_parameter_named(const std::string& entry, const std::string& parameter) const {
@@ -62,17 +65,19 @@ struct AdaptedPart {
 // The chosen layers and modules, and what of the model must not be trained with them.
 class Choice {
  public:
-  Choice(torch::nn::Module& model, const std::vector<TensorName>& names) : model_(model) {
+  Choice(torch::nn::Module& model, const std::vector<TensorName>& names, const std::vector<std::string>& other_parts)
+      : model_(model) {
     for (const auto& item : model.named_modules("", /*include_self=*/false))
-      modules_.push_back({item.key(), hugging_face_path(item.key(), names), item.value()});
+      modules_.push_back({item.key(), hugging_face_path(item.key(), names), item.value(),
+                          is_of_other_part(other_parts, item.key() + ".")});
   }
 
   std::vector<AdaptedPart> parts(const LoraConfig& lora, const std::vector<std::string>& outputs) const {
     std::vector<AdaptedPart> chosen;
     if (lora.target_modules == std::vector<std::string>{kAllLinear}) {
       for (const auto& each : modules_)
-        if (each.as<nn::LinearImpl>() && std::find(outputs.begin(), outputs.end(), each.name) == outputs.end() &&
-            !is_saved(each, lora))
+        if (each.as<nn::LinearImpl>() && each.is_adaptable() &&
+            std::find(outputs.begin(), outputs.end(), each.name) == outputs.end() && !is_saved(each, lora))
           chosen.push_back({&each, ""});
     } else {
       for (const auto& entry : lora.target_modules) require_adaptable(entry);
@@ -146,7 +151,7 @@ class Choice {
 
   void require_adaptable(const std::string& entry) const {
     for (const auto& each : modules_) {
-      if (!each.is_named(entry) || each.is_adaptable()) continue;
+      if (!each.is_named(entry) || each.is_adaptable() || each.is_of_other_part) continue;
       const auto* experts = each.as<nn::ExpertsImpl>();
       throw ConfigError({"lora.target_modules",
                          fmt::format("'{}' matches {}, which is not a gantry::nn::Linear", entry, each.path.path),
@@ -270,8 +275,8 @@ ModulePath hugging_face_path(const std::string& module, const std::vector<Tensor
 }
 
 void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
-                  const std::vector<std::string>& outputs) {
-  const Choice choice(model, names);
+                  const std::vector<std::string>& outputs, const std::vector<std::string>& other_parts) {
+  const Choice choice(model, names, other_parts);
   const auto parts = choice.parts(lora, outputs);
   const auto saved = choice.saved(lora.modules_to_save);
   for (const auto* each : saved)

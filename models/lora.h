@@ -28,12 +28,12 @@ inline constexpr const char* kPeftTokens = ".token_adapter";     // precedes kTr
 // Adds adapters to what `lora` names: layers of gantry::nn::Linear, Embedding and Router, and stacks of Experts'
 // weights ("experts.down_proj"). Freezes all parameters but those of adapters and of modules_to_save. `outputs`: paths
 // of output layers, which all-linear leaves out like modules_to_save. `names`: of the model's family, empty for a
-// custom model. Trains the rows of trainable_token_indices in the embedding of a described decoder, and in its tied
-// output layer. Throws ConfigError for an entry that matches nothing (with the nearest name) or a module without
-// adapters. The same holds for a tied parameter that would be trained, an output layer that is tied, and dropout where
-// PEFT has none.
+// custom model. `other_parts`: see ModelFamily; their layers get no adapter, but may be in modules_to_save. Trains the
+// rows of trainable_token_indices in the embedding of a described decoder, and in its tied output layer. Throws
+// ConfigError for an entry that matches nothing (with the nearest name), or a module without adapters. The same holds
+// for a tied parameter that would be trained, a tied output layer, and dropout where PEFT has none.
 void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
-                  const std::vector<std::string>& outputs);
+                  const std::vector<std::string>& outputs, const std::vector<std::string>& other_parts = {});
 
 // Returns `lora` with the model's head for labels in modules_to_save, as PEFT trains it for a base model without one.
 // Unchanged if the model has no such head, or if target_modules names it. For an adapter that is loaded (`path`), drops

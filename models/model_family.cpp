@@ -32,6 +32,10 @@ std::string check_model_keys(const ModelFamily& family, const nlohmann::json& co
   return judge_unknown_keys(checked, family.model_type, rule, file, path);
 }
 
+bool reads_images(const ModelFamily& family) {
+  return !family.other_parts.empty() && std::ranges::count(family.inputs, "pixel_values") > 0;
+}
+
 bool is_of_other_part(const std::vector<std::string>& parts, const std::string& name) {
   return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
     return name.starts_with(part + ".") || name.find("." + part + ".") != std::string::npos;

@@ -6,6 +6,7 @@
 #include "gantry/models/decoder_model_family.h"
 #include "gantry/models/described/decoder_shards.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/models/vision/images_by_sample.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -120,6 +121,10 @@ ModelSplit DecoderPolicy::split(const models::DecoderImpl& model) const {
   if (spec.labels == 0) {
     split.split_outputs = {{"logits", spec.names.head}};
     split.continuation = {.is_cached = true, .positions = spec.unlimited_positions ? 0 : spec.positions};
+    if (spec.vision)
+      split.continuation.with_images = [vision = *spec.vision](TensorDict batch) {
+        return models::prompt_images(std::move(batch), vision);
+      };
   } else {
     split.continuation = {.is_possible = false};
   }

@@ -64,7 +64,7 @@ void fill_labels(TensorDict& batch, const torch::Tensor& first, const std::strin
 std::vector<std::int64_t> expected_shape(const std::string& name, const torch::Tensor& tensor, const TensorDict& batch,
                                          const torch::Tensor& first, const std::string& task) {
   const bool is_label = name == "labels";
-  if (is_real(name) || name == "image_grid_thw") return tensor.sizes().vec();
+  if (is_real(name) || name == "image_grid_thw" || name == "image_sizes") return tensor.sizes().vec();
   // The criterion compares labels of a sample with its logits.
   if (is_label && (task == "images" || task == "classes") && tensor.dim() > 0 && tensor.size(0) == first.size(0))
     return tensor.sizes().vec();

@@ -6,9 +6,11 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/generation_choice.h"
+#include "gantry/cli/engine/prompt_images.h"
 #include "gantry/cli/engine/trained_model.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
@@ -17,6 +19,7 @@
 #include "gantry/generation/prompt_text.h"
 #include "gantry/generation/time_stamps.h"
 #include "gantry/launch/launch.h"
+#include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -35,6 +38,7 @@ struct Job {
   bool reads_speech() const { return !arguments.features.empty(); }
   bool shows_times() const { return options.time_stamps.has_value(); }
   bool is_chat() const { return !arguments.messages.empty(); }
+  bool shows_prompt() const { return !is_chat() && arguments.images.empty(); }
   bool shows_text() const { return !arguments.prompts.empty() || is_chat() || (reads_speech() && text); }
 };
 
@@ -61,12 +65,28 @@ TensorDict features_of(const GenerateArguments& arguments, const Config& config)
   return {{entry, features}};
 }
 
+// The directory with the configuration of the model's image processor.
+std::string processor_folder(const TrainedModel& model) {
+  for (const std::string& folder : {model.path + "/" + kCompanionFolder, model.config.model.path})
+    if (has_image_processor(folder)) return folder;
+  return model.path;
+}
+
+std::optional<PromptImages> images_of(const GenerateArguments& arguments, const TrainedModel& model) {
+  if (arguments.images.empty()) return std::nullopt;
+  const auto spec = models::described_decoder(nlohmann::json::parse(model.config.model.config_json));
+  if (!spec || !spec->vision)
+    throw UsageError({"--image", "the model " + model.path + " has no image encoder",
+                      "a gemma3, llava, mistral3 or qwen2_5_vl model", "remove --image"});
+  return PromptImages(arguments.images, *spec->vision, processor_folder(model));
+}
+
 Job prepare(const GenerateArguments& arguments) {
   if (arguments.prompts.empty() && arguments.tokens.empty() && arguments.features.empty() && arguments.messages.empty())
     throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT, --messages FILE or --tokens 1,2,3",
                       "add a prompt; for a model that reads speech use --features FILE"});
   Job job{.arguments = arguments,
-          .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter),
+          .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter, !arguments.images.empty()),
           .text = {},
           .prompts = {},
           .begun = {}};
@@ -75,7 +95,9 @@ Job prepare(const GenerateArguments& arguments) {
   if (!job.text && job.shows_text())
     throw InputError({arguments.model, "the model has no tokenizer", "a tokenizer, because the prompt is text",
                       "use --tokenizer, or --tokens"});
-  for (const auto& prompt : arguments.prompts) job.prompts.push_back(job.text->encode(prompt));
+  auto images = images_of(arguments, job.model);
+  for (const auto& prompt : arguments.prompts)
+    job.prompts.push_back(job.text->encode(images ? images->expanded(prompt) : prompt));
   for (const auto& tokens : arguments.tokens) job.prompts.push_back(parse_tokens(tokens));
   if (job.is_chat()) {
     const ChatPrompts chats(tokenizer, job.model.chat_template, job.model.template_kwargs);
@@ -84,6 +106,7 @@ Job prepare(const GenerateArguments& arguments) {
   }
   job.options = options_of(arguments, job.model, job.text.get());
   if (!arguments.prompts.empty() || job.is_chat()) job.options.vocabulary = job.text->size();
+  if (images) job.options.images = images->entries();
   job.options.encoder = features_of(arguments, job.model.config);
   const std::size_t texts =
       job.reads_speech() ? static_cast<std::size_t>(job.options.encoder.begin()->second.size(0)) : job.prompts.size();
@@ -92,9 +115,10 @@ Job prepare(const GenerateArguments& arguments) {
   return job;
 }
 
-// Returns the text of the sequence, without the stop token and without time stamps. An answer has no prompt.
+// Returns the text of the sequence, without the stop token and without time stamps. Answers and texts about images have
+// no prompt.
 std::string text_of(const Job& job, const GeneratedSequence& sequence, bool with_prompt) {
-  TokenIds tokens = job.is_chat() ? TokenIds() : job.begun[sequence.prompt];
+  TokenIds tokens = job.shows_prompt() ? job.begun[sequence.prompt] : TokenIds();
   const std::string prompt = job.text->decode(tokens);
   std::copy_if(sequence.tokens.begin(), sequence.tokens.end() - (sequence.stopped ? 1 : 0), std::back_inserter(tokens),
                [&](std::int64_t token) { return !job.shows_times() || token < job.options.time_stamps->first; });
@@ -175,7 +199,7 @@ void generate_rank(World& world, const Job& job) {
     return;
   }
   GrowingText shown;
-  TokenIds tokens = job.is_chat() ? TokenIds() : job.begun.front();
+  TokenIds tokens = job.shows_prompt() ? job.begun.front() : TokenIds();
   shown.show(job.text->decode(tokens));
   GenerationOptions options = job.options;
   options.on_token = [&](std::int64_t, std::int64_t token) {

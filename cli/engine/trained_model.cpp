@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "gantry/booster/image_encoder.h"
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/format/companion_files.h"
@@ -25,13 +26,14 @@ void set_vocabulary(TrainedModel& model) {
 }
 
 TrainedModel of_directory(const std::string& path, StoredForm form, const std::vector<std::string>& sets,
-                          const std::string& adapter) {
+                          const std::string& adapter, bool reads_images) {
   TrainedModel model{.form = form, .path = path};
   if (has_tokenizer(path)) model.tokenizer = path;
   json keys = {{"model", {{"path", path}}}};
   if (!adapter.empty()) keys["lora"] = {{"path", adapter}};
   model.config = Config::parse(keys.dump(), "--model", sets);
   load_libraries(model.config);
+  if (reads_images) model.config = with_image_encoder(std::move(model.config));
   model.config = with_stored_precision(resolve_model(std::move(model.config)));
   return model;
 }
@@ -91,14 +93,14 @@ Config with_stored_precision(Config config) {
 }
 
 TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets,
-                                const std::string& adapter) {
+                                const std::string& adapter, bool reads_images) {
   TrainedModel model;
   const StoredForm form = stored_form(path);
   if (!adapter.empty() && form != StoredForm::kHuggingFace)
     throw UsageError({"--adapter", path + " is not a Hugging Face model", "the directory of the adapter's base model",
                       "write one with gantry checkpoint export"});
   if (form == StoredForm::kParallelized || form == StoredForm::kHuggingFace)
-    model = of_directory(path, form, sets, adapter);
+    model = of_directory(path, form, sets, adapter, reads_images);
   else
     model = of_checkpoint(require_checkpoint(path, warn_of_passed_over), sets);
   set_vocabulary(model);

@@ -19,10 +19,10 @@ struct TrainedModel {
 };
 
 // Detects the form of `path`, and loads the libraries that the model needs. For a checkpoint of adapters, the base
-// model is included. `adapter`: a PEFT directory for a Hugging Face model; empty: none. Throws CheckpointError,
-// InputError, UsageError or ConfigError.
+// model is included. `adapter`: a PEFT directory for a Hugging Face model; empty: none. `reads_images`: the model of a
+// directory has its image encoder. Throws CheckpointError, InputError, UsageError or ConfigError.
 TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets,
-                                const std::string& adapter = {});
+                                const std::string& adapter = {}, bool reads_images = false);
 
 // Loads the libraries `named`. If the list is empty, loads the libraries in `config_text`, the configuration of the
 // checkpoint (empty: unknown). Throws ConfigError.

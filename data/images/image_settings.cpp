@@ -3,81 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
 #include "gantry/core/paths.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/data/images/processor_keys.h"
 
 namespace gantry {
 namespace {
 
-using nlohmann::json;
-
-// The keys of one file, of which each fault names it.
-class ProcessorKeys {
- public:
-  ProcessorKeys(std::string_view text, const std::string& path) : path_(path) {
-    std::string fault = parse_strict(text, keys_);
-    if (fault.empty() && !keys_.is_object()) fault = "the file is not a JSON object";
-    if (!fault.empty()) throw InputError({path, fault, "the configuration of an image processor", "copy it again"});
-  }
-
-  [[noreturn]] void refuse(const std::string& key, const std::string& expected) const {
-    throw InputError({path_, fmt::format("'{}' is {}", key, keys_.contains(key) ? keys_[key].dump() : "missing"),
-                      expected, "change it, or prepare the images yourself: docs/data_labelled.md, \"Tensors\""});
-  }
-
-  bool flag(const std::string& key, bool initial) const {
-    if (!has(key)) return initial;
-    if (!keys_[key].is_boolean()) refuse(key, "true or false");
-    return keys_[key];
-  }
-
-  double number(const std::string& key, double initial) const {
-    if (!has(key)) return initial;
-    if (!keys_[key].is_number() || !(keys_[key] > 0)) refuse(key, "a number above 0");
-    return keys_[key];
-  }
-
-  void colours(const std::string& key, std::array<double, kColours>& values, double above) const {
-    if (!has(key)) return;
-    const json& list = keys_[key];
-    if (!list.is_array() || list.size() != kColours) refuse(key, "a number for each of three colours");
-    for (std::size_t i = 0; i < kColours; ++i) {
-      if (!list[i].is_number() || !(list[i] > above)) refuse(key, fmt::format("numbers above {}", above));
-      values[i] = list[i];
-    }
-  }
-
-  // A number n, or {height: n, width: n}: n; {shortest_edge: n}: -n; 0 without the key.
-  int side(const std::string& key) const {
-    if (!has(key)) return 0;
-    const json& size = keys_[key];
-    if (size.is_object() && size.size() == 1 && size.contains("shortest_edge"))
-      return -length(key, size["shortest_edge"]);
-    if (!size.is_object()) return length(key, size);
-    if (size.size() != 2 || !size.contains("height") || !size.contains("width") || size["height"] != size["width"])
-      refuse(key, "a number, {height, width} that are equal, or {shortest_edge}");
-    return length(key, size["height"]);
-  }
-
- private:
-  bool has(const std::string& key) const { return keys_.contains(key) && !keys_[key].is_null(); }
-  int length(const std::string& key, const json& value) const {
-    const auto count = count_in(value);
-    if (!count || *count < 1 || *count > (1 << 14)) refuse(key, "from 1 to 16384 pixels");
-    return static_cast<int>(*count);
-  }
-
-  std::string path_;
-  json keys_;
-};
-
 // Pillow's numbers.
-ImageFilter filter_of(const ProcessorKeys& keys) {
-  const double filter = keys.number("resample", 2);
+ImageFilter filter_of(const ProcessorKeys& keys, ImageFilter initial) {
+  const double filter = keys.number("resample", initial == ImageFilter::kBilinear ? 2 : 3);
   if (filter != 2 && filter != 3) keys.refuse("resample", "2 (bilinear) or 3 (bicubic)");
   return filter == 2 ? ImageFilter::kBilinear : ImageFilter::kBicubic;
 }
@@ -143,17 +80,24 @@ std::optional<ImageSettings> read_image_settings(const std::string& folder) {
   return parse_image_settings(file.text(), path);
 }
 
-ImageSettings parse_image_settings(std::string_view text, const std::string& path) {
-  const ProcessorKeys keys(text, path);
-  ImageSettings settings;
-  read_sizes(keys, settings);
-  settings.filter = filter_of(keys);
+void read_colours(const ProcessorKeys& keys, ImageSettings& settings) {
+  settings.filter = filter_of(keys, settings.filter);
   settings.scale = keys.flag("do_rescale", true) ? keys.number("rescale_factor", settings.scale) : 1;
   keys.colours("image_mean", settings.mean, -1e6);
   keys.colours("image_std", settings.deviation, 0);
   if (!keys.flag("do_normalize", true)) settings.mean = {0, 0, 0}, settings.deviation = {1, 1, 1};
+}
+
+ImageSettings read_square_settings(const ProcessorKeys& keys) {
+  ImageSettings settings;
+  read_sizes(keys, settings);
+  read_colours(keys, settings);
   if (keys.flag("do_pad", false)) keys.refuse("do_pad", "false");
   return settings;
+}
+
+ImageSettings parse_image_settings(std::string_view text, const std::string& path) {
+  return read_square_settings(ProcessorKeys(text, path));
 }
 
 }  // namespace gantry

@@ -77,13 +77,18 @@ std::string resize_fault(const Image& image, const ImageSettings& settings) {
                      std::max(side, longer), side, side * longer);
 }
 
+Image with_shorter_side(const Image& image, const ImageSettings& settings) {
+  const int side = settings.shorter_side, longer = static_cast<int>(longer_side(image, side));
+  const bool is_wide = image.width > image.height;
+  return resize_part(image, {.width = image.width, .height = image.height}, is_wide ? longer : side,
+                     is_wide ? side : longer, settings.filter);
+}
+
 Image evaluation_view(const Image& image, const ImageSettings& settings) {
   const ImageBox full{.width = image.width, .height = image.height};
-  const int size = settings.size, side = settings.shorter_side;
-  if (side == 0) return resize_part(image, full, size, size, settings.filter);
-  const bool is_wide = image.width > image.height;
-  const int longer = static_cast<int>(longer_side(image, side));
-  const Image resized = resize_part(image, full, is_wide ? longer : side, is_wide ? side : longer, settings.filter);
+  const int size = settings.size;
+  if (settings.shorter_side == 0) return resize_part(image, full, size, size, settings.filter);
+  const Image resized = with_shorter_side(image, settings);
   const ImageBox centre{rounded((resized.width - size) / 2.0), rounded((resized.height - size) / 2.0), size, size};
   return resize_part(resized, centre, size, size, settings.filter);
 }

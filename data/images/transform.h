@@ -18,11 +18,13 @@ bool drawn_flip(double share, std::uint64_t seed, std::int64_t place);
 Image training_view(const Image& image, const ImageSettings& settings, std::uint64_t seed, std::int64_t place);
 // Why the shorter side of a picture can't be resized: its longer one would have too many pixels. "" where it can.
 std::string resize_fault(const Image& image, const ImageSettings& settings);
+// The picture with its shorter side resized to settings.shorter_side, by the ratio of the sides rounded down.
+Image with_shorter_side(const Image& image, const ImageSettings& settings);
 // size x size: the centre of the picture, whose shorter side is first resized (torchvision's Resize and CenterCrop), or
 // the whole of it.
 Image evaluation_view(const Image& image, const ImageSettings& settings);
 
-// (byte * scale - mean) / deviation in float32, as [colours, size, size].
+// (byte * scale - mean) / deviation in float32, as [colours, height, width].
 void write_normalised(const Image& image, const ImageSettings& settings, float* numbers);
 
 }  // namespace gantry

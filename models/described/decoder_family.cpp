@@ -62,10 +62,7 @@ DecoderSpec read_tower(const DecoderFamily& family, ConfigReader& reader) {
     check_repeated(reader, text);
     reader.include(kTextConfig, text);
   }
-  if (family.read_vision && reader.flag(kImageEncoder, false)) spec.vision = family.read_vision(reader);
-  if (spec.vision && spec.vision->grid_tower && spec.vision->grid_tower->outputs != spec.hidden)
-    refuse_key("vision_config.out_hidden_size", spec.vision->grid_tower->outputs,
-               fmt::format("{}, the hidden_size of the decoder", spec.hidden));
+  if (family.read_vision && reader.flag(kImageEncoder, false)) spec.vision = family.read_vision(reader, spec);
   const bool tied = flag_key(nested, "tie_word_embeddings", tower.tied);
   spec.tied = reader.flag("tie_word_embeddings", tied);
   return spec;

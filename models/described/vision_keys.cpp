@@ -40,6 +40,16 @@ void require_vision_config(const ConfigReader& reader) {
                "the encoder has its keys in vision_config");
 }
 
+// Leaves out the layers after vision_feature_layer. The state before the first layer is number 0, and -1 is the state
+// after the last one.
+void keep_used_layers(ConfigReader& reader, std::int64_t missing, VisionSpec& vision) {
+  const std::int64_t states = vision.tower.layers + 1;
+  const std::int64_t layer = reader.size("vision_feature_layer", missing, -states);
+  if (layer >= states)
+    refuse_key("vision_feature_layer", layer, fmt::format("at most num_hidden_layers {}", vision.tower.layers));
+  vision.tower.layers = layer < 0 ? states + layer : layer;
+}
+
 }  // namespace
 
 void read_tower_sizes(ConfigReader& keys, TowerSpec& tower) {
@@ -123,31 +133,79 @@ VisionSpec read_grid_keys(ConfigReader& keys) {
 
 }  // namespace
 
-VisionSpec read_qwen2_5_vision(ConfigReader& reader) {
+VisionSpec read_qwen2_5_vision(ConfigReader& reader, const DecoderSpec& text) {
   require_vision_config(reader);
   const nlohmann::json mapping = reader.keys()[kVisionConfig];
   const std::string type = mapping.is_object() ? mapping.value("model_type", "qwen2_5_vl") : "qwen2_5_vl";
   VisionSpec vision = read_vision_config(reader, type == "qwen2_5_vl_vision" ? type : "qwen2_5_vl",
                                          [](ConfigReader& keys) { return read_grid_keys(keys); });
   vision.image_token = reader.size("image_token_id", 151655, 0);
+  if (vision.grid_tower->outputs != text.hidden)
+    refuse_key("vision_config.out_hidden_size", vision.grid_tower->outputs,
+               fmt::format("{}, the hidden_size of the decoder", text.hidden));
   return vision;
 }
 
-VisionSpec read_llava_vision(ConfigReader& reader) {
+VisionSpec read_llava_vision(ConfigReader& reader, const DecoderSpec& /*text*/) {
   require_vision_config(reader);
   VisionSpec vision = read_clip_tower(reader);
   vision.final_norm = false;
   vision.projector = VisionSpec::Projector::kMlp;
   vision.keeps_class_token = reader.choice("vision_feature_select_strategy", "default", {"default", "full"}) == "full";
-  // The state before the first layer is number 0, and -1 is the state after the last one.
-  const std::int64_t states = vision.tower.layers + 1;
-  const std::int64_t layer = reader.size("vision_feature_layer", -2, -states);
-  if (layer >= states)
-    refuse_key("vision_feature_layer", layer, fmt::format("at most num_hidden_layers {}", vision.tower.layers));
-  vision.tower.layers = layer < 0 ? states + layer : layer;
+  keep_used_layers(reader, -2, vision);
   vision.projector_activation = reader.activation("projector_hidden_act", "gelu");
   vision.projector_bias = reader.flag("multimodal_projector_bias", true);
   vision.image_token = reader.size("image_token_index", 32000, 0);
+  return vision;
+}
+
+namespace {
+
+// Older files have the base outside of rope_parameters.
+double read_axial_theta(ConfigReader& keys) {
+  const nlohmann::json nested = keys.mapping(keys.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  choice_key(nested, "rope_type", "axial", {"axial", "default"});
+  keys.ignore("rope_theta");
+  const double theta = number_key(keys.keys(), "rope_theta", 10000, 1, 1e12);
+  const double used = number_key(nested, "rope_theta", theta, 1, 1e12);
+  keys.decides("theta", used);
+  return used;
+}
+
+VisionSpec read_pixtral_keys(ConfigReader& keys) {
+  VisionSpec vision{
+      .tower = {.hidden = 1024, .width = 4096, .layers = 24, .heads = 16, .eps = 1e-5, .activation = "gelu"},
+      .pixtral = PixtralSpec()};
+  TowerSpec& tower = vision.tower;
+  tower.hidden = keys.size("hidden_size", tower.hidden);
+  tower.width = keys.size("intermediate_size", tower.width);
+  tower.layers = keys.size("num_hidden_layers", tower.layers);
+  tower.heads = keys.size("num_attention_heads", tower.heads);
+  tower.activation = keys.activation("hidden_act", tower.activation);
+  vision.patch = keys.size("patch_size", vision.patch);
+  vision.channels = keys.size("num_channels", vision.channels);
+  vision.pixtral->theta = read_axial_theta(keys);
+  keys.only("attention_dropout", 0.0, "Gantry has no dropout in image encoders");
+  for (const char* key : {"dtype", "torch_dtype", "initializer_range", "image_size", "vocab_size"}) keys.ignore(key);
+  if (tower.hidden % (4 * tower.heads) != 0)
+    refuse_key("hidden_size", tower.hidden,
+               fmt::format("a multiple of {}, so that rows and columns turn half of the features of {} heads each",
+                           4 * tower.heads, tower.heads));
+  keys.only("head_dim", tower.head_size(), "the heads of the tower share hidden_size");
+  return vision;
+}
+
+}  // namespace
+
+VisionSpec read_mistral3_vision(ConfigReader& reader, const DecoderSpec& text) {
+  require_vision_config(reader);
+  VisionSpec vision = read_vision_config(reader, "pixtral", [](ConfigReader& keys) { return read_pixtral_keys(keys); });
+  vision.pixtral->merge = reader.size("spatial_merge_size", 2);
+  vision.pixtral->projector_eps = text.norm.eps;
+  keep_used_layers(reader, -1, vision);
+  vision.projector_activation = reader.activation("projector_hidden_act", "gelu");
+  vision.projector_bias = reader.flag("multimodal_projector_bias", false);
+  vision.image_token = reader.size("image_token_index", 10, 0);
   return vision;
 }
 

@@ -23,6 +23,12 @@ class TowerShapes {
   std::vector<ParameterShape>& shapes_;
 };
 
+void add_mlp(TowerShapes& shapes, const VisionSpec& vision, std::int64_t hidden) {
+  const std::string at = std::string(kImageProjector) + ".";
+  shapes.linear(at + "linear_1", vision.tower.hidden, hidden, vision.projector_bias);
+  shapes.linear(at + "linear_2", hidden, hidden, vision.projector_bias);
+}
+
 void add_projector(TowerShapes& shapes, const VisionSpec& vision, std::int64_t hidden) {
   const std::string at = std::string(kImageProjector) + ".";
   const std::int64_t features = vision.tower.hidden;
@@ -31,8 +37,7 @@ void add_projector(TowerShapes& shapes, const VisionSpec& vision, std::int64_t h
     shapes.tensor(at + "mm_soft_emb_norm.weight", {features});
     return;
   }
-  shapes.linear(at + "linear_1", features, hidden, vision.projector_bias);
-  shapes.linear(at + "linear_2", hidden, hidden, vision.projector_bias);
+  add_mlp(shapes, vision, hidden);
 }
 
 void add_grid_tower(std::vector<ParameterShape>& shapes, const VisionSpec& vision) {
@@ -69,6 +74,42 @@ void add_grid_shards(std::vector<ModuleShard>& shards, const TowerSpec& tower) {
   shards.push_back({root + "merger.mlp.2", Row{.output = Replicate{}}});
 }
 
+std::string pixtral_layers() { return std::string(kVisionTower) + ".transformer.layers."; }
+
+void add_pixtral(std::vector<ParameterShape>& shapes, const VisionSpec& vision, std::int64_t hidden) {
+  TowerShapes all(shapes);
+  const TowerSpec& tower = vision.tower;
+  const std::string root = std::string(kVisionTower) + ".", projector = std::string(kImageProjector) + ".";
+  all.tensor(root + "patch_conv.weight", {tower.hidden, vision.channels, vision.patch, vision.patch});
+  all.tensor(root + "ln_pre.weight", {tower.hidden});
+  for (std::int64_t layer = 0; layer < tower.layers; ++layer) {
+    const std::string at = fmt::format("{}{}.", pixtral_layers(), layer);
+    for (const char* norm : {"attention_norm", "ffn_norm"}) all.tensor(at + norm + ".weight", {tower.hidden});
+    for (const char* projection : {"q_proj", "k_proj", "v_proj", "o_proj"})
+      all.linear(at + "attention." + projection, tower.hidden, tower.hidden, false);
+    for (const char* projection : {"gate_proj", "up_proj"})
+      all.linear(at + "feed_forward." + projection, tower.hidden, tower.width, false);
+    all.linear(at + "feed_forward.down_proj", tower.width, tower.hidden, false);
+  }
+  const std::int64_t merge = vision.pixtral->merge;
+  all.tensor(projector + "norm.weight", {tower.hidden});
+  all.linear(projector + "patch_merger.merging_layer", merge * merge * tower.hidden, tower.hidden, false);
+  add_mlp(all, vision, hidden);
+}
+
+void add_pixtral_shards(std::vector<ModuleShard>& shards, const TowerSpec& tower) {
+  const std::string layers = pixtral_layers() + "*.", projector = std::string(kImageProjector) + ".";
+  const std::int64_t head = tower.head_size();
+  for (const char* column : {"q_proj", "k_proj", "v_proj"})
+    shards.push_back({layers + "attention." + column, Column{.unit = head, .input = Replicate{}}});
+  shards.push_back({layers + "attention.o_proj", Row{.unit = head, .output = Replicate{}}});
+  for (const char* column : {"gate_proj", "up_proj"})
+    shards.push_back({layers + "feed_forward." + column, Column{.input = Replicate{}}});
+  shards.push_back({layers + "feed_forward.down_proj", Row{.output = Replicate{}}});
+  shards.push_back({projector + "linear_1", Column{.input = Replicate{}}});
+  shards.push_back({projector + "linear_2", Row{.output = Replicate{}}});
+}
+
 }  // namespace
 
 void add_tower_layers(std::vector<ParameterShape>& shapes, const TowerSpec& tower, const std::string& prefix) {
@@ -102,6 +143,10 @@ std::vector<ParameterShape> vision_parameters(const VisionSpec& vision, std::int
     add_grid_tower(shapes, vision);
     return shapes;
   }
+  if (vision.pixtral) {
+    add_pixtral(shapes, vision, hidden);
+    return shapes;
+  }
   add_tower(shapes, vision, std::string(kVisionTower) + ".");
   TowerShapes all(shapes);
   add_projector(all, vision, hidden);
@@ -122,6 +167,10 @@ std::vector<ModuleShard> vision_shards(const VisionSpec& vision) {
   std::vector<ModuleShard> shards;
   if (vision.grid_tower) {
     add_grid_shards(shards, vision.tower);
+    return shards;
+  }
+  if (vision.pixtral) {
+    add_pixtral_shards(shards, vision.tower);
     return shards;
   }
   add_tower_shards(shards, vision.tower, std::string(kVisionTower) + ".encoder.layers");

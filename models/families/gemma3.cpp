@@ -50,7 +50,7 @@ DecoderSpec read_gemma3_text(ConfigReader& reader) {
   return spec;
 }
 
-VisionSpec read_gemma3_vision(ConfigReader& reader) {
+VisionSpec read_gemma3_vision(ConfigReader& reader, const DecoderSpec& /*text*/) {
   VisionSpec vision = read_siglip_vision(reader);
   const std::int64_t tokens = reader.size("mm_tokens_per_image", 256);
   vision.pooled_side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(tokens))));

@@ -41,6 +41,8 @@ DecoderFamily mistral3_family() {
   return {.model_type = "mistral3",
           .architecture = "Mistral3ForConditionalGeneration",
           .read = mistral_family().read,
+          .read_vision = read_mistral3_vision,
+          .image_entries = {"image_sizes"},
           .files = language_model_files(),
           .harmless = {"image_token_index", "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
                        "vision_config", "vision_feature_layer"},

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
+#include "gantry/models/vision/image_ranges.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -137,6 +138,20 @@ GridLayout lay_out_grids(const torch::Tensor& given, std::int64_t patches, const
   return layout;
 }
 
+torch::Tensor grid_positions(const TensorDict& batch, const torch::Tensor& given, const VisionSpec& spec) {
+  check_shape(given);
+  const torch::Tensor grids = given.dim() == 2 ? given.unsqueeze(1) : given;
+  const torch::Tensor ids = batch.at("input_ids"), mask = batch.get("attention_mask");
+  torch::Tensor positions = torch::zeros({3, ids.size(0), ids.size(1)}, torch::kInt64);
+  for (std::int64_t sample = 0; sample < ids.size(0); ++sample) {
+    std::vector<ImageGrid> images;
+    for (std::int64_t image = 0; image < grids.size(1); ++image)
+      if (const ImageGrid grid = grid_at(grids[sample][image]); grid.patches() > 0) images.push_back(grid);
+    set_positions(positions.select(1, sample), ids[sample], mask.defined() ? mask[sample] : mask, images, spec);
+  }
+  return positions;
+}
+
 TensorDict grids_by_sample(TensorDict batch, const VisionSpec& spec) {
   const torch::Tensor pixels = batch.get("pixel_values"), grids = batch.get("image_grid_thw");
   if (!pixels.defined() || !grids.defined() || pixels.dim() != 2) return batch;
@@ -144,48 +159,33 @@ TensorDict grids_by_sample(TensorDict batch, const VisionSpec& spec) {
   if (grids.dim() != 2)
     throw InputError({"image_grid_thw", "it has samples, but pixel_values are [patches, numbers of a patch]",
                       "[images, 3]", "give both entries the samples first, or neither"});
-  const torch::Tensor& ids = batch.at("input_ids");
-  const std::int64_t samples = ids.size(0), merge = spec.grid_tower->merge;
-  const torch::Tensor counts = (ids == spec.image_token).sum(1);
-  std::vector<std::vector<ImageGrid>> images(samples);
-  std::int64_t image = 0, most_images = 1, most_patches = 0;
-  std::vector<torch::Tensor> rows;
-  std::int64_t first_patch = 0;
-  for (std::int64_t sample = 0; sample < samples; ++sample) {
-    const std::int64_t begin = first_patch;
-    for (auto left = counts[sample].item<std::int64_t>(); left > 0 && image < grids.size(0); ++image) {
-      images[sample].push_back(grid_at(grids[image]));
-      check_grid(images[sample].back(), spec);
-      left -= images[sample].back().patches() / (merge * merge);
-      first_patch += images[sample].back().patches();
-    }
-    if (first_patch > pixels.size(0)) break;
-    rows.push_back(pixels.narrow(0, begin, first_patch - begin));
-    most_patches = std::max(most_patches, first_patch - begin);
-    most_images = std::max(most_images, static_cast<std::int64_t>(images[sample].size()));
+  const torch::Tensor ids = batch.at("input_ids");  // no reference: set() may move the entries
+  const std::int64_t merge = spec.grid_tower->merge;
+  std::vector<ImageGrid> images;
+  std::vector<std::int64_t> features;
+  std::int64_t all_patches = 0;
+  for (std::int64_t image = 0; image < grids.size(0); ++image) {
+    images.push_back(grid_at(grids[image]));
+    check_grid(images.back(), spec);
+    features.push_back(images.back().patches() / (merge * merge));
+    all_patches += images.back().patches();
   }
-  if (image != grids.size(0) || first_patch != pixels.size(0))
+  if (all_patches != pixels.size(0))
     throw InputError({"pixel_values",
-                      fmt::format("there are {} patches and {} images, which differ from the image tokens ({}) in "
-                                  "input_ids",
-                                  pixels.size(0), grids.size(0), spec.image_token),
-                      "the images of the image tokens, in their order",
-                      "prepare the batch with the model's processor"});
-  torch::Tensor padded = torch::zeros({samples, most_patches, pixels.size(1)}, pixels.options());
-  torch::Tensor sizes = torch::zeros({samples, most_images, 3}, torch::kInt64);
-  torch::Tensor positions = torch::zeros({3, samples, ids.size(1)}, torch::kInt64);
-  const torch::Tensor mask = batch.get("attention_mask");
-  for (std::int64_t sample = 0; sample < samples; ++sample) {
-    padded[sample].narrow(0, 0, rows[sample].size(0)).copy_(rows[sample]);
-    for (std::size_t i = 0; i < images[sample].size(); ++i) {
-      const ImageGrid& grid = images[sample][i];
-      sizes[sample][static_cast<std::int64_t>(i)] = torch::tensor({grid.frames, grid.height, grid.width});
-    }
-    set_positions(positions.select(1, sample), ids[sample], mask.defined() ? mask[sample] : mask, images[sample], spec);
+                      fmt::format("there are {} patches, but {} in image_grid_thw", pixels.size(0), all_patches),
+                      "the patches of all images", "prepare both with the model's processor"});
+  const std::vector<ImageRange> ranges = image_ranges(ids, spec.image_token, features);
+  std::vector<ImageRange> patches;
+  std::int64_t patch = 0;
+  for (const auto& [first, count] : ranges) {
+    patches.push_back({patch, 0});
+    for (std::int64_t image = first; image < first + count; ++image) patches.back().count += images[image].patches();
+    patch += patches.back().count;
   }
-  batch.set("pixel_values", padded);
+  const torch::Tensor sizes = padded_by_sample(grids, ranges);
+  if (!batch.contains("position_ids")) batch.set("position_ids", grid_positions(batch, sizes, spec));
+  batch.set("pixel_values", padded_by_sample(pixels, patches));
   batch.set("image_grid_thw", sizes);
-  if (!batch.contains("position_ids")) batch.set("position_ids", positions);
   return batch;
 }
 

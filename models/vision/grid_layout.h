@@ -19,6 +19,10 @@ struct GridLayout {
 // side that `merge` does not divide.
 GridLayout lay_out_grids(const torch::Tensor& grids, std::int64_t patches, const VisionSpec& spec);
 
+// Returns position_ids [3, samples, tokens] of input_ids [samples, tokens] with images: time, row and column. Tokens
+// that attention_mask leaves out have 1. `grids`: [samples, images, 3] or [samples, 3].
+torch::Tensor grid_positions(const TensorDict& batch, const torch::Tensor& grids, const VisionSpec& spec);
+
 // Converts the entries of Hugging Face's processor, pixel_values [patches of all images, ...] and image_grid_thw
 // [images, 3], to entries with the samples first, and adds position_ids [3, samples, tokens] unless the batch has them.
 TensorDict grids_by_sample(TensorDict batch, const VisionSpec& spec);

@@ -1,14 +1,13 @@
 #include "gantry/models/vision/grid_tower.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
 #include "gantry/models/register_at.h"
+#include "gantry/models/vision/patch_rotary.h"
 #include "gantry/models/vision/tower_layer.h"
 #include "gantry/nn/activation.h"
-#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -16,22 +15,13 @@ namespace {
 
 constexpr double kTheta = 10000;
 
-// Features i and i + size / 2 of each head are turned by angle i.
-torch::Tensor turned_by(const torch::Tensor& heads, const torch::Tensor& angles) {
-  const auto halves = heads.chunk(2, -1);
-  const torch::Tensor cosine = angles.cos().unsqueeze(1), sine = angles.sin().unsqueeze(1);  // [samples, 1, patches, .]
-  return torch::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1)
-      .to(heads.scalar_type());
-}
-
 torch::Tensor read_grids(const TensorDict& batch) {
   const torch::Tensor given = batch.get("image_grid_thw");
   if (!given.defined())
     throw InputError({"image_grid_thw", "the batch has pixel_values, but no sizes of its images",
                       "[samples, images, 3]: the numbers of frames, and of patches in height and width",
                       "add the entry of the model's processor"});
-  const torch::Tensor known = on_host(given);
-  return known.defined() ? known : given.cpu();
+  return host_numbers(given);
 }
 
 }  // namespace
@@ -81,21 +71,13 @@ GridTowerImpl::GridTowerImpl(const VisionSpec& spec, double initializer_range) :
   output_ = linear_at(*this, "merger.mlp.2", square, grid.outputs, true);
 }
 
-// A quarter of a head's features turn with the row, and a quarter with the column.
-torch::Tensor GridTowerImpl::angles_of(const torch::Tensor& places, torch::ScalarType type) const {
-  const std::int64_t size = spec_.tower.head_size() / 2;
-  const auto options = torch::TensorOptions(at::promote_types(type, torch::kFloat32)).device(places.device());
-  const torch::Tensor exponents = torch::arange(0, size, 2, options) / static_cast<double>(size);
-  const torch::Tensor speeds = torch::pow(kTheta, -exponents);
-  return (places.unsqueeze(-1).to(options.dtype()) * speeds).flatten(2);
-}
-
 torch::Tensor GridTowerImpl::forward(const torch::Tensor& pixels, const GridLayout& layout) {
   const torch::ScalarType type = patch_weight_.scalar_type();
   const torch::Tensor patches = torch::linear(pixels.to(type), patch_weight_.flatten(1));
+  const torch::Tensor angles_of_patches = patch_angles(layout.places, spec_.tower.head_size(), kTheta, type);
   // Masks are kept by the tensor of the groups, which must stay the same object in a recomputation.
-  const auto layer = [layers = layers_, full = spec_.grid_tower->full_layers, angles = angles_of(layout.places, type),
-                      layout](int index, const torch::Tensor& hidden) {
+  const auto layer = [layers = layers_, full = spec_.grid_tower->full_layers, angles = angles_of_patches, layout](
+                         int index, const torch::Tensor& hidden) {
     const bool is_full = std::find(full.begin(), full.end(), index) != full.end();
     return layers->ptr<GridLayerImpl>(index)->forward(hidden, angles, is_full ? layout.frames : layout.windows);
   };
@@ -140,16 +122,7 @@ void GridImages::check_tokens(const torch::Tensor& input_ids, const TensorDict& 
                       "[3, samples, tokens]: time, row and column",
                       "add the positions that the model's processor or get_rope_index computes"});
   const GridLayout layout = lay_out_grids(read_grids(batch), batch.at("pixel_values").size(1), spec_);
-  const torch::Tensor counts = (input_ids == spec_.image_token).sum(1);
-  for (std::int64_t sample = 0; sample < counts.size(0); ++sample) {
-    const auto count = counts[sample].item<std::int64_t>();
-    const std::int64_t features = layout.features.at(sample);
-    if (count == features) continue;
-    throw InputError({"input_ids",
-                      fmt::format("sample {} has {} image tokens ({}), but its images have {} features", sample, count,
-                                  spec_.image_token, features),
-                      "one image token for each feature", "prepare input_ids with the processor of the model"});
-  }
+  check_feature_counts(input_ids, spec_.image_token, layout.features);
 }
 
 }  // namespace gantry::models

@@ -39,8 +39,6 @@ class GridTowerImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& pixels, const GridLayout& layout);
 
  private:
-  torch::Tensor angles_of(const torch::Tensor& places, torch::ScalarType type) const;
-
   const VisionSpec spec_;
   torch::Tensor patch_weight_;
   torch::nn::ModuleList layers_;

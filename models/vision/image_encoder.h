@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <torch/nn/module.h>
 
@@ -25,6 +26,14 @@ class ImageEncoder {
 // Registers the modules of the encoder below `root`. `hidden`: the width of the decoder.
 std::shared_ptr<ImageEncoder> make_image_encoder(torch::nn::Module& root, const VisionSpec& spec, std::int64_t hidden,
                                                  double initializer_range);
+
+// Returns the numbers of an entry that describes images, on the host.
+torch::Tensor host_numbers(const torch::Tensor& entry);
+
+// Throws InputError if a sample of input_ids [samples, tokens] has not one token `image_token` for each of its
+// features. `input_ids`: on the host.
+void check_feature_counts(const torch::Tensor& input_ids, std::int64_t image_token,
+                          const std::vector<std::int64_t>& features);
 
 // Returns the number of each token's image, from 1: int64 [samples, tokens]; 0: a token of text. `types`:
 // token_type_ids, where 1 stands for a token of an image. Adjacent tokens are of one image.

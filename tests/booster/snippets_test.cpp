@@ -376,13 +376,17 @@ template <class TorchDataset>
 
 // --- generation.md
 
-[[maybe_unused]] void generation_calls(gantry::Boosted& boosted, gantry::Plugin& plugin, torch::nn::Module& model) {
+[[maybe_unused]] void generation_calls(gantry::Boosted& boosted, gantry::Plugin& plugin, torch::nn::Module& model,
+                                       const std::vector<gantry::TokenIds>& prompts) {
   auto options = gantry::generation_defaults("models/gpt2");
   options.num_beams = 3;
   // A boosted model, in the layout of its plugin; booster.generate(boosted, ...) is the same:
   auto sequences = gantry::generate(boosted, plugin, {{464, 3290}, {15496}}, options);
   // A plain model on one rank:
   auto same = gantry::generate(model, {{464, 3290}, {15496}}, options);
+  gantry::GenerationOptions with_images;
+  with_images.images = gantry::read_safetensors("images.safetensors");  // pixel_values, image_sizes or image_grid_thw
+  auto described = gantry::generate(boosted, plugin, prompts, with_images);
   const gantry::ChatPrompts chats("models/chat", "", "");  // the template of the directory
   const auto chat = nlohmann::ordered_json::parse(R"({"messages": [{"role": "user", "content": "Why?"}]})");
   auto answers = gantry::generate(boosted, plugin, {chats.encode(chat, "the chat")});

@@ -134,6 +134,9 @@ cp "$golden/chat/chatml.jinja" models/chat/chat_template.jinja
 echo '{"eos_token_id": 624}' >models/chat/generation_config.json
 mkdir models/llama3
 cp "$golden"/tokenizers/llama3/* models/llama3
+cp -r "$golden/families/gemma3_image" models/gemma-3-4b-it
+cp "$golden/images/processors/gemma3"/*.json models/gemma-3-4b-it
+cp "$golden/images/rgb.jpg" cat.jpg
 cp -r "$golden/families/whisper" models/whisper
 cp "$golden/families/whisper/inputs.safetensors" sounds.safetensors
 echo '{"lang_to_id": {"<|en|>": 33}, "no_timestamps_token_id": 39, "eos_token_id": 30}' >models/whisper/generation_config.json

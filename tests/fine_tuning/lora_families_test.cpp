@@ -20,7 +20,7 @@ using nlohmann::json;
 
 std::vector<std::string> adapted_families() {
   auto folders = family_cases(GANTRY_SOURCE_DIR "/tests/golden/families");
-  std::erase_if(folders, [](const std::string& folder) { return has_images(folder) || has_one_stage(folder); });
+  std::erase_if(folders, [](const std::string& folder) { return has_one_stage(folder); });
   folders.emplace_back(GANTRY_SOURCE_DIR "/tests/golden/gpt2");  // whose weights are stored turned
   return folders;
 }
@@ -32,12 +32,14 @@ INSTANTIATE_TEST_SUITE_P(Cases, LoraFamilies, ::testing::ValuesIn(adapted_famili
 struct AdaptedModel {
   std::string folder;
   std::vector<std::string> targets = {"all-linear"};
+  std::vector<std::string> saved = {};
 };
 
 Config adapted_config(const AdaptedModel& model, const LoraLayout& how) {
   Config config = layout_config(how.layout);
   config.model.path = model.folder;
-  config.lora = {.r = 2, .alpha = 3, .target_modules = model.targets};
+  config.model.config_json = extra_keys(model.folder);
+  config.lora = {.r = 2, .alpha = 3, .target_modules = model.targets, .modules_to_save = model.saved};
   config.precision = "float64";
   config.parallel.sequence_parallel = how.sequence_parallel;
   config.schedule.microbatches = 1;
@@ -47,7 +49,8 @@ Config adapted_config(const AdaptedModel& model, const LoraLayout& how) {
   return resolve_model(std::move(config));
 }
 
-TensorDict family_batch(const std::string& folder) {
+TensorDict batch_of(const std::string& folder) {
+  if (has_images(folder)) return testing::family_batch(folder);
   const bool has_inputs = std::filesystem::exists(folder + "/inputs.safetensors");
   TensorDict batch;
   for (const auto& [name, tensor] : read_safetensors(folder + (has_inputs ? "/inputs" : "/batch") + ".safetensors"))
@@ -96,7 +99,7 @@ AdaptedRun run_adapted(const Config& config, const TensorDict& batch, const std:
 
 void expect_one_ranks_numbers(const AdaptedModel& model) {
   const ScratchFolder scratch;
-  const TensorDict batch = family_batch(model.folder);
+  const TensorDict batch = batch_of(model.folder);
   const AdaptedRun one = run_adapted(adapted_config(model, {}), batch, scratch / "checkpoints");
   EXPECT_NE(one.losses[0], one.losses[1]);
   const bool joint = has_joint_loss(model.folder);  // over layers of one stage
@@ -127,6 +130,17 @@ TEST(LoraStacks, OfFurtherFormsHaveOneRanksNumbers) {
     SCOPED_TRACE(name);
     expect_one_ranks_numbers(
         {GANTRY_SOURCE_DIR "/tests/golden/families/" + std::string(name), {input, "experts.down_proj"}});
+  }
+}
+
+// A projector of images, and a full image encoder, that are trained with the adapters of the decoder.
+TEST(LoraImages, PartsOfAnEncoderAreTrainedInFull) {
+  for (const auto& [name, saved] : {std::pair("gemma3_image", "multi_modal_projector"),
+                                    {"mistral3_image", "vision_tower"},
+                                    {"qwen2_5_vl_image", "model.visual.merger"}}) {
+    SCOPED_TRACE(name);
+    expect_one_ranks_numbers(
+        {GANTRY_SOURCE_DIR "/tests/golden/families/" + std::string(name), {"q_proj", "down_proj"}, {saved}});
   }
 }
 

@@ -276,6 +276,11 @@ TEST(AdapterModules, OfTextDecodersInLargerModels) {
   EXPECT_EQ(models::to_module_name(qwen, "model.norm"), "model.language_model.norm");
   EXPECT_EQ(models::from_module_name(qwen, prefix + "model.language_model.norm"), prefix + "model.norm");
   EXPECT_EQ(models::to_module_name(models::families().at("llama"), "model.norm"), "model.norm");
+  const auto& with_images = models::families().at("qwen2_5_vl");
+  EXPECT_EQ(models::to_module_name(llava, prefix + "multi_modal_projector.linear_1"),
+            prefix + "model.multi_modal_projector.linear_1");
+  EXPECT_EQ(models::to_module_name(with_images, "visual.merger.mlp.0"), "model.visual.merger.mlp.0");
+  EXPECT_EQ(models::from_module_name(with_images, "model.visual.merger.mlp.0"), "visual.merger.mlp.0");
   const auto entries = [](const models::ModelFamily& family, const std::vector<std::string>& stated) {
     return models::from_module_names(family, {.target_modules = stated}).target_modules;
   };
@@ -284,6 +289,8 @@ TEST(AdapterModules, OfTextDecodersInLargerModels) {
             (std::vector<std::string>{"q_proj", "language_model.model.layers.0.mlp", "language_model.model.norm"}));
   EXPECT_EQ(entries(qwen, stated), (std::vector<std::string>{"q_proj", "model.layers.0.mlp", "model.norm"}));
   EXPECT_EQ(entries(llava, {"language_model.model.norm"}), (std::vector<std::string>{"language_model.model.norm"}));
+  EXPECT_EQ(entries(with_images, {"model.visual", "visual.merger", "model.norm", "merger.mlp.0"}),
+            (std::vector<std::string>{"visual", "visual.merger", "model.norm", "merger.mlp.0"}));
 }
 
 TEST(AdapterModules, OfAnImageEncoderAreRefused) {
@@ -291,7 +298,7 @@ TEST(AdapterModules, OfAnImageEncoderAreRefused) {
                 check_adapter_names({"base_model.model.model.vision_tower.layers.0.q_proj.lora_A.weight"}, {},
                                     "adapter", models::families().at("llava").other_parts);
               }),
-              HasSubstr("Gantry loads only the text decoder; expected no tensors of vision_tower, "
+              HasSubstr("Gantry adapts only the text decoder; expected no adapters of vision_tower, "
                         "multi_modal_projector; train an adapter whose target_modules are within the text decoder"));
 }
 

@@ -1,7 +1,7 @@
 """Adapters between Gantry and PEFT: what `gantry checkpoint export` writes, PEFT loads onto the base, with the same logits, and writes again with
 the same names, order and bits; what PEFT writes, Gantry reads, with the same logits, and merges, with the logits of PEFT's own merge in transformers.
-For plain LoRA, rslora, patterns of ranks and alphas, modules_to_save, embeddings, routers, stacked experts, classifiers with their heads, and text decoders
-of models that read images.
+For plain LoRA, rslora, patterns of ranks and alphas, modules_to_save, embeddings, routers, stacked experts, classifiers with their heads, text decoders
+of models that read images, and models with their image encoders.
 `GANTRY_LONG=1 ./dev test` runs it.
 GANTRY_BIN: the program."""
 import json
@@ -38,6 +38,9 @@ CASES = {  # the base, PEFT's keys, and the layout that trains
     "llama classifier": (LLAMA_CLASSIFIER, dict(r=2, lora_alpha=3, target_modules=["q_proj", "up_proj"]), {"data": 2}),
     **{name: (ROOT / "tests/golden/families" / name, dict(r=2, lora_alpha=3, target_modules=["q_proj", "down_proj"]), {"tensor": 2})
        for name in ("gemma3_mm", "llava_text", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")},
+    **{name: (ROOT / "tests/golden/families" / name, dict(r=2, lora_alpha=3, target_modules=["q_proj", "down_proj"], modules_to_save=[saved]),
+              {"tensor": 2})
+       for name, saved in (("gemma3_image", "multi_modal_projector"), ("mistral3_image", "vision_tower"), ("qwen2_5_vl_image", "model.visual.merger"))},
     "gpt_oss": (GPT_OSS, dict(r=2, lora_alpha=5, target_modules=[], target_parameters=STACKS), {"tensor": 2}),
 }
 OURS = {"r": "r", "alpha": "lora_alpha", "rslora": "use_rslora", "rank_pattern": "rank_pattern", "alpha_pattern": "alpha_pattern",
@@ -72,7 +75,7 @@ def base_model(folder):
 
 def logits_of(model, batch):
     with torch.no_grad():
-        return model(input_ids=batch["input_ids"]).logits
+        return model(**batch).logits
 
 
 def gantrys_logits(scratch, model, batch, adapter=None):
@@ -92,6 +95,9 @@ def training_data(scratch, base, batch):
         count = min(len(labels), len(batch["input_ids"]))
         save_file({"input_ids": batch["input_ids"][:count].contiguous(), "labels": labels[:count].contiguous()}, scratch / "samples.safetensors")
         return {"format": "tensors", "path": str(scratch / "samples.safetensors"), "sequence_length": batch["input_ids"].shape[1], "batch_size": 4}
+    if base.name == "gemma3_image":  # whose entries have the samples first
+        save_file(batch | {"labels": batch["input_ids"].clone()}, scratch / "samples.safetensors")
+        return {"format": "tensors", "path": str(scratch / "samples.safetensors"), "sequence_length": batch["input_ids"].shape[1], "batch_size": 4}
     keys = json.loads((base / "config.json").read_text())
     vocabulary = keys.get("text_config", keys)["vocab_size"]
     tokens = scratch / "tokens.bin"
@@ -107,7 +113,7 @@ def trained_by_gantry(scratch, base, keys, parallel, batch):
         lora["modules_to_save"] = [name.removeprefix("model.") for name in lora["modules_to_save"]]
     lora["target_modules"] = targets if isinstance(targets, str) else targets + keys.get("target_parameters", [])
     (scratch / "train.yaml").write_text(json.dumps({
-        "model": {"path": str(base)}, "lora": lora, "parallel": parallel, "optimizer": {"lr": 0.02}, "train": {"steps": 3},
+        "model": {"path": str(base), "config": {"image_encoder": True} if "pixel_values" in batch else {}}, "lora": lora, "parallel": parallel, "optimizer": {"lr": 0.02}, "train": {"steps": 3},
         "data": training_data(scratch, base, batch),
         "checkpoint": {"path": str(scratch / "checkpoints")}, "output": str(scratch / "run")}))
     gantry("train", scratch / "train.yaml")
@@ -130,7 +136,7 @@ def check_ours_in_peft(scratch, base, keys, parallel, batch):
 def check_theirs_in_gantry(scratch, base, keys, batch):
     torch.manual_seed(5)
     model = base_model(base)
-    if hasattr(model.config, "vision_config"):  # the same names are in the image encoder, which Gantry does not load
+    if hasattr(model.config, "vision_config"):  # the same names are in the image encoder, where Gantry has no adapters
         ends = tuple(keys["target_modules"])
         keys = dict(keys, target_modules=[name for name, _ in model.named_modules() if "language_model" in name and name.endswith(ends)])
     adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS" if is_classifier(base) else "CAUSAL_LM", **keys)).eval()
@@ -158,7 +164,8 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             scratch = pathlib.Path(scratch)
             inputs = (LLAMA if base == LLAMA_CLASSIFIER else base) / "inputs.safetensors"
-            batch = {"input_ids": load_file(inputs if inputs.exists() else base / "batch.safetensors")["input_ids"]}
+            batch = load_file(inputs if inputs.exists() else base / "batch.safetensors")
+            batch = {name: batch[name] for name in batch if name == "input_ids" or "pixel_values" in batch and name != "labels"}
             base = make_llama_classifier(scratch / "base") if base == LLAMA_CLASSIFIER else base
             ours = check_ours_in_peft(scratch, base, keys, parallel, batch)
             theirs = check_theirs_in_gantry(scratch, base, keys, batch)

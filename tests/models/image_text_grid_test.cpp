@@ -44,10 +44,12 @@ TEST(ImageTextGrid, Gemma3) { expect_layouts_equal(picture_case("gemma3"), pictu
 
 TEST(ImageTextGrid, Llava) { expect_layouts_equal(picture_case("llava"), picture_layouts()); }
 
+TEST(ImageTextGrid, Mistral3) { expect_layouts_equal(picture_case("mistral3"), picture_layouts()); }
+
 TEST(ImageTextGrid, Qwen25) { expect_layouts_equal(picture_case("qwen2_5_vl"), picture_layouts()); }
 
 TEST(ImageTextGrid, PaddedSamples) {
-  for (const char* family : {"gemma3", "llava", "qwen2_5_vl"}) {
+  for (const char* family : {"gemma3", "llava", "mistral3", "qwen2_5_vl"}) {
     ModelCase what = picture_case(family);
     what.padded = true;
     expect_layouts_equal(what, {{.layout = {.tensor = 2}, .sequence_parallel = true}, {.layout = {.pipeline = 2}}});
@@ -65,7 +67,7 @@ std::shared_ptr<models::DecoderImpl> picture_model(const ModelCase& what, bool h
 
 // Without images the model is its text decoder, whatever the token types are.
 TEST(ImageText, BatchesOfTextHaveTheLogitsOfTheDecoder) {
-  for (const char* family : {"gemma3", "llava", "qwen2_5_vl"}) {
+  for (const char* family : {"gemma3", "llava", "mistral3", "qwen2_5_vl"}) {
     const ModelCase what = picture_case(family);
     const auto model = picture_model(what, true), decoder = picture_model(what, false);
     const auto parameters = model->named_parameters();
@@ -115,14 +117,47 @@ TEST(ImageText, RefusesWhatItCannotRead) {
     config.model.policy = "gemma3";
     json keys = json::parse(config_keys(what));
     config.model.config_json = keys.dump();
-    if (further.contains("lora")) config.lora.r = 2;
     if (further.contains("quantize")) config.model.quantize = "nf4";
     config.train.device_graphs = further.contains("graphs");
     return thrown_by([&] { resolve_model(config); });
   };
-  EXPECT_THAT(refused_keys({{"lora", 2}}), HasSubstr("lora: adapters are configured"));
   EXPECT_THAT(refused_keys({{"graphs", true}}), HasSubstr("train.device_graphs: CUDA graphs are configured"));
   EXPECT_THAT(refused_keys({{"quantize", "nf4"}}), HasSubstr("model.quantize: the value is nf4"));
+}
+
+// Pixels outside of an image have no influence, and each image is encoded alone.
+TEST(ImageText, ImagesOfUnequalSizesArePadded) {
+  const ModelCase what = picture_case("mistral3");
+  const auto model = picture_model(what, true);
+  TensorDict batch = full_batch(what, 0);
+  batch.take("labels");
+  const auto logits_with = [&](const char* entry, const torch::Tensor& tensor) {
+    TensorDict changed = batch;
+    changed.set(entry, tensor);
+    return model->forward(changed).at("logits").detach();
+  };
+  const torch::Tensor pixels = batch.at("pixel_values"), before = logits_with("pixel_values", pixels);
+  torch::Tensor outside = pixels.clone();
+  outside.select(1, 0).narrow(2, 4, 4).add_(1);  // the first image of a sample has 4 rows
+  EXPECT_TRUE(torch::equal(logits_with("pixel_values", outside), before));
+  torch::Tensor second = pixels.clone();
+  second[1][1].add_(1);  // tokens 9 and 10
+  const torch::Tensor changed = (logits_with("pixel_values", second) - before).abs().amax(-1) > 1e-12;
+  EXPECT_FALSE(changed[1].narrow(0, 0, 9).any().item<bool>());
+  EXPECT_TRUE(changed[1].narrow(0, 9, 2).all().item<bool>());
+  const auto refusal = [&](const char* entry, const torch::Tensor& tensor) {
+    return thrown_by([&] { logits_with(entry, tensor); });
+  };
+  const torch::Tensor sizes = batch.at("image_sizes");
+  EXPECT_THAT(refusal("image_sizes", sizes + 1),
+              HasSubstr("an image has 5 x 9 pixels; expected sides that are multipl"));
+  EXPECT_THAT(refusal("image_sizes", sizes * 2), HasSubstr("2 x 4 squares of patches, but pixel_values have 2 x 2"));
+  EXPECT_THAT(refusal("image_sizes", sizes * 0), HasSubstr("sample 0 has 2 image tokens (52), but its images have 0"));
+  EXPECT_THAT(refusal("image_sizes", sizes.narrow(1, 0, 1)), HasSubstr("[6, 2, 2]: height and width of each image"));
+  EXPECT_THAT(refusal("pixel_values", pixels.narrow(3, 0, 6)), HasSubstr("with sides that are multiples of 4"));
+  TensorDict unsized = batch;
+  unsized.take("image_sizes");
+  EXPECT_THAT(thrown_by([&] { model->forward(unsized); }), HasSubstr("image_sizes: the batch has pixel_values"));
 }
 
 }  // namespace

@@ -60,17 +60,30 @@ void add_grids(const ModelCase& what, TensorDict& batch) {
   batch.set("position_ids", torch::stack({row, row + row % 2, row + row % 3}));
 }
 
+// Images of 1 x 2 and of 2 x 1 squares of 4 x 4 pixels.
+void add_sized_images(const ModelCase& what, TensorDict& batch) {
+  const torch::Tensor ids = batch.at("input_ids");  // no reference: set() may move the entries
+  const torch::Tensor counts = (ids == picture_token(what)).sum(1).view({-1, 1, 1});
+  const torch::Tensor sizes = torch::tensor({{4, 8}, {8, 4}}, torch::kInt64);
+  const torch::Tensor has_image = counts > torch::tensor({0, 2}, torch::kInt64).view({1, 2, 1});
+  const torch::Tensor places = torch::arange(2 * 2 * 8 * 8, torch::kFloat64);
+  batch.set("pixel_values", torch::sin(ids.select(1, 0).unsqueeze(1) + 0.7 * places).view({ids.size(0), 2, 2, 8, 8}));
+  batch.set("image_sizes", sizes.unsqueeze(0) * has_image);
+}
+
 // No image in the last samples, and one or two in the others: the first from the second token on, the other at the end.
 void add_pictures(const ModelCase& what, TensorDict& batch) {
   torch::Tensor ids = batch.at("input_ids");
   ids.masked_fill_(ids == picture_token(what), 0);
   const std::int64_t samples = ids.size(0), side = what.family == "gemma3" ? 2 * kPictureSide : kPictureSide;
-  const std::int64_t tokens = what.family == "qwen2_5_vl" ? 2 : kPictureTokens;
+  const bool has_two = what.family == "qwen2_5_vl" || what.family == "mistral3";
+  const std::int64_t tokens = has_two ? 2 : kPictureTokens;
   for (std::int64_t sample = 0; sample < samples / 2; ++sample) {
     ids[sample].narrow(0, 1, tokens).fill_(picture_token(what));
     if (sample % 2 == 1) ids[sample].narrow(0, what.tokens - tokens, tokens).fill_(picture_token(what));
   }
   if (what.family == "qwen2_5_vl") return add_grids(what, batch);
+  if (what.family == "mistral3") return add_sized_images(what, batch);
   const torch::Tensor places = torch::arange(2 * 2 * side * side, torch::kFloat64);
   batch.set("pixel_values", torch::sin(ids.select(1, 0).unsqueeze(1) + 0.7 * places).view({samples, 2, 2, side, side}));
   batch.set("token_type_ids", (ids == picture_token(what)).to(torch::kInt64));
@@ -138,14 +151,14 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
 }  // namespace
 
 bool reads_pictures(const std::string& family) {
-  return family == "gemma3" || family == "llava" || family == "qwen2_5_vl";
+  return family == "gemma3" || family == "llava" || family == "mistral3" || family == "qwen2_5_vl";
 }
 
 bool is_contrastive(const std::string& family) { return family == "clip" || family == "siglip"; }
 
 TensorDict without_unused_pictures(const ModelCase& what, TensorDict batch) {
   const bool has_any = (batch.at("input_ids") == picture_token(what)).any().item<bool>();
-  for (const char* name : {"pixel_values", "image_grid_thw"})
+  for (const char* name : {"pixel_values", "image_grid_thw", "image_sizes"})
     if (!has_any && batch.contains(name)) batch.take(name);
   return batch;
 }

@@ -187,6 +187,10 @@ json image_text_keys(const ModelCase& what) {
     const json rotary = {{"rope_type", "default"}, {"rope_theta", 1000.0}, {"mrope_section", {1, 1, 1}}};
     text.update({{"model_type", "qwen2_5_vl_text"}, {"rope_parameters", rotary}});
     keys.update({{"image_token_id", what.vocabulary - 1}});
+  } else if (what.family == "mistral3") {
+    vision.update({{"model_type", "pixtral"}, {"hidden_size", 24}});
+    text.update({{"model_type", "mistral"}});
+    keys.update({{"image_token_index", what.vocabulary - 1}, {"multimodal_projector_bias", true}});
   } else if (what.family == "gemma3") {
     text.update({{"sliding_window", 3}, {"sliding_window_pattern", 2}});
     keys.update({{"mm_tokens_per_image", kPictureTokens}, {"image_token_index", what.vocabulary - 1}});

@@ -75,6 +75,10 @@ struct GenerationOptions {
   std::map<std::string, std::int64_t> languages = {};
   std::optional<TimeStamps> time_stamps = {};
 
+  // For models that read images: pixel_values of all prompts, with the further entries of the model's processor such as
+  // image_sizes and image_grid_thw. The image tokens of the prompts are in the order of the images. Requires the cache.
+  TensorDict images = {};
+
   std::int64_t vocabulary = 0;  // only tokens below it are chosen, for models with padded columns; 0: all
   bool use_cache = true;        // false: recompute the full sequence for every token
   // Called for each chosen token of this replica's prompts, on ranks where it is set. Sequences are numbered as in the

@@ -112,7 +112,8 @@ class DecoderImpl : public torch::nn::Module {
   // Runs the full model on input_ids int64 [B, S], with optional attention_mask, position_ids and document_ids [B, S].
   // A model with an image encoder also reads pixel_values [B, C, H, W] or [B, images, C, H, W]: the images of a sample
   // in the order of its image tokens. Images after those of the tokens are padding. For images of any size they are
-  // [B, patches, numbers of a patch], with image_grid_thw [B, images, 3].
+  // [B, patches, numbers of a patch], with image_grid_thw [B, images, 3], or padded images with their sizes in
+  // image_sizes [B, images, 2].
   // Returns {logits [B, S, V]}; with a head for labels {logits [B, labels]}. If the batch has pooled_tokens int64
   // [B, n], a head for labels returns {logits [B, n, labels]} of these tokens of each sample. Models with
   // nn::RotaryOptions::sections also read position_ids [3, B, S].

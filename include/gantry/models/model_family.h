@@ -109,6 +109,9 @@ struct ModelFamily {
 std::string check_model_keys(const ModelFamily& family, const nlohmann::json& config, const std::string& rule,
                              const nlohmann::json& file, const std::string& path);
 
+// True if the image encoder of the family, which is among its other_parts, can be loaded.
+bool reads_images(const ModelFamily& family);
+
 // True for a tensor of one of `parts` (ModelFamily::other_parts), by any name that files may have for it.
 bool is_of_other_part(const std::vector<std::string>& parts, const std::string& name);
 

@@ -82,6 +82,10 @@ struct Continuation {
   // For encoder-decoder models: the first token of decoder_input_ids. The prompts are input_ids and attention_mask of
   // the encoder. Not set: the prompts themselves are continued.
   std::optional<std::int64_t> start_token = {};
+  // For models that read images: completes a batch of prompts, input_ids and attention_mask padded on the left, with
+  // the entries of their images, which may have the order of Hugging Face's processors. Returns the batch with the
+  // samples first and with all entries that follow from tokens. Null: the model reads no images.
+  std::function<TensorDict(TensorDict batch)> with_images = {};
 };
 
 // The use of a batch by a model.

@@ -58,8 +58,8 @@ struct DecoderFamily {
   // ConfigReader. For a tower, `reader` has the keys of the decoder, and its family is their model_type.
   DecoderSpec (*read)(ConfigReader& reader);
   // Converts the keys of the image encoder, if Gantry can load the one of this family. `reader` has all keys of
-  // config.json. Null: it cannot.
-  VisionSpec (*read_vision)(ConfigReader& reader) = nullptr;
+  // config.json. `text`: the decoder. Null: it cannot.
+  VisionSpec (*read_vision)(ConfigReader& reader, const DecoderSpec& text) = nullptr;
   std::vector<std::string> image_entries = {};  // entries of a batch with images besides pixel_values
   FileNames files = {};
   std::vector<std::string> harmless = {};  // further keys of config.json that do not affect the computation

@@ -18,7 +18,7 @@ struct TowerSpec {
   std::int64_t head_size() const { return hidden / heads; }
 };
 
-// The further sizes of a tower for images of any size (Qwen2.5-VL).
+// The further sizes of a tower for images of any size whose patches are in one sequence (Qwen2.5-VL).
 struct GridTowerSpec {
   std::int64_t frames = 2;                                  // number of frames in a patch
   std::int64_t merge = 2;                                   // a feature is made from merge x merge patches
@@ -27,6 +27,16 @@ struct GridTowerSpec {
   std::int64_t outputs = 3584;                              // width of a feature
 
   bool operator==(const GridTowerSpec&) const = default;
+};
+
+// The further sizes of a tower for images of any size, one image in a sequence, and a projector that makes a feature
+// from a square of patches (Mistral 3).
+struct PixtralSpec {
+  std::int64_t merge = 2;       // a feature is made from merge x merge patches
+  double theta = 10000;         // base of the rotary embedding of rows and columns
+  double projector_eps = 1e-5;  // added to the mean square in the norm of the projector
+
+  bool operator==(const PixtralSpec&) const = default;
 };
 
 struct VisionSpec {
@@ -42,12 +52,14 @@ struct VisionSpec {
   bool final_norm = true;  // a norm after the layers
   Projector projector = Projector::kPooled;
   std::int64_t pooled_side = 0;                  // kPooled: side of the square of features of an image
-  std::string projector_activation = "gelu";     // kMlp
-  bool projector_bias = true;                    // kMlp
+  std::string projector_activation = "gelu";     // kMlp, pixtral
+  bool projector_bias = true;                    // kMlp, pixtral
   std::optional<GridTowerSpec> grid_tower = {};  // images of any size; image_size, the class token, the final norm and
                                                  // the projector are then not used
-  std::int64_t image_token = 0;                  // the token in input_ids that a feature replaces
-  bool both_directions = false;                  // the tokens of an image attend to each other in both directions
+  std::optional<PixtralSpec> pixtral = {};  // images of any size; image_size, the class token, the final norm and the
+                                            // kind of projector are then not used
+  std::int64_t image_token = 0;             // the token in input_ids that a feature replaces
+  bool both_directions = false;             // the tokens of an image attend to each other in both directions
 
   std::int64_t grid() const { return image_size / patch; }  // patches along a side
   std::int64_t places() const { return grid() * grid() + (class_token ? 1 : 0); }
