@@ -1,5 +1,5 @@
-// The split of a model over ranks, as one value: of its modules over tp, of its layers over stages, and of its sequences
-// over the ranks of parallel.context. It also has the model's use of batches and its way to generate text.
+// The split of a model over ranks, as one value: of its modules over tp, of its layers over stages, and of its
+// sequences over the ranks of parallel.context. It also has the model's use of batches and its way to generate text.
 #pragma once
 
 #include <cstdint>
