@@ -21,14 +21,6 @@ bool has_adapters(const torch::nn::Module& model) {
   return std::any_of(parameters.begin(), parameters.end(), [](const auto& item) { return is_adapter(item.key()); });
 }
 
-std::vector<std::string> output_layers(const torch::nn::Module& model, const Config& config) {
-  std::vector<std::string> outputs;
-  const auto policy = policies().at(config.model.policy)();
-  const ModelSplit split = policy->split(model);
-  for (const auto& output : split.split_outputs) outputs.push_back(output.module);
-  return outputs;
-}
-
 // The layers that all-linear does not adapt.
 std::vector<std::string> unadapted_layers(const torch::nn::Module& model, const Config& config) {
   if (config.lora.target_modules != std::vector<std::string>{kAllLinear}) return {};
@@ -36,7 +28,7 @@ std::vector<std::string> unadapted_layers(const torch::nn::Module& model, const 
     throw ConfigError({"lora.target_modules",
                        "the value is all-linear, but the output layer is unknown without model.policy",
                        "a list of names", "list the layers, or set model.policy"});
-  return output_layers(model, config);
+  return output_layers(*policies().at(config.model.policy)(), model);
 }
 
 }  // namespace

@@ -181,11 +181,8 @@ std::vector<models::TensorName> trained_of(const LoraConfig& lora, const std::st
   const DeferredInit deferred;
   const auto model = models::families().at(family).build(keys);
   std::vector<std::string> outputs, parameters;
-  if (lora.target_modules == std::vector<std::string>{kAllLinear}) {
-    const auto policy = policies().at(family)();
-    const ModelSplit split = policy->split(*model);
-    for (const auto& output : split.split_outputs) outputs.push_back(output.module);
-  }
+  if (lora.target_modules == std::vector<std::string>{kAllLinear})
+    outputs = output_layers(*policies().at(family)(), *model);
   models::add_adapters(*model, lora, names, outputs);
   std::set<const void*> seen;  // a tied parameter has several names
   for (const auto& item : model->named_parameters())

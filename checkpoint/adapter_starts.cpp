@@ -124,6 +124,10 @@ class AdapterStarts {
 
   std::uint64_t set_principal(const std::string& layer) const {
     const HeldTensor& weight = held(layer, "weight");
+    if (is_coded(weight))
+      throw ConfigError({"lora.init_lora_weights",
+                         "pissa changes the weights of the base, but " + layer + " is quantized",
+                         "loftq, or a base without model.quantize", "remove one of the two"});
     const torch::Tensor full = base_.weight(layer, weight.placement.global_shape, weight.tensor.scalar_type());
     const auto [a, b] = set_factors(layer, full);
     set(weight, full.to(torch::kFloat64) - scale_of(layer) * torch::mm(b, a));
@@ -133,6 +137,10 @@ class AdapterStarts {
   // LoftQ's first step (arXiv 2310.08659): the base keeps its codes.
   std::uint64_t set_errors(const std::string& layer) const {
     const HeldTensor& weight = held(layer, "weight");
+    if (!code_)
+      throw ConfigError({"lora.init_lora_weights",
+                         "loftq approximates the errors of a quantized base, but " + layer + " is not quantized",
+                         "model.quantize", "set model.quantize, or remove the key"});
     if (!is_coded(weight)) return 0;
     base_.require_uncoded(layer);
     const Shape& shape = weight.placement.global_shape;

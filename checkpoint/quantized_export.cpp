@@ -32,10 +32,12 @@ struct LayersToQuantize {
 LayersToQuantize layers_to_quantize(const std::string& family, const json& keys, WeightCode code) {
   const DeferredInit deferred;
   const auto& kind = models::families().at(family);
+  if (!kind.other_parts.empty())
+    throw UsageError({"--quantize",
+                      "the " + family + " model has an image encoder, whose layers would have to be listed",
+                      "a model of text", "export without --quantize"});
   const auto model = kind.build(keys);
-  std::vector<std::string> outputs;
-  for (const auto& split : policies().at(family)()->split_outputs(*model)) outputs.push_back(split.module);
-  models::quantize_layers(*model, code, outputs, /*trains=*/false);
+  models::quantize_layers(*model, code, output_layers(*policies().at(family)(), *model), /*trains=*/false);
   const auto names = kind.tensor_names(keys);
   LayersToQuantize layers;
   const auto modules = models::coded_modules(*model);

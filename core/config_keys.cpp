@@ -209,11 +209,10 @@ std::vector<ConfigKey> make_keys() {
        "the direction of the row. For linear layers; needs base weights from `model.path`"},
       {"lora.init_lora_weights", "default",
        "initial values of the adapters. `default`: PEFT's, `A` Kaiming-uniform and `B` zero. `gaussian`: `A` normal "
-       "with "
-       "the standard deviation 1 / r. `pissa`: the largest singular values and vectors of the weight, which are "
+       "with the standard deviation 1 / r. `pissa`: the largest singular values and vectors of the weight, which are "
        "subtracted from the base. `pissa_niter_N`: an approximation of these with N power iterations. `loftq`: those "
-       "of "
-       "the errors of `model.quantize`. The last three are for linear layers, and need base weights from `model.path`"},
+       "of the errors of `model.quantize`. The last three are for linear layers, and need base weights from "
+       "`model.path`"},
       {"lora.loraplus_lr_ratio", "1",
        "LoRA+ (arXiv 2402.12354): learning rate of the factors B and of DoRA's norms, as a multiple of `optimizer.lr`, "
        "which that of A is. A rate of `optimizer.groups` is not multiplied"},
@@ -223,9 +222,7 @@ std::vector<ConfigKey> make_keys() {
       {"lora.alpha_pattern", "{}", "values of alpha for individual layers: a mapping as in `rank_pattern`"},
       {"lora.path", "",
        "directory of a PEFT adapter to start from. It sets every key of `lora` except `dropout`, `init_lora_weights` "
-       "and "
-       "`loraplus_lr_ratio`; a key that is set to "
-       "a different value is an error"},
+       "and `loraplus_lr_ratio`; a key that is set to a different value is an error"},
 
       {"parallel.tensor", "1", "number of ranks over which each layer is sharded (size of the tp axis)"},
       {"parallel.pipeline", "1",

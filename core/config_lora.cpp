@@ -76,6 +76,13 @@ void check_start(ConfigSection& section, const Config& config) {
     section.fault("init_lora_weights",
                   "loftq approximates the errors of a quantized base, but the base is not quantized", "model.quantize",
                   "set model.quantize, or remove the key");
+  if (start == kLoftq && config.model.path.empty())
+    section.fault("init_lora_weights", "loftq needs the weights of a base model, but model.path is not set",
+                  "model.path", "set model.path, or remove the key");
+  if (start == kLoftq && config.lora.use_dora)
+    section.fault("init_lora_weights",
+                  "loftq is not supported with use_dora, whose norms are those of the quantized base", "one of the two",
+                  "remove one of the two keys");
   if (start.starts_with(kPissa) && is_quantised)
     section.fault(
         "init_lora_weights",

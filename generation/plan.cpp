@@ -138,7 +138,13 @@ TensorDict images_of(const GenerationOptions& options, const std::vector<TokenId
   require(options.use_cache, "use_cache", "the value is false, but the prompts have images", "true",
           "remove use_cache");
   TensorDict batch = batch_of(prompts, longest);
-  for (const auto& [name, tensor] : options.images) batch.set(name, tensor);
+  require(options.images.contains("pixel_values"), "images", "there are no pixel_values",
+          "the entries of the processor", "add pixel_values, or remove the images");
+  for (const auto& [name, tensor] : options.images) {
+    require(!batch.contains(name), "images", name + " is an entry of the prompts", "the entries of the images only",
+            "remove " + name);
+    batch.set(name, tensor);
+  }
   batch = continuation.with_images(std::move(batch));
   for (const char* name : {"input_ids", "attention_mask"}) batch.take(name);
   return batch;

@@ -173,7 +173,7 @@ torch::Tensor BartImpl::logits(const torch::Tensor& hidden) {
 }
 
 TensorDict BartImpl::stage_forward(const StageContext& stage, TensorDict input) {
-  refuse_places(stage.batch(), config.norms_before ? "Pegasus" : "BART");
+  refuse_places(stage.batch(), config.name());
   const nn::TokenContext target = stage.tokens("decoder_");
   TensorDict state = stage.is_first() ? begin(stage, input) : std::move(input);
   const bool continues = target.caches && !stage.batch().contains("input_ids");

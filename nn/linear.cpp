@@ -103,6 +103,9 @@ void LinearImpl::tie_weight(const torch::Tensor& other) {
 }
 
 void LinearImpl::share_tokens(std::shared_ptr<TrainedRows> tokens) {
+  if (encoding_ || has_adapter() || style_)
+    throw UsageError({"share_tokens", "the output layer is quantized, adapted or sharded", "an ordinary layer",
+                      "call it before any of these"});
   register_parameter(kTrainedTokens, tokens->values);
   trained_tokens_ = std::move(tokens);
 }

@@ -34,7 +34,7 @@ int StageContext::first_of(int list) const {
   const auto& lists = settings_.lists;
   if (list < 0 || list >= static_cast<int>(lists.size()))
     throw UsageError({"StageContext", fmt::format("list {} does not exist, because there are {}", list, lists.size()),
-                      "a list of layers from the policy's stage_layout", ""});
+                      "a list of layers of ModelSplit::stages", ""});
   return std::accumulate(lists.begin(), lists.begin() + list, 0);
 }
 

@@ -12,7 +12,7 @@ std::int64_t TrainedRows::position_of(std::int64_t row) const {
 }
 
 const TrainedRows::Held& TrainedRows::held(const Range& held) {
-  if (held_.positions.defined() && held_.positions.device() == values.device()) return held_;
+  if (held_.positions.defined() && held_.positions.device() == values.device() && held_range_ == held) return held_;
   std::vector<std::int64_t> positions(static_cast<std::size_t>(held.size()), -1), rows, places;
   for (std::size_t place = 0; place < rows_.size(); ++place) {
     if (rows_[place] < held.begin || rows_[place] >= held.end) continue;
@@ -23,6 +23,7 @@ const TrainedRows::Held& TrainedRows::held(const Range& held) {
   const auto on_device = [&](const std::vector<std::int64_t>& numbers) {
     return torch::tensor(numbers, torch::kInt64).to(values.device());
   };
+  held_range_ = held;
   held_ = {on_device(positions), on_device(rows), on_device(places)};
   return held_;
 }

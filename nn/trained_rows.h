@@ -11,17 +11,14 @@ namespace gantry::nn {
 
 class TrainedRows {
  public:
-  TrainedRows() = default;
   TrainedRows(std::vector<std::int64_t> rows, torch::Tensor values)
       : values(std::move(values)), rows_(std::move(rows)) {}
 
-  bool exist() const { return values.defined(); }
-  const std::vector<std::int64_t>& rows() const { return rows_; }
   // The position of a row of the table among the trained ones; -1 for another row.
   std::int64_t position_of(std::int64_t row) const;
 
   // The part of a rank that holds some rows of the table. The tensors are int64 on the device of the values, and are
-  // computed once.
+  // computed again only for another part or device.
   struct Held {
     torch::Tensor positions;  // [held.size()]: as position_of()
     torch::Tensor rows;       // those of the trained rows that this rank holds, counted from held.begin
@@ -29,11 +26,12 @@ class TrainedRows {
   };
   const Held& held(const Range& held);
 
-  torch::Tensor values;  // undefined: no row is trained
+  torch::Tensor values;
 
  private:
   std::vector<std::int64_t> rows_;
   Held held_;
+  Range held_range_;
 };
 
 }  // namespace gantry::nn

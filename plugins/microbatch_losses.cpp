@@ -99,7 +99,7 @@ torch::Tensor MicrobatchLosses::replayed_count(const Batch& batch, const Loss& l
 void MicrobatchLosses::set(std::vector<torch::Tensor> sums, std::vector<torch::Tensor> counts) {
   sums_ = std::move(sums);
   counts_ = std::move(counts);
-  has_graph_ = true;
+  has_graph_ = options_.needs_gradients;
 }
 
 std::vector<torch::Tensor> MicrobatchLosses::sums() const {

@@ -80,7 +80,6 @@ StepResult PipelineCall::run(const Batch& given) {
   std::optional<EntryReads> reads;
   if (plan_.trains && !state_.documents_checked) reads.emplace();
   const bool done = run_actions(step);
-  step.finish(done);
   if (plan_.trains) state_.accumulation->add(batch.global_samples, step.loss_count(), step.has_graph());
   if (end_step(done)) return {.aborted = true};
   if (reads) warn_of_unread_documents(given, *reads, plugin_.mesh);
@@ -237,6 +236,7 @@ bool PipelineCall::run_actions(PipelineStep& step) {
   } else if (plan_.gather) {
     for (const auto& action : schedule::actions_around(plugin_.stages.stages(), plan_.trains)) step.extra(action);
   }
+  step.finish(done);
   if (plan_.scattering == Scattering::kAfterTheStep)
     for (const int stage : plugin_.stages.stages()) state_.accumulation->gradients().scatter_stage(stage);
   return done;

@@ -56,14 +56,14 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
                 .choices = settings.choices,
                 .tensor_pieces = settings.tensor_pieces};
   call.scope.random->first_sample += batch.first_sample - core_.microbatches.front().first_sample;
-  return with_place("forward", core_.model, call, call.given, call.report,
+  return with_place("forward", core_.model, call, call.is_first ? batch.tensors : call.input, call.report,
                     [&] { return through(call, &StepPart::forward, [&] { return compute(call); }); });
 }
 
 StageOutput PipelineStep::compute(ForwardCall& call) {
   const StepSettings& settings = core_.settings;
-  nn::DeferredLogits logits = deferrable_logits(call);
-  if (logits.limit > 0) call.scope.logits = &logits;
+  call.logits = deferrable_logits(call);
+  if (call.logits.limit > 0) call.scope.logits = &call.logits;
   const ForwardScope scope(call.scope);
   TensorDict result = through(call, &StepPart::model, [&] {
     return core_.model.forward(call.stage, call.given,
@@ -76,7 +76,7 @@ StageOutput PipelineStep::compute(ForwardCall& call) {
   if (!call.is_last)
     output.boundary = std::move(result);
   else if (std::ranges::none_of(parts_, [&](auto& part) { return part->takes_outputs(call, result, output); }))
-    output.root = loss_of(call, result, logits);
+    output.root = loss_of(call, result);
   add_losses(call, output);
   return output;
 }
@@ -90,9 +90,8 @@ nn::DeferredLogits PipelineStep::deferrable_logits(const ForwardCall& call) cons
 }
 
 // The root of the backward of the last stage; undefined without a criterion.
-torch::Tensor PipelineStep::loss_of(const ForwardCall& call, const TensorDict& outputs,
-                                    const nn::DeferredLogits& given_logits) {
-  nn::DeferredLogits logits = given_logits;
+torch::Tensor PipelineStep::loss_of(ForwardCall& call, const TensorDict& outputs) {
+  nn::DeferredLogits& logits = call.logits;
   if (logits.are_deferred()) logits.hidden = outputs.at("hidden");
   if (options_.check_outputs && call.microbatch == 0 && !logits.are_deferred()) options_.check_outputs(outputs);
   torch::Tensor root;

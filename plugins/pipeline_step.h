@@ -68,7 +68,7 @@ class PipelineStep final : public StageRuntime {
   StageOutput compute(ForwardCall& call);
   TensorDict differentiate(BackwardCall call);
   nn::DeferredLogits deferrable_logits(const ForwardCall& call) const;
-  torch::Tensor loss_of(const ForwardCall& call, const TensorDict& outputs, const nn::DeferredLogits& logits);
+  torch::Tensor loss_of(ForwardCall& call, const TensorDict& outputs);
   void add_losses(const ForwardCall& call, StageOutput& output);
   bool ends_gradients(int stage);
   void announce(const StageCall& backward);

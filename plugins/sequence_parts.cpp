@@ -99,7 +99,9 @@ std::optional<SequenceParts> SequenceParts::of(const ContextOptions& options, co
         split.without_context.empty() ? policy + " only supports full sequences" : split.without_context;
     throw ConfigError({"parallel.context", fmt::format("the value is {}, but {}", ranks, reason),
                        "1, or a model whose policy states ModelSplit::context",
-                       "remove parallel.context, or use parallel.tensor with sequence_parallel instead"});
+                       split.without_context.empty()
+                           ? "remove parallel.context"
+                           : "remove parallel.context, or use parallel.tensor with sequence_parallel instead"});
   }
   const ContextRequest request{
       .ranks = ranks, .tensor = mesh.size(axis::kTensor), .method = options.method, .ulysses = options.ulysses};

@@ -26,6 +26,13 @@ std::vector<LayerList> layer_lists(const Policy& policy, const torch::nn::Module
   return lists;
 }
 
+std::vector<std::string> output_layers(const Policy& policy, const torch::nn::Module& model) {
+  const ModelSplit split = policy.split(model);
+  std::vector<std::string> modules;
+  for (const auto& output : split.split_outputs) modules.push_back(output.module);
+  return modules;
+}
+
 int layer_count(const Policy& policy, const torch::nn::Module& model) {
   std::size_t count = 0;
   for (const auto& list : layer_lists(policy, model)) count += list.layers.size();
@@ -46,9 +53,7 @@ void Policy::validate(const torch::nn::Module&) const {}
 void Policy::preprocess(torch::nn::Module&) const {}
 void Policy::postprocess(torch::nn::Module&) const {}
 SharedParameters Policy::shared_parameters(const torch::nn::Module&) const { return {}; }
-ModelSplit Policy::split(const torch::nn::Module& model) const {
-  return collect<torch::nn::Module>(*this, *this, model);
-}
+ModelSplit Policy::split(const torch::nn::Module& model) const { return with_use(fields(model), model); }
 
 std::vector<int> Policy::distribute_layers(int layers, int stages) const {
   return gantry::distribute_layers(layers, stages);

@@ -77,6 +77,10 @@ bool StageContents::is_shared(const std::vector<std::string>& names) const {
 
 std::vector<int> StageContents::stages_of_parameter(const NamedTensor& parameter) const {
   const std::vector<int> stages = stages_of(parameter.names);
+  const bool is_stated = std::ranges::any_of(paths_, [](const auto& paths) { return !paths.empty(); });
+  if (!is_stated)
+    throw ConfigError({policy_.name() + "::split", "it states no modules for any stage", "the modules of all stages",
+                       "override split(), and set ModelSplit::stages"});
   if (stages.empty())
     throw ConfigError({parameter.names.front(), "no stage has this parameter", "one stage for every parameter",
                        "add its module to the stages of " + policy_.name() + "::split"});

@@ -77,7 +77,8 @@ std::optional<PromptImages> images_of(const GenerateArguments& arguments, const 
   const auto spec = models::described_decoder(nlohmann::json::parse(model.config.model.config_json));
   if (!spec || !spec->vision)
     throw UsageError({"--image", "the model " + model.path + " has no image encoder",
-                      "a gemma3, llava, mistral3 or qwen2_5_vl model", "remove --image"});
+                      "a gemma3, llava, mistral3 or qwen2_5_vl model that was trained with its image encoder",
+                      "remove --image, or set model.config.image_encoder to true if the weights have the encoder"});
   return PromptImages(arguments.images, *spec->vision, processor_folder(model));
 }
 

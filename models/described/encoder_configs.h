@@ -95,6 +95,7 @@ struct BartConfig : StacksConfig {
   // True: each block is normed before, and each stack after its layers; positions are fixed sinusoids (Pegasus). False:
   // norms follow the embedding and each block; positions are trained.
   bool norms_before = false;
+  const char* name() const { return norms_before ? "Pegasus" : "BART"; }
   std::int64_t first_position() const { return norms_before ? 0 : 2; }  // row of the first token in a position table
 };
 

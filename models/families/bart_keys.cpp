@@ -7,7 +7,7 @@ namespace {
 // Older files state the properties that all models of the class have. Those of Pegasus are called BART there, with
 // other values.
 void refuse_variants(ConfigReader& reader, const BartConfig& config) {
-  const std::string name = config.norms_before ? "Pegasus" : "BART", reason = "it describes another model than " + name;
+  const std::string name = config.name(), reason = "it describes another model than " + name;
   for (const char* key : {"add_bias_logits", "do_blenderbot_90_layernorm"}) reader.only(key, false, reason);
   for (const char* key : {"add_final_layer_norm", "normalize_before", "static_position_embeddings"})
     reader.only(key, config.norms_before, reason);

@@ -105,12 +105,16 @@ BertConfig read_electra(ConfigReader& reader) {
                                       .is_pooled_without_head = false},
                                      "Electra");
   config.embedding_size = reader.size("embedding_size", 128);
+  const double dropout = reader.number("summary_last_dropout", 0.1, 0, 1);
+  if (config.head != BertHead::kMultipleChoice) {
+    for (const char* key : {"summary_type", "summary_use_proj", "summary_activation"}) reader.ignore(key);
+    return config;
+  }
   const std::string reason = "Gantry has no other summary of a sequence for ELECTRA";
   reader.only("summary_type", "first", reason);
   reader.only("summary_use_proj", true, reason);
   reader.only("summary_activation", "gelu", reason);
-  const double dropout = reader.number("summary_last_dropout", 0.1, 0, 1);
-  if (config.head == BertHead::kMultipleChoice) config.classifier_dropout = dropout;
+  config.classifier_dropout = dropout;
   return config;
 }
 

@@ -53,6 +53,7 @@ DecoderSpec read_olmo_hybrid(ConfigReader& reader) {
                                           .heads = 30,
                                           .positions = 65536,
                                           .padding = 100277});
+  require_silu(spec);
   const bool bias = reader.flag("attention_bias", false), turns = has_rotary_base(reader.keys());
   reader.decides("rotary", turns);
   const auto attends = attending_olmo_layers(reader, spec.layers.size());

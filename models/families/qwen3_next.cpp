@@ -40,6 +40,7 @@ GatedDeltaSizes read_gated_delta(ConfigReader& reader, double eps, GatedDeltaSiz
 // Gives each layer gated attention or a gated delta network.
 void make_hybrid(ConfigReader& reader, DecoderSpec& spec, GatedDeltaSizes::Projections projections) {
   reader.only("attn_output_gate", true, "the attention of the family has an output gate");
+  require_silu(spec);
   const bool bias = reader.flag("attention_bias", false);
   const auto attends = attending_qwen_layers(reader, spec.layers.size());
   const auto mixer = std::make_shared<const GatedDelta>(read_gated_delta(reader, spec.norm.eps, projections));

@@ -31,7 +31,7 @@ struct ImageSquares {
 ImageSquares squares_of(const torch::Tensor& size, const VisionSpec& spec) {
   const std::int64_t side = side_of_square(spec);
   const auto height = size[0].item<std::int64_t>(), width = size[1].item<std::int64_t>();
-  if (height < 0 || width < 0 || height % side != 0 || width % side != 0)
+  if (height < 0 || width < 0 || height % side != 0 || width % side != 0 || (height == 0) != (width == 0))
     throw InputError({kSizes, fmt::format("an image has {} x {} pixels", height, width),
                       fmt::format("sides that are multiples of {}: patch_size x spatial_merge_size", side),
                       kProcessor});
@@ -88,15 +88,18 @@ SizedImages read_images(const TensorDict& batch, const VisionSpec& spec) {
   if (images.sizes.dim() == 2) images.sizes = images.sizes.unsqueeze(1);
   const torch::Tensor &pixels = images.pixels, &sizes = images.sizes;
   const std::int64_t side = side_of_square(spec);
-  if (pixels.dim() != 5 || pixels.size(2) != spec.channels || pixels.size(3) % side != 0 || pixels.size(4) % side != 0)
+  const auto is_side = [&](std::int64_t size) { return size >= side && size % side == 0; };
+  if (pixels.dim() != 5 || pixels.size(2) != spec.channels || !is_side(pixels.size(3)) || !is_side(pixels.size(4)))
     throw InputError(
         {"pixel_values", "the tensor is " + describe(batch.at("pixel_values")),
          fmt::format("[samples, images, {}, height, width] with sides that are multiples of {}", spec.channels, side),
          kProcessor});
-  if (sizes.dim() != 3 || sizes.size(2) != 2 || sizes.size(0) != pixels.size(0) || sizes.size(1) != pixels.size(1))
-    throw InputError({kSizes, "the tensor is " + describe(batch.at(kSizes)),
-                      fmt::format("[{}, {}, 2]: height and width of each image", pixels.size(0), pixels.size(1)),
-                      kProcessor});
+  if (!at::isIntegralType(sizes.scalar_type(), /*includeBool=*/false) || sizes.dim() != 3 || sizes.size(2) != 2 ||
+      sizes.size(0) != pixels.size(0) || sizes.size(1) != pixels.size(1))
+    throw InputError(
+        {kSizes, "the tensor is " + describe(batch.at(kSizes)),
+         fmt::format("integers [{}, {}, 2]: height and width of each image", pixels.size(0), pixels.size(1)),
+         kProcessor});
   return images;
 }
 

@@ -22,7 +22,7 @@ class GatheredPart final : public StepPart {
     gathered_->end();
     return made;
   }
-  TensorDict backward(BackwardCall& call, const NextGradients& next) override {
+  TensorDict backward(BackwardCall& call, const NextTensors& next) override {
     gathered_->begin(call.stage, GatheredStages::Kind::kBackward, call.completes);
     TensorDict made = next();
     gathered_->end();
@@ -34,6 +34,8 @@ class GatheredPart final : public StepPart {
     gathered_->end();
   }
   bool run(const schedule::Action& action) override {
+    using enum schedule::ActionKind;
+    if (action.kind != kUnshard && action.kind != kReshard && action.kind != kReduceGradient) return false;
     gathered_->run(action);
     return true;
   }

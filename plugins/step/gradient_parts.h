@@ -23,7 +23,7 @@ class ReducedGradients final : public StepPart {
     buffers_.wait_values(0);  // every stage has rows of embedding and head
     next();
   }
-  TensorDict backward(BackwardCall& call, const NextGradients& next) override {
+  TensorDict backward(BackwardCall& call, const NextTensors& next) override {
     TensorDict made = next();
     if (call.is_split) return made;
     end_stage(call);
@@ -55,7 +55,7 @@ class ReadyGradients final : public StepPart {
  public:
   ReadyGradients(GradientBuffers& buffers, bool one_by_one) : buffers_(buffers), one_by_one_(one_by_one) {}
 
-  TensorDict backward(BackwardCall& call, const NextGradients& next) override {
+  TensorDict backward(BackwardCall& call, const NextTensors& next) override {
     if (call.is_split || !call.completes) return next();
     buffers_.watch(one_by_one_);
     TensorDict made = next();

@@ -13,7 +13,7 @@ StageOutput InterleavedPart::forward(ForwardCall& call, const NextForward& next)
   return next();
 }
 
-TensorDict InterleavedPart::model(ForwardCall& call, const NextGradients& next) {
+TensorDict InterleavedPart::model(ForwardCall& call, const NextTensors& next) {
   TensorDict result = next();
   backwards_.at({call.stage, call.microbatch})->end_forward(result);
   return result;
@@ -39,7 +39,7 @@ void InterleavedPart::step_of_partner(ForwardCall& meanwhile) {
   meanwhile.other_seconds += steady_seconds() - begin;
 }
 
-TensorDict InterleavedPart::backward(BackwardCall& call, const NextGradients& next) {
+TensorDict InterleavedPart::backward(BackwardCall& call, const NextTensors& next) {
   const auto found = backwards_.find({call.stage, call.microbatch});
   if (found == backwards_.end()) return next();
   SplitBackward& split = *found->second;

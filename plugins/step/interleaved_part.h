@@ -16,8 +16,8 @@ class InterleavedPart final : public StepPart {
   explicit InterleavedPart(const StepCore& core) : core_(core) {}  // not owned
 
   StageOutput forward(ForwardCall& call, const NextForward& next) override;
-  TensorDict model(ForwardCall& call, const NextGradients& next) override;
-  TensorDict backward(BackwardCall& call, const NextGradients& next) override;
+  TensorDict model(ForwardCall& call, const NextTensors& next) override;
+  TensorDict backward(BackwardCall& call, const NextTensors& next) override;
   // The last backward of a stage runs in one piece: in it, parameters report one by one that they are ready.
   bool offer(const BackwardCall& call) override;
 

@@ -17,7 +17,7 @@ class ObservedPart final : public StepPart {
     return next();
   }
   // Modules report their outputs that are sharded over tp.
-  TensorDict model(ForwardCall& call, const NextGradients& next) override {
+  TensorDict model(ForwardCall& call, const NextTensors& next) override {
     TensorDict result = next();
     if (!call.is_last) return result;
     for (const auto& [name, tensor] : result)

@@ -15,7 +15,7 @@ class OffloadedPart final : public StepPart {
     const SavedTensorsScope saved(offload_.begin_forward(call.stage, call.microbatch));
     return next();
   }
-  TensorDict backward(BackwardCall& call, const NextGradients& next) override {
+  TensorDict backward(BackwardCall& call, const NextTensors& next) override {
     offload_.wait(call.stage, call.microbatch);
     return next();
   }

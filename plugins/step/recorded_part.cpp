@@ -95,7 +95,7 @@ StageOutput RecordedPart::forward(ForwardCall& call, const NextForward& next) {
   return {};
 }
 
-TensorDict RecordedPart::backward(BackwardCall& call, const NextGradients& next) {
+TensorDict RecordedPart::backward(BackwardCall& call, const NextTensors& next) {
   StageRecording* recording = recording_of(call);
   if (!recording) return next();
   TensorDict given = recording->backward(call.gradients, seed_gradient_, call.is_split);

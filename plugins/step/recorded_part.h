@@ -12,8 +12,8 @@ namespace gantry {
 
 class RecordedPart final : public StepPart {
  public:
-  // `split_backwards`: the stages and microbatches whose gradients of parameters are computed apart. `first_outputs`:
-  // the outputs of the first microbatch are checked, so that its last stage runs without recording. Nothing is owned.
+  // `split_backwards`: the stages and microbatches whose gradients of parameters are computed apart. `checks_outputs`:
+  // the outputs of the last stage are checked, so that it runs without recording. Nothing is owned.
   RecordedPart(StageGraphs& graphs, StepCore& core, std::set<std::pair<int, int>> split_backwards, double seed_gradient,
                bool checks_outputs)
       : graphs_(graphs),
@@ -25,7 +25,7 @@ class RecordedPart final : public StepPart {
   }
 
   StageOutput forward(ForwardCall& call, const NextForward& next) override;
-  TensorDict backward(BackwardCall& call, const NextGradients& next) override;
+  TensorDict backward(BackwardCall& call, const NextTensors& next) override;
   void weights(WeightsCall& call, const Next& next) override;
 
  private:

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/pipeline/stage_runtime.h"
@@ -30,8 +31,9 @@ struct ForwardCall : StageCall {
   TensorDict given;  // the input of the model: the microbatch on the first stage, else `input`
   Forward scope = {};
   ForwardReport report = {};
-  TensorDict added = {};     // losses that the stage added
-  double other_seconds = 0;  // time that other computations took within this one
+  TensorDict added = {};           // losses that the stage added
+  nn::DeferredLogits logits = {};  // of the last stage: the head, if the logits are deferred
+  double other_seconds = 0;        // time that other computations took within this one
 };
 
 struct BackwardCall : StageCall {
@@ -55,7 +57,7 @@ class StepPart {
  public:
   using Next = std::function<void()>;
   using NextForward = std::function<StageOutput()>;
-  using NextGradients = std::function<TensorDict()>;
+  using NextTensors = std::function<TensorDict()>;
 
   StepPart() = default;
   virtual ~StepPart() = default;
@@ -64,8 +66,8 @@ class StepPart {
 
   virtual StageOutput forward(ForwardCall& /*call*/, const NextForward& next) { return next(); }
   // The model's part of a forward, in the forward scope.
-  virtual TensorDict model(ForwardCall& /*call*/, const NextGradients& next) { return next(); }
-  virtual TensorDict backward(BackwardCall& /*call*/, const NextGradients& next) { return next(); }
+  virtual TensorDict model(ForwardCall& /*call*/, const NextTensors& next) { return next(); }
+  virtual TensorDict backward(BackwardCall& /*call*/, const NextTensors& next) { return next(); }
   virtual void weights(WeightsCall& /*call*/, const Next& next) { next(); }
   virtual void pass(PassCall& /*call*/, const Next& next) { next(); }
 

@@ -12,7 +12,7 @@ class VocabularyPart final : public StepPart {
                  const VocabularyPasses::Options& options)
       : core_(core), passes_(shared, core.microbatches, schedule, options) {}
 
-  TensorDict model(ForwardCall& call, const NextGradients& next) override {
+  TensorDict model(ForwardCall& call, const NextTensors& next) override {
     if (call.is_first) call.given.set("embedded", passes_.embedded(call.microbatch));
     return next();
   }
@@ -21,7 +21,7 @@ class VocabularyPart final : public StepPart {
     if (core_.settings.needs_gradients) made.boundary = std::move(outputs);
     return true;
   }
-  TensorDict backward(BackwardCall& call, const NextGradients& next) override {
+  TensorDict backward(BackwardCall& call, const NextTensors& next) override {
     if (call.is_last) call.gradients = {{"hidden", passes_.hidden_gradient(call.microbatch)}};
     TensorDict made = next();
     if (call.is_first) passes_.give_embedding_gradient(call.microbatch);

@@ -75,6 +75,17 @@ TEST(ContextEncoders, Pegasus) {
                        sharing_layouts());
 }
 
+TEST(ContextEncoders, Electra) {
+  expect_layouts_equal({.family = "electra",
+                        .layers = 2,
+                        .heads = 6,
+                        .dropout = 0.1,
+                        .batches = {4, 3},
+                        .head = "ForMaskedLM",
+                        .keys = R"({"embedding_size": 10})"},
+                       sharing_layouts());
+}
+
 // Windows reach over the borders of ranks in both directions; the mean of all tokens counts no padding.
 TEST(ContextEncoders, ModernBert) {
   for (const char* head : {"ForMaskedLM", "ForSequenceClassification"}) {

@@ -107,6 +107,7 @@ struct BatchUse {
 struct ContextSplit {
   AttentionHeads heads;  // the smallest number of heads of any layer
   // Returns one stream for each list of layers, for a batch of full sequences, whose entries may be on the meta device.
+  // Also called with an empty batch, for the properties that do not depend on it.
   // Not set: there is one causal stream, which consists of all entries [samples, tokens, ...] of a batch.
   std::function<std::vector<TokenStream>(const TensorDict& batch)> streams = {};
   // Returns the batch with the entries that forward() would compute from neighbouring tokens. Not set: there are none.

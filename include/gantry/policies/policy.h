@@ -40,8 +40,9 @@ class Policy : public EarlierSplit<torch::nn::Module>, public EarlierBatchUse {
   virtual void validate(const torch::nn::Module& model) const;
   // Changes the model before anything is sharded. The default does nothing.
   virtual void preprocess(torch::nn::Module& model) const;
-  // Returns how the model is split. Called before and after preprocess(). The default collects the functions of
-  // EarlierSplit, and is valid as long as the policy and the model.
+  // Returns how the model is split. Called before and after preprocess(), and often, so it must be cheap. The default
+  // collects the functions of EarlierSplit, which have no effect in a policy that overrides split(). It is valid as
+  // long as the policy and the model.
   virtual ModelSplit split(const torch::nn::Module& model) const;
   // Returns the number of layers of each stage. The default is gantry::distribute_layers().
   virtual std::vector<int> distribute_layers(int layers, int stages) const;
@@ -61,9 +62,7 @@ class Policy : public EarlierSplit<torch::nn::Module>, public EarlierBatchUse {
 template <class Model>
 class PolicyFor : public Policy, public EarlierSplit<Model> {
  public:
-  using EarlierSplit<Model>::layer_work;
-
-  virtual ModelSplit split(const Model& model) const { return collect<Model>(*this, *this, model); }
+  virtual ModelSplit split(const Model& model) const { return with_use(EarlierSplit<Model>::fields(model), model); }
   virtual SharedParameters shared_parameters(const Model&) const { return {}; }
   // The default is Model::stage_forward(stage, input). For a model without it, the policy must override this function.
   virtual TensorDict forward(Model& model, const StageContext& stage, TensorDict input) const {
@@ -93,6 +92,9 @@ class PolicyFor : public Policy, public EarlierSplit<Model> {
   }
   void postprocess(torch::nn::Module& model) const final { postprocess_model(typed(model)); }
 
+ protected:
+  using EarlierSplit<Model>::layer_work;
+
  private:
   template <class M>
   auto& typed(M& model) const {
@@ -114,6 +116,8 @@ struct LayerList {
   std::vector<std::shared_ptr<torch::nn::Module>> layers;
 };
 std::vector<LayerList> layer_lists(const Policy& policy, const torch::nn::Module& model);
+// The modules of ModelSplit::split_outputs: the output layers of the model.
+std::vector<std::string> output_layers(const Policy& policy, const torch::nn::Module& model);
 // The total number of layers in all lists.
 int layer_count(const Policy& policy, const torch::nn::Module& model);
 // Returns "h.3" for a layer that is counted over all lists.

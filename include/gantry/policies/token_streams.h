@@ -15,7 +15,10 @@ struct TokenStream {
   std::vector<std::string> entries;  // the entries of a batch that are sharded, [samples, tokens, ...]
 };
 
-// A base class of earlier policies. Its functions are now those of EarlierBatchUse (earlier_split.h).
-class SharesStreams {};
+// A base class of earlier policies with several streams. Its functions are those of EarlierBatchUse (earlier_split.h).
+class SharesStreams {
+ public:
+  virtual ~SharesStreams() = default;
+};
 
 }  // namespace gantry

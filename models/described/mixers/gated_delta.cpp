@@ -1,8 +1,14 @@
 #include "gantry/models/described/mixers/gated_delta.h"
 
+#include "gantry/models/described/config_keys.h"
 #include "gantry/nn/mixers/chunk_tokens.h"
 
 namespace gantry::models {
+
+void require_silu(const DecoderSpec& spec) {
+  if (const std::string& activation = spec.layers.front().mlp.activation; activation != "silu")
+    refuse_key("hidden_act", activation, "silu, the activation of the convolutions");
+}
 
 std::vector<ParameterShape> GatedDelta::parameters(std::int64_t hidden) const {
   std::vector<ParameterShape> shapes;

@@ -66,4 +66,7 @@ class GatedDelta final : public MixerOf<GatedDeltaSizes> {
   std::int64_t served() const { return sizes.value_heads / sizes.key_heads; }             // value heads of a key head
 };
 
+// Throws ConfigError unless the decoder has SiLU, the activation of the convolutions.
+void require_silu(const DecoderSpec& spec);
+
 }  // namespace gantry::models
