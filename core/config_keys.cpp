@@ -211,7 +211,7 @@ std::vector<ConfigKey> make_keys() {
        "initial values of the adapters. `default`: PEFT's, `A` Kaiming-uniform and `B` zero. `gaussian`: `A` normal "
        "with the standard deviation 1 / r. `pissa`: the largest singular values and vectors of the weight, which are "
        "subtracted from the base. `pissa_niter_N`: an approximation of these with N power iterations. `loftq`: those "
-       "of the errors of `model.quantize`. The last three are for linear layers, and need base weights from "
+       "of the errors of `model.quantize`. PiSSA and LoftQ are for linear layers, and need base weights from "
        "`model.path`"},
       {"lora.loraplus_lr_ratio", "1",
        "LoRA+ (arXiv 2402.12354): learning rate of the factors B and of DoRA's norms, as a multiple of `optimizer.lr`, "

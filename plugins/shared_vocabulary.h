@@ -34,8 +34,8 @@ class SharedVocabulary {
   nn::Linear head_{nullptr};
   nn::SplitHeadOptions options_;  // without the loss
   std::string output_;
-  int first_rank_, last_rank_;        // of the pipeline: those that hold the first and the last stage
-  ProcessGroup* sequence_ = nullptr;  // over which activations are sequence shards; null: they are whole
+  int first_rank_, last_rank_;        // the pipeline ranks with the first and the last stage
+  ProcessGroup* sequence_ = nullptr;  // over which activations are sequence shards; null: none
   std::unique_ptr<ProcessGroup> hidden_, embedding_gradients_;                          // along pp
   std::unique_ptr<ProcessGroup> embeddings_, statistics_, hidden_gradients_, outputs_;  // and tp
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <utility>
 
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
@@ -118,6 +119,15 @@ std::vector<float> in_patches(const std::vector<float>& numbers, const ImageSize
   return patches;
 }
 
+// The patches of Qwen2-VL's processor must be those of the model.
+void require_patches(const ProcessorKeys& keys, const PatchSizes& sizes) {
+  const std::pair<const char*, std::int64_t> known[] = {
+      {"patch_size", sizes.patch}, {"merge_size", sizes.merge}, {"temporal_patch_size", sizes.frames}};
+  for (const auto& [key, value] : known)
+    if (keys.has(key) && keys.values()[key] != value)
+      keys.refuse(key, fmt::format("{}, the value of the model", value));
+}
+
 }  // namespace
 
 bool has_image_processor(const std::string& folder) {
@@ -143,6 +153,9 @@ ImageProcessor read_image_processor(const std::string& folder, const PatchSizes&
   }
   processor.least_pixels = pixels_of(keys, "min_pixels", "shortest_edge", processor.least_pixels);
   processor.most_pixels = pixels_of(keys, "max_pixels", "longest_edge", processor.most_pixels);
+  if (processor.least_pixels > processor.most_pixels)
+    keys.refuse("min_pixels", fmt::format("at most max_pixels {}", processor.most_pixels));
+  require_patches(keys, sizes);
   return processor;
 }
 

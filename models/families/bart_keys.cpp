@@ -20,7 +20,7 @@ void refuse_variants(ConfigReader& reader, const BartConfig& config) {
     reader.only(key, false, "encoder and decoder of " + name + " share their embedding");
   for (const char* key : {"classifier_dropout", "classif_dropout", "force_bos_token_to_be_generated", "output_past"})
     reader.ignore(key);
-  if (!config.norms_before) reader.ignore("num_hidden_layers");  // of Pegasus, it is a spelling of encoder_layers
+  if (!config.norms_before) reader.ignore("num_hidden_layers");  // a spelling of encoder_layers in Pegasus
 }
 
 BartConfig read_with(ConfigReader& reader, BartConfig config) {

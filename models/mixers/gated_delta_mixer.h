@@ -29,7 +29,7 @@ class GatedDeltaMixer final : public LayerMixer {
   nn::GatedDeltaInputs inputs(const torch::Tensor& channels, const Projected& of);
 
   const GatedDelta kind_;
-  // Of joined projections the first one, of grouped ones both; of separate projections those of queries, keys, values.
+  // The first of the joined projections, both grouped ones, or the separate ones of queries, keys and values.
   std::vector<nn::Linear> inputs_;
   nn::Linear gate_{nullptr}, write_{nullptr}, decay_input_{nullptr};  // null: grouped projections
   std::vector<nn::DepthwiseConvolution> convolutions_;  // one, or one for each of queries, keys and values

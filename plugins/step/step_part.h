@@ -32,7 +32,7 @@ struct ForwardCall : StageCall {
   Forward scope = {};
   ForwardReport report = {};
   TensorDict added = {};           // losses that the stage added
-  nn::DeferredLogits logits = {};  // of the last stage: the head, if the logits are deferred
+  nn::DeferredLogits logits = {};  // the head, if the last stage defers its logits
   double other_seconds = 0;        // time that other computations took within this one
 };
 

@@ -128,5 +128,12 @@ TEST(QuantizedExport, RefusesWeightsThatAreStoredTransposed) {
               HasSubstr("--quantize: transformer.h.0.attn.c_attn has another form in the files than in the model"));
 }
 
+// transformers would convert the layers of the encoder, too.
+TEST(QuantizedExport, RefusesModelsWithAnImageEncoder) {
+  json config = json::parse(read_file(kGoldens + "families/gemma3_mm/config.json"));
+  EXPECT_THAT(thrown_by([&] { quantized_tensors({}, config, {.quantize = WeightCode::kNf4}); }),
+              HasSubstr("--quantize: the gemma3 model has an image encoder"));
+}
+
 }  // namespace
 }  // namespace gantry::testing

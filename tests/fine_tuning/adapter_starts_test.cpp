@@ -198,6 +198,13 @@ TEST(AdapterStartRefusals, Keys) {
   EXPECT_THAT(parse("", "init_lora_weights: olora"), HasSubstr("lora.init_lora_weights: 'olora' is not supported"));
   EXPECT_THAT(parse("", "init_lora_weights: pissa_niter_0"), HasSubstr("is not supported"));
   EXPECT_THAT(parse("", "init_lora_weights: loftq"), HasSubstr("but the base is not quantized"));
+  EXPECT_THAT(parse(", quantize: nf4", "init_lora_weights: loftq, use_dora: true"), HasSubstr("with use_dora"));
+  EXPECT_THAT(thrown_by([] {
+                Config::parse(
+                    "model: {policy: llama, quantize: nf4}\n"
+                    "lora: {target_modules: [q_proj], init_lora_weights: loftq}");
+              }),
+              HasSubstr("loftq needs the weights of a base model"));
   EXPECT_THAT(parse(", quantize: int8", "init_lora_weights: pissa"),
               HasSubstr("pissa changes the weights of the base"));
   EXPECT_THAT(parse("", "path: y, init_lora_weights: gaussian"), HasSubstr("the key has no effect with lora.path"));

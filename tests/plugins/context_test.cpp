@@ -111,13 +111,31 @@ TEST(Context, MessagesThatTravelAreThoseOfTheFormula) {
   EXPECT_EQ(count_of_step("ulysses_ring", 4, "send", false).calls, attentions);
 }
 
+class ReasonedPolicy final : public StackPolicy {
+ public:
+  ModelSplit split(const StackImpl& model) const override {
+    ModelSplit split = StackPolicy::split(model);
+    split.without_context = "its layers look at all tokens";
+    return split;
+  }
+};
+
 TEST(Context, ModulesForFullSequencesAreRejected) {
+  if (!policies().contains("stack_reasoned")) policies().add<ReasonedPolicy>("stack_reasoned");
   const Config stack = stack_config({.context = 2}), llama = sharing("ring", 2);
   const auto boost = [&](World& world) {
     Booster booster(std::make_unique<HybridParallelPlugin>(world, stack));
     booster.boost(build_stack(stack));
   };
   expect_refused(outcome_of(stack, boost), 3, "StackPolicy only supports full sequences");
+  Config reasoned = stack;
+  reasoned.model.policy = "stack_reasoned";
+  expect_refused(outcome_of(reasoned,
+                            [&](World& world) {
+                              Booster booster(std::make_unique<HybridParallelPlugin>(world, reasoned));
+                              booster.boost(build_stack(stack));
+                            }),
+                 3, "the value is 2, but its layers look at all tokens");
   const Criterion own([](const TensorDict& outputs, const TensorDict&) { return Loss(outputs.at("logits").mean()); });
   expect_refused(outcome_of(llama, [&](World& world) { Rig rig(world, llama, own); }), 3,
                  "the criterion may need full sequences");

@@ -1,5 +1,6 @@
-// Gated delta networks (arXiv 2412.06464) as in Qwen3-Next, Qwen 3.5 and OLMo hybrid: projections, a short convolution
-// over queries, keys and values, the gated delta rule (nn/mixers/gated_delta.h), and a norm of each head that is gated.
+// Gated delta networks (arXiv 2412.06464) of Qwen3-Next, Qwen 3.5 and OLMo hybrid. They consist of projections, a short
+// convolution over queries, keys and values, the gated delta rule (nn/mixers/gated_delta.h), and a norm of each head
+// that is gated.
 #pragma once
 
 #include "gantry/models/described/mixers/mixer_kind.h"
@@ -59,7 +60,7 @@ class GatedDelta final : public MixerOf<GatedDeltaSizes> {
   const char* output() const { return is_separate() ? kSeparateOutput : kOutput; }
   static std::string projection(const char* part) { return std::string("linear_attn.") + part + "_proj"; }
   static std::string convolution(const char* part) { return std::string("linear_attn.") + part + "_conv1d"; }
-  std::int64_t width_of(std::size_t part) const { return part < 2 ? keys() : values(); }  // of kParts
+  std::int64_t width_of(std::size_t part) const { return part < 2 ? keys() : values(); }  // one of kParts
   std::int64_t keys() const { return sizes.key_heads * sizes.key_size; }                  // features of all key heads
   std::int64_t values() const { return sizes.value_heads * sizes.value_size; }            // features of all value heads
   std::int64_t channels() const { return 2 * keys() + values(); }                         // channels of the convolution
