@@ -52,7 +52,8 @@ void add_lora(torch::nn::Module& model, const Config& config) {
 void quantize_base(torch::nn::Module& model, const Config& config) {
   config.mark_used("model.quantize");
   if (const auto code = weight_code(config.model.quantize))
-    models::quantize_layers(model, *code, output_layers(model, config), config.lora.is_on());
+    models::quantize_layers(model, *code, output_layers(*policies().at(config.model.policy)(), model),
+                            config.lora.is_on());
 }
 
 void freeze_parameters(torch::nn::Module& model, const Config& config) {
