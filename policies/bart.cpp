@@ -1,6 +1,5 @@
 #include "gantry/policies/bart.h"
 
-#include "gantry/policies/family_check.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -25,13 +24,6 @@ StageLayout stages_of(const models::BartImpl& model) {
 }
 
 }  // namespace
-
-PolicyFit BartPolicy::fit(const torch::nn::Module& model) const {
-  const auto* bart = dynamic_cast<const models::BartImpl*>(&model);
-  return bart && bart->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
-}
-
-void BartPolicy::validate_model(const models::BartImpl& model) const { validate_family(family_, model.config.family); }
 
 ModelSplit BartPolicy::split(const models::BartImpl& model) const {
   ModelSplit split = pair_split(model, fewest_heads(model));

@@ -1,6 +1,5 @@
 #include "gantry/policies/bert.h"
 
-#include "gantry/policies/family_check.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -49,13 +48,6 @@ StageLayout stages_of(const models::BertImpl& model) {
 }
 
 }  // namespace
-
-PolicyFit BertPolicy::fit(const torch::nn::Module& model) const {
-  const auto* bert = dynamic_cast<const models::BertImpl*>(&model);
-  return bert && bert->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
-}
-
-void BertPolicy::validate_model(const models::BertImpl& model) const { validate_family(family_, model.config.family); }
 
 ModelSplit BertPolicy::split(const models::BertImpl& model) const {
   return encoder_split(model, shards_of(model), stages_of(model), model.cls ? "cls.decoder" : "");

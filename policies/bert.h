@@ -2,22 +2,18 @@
 #pragma once
 
 #include "gantry/models/bert.h"
+#include "gantry/policies/of_family.h"
 #include "gantry/policies/text_encoder.h"
 
 namespace gantry {
 
-class BertPolicy final : public TextEncoderPolicy<models::BertImpl> {
+class BertPolicy final : public OfFamily<TextEncoderPolicy<models::BertImpl>, models::BertImpl> {
  public:
-  explicit BertPolicy(std::string family) : family_(std::move(family)) {}
+  using OfFamily::OfFamily;
 
   std::string name() const override { return "BertPolicy"; }
-  PolicyFit fit(const torch::nn::Module& model) const override;
-  void validate_model(const models::BertImpl& model) const override;
   ModelSplit split(const models::BertImpl& model) const override;
   SharedParameters shared_parameters(const models::BertImpl& model) const override;
-
- private:
-  std::string family_;
 };
 
 }  // namespace gantry

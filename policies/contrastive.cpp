@@ -1,6 +1,5 @@
 #include "gantry/policies/contrastive.h"
 
-#include "gantry/policies/family_check.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -29,15 +28,6 @@ StageLayout stages_of(const models::ContrastiveImpl& model) {
 }
 
 }  // namespace
-
-PolicyFit ContrastivePolicy::fit(const torch::nn::Module& model) const {
-  const auto* contrastive = dynamic_cast<const models::ContrastiveImpl*>(&model);
-  return contrastive && contrastive->spec.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
-}
-
-void ContrastivePolicy::validate_model(const models::ContrastiveImpl& model) const {
-  validate_family(family_, model.spec.family);
-}
 
 ModelSplit ContrastivePolicy::split(const models::ContrastiveImpl& model) const {
   ModelSplit split{.shards = shards_of(model), .stages = stages_of(model), .continuation = {.is_possible = false}};

@@ -2,20 +2,15 @@
 #pragma once
 
 #include "gantry/models/vision/contrastive.h"
-#include "gantry/policies/policy.h"
+#include "gantry/policies/of_family.h"
 
 namespace gantry {
 
-class ContrastivePolicy final : public PolicyFor<models::ContrastiveImpl> {
+class ContrastivePolicy final : public OfFamily<PolicyFor<models::ContrastiveImpl>, models::ContrastiveImpl> {
  public:
-  explicit ContrastivePolicy(std::string family) : family_(std::move(family)) {}
+  using OfFamily::OfFamily;
   std::string name() const override { return "ContrastivePolicy"; }
-  PolicyFit fit(const torch::nn::Module& model) const override;
-  void validate_model(const models::ContrastiveImpl& model) const override;
   ModelSplit split(const models::ContrastiveImpl& model) const override;
-
- private:
-  std::string family_;
 };
 
 }  // namespace gantry

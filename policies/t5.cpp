@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "gantry/policies/family_check.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -58,13 +57,6 @@ StageLayout stages_of(const models::T5Impl& model) {
 }
 
 }  // namespace
-
-PolicyFit T5Policy::fit(const torch::nn::Module& model) const {
-  const auto* t5 = dynamic_cast<const models::T5Impl*>(&model);
-  return t5 && t5->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
-}
-
-void T5Policy::validate_model(const models::T5Impl& model) const { validate_family(family_, model.config.family); }
 
 ModelSplit T5Policy::split(const models::T5Impl& model) const {
   ModelSplit split = pair_split(model, model.config.num_heads);

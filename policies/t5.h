@@ -2,25 +2,21 @@
 #pragma once
 
 #include "gantry/models/t5.h"
+#include "gantry/policies/of_family.h"
 #include "gantry/policies/pair_policy.h"
 
 namespace gantry {
 
-class T5Policy final : public PairPolicy<models::T5Impl> {
+class T5Policy final : public OfFamily<PairPolicy<models::T5Impl>, models::T5Impl> {
  public:
-  explicit T5Policy(std::string family) : family_(std::move(family)) {}
+  using OfFamily::OfFamily;
 
   std::string name() const override { return "T5Policy"; }
-  PolicyFit fit(const torch::nn::Module& model) const override;
-  void validate_model(const models::T5Impl& model) const override;
   ModelSplit split(const models::T5Impl& model) const override;
   // Each stage with layers of a stack holds its bias, too.
   std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages,
                                        LayerRange layers) const override;
   SharedParameters shared_parameters(const models::T5Impl& model) const override;
-
- private:
-  std::string family_;
 };
 
 }  // namespace gantry
