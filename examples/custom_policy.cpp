@@ -26,7 +26,7 @@ struct StackImpl : torch::nn::Module {
     for (int i = 0; i < depth; ++i) blocks->push_back(Block(width));
     head = register_module("head", gantry::nn::Linear(width, 2));
   }
-  gantry::TensorDict stage_forward(const gantry::StageContext& stage, gantry::TensorDict in) {
+  gantry::TensorDict stage_forward(const gantry::StageContext& stage, const gantry::TensorDict& in) {
     torch::Tensor hidden = stage.is_first() ? stem(in.at("x")) : in.at("hidden");
     hidden = stage.run_layers(
         hidden, [this](int layer, const torch::Tensor& x) { return blocks->at<BlockImpl>(layer).forward(x); });

@@ -65,7 +65,7 @@ struct DecoderImpl : torch::nn::Module {
     head = register_module("head", linear(kWidth, kVocabulary));
     head->tie_weight(tokens->weight);
   }
-  gantry::TensorDict stage_forward(const gantry::StageContext& stage, gantry::TensorDict in) {
+  gantry::TensorDict stage_forward(const gantry::StageContext& stage, const gantry::TensorDict& in) {
     const gantry::nn::TokenContext known = stage.tokens();  // the batch's mask, documents and positions
     torch::Tensor hidden = stage.is_first() ? tokens(in.at("input_ids")) : in.at("hidden");
     hidden = stage.run_layers(hidden, [&](int index) { return layers->at<LayerImpl>(index).parts(known, index); });

@@ -28,9 +28,9 @@ struct PatchSizes {
 
 struct ImageProcessor {
   PatchSizes sizes;
-  ImageSettings settings;  // kSquare; of the others the filter and the colours
-  std::int64_t least_pixels = 56 * 56, most_pixels = 28 * 28 * 1280;  // kGrid
-  std::int64_t longest_edge = 1024;                                   // kPixtral
+  ImageSettings settings;                                   // kSquare; of the others the filter and the colours
+  std::int64_t least_pixels = 3136, most_pixels = 1003520;  // kGrid
+  std::int64_t longest_edge = 1024;                         // kPixtral
 };
 
 // True if the directory has the configuration of an image processor.

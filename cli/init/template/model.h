@@ -51,7 +51,7 @@ struct NextByte : torch::nn::Module {
     head = register_module("head", gantry::nn::Linear(width, kBytes));
   }
   // One pipeline stage of {input_ids [B, S]} -> {logits [B, S, 256]}. Stages exchange {hidden [B, S, H]}.
-  gantry::TensorDict stage_forward(const gantry::StageContext& stage, gantry::TensorDict in) {
+  gantry::TensorDict stage_forward(const gantry::StageContext& stage, const gantry::TensorDict& in) {
     torch::Tensor hidden = stage.is_first() ? tokens(in.at("input_ids")) : in.at("hidden");
     hidden = stage.run_layers(hidden, [this](int layer) { return blocks->at<BlockImpl>(layer).parts(); });
     if (!stage.is_last()) return {{"hidden", hidden}};

@@ -11,36 +11,7 @@
 
 namespace gantry {
 
-template <class Model>
-class EarlierSplit {
- public:
-  virtual ~EarlierSplit() = default;
-
- protected:
-  virtual ShardPlan shard_plan(const Model&) const { return {}; }
-  virtual StageLayout stage_layout(const Model&) const { return {}; }
-  virtual LayerWork layer_work(const Model& model) const { return weights_of_layers(stage_layout(model), model); }
-  virtual std::vector<SplitOutput> split_outputs(const Model&) const { return {}; }
-  virtual std::optional<VocabularyModules> vocabulary(const Model&) const { return std::nullopt; }
-  virtual std::optional<AttentionHeads> context_heads(const Model&) const { return std::nullopt; }
-  virtual Continuation continuation(const Model&) const { return {}; }
-  virtual std::string joint_loss(const Model&) const { return ""; }
-
-  // The fields that these functions return.
-  ModelSplit fields(const Model& model) const {
-    ModelSplit split{.shards = shard_plan(model),
-                     .stages = stage_layout(model),
-                     .work = layer_work(model),
-                     .split_outputs = split_outputs(model),
-                     .vocabulary = vocabulary(model),
-                     .continuation = continuation(model),
-                     .joint_loss = joint_loss(model)};
-    if (const auto heads = context_heads(model)) split.context = {.heads = *heads};
-    return split;
-  }
-};
-
-// The same for the use of a batch, and for the token streams of parallel.context.
+// The use of a batch, and the token streams of parallel.context.
 class EarlierBatchUse {
  public:
   virtual ~EarlierBatchUse() = default;
@@ -61,6 +32,33 @@ class EarlierBatchUse {
     split.context->gathers_outputs = gathers_outputs(model);
     split.context->streams = [this, &model](const TensorDict& batch) { return token_streams(model, batch); };
     split.context->complete = [this, &model](TensorDict batch) { return completed(model, std::move(batch)); };
+    return split;
+  }
+};
+
+// The other fields. The base classes are a chain, so that a function for one type of model hides none for another.
+template <class Model, class Base>
+class EarlierSplit : public Base {
+ protected:
+  virtual ShardPlan shard_plan(const Model&) const { return {}; }
+  virtual StageLayout stage_layout(const Model&) const { return {}; }
+  virtual LayerWork layer_work(const Model& model) const { return weights_of_layers(stage_layout(model), model); }
+  virtual std::vector<SplitOutput> split_outputs(const Model&) const { return {}; }
+  virtual std::optional<VocabularyModules> vocabulary(const Model&) const { return std::nullopt; }
+  virtual std::optional<AttentionHeads> context_heads(const Model&) const { return std::nullopt; }
+  virtual Continuation continuation(const Model&) const { return {}; }
+  virtual std::string joint_loss(const Model&) const { return ""; }
+
+  // The fields that these functions return.
+  ModelSplit fields(const Model& model) const {
+    ModelSplit split{.shards = shard_plan(model),
+                     .stages = stage_layout(model),
+                     .work = layer_work(model),
+                     .split_outputs = split_outputs(model),
+                     .vocabulary = vocabulary(model),
+                     .continuation = continuation(model),
+                     .joint_loss = joint_loss(model)};
+    if (const auto heads = context_heads(model)) split.context = {.heads = *heads};
     return split;
   }
 };

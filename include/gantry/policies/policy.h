@@ -29,7 +29,7 @@ using SharedParameters = std::vector<std::vector<std::string>>;
 enum class PolicyFit { kNone, kBase, kClass };
 
 // The interface of policies. Derive from PolicyFor instead, unless a policy supports several model classes.
-class Policy : public EarlierSplit<torch::nn::Module>, public EarlierBatchUse {
+class Policy : public EarlierSplit<torch::nn::Module, EarlierBatchUse> {
  public:
   ~Policy() override = default;
   virtual std::string name() const = 0;  // class name, for messages
@@ -60,16 +60,19 @@ class Policy : public EarlierSplit<torch::nn::Module>, public EarlierBatchUse {
 
 // A policy for one model class (the Impl class of TORCH_MODULE). Each function receives the model with this type.
 template <class Model>
-class PolicyFor : public Policy, public EarlierSplit<Model> {
+class PolicyFor : public EarlierSplit<Model, Policy> {
  public:
-  virtual ModelSplit split(const Model& model) const { return with_use(EarlierSplit<Model>::fields(model), model); }
+  virtual ModelSplit split(const Model& model) const {
+    return this->with_use(EarlierSplit<Model, Policy>::fields(model), model);
+  }
   virtual SharedParameters shared_parameters(const Model&) const { return {}; }
   // The default is Model::stage_forward(stage, input). For a model without it, the policy must override this function.
   virtual TensorDict forward(Model& model, const StageContext& stage, TensorDict input) const {
     if constexpr (requires { model.stage_forward(stage, std::move(input)); }) {
       return model.stage_forward(stage, std::move(input));
     } else {
-      throw UsageError({name() + "::forward", "neither the policy nor the model implements the forward of a stage", "",
+      throw UsageError({this->name() + "::forward",
+                        "neither the policy nor the model implements the forward of a stage", "",
                         "give the model a TensorDict stage_forward(const StageContext&, TensorDict)"});
     }
   }
@@ -92,16 +95,13 @@ class PolicyFor : public Policy, public EarlierSplit<Model> {
   }
   void postprocess(torch::nn::Module& model) const final { postprocess_model(typed(model)); }
 
- protected:
-  using EarlierSplit<Model>::layer_work;
-
  private:
   template <class M>
   auto& typed(M& model) const {
     using Typed = std::conditional_t<std::is_const_v<M>, const Model, Model>;
     auto* found = dynamic_cast<Typed*>(&model);
     if (!found) {
-      throw ConfigError({name(), "the policy does not support models of class " + model.name(),
+      throw ConfigError({this->name(), "the policy does not support models of class " + model.name(),
                          "the full model, not one of its modules",
                          "register a policy for this class, or pass the top-level model"});
     }
