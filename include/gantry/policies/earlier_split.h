@@ -36,7 +36,9 @@ class EarlierBatchUse {
   }
 };
 
-// The other fields. The base classes are a chain, so that a function for one type of model hides none for another.
+// The other fields. PolicyFor has them for its model, and Policy for any module, which the former hide.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverloaded-virtual"
 template <class Model, class Base>
 class EarlierSplit : public Base {
  protected:
@@ -62,5 +64,6 @@ class EarlierSplit : public Base {
     return split;
   }
 };
+#pragma GCC diagnostic pop
 
 }  // namespace gantry
