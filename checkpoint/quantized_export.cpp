@@ -117,7 +117,7 @@ std::vector<ExportTensor> quantized_tensors(const std::vector<ExportTensor>& ten
   const LayersToQuantize layers = layers_to_quantize(family, config, code);
   const StoredNames known(models::families().at(family), config);
   std::vector<ExportTensor> written;
-  torch::ScalarType most = torch::kFloat32;
+  torch::ScalarType last = torch::kFloat32;  // type of the last quantized layer
   for (const auto& tensor : tensors) {
     if (!layers.weights.contains(known.find(tensor.name))) {
       written.push_back(tensor);
@@ -125,12 +125,12 @@ std::vector<ExportTensor> quantized_tensors(const std::vector<ExportTensor>& ten
     }
     const torch::ScalarType asked = options.type.value_or(tensor.type);
     const torch::ScalarType type = asked == torch::kFloat64 ? torch::kFloat32 : asked;  // bitsandbytes has no float64
-    most = type;
+    last = type;
     const auto entries =
         code == WeightCode::kInt8 ? eight_bit_entries(tensor, type) : four_bit_entries(tensor, code, type);
     written.insert(written.end(), entries.begin(), entries.end());
   }
-  config["quantization_config"] = bitsandbytes_keys(code, most, layers.others);
+  config["quantization_config"] = bitsandbytes_keys(code, last, layers.others);
   return written;
 }
 

@@ -40,6 +40,14 @@ void require_vision_config(const ConfigReader& reader) {
                "the encoder has its keys in vision_config");
 }
 
+// Rows of an image turn half of the features of a head, and columns the other half.
+void require_turned_halves(const TowerSpec& tower) {
+  if (tower.hidden % (4 * tower.heads) != 0)
+    refuse_key("hidden_size", tower.hidden,
+               fmt::format("a multiple of {}, so that rows and columns turn half of the features of {} heads each",
+                           4 * tower.heads, tower.heads));
+}
+
 // Leaves out the layers after vision_feature_layer. The state before the first layer is number 0, and -1 is the state
 // after the last one.
 void keep_used_layers(ConfigReader& reader, std::int64_t missing, VisionSpec& vision) {
@@ -124,10 +132,7 @@ VisionSpec read_grid_keys(ConfigReader& keys) {
   for (const char* key : {"dtype", "torch_dtype", "initializer_range", "rope_parameters", "spatial_patch_size",
                           "tokens_per_second"})  // the last one is for videos
     keys.ignore(key);
-  if (tower.hidden % (4 * tower.heads) != 0)
-    refuse_key("hidden_size", tower.hidden,
-               fmt::format("a multiple of {}, so that rows and columns turn half of the features of {} heads each",
-                           4 * tower.heads, tower.heads));
+  require_turned_halves(tower);
   return vision;
 }
 
@@ -187,10 +192,7 @@ VisionSpec read_pixtral_keys(ConfigReader& keys) {
   vision.pixtral->theta = read_axial_theta(keys);
   keys.only("attention_dropout", 0.0, "Gantry has no dropout in image encoders");
   for (const char* key : {"dtype", "torch_dtype", "initializer_range", "image_size", "vocab_size"}) keys.ignore(key);
-  if (tower.hidden % (4 * tower.heads) != 0)
-    refuse_key("hidden_size", tower.hidden,
-               fmt::format("a multiple of {}, so that rows and columns turn half of the features of {} heads each",
-                           4 * tower.heads, tower.heads));
+  require_turned_halves(tower);
   keys.only("head_dim", tower.head_size(), "the heads of the tower share hidden_size");
   return vision;
 }

@@ -75,30 +75,19 @@ Config start_config(const std::string& start, const LoraLayout& how) {
   return resolve_model(std::move(config));
 }
 
-LoraRun run_start(const Config& config, int steps = 3, const std::function<void(Rig&)>& prepare = {},
-                  const std::function<void(Rig&)>& at_end = {}, int first_step = 0) {
-  return run_lora(
-      config, steps,
-      [&](Rig& rig) {
-        load_weights(config, rig.boosted, rig.plugin->mesh());
-        if (prepare) prepare(rig);
-      },
-      at_end, first_step);
-}
-
 class AdapterStartGrid : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Starts, AdapterStartGrid, ::testing::Values("gaussian", "pissa", "pissa_niter_3", "loftq"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(AdapterStartGrid, EveryLayoutHasOneRanksNumbers) {
-  const LoraRun one = run_start(start_config(GetParam(), {}));
+  const LoraRun one = run_from_base(start_config(GetParam(), {}));
   const std::vector<LoraLayout> few = {
       {.layout = {.tensor = 3}, .sequence_parallel = true},
       {.layout = {.pipeline = 2, .tensor = 2}, .recompute = "parts"},
       {.layout = {.data = 2, .tensor = 2}, .zero = 3},
   };
   for (const auto& how : is_long_form() ? all_lora_layouts() : few) {
-    expect_same_run(one, run_start(start_config(GetParam(), how)), describe(how));
+    expect_same_run(one, run_from_base(start_config(GetParam(), how)), describe(how));
     if (HasFailure()) return;
   }
 }
@@ -107,7 +96,7 @@ TEST(AdapterStarts, PissaTakesItsFactorsFromTheBase) {
   const TensorDict base = read_safetensors(kStartCase + "/model.safetensors");
   for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.pipeline = 2, .tensor = 3}},
                                 LoraLayout{.layout = {.data = 2, .tensor = 2}, .zero = 3}}) {
-    const LoraRun start = run_start(start_config("pissa", how), 0);
+    const LoraRun start = run_from_base(start_config("pissa", how), 0);
     int found = 0;
     for (const auto& [name, a] : start.weights) {
       if (!name.ends_with(std::string(".") + kAdapterA)) continue;
@@ -120,13 +109,13 @@ TEST(AdapterStarts, PissaTakesItsFactorsFromTheBase) {
     }
     EXPECT_EQ(found, 2 * 7);
   }
-  EXPECT_NEAR(run_start(start_config("pissa", {}), 1).losses[0], run_start(start_config("default", {}), 1).losses[0],
-              1e-10);
+  EXPECT_NEAR(run_from_base(start_config("pissa", {}), 1).losses[0],
+              run_from_base(start_config("default", {}), 1).losses[0], 1e-10);
 }
 
 TEST(AdapterStarts, LoftqTakesItsFactorsFromTheErrorsOfTheCodes) {
   const TensorDict base = read_safetensors(kStartCase + "/model.safetensors");
-  const LoraRun start = run_start(start_config("loftq", {.layout = {.tensor = 2}}), 0);
+  const LoraRun start = run_from_base(start_config("loftq", {.layout = {.tensor = 2}}), 0);
   const std::string layer = "layers.1.mlp.down_proj";
   const torch::Tensor weight = base.at("model." + layer + ".weight"),
                       errors = weight - values_of(WeightCode::kNf4, quantize(WeightCode::kNf4, weight)),
@@ -157,8 +146,8 @@ TEST(AdapterStarts, PissaGoesOnAndIsWrittenForTheOriginalBase) {
     config.lora.rslora = rslora;
     config.lora.rank_pattern = {{"layers.1.*down_proj", 2}};
     config.lora.alpha_pattern = {{"v_proj", 4}};
-    const LoraRun full = run_start(config, 3);
-    run_start(config, 2, {}, [&](Rig& rig) {
+    const LoraRun full = run_from_base(config, 3);
+    run_from_base(config, 2, {}, [&](Rig& rig) {
       save_checkpoint({.directory = scratch.path(),
                        .step = 2,
                        .config_text = config.to_yaml(),
@@ -170,7 +159,7 @@ TEST(AdapterStarts, PissaGoesOnAndIsWrittenForTheOriginalBase) {
     const auto resume = [&](Rig& rig) {
       load_checkpoint(checkpoint, rig.plugin->state(rig.boosted), rig.plugin->mesh());
     };
-    EXPECT_EQ(run_start(config, 1, resume, {}, 2).losses[0], full.losses[2]);
+    EXPECT_EQ(run_from_base(config, 1, resume, {}, 2).losses[0], full.losses[2]);
     export_adapter(checkpoint, scratch / "adapter");
     const LoraConfig written = read_adapter_config(scratch / "adapter");
     EXPECT_EQ(written.r, 6);
@@ -178,12 +167,12 @@ TEST(AdapterStarts, PissaGoesOnAndIsWrittenForTheOriginalBase) {
     EXPECT_EQ(written.rank_pattern.at("layers.1.*down_proj"), 4);
     Config exported = start_config("default", {});
     exported.lora = written;
-    EXPECT_NEAR(run_start(exported, 1, {}, {}, 2).losses[0], full.losses[2], 1e-9);
+    EXPECT_NEAR(run_from_base(exported, 1, {}, {}, 2).losses[0], full.losses[2], 1e-9);
     merge_adapter(checkpoint, "", scratch / "merged", {.type = torch::kFloat64});
     Config merged = start_config("default", {});
     merged.model.path = scratch / "merged";
     merged.lora = {};
-    EXPECT_NEAR(run_start(merged, 1, {}, {}, 2).losses[0], full.losses[2], 1e-9);
+    EXPECT_NEAR(run_from_base(merged, 1, {}, {}, 2).losses[0], full.losses[2], 1e-9);
   }
 }
 

@@ -168,22 +168,11 @@ Config dora_config(const LoraLayout& how, double dropout) {
   return resolve_model(std::move(config));
 }
 
-LoraRun run_dora(const Config& config, int steps = 3, const std::function<void(Rig&)>& prepare = {},
-                 const std::function<void(Rig&)>& at_end = {}, int first_step = 0) {
-  return run_lora(
-      config, steps,
-      [&](Rig& rig) {
-        load_weights(config, rig.boosted, rig.plugin->mesh());
-        if (prepare) prepare(rig);
-      },
-      at_end, first_step);
-}
-
 TEST(DoraGrid, MagnitudesStartAsTheNormsOfTheBase) {
   const TensorDict base = read_safetensors(kDoraCase + "/model.safetensors");
   for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.pipeline = 2, .tensor = 3}},
                                 LoraLayout{.layout = {.data = 2, .tensor = 2}, .zero = 3}}) {
-    const LoraRun run = run_dora(dora_config(how, 0), 0);
+    const LoraRun run = run_from_base(dora_config(how, 0), 0);
     int found = 0;
     for (const auto& [name, values] : run.weights) {
       if (!name.ends_with(kAdapterMagnitude)) continue;
@@ -196,7 +185,7 @@ TEST(DoraGrid, MagnitudesStartAsTheNormsOfTheBase) {
 }
 
 void expect_every_layout(double dropout) {
-  const LoraRun one = run_dora(dora_config({}, dropout));
+  const LoraRun one = run_from_base(dora_config({}, dropout));
   EXPECT_EQ(one.gradients.size(), 2u * 3 * 7);
   const std::vector<LoraLayout> few = {
       {.layout = {.tensor = 3}, .sequence_parallel = true},
@@ -210,7 +199,7 @@ void expect_every_layout(double dropout) {
       {.layout = {.data = 2, .context = 2}, .zero = 3, .gather = "step", .recompute = "full"},
       {.layout = {.tensor = 2, .context = 2}, .sequence_parallel = true}};
   for (const auto& how : is_long_form() ? all_lora_layouts() : few) {
-    expect_same_run(one, run_dora(dora_config(how, dropout)), describe(how));
+    expect_same_run(one, run_from_base(dora_config(how, dropout)), describe(how));
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -221,26 +210,26 @@ TEST(DoraGrid, DropoutToo) { expect_every_layout(0.3); }
 TEST(DoraGrid, RunsGoOnToTheSameBits) {
   const ScratchFolder scratch;
   const Config config = dora_config({.layout = {.data = 2, .tensor = 2}, .zero = 1}, 0.2);
-  const LoraRun full = run_dora(config, 4);
-  run_dora(config, 2, {}, [&](Rig& rig) {
+  const LoraRun full = run_from_base(config, 4);
+  run_from_base(config, 2, {}, [&](Rig& rig) {
     save_checkpoint({.directory = scratch.path(), .step = 2}, rig.plugin->state(rig.boosted), rig.plugin->mesh());
   });
   const auto resume = [&](Rig& rig) {
     load_checkpoint(scratch / "step-000002", rig.plugin->state(rig.boosted), rig.plugin->mesh());
   };
-  const LoraRun rest = run_dora(config, 2, resume, {}, 2);
+  const LoraRun rest = run_from_base(config, 2, resume, {}, 2);
   EXPECT_EQ(rest.losses.back(), full.losses.back());
   for (const auto& [name, values] : full.weights) EXPECT_TRUE(torch::equal(values, rest.weights.at(name))) << name;
-  const LoraRun elsewhere = run_dora(dora_config({.layout = {.pipeline = 2}}, 0.2), 2, resume, {}, 2);
+  const LoraRun elsewhere = run_from_base(dora_config({.layout = {.pipeline = 2}}, 0.2), 2, resume, {}, 2);
   EXPECT_NEAR(elsewhere.losses.back(), full.losses.back(), 1e-10);
   expect_close(full.weights, elsewhere.weights);
 }
 
 TEST(DoraGrid, InBfloat16LossesFollowThoseOfFloat64) {
-  const LoraRun expected = run_dora(dora_config({}, 0), 4);
+  const LoraRun expected = run_from_base(dora_config({}, 0), 4);
   Config config = dora_config({.layout = {.tensor = 2}, .sequence_parallel = true}, 0);
   config.precision = "bfloat16";
-  const LoraRun run = run_dora(config, 4);
+  const LoraRun run = run_from_base(config, 4);
   for (std::size_t step = 0; step < 4; ++step) EXPECT_NEAR(run.losses[step], expected.losses[step], 0.03);
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "gantry/booster/lora.h"
+#include "gantry/booster/recipe.h"
 #include "tiny_rig.h"
 
 namespace gantry::testing {
@@ -120,6 +121,18 @@ inline LoraRun run_lora(const Config& config, int steps = 3, const std::function
     if (at_end) at_end(rig);
     return run;
   });
+}
+
+// The same with the weights of model.path, which are loaded before `prepare`.
+inline LoraRun run_from_base(const Config& config, int steps = 3, const std::function<void(Rig&)>& prepare = {},
+                             const std::function<void(Rig&)>& at_end = {}, int first_step = 0) {
+  return run_lora(
+      config, steps,
+      [&](Rig& rig) {
+        load_weights(config, rig.boosted, rig.plugin->mesh());
+        if (prepare) prepare(rig);
+      },
+      at_end, first_step);
 }
 
 inline void expect_same_run(const LoraRun& one, const LoraRun& other, const std::string& label) {

@@ -34,23 +34,12 @@ Config token_config(const std::string& name, const LoraLayout& how) {
   return resolve_model(std::move(config));
 }
 
-LoraRun run_tokens(const Config& config, int steps = 3, const std::function<void(Rig&)>& prepare = {},
-                   const std::function<void(Rig&)>& at_end = {}, int first_step = 0) {
-  return run_lora(
-      config, steps,
-      [&](Rig& rig) {
-        load_weights(config, rig.boosted, rig.plugin->mesh());
-        if (prepare) prepare(rig);
-      },
-      at_end, first_step);
-}
-
 void expect_one_ranks_tokens(const std::string& name, const std::vector<LoraLayout>& few) {
-  const LoraRun one = run_tokens(token_config(name, {}));
+  const LoraRun one = run_from_base(token_config(name, {}));
   EXPECT_EQ(one.gradients.size(), 2u * 2 * 2 + 1);
   EXPECT_GT(one.gradients.at(kDelta).abs().max().item<double>(), 1e-3);
   for (const auto& how : is_long_form() ? all_lora_layouts() : layouts_to_run(few)) {
-    expect_same_run(one, run_tokens(token_config(name, how)), describe(how));
+    expect_same_run(one, run_from_base(token_config(name, how)), describe(how));
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -79,7 +68,7 @@ TEST(TrainedTokens, StartAsTheRowsOfTheBase) {
       read_safetensors(kTokenCases + "tied_tokens/model.safetensors").at("model.embed_tokens.weight");
   for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.pipeline = 2, .tensor = 3}},
                                 LoraLayout{.layout = {.data = 2, .tensor = 2}, .zero = 3}}) {
-    const torch::Tensor start = run_tokens(token_config("tied_tokens", how), 0).weights.at(kDelta);
+    const torch::Tensor start = run_from_base(token_config("tied_tokens", how), 0).weights.at(kDelta);
     ASSERT_EQ(start.size(0), 5);
     for (std::size_t place = 0; place < kTrained.size(); ++place)
       EXPECT_TRUE(torch::equal(start[static_cast<std::int64_t>(place)], table[kTrained[place]].to(torch::kFloat64)));
@@ -112,8 +101,8 @@ TEST(TrainedTokens, ReplaceTheRowsOfATable) {
 TEST(TrainedTokens, RunsGoOnToTheSameBitsAndInAnotherLayout) {
   const ScratchFolder scratch;
   const Config config = token_config("tied_tokens", {.layout = {.data = 2, .tensor = 2}, .zero = 1});
-  const LoraRun full = run_tokens(config, 4);
-  run_tokens(config, 2, {}, [&](Rig& rig) {
+  const LoraRun full = run_from_base(config, 4);
+  run_from_base(config, 2, {}, [&](Rig& rig) {
     save_checkpoint({.directory = scratch.path(), .step = 2}, rig.plugin->state(rig.boosted), rig.plugin->mesh());
   });
   const auto stored = read_checkpoint_tensors(scratch / "step-000002", "model");
@@ -121,20 +110,20 @@ TEST(TrainedTokens, RunsGoOnToTheSameBitsAndInAnotherLayout) {
   const auto resume = [&](Rig& rig) {
     load_checkpoint(scratch / "step-000002", rig.plugin->state(rig.boosted), rig.plugin->mesh());
   };
-  const LoraRun rest = run_tokens(config, 2, resume, {}, 2);
+  const LoraRun rest = run_from_base(config, 2, resume, {}, 2);
   EXPECT_EQ(rest.losses.back(), full.losses.back());
   for (const auto& [name, values] : full.weights) EXPECT_TRUE(torch::equal(values, rest.weights.at(name))) << name;
   const LoraRun elsewhere =
-      run_tokens(token_config("tied_tokens", {.layout = {.pipeline = 2, .tensor = 3}}), 2, resume, {}, 2);
+      run_from_base(token_config("tied_tokens", {.layout = {.pipeline = 2, .tensor = 3}}), 2, resume, {}, 2);
   EXPECT_NEAR(elsewhere.losses.back(), full.losses.back(), 1e-10);
   expect_close(full.weights, elsewhere.weights);
 }
 
 TEST(TrainedTokens, InBfloat16LossesFollowThoseOfFloat64) {
-  const LoraRun expected = run_tokens(token_config("tied_tokens", {}), 4);
+  const LoraRun expected = run_from_base(token_config("tied_tokens", {}), 4);
   Config config = token_config("tied_tokens", {.layout = {.tensor = 2}, .sequence_parallel = true});
   config.precision = "bfloat16";
-  const LoraRun run = run_tokens(config, 4);
+  const LoraRun run = run_from_base(config, 4);
   for (std::size_t step = 0; step < 4; ++step) EXPECT_NEAR(run.losses[step], expected.losses[step], 0.05);
 }
 
