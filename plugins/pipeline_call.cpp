@@ -178,8 +178,8 @@ RandomContext PipelineCall::random_of(const Batch& batch) const {
 
 StepCore PipelineCall::core_of(const Batch& batch, const std::vector<Batch>& microbatches,
                                const nn::RouterBalance& balance) const {
-  const double seed = plan_.trains ? state_.accumulation->seed() : 1;
   StepSettings settings{.needs_gradients = plan_.trains,
+                        .seed_gradient = plan_.trains ? state_.accumulation->seed() : 1,
                         .keeps_outputs = options_.return_outputs && plugin_.stages.holds_last(),
                         .random = random_of(batch),
                         .recomputation = plugin_.options.recompute.how,
@@ -188,9 +188,9 @@ StepCore PipelineCall::core_of(const Batch& batch, const std::vector<Batch>& mic
                         .choices = plan_.trains ? state_.routers->choices() : nullptr,
                         .parts = state_.parts ? &*state_.parts : nullptr,
                         .tensor_pieces = plugin_.options.axes.tensor.overlap};
-  MicrobatchLosses losses(state_.parts ? state_.parts->sharded_criterion(criterion_) : criterion_, state_.split,
-                          microbatches.size(),
-                          {.seed_gradient = seed, .needs_gradients = plan_.trains, .is_full = plan_.is_full});
+  MicrobatchLosses losses(
+      state_.parts ? state_.parts->sharded_criterion(criterion_) : criterion_, state_.split, microbatches.size(),
+      {.seed_gradient = settings.seed_gradient, .needs_gradients = plan_.trains, .is_full = plan_.is_full});
   return {.model = state_.model->stage_module_unmaterialized(),
           .split = state_.split,
           .microbatches = microbatches,
@@ -201,7 +201,6 @@ StepCore PipelineCall::core_of(const Batch& batch, const std::vector<Batch>& mic
 
 PipelineStep PipelineCall::make_step(StepCore& core) {
   PipelineStep::Options options{
-      .seed_gradient = plan_.trains ? state_.accumulation->seed() : 1,
       .takes_losses = !plan_.adds || options_.step_tokens > 0,
       .defers_logits = !options_.observer && !state_.vocabulary && !(plan_.trains && state_.graphs),
       .before_backward = options_.before_backward};

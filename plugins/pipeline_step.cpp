@@ -116,7 +116,7 @@ void PipelineStep::add_losses(const ForwardCall& call, StageOutput& output) {
   for (const auto& [name, loss] : call.added) {
     added_[name].push_back(loss.detach());
     has_graph_ = has_graph_ || loss.requires_grad();
-    const torch::Tensor seeded = loss * options_.seed_gradient;
+    const torch::Tensor seeded = loss * core_.settings.seed_gradient;
     output.root = output.root.defined() ? output.root + seeded : seeded;
   }
 }

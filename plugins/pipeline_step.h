@@ -21,7 +21,6 @@ namespace gantry {
 class PipelineStep final : public StageRuntime {
  public:
   struct Options {
-    double seed_gradient = 1;   // gradient of the sum of the losses
     bool takes_losses = true;   // stages may add losses
     bool defers_logits = true;  // nothing but the criterion reads the logits
     // Called with the outputs of the first microbatch on the ranks of the last stage, before the criterion.

@@ -98,7 +98,7 @@ StageOutput RecordedPart::forward(ForwardCall& call, const NextForward& next) {
 TensorDict RecordedPart::backward(BackwardCall& call, const NextTensors& next) {
   StageRecording* recording = recording_of(call);
   if (!recording) return next();
-  TensorDict given = recording->backward(call.gradients, seed_gradient_, call.is_split);
+  TensorDict given = recording->backward(call.gradients, core_.settings.seed_gradient, call.is_split);
   if (!call.is_split) end(call);
   return given;
 }

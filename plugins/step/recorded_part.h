@@ -14,13 +14,8 @@ class RecordedPart final : public StepPart {
  public:
   // `split_backwards`: the stages and microbatches whose gradients of parameters are computed apart. `checks_outputs`:
   // the outputs of the last stage are checked, so that it runs without recording. Nothing is owned.
-  RecordedPart(StageGraphs& graphs, StepCore& core, std::set<std::pair<int, int>> split_backwards, double seed_gradient,
-               bool checks_outputs)
-      : graphs_(graphs),
-        core_(core),
-        split_backwards_(std::move(split_backwards)),
-        seed_gradient_(seed_gradient),
-        checks_outputs_(checks_outputs) {
+  RecordedPart(StageGraphs& graphs, StepCore& core, std::set<std::pair<int, int>> split_backwards, bool checks_outputs)
+      : graphs_(graphs), core_(core), split_backwards_(std::move(split_backwards)), checks_outputs_(checks_outputs) {
     graphs_.begin();
   }
 
@@ -38,7 +33,6 @@ class RecordedPart final : public StepPart {
   StageGraphs& graphs_;
   StepCore& core_;
   std::set<std::pair<int, int>> split_backwards_;
-  double seed_gradient_;
   bool checks_outputs_;
   std::map<std::pair<int, int>, StageRecording*> recordings_;  // by stage and microbatch: those that are replayed
 };

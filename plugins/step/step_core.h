@@ -15,6 +15,7 @@ namespace gantry {
 // The same for all forwards of a step.
 struct StepSettings {
   bool needs_gradients = true;
+  double seed_gradient = 1;  // gradient of the sum of the losses
   bool keeps_outputs = false;
   RandomContext random;  // first_sample is that of the batch
   Recomputation recomputation = Recomputation::kNone;

@@ -31,7 +31,6 @@ StepParts step_parts(ModelState& state, const CallPlan& plan, const ExecuteOptio
   const PluginContext& plugin = *state.plugin;
   GradientBuffers* gradients = state.accumulation ? &state.accumulation->gradients() : nullptr;
   const bool runs = plan.microbatches > 0;
-  const double seed = plan.trains ? state.accumulation->seed() : 1;
   const schedule::Schedule* schedule =
       runs ? &state.executor_for(plan.microbatches, !plan.trains, plan.gather).schedule() : nullptr;
   const bool interleaves = runs && plan.trains && !state.gathered && !state.offload && schedule->has_pairs();
@@ -44,7 +43,7 @@ StepParts step_parts(ModelState& state, const CallPlan& plan, const ExecuteOptio
   if (plan.trains && state.offload) add(std::make_unique<OffloadedPart>(*state.offload));
   if (runs && state.vocabulary)
     add(std::make_unique<VocabularyPart>(*state.vocabulary, core, *schedule,
-                                         VocabularyPasses::Options{.seed = seed,
+                                         VocabularyPasses::Options{.seed = core.settings.seed_gradient,
                                                                    .needs_gradients = plan.trains,
                                                                    .keeps_outputs = options.return_outputs,
                                                                    .is_aligned = state.parts.has_value(),
@@ -57,7 +56,7 @@ StepParts step_parts(ModelState& state, const CallPlan& plan, const ExecuteOptio
                          "a schedule without pairs", "remove train.device_graphs"});
     if (!options.observer)
       add(std::make_unique<RecordedPart>(*state.graphs, core,
-                                         split_backwards(schedule->actions[plugin.stages.pipeline_rank()]), seed,
+                                         split_backwards(schedule->actions[plugin.stages.pipeline_rank()]),
                                          !state.outputs_compared));
   }
   if (plan.syncs)
