@@ -57,11 +57,7 @@ bool has_backend(const std::string& name) {
 
 std::string choose_base_backend(const std::string& backend) {
   if (backend == "ipc") return choose_backend("mpi");
-  if (backend != "nccl") return backend;
-  if (started_ranks() == "tcp")
-    throw ConfigError({"comm.backend: nccl", "the ranks are processes without MPI", "threads or MPI processes",
-                       "start them with gantry launch without --backend tcp, or use comm.backend: tcp on the CPU"});
-  return choose_backend(started_ranks());
+  return backend == "nccl" ? choose_backend(started_ranks()) : backend;
 }
 
 bool ranks_are_processes(const CommConfig& config) {
@@ -92,7 +88,7 @@ void run_on_ipc(World&, const std::function<void(World&)>&) {
 #ifndef GANTRY_WITH_NCCL
 bool has_cuda_devices() { return false; }
 
-void prepare_nccl() {}
+void prepare_nccl(int) {}
 
 void run_on_nccl(World&, const std::function<void(World&)>&) {
   throw InternalError({"launch", "this build has no NCCL", "", ""});

@@ -25,8 +25,8 @@ bool has_backend(const std::string& name);
 // One of them for a configured "auto | local | mpi | tcp | nccl | ipc": "auto" takes nccl where this build has it and
 // this process sees CUDA devices, else what starts the ranks. ConfigError for one that this build has not.
 std::string choose_backend(const std::string& configured);
-// The starter of the ranks: "mpi" under mpirun, "tcp" if they are processes without MPI, else "local". nccl uses it,
-// and throws ConfigError on "tcp"; ipc is for processes, on mpi.
+// The starter of the ranks: "mpi" under mpirun, "tcp" if they are processes without MPI, else "local". nccl uses any
+// of them; ipc is for processes, on mpi.
 std::string choose_base_backend(const std::string& backend);
 // The ranks of this configuration are processes, and not threads of one.
 bool ranks_are_processes(const CommConfig& config);
@@ -35,9 +35,9 @@ bool has_cuda_devices();  // false in a build without nccl
 // What launch() does on each. `describe_rank` names ranks in messages.
 int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
 // Sets what NCCL and CUDA read of this process's environment, in a build with NCCL: before anything asks for devices,
-// and before ranks start, since no thread may read it meanwhile.
-void prepare_nccl();
-// Runs the body over NCCL, on a rank that launch_local or launch_mpi has started.
+// and before ranks start, since no thread may read it meanwhile. `ranks`: of the job.
+void prepare_nccl(int ranks);
+// Runs the body over NCCL, on a rank that `base` carries messages for.
 void run_on_nccl(World& base, const std::function<void(World&)>& body);
 // The same with the one CUDA device that all ranks share, on a rank that launch_mpi has started.
 void run_on_ipc(World& base, const std::function<void(World&)>& body);

@@ -153,7 +153,7 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
   refuse_within_rank("launch");
   let_failed_checks_throw();
   KinetoRecording::keep_quiet();
-  prepare_nccl();
+  prepare_nccl(ranks_wanted(config));
   const auto run = [&](int ranks) { return run_prepared(config, prepare(config, ranks), nullptr, body); };
   try {
     if (config.elastic.is_on()) require_elastic_start(config);

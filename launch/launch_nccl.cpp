@@ -16,11 +16,14 @@ bool has_cuda_devices() {
   return c10::impl::hasDeviceGuardImpl(torch::kCUDA) && c10::impl::getDeviceGuardImpl(torch::kCUDA)->deviceCount() > 0;
 }
 
-void prepare_nccl() {
+void prepare_nccl(int ranks) {
   // Connections that were made by the first call of a kind would make its caller wait for its peers: all at once.
   ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
   // Streams that share a hardware queue wait behind each other: a communicator a direction and group, and the compute.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  // A kernel that is loaded at its first use may wait for all that its device is doing, also for a message that waits
+  // for another rank, which may be loading one too.
+  if (ranks > 1) ::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 }
 
 void run_on_nccl(World& base, const std::function<void(World&)>& body) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include <ATen/ThreadLocalState.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -64,7 +65,10 @@ void MovedMemory::start_out() {
   room_ = rooms_.take(bytes_);
   is_out_ = true;
   if (rooms_.device().is_cpu())
-    copying_ = std::async(std::launch::async, [this] { copy_out_of_cpu(); });
+    copying_ = std::async(std::launch::async, [this, mine = at::ThreadLocalState()] {
+      const at::ThreadLocalStateGuard as_caller(mine);  // its memory meter
+      copy_out_of_cpu();
+    });
   else
     copy_out_of_device();
 }
@@ -73,7 +77,9 @@ void MovedMemory::start_in() {
   if (!is_out_ || is_coming_) return;
   is_coming_ = true;
   if (!rooms_.device().is_cpu()) return copy_into_device();
-  copying_ = std::async(std::launch::async, [this, out = std::make_shared<std::future<void>>(std::move(copying_))] {
+  copying_ = std::async(std::launch::async, [this, mine = at::ThreadLocalState(),
+                                             out = std::make_shared<std::future<void>>(std::move(copying_))] {
+    const at::ThreadLocalStateGuard as_caller(mine);
     if (out->valid()) out->get();
     copy_into_cpu();
   });

@@ -11,7 +11,7 @@
 #include "gantry/core/steady_seconds.h"
 #include "gantry/core/warning.h"
 #include "gantry/profiling/communication_meter.h"
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "gantry/profiling/run_profile.h"
 #include "gantry/trainer/elastic_run.h"
 #include "gantry/trainer/expert_watch.h"

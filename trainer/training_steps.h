@@ -10,7 +10,7 @@
 #include "gantry/comm/world.h"
 #include "gantry/plugins/objective_parts.h"
 #include "gantry/profiling/communication_meter.h"
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "gantry/trainer/evaluator.h"
 #include "gantry/trainer/expert_watch.h"
 #include "gantry/trainer/metrics.h"

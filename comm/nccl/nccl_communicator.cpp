@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace gantry {
 namespace {
@@ -15,6 +16,9 @@ thread_local std::weak_ptr<NcclOperation> last_preceding;
 
 // What a member's device did before its rank ended is done on the others' devices within this.
 constexpr std::chrono::seconds kLastWork{1};
+
+// Blocks of threads of a message's kernel, on a multiprocessor each. The rest is for what is computed meanwhile.
+constexpr int kMessageCtas = 4;
 
 }  // namespace
 
@@ -74,13 +78,14 @@ void NcclOperation::when_ended(std::function<void(bool done)> then) {
   then(done);
 }
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers members, const ncclUniqueId& id)
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers members, const ncclUniqueId& id,
+                                   Use use)
     : job_(std::move(job)), members_(std::move(members)), stream_(job_->device()) {
   job_->throw_if_failed();
   const c10::DeviceGuard on_device(job_->device().device());
   job_->add(this);
   try {
-    begin(id);
+    begin(id, use);
   } catch (...) {
     job_->remove(this);
     abort();
@@ -88,9 +93,10 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers mem
   }
 }
 
-void NcclCommunicator::begin(const ncclUniqueId& id) {
+void NcclCommunicator::begin(const ncclUniqueId& id, Use use) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (use == Use::kMessages) config.maxCTAs = kMessageCtas;
   std::unique_lock lock(mutex_);
   const ncclResult_t code =
       ncclCommInitRankConfig(&communicator_, static_cast<int>(members_.ranks.size()), id, members_.rank, &config);
@@ -109,6 +115,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 void NcclCommunicator::finalize() {
   const c10::DeviceGuard on_device(job_->device().device());
+  std::deque<std::shared_ptr<NcclOperation>> done;  // freed outside the lock
   std::unique_lock lock(mutex_);
   if (!communicator_) return;
   deregister_all(lock);
@@ -116,9 +123,9 @@ void NcclCommunicator::finalize() {
     drop_finished();
     return under_way_.empty() ? members_.name + " to finish" : under_way_.front()->describe();
   });
-  for (const auto& operation : under_way_) operation->end(/*done=*/true);
-  ncclCommDestroy(communicator_);
-  communicator_ = nullptr;
+  done.swap(under_way_);
+  for (const auto& operation : done) operation->end(/*done=*/true);
+  end_with(ncclCommDestroy);
 }
 
 void* NcclCommunicator::register_memory(void* begin, std::size_t bytes) {
@@ -155,19 +162,28 @@ void NcclCommunicator::deregister_all(std::unique_lock<std::mutex>& lock) {
 }
 
 void NcclCommunicator::abort() {
-  std::deque<std::shared_ptr<NcclOperation>> dropped;  // freed outside the lock, and after the abort
   const std::lock_guard lock(mutex_);
-  if (communicator_) {
-    try {
-      drop_finished();
-    } catch (const std::exception&) {
-      // A broken device: nobody knows of its operations.
-    }
-    for (const auto& operation : under_way_) operation->end(/*done=*/false);
-    ncclCommAbort(communicator_);
+  if (!communicator_) return;
+  try {
+    drop_finished();
+  } catch (const std::exception&) {
+    // A broken device: nobody knows of its operations.
   }
+  for (const auto& operation : under_way_) operation->end(/*done=*/false);
+  end_with(ncclCommAbort);
+}
+
+// Under the lock. The device may use the memory of what is under way until the call has returned.
+void NcclCommunicator::end_with(ncclResult_t (*call)(ncclComm_t)) {
+  job_->ends().start(members_.name, [call, communicator = communicator_, device = job_->device().device(),
+                                     held = std::move(under_way_)]() mutable {
+    const FreesCounted frees;
+    const c10::DeviceGuard on_device(device);
+    call(communicator);
+    held.clear();
+  });
   communicator_ = nullptr;
-  dropped.swap(under_way_);
+  under_way_.clear();
 }
 
 void NcclCommunicator::await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code,

@@ -78,8 +78,10 @@ class NcclCommunicator {
   // Between ncclGroupStart and ncclGroupEnd; gives the first code that is not a success.
   using Calls = std::function<ncclResult_t(ncclComm_t communicator, cudaStream_t stream)>;
 
+  enum class Use { kCollectives, kMessages };
   // Collective over the members, within the job's deadline.
-  NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers members, const ncclUniqueId& id);
+  NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers members, const ncclUniqueId& id,
+                   Use use = Use::kCollectives);
   // Waits for what is under way, unless something has failed: then it aborts.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -103,9 +105,10 @@ class NcclCommunicator {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void begin(const ncclUniqueId& id);
+  void begin(const ncclUniqueId& id, Use use);
   void finalize();
   void deregister_all(std::unique_lock<std::mutex>& lock);
+  void end_with(ncclResult_t (*call)(ncclComm_t));
   // `what`: description of the operation that is waited for, called under the lock when it is reported.
   void await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::function<std::string()>& what);
   void drop_finished();

@@ -1,16 +1,20 @@
 #include "gantry/comm/nccl/nccl_job.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "gantry/comm/nccl/nccl_communicator.h"
 #include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace gantry {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
 constexpr Tag kClosingTag{Tag::Kind::kMetadata};
+constexpr double kAbortSeconds = 10;
 
 }  // namespace
 
@@ -39,9 +43,30 @@ void NcclJob::close() {
   }
   changed_.notify_all();
   watcher_.join();
+  wait_for_ends();
   if (failed()) return;
   everyone_->send(torch::zeros({1}, torch::kInt64), everyone_->rank(), kClosingTag);
   failure_elsewhere_.wait();
+}
+
+// The ranks of a host wait here for each other. A failed job has reported its failure, and waits for its processes no
+// longer than their aborts should take.
+void NcclJob::wait_for_ends() {
+  const double begin = steady_seconds();
+  const bool had_failed = failed();
+  const double limit = had_failed ? std::min(kAbortSeconds, timeout_seconds()) : timeout_seconds();
+  bool failed_elsewhere = false;
+  const auto left = ends_.wait([&] {
+    try {
+      if (!had_failed) failure_elsewhere_.done();
+    } catch (const std::exception& error) {
+      remember(error.what());
+      failed_elsewhere = true;
+    }
+    return failed_elsewhere || steady_seconds() - begin >= limit;
+  });
+  if (left.empty() || failed()) return;
+  fail(deadline_text(describe_self(), timeout_seconds(), "the other ranks to close " + left.front()));
 }
 
 void NcclJob::remember(const std::string& cause) {
@@ -79,6 +104,7 @@ void NcclJob::look_at_communicators() {
 }
 
 void NcclJob::watch() {
+  const FreesCounted frees;
   const c10::DeviceGuard on_device(device_.device());
   bool aborted = false;
   while (true) {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "gantry/comm/nccl/communicator_ends.h"
 #include "gantry/comm/nccl/nccl_backend.h"
 #include "gantry/comm/nccl/nccl_device.h"
 
@@ -49,14 +50,16 @@ class NcclJob {
 
   void add(NcclCommunicator* communicator);
   void remove(NcclCommunicator* communicator);
+  CommunicatorEnds& ends() { return ends_; }
 
-  // Ends the watch. Nothing is under way any more.
+  // Ends the watch, and waits for the ends of all communicators. Nothing is under way any more.
   void close();
 
  private:
   void watch();
   void look_at_communicators();
   void remember(const std::string& cause);
+  void wait_for_ends();
 
   Backend& base_;
   const NcclOptions options_;
@@ -70,6 +73,7 @@ class NcclJob {
   std::vector<NcclCommunicator*> communicators_;
   bool closing_ = false;
   FirstFailure failure_;
+  CommunicatorEnds ends_;
   std::thread watcher_;
 };
 

@@ -175,11 +175,14 @@ NcclMessages::NcclMessages(std::shared_ptr<NcclJob> job, std::shared_ptr<Process
   sources_.resize(size);
   payloads_sent_.resize(size);
   if (!direct || size == 1) return;
-  // In one order on all ranks, so that no two wait for each other.
-  for (int first = 0; first < (size == 2 ? 1 : size); ++first) {
-    connect(first, (first + 1) % size);
-    connect((first + 1) % size, first);
-  }
+  // In one order on all ranks, so that no two wait for each other: every other pair of neighbours first, which need not
+  // wait for the rest.
+  const int pairs = size == 2 ? 1 : size;
+  for (const int begin : {0, 1})
+    for (int first = begin; first < pairs; first += 2) {
+      connect(first, (first + 1) % size);
+      connect((first + 1) % size, first);
+    }
 }
 
 // Makes the communicator of one direction, and sends a byte over it: the first send of a pair sets up its connection,
@@ -200,7 +203,8 @@ void NcclMessages::connect(int from, int to) {
   const std::string name =
       fmt::format("messages of group '{}' from {} to {}", label_, describe_member(from), describe_member(to));
   auto communicator =
-      std::make_unique<NcclCommunicator>(job_, NcclMembers{name, {ranks_[from], ranks_[to]}, me == from ? 0 : 1}, id);
+      std::make_unique<NcclCommunicator>(job_, NcclMembers{name, {ranks_[from], ranks_[to]}, me == from ? 0 : 1}, id,
+                                         NcclCommunicator::Use::kMessages);
   const torch::Tensor byte = torch::zeros({1}, torch::dtype(torch::kUInt8).device(job_->device().device()));
   communicator->issue(
       {byte.storage()}, [name] { return "the first of the " + name; },

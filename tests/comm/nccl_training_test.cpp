@@ -2,46 +2,12 @@
 // optimizer and checkpoints give what they give over threads.
 #include <atomic>
 
-#include "../checkpoint/small_run.h"
-#include "gantry/profiling/communication_meter.h"
-#include "gantry/tensors/libtorch.h"
 #include "nccl_ranks.h"
 #include "program.h"
+#include "training_halves.h"
 
 namespace gantry::testing {
 namespace {
-
-// Two steps and a save; two more by a run that loaded it. The weights after each half, of rank 0.
-struct Halves {
-  TensorDict saved, resumed;
-};
-
-void train(World& world, const Config& config, const std::string& folder, Halves& result) {
-  const auto meter = std::make_shared<CommunicationMeter>();
-  ObservedBackend metered(world.backend(), meter);
-  meter->resume();
-  World counted(metered, world.config(), world.mesh());
-  Halves mine;
-  std::string checkpoint;
-  {
-    SmallRun run(counted, config);
-    for (int step = 0; step < 2; ++step) run.step(step);
-    checkpoint = run.save(folder, 2);
-    mine.saved = run.weights();
-  }
-  SmallRun run(counted, config);
-  run.load(checkpoint);
-  for (int step = 2; step < 4; ++step) run.step(step);
-  mine.resumed = run.weights();
-  EXPECT_FALSE(meter->counts().empty());
-  if (world.is_main()) result = std::move(mine);
-}
-
-void expect_same(const TensorDict& expected, const TensorDict& actual, const std::string& what) {
-  ASSERT_EQ(expected.size(), actual.size());
-  for (const auto& [name, tensor] : expected)
-    EXPECT_TRUE(torch::equal(tensor, actual.at(name))) << what << ": " << name;
-}
 
 void expect_as_over_threads(const SmallRunOptions& options, bool sums_by_rank = false) {
   const ScratchFolder scratch;
@@ -49,7 +15,7 @@ void expect_as_over_threads(const SmallRunOptions& options, bool sums_by_rank = 
   config.output = scratch.path();
   config.optimizer.clip_grad_norm = 0.5;
   Halves threads, nccl;
-  ASSERT_EQ(launch(config, [&](World& world) { train(world, config, scratch / "threads", threads); }), 0);
+  ASSERT_EQ(launch(config, [&](World& world) { train_in_halves(world, config, scratch / "threads", threads); }), 0);
   config.comm.sums_by_rank = sums_by_rank;
   config.comm.registered_buffers = sums_by_rank;
   reset_fake_counts();
@@ -60,7 +26,7 @@ void expect_as_over_threads(const SmallRunOptions& options, bool sums_by_rank = 
     scattered_sums += call.kind == "ncclReduceScatter";
     return call.number % 7 == call.rank ? FakeFault::kDelay : FakeFault::kNone;
   });
-  ASSERT_EQ(launch_on_devices(config, [&](World& world) { train(world, config, scratch / "nccl", nccl); }), 0);
+  ASSERT_EQ(launch_on_devices(config, [&](World& world) { train_in_halves(world, config, scratch / "nccl", nccl); }), 0);
   set_fake_faults(nullptr);
   EXPECT_GT(sends, 0) << "stages' messages went another way";
   EXPECT_GT(sums, 0);  // maxima, where sums go by rank

@@ -13,7 +13,7 @@
 #include "gantry/data/data_loader.h"
 #include "gantry/data/scalar_type.h"
 #include "gantry/data/tensor_dataset.h"
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {

@@ -10,7 +10,7 @@
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
 #include "gantry/policies/sharder.h"
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "gantry/profiling/profiler.h"
 #include "gantry/tensors/libtorch.h"
 #include "ranks.h"

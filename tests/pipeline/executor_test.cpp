@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "gantry/schedule/generators/generator.h"
 #include "gantry/schedule/simulate.h"
 #include "gantry/schedule/validate.h"

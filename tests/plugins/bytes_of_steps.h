@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "model_case.h"
 
 namespace gantry::testing {

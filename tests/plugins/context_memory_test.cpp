@@ -1,7 +1,7 @@
 // What ranks that share sequences hold of activations, counted in bytes.
 #include <gtest/gtest.h>
 
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "tiny_rig.h"
 
 namespace gantry::testing {

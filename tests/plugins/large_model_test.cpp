@@ -9,7 +9,7 @@
 
 #include "bytes_of_steps.h"
 #include "gantry/booster/recipe.h"
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "pretended_peers.h"
 #include "program.h"
 #include "ranks.h"

@@ -15,7 +15,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {

@@ -1,4 +1,4 @@
-// Ranks as threads with a pretended device each, over the NCCL backend on the fake NCCL.
+// Ranks with a pretended device each, over the NCCL backend on the fake NCCL.
 #pragma once
 
 #include "fake_nccl.h"
@@ -11,6 +11,8 @@ namespace gantry::testing {
 struct OnDevices {
   // The groups whose neighbours get communicators for messages; empty: as launch() has it.
   std::function<bool(const std::string& label)> carries_messages = {};
+  // Ranks are the processes of the job that this one was started in, in place of threads.
+  bool processes = false;
 };
 
 // What launch() does in a build with NCCL and with devices, recorder and all: runs `body` on every rank of the

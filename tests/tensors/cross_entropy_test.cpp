@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "gantry/tensors/kernels/cross_entropy_row.h"
 #include "gantry/tensors/libtorch.h"
 

@@ -10,7 +10,7 @@
 #include "gantry/launch/quiet_launch.h"
 #include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 #include "program.h"
 #include "ranks.h"
 

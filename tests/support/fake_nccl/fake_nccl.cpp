@@ -1,8 +1,9 @@
 #include "fake_nccl.h"
 
-#include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <mutex>
 
 #include "device_allocator.h"
 #include "device_events.h"
@@ -17,7 +18,6 @@ std::mutex control_mutex;  // guards the following
 std::function<FakeFault(const FakeCall&)> faults;
 bool joining = true;
 FakeCounts counts;
-std::map<std::string, std::weak_ptr<Shared>> jobs;  // by unique id
 std::map<void*, c10::DataPtr>& memory = *new std::map<void*, c10::DataPtr>;
 
 template <class Change>
@@ -87,8 +87,8 @@ constexpr int kQuestions = 2;
 std::vector<Access> accesses_of(const Issued& issued) {
   std::vector<Access> accesses;
   for (const Operation& operation : issued.operations) {
-    const std::size_t bytes = bytes_of(operation), size = static_cast<std::size_t>(issued.member->shared->size);
-    const bool gathers = operation.kind == "ncclAllGather", scatters = operation.kind == "ncclReduceScatter";
+    const std::size_t bytes = bytes_of(operation), size = static_cast<std::size_t>(issued.member->size);
+    const bool gathers = operation.call == Call::kAllGather, scatters = operation.call == Call::kReduceScatter;
     if (operation.in) accesses.push_back({operation.in, scatters ? bytes * size : bytes, false});
     if (operation.out) accesses.push_back({operation.out, gathers ? bytes * size : bytes, true});
   }
@@ -110,7 +110,7 @@ bool is_registered(const Member& member, const void* operand) {
 
 void add(Operation operation, ncclComm_t communicator, cudaStream_t stream) {
   {
-    const std::lock_guard lock(communicator->member->shared->mutex);
+    const SharedRoom::Lock lock(*communicator->member->room);
     const Member& member = *communicator->member;
     operation.registered = is_registered(member, operation.in) && is_registered(member, operation.out);
     if (operation.registered) count([](FakeCounts& all) { ++all.registered_calls; });
@@ -135,9 +135,8 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  static std::atomic<int> next{0};
   std::memset(id, 0, sizeof(*id));
-  std::snprintf(id->internal, sizeof(id->internal), "fake %d", next++);
+  std::snprintf(id->internal, sizeof(id->internal), "%s", SharedRoom::new_id().c_str());
   return ncclSuccess;
 }
 
@@ -150,19 +149,17 @@ const char* ncclGetLastError(ncclComm_t) { return "the cable is cut"; }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   auto member = std::make_shared<Member>();
+  member->room = SharedRoom::enter(id.internal);
+  if (!member->room) return ncclSystemError;
   member->rank = rank;
-  {
-    const std::lock_guard lock(control_mutex);
-    auto& job = jobs[id.internal];
-    member->shared = job.lock();
-    if (!member->shared) job = member->shared = std::make_shared<Shared>();
-    ++counts.live;
-    if (config->blocking != 0) ++counts.misuses;
-  }
-  const std::lock_guard lock(member->shared->mutex);
-  member->shared->size = ranks;
-  ++member->shared->joined;
+  member->size = ranks;
   member->questions = kQuestions;
+  member->room->join(rank, ranks);
+  count([&](FakeCounts& all) {
+    ++all.live;
+    all.narrow += config->maxCTAs > 0;
+    all.misuses += config->blocking != 0;
+  });
   *communicator = new ncclComm{std::move(member)};
   return ncclInProgress;
 }
@@ -171,8 +168,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state)
   bool may_join = true;
   count([&](FakeCounts&) { may_join = joining; });
   Member& member = *communicator->member;
-  const std::lock_guard lock(member.shared->mutex);
-  const bool joined = may_join && member.shared->joined == member.shared->size;
+  const SharedRoom::Lock lock(*member.room);
+  const bool joined = may_join && member.room->state().joined == member.size;
   const bool busy =
       !joined || (member.finalized && member.under_way > 0) || (member.questions > 0 && --member.questions > 0);
   *state = member.state != ncclSuccess ? member.state : busy ? ncclInProgress : ncclSuccess;
@@ -182,38 +179,40 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state)
 
 ncclResult_t ncclCommFinalize(ncclComm_t communicator) {
   Member& member = *communicator->member;
-  const std::lock_guard lock(member.shared->mutex);
+  const SharedRoom::Lock lock(*member.room);
   member.finalized = true;
   member.questions = kQuestions;
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
+  Member& member = *communicator->member;
   {
-    Member& member = *communicator->member;
-    const std::lock_guard lock(member.shared->mutex);
+    const SharedRoom::Lock lock(*member.room);
     const bool forbidden = !member.finalized || member.under_way > 0;
-    count([&](FakeCounts& all) {
-      all.misuses += forbidden;
-      ++all.destroyed;
-      --all.live;
-    });
+    count([&](FakeCounts& all) { all.misuses += forbidden; });
   }
+  member.room->leave(member.rank);
+  count([](FakeCounts& all) {
+    ++all.destroyed;
+    --all.live;
+  });
   delete communicator;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
+  Member& member = *communicator->member;
   {
-    Member& member = *communicator->member;
-    std::unique_lock lock(member.shared->mutex);
+    SharedRoom::Lock lock(*member.room);
     member.aborted = true;
-    member.shared->changed.notify_all();
-    member.shared->changed.wait(lock, [&] { return member.under_way == 0; });
+    member.room->tell_change();
+    while (member.under_way > 0) lock.wait();
     note_flushed(member);
     count([&](FakeCounts& all) { all.registered -= static_cast<int>(member.registered.size()); });
     member.registered.clear();
   }
+  member.room->leave(member.rank);
   count([](FakeCounts& all) {
     ++all.aborted;
     --all.live;
@@ -247,7 +246,7 @@ ncclResult_t ncclMemFree(void* begin) {
 
 ncclResult_t ncclCommRegister(const ncclComm_t communicator, void* begin, size_t bytes, void** handle) {
   Member& member = *communicator->member;
-  const std::lock_guard lock(member.shared->mutex);
+  const SharedRoom::Lock lock(*member.room);
   member.registered[static_cast<const char*>(begin)] = bytes;
   *handle = begin;
   count([](FakeCounts& all) { ++all.registered; });
@@ -256,7 +255,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t communicator, void* begin, size_t
 
 ncclResult_t ncclCommDeregister(const ncclComm_t communicator, void* handle) {
   Member& member = *communicator->member;
-  const std::lock_guard lock(member.shared->mutex);
+  const SharedRoom::Lock lock(*member.room);
   const bool known = member.registered.erase(static_cast<const char*>(handle)) > 0;
   const bool forbidden = !known || member.finalized || member.under_way > 0;
   count([&](FakeCounts& all) {
@@ -277,14 +276,14 @@ ncclResult_t ncclGroupEnd() {
   group.clear();
   for (Issued& one : issued) {
     {
-      const std::lock_guard lock(one.member->shared->mutex);
+      const SharedRoom::Lock lock(*one.member->room);
       ++one.member->under_way;
       one.member->questions = kQuestions;
       one.member->streams.insert(one.stream);
     }
-    race_checker(one.stream->device()).launch(one.stream->number(), accesses_of(one), one.operations.front().kind);
+    race_checker(one.stream->device()).launch(one.stream->number(), accesses_of(one), name_of(one.operations.front().call));
     DeviceEvent event{DeviceEvent::Kind::kGiven, one.stream->device(), one.stream->number(),
-                      one.operations.front().kind};
+                      name_of(one.operations.front().call)};
     tell(event);
     one.stream->submit([event, run = FakeRun(one.member, std::move(one.operations))]() mutable {
       event.kind = DeviceEvent::Kind::kBegins;
@@ -299,43 +298,43 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
                       cudaStream_t stream) {
-  add({"ncclSend", data, nullptr, count, type, ncclSum, peer}, communicator, stream);
+  add({Call::kSend, data, nullptr, count, type, ncclSum, peer}, communicator, stream);
   return ncclSuccess;
 }
 
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
                       cudaStream_t stream) {
-  add({"ncclRecv", nullptr, data, count, type, ncclSum, peer}, communicator, stream);
+  add({Call::kRecv, nullptr, data, count, type, ncclSum, peer}, communicator, stream);
   return ncclSuccess;
 }
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t communicator, cudaStream_t stream) {
-  add({"ncclAllReduce", in, out, count, type, op}, communicator, stream);
+  add({Call::kAllReduce, in, out, count, type, op}, communicator, stream);
   return ncclSuccess;
 }
 
 ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t communicator, cudaStream_t stream) {
-  add({"ncclReduce", in, out, count, type, op, root}, communicator, stream);
+  add({Call::kReduce, in, out, count, type, op, root}, communicator, stream);
   return ncclSuccess;
 }
 
 ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
                            ncclComm_t communicator, cudaStream_t stream) {
-  add({"ncclBroadcast", in, out, count, type, ncclSum, root}, communicator, stream);
+  add({Call::kBroadcast, in, out, count, type, ncclSum, root}, communicator, stream);
   return ncclSuccess;
 }
 
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t communicator,
                            cudaStream_t stream) {
-  add({"ncclAllGather", in, out, count, type}, communicator, stream);
+  add({Call::kAllGather, in, out, count, type}, communicator, stream);
   return ncclSuccess;
 }
 
 ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t communicator, cudaStream_t stream) {
-  add({"ncclReduceScatter", in, out, count, type, op}, communicator, stream);
+  add({Call::kReduceScatter, in, out, count, type, op}, communicator, stream);
   return ncclSuccess;
 }
 

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -30,43 +32,24 @@ torch::ScalarType scalar_of(ncclDataType_t type) {
   }
 }
 
-std::vector<char> reduce(const Rendezvous& meeting, std::size_t count) {
-  const Operation& first = *meeting.members[0];
-  std::vector<const void*> inputs;
-  for (const Operation* one : meeting.members) inputs.push_back(kernel_view(one->in));
-  std::vector<char> sum(count * c10::elementSize(scalar_of(first.type)));
-  const ReduceOp op = first.op == ncclSum ? ReduceOp::kSum : first.op == ncclMax ? ReduceOp::kMax : ReduceOp::kMin;
-  reduce_span(sum.data(), inputs.data(), static_cast<int>(inputs.size()), static_cast<std::int64_t>(count),
-              scalar_of(first.type), op);
-  return sum;
+void check_room_for(std::size_t bytes) {
+  if (bytes <= kSlotBytes) return;
+  std::fprintf(stderr, "fake nccl: %zu bytes are more than a member's slot holds (kSlotBytes)\n", bytes);
+  std::abort();
 }
 
-void perform(const Rendezvous& meeting) {
-  const Operation& first = *meeting.members[0];
-  const std::size_t bytes = bytes_of(first), size = meeting.members.size();
-  const auto give = [&](const Operation* to, const char* from) { std::memcpy(kernel_view(to->out), from, bytes); };
-  if (first.kind == "ncclAllReduce") {
-    const auto sum = reduce(meeting, first.count);
-    for (const Operation* one : meeting.members) give(one, sum.data());
-  } else if (first.kind == "ncclReduce") {
-    const auto sum = reduce(meeting, first.count);
-    give(meeting.members[first.peer], sum.data());
-  } else if (first.kind == "ncclReduceScatter") {
-    const auto sum = reduce(meeting, first.count * size);
-    for (std::size_t i = 0; i < size; ++i) give(meeting.members[i], sum.data() + i * bytes);
-  } else if (first.kind == "ncclBroadcast") {
-    const auto* from = static_cast<const char*>(kernel_view(meeting.members[first.peer]->in));
-    const std::vector<char> value(from, from + bytes);
-    for (const Operation* one : meeting.members) give(one, value.data());
-  } else {  // ncclAllGather
-    std::vector<char> full(size * bytes);
-    for (std::size_t i = 0; i < size; ++i)
-      std::memcpy(full.data() + i * bytes, kernel_view(meeting.members[i]->in), bytes);
-    for (const Operation* one : meeting.members) std::memcpy(kernel_view(one->out), full.data(), full.size());
-  }
+// Bytes that a member brings to a collective.
+std::size_t brought_bytes(const Operation& operation, int size) {
+  return operation.in ? bytes_of(operation) * (operation.call == Call::kReduceScatter ? size : 1) : 0;
 }
 
 }  // namespace
+
+const char* name_of(Call call) {
+  constexpr const char* kNames[] = {"ncclSend",      "ncclRecv",      "ncclAllReduce",    "ncclReduce",
+                                    "ncclBroadcast", "ncclAllGather", "ncclReduceScatter"};
+  return kNames[static_cast<int>(call)];
+}
 
 std::size_t bytes_of(const Operation& operation) {
   return operation.count * c10::elementSize(scalar_of(operation.type));
@@ -74,84 +57,142 @@ std::size_t bytes_of(const Operation& operation) {
 
 template <class Ready>
 bool FakeRun::until(Lock& lock, Ready ready) {
-  member_->shared->changed.wait(lock, [&] { return member_->aborted || ready(); });
+  while (!member_->aborted && !ready()) lock.wait();
   return !member_->aborted;
 }
 
 void FakeRun::operator()() {
-  std::unique_lock lock(member_->shared->mutex);
+  Lock lock(*member_->room);
   run(lock);
   --member_->under_way;
-  member_->shared->changed.notify_all();
+  member_->room->tell_change();
 }
 
 void FakeRun::run(Lock& lock) {
   for (const Operation& operation : operations_)
     if (!begin(lock, operation)) return;
-  std::vector<std::shared_ptr<Parcel>> sent;
   for (const Operation& operation : operations_)
-    if (operation.kind == "ncclSend") sent.push_back(post(operation));
-  for (const Operation& operation : operations_)
-    if (!operation.point_to_point() ? !meet(lock, operation)
-                                    : operation.kind == "ncclRecv" && !receive(lock, operation))
-      break;
-  if (!until(lock,
-             [&] { return std::all_of(sent.begin(), sent.end(), [](const auto& parcel) { return parcel->taken; }); }))
-    for (auto& [way, box] : member_->shared->parcels)
-      if (way.first == member_->rank) box.clear();
+    if (!operation.point_to_point() && !meet(lock, operation)) return;
+  exchange(lock);
 }
 
 bool FakeRun::begin(Lock& lock, const Operation& operation) {
-  const FakeCall call{operation.kind, member_->shared->size, member_->rank, member_->operations++};
-  lock.unlock();
+  const FakeCall call{name_of(operation.call), member_->size, member_->rank, member_->operations++};
+  lock.release();
   const FakeFault fault = fault_for(call);
   if (fault == FakeFault::kDelay) std::this_thread::sleep_for(std::chrono::milliseconds(3));
-  lock.lock();
+  lock.acquire();
   if (fault == FakeFault::kError) member_->state = ncclRemoteError;
   if (fault == FakeFault::kError || fault == FakeFault::kHang) return until(lock, [] { return false; });
   return !member_->aborted;
 }
 
-std::shared_ptr<Parcel> FakeRun::post(const Operation& operation) {
-  auto parcel = std::make_shared<Parcel>(Parcel{operation.in, bytes_of(operation)});
-  member_->shared->parcels[{member_->rank, operation.peer}].push_back(parcel);
-  member_->shared->changed.notify_all();
-  return parcel;
+// The messages of the group, in whatever order their peers come. A send is done when its receiver has it.
+bool FakeRun::exchange(Lock& lock) {
+  RoomState& state = member_->room->state();
+  const auto taken = [&] {
+    return std::none_of(std::begin(state.parcels[member_->rank]), std::end(state.parcels[member_->rank]),
+                        [](const Parcel& parcel) { return parcel.posted; });
+  };
+  const bool done = until(lock, [&] { return move_messages() && taken(); });
+  if (!done)
+    for (Parcel& parcel : state.parcels[member_->rank]) parcel.posted = false;
+  return done;
 }
 
-bool FakeRun::receive(Lock& lock, const Operation& operation) {
-  auto& box = member_->shared->parcels[{operation.peer, member_->rank}];
-  if (!until(lock, [&] { return !box.empty(); })) return false;
-  const auto parcel = box.front();
-  if (parcel->bytes != bytes_of(operation)) {
-    member_->state = ncclInvalidUsage;  // NCCL itself would write over something
-    return until(lock, [] { return false; });
+// Moves what can be moved by now; true if that was the last of them.
+bool FakeRun::move_messages() {
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    const Operation& operation = operations_[i];
+    if (moved_[i] || !operation.point_to_point()) continue;
+    if (operation.call == Call::kRecv) {
+      moved_[i] = take(operation);
+    } else if (!member_->room->state().parcels[member_->rank][operation.peer].posted) {
+      post(operation);
+      moved_[i] = true;
+    }
   }
-  std::memcpy(kernel_view(operation.out), kernel_view(parcel->data), parcel->bytes);
-  parcel->taken = true;
-  box.pop_front();
-  member_->shared->changed.notify_all();
+  for (std::size_t i = 0; i < operations_.size(); ++i)
+    if (operations_[i].point_to_point() && !moved_[i]) return false;
   return true;
 }
 
-bool FakeRun::meet(Lock& lock, const Operation& operation) {
-  Shared& shared = *member_->shared;
-  Rendezvous& meeting = shared.meetings[member_->collectives++];
-  meeting.members.resize(shared.size);
-  meeting.members[member_->rank] = &operation;
-  if (++meeting.here == shared.size) {
-    for (const Operation* one : meeting.members)
-      if (one->signature() != operation.signature())
-        meeting.broken = true;
-      else if (one->registered != operation.registered)
-        count_misuse();
-    if (!meeting.broken) perform(meeting);
-    meeting.done = !meeting.broken;
-    shared.changed.notify_all();
+void FakeRun::post(const Operation& operation) {
+  const std::size_t bytes = bytes_of(operation);
+  check_room_for(slot_end_ + bytes);
+  std::memcpy(member_->room->slot(member_->rank) + slot_end_, kernel_view(operation.in), bytes);
+  member_->room->state().parcels[member_->rank][operation.peer] = {true, slot_end_, bytes};
+  slot_end_ += bytes;
+  member_->room->tell_change();
+}
+
+bool FakeRun::take(const Operation& operation) {
+  Parcel& parcel = member_->room->state().parcels[operation.peer][member_->rank];
+  if (!parcel.posted) return false;
+  if (parcel.bytes != bytes_of(operation)) {
+    member_->state = ncclInvalidUsage;  // NCCL itself would write over something
+    return false;
   }
-  const bool done = until(lock, [&] { return meeting.done; }) || meeting.done;
-  if (!done) meeting.broken = true;
-  return done;
+  std::memcpy(kernel_view(operation.out), member_->room->slot(operation.peer) + parcel.offset, parcel.bytes);
+  parcel.posted = false;
+  member_->room->tell_change();
+  return true;
+}
+
+// A collective in which all members meet: each brings its part and takes its result.
+bool FakeRun::meet(Lock& lock, const Operation& operation) {
+  RoomState& state = member_->room->state();
+  if (!bring(lock, operation)) return false;
+  const std::uint64_t number = state.brought[member_->rank];
+  const auto all_here = [&] {
+    return std::all_of(state.brought, state.brought + member_->size,
+                       [&](std::uint64_t brought) { return brought >= number; });
+  };
+  if (!until(lock, all_here)) return false;
+  for (int other = 0; other < member_->size; ++other) {
+    if (state.signatures[other] != operation.signature()) return until(lock, [] { return false; });
+    if (state.registered[other] != operation.registered) count_misuse();
+  }
+  take_results(operation);
+  for (int other = 0; other < member_->size; ++other) --state.readers[other];
+  member_->room->tell_change();
+  return true;
+}
+
+bool FakeRun::bring(Lock& lock, const Operation& operation) {
+  RoomState& state = member_->room->state();
+  const int rank = member_->rank;
+  if (!until(lock, [&] { return state.readers[rank] == 0; })) return false;
+  const std::size_t bytes = brought_bytes(operation, member_->size);
+  check_room_for(bytes);
+  if (bytes > 0) std::memcpy(member_->room->slot(rank), kernel_view(operation.in), bytes);
+  state.signatures[rank] = operation.signature();
+  state.registered[rank] = operation.registered;
+  state.readers[rank] = member_->size;
+  ++state.brought[rank];
+  member_->room->tell_change();
+  return true;
+}
+
+void FakeRun::take_results(const Operation& operation) {
+  SharedRoom& room = *member_->room;
+  const std::size_t bytes = bytes_of(operation);
+  if (operation.call == Call::kReduce && operation.peer != member_->rank) return;
+  char* const out = static_cast<char*>(kernel_view(operation.out));
+  if (operation.call == Call::kBroadcast) {
+    std::memcpy(out, room.slot(operation.peer), bytes);
+  } else if (operation.call == Call::kAllGather) {
+    for (int other = 0; other < member_->size; ++other) std::memcpy(out + other * bytes, room.slot(other), bytes);
+  } else {
+    const std::size_t begin = operation.call == Call::kReduceScatter ? member_->rank * bytes : 0;
+    std::vector<const void*> inputs;
+    for (int other = 0; other < member_->size; ++other) inputs.push_back(room.slot(other) + begin);
+    const ReduceOp op = operation.op == ncclSum   ? ReduceOp::kSum
+                        : operation.op == ncclMax ? ReduceOp::kMax
+                                                  : ReduceOp::kMin;
+    reduce_span(out, inputs.data(), static_cast<int>(inputs.size()), static_cast<std::int64_t>(operation.count),
+                scalar_of(operation.type), op);
+  }
 }
 
 }  // namespace gantry::testing

@@ -43,9 +43,10 @@ typedef enum {
 typedef struct {
   size_t size;
   int blocking;
+  int maxCTAs;
 } ncclConfig_t;
 #define NCCL_CONFIG_INITIALIZER \
-  { sizeof(ncclConfig_t), 1 }
+  { sizeof(ncclConfig_t), 1, -1 }
 
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);

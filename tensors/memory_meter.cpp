@@ -1,4 +1,4 @@
-#include "gantry/profiling/memory_meter.h"
+#include "gantry/tensors/memory_meter.h"
 
 #include <array>
 #include <atomic>
@@ -28,7 +28,10 @@ class Owners {
   void allocated(void* block, std::int64_t bytes, const std::shared_ptr<Count>& count) {
     Part& part = part_of(block);
     const std::lock_guard lock(part.mutex);
-    part.blocks[block] = {count, bytes};
+    auto& [owner, counted] = part.blocks[block];
+    if (owner) owner->add(-counted);  // a thread that nobody counts for has freed it
+    owner = count;
+    counted = bytes;
     count->add(bytes);
   }
   void freed(void* block) {
@@ -60,14 +63,15 @@ thread_local c10::MemoryReportingInfoBase* secondary_report = nullptr;
 
 class Reporter final : public c10::MemoryReportingInfoBase {
  public:
+  // `count`: null for a thread whose allocations are not counted.
   Reporter(std::shared_ptr<Count> count, c10::DeviceType counted) : count_(std::move(count)), counted_(counted) {}
   void reportMemoryUsage(void* block, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
                          c10::Device device) override {
-    if (device.type() == counted_) {
-      if (bytes > 0)
-        owners().allocated(block, bytes, count_);
-      else
+    if (!count_ || device.type() == counted_) {
+      if (bytes <= 0)
         owners().freed(block);
+      else if (count_)
+        owners().allocated(block, bytes, count_);
     }
     if (secondary_report) secondary_report->reportMemoryUsage(block, bytes, allocated, reserved, device);
   }
@@ -95,6 +99,9 @@ MemoryMeter::~MemoryMeter() = default;
 std::int64_t MemoryMeter::bytes() const { return state_->count->bytes; }
 std::int64_t MemoryMeter::peak_bytes() const { return state_->count->peak; }
 void MemoryMeter::reset_peak() { state_->count->peak = state_->count->bytes.load(); }
+
+FreesCounted::FreesCounted()
+    : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Reporter>(nullptr, c10::DeviceType::CPU)) {}
 
 void MemoryMeter::set_secondary_reporter(c10::MemoryReportingInfoBase* other) { secondary_report = other; }
 

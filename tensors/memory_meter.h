@@ -1,14 +1,15 @@
 // Counts the memory of tensors that one thread allocates on one kind of device: the memory of a rank, also if ranks are
 // threads of one process. Memory that another thread with a meter frees (a message that was handed over) is subtracted
-// from the count of the thread that allocated it. Autograd's threads and the prefetching thread report to the meter of
-// the rank that they work for. Memory that is freed by a thread without a meter stays counted: by the watching thread
-// of NCCL, or by the copying threads of train.offload on the CPU. The counts are then too large.
+// from the count of the thread that allocated it. Autograd's threads, the prefetching thread and those that move memory
+// report to the meter of the rank that they work for. Memory that a thread frees with neither a meter nor FreesCounted
+// stays counted until LibTorch's allocator uses its address again.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include <c10/core/DeviceType.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace c10 {
 struct MemoryReportingInfoBase;
@@ -34,6 +35,16 @@ class MemoryMeter {
  private:
   class State;
   std::unique_ptr<State> state_;
+};
+
+// Subtracts the memory that this thread frees, during the lifetime of the object, from the counts of the threads that
+// allocated it. For threads without a meter, which serve a rank in the background.
+class FreesCounted {
+ public:
+  FreesCounted();
+
+ private:
+  c10::DebugInfoGuard guard_;
 };
 
 }  // namespace gantry

@@ -1,0 +1,49 @@
+#include "gantry/comm/nccl/communicator_ends.h"
+
+#include <chrono>
+#include <utility>
+
+namespace gantry {
+namespace {
+
+constexpr std::chrono::milliseconds kAsk{20};
+
+}  // namespace
+
+CommunicatorEnds::~CommunicatorEnds() {
+  wait([] { return true; });
+  for (End& end : ends_) end.thread.detach();
+}
+
+void CommunicatorEnds::start(std::string communicator, std::function<void()> end) {
+  auto progress = std::make_shared<Progress>();
+  std::thread thread([progress, end = std::move(end)]() mutable {
+    end();
+    end = nullptr;  // what it owns is freed before anybody hears of the end
+    const std::lock_guard lock(progress->mutex);
+    progress->ended = true;
+    progress->changed.notify_all();
+  });
+  const std::lock_guard lock(mutex_);
+  ends_.push_back({std::move(communicator), std::move(progress), std::move(thread)});
+}
+
+std::vector<std::string> CommunicatorEnds::wait(const std::function<bool()>& give_up) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> left;
+  for (auto end = ends_.begin(); end != ends_.end();) {
+    std::unique_lock look(end->progress->mutex);
+    while (!end->progress->ended && !give_up()) end->progress->changed.wait_for(look, kAsk);
+    const bool ended = end->progress->ended;
+    look.unlock();
+    if (!ended) {
+      left.push_back((end++)->communicator);
+      continue;
+    }
+    end->thread.join();
+    end = ends_.erase(end);
+  }
+  return left;
+}
+
+}  // namespace gantry

@@ -1,0 +1,50 @@
+// The ends of communicators, each on a thread of its own.
+//
+// ncclCommDestroy and ncclCommAbort wait, without a deadline, for the members of the same host to end that communicator
+// too. Members end their communicators in different orders, and a process that has stopped ends none of its. So neither
+// call may keep the thread that asks for it: one member would wait in the end of a first communicator for another, which
+// waits in the end of a second one.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace gantry {
+
+class CommunicatorEnds {
+ public:
+  CommunicatorEnds() = default;
+  // Threads whose call has not returned go on without an owner.
+  ~CommunicatorEnds();
+  CommunicatorEnds(const CommunicatorEnds&) = delete;
+  CommunicatorEnds& operator=(const CommunicatorEnds&) = delete;
+
+  // `end` makes the call and must own what it uses. `communicator`: its name in errors.
+  void start(std::string communicator, std::function<void()> end);
+  // Until all that were started have ended, or `give_up` says so, which is asked some times a second. The names of
+  // the communicators that have not ended.
+  std::vector<std::string> wait(const std::function<bool()>& give_up);
+
+ private:
+  struct Progress {
+    std::mutex mutex;  // guards `ended`
+    std::condition_variable changed;
+    bool ended = false;
+  };
+  struct End {
+    std::string communicator;
+    std::shared_ptr<Progress> progress;
+    std::thread thread;
+  };
+
+  std::mutex mutex_;  // guards `ends_`
+  std::list<End> ends_;
+};
+
+}  // namespace gantry
