@@ -222,7 +222,7 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
 NcclBackend::NcclBackend(Backend& base, NcclOptions options)
     : base_(base), job_(std::make_shared<NcclJob>(base, std::move(options))) {}
 
-NcclBackend::~NcclBackend() = default;
+NcclBackend::~NcclBackend() { job_->close(); }
 
 torch::Device NcclBackend::device() const { return job_->device().device(); }
 

@@ -115,7 +115,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 void NcclCommunicator::finalize() {
   const c10::DeviceGuard on_device(job_->device().device());
-  std::deque<std::shared_ptr<NcclOperation>> done;  // freed outside the lock
+  Operations done;  // freed outside the lock
   std::unique_lock lock(mutex_);
   if (!communicator_) return;
   deregister_all(lock);
@@ -175,15 +175,16 @@ void NcclCommunicator::abort() {
 
 // Under the lock. The device may use the memory of what is under way until the call has returned.
 void NcclCommunicator::end_with(ncclResult_t (*call)(ncclComm_t)) {
+  left_behind_ = std::make_shared<Operations>(std::move(under_way_));
+  under_way_.clear();
   job_->ends().start(members_.name, [call, communicator = communicator_, device = job_->device().device(),
-                                     held = std::move(under_way_)]() mutable {
+                                     held = left_behind_]() mutable {
     const FreesCounted frees;
     const c10::DeviceGuard on_device(device);
     call(communicator);
-    held.clear();
+    held.reset();
   });
   communicator_ = nullptr;
-  under_way_.clear();
 }
 
 void NcclCommunicator::await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code,
@@ -244,7 +245,7 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
   } catch (...) {
     // The device may have it already: what it holds is kept until the abort has taken it away.
     lock.lock();
-    if (communicator_) under_way_.push_back(operation);
+    (communicator_ ? under_way_ : *left_behind_).push_back(operation);
     throw;
   }
   operation->issued_on(stream());

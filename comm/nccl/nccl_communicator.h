@@ -87,6 +87,7 @@ class NcclCommunicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
+  const std::string& name() const { return members_.name; }
   const c10::Stream& stream() const { return stream_.get(); }
 
   // Issues `calls` on the stream, behind all that the current stream holds by now if `after_current`.
@@ -104,6 +105,7 @@ class NcclCommunicator {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using Operations = std::deque<std::shared_ptr<NcclOperation>>;
 
   void begin(const ncclUniqueId& id, Use use);
   void finalize();
@@ -120,8 +122,9 @@ class NcclCommunicator {
   const NcclMembers members_;
   const NcclStream stream_;
   std::mutex mutex_;
-  ncclComm_t communicator_ = nullptr;  // null once it is aborted or destroyed
-  std::deque<std::shared_ptr<NcclOperation>> under_way_;
+  ncclComm_t communicator_ = nullptr;  // null once its end has begun
+  Operations under_way_;
+  std::shared_ptr<Operations> left_behind_;  // once its end has begun; freed after it, and with this
   std::set<void*> registered_;      // handles
   Clock::time_point oldest_since_;  // since when the first of under_way_ takes its own time
   bool oldest_reported_ = false;    // that it takes long

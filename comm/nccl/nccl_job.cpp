@@ -1,11 +1,13 @@
 #include "gantry/comm/nccl/nccl_job.h"
 
-#include <algorithm>
+#include <exception>
+#include <fmt/format.h>
 #include <numeric>
 
 #include "gantry/comm/nccl/nccl_communicator.h"
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/core/warning.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/memory_meter.h"
 
@@ -14,7 +16,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
 constexpr Tag kClosingTag{Tag::Kind::kMetadata};
-constexpr double kAbortSeconds = 10;
 
 }  // namespace
 
@@ -27,13 +28,7 @@ NcclJob::NcclJob(Backend& base, NcclOptions options)
   watcher_ = std::thread([this] { watch(); });
 }
 
-NcclJob::~NcclJob() {
-  try {
-    close();
-  } catch (const std::exception&) {
-    // A failure that whoever asked has heard of.
-  }
-}
+NcclJob::~NcclJob() { close(); }
 
 void NcclJob::close() {
   if (!watcher_.joinable()) return;
@@ -43,30 +38,44 @@ void NcclJob::close() {
   }
   changed_.notify_all();
   watcher_.join();
+  abort_the_rest();
   wait_for_ends();
   if (failed()) return;
-  everyone_->send(torch::zeros({1}, torch::kInt64), everyone_->rank(), kClosingTag);
-  failure_elsewhere_.wait();
+  try {
+    everyone_->send(torch::zeros({1}, torch::kInt64), everyone_->rank(), kClosingTag);
+    failure_elsewhere_.wait();
+  } catch (const std::exception&) {
+    // A failure of the job, which its base reports.
+  }
 }
 
-// The ranks of a host wait here for each other. A failed job has reported its failure, and waits for its processes no
-// longer than their aborts should take.
+// Groups that the program still has: the other ranks may wait for the ends of theirs.
+void NcclJob::abort_the_rest() {
+  const std::lock_guard lock(mutex_);
+  for (NcclCommunicator* communicator : communicators_) {
+    if (!failed())
+      print_warning(fmt::format("{}: nccl: {} still exists at the end of the job; its communicator is aborted",
+                                describe_self(), communicator->name()));
+    communicator->abort();
+  }
+}
+
+// The ranks of a host wait here for each other. A process whose job has failed, or whose rank throws and is yet to
+// report it, ends as a whole: it does not wait for processes that are to hear of that first.
 void NcclJob::wait_for_ends() {
-  const double begin = steady_seconds();
-  const bool had_failed = failed();
-  const double limit = had_failed ? std::min(kAbortSeconds, timeout_seconds()) : timeout_seconds();
-  bool failed_elsewhere = false;
+  const bool of_processes = base_.name() != std::string("local");
+  if (of_processes && std::uncaught_exceptions() > 0) return;
+  const double deadline = steady_seconds() + timeout_seconds();
   const auto left = ends_.wait([&] {
     try {
-      if (!had_failed) failure_elsewhere_.done();
+      if (!failed()) failure_elsewhere_.done();
     } catch (const std::exception& error) {
       remember(error.what());
-      failed_elsewhere = true;
     }
-    return failed_elsewhere || steady_seconds() - begin >= limit;
+    return (of_processes && failed()) || steady_seconds() >= deadline;
   });
-  if (left.empty() || failed()) return;
-  fail(deadline_text(describe_self(), timeout_seconds(), "the other ranks to close " + left.front()));
+  if (!left.empty() && !failed())
+    fail(deadline_text(describe_self(), timeout_seconds(), "the other ranks to close " + left.front()));
 }
 
 void NcclJob::remember(const std::string& cause) {

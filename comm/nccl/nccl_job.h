@@ -52,13 +52,14 @@ class NcclJob {
   void remove(NcclCommunicator* communicator);
   CommunicatorEnds& ends() { return ends_; }
 
-  // Ends the watch, and waits for the ends of all communicators. Nothing is under way any more.
+  // Ends the watch, aborts what communicators are left, and waits for the ends of all. No call may follow.
   void close();
 
  private:
   void watch();
   void look_at_communicators();
   void remember(const std::string& cause);
+  void abort_the_rest();
   void wait_for_ends();
 
   Backend& base_;

@@ -83,7 +83,7 @@ TEST(NcclProcesses, AStageLinksMessagesMayChangeFromOneToTheNext) {
 }
 
 // The weights after two steps, a save, a load and two more, beside those of threads.
-void expect_as_over_threads(const SmallRunOptions& options) {
+void expect_numbers_of_threads(const SmallRunOptions& options) {
   Config config = small_config(options);
   config.output = "trained";  // in the folder that the ranks of this test have in common
   config.optimizer.clip_grad_norm = 0.5;
@@ -108,13 +108,13 @@ void expect_as_over_threads(const SmallRunOptions& options) {
 
 TEST(NcclProcesses, TrainToTheNumbersOfThreads) {
   if (launched_ranks() == 2) {
-    expect_as_over_threads({.layout = {.pipeline = 2}});
-    expect_as_over_threads({.layout = {.context = 2}});
-    expect_as_over_threads({.layout = {.data = 2}, .zero = 3});
+    expect_numbers_of_threads({.layout = {.pipeline = 2}});
+    expect_numbers_of_threads({.layout = {.context = 2}});
+    expect_numbers_of_threads({.layout = {.data = 2}, .zero = 3});
   } else {
-    expect_as_over_threads({.layout = {.pipeline = 2, .tensor = 2}});
-    expect_as_over_threads({.layout = {.pipeline = 2, .data = 2}, .zero = 2, .schedule = "zb_h1"});
-    expect_as_over_threads({.layout = {.data = 2, .context = 2}, .zero = 1});
+    expect_numbers_of_threads({.layout = {.pipeline = 2, .tensor = 2}});
+    expect_numbers_of_threads({.layout = {.pipeline = 2, .data = 2}, .zero = 2, .schedule = "zb_h1"});
+    expect_numbers_of_threads({.layout = {.data = 2, .context = 2}, .zero = 1});
   }
 }
 

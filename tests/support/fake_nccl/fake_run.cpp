@@ -102,12 +102,14 @@ bool FakeRun::exchange(Lock& lock) {
 
 // Moves what can be moved by now; true if that was the last of them.
 bool FakeRun::move_messages() {
+  const RoomState& state = member_->room->state();
+  const bool slot_is_free = state.readers[member_->rank] == 0;  // of the last collective's part
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     const Operation& operation = operations_[i];
     if (moved_[i] || !operation.point_to_point()) continue;
     if (operation.call == Call::kRecv) {
       moved_[i] = take(operation);
-    } else if (!member_->room->state().parcels[member_->rank][operation.peer].posted) {
+    } else if (slot_is_free && !state.parcels[member_->rank][operation.peer].posted) {
       post(operation);
       moved_[i] = true;
     }
