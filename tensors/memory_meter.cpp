@@ -75,7 +75,8 @@ class Reporter final : public c10::MemoryReportingInfoBase {
     }
     if (secondary_report) secondary_report->reportMemoryUsage(block, bytes, allocated, reserved, device);
   }
-  bool memoryProfilingEnabled() const override { return true; }
+  // Only the CPU's allocator asks. It keeps sizes of what it allocates while this is true, and warns of frees of others.
+  bool memoryProfilingEnabled() const override { return count_ != nullptr; }
 
  private:
   std::shared_ptr<Count> count_;

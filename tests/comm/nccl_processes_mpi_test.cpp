@@ -35,6 +35,7 @@ TEST(NcclProcesses, ConformAtEverySize) {
   const int ranks = launched_ranks();
   run_processes(processes_config({.tensor = ranks}), [&](World& world, ProcessGroupMesh& mesh) {
     EXPECT_STREQ(world.backend().name(), "nccl");
+    EXPECT_EQ(choose_base_backend("nccl"), under_mpirun() ? "mpi" : "tcp");
     conformance_device() = world.device();
     for (int size = ranks > 2 ? ranks : 1; size <= ranks; ++size)
       on_first_ranks(world, mesh, size, [](ProcessGroup& group) {

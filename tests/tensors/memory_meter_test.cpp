@@ -12,6 +12,11 @@ namespace {
 
 constexpr std::int64_t kMegabyte = 1 << 20;
 
+// What an allocator says of a block; negative bytes: it is freed.
+void report(void* block, std::int64_t bytes, c10::DeviceType device) {
+  c10::reportMemoryUsageToProfiler(block, bytes, 0, 0, c10::Device(device, device == c10::kCPU ? -1 : 0));
+}
+
 TEST(MemoryMeter, CountsWhatThisThreadHolds) {
   const MemoryMeter meter;
   EXPECT_EQ(meter.bytes(), 0);
@@ -49,13 +54,13 @@ TEST(MemoryMeter, AnotherThreadsMemoryIsItsOwnAndFreeingIsTakenOffTheAllocators)
 
 // A thread in the background, such as the one that watches NCCL.
 TEST(MemoryMeter, WhatAThreadWithoutAMeterFreesIsSubtracted) {
-  const MemoryMeter meter;
-  torch::Tensor freed_elsewhere = torch::empty({kMegabyte}, torch::kUInt8);
+  const MemoryMeter meter(c10::kCUDA);
+  int block = 0, theirs = 0;
+  report(&block, 100, c10::kCUDA);
   std::thread([&] {
     const FreesCounted frees;
-    freed_elsewhere.reset();
-    const torch::Tensor theirs = torch::empty({kMegabyte}, torch::kUInt8);
-    EXPECT_EQ(meter.bytes(), 0);
+    report(&block, -100, c10::kCUDA);
+    report(&theirs, 70, c10::kCUDA);
   }).join();
   EXPECT_EQ(meter.bytes(), 0);
 }
@@ -63,14 +68,11 @@ TEST(MemoryMeter, WhatAThreadWithoutAMeterFreesIsSubtracted) {
 // LibTorch's allocators give the address of freed memory again.
 TEST(MemoryMeter, AnAddressThatIsUsedAgainIsCountedOnce) {
   const MemoryMeter meter;
-  const auto report = [](void* block, std::int64_t bytes) {
-    c10::reportMemoryUsageToProfiler(block, bytes, 0, 0, c10::Device(c10::kCPU));
-  };
   int block = 0;
-  report(&block, 100);
-  report(&block, 60);  // a thread that nobody counts for has freed the first one
+  report(&block, 100, c10::kCPU);
+  report(&block, 60, c10::kCPU);  // a thread that nobody counts for has freed the first one
   EXPECT_EQ(meter.bytes(), 60);
-  report(&block, -60);
+  report(&block, -60, c10::kCPU);
   EXPECT_EQ(meter.bytes(), 0);
 }
 
