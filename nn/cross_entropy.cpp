@@ -20,10 +20,14 @@ using torch::autograd::variable_list;
 
 }  // namespace
 
-void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int64_t ignored, bool of_classes) {
-  const torch::Tensor labels = given.to(torch::kInt64).contiguous();
-  const auto* begin = labels.const_data_ptr<std::int64_t>();
-  const auto* end = begin + labels.numel();
+void check_labels(const torch::Tensor& labels, const torch::Tensor& known, std::int64_t vocabulary,
+                  std::int64_t ignored, bool of_classes) {
+  if (!known.defined())
+    return check_on_device(((labels >= 0) & (labels < vocabulary)) | (labels == ignored),
+                           "a label on the device is outside the vocabulary");
+  const torch::Tensor numbers = known.to(torch::kInt64).contiguous();
+  const auto* begin = numbers.const_data_ptr<std::int64_t>();
+  const auto* end = begin + numbers.numel();
   const auto* wrong = std::find_if(
       begin, end, [=](std::int64_t label) { return (label < 0 || label >= vocabulary) && label != ignored; });
   if (wrong == end) return;
@@ -65,7 +69,7 @@ RowLabels row_labels(const torch::Tensor& labels, std::int64_t rows, const LossT
                       "one label per row of the logits", ""});
   torch::Tensor known = on_host(labels);
   if (known.defined()) known = known.to(torch::kInt64);
-  if (known.defined()) check_labels(known, terms.vocabulary, terms.ignored, options.of_classes);
+  check_labels(flat, known, terms.vocabulary, terms.ignored, options.of_classes);
   return {flat, ((known.defined() ? known : flat) != terms.ignored).sum()};
 }
 

@@ -72,6 +72,11 @@ void check_indices(const torch::Tensor& given, std::int64_t count) {
        fmt::format("0 to {}", count - 1), "check that the data and the model use the same tokenizer"});
 }
 
+void check_tokens(const torch::Tensor& indices, std::int64_t count) {
+  if (const torch::Tensor known = on_host(indices); known.defined()) return check_indices(known, count);
+  check_on_device((indices >= 0) & (indices < count), "a token on the device is outside the vocabulary");
+}
+
 }  // namespace
 
 EmbeddingImpl::EmbeddingImpl(const torch::nn::EmbeddingOptions& options) : options(options) {
@@ -169,7 +174,7 @@ torch::Tensor EmbeddingImpl::with_tokens(const torch::Tensor& indices, const tor
 
 torch::Tensor EmbeddingImpl::own_rows(const torch::Tensor& indices) const {
   const torch::NoGradGuard no_graph;
-  if (const torch::Tensor known = on_host(indices); known.defined()) check_indices(known, options.num_embeddings());
+  check_tokens(indices, options.num_embeddings());
   return look_up(indices, weight);
 }
 
@@ -186,7 +191,7 @@ void EmbeddingImpl::add_to_own_rows(const torch::Tensor& indices, const torch::T
 torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
   if (!at::isIntegralType(indices.scalar_type(), /*includeBool=*/false))
     throw InputError({"tokens", "the indices are " + describe(indices), "integers", "pass token ids"});
-  if (const torch::Tensor known = on_host(indices); known.defined()) check_indices(known, options.num_embeddings());
+  check_tokens(indices, options.num_embeddings());
   if (const auto* vocab = style_ ? std::get_if<Vocab>(&*style_) : nullptr)
     return observed(*this, redistribute(looked_up(indices, false, placement_.sharded()), *group_, Partial{},
                                         vocab->output.value_or(Replicate{})));

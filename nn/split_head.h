@@ -75,7 +75,9 @@ void head_weight_backward(const Linear& head, const HeadShare& share, const Head
 // The columns of the vocabulary that count.
 std::int64_t counted_words(const Linear& head, const CrossEntropyOptions& options);
 
-// InputError for a label outside the vocabulary that is not `ignored`. Of labels on the CPU.
-void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int64_t ignored, bool of_classes = false);
+// InputError for a label outside the vocabulary that is not `ignored`. `known`: the labels' numbers on the host;
+// undefined: the device checks them.
+void check_labels(const torch::Tensor& labels, const torch::Tensor& known, std::int64_t vocabulary,
+                  std::int64_t ignored, bool of_classes = false);
 
 }  // namespace gantry::nn

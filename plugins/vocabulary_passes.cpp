@@ -193,8 +193,7 @@ torch::Tensor VocabularyPasses::labels_of(int microbatch) {
   };
   const torch::Tensor labels = aligned(given), known = on_host(given);
   const torch::Tensor on_cpu = known.defined() ? aligned(known) : torch::Tensor();
-  if (on_cpu.defined())
-    nn::check_labels(on_cpu, nn::counted_words(shared_.head_, loss.options), loss.options.ignore_index);
+  nn::check_labels(labels, on_cpu, nn::counted_words(shared_.head_, loss.options), loss.options.ignore_index);
   if (is_last()) of_[microbatch].count = ((on_cpu.defined() ? on_cpu : labels) != loss.options.ignore_index).sum();
   return labels;
 }

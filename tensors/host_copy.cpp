@@ -79,6 +79,10 @@ torch::Tensor on_host(const torch::Tensor& tensor) {
                          host.storage_offset() + tensor.storage_offset() - full.storage_offset());
 }
 
+void check_on_device(const torch::Tensor& condition, const char* message) {
+  if (!condition.is_meta()) at::_assert_async(condition.all(), message);
+}
+
 std::vector<double> read_back(const std::vector<torch::Tensor>& tensors) {
   if (tensors.empty()) return {};
   RECORD_FUNCTION("gantry::read_back", std::vector<c10::IValue>{});

@@ -4,8 +4,7 @@
 // device's memory waits until the device has done all that it was given, which a step affords once (read_back). So
 // whoever checks tokens or labels, counts them, or looks whether a mask hides anything, asks on_host() and looks at
 // what the host has. On the CPU that is the tensor itself. Tokens and labels that were computed on a device, or passed
-// there, are not checked. LibTorch's lookup may report an index out of range. The kernels of this project do not:
-// add_rows() writes outside the table, and the loss of a label out of range is finite and wrong.
+// there, are checked by the device (check_on_device).
 #pragma once
 
 #include <vector>
@@ -38,6 +37,10 @@ class HostCopy {
 // The numbers of `tensor` on the CPU: the tensor itself where it lies there, else a view of what a HostCopy of any
 // thread remembers, or undefined.
 torch::Tensor on_host(const torch::Tensor& tensor);
+
+// Has the device of `condition`, a tensor of bools, end all its work with an error unless all of it is true. The host
+// does not wait: its next wait for the device throws. Nothing for a tensor without numbers (the meta device).
+void check_on_device(const torch::Tensor& condition, const char* message);
 
 // The numbers of all tensors, one after the other, read from their device at once. Seen by profilers.
 std::vector<double> read_back(const std::vector<torch::Tensor>& tensors);

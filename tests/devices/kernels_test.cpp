@@ -6,6 +6,7 @@
 
 #include "gantry/comm/device_sum.h"
 #include "gantry/nn/cross_entropy.h"
+#include "gantry/nn/embedding.h"
 #include "gantry/nn/linear_function.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/kernels/add_rows.h"
@@ -49,6 +50,23 @@ TEST_P(KernelsOnDevice, DropoutMasksAreDrawnThere) {
     expect_computed_there();
     EXPECT_TRUE(torch::equal(mask.cpu(), mask_like(like)));
   }
+}
+
+// Without a copy on the host: as CUDA's assertion, the error comes with the device's work.
+TEST_P(KernelsOnDevice, TokensAndLabelsOfTheDeviceAreCheckedThere) {
+  const auto waits = [&](const std::function<void()>& call) {
+    call();
+    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  };
+  nn::Embedding table(7, 4);
+  table->to(device_);
+  const torch::Tensor logits = torch::zeros({3, 7}, device_);
+  const auto numbers = [&](std::int64_t last) { return torch::tensor(std::vector<std::int64_t>{0, 6, last}).to(device_); };
+  EXPECT_NO_THROW(waits([&] { table->forward(numbers(3)); }));
+  EXPECT_NO_THROW(waits([&] { nn::cross_entropy(logits, numbers(-100), {}); }));
+  EXPECT_THROW(waits([&] { table->forward(numbers(7)); }), std::exception);
+  EXPECT_THROW(waits([&] { nn::cross_entropy(logits, numbers(7), {}); }), std::exception);
+  EXPECT_THROW(waits([&] { nn::cross_entropy(logits, numbers(-1), {}); }), std::exception);
 }
 
 TEST_P(KernelsOnDevice, InitialWeightsAreDrawnThere) {
