@@ -11,6 +11,7 @@
 #include "gantry/launch/job_start.h"
 #include "gantry/launch/supervisor/job_output.h"
 #include "gantry/launch/supervisor/mpirun.h"
+#include "gantry/launch/supervisor/open_files.h"
 #include "gantry/launch/supervisor/restart_policy.h"
 #include "gantry/launch/supervisor/supervisor.h"
 
@@ -91,12 +92,8 @@ std::string remedy_of(const LaunchOptions& options) {
                      checkpoint);
 }
 
-int run_launch(const LaunchOptions& options) {
-  if (!options.tcp) find_mpirun();
-  RunFiles files;
-  if (options.restarts > 0) files = find_run_files(options.program, options.checkpoints);
-  LaunchSignals signals;
-  JobOutput output(options.log_dir);
+// The job and its restarts.
+int run_starts(const LaunchOptions& options, const RunFiles& files, LaunchSignals& signals, JobOutput& output) {
   std::optional<JobFailure> before;
   for (int starts = 1;; ++starts) {
     const JobEnd end = run_job(options, starts - 1, signals, output);
@@ -113,6 +110,26 @@ int run_launch(const LaunchOptions& options) {
                         : "");
     before = failure;
   }
+}
+
+int run_launch(const LaunchOptions& options) {
+  constexpr int kSockets = 2;  // of a rank's shim, and of its program
+  if (!options.tcp) find_mpirun();
+  RunFiles files;
+  if (options.restarts > 0) files = find_run_files(options.program, options.checkpoints);
+  allow_open_files(options.ranks, kSockets + (options.log_dir.empty() ? 0 : 1));
+  LaunchSignals signals;
+  JobOutput output(options.log_dir);
+  const auto show_the_rest = [&] { output.finish([&] { return signals.wait(1e-3) != 0; }); };
+  int code = 0;
+  try {
+    code = run_starts(options, files, signals, output);
+  } catch (...) {
+    show_the_rest();
+    throw;
+  }
+  show_the_rest();
+  return code;
 }
 
 void add_flags(CLI::App& launch, LaunchArguments& arguments) {

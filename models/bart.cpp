@@ -9,6 +9,7 @@
 #include "gantry/nn/activation.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stream_scope.h"
+#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -144,7 +145,7 @@ TensorDict BartImpl::begin(const StageContext& stage, const TensorDict& input) {
   }
   const torch::Tensor& ids = input.at("input_ids");
   check_length("input_ids", part ? part->shard.tokens : ids.size(1));
-  return {{"hidden", embed(encoder_, ids, part ? part->positions : torch::arange(ids.size(1), ids.options()))}};
+  return {{"hidden", embed(encoder_, ids, part ? part->positions : CountedNumbers(ids.size(1), ids.options()).numbers)}};
 }
 
 TensorDict BartImpl::run(const StageContext& stage, TensorDict state, int list) {
@@ -184,7 +185,8 @@ TensorDict BartImpl::stage_forward(const StageContext& stage, TensorDict input) 
     const std::int64_t length = target.length > 0 ? target.length : ids.size(1);
     check_length("decoder_input_ids", length);
     const bool has_places = target.caches || target.sequence;
-    state = {{"hidden", embed(decoder_, ids, has_places ? target.positions : torch::arange(length, ids.options()))}};
+    state = {{"hidden", embed(decoder_, ids,
+                              has_places ? target.positions : CountedNumbers(length, ids.options()).numbers)}};
     if (encoded.defined()) state.set("encoded", encoded);
   }
   state = run(stage, std::move(state), kDecoderList);

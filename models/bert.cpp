@@ -3,6 +3,7 @@
 #include "gantry/nn/activation.h"
 #include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/sequence_part.h"
+#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -52,8 +53,9 @@ torch::Tensor BertEmbeddingsImpl::forward(const torch::Tensor& input_ids, const 
   if (token_type_embeddings)
     sum = sum + token_type_embeddings(token_type_ids.defined() ? token_type_ids : torch::zeros_like(input_ids));
   if (position_embeddings)
-    sum = sum +
-          position_embeddings(positions.defined() ? positions : torch::arange(input_ids.size(1), input_ids.options()));
+    sum = sum + position_embeddings(positions.defined()
+                                        ? positions
+                                        : CountedNumbers(input_ids.size(1), input_ids.options()).numbers);
   return dropout(norm(sum));
 }
 

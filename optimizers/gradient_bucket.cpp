@@ -91,9 +91,9 @@ std::vector<GradientBucket> distribute_to_buckets(const std::vector<HeldTensor>&
 }
 
 void partition(GradientBucket& bucket, int replicas) {
-  bucket.sizes.clear();
-  for (const Range& range : partition(bucket.elements, kLine, replicas, /*allow_empty=*/true))
-    bucket.sizes.push_back(range.size());
+  const std::int64_t each = aligned((bucket.elements + replicas - 1) / replicas);
+  bucket.elements = each * replicas;
+  bucket.sizes.assign(static_cast<std::size_t>(replicas), each);
 }
 
 torch::Tensor share_memory(const torch::Tensor& tensor, std::int64_t offset, at::IntArrayRef sizes) {

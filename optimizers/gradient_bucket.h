@@ -93,7 +93,8 @@ std::vector<GradientBucket> distribute_to_buckets(const std::vector<HeldTensor>&
                                                   const std::vector<std::size_t>& parameters,
                                                   const std::set<std::size_t>& shared, const BucketRules& rules);
 
-// Partitions the bucket's elements over its replicas and sets its `sizes`.
+// Partitions the bucket's elements over its replicas and sets its `sizes`, which are equal: elements that belong to no
+// parameter follow the last one. So a reduction over all parts is one call of the library that carries it.
 void partition(GradientBucket& bucket, int replicas);
 
 // A tensor on a part of another's memory, from element `offset` on, that autograd does not know as a view: LibTorch's

@@ -66,6 +66,12 @@ HostCopy::~HostCopy() {
   all.by_memory.erase(found);
 }
 
+CountedNumbers::CountedNumbers(std::int64_t count, const torch::TensorOptions& options)
+    : numbers(torch::arange(count, options)) {
+  if (!numbers.is_cpu() && !numbers.is_meta())
+    of_host = HostCopy(numbers, torch::arange(count, options.device(torch::kCPU)));
+}
+
 torch::Tensor on_host(const torch::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu()) return tensor;
   if (!tensor.has_storage()) return {};

@@ -34,6 +34,13 @@ class HostCopy {
   c10::StorageImpl* memory_ = nullptr;
 };
 
+// 0, 1, ..., count - 1, which the host knows for as long as this lives.
+struct CountedNumbers {
+  CountedNumbers(std::int64_t count, const torch::TensorOptions& options);
+  torch::Tensor numbers;
+  HostCopy of_host;
+};
+
 // The numbers of `tensor` on the CPU: the tensor itself where it lies there, else a view of what a HostCopy of any
 // thread remembers, or undefined.
 torch::Tensor on_host(const torch::Tensor& tensor);

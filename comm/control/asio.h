@@ -8,7 +8,6 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -18,6 +17,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
+#include <exception>
 #include <string>
 
 // g++ 12 takes the frames of inlined coroutines for memory that one allocator made and another one frees.
@@ -31,6 +31,13 @@ using boost::system::error_code;
 
 inline std::chrono::nanoseconds seconds(double value) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
+}
+
+// Runs a coroutine beside the caller. What it throws leaves the context's run(): nothing ends without being seen.
+inline void spawn(asio::io_context& context, asio::awaitable<void> coroutine) {
+  asio::co_spawn(context, std::move(coroutine), [](const std::exception_ptr& thrown) {
+    if (thrown) std::rethrow_exception(thrown);
+  });
 }
 
 // "10.0.0.1:4242", "[::1]:4242"

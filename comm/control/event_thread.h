@@ -12,7 +12,8 @@
 
 namespace gantry::control {
 
-// The thread takes no signals: they go to the program's own threads. Handlers and coroutines must not throw.
+// The thread takes no signals: they go to the program's own threads. What a handler or a coroutine throws is an error
+// of Gantry's, and ends the process.
 class EventThread {
  public:
   EventThread() : context_(1) {}

@@ -47,8 +47,10 @@ constexpr std::array kLengths = {
     kEmpty,                                       // waiting
     kEmpty,                                       // grow
     Lengths{2 * kNumber, 2 * kNumber},            // lost
+    kEmpty,                                       // pause
+    kEmpty,                                       // resume
 };
-static_assert(kLengths.size() == static_cast<std::size_t>(FrameKind::lost));
+static_assert(kLengths.size() == static_cast<std::size_t>(FrameKind::resume));
 
 bool length_fits(FrameKind kind, std::size_t bytes) {
   const Lengths& lengths = kLengths[static_cast<std::size_t>(kind) - 1];

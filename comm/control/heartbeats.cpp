@@ -60,7 +60,7 @@ Heartbeats::Heartbeats(asio::io_context& context, Rules rules)
       silence_(rules_.heartbeat, rules_.lost_after, steady_seconds()),
       timer_(context) {}
 
-void Heartbeats::start() { asio::co_spawn(context_, run(), asio::detached); }
+void Heartbeats::start() { spawn(context_, run()); }
 
 void Heartbeats::stop() {
   stopped_ = true;

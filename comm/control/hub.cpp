@@ -44,7 +44,7 @@ void Hub::welcome(int rank, const std::shared_ptr<Connection>& connection) {
   pulse_.heard(rank);
   connection->send(encode_frame(FrameKind::beat));  // so that it knows that it was taken in
   if (failure_) connection->send(encode_failure(*failure_));
-  asio::co_spawn(context_, converse(rank, connection), asio::detached);
+  spawn(context_, converse(rank, connection));
   if (membership_) return admit(rank);
   if (absent_.erase(rank) == 0 || !absent_.empty()) return;
   send_all(encode_frame(FrameKind::begin));

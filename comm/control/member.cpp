@@ -25,7 +25,7 @@ Member::Member(asio::io_context& context, const ControlOptions& options, const C
 void Member::join(const Rendezvous& meeting) {
   token_ = meeting.token;
   const tcp::endpoint hub(asio::ip::make_address(meeting.address), static_cast<std::uint16_t>(meeting.port));
-  asio::co_spawn(context_, connect(hub), asio::detached);
+  spawn(context_, connect(hub));
   if (options_.heartbeat_seconds > 0) pulse_.start();
 }
 

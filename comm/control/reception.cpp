@@ -16,7 +16,7 @@ Rendezvous Reception::open(const std::string& address, int port) {
   acceptor_.bind(endpoint);
   acceptor_.listen();
   token_ = random_job_token();
-  asio::co_spawn(context_, accept_all(), asio::detached);
+  spawn(context_, accept_all());
   return {address, acceptor_.local_endpoint().port(), token_};
 }
 
@@ -38,7 +38,7 @@ void Reception::admit(tcp::socket socket) {
   const auto connection = std::make_shared<Connection>(std::move(socket));
   if (rules_.several_hosts) connection->watch_network();
   pending_.push_back(connection);
-  asio::co_spawn(context_, greet(connection), asio::detached);
+  spawn(context_, greet(connection));
   if (pending_.size() <= kMostPending + static_cast<std::size_t>(rules_.ranks)) return;
   pending_.front()->close();
   pending_.pop_front();

@@ -29,6 +29,8 @@ inline constexpr double kCloseSeconds = 2;
 inline constexpr double kShimBeatSeconds = 1;
 // That a shim may be silent at least, however short --stopped-seconds is: a loaded machine delays a few beats.
 inline constexpr double kLeastShimSilence = 5;
+// Between the looks of a launch at whether the reader of its output has caught up.
+inline constexpr double kOutputLookSeconds = 0.02;
 // For a launch that has slept itself to read that a program goes on, before it judges that it stood still for too long.
 inline constexpr double kReadFirstSeconds = 0.1;
 // Between the hub's looks at who has left, where there are no heartbeats (comm.heartbeat_seconds 0).

@@ -11,7 +11,7 @@ using namespace control;
 void Escalation::begin() {
   if (begun_) return;
   begun_ = steady_seconds();
-  asio::co_spawn(context_, run(), asio::detached);
+  spawn(context_, run());
 }
 
 void Escalation::skip_wait() {

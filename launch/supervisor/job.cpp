@@ -28,7 +28,7 @@ Job::Job(const LaunchOptions& options, int start, LaunchSignals& signals, JobOut
       hub_(context_, {.ranks = options.ranks, .describe_rank = [](int rank) { return fmt::format("rank {}", rank); }},
            {.on_begun = [] {},
             .on_lost =
-                [this](const JobFailure& failure) { asio::co_spawn(context_, watch_closed(failure), asio::detached); },
+                [this](const JobFailure& failure) { spawn(context_, watch_closed(failure)); },
             .on_grown = [this](const std::set<int>& joined) { take_in(joined); },
             .on_over = [this](const std::set<int>&) { end_spares(); }}),
       shims_(context_, {.heartbeat = kShimBeatSeconds,
@@ -52,6 +52,7 @@ Job::Job(const LaunchOptions& options, int start, LaunchSignals& signals, JobOut
       signal_events_(context_, ::dup(signals.descriptor())),
       mpirun_events_(context_),
       start_timer_(context_),
+      output_timer_(context_),
       start_(start) {
   for (int rank = 0; rank < options.ranks; ++rank) seats_.push_back(std::make_unique<RankSlot>(context_));
   open();
@@ -96,9 +97,9 @@ void Job::start_mpirun() {
 JobEnd Job::run() {
   hub_.start();
   shims_.start();
-  asio::co_spawn(context_, hear_signals(), asio::detached);
-  asio::co_spawn(context_, hear_mpirun(), asio::detached);
-  asio::co_spawn(context_, watch_start(), asio::detached);
+  spawn(context_, hear_signals());
+  spawn(context_, hear_mpirun());
+  spawn(context_, watch_start());
   context_.run();
   finish();
   return end_;
@@ -124,6 +125,7 @@ void Job::take_signal(int number) {
     send_to_all(encode_number(FrameKind::signal, SIGUSR1));
   } else {
     end_.forced = true;
+    output_.hurry();
     escalation_.skip_wait();
   }
 }
@@ -169,6 +171,7 @@ void Job::close() {
   shims_.stop();
   escalation_.stop();
   start_timer_.cancel();
+  output_timer_.cancel();
   for (const auto& here : seats_) {
     here->patience.cancel();
     here->report.cancel();

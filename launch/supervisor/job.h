@@ -80,6 +80,8 @@ class Job {
   void end_starters();
   void end_spares();
   void send_to_all(const std::string& frame);
+  void pause_if_behind();
+  awaitable<void> resume_later();
   template <class Act>
   void for_each_starter(const Act& act) {
     act(*mpirun_);
@@ -110,10 +112,11 @@ class Job {
   bool continued_ = false;  // the job continued after a loss
   bool over_ = false;       // the work of the members is done
   control::asio::posix::stream_descriptor signal_events_, mpirun_events_;
-  control::asio::steady_timer start_timer_;
+  control::asio::steady_timer start_timer_, output_timer_;
   JobEnd end_;
   const int start_;
   bool gave_up_ = false, closed_ = false;
+  bool paused_ = false;  // the ranks' output: its reader is behind
 };
 
 }  // namespace gantry::launcher

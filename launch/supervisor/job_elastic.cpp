@@ -45,7 +45,7 @@ void Job::rejoin(int rank) {
   if (!job || !job->policy().rejoin || escalation_.has_begun() || end_.asked_by != 0 || over_) return;
   const std::set<int> replica = job->replica_of(rank);
   if (std::ranges::all_of(replica, [this](int other) { return seat(other).ended; }))
-    asio::co_spawn(context_, start_again(replica), asio::detached);
+    spawn(context_, start_again(replica));
 }
 
 asio::awaitable<void> Job::start_again(std::set<int> replica) {

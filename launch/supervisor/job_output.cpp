@@ -1,5 +1,6 @@
 #include "gantry/launch/supervisor/job_output.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -7,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
 
 namespace gantry::launcher {
 namespace {
@@ -57,7 +57,12 @@ void JobOutput::begin_start(int number, int ranks) {
   std::filesystem::remove_all(start_folder(), failure);
   std::filesystem::create_directories(start_folder(), failure);
   logs_.clear();
-  for (int rank = 0; rank < ranks; ++rank) logs_.emplace_back(fmt::format("{}/rank-{}.log", start_folder(), rank));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string path = fmt::format("{}/rank-{}.log", start_folder(), rank);
+    if (!logs_.emplace_back(path))
+      throw ResourceError({path, fmt::format("the log cannot be opened: {}", std::strerror(errno)), "a log for each rank",
+                           "raise the limit of open files (ulimit -n), or leave out --log-dir"});
+  }
   mpirun_log_ = std::ofstream(start_folder() + "/mpirun.log");
   processes_ = std::ofstream(start_folder() + "/processes");
 }
@@ -74,8 +79,7 @@ void JobOutput::show(int rank, Stream stream, const std::vector<std::string>& li
   }
   if (text.empty()) return;
   if (!logs_.empty()) logs_[static_cast<std::size_t>(rank)].flush();
-  if (stream == Stream::kOut) return print_output(text);
-  std::fputs(text.c_str(), stderr);
+  writer_.write(stream, std::move(text));
 }
 
 void JobOutput::rank_bytes(int rank, Stream stream, const std::string& bytes) {
@@ -98,14 +102,14 @@ void JobOutput::take_mpirun_lines(const std::vector<std::string>& lines) {
 void JobOutput::mpirun_bytes(const std::string& bytes) { take_mpirun_lines(mpirun_lines_.add(bytes)); }
 
 void JobOutput::note(const std::string& line) {
-  fmt::print(stderr, "launch: {}\n", line);
+  writer_.write(Stream::kErr, fmt::format("launch: {}\n", line));
   if (launch_log_.is_open()) launch_log_ << line << std::endl;
 }
 
 void JobOutput::show_mpirun() {
   take_mpirun_lines(mpirun_lines_.finish());
   for (const auto& line : last_mpirun_lines_)
-    if (line.find_first_not_of("- ") != std::string::npos) fmt::print(stderr, "[mpirun] {}\n", line);
+    if (line.find_first_not_of("- ") != std::string::npos) writer_.write(Stream::kErr, fmt::format("[mpirun] {}\n", line));
 }
 
 void JobOutput::write_ends(const JobEnd& end) {

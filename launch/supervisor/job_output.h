@@ -3,16 +3,16 @@
 
 #include <deque>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "gantry/launch/supervisor/line_splitter.h"
+#include "gantry/launch/supervisor/output_writer.h"
 #include "gantry/launch/supervisor/rank_end.h"
 
 namespace gantry::launcher {
-
-enum class Stream { kOut, kErr };
 
 // With a folder, there is for each start of the job FOLDER/start-0/: rank-0.log (both streams, without the prefix),
 // processes (a line a rank: its host and process), mpirun.log and ranks.json; and FOLDER/launch.log with what the
@@ -32,6 +32,14 @@ class JobOutput {
   void show_mpirun();                  // its last lines, where nobody else says what is wrong
   // The rank that called MPI_Abort by mpirun's words; -1 for none.
   int aborted_by() const { return aborted_by_; }
+  // More lines wait for the terminal than should, or no longer.
+  bool is_behind() const { return writer_.is_behind(); }
+  bool has_caught_up() const { return writer_.has_caught_up(); }
+  // Waits until all lines are written, or until `give_up` says so; after hurry(), only for a moment.
+  void finish(const std::function<bool()>& give_up) {
+    writer_.finish([&] { return hurried_ || give_up(); });
+  }
+  void hurry() { hurried_ = true; }
   void write_ends(const JobEnd& end);
 
  private:
@@ -47,6 +55,8 @@ class JobOutput {
   LineSplitter mpirun_lines_;
   std::deque<std::string> last_mpirun_lines_;
   int aborted_by_ = -1;
+  bool hurried_ = false;
+  OutputWriter writer_;
 };
 
 }  // namespace gantry::launcher

@@ -29,7 +29,8 @@ void Job::welcome(const Hello& hello, const ShimConnection& connection) {
   connection->send(encode_command(options_.program));
   if (over_) connection->send(encode_frame(FrameKind::kill));  // it has come too late to join
   if (end_.asked_by != 0) connection->send(encode_number(FrameKind::signal, SIGUSR1));
-  asio::co_spawn(context_, hear_shim(hello.rank), asio::detached);
+  if (paused_) connection->send(encode_frame(FrameKind::pause));
+  spawn(context_, hear_shim(hello.rank));
 }
 
 asio::awaitable<void> Job::hear_shim(int rank) {
@@ -54,9 +55,11 @@ void Job::take(int rank, const Frame& frame) {
     case FrameKind::beat:
       return;
     case FrameKind::output:
-      return output_.rank_bytes(rank, Stream::kOut, frame.payload);
+      output_.rank_bytes(rank, Stream::kOut, frame.payload);
+      return pause_if_behind();
     case FrameKind::errors:
-      return output_.rank_bytes(rank, Stream::kErr, frame.payload);
+      output_.rank_bytes(rank, Stream::kErr, frame.payload);
+      return pause_if_behind();
     case FrameKind::begun:
       return output_.rank_began(rank, seat(rank).host, std::to_string(decode_number(frame.payload)));
     case FrameKind::notified:
@@ -81,7 +84,7 @@ void Job::take_stop(int rank, int signal) {
   here.patience.cancel();
   if (signal == 0) return;
   here.stop_signal = signal;
-  asio::co_spawn(context_, watch_stopped(rank), asio::detached);
+  spawn(context_, watch_stopped(rank));
 }
 
 asio::awaitable<void> Job::watch_stopped(int rank) {
@@ -156,6 +159,24 @@ void Job::end_rank(int rank, RankEnd end) {
   here.shim->close_when_sent();  // a shim that has reported waits for it
   end_starters();
   look_at_mpirun();
+}
+
+// The ranks wait at their full pipes, and nothing that they wrote is lost, while a terminal or a pager takes no more.
+void Job::pause_if_behind() {
+  if (paused_ || !output_.is_behind()) return;
+  paused_ = true;
+  send_to_all(encode_frame(FrameKind::pause));
+  spawn(context_, resume_later());
+}
+
+asio::awaitable<void> Job::resume_later() {
+  error_code cancelled;
+  while (!closed_ && !output_.has_caught_up()) {
+    output_timer_.expires_after(seconds(kOutputLookSeconds));
+    co_await output_timer_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+  }
+  paused_ = false;
+  send_to_all(encode_frame(FrameKind::resume));
 }
 
 void Job::send_to_all(const std::string& frame) {

@@ -45,6 +45,7 @@ class Shim {
  private:
   asio::awaitable<void> forward(int stream);
   asio::awaitable<void> forward_rest(int stream);
+  asio::awaitable<void> resumed();
   asio::awaitable<void> hear_signals();
   asio::awaitable<void> hear_launch();
   asio::awaitable<void> send_exit_report(const RankEnd& end);
@@ -52,6 +53,7 @@ class Shim {
   void send_output(int stream, std::size_t bytes);
   void forward_stop_signal();
   void end_now();
+  void resume();
   void close();
 
   asio::io_context& context_;
@@ -65,6 +67,7 @@ class Shim {
   asio::steady_timer changed_;  // never expires: cancelled when something that is waited for has come about
   int forwarding_ = 0;          // streams that are forwarded while the program runs
   bool launch_gone_ = false, notified_ = false;
+  bool paused_ = false;  // the launch takes no output for now
 };
 
 Shim::Shim(asio::io_context& context, std::shared_ptr<Connection> launch, const std::vector<std::string>& words)
@@ -90,9 +93,9 @@ Shim::Shim(asio::io_context& context, std::shared_ptr<Connection> launch, const 
 
 asio::awaitable<RankEnd> Shim::run() {
   pulse_.start();
-  asio::co_spawn(context_, hear_signals(), asio::detached);
-  asio::co_spawn(context_, hear_launch(), asio::detached);
-  for (const int i : {0, 1}) asio::co_spawn(context_, forward(i), asio::detached);
+  spawn(context_, hear_signals());
+  spawn(context_, hear_launch());
+  for (const int i : {0, 1}) spawn(context_, forward(i));
   forwarding_ = 2;
   error_code cancelled;
   while (!program_.ended() || forwarding_ > 0)
@@ -121,22 +124,32 @@ asio::awaitable<void> Shim::forward(int i) {
     if (error) break;
     send_output(i, got);
     co_await launch_->sent();
+    while (paused_ && !program_.ended()) co_await resumed();
   }
   --forwarding_;
   changed_.cancel();
 }
 
-// What lies in the pipe of a program that has ended. Others that hold it open may write on.
+// The next change of what this waits for.
+asio::awaitable<void> Shim::resumed() {
+  error_code cancelled;
+  co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+}
+
+// What lies in the pipe of a program that has ended. Others that hold it open may write on: after as much as a pipe
+// holds, this waits for the launch too.
 asio::awaitable<void> Shim::forward_rest(int i) {
   auto& stream = streams_[static_cast<std::size_t>(i)];
   const auto buffer = asio::buffer(blocks_[static_cast<std::size_t>(i)]);
   error_code error;
   stream.non_blocking(true, error);
-  while (!error) {
+  for (std::size_t all = 0; !error;) {
+    while (paused_ && all >= kMostOutput) co_await resumed();
     const std::size_t got = stream.read_some(buffer, error);
     if (error) break;
     send_output(i, got);
     co_await launch_->sent();
+    all += got;
   }
 }
 
@@ -173,6 +186,8 @@ asio::awaitable<void> Shim::hear_launch() {
       const Frame frame = co_await launch_->read();
       if (frame.kind == FrameKind::signal) program_.signal(decode_number(frame.payload));
       if (frame.kind == FrameKind::kill) end_now();
+      if (frame.kind == FrameKind::pause) paused_ = true;
+      if (frame.kind == FrameKind::resume) resume();
     }
   } catch (const std::exception&) {
     // Its end, or what is no frame of a launch.
@@ -183,7 +198,13 @@ asio::awaitable<void> Shim::hear_launch() {
   changed_.cancel();
 }
 
+void Shim::resume() {
+  paused_ = false;
+  changed_.cancel();
+}
+
 void Shim::end_now() {
+  resume();
   notified_ = notified_ || !program_.ended();
   program_.signal(SIGKILL);
 }

@@ -6,6 +6,7 @@
 #include "gantry/core/error.h"
 #include "gantry/models/register_at.h"
 #include "gantry/models/vision/patch_rotary.h"
+#include "gantry/models/vision/rotary_tower_layer.h"
 #include "gantry/models/vision/tower_layer.h"
 #include "gantry/nn/activation.h"
 #include "gantry/tensors/libtorch.h"
@@ -24,36 +25,20 @@ torch::Tensor read_grids(const TensorDict& batch) {
   return host_numbers(given);
 }
 
+const RotaryTowerNames& block_names() {
+  static const RotaryTowerNames names{.attention_norm = "norm1",
+                                      .projections = {"attn.qkv"},
+                                      .output = "attn.proj",
+                                      .dropout = "attn.dropout",
+                                      .mlp_norm = "norm2",
+                                      .gate = "mlp.gate_proj",
+                                      .up = "mlp.up_proj",
+                                      .down = "mlp.down_proj",
+                                      .bias = true};
+  return names;
+}
+
 }  // namespace
-
-GridLayerImpl::GridLayerImpl(const TowerSpec& spec)
-    : heads_(spec.heads), head_size_(spec.head_size()), activation_(spec.activation) {
-  before_attention_ = register_module("norm1", nn::RmsNorm(spec.hidden, spec.eps));
-  before_mlp_ = register_module("norm2", nn::RmsNorm(spec.hidden, spec.eps));
-  rows_ = linear_at(*this, "attn.qkv", spec.hidden, 3 * spec.hidden, true);
-  output_ = linear_at(*this, "attn.proj", spec.hidden, spec.hidden, true);
-  dropout_ = register_at(*this, "attn.dropout", nn::Dropout(0.0));
-  gate_ = linear_at(*this, "mlp.gate_proj", spec.hidden, spec.width, true);
-  up_ = linear_at(*this, "mlp.up_proj", spec.hidden, spec.width, true);
-  down_ = linear_at(*this, "mlp.down_proj", spec.width, spec.hidden, true);
-}
-
-torch::Tensor GridLayerImpl::attend(const torch::Tensor& input, const torch::Tensor& angles,
-                                    const torch::Tensor& groups) {
-  const nn::HeadRange heads = nn::held_heads(rows_, head_size_, heads_);
-  const auto parts = rows_(input).chunk(3, -1);
-  const auto by_head = [&](int part) { return nn::split_heads(parts[part], heads.count); };
-  const nn::AttentionOptions options{.documents = groups};
-  return output_(nn::merge_heads(nn::attention(turned_by(by_head(0), angles), turned_by(by_head(1), angles), by_head(2),
-                                               heads, heads, options, *dropout_)));
-}
-
-torch::Tensor GridLayerImpl::forward(const torch::Tensor& hidden, const torch::Tensor& angles,
-                                     const torch::Tensor& groups) {
-  const torch::Tensor attended = hidden + attend(before_attention_(hidden), angles, groups);
-  const auto parts = nn::together(before_mlp_(attended), {gate_, up_});
-  return attended + down_(nn::activate(parts[0], activation_) * parts[1]);
-}
 
 GridTowerImpl::GridTowerImpl(const VisionSpec& spec, double initializer_range) : spec_(spec) {
   const torch::NoGradGuard no_grad;
@@ -64,7 +49,7 @@ GridTowerImpl::GridTowerImpl(const VisionSpec& spec, double initializer_range) :
       "weight", torch::empty({tower.hidden, spec.channels, grid.frames, spec.patch, spec.patch}));
   torch::nn::init::normal_(patch_weight_, 0, initializer_range);
   layers_ = register_module("blocks", torch::nn::ModuleList());
-  for (std::int64_t layer = 0; layer < tower.layers; ++layer) layers_->push_back(GridLayer(tower));
+  for (std::int64_t layer = 0; layer < tower.layers; ++layer) layers_->push_back(RotaryTowerLayer(tower, block_names()));
   const std::int64_t square = grid.merge * grid.merge * tower.hidden;
   norm_ = register_at(*this, "merger.ln_q", nn::RmsNorm(tower.hidden, tower.eps));
   wide_ = linear_at(*this, "merger.mlp.0", square, square, true);
@@ -79,7 +64,7 @@ torch::Tensor GridTowerImpl::forward(const torch::Tensor& pixels, const GridLayo
   const auto layer = [layers = layers_, full = spec_.grid_tower->full_layers, angles = angles_of_patches, layout](
                          int index, const torch::Tensor& hidden) {
     const bool is_full = std::find(full.begin(), full.end(), index) != full.end();
-    return layers->ptr<GridLayerImpl>(index)->forward(hidden, angles, is_full ? layout.frames : layout.windows);
+    return layers->ptr<RotaryTowerLayerImpl>(index)->forward(hidden, angles, is_full ? layout.frames : layout.windows);
   };
   const torch::Tensor hidden = run_tower(static_cast<int>(layers_->size()), patches, layer);
   const std::int64_t square = spec_.grid_tower->merge * spec_.grid_tower->merge;

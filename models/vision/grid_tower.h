@@ -6,32 +6,13 @@
 
 #include "gantry/models/vision/grid_layout.h"
 #include "gantry/models/vision/image_encoder.h"
-#include "gantry/nn/attention.h"
+#include "gantry/nn/linear.h"
 #include "gantry/nn/norms.h"
 
 namespace gantry::models {
 
-// A norm, attention, a norm and a gated MLP, each pair with a residual. Registers norm1, attn.{qkv, proj}, norm2 and
-// mlp.{gate_proj, up_proj, down_proj}.
-class GridLayerImpl : public torch::nn::Module {
- public:
-  explicit GridLayerImpl(const TowerSpec& spec);
-  // [samples, patches, H]. `angles`: of the rotary embedding [samples, patches, head size / 2]. `groups`: patches with
-  // the same number attend to each other.
-  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& angles, const torch::Tensor& groups);
-
- private:
-  torch::Tensor attend(const torch::Tensor& input, const torch::Tensor& angles, const torch::Tensor& groups);
-
-  std::int64_t heads_, head_size_;
-  std::string activation_;
-  nn::RmsNorm before_attention_{nullptr}, before_mlp_{nullptr};
-  nn::Linear rows_{nullptr}, output_{nullptr}, gate_{nullptr}, up_{nullptr}, down_{nullptr};
-  nn::Dropout dropout_{nullptr};  // without effect: probability 0
-};
-TORCH_MODULE(GridLayer);
-
-// Registers patch_embed.proj, blocks.N, merger.{ln_q, mlp.0, mlp.2}.
+// Registers patch_embed.proj, blocks.N, each with norm1, attn.{qkv, proj}, norm2 and mlp.{gate_proj, up_proj,
+// down_proj}, and merger.{ln_q, mlp.0, mlp.2}.
 class GridTowerImpl : public torch::nn::Module {
  public:
   GridTowerImpl(const VisionSpec& spec, double initializer_range);

@@ -5,38 +5,18 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "gantry/models/described/vision_spec.h"
-#include "gantry/nn/attention.h"
+#include "gantry/nn/linear.h"
 #include "gantry/nn/norms.h"
 
 namespace gantry::models {
 
-// A norm, attention, a norm and a gated MLP, each pair with a residual. Registers attention_norm, attention.{q_proj,
-// k_proj, v_proj, o_proj}, ffn_norm and feed_forward.{gate_proj, up_proj, down_proj}.
-class PixtralLayerImpl : public torch::nn::Module {
- public:
-  explicit PixtralLayerImpl(const TowerSpec& spec);
-  // [images, patches, H]. `angles`: of the rotary embedding [1, patches, head size / 2]. `groups`: patches with the
-  // same number attend to each other; undefined: all.
-  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& angles, const torch::Tensor& groups);
-
- private:
-  torch::Tensor attend(const torch::Tensor& input, const torch::Tensor& angles, const torch::Tensor& groups);
-
-  std::int64_t heads_, head_size_;
-  std::string activation_;
-  nn::RmsNorm before_attention_{nullptr}, before_mlp_{nullptr};
-  nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, output_{nullptr}, gate_{nullptr}, up_{nullptr},
-      down_{nullptr};
-  nn::Dropout dropout_{nullptr};  // without effect: probability 0
-};
-TORCH_MODULE(PixtralLayer);
-
-// Registers patch_conv, ln_pre and transformer.layers.N.
+// Registers patch_conv, ln_pre and transformer.layers.N, each with attention_norm, attention.{q_proj, k_proj, v_proj,
+// o_proj}, ffn_norm and feed_forward.{gate_proj, up_proj, down_proj}.
 class PixtralTowerImpl : public torch::nn::Module {
  public:
   PixtralTowerImpl(const VisionSpec& spec, double initializer_range);
   // [images, channels, height, width] -> [images, patches, tower's hidden], row by row. `groups` int64 [images,
-  // patches]: see PixtralLayer.
+  // patches]: see RotaryTowerLayer.
   torch::Tensor forward(const torch::Tensor& pixels, const torch::Tensor& groups);
 
  private:

@@ -28,14 +28,14 @@ std::set<std::pair<int, int>> split_backwards(const std::vector<schedule::Action
 // its parameters while the following parts run.
 StepParts step_parts(ModelState& state, const CallPlan& plan, const ExecuteOptions& options, const Criterion& criterion,
                      StepCore& core) {
-  const PluginContext& plugin = *state.plugin;
+  PluginContext& plugin = *state.plugin;
   GradientBuffers* gradients = state.accumulation ? &state.accumulation->gradients() : nullptr;
   const bool runs = plan.microbatches > 0;
   const schedule::Schedule* schedule =
       runs ? &state.executor_for(plan.microbatches, !plan.trains, plan.gather).schedule() : nullptr;
   const bool interleaves = runs && plan.trains && !state.gathered && !state.offload && schedule->has_pairs();
   StepParts parts;
-  const auto add = [&]<class Part>(std::unique_ptr<Part> part) { parts.push_back(std::move(part)); };
+  const auto add = [&](std::unique_ptr<StepPart> part) { parts.push_back(std::move(part)); };
   if (gradients)
     add(std::make_unique<ReducedGradients>(
         *gradients, ReducedGradients::When{.at_last_backward = plan.syncs,
@@ -67,7 +67,7 @@ StepParts step_parts(ModelState& state, const CallPlan& plan, const ExecuteOptio
                                              .gradients = plan.trains ? gradients : nullptr,
                                              .reduces = plan.syncs}));
   if (plan.trains && plugin.times && plugin.world.device().is_cpu())
-    add(std::make_unique<TimedPart>(state.plugin->forward_times, core.model.layer_ranges().back().end));
+    add(std::make_unique<TimedPart>(plugin.forward_times, core.model.layer_ranges().back().end));
   if (interleaves) add(std::make_unique<InterleavedPart>(core));
   if (options.observer) add(std::make_unique<ObservedPart>(*options.observer, core));
   return parts;

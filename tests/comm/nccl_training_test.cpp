@@ -19,18 +19,20 @@ void expect_as_over_threads(const SmallRunOptions& options, bool sums_by_rank = 
   config.comm.sums_by_rank = sums_by_rank;
   config.comm.registered_buffers = sums_by_rank;
   reset_fake_counts();
-  std::atomic<int> sends{0}, sums{0}, scattered_sums{0};
+  std::atomic<int> sends{0}, sums{0}, scattered_sums{0}, rooted_sums{0};
   set_fake_faults([&](const FakeCall& call) {
     sends += call.kind == "ncclSend";
     sums += call.kind == "ncclAllReduce";
     scattered_sums += call.kind == "ncclReduceScatter";
+    rooted_sums += call.kind == "ncclReduce";
     return call.number % 7 == call.rank ? FakeFault::kDelay : FakeFault::kNone;
   });
   ASSERT_EQ(launch_on_devices(config, [&](World& world) { train_in_halves(world, config, scratch / "nccl", nccl); }), 0);
   set_fake_faults(nullptr);
   EXPECT_GT(sends, 0) << "stages' messages went another way";
   EXPECT_GT(sums, 0);  // maxima, where sums go by rank
-  if (sums_by_rank) EXPECT_EQ(scattered_sums, 0);
+  EXPECT_EQ(scattered_sums > 0, options.zero > 0 && !sums_by_rank);
+  EXPECT_EQ(rooted_sums, 0) << "a bucket's parts differ in size, so each is a call of its own";
   EXPECT_EQ(fake_counts().misuses, 0);
   EXPECT_EQ(fake_counts().live, 0);
   EXPECT_EQ(live_events(), 0);

@@ -37,7 +37,7 @@ TEST(Connection, WhoWaitsUntilItIsSentQueuesNoMoreThanTheOtherEndTakes) {
   constexpr int kFrames = 1000;  // 64 MB: far more than sockets hold
   Line line;
   int sent = 0;
-  asio::co_spawn(line.context, send_output(line.connection, kFrames, sent), asio::detached);
+  spawn(line.context, send_output(line.connection, kFrames, sent));
   while (line.context.poll() > 0) {
   }
   EXPECT_TRUE(line.connection->sending());
@@ -60,7 +60,7 @@ TEST(Connection, WhoWaitsUntilItIsSentIsWokenByItsEnd) {
   constexpr int kFrames = 1000;
   Line line;
   int sent = 0;
-  asio::co_spawn(line.context, send_output(line.connection, kFrames, sent), asio::detached);
+  spawn(line.context, send_output(line.connection, kFrames, sent));
   while (line.context.poll() > 0) {
   }
   ASSERT_LT(sent, kFrames);
@@ -85,7 +85,7 @@ TEST(Connection, OtherFirstFramesThanAHelloAreRefusedByTheirHeads) {
     std::string frame = encode_frame(kind, kind == FrameKind::beat ? "" : "x");
     line.other->send(frame.substr(0, kFrameHeadBytes));
     std::string why;
-    asio::co_spawn(line.context, read_first(line.connection, why), asio::detached);
+    spawn(line.context, read_first(line.connection, why));
     line.context.run();
     EXPECT_EQ(why, "the first frame is not a hello frame");
   }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "background.h"
+#include "gantry/core/error.h"
 
 namespace gantry::testing {
 namespace {
@@ -123,6 +124,18 @@ TEST(Launch, WithoutMpiItNeedsNoMpirun) {
 }
 
 // A stand-in for ssh: called with a host and a command, it runs the command here.
+// A rank has two sockets of the launch.
+TEST(Launch, TheLimitOfOpenFilesIsRaisedOrNamed) {
+  const std::string launch = gantry_program() + " launch --backend tcp -n 12 -- true";
+  const Outcome raised = run_program("ulimit -Sn 70; " + launch);
+  EXPECT_EQ(raised.exit_code, 0) << raised.err;
+  const Outcome named = run_program("ulimit -n 70; " + launch);
+  EXPECT_EQ(named.exit_code, ResourceError::kExitCode);
+  EXPECT_EQ(named.err,
+            "error: gantry launch: 12 ranks need 88 open files, and the limit is 70; expected a higher limit; raise it: "
+            "ulimit -n 88\n");
+}
+
 TEST(Launch, RanksOfOtherHostsGetTheirVariablesOverStdin) {
   const ScratchFolder scratch;
   const std::string shell = scratch / "shell";

@@ -82,5 +82,43 @@ TEST(SlowTerminal, ARankWaitsForItAndNothingIsLostOrPilesUp) {
   EXPECT_TRUE(std::filesystem::exists(done));
 }
 
+// Nobody reads a pipe that the launch has filled: signals reach the ranks all the same, and a second one ends the launch,
+// which would wait for the reader.
+TEST(SlowTerminal, SignalsAreServedWhileNobodyReads) {
+  const ScratchFolder scratch;
+  const std::string terminal = scratch / "terminal", begun = scratch / "begun", asked = scratch / "asked";
+  ASSERT_EQ(::mkfifo(terminal.c_str(), 0600), 0);
+  const int reading = ::open(terminal.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  Background run(fmt::format("{} launch --backend tcp -n 1 -- sh -c 'trap \"touch {}; exit 0\" USR1; touch {}; "
+                             "(trap \"\" USR1; exec head -c 4M /dev/zero) & while :; do sleep 0.05; done' > {}",
+                             gantry_program(), asked, begun, terminal));
+  ASSERT_TRUE(run.wait_until([&] { return std::filesystem::exists(begun); })) << run.err();
+  run.signal(SIGTERM);
+  EXPECT_TRUE(run.wait_until([&] { return std::filesystem::exists(asked); })) << run.err();
+  run.signal(SIGTERM);
+  EXPECT_NE(run.wait().exit_code, 124);
+  ::close(reading);
+}
+
+TEST(SlowTerminal, AFullDiskCostsNoRank) {
+  const Outcome outcome = run_program(
+      fmt::format("{} launch --backend tcp -n 2 -- sh -c 'echo a line; echo another' > /dev/full", gantry_program()));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err,
+            "launch: stdout cannot be written: No space left on device; the job continues, and lines are lost until "
+            "there is room\n");
+}
+
+TEST(SlowTerminal, AClosedPipeCostsNoRank) {
+  const ScratchFolder scratch;
+  const std::string done = scratch / "done";
+  const Outcome outcome = run_program(fmt::format(
+      "{} launch --backend tcp -n 1 -- sh -c 'for i in 1 2 3 4 5 6 7 8; do echo line; sleep 0.05; done; touch {}' | "
+      "head -1",
+      gantry_program(), done));
+  EXPECT_EQ(outcome.out, "[0] line\n");
+  EXPECT_TRUE(std::filesystem::exists(done)) << outcome.err;
+}
+
 }  // namespace
 }  // namespace gantry::testing

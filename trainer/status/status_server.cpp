@@ -110,7 +110,7 @@ StatusServer::Impl::Impl(int wanted, const std::string& where, Handler pages, co
                          "a free port", "choose another one, or 0 for any"});
   }
   port = acceptor.local_endpoint().port();
-  asio::co_spawn(thread.context(), accept_all(), asio::detached);
+  control::spawn(thread.context(), accept_all());
 }
 
 asio::awaitable<void> StatusServer::Impl::accept_all() {
@@ -124,7 +124,7 @@ asio::awaitable<void> StatusServer::Impl::accept_all() {
     } else if (open.size() < kMostConnections) {
       const auto stream = std::make_shared<beast::tcp_stream>(std::move(socket));
       open.insert(stream);
-      asio::co_spawn(thread.context(), serve(stream), asio::detached);
+      control::spawn(thread.context(), serve(stream));
     }
   }
 }
@@ -132,8 +132,8 @@ asio::awaitable<void> StatusServer::Impl::accept_all() {
 asio::awaitable<void> StatusServer::Impl::serve(std::shared_ptr<beast::tcp_stream> stream) {
   try {
     co_await exchange(*stream);
-  } catch (const boost::system::system_error&) {
-    // The other end is gone, or was too slow.
+  } catch (const std::exception&) {
+    // The other end is gone or was too slow, or its answer could not be made. Others are answered.
   }
   stream->close();
   open.erase(stream);

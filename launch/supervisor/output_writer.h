@@ -1,0 +1,55 @@
+// Writes what a launch shows, on a thread of its own: a terminal or a pipe that nobody reads blocks this thread alone,
+// and the launch goes on to serve signals and ranks.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace gantry::launcher {
+
+enum class Stream { kOut, kErr };
+
+class OutputWriter {
+ public:
+  OutputWriter();
+  // Without finish(), what is not written yet is lost.
+  ~OutputWriter();
+  OutputWriter(const OutputWriter&) = delete;
+  OutputWriter& operator=(const OutputWriter&) = delete;
+
+  // Queues the text and returns at once. The order of all texts is kept. Text for a pipe whose reader has gone is
+  // dropped; so is text for a full disk, with one warning on the other stream.
+  void write(Stream stream, std::string text);
+
+  // So much waits that more should not be brought, until has_caught_up().
+  bool is_behind() const;
+  bool has_caught_up() const;
+
+  // Waits until all is written, or until `give_up` says so, which is asked some times a second.
+  void finish(const std::function<bool()>& give_up);
+
+ private:
+  struct Item {
+    Stream stream;
+    std::string text;
+  };
+  // Shared with the thread, which may outlive this in a write that never returns.
+  struct State {
+    mutable std::mutex mutex;  // guards the rest
+    std::condition_variable changed;
+    std::deque<Item> waiting;
+    std::size_t bytes = 0;  // of what waits and of what is being written
+    bool stopping = false, ended = false;
+  };
+  static void run(State& state);
+
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::thread thread_;
+};
+
+}  // namespace gantry::launcher
