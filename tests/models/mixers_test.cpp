@@ -123,6 +123,24 @@ TEST_P(Mixers, CachedGenerationEqualsFullForwards) {
   }
 }
 
+// Each rank has the states of some heads: after prompts of which each rank has tokens, and after shorter ones, which
+// all ranks compute.
+TEST(MixerContext, RanksShareTheStatesOfGeneration) {
+  for (const char* name : {"nemotron_h", "qwen3_next"}) {
+    const std::string folder = golden_model(std::string("families/") + name);
+    std::vector<GenerationJob> jobs;
+    for (const auto& lengths : {std::vector<std::int64_t>{5, 2, 7}, {1, 2}})
+      jobs.push_back({.name = "prompts", .prompts = prompts_of(folder, lengths), .options = {.max_new_tokens = 5}});
+    const auto one = generate_in(Layout{}, folder, jobs);
+    for (const Layout& layout : {Layout{.context = 3}, Layout{.pipeline = 2, .tensor = 2, .context = 2}}) {
+      if (layout.context > largest_context(folder, layout.tensor)) continue;
+      const auto shared = generate_in(layout, folder, jobs);
+      for (std::size_t job = 0; job < jobs.size(); ++job)
+        EXPECT_EQ(tokens_of(shared[job]), tokens_of(one[job])) << name << " " << describe(layout) << " job " << job;
+    }
+  }
+}
+
 // The caches after the prompts: the states of recurrences, and the last inputs of convolutions.
 TEST_P(Mixers, StatesAreThoseOfTransformers) {
   if (!std::filesystem::exists(GetParam() + "/states.safetensors")) return;
