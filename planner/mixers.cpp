@@ -36,7 +36,7 @@ MatrixPart part_of(const std::string& module, const models::ParameterShape& para
 }  // namespace
 
 // See nn/head_exchange.cpp: tokens are exchanged for heads before the recurrence and back after it, in three copies of
-// what is sent and received. On the way back, the last copy is an addition to zeros.
+// the tensors. On the way back, the last copy is an addition to zeros.
 void OperationBuilder::exchange_heads(double numbers) {
   const double half = bytes_ * tokens_ * numbers / layout_.tensor / 2;
   for (auto* operations : {&part_.forward, &part_.input_gradient}) {

@@ -196,12 +196,12 @@ TEST(ConfigText, ShowsWhatMixersExchange) {
   const char* shared =
       "model: {policy: mamba2, config: {num_hidden_layers: 2, hidden_size: 48, num_heads: 6, head_dim: 16, n_groups: "
       "1, "
-      "state_size: 8}}\nparallel: {context: 3}\n"
+      "state_size: 9}}\nparallel: {context: 3}\n"
       "data: {format: text, path: x, sequence_length: 12, batch_size: 4}\n";
   const Outcome run = show(shared);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   // x, b, c and dt of 4 tokens, and their results: 2/3 of them leave the rank.
-  const std::int64_t bytes = 4 * 4 * (2 * 96 + 2 * 8 + 6) * 2 / 3;
+  const std::int64_t bytes = 4 * 4 * (2 * 96 + 2 * 9 + 6) * 2 / 3;
   for (const std::string& part :
        {std::string("sequences of 12 tokens over 3 ranks, by all_gather (no layer has attention), contiguous:"),
         fmt::format("bytes that a rank sends in the forward of the largest mixer for one sample: {}\n", bytes)})
