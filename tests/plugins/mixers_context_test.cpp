@@ -1,6 +1,9 @@
 // Ranks that share sequences of models with mixers other than attention, against one rank: every kind, the methods of
 // attention, and the other axes.
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <tuple>
 
 #include "grid.h"
 #include "model_case.h"
