@@ -29,7 +29,7 @@ std::string runs_text(const std::vector<Range>& runs) {
 
 std::string to_text(const std::optional<planner::ResolvedContext>& context) {
   if (!context) return "";
-  const auto& [choice, shard, bytes, kept, kept_alone] = *context;
+  const auto& [choice, shard, bytes, of_mixer, kept, kept_alone] = *context;
   std::string text = fmt::format("\nsequences of {} tokens over {} ranks, by {} ({}), {}:\n", shard.tokens, shard.ranks,
                                  name_of(choice.method), choice.reason, name_of(shard.layout));
   for (int rank = 0; rank < std::min(shard.ranks, kMostListed); ++rank)
@@ -40,6 +40,8 @@ std::string to_text(const std::optional<planner::ResolvedContext>& context) {
   if (!sent.empty())
     text += fmt::format("  bytes that a rank sends in the forward of one layer for one sample: {}\n",
                         fmt::join(sent, ", "));
+  if (of_mixer > 0)
+    text += fmt::format("  bytes that a rank sends in the forward of the largest mixer for one sample: {}\n", of_mixer);
   if (kept > 0)
     text += fmt::format(
         "  memory that the largest layer keeps of one sequence for its backward: {} per rank, {} with context 1\n",
@@ -60,6 +62,7 @@ nlohmann::ordered_json to_json(const planner::ResolvedContext& context) {
                                  {"tokens", context.shard.tokens},
                                  {"runs", ranks},
                                  {"bytes_of_layer", context.bytes_of_layer}};
+  if (context.bytes_of_mixer > 0) made["bytes_of_mixer"] = context.bytes_of_mixer;
   if (context.kept_bytes > 0)
     made["kept_bytes_of_layer"] = {{"rank", context.kept_bytes}, {"alone", context.kept_alone}};
   return made;

@@ -12,9 +12,12 @@ BlockLinearImpl::BlockLinearImpl(std::int64_t heads, std::int64_t size) : heads_
   bias = register_parameter("bias", torch::zeros({heads, size}));
 }
 
-torch::Tensor BlockLinearImpl::forward(const torch::Tensor& input) const {
-  const torch::Tensor by_head = input.reshape({-1, weight.size(0), size_}).transpose(0, 1);
-  return torch::baddbmm(bias.unsqueeze(1), by_head, weight).transpose(0, 1).reshape(input.sizes());
+torch::Tensor BlockLinearImpl::forward(const torch::Tensor& input, const HeadExchange& exchange) const {
+  const torch::Tensor by_head = input.reshape({-1, exchange.heads().count, size_}).transpose(0, 1);
+  return torch::baddbmm(exchange.own(bias, {kOneOfEachHead}).unsqueeze(1), by_head,
+                        exchange.own(weight, {kOneOfEachHead}))
+      .transpose(0, 1)
+      .reshape(input.sizes());
 }
 
 Placements BlockLinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {

@@ -3,17 +3,18 @@
 
 #include <torch/nn/module.h>
 
+#include "gantry/nn/head_exchange.h"
 #include "gantry/nn/shard_style.h"
 
 namespace gantry::nn {
 
-// forward: [samples, tokens, heads * size] -> the same shape, x_h W_h + b_h for each head. Parameters weight [heads,
-// size, size], as [in, out], and bias [heads, size], initially zeros. After shard(Column{}): the local heads, without
-// communication.
+// forward: [samples, tokens, heads of the exchange * size] -> the same shape, x_h W_h + b_h for each head. Parameters
+// weight [heads, size, size], as [in, out], and bias [heads, size], initially zeros. After shard(Column{}): the local
+// heads, without communication.
 class BlockLinearImpl : public torch::nn::Module, public Shardable {
  public:
   BlockLinearImpl(std::int64_t heads, std::int64_t size);
-  torch::Tensor forward(const torch::Tensor& input) const;
+  torch::Tensor forward(const torch::Tensor& input, const HeadExchange& exchange) const;
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
   torch::Tensor weight, bias;

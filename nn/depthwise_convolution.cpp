@@ -29,22 +29,25 @@ DepthwiseConvolutionImpl::DepthwiseConvolutionImpl(const DepthwiseOptions& optio
   torch::nn::init::zeros_(bias);
 }
 
-torch::Tensor DepthwiseConvolutionImpl::forward(const torch::Tensor& input, const TokenContext& tokens,
-                                                LayerState* state) {
+torch::Tensor DepthwiseConvolutionImpl::forward(const torch::Tensor& input, const HeadExchange& exchange,
+                                                const HeadBlockList& blocks, LayerState* state) {
+  const TokenContext& tokens = exchange.tokens();
   const auto made =
-      causal_convolution(without_padding(input, tokens), {used(weight).select(1, 0), used(bias), options_.silu},
+      causal_convolution(without_padding(input, tokens),
+                         {exchange.own(kernels(), blocks), exchange.own(used(bias), blocks), options_.silu},
                          state ? state->get(kPastInputs) : torch::Tensor(), tokens.documents);
   if (state) state->set(kPastInputs, made.state);
   return made.out;
 }
 
 torch::Tensor convolve_together(const std::vector<DepthwiseConvolution>& convolutions,
-                                const std::vector<torch::Tensor>& inputs, const TokenContext& tokens,
-                                LayerState* state) {
+                                const std::vector<torch::Tensor>& inputs, const HeadExchange& exchange,
+                                const HeadBlockList& blocks, LayerState* state) {
+  const TokenContext& tokens = exchange.tokens();
   std::vector<torch::Tensor> kernels;
   for (const DepthwiseConvolution& convolution : convolutions) kernels.push_back(convolution->kernels());
   const auto made = causal_convolution(without_padding(torch::cat(inputs, -1), tokens),
-                                       {.weight = torch::cat(kernels), .bias = {}, .silu = true},
+                                       {.weight = exchange.own(torch::cat(kernels), blocks), .bias = {}, .silu = true},
                                        state ? state->get(kPastInputs) : torch::Tensor(), tokens.documents);
   if (state) state->set(kPastInputs, made.state);
   return made.out;

@@ -7,6 +7,7 @@
 
 #include <torch/nn/module.h>
 
+#include "gantry/nn/head_exchange.h"
 #include "gantry/nn/key_value_cache.h"
 #include "gantry/nn/shard_style.h"
 
@@ -23,15 +24,16 @@ struct DepthwiseOptions {
 torch::Tensor without_padding(const torch::Tensor& features, const TokenContext& tokens);
 
 // forward: [samples, tokens, channels] -> the same shape, by causal_convolution(). Inputs of other documents and those
-// of padding are zero. After shard(Column): the local channels, without communication in the
-// forward. Parameters weight [channels, 1,
-// kernel] and bias [channels].
+// of padding are zero. After shard(Column): the local channels, without communication in the forward. Parameters weight
+// [channels, 1, kernel] and bias [channels].
 class DepthwiseConvolutionImpl : public torch::nn::Module, public Shardable {
  public:
   explicit DepthwiseConvolutionImpl(const DepthwiseOptions& options);
 
-  // `state`: has the inputs of earlier calls that the kernel still sees, and receives those of this call; null: none.
-  torch::Tensor forward(const torch::Tensor& input, const TokenContext& tokens, LayerState* state);
+  // `input`: the channels and tokens of exchange.to_heads() for `blocks`, which are all local channels. `state`: has
+  // the inputs of earlier calls that the kernel still sees, and receives those of this call; null: none.
+  torch::Tensor forward(const torch::Tensor& input, const HeadExchange& exchange, const HeadBlockList& blocks,
+                        LayerState* state);
   // The local weight [channels, kernel], with its gradient summed if ranks share channels.
   torch::Tensor kernels() const { return used(weight).select(1, 0); }
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
@@ -49,10 +51,11 @@ class DepthwiseConvolutionImpl : public torch::nn::Module, public Shardable {
 };
 TORCH_MODULE(DepthwiseConvolution);
 
-// Convolutions without bias of several inputs, computed as one over all channels, with SiLU and one state. Returns the
-// outputs one after the other in the last dimension.
+// Convolutions without bias of several inputs, computed as one over all channels, with SiLU and one state. `blocks`:
+// those of each input, see DepthwiseConvolutionImpl::forward(). Returns the outputs one after the other in the last
+// dimension.
 torch::Tensor convolve_together(const std::vector<DepthwiseConvolution>& convolutions,
-                                const std::vector<torch::Tensor>& inputs, const TokenContext& tokens,
-                                LayerState* state);
+                                const std::vector<torch::Tensor>& inputs, const HeadExchange& exchange,
+                                const HeadBlockList& blocks, LayerState* state);
 
 }  // namespace gantry::nn

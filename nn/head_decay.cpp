@@ -11,9 +11,10 @@ HeadDecayImpl::HeadDecayImpl(std::int64_t heads) : heads_(heads) {
   dt_bias_ = register_parameter("dt_bias", torch::empty({heads}).fill_(1));
 }
 
-torch::Tensor HeadDecayImpl::forward(const torch::Tensor& input) {
+torch::Tensor HeadDecayImpl::forward(const torch::Tensor& input, const HeadExchange& exchange) {
   const torch::ScalarType type = wide_type(input);
-  return -torch::exp(a_log_.to(type)) * torch::softplus(input.to(type) + dt_bias_.to(type));
+  const torch::Tensor rate = exchange.own(a_log_, {kOneOfEachHead}), bias = exchange.own(dt_bias_, {kOneOfEachHead});
+  return -torch::exp(rate.to(type)) * torch::softplus(input.to(type) + bias.to(type));
 }
 
 Placements HeadDecayImpl::shard(const ShardStyle& style, const ShardAxes& axes) {

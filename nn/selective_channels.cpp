@@ -25,15 +25,17 @@ Placements SelectiveChannelsImpl::shard(const ShardStyle& style, const ShardAxes
   return placements;
 }
 
-torch::Tensor SelectiveChannelsImpl::forward(const SelectedTokens& selected, const TokenContext& tokens,
+torch::Tensor SelectiveChannelsImpl::forward(const SelectedTokens& selected, const HeadExchange& exchange,
                                              LayerState* state) {
   const torch::ScalarType wide = wide_type(selected.x);
+  const TokenContext& tokens = exchange.tokens();
+  const auto own = [&](const torch::Tensor& parameter) { return exchange.own(parameter, {kOneOfEachHead}).to(wide); };
   const SelectiveScanInputs inputs{.x = without_padding(selected.x, tokens),
-                                   .dt = torch::softplus(selected.dt.to(wide) + dt_bias.to(wide)),
-                                   .a = -a_log.to(wide).exp(),
+                                   .dt = torch::softplus(selected.dt.to(wide) + own(dt_bias)),
+                                   .a = -own(a_log).exp(),
                                    .b = selected.b,
                                    .c = selected.c,
-                                   .d = d.to(wide)};
+                                   .d = own(d)};
   return continue_recurrence(
       state, selected.x.size(1), [&](const torch::Tensor& before) { return selective_scan_step(inputs, before); },
       [&](const torch::Tensor& before) { return selective_scan(inputs, before, tokens.documents); });

@@ -3,6 +3,7 @@
 
 #include <torch/nn/module.h>
 
+#include "gantry/nn/head_exchange.h"
 #include "gantry/nn/key_value_cache.h"
 #include "gantry/nn/shard_style.h"
 
@@ -25,9 +26,10 @@ class SelectiveChannelsImpl : public torch::nn::Module, public Shardable {
  public:
   explicit SelectiveChannelsImpl(const SelectiveChannelsOptions& options);
 
-  // Returns [B, S, channels]. Tokens of padding and of other documents have no influence on a token. `state`: receives
-  // the state after the last token, and has that of earlier calls; null: none.
-  torch::Tensor forward(const SelectedTokens& selected, const TokenContext& tokens, LayerState* state);
+  // The inputs are the channels and tokens of the exchange. Returns [B, S, channels]. Tokens of padding and of other
+  // documents have no influence on a token. `state`: receives the state after the last token, and has that of earlier
+  // calls; null: none.
+  torch::Tensor forward(const SelectedTokens& selected, const HeadExchange& exchange, LayerState* state);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
   torch::Tensor a_log, d, dt_bias;

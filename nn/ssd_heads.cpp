@@ -29,22 +29,23 @@ std::int64_t SsdHeadsImpl::local_groups() const {
   return (held_.end - 1) / heads_of_group() - held_.begin / heads_of_group() + 1;
 }
 
-torch::Tensor SsdHeadsImpl::in_groups(const torch::Tensor& features) const {
-  return groups_of_heads(features.unflatten(-1, {local_groups(), options_.state}), held_.begin, local_heads(),
-                         heads_of_group());
+torch::Tensor SsdHeadsImpl::in_groups(const torch::Tensor& features, const HeadRange& heads) const {
+  return groups_of_heads(features.unflatten(-1, {-1, options_.state}), heads.first, heads.count, heads_of_group());
 }
 
 torch::Tensor SsdHeadsImpl::forward(const torch::Tensor& x, const torch::Tensor& b, const torch::Tensor& c,
-                                    const torch::Tensor& dt, const TokenContext& tokens, LayerState* state) {
+                                    const torch::Tensor& dt, const HeadExchange& exchange, LayerState* state) {
   const torch::ScalarType wide = wide_type(x);
-  const torch::Tensor steps = torch::softplus(dt.to(wide) + dt_bias.to(wide));
+  const TokenContext& tokens = exchange.tokens();
+  const auto own = [&](const torch::Tensor& parameter) { return exchange.own(parameter, {kOneOfEachHead}).to(wide); };
+  const torch::Tensor steps = torch::softplus(dt.to(wide) + own(dt_bias));
   const torch::Tensor counted = without_padding(x, tokens);
-  const SsdInputs inputs{.x = counted.view({x.size(0), x.size(1), local_heads(), options_.head_size}),
+  const SsdInputs inputs{.x = counted.view({x.size(0), x.size(1), exchange.heads().count, options_.head_size}),
                          .dt = steps.clamp(options_.least_step, options_.largest_step),
-                         .a = -a_log.to(wide).exp(),
-                         .b = in_groups(b),
-                         .c = in_groups(c),
-                         .d = d.to(wide)};
+                         .a = -own(a_log).exp(),
+                         .b = in_groups(b, exchange.heads()),
+                         .c = in_groups(c, exchange.heads()),
+                         .d = own(d)};
   return continue_recurrence(
              state, x.size(1), [&](const torch::Tensor& before) { return ssd_step(inputs, before); },
              [&](const torch::Tensor& before) { return ssd(inputs, before, tokens.documents); })

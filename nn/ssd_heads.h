@@ -6,6 +6,7 @@
 
 #include <torch/nn/module.h>
 
+#include "gantry/nn/head_exchange.h"
 #include "gantry/nn/key_value_cache.h"
 #include "gantry/nn/shard_style.h"
 
@@ -23,22 +24,22 @@ class SsdHeadsImpl : public torch::nn::Module, public Shardable {
  public:
   explicit SsdHeadsImpl(const SsdHeadsOptions& options);
 
-  // x [B, S, heads * size], b and c [B, S, groups * state], dt [B, S, heads] -> [B, S, heads * size]. Tokens of padding
-  // and of other documents have no influence on a token. `state`: receives the state after the last token, and has that
-  // of earlier calls; null: none.
+  // The heads and tokens of the exchange: x [B, S, heads * size], b and c [B, S, groups * state], dt [B, S, heads] ->
+  // [B, S, heads * size]. Tokens of padding and of other documents have no influence on a token. `state`: receives the
+  // state after the last token, and has that of earlier calls; null: none.
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& b, const torch::Tensor& c, const torch::Tensor& dt,
-                        const TokenContext& tokens, LayerState* state);
+                        const HeadExchange& exchange, LayerState* state);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
-  std::int64_t local_heads() const { return held_.size(); }
-  std::int64_t local_groups() const;
+  HeadRange held() const { return {held_.begin, held_.size(), options_.heads}; }
+  std::int64_t heads_of_group() const { return options_.heads / options_.groups; }
+  std::int64_t local_groups() const;  // the groups that the held heads read
   torch::Tensor a_log, d, dt_bias;
 
  private:
-  std::int64_t heads_of_group() const { return options_.heads / options_.groups; }
-  // [B, S, local groups * state] -> [B, S, groups or heads, state], so that equal numbers of heads follow each other in
-  // the groups.
-  torch::Tensor in_groups(const torch::Tensor& features) const;
+  // [B, S, groups of `heads` * state] -> [B, S, groups or heads, state], so that equal numbers of heads follow each
+  // other in the groups.
+  torch::Tensor in_groups(const torch::Tensor& features, const HeadRange& heads) const;
 
   const SsdHeadsOptions options_;
   Range held_;  // the local heads

@@ -25,11 +25,13 @@ std::optional<std::string> mixing_objection(const models::DecoderSpec& model, co
     if (layer.has_attention() && layout.tensor > layer.attention.heads)
       return fmt::format("tensor {} is above the {} heads", layout.tensor, layer.attention.heads);
     if (!layer.mixer) continue;
-    if (layout.context > 1)
-      return fmt::format("context {} is above 1, but the {} need full sequences", layout.context, layer.mixer->name());
     if (layout.tensor > layer.mixer->largest_tensor())
       return fmt::format("tensor {} is above {}, the most ranks over which the {} are sharded", layout.tensor,
                          layer.mixer->largest_tensor(), layer.mixer->name());
+    if (const std::int64_t most = layer.mixer->largest_context(layout.tensor);
+        layout.context > 1 && layout.context > most)
+      return fmt::format("context {} is above {}, the most ranks that share the {} of one of {} tensor ranks",
+                         layout.context, most, layer.mixer->name(), layout.tensor);
   }
   return std::nullopt;
 }

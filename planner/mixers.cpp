@@ -35,6 +35,17 @@ MatrixPart part_of(const std::string& module, const models::ParameterShape& para
 
 }  // namespace
 
+// See nn/head_exchange.cpp: tokens are exchanged for heads before the recurrence and back after it, in three copies of
+// the tensors. On the way back, the last copy is an addition to zeros.
+void OperationBuilder::exchange_heads(double numbers) {
+  const double half = bytes_ * tokens_ * numbers / layout_.tensor / 2;
+  for (auto* operations : {&part_.forward, &part_.input_gradient}) {
+    operations->push_back({Operation::Kind::kHeads, 0, half});
+    operations->push_back({Operation::Kind::kElementwise, 0, (6 + 8) * half});
+    operations->push_back({Operation::Kind::kHeads, 0, half});
+  }
+}
+
 // The projections of the layer's input share one kept copy of it.
 void OperationBuilder::mixer(const models::MixerKind& mixer) {
   const std::string weight = ".weight";
@@ -63,6 +74,7 @@ void OperationBuilder::mixer(const models::MixerKind& mixer) {
   const double moved = bytes_ * tokens_ * work.moved / ranks;
   elementwise(moved, 2 * moved);
   keep(bytes_ * tokens_ * work.kept / ranks);
+  if (layout_.context > 1) exchange_heads(work.exchanged);
   leave_split();
 }
 

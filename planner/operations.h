@@ -55,8 +55,7 @@ double value_bytes(const std::string& precision);
 // The part of `size` on one of `ranks` ranks; the largest part if they do not divide evenly.
 double largest_part(std::int64_t size, int ranks);
 
-// Collects the operations of a part; each call appends. attention() is in attention.cpp, mixer()
-// in mixers.cpp.
+// Collects the operations of a part; each call appends. attention() is in attention.cpp, mixer() in mixers.cpp.
 class OperationBuilder {
  public:
   OperationBuilder(const Workload& workload, const Layout& layout)
@@ -112,6 +111,8 @@ class OperationBuilder {
   void move_parts(std::vector<Operation>& operations) const;
   void core(const models::AttentionSpec& attention);
   void projections(const models::AttentionSpec& attention);
+  // The exchange of a mixer's heads between context ranks; `numbers`: see models::MixerWork::exchanged.
+  void exchange_heads(double numbers);
   double own_heads(std::int64_t heads) const { return largest_part(heads, layout_.tensor); }
 
   const Workload& workload_;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
@@ -37,6 +38,16 @@ std::int64_t encoder_tokens(const Config& config, const nlohmann::json& keys) {
   return side * side + 1;
 }
 
+// Returns the number of elements that a rank sends in the forward of one layer with a mixer, for the mixer with the
+// most.
+std::int64_t mixer_elements(const models::DecoderSpec& spec, const SequenceShard& shard, int tensor) {
+  double most = 0;
+  for (const models::LayerSpec& layer : spec.layers)
+    if (layer.mixer) most = std::max(most, layer.mixer->work().exchanged);
+  return static_cast<std::int64_t>(most * static_cast<double>(shard.size(0)) / tensor * (shard.ranks - 1) /
+                                   shard.ranks);
+}
+
 // Sets the memory of models and layouts that plan_request() supports.
 void set_memory(const Config& config, ResolvedContext& context) try {
   const PlanRequest request = plan_request(config);
@@ -60,7 +71,7 @@ std::optional<ResolvedContext> resolve_context(const Config& config, const nlohm
   const ParallelConfig& parallel = config.parallel;
   if (parallel.context == 1 || config.data.format.empty()) return std::nullopt;
   const auto spec = models::described_decoder(model_keys, config.model.policy);
-  if (spec) models::require_context(*spec, parallel.context);
+  if (spec) models::require_context(*spec, parallel.context, parallel.tensor);
   const int of_encoder = encoder_heads(model_keys, config.model.policy);
   const AttentionHeads heads = spec ? models::fewest_heads(*spec) : AttentionHeads{of_encoder, of_encoder};
   const std::int64_t tokens = spec ? config.data.sequence_length : encoder_tokens(config, model_keys);
@@ -69,10 +80,13 @@ std::optional<ResolvedContext> resolve_context(const Config& config, const nlohm
   context.shard = context.choice.split(tokens, parallel.context, /*causal=*/spec.has_value());
   if (!spec || spec->layers.empty()) return context;
   set_memory(config, context);
+  context.bytes_of_mixer = mixer_elements(*spec, context.shard, parallel.tensor) * bytes_of(config.precision);
+  const auto attends = std::ranges::find_if(spec->layers, &models::LayerSpec::has_attention);
+  if (attends == spec->layers.end()) return context;
   const AttentionHeads local{heads.heads / parallel.tensor, std::max(1, heads.key_heads / parallel.tensor)};
   const auto add_bytes = [&](const ContextChoice& choice) {
     context.bytes_of_layer[name_of(choice.method)] =
-        context_elements(choice, tokens, parallel.context, local, spec->layers.front().attention.head_size) *
+        context_elements(choice, tokens, parallel.context, local, attends->attention.head_size) *
         bytes_of(config.precision);
   };
   add_bytes({ContextMethod::kAllGather, ""});

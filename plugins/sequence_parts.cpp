@@ -103,8 +103,13 @@ std::optional<SequenceParts> SequenceParts::of(const ContextOptions& options, co
                            ? "remove parallel.context"
                            : "remove parallel.context, or use parallel.tensor with sequence_parallel instead"});
   }
-  const ContextRequest request{
-      .ranks = ranks, .tensor = mesh.size(axis::kTensor), .method = options.method, .ulysses = options.ulysses};
+  const int tensor = mesh.size(axis::kTensor);
+  const std::string objection = split.context->objection ? split.context->objection(ranks, tensor) : "";
+  if (!objection.empty())
+    throw ConfigError({"parallel.context", fmt::format("the value is {}, but {}", ranks, objection),
+                       "a number of ranks that every layer supports",
+                       "set a smaller parallel.context or parallel.tensor"});
+  const ContextRequest request{.ranks = ranks, .tensor = tensor, .method = options.method, .ulysses = options.ulysses};
   return SequenceParts(choose_context(request, split.context->heads, place_of(options, mesh)), *split.context, mesh,
                        device);
 }

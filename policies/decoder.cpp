@@ -70,12 +70,13 @@ std::string without_context(const DecoderSpec& spec) {
     return fmt::format(
         "the {} model has an image encoder, whose tokens attend in both directions or need full sequences",
         spec.family);
-  return models::full_sequence_layer(spec);
+  return "";
 }
 
 // A head for labels reads the last token, which any rank may hold: all ranks of parallel.context compute it.
 ContextSplit context_of(const DecoderSpec& spec) {
   ContextSplit context{.heads = models::fewest_heads(spec)};
+  context.objection = [spec](int ranks, int tensor) { return models::context_objection(spec, ranks, tensor); };
   if (spec.labels == 0) return context;
   context.gathers_outputs = true;
   context.streams = [](const TensorDict& batch) -> std::vector<TokenStream> {

@@ -141,24 +141,27 @@ AttentionHeads fewest_heads(const DecoderSpec& spec) {
     heads.push_back(attention.heads);
     key_heads.push_back(attention.latent ? attention.heads : attention.key_heads);
   }
-  if (heads.empty()) return {};
+  if (heads.empty()) return {0, 0};
   return {static_cast<int>(*std::min_element(heads.begin(), heads.end())),
           static_cast<int>(*std::min_element(key_heads.begin(), key_heads.end()))};
 }
 
-std::string full_sequence_layer(const DecoderSpec& spec) {
-  for (std::size_t index = 0; index < spec.layers.size(); ++index)
-    if (const MixerSpec& mixer = spec.layers[index].mixer)
-      return fmt::format("layer {} of the {} model has {}, which need full sequences", index, spec.family,
-                         mixer->name());
+std::string context_objection(const DecoderSpec& spec, int context, int tensor) {
+  for (std::size_t index = 0; index < spec.layers.size() && context > 1; ++index) {
+    const MixerSpec& mixer = spec.layers[index].mixer;
+    if (!mixer || mixer->largest_context(tensor) >= context) continue;
+    return fmt::format("layer {} of the {} model has {} with {} heads or channels on a rank of parallel.tensor {}",
+                       index, spec.family, mixer->name(), mixer->largest_context(tensor), tensor);
+  }
   return "";
 }
 
-void require_context(const DecoderSpec& spec, int context) {
-  const std::string reason = full_sequence_layer(spec);
-  if (context == 1 || reason.empty()) return;
-  throw ConfigError({"parallel.context", fmt::format("the value is {}, but {}", context, reason), "1",
-                     "remove parallel.context, and use parallel.tensor with sequence_parallel instead"});
+void require_context(const DecoderSpec& spec, int context, int tensor) {
+  const std::string reason = context_objection(spec, context, tensor);
+  if (reason.empty()) return;
+  throw ConfigError({"parallel.context", fmt::format("the value is {}, but {}", context, reason),
+                     "at most as many ranks as heads or channels",
+                     "set a smaller parallel.context or parallel.tensor"});
 }
 
 json keys_of_model(const ModelConfig& model) {

@@ -14,12 +14,13 @@ namespace gantry::models {
 // Of a described decoder, by its layers' weights (model_flops.h): of experts, those that a token uses.
 LayerWork layer_work_of(const DecoderSpec& spec);
 
-// The fewest heads of any layer's attention.
+// The fewest heads of any layer's attention; none if no layer has attention.
 AttentionHeads fewest_heads(const DecoderSpec& spec);
-// Names the first layer that needs full sequences, with its mixer; empty: there is none.
-std::string full_sequence_layer(const DecoderSpec& spec);
-// Throws ConfigError if the ranks of a sequence are more than one and a layer has a mixer that needs full sequences.
-void require_context(const DecoderSpec& spec, int context);
+// Names the first layer whose mixer has fewer heads or channels on one of `tensor` tensor ranks than `context` ranks
+// share; empty: there is none.
+std::string context_objection(const DecoderSpec& spec, int context, int tensor);
+// Throws ConfigError if there is such a layer.
+void require_context(const DecoderSpec& spec, int context, int tensor);
 
 // The description of a model by keys of its config.json, as layer_work_in takes them; absent where it is no described
 // decoder's. ConfigError where the family can't do what the keys say.

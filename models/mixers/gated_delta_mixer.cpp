@@ -45,7 +45,9 @@ GatedDeltaMixer::Projected GatedDeltaMixer::projected_by_group(const torch::Tens
                           .unflatten(-1, {-1, 2 * sizes.key_size + 2 * values})
                           .split_with_sizes({sizes.key_size, sizes.key_size, values, values}, -1);
   const auto numbers = both[1].unflatten(-1, {-1, 2, served}).unbind(-2);
-  return {{torch::cat({groups[0].flatten(-2), groups[1].flatten(-2), groups[2].flatten(-2)}, -1)},
+  return {groups[0].flatten(-2),
+          groups[1].flatten(-2),
+          groups[2].flatten(-2),
           groups[3].flatten(-2).unflatten(-1, {-1, sizes.value_size}),
           numbers[0].flatten(-2),
           numbers[1].flatten(-2),
@@ -57,33 +59,52 @@ GatedDeltaMixer::Projected GatedDeltaMixer::projected(const torch::Tensor& input
   const auto parts = nn::together(input, {inputs_[0], gate_, write_, decay_input_});
   std::vector<torch::Tensor> channels = {parts[0]};
   for (std::size_t part = 1; part < inputs_.size(); ++part) channels.push_back(inputs_[part](input));
-  return {std::move(channels), parts[1].unflatten(-1, {-1, kind_.sizes.value_size}), parts[2], parts[3],
+  if (!kind_.is_separate()) channels = parts[0].split_with_sizes(widths(parts[0].size(-1), parts[2].size(-1)), -1);
+  return {channels[0],
+          channels[1],
+          channels[2],
+          parts[1].unflatten(-1, {-1, kind_.sizes.value_size}),
+          parts[2],
+          parts[3],
           nn::held_heads(write_, 1, kind_.sizes.value_heads)};
 }
 
-nn::GatedDeltaInputs GatedDeltaMixer::inputs(const torch::Tensor& channels, const Projected& of) {
+std::vector<std::int64_t> GatedDeltaMixer::widths(std::int64_t channels, std::int64_t value_heads) const {
+  const std::int64_t values = value_heads * kind_.sizes.value_size, keys = (channels - values) / 2;
+  return {keys, keys, values};
+}
+
+nn::GatedDeltaInputs GatedDeltaMixer::inputs(const torch::Tensor& channels, const torch::Tensor& write,
+                                             const torch::Tensor& decay, const nn::HeadExchange& exchange) {
   const GatedDeltaSizes& sizes = kind_.sizes;
-  const std::int64_t values = of.values.count * sizes.value_size, keys = (channels.size(-1) - values) / 2;
-  const auto parts = channels.split_with_sizes({keys, keys, values}, -1);
+  const nn::HeadRange& values = exchange.heads();
+  const auto parts = channels.split_with_sizes(widths(channels.size(-1), values.count), -1);
   const auto by_head = [](const torch::Tensor& part, std::int64_t size) { return part.unflatten(-1, {-1, size}); };
   const auto for_values = [&](const torch::Tensor& part) {
-    return nn::groups_of_heads(by_head(part, sizes.key_size), of.values.first, of.values.count, kind_.served());
+    return nn::groups_of_heads(by_head(part, sizes.key_size), values.first, values.count, kind_.served());
   };
   return {.query = for_values(parts[0]),
           .key = for_values(parts[1]),
           .value = by_head(parts[2], sizes.value_size),
-          .decay = decay_(of.decay),
-          .beta = sizes.negative ? 2 * torch::sigmoid(of.write) : torch::sigmoid(of.write)};
+          .decay = decay_(decay, exchange),
+          .beta = sizes.negative ? 2 * torch::sigmoid(write) : torch::sigmoid(write)};
 }
 
 torch::Tensor GatedDeltaMixer::forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) {
   nn::LayerState* state = tokens.state(layer);
   const Projected of = projected(input);
-  const nn::GatedDeltaInputs given = inputs(nn::convolve_together(convolutions_, of.channels, tokens, state), of);
+  const nn::HeadExchange exchange(tokens, of.values);
+  const nn::HeadBlocks keys{kind_.sizes.key_size, kind_.served()}, values{kind_.sizes.value_size};
+  const auto mine = exchange.to_heads({of.query, of.key, of.value, of.write, of.decay},
+                                      {keys, keys, values, nn::kOneOfEachHead, nn::kOneOfEachHead});
+  const torch::Tensor channels =
+      nn::convolve_together(convolutions_, {mine[0], mine[1], mine[2]}, exchange, {keys, keys, values}, state);
+  const nn::GatedDeltaInputs given = inputs(channels, mine[3], mine[4], exchange);
   const torch::Tensor made = nn::continue_recurrence(
-      state, input.size(1), [&](const torch::Tensor& before) { return nn::gated_delta_step(given, before); },
-      [&](const torch::Tensor& before) { return nn::gated_delta(given, before, tokens.documents); });
-  return output_((norm_(made) * torch::silu(of.gate)).flatten(-2));
+      state, channels.size(1), [&](const torch::Tensor& before) { return nn::gated_delta_step(given, before); },
+      [&](const torch::Tensor& before) { return nn::gated_delta(given, before, exchange.tokens().documents); });
+  const torch::Tensor here = exchange.to_tokens(made.flatten(-2), values.size).unflatten(-1, {-1, values.size});
+  return output_((norm_(here) * torch::silu(of.gate)).flatten(-2));
 }
 
 }  // namespace gantry::models

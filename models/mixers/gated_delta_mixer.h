@@ -19,14 +19,18 @@ class GatedDeltaMixer final : public LayerMixer {
 
  private:
   struct Projected {
-    std::vector<torch::Tensor> channels;  // [B, S, local features]: queries, keys and values, in one tensor or three
-    torch::Tensor gate;                   // [B, S, local value heads, value size]
-    torch::Tensor write, decay;           // [B, S, local value heads]
+    torch::Tensor query, key, value;  // [B, S, local features]
+    torch::Tensor gate;               // [B, S, local value heads, value size]
+    torch::Tensor write, decay;       // [B, S, local value heads]
     nn::HeadRange values;
   };
+  // The features of queries, keys and values in this number of channels with these value heads.
+  std::vector<std::int64_t> widths(std::int64_t channels, std::int64_t value_heads) const;
   Projected projected(const torch::Tensor& input);
   Projected projected_by_group(const torch::Tensor& input);
-  nn::GatedDeltaInputs inputs(const torch::Tensor& channels, const Projected& of);
+  // The inputs of the recurrence for the heads of the exchange, with queries, keys and values in `channels`.
+  nn::GatedDeltaInputs inputs(const torch::Tensor& channels, const torch::Tensor& write, const torch::Tensor& decay,
+                              const nn::HeadExchange& exchange);
 
   const GatedDelta kind_;
   // The first of the joined projections, both grouped ones, or the separate ones of queries, keys and values.

@@ -42,28 +42,36 @@ KimiDeltaMixer::KimiDeltaMixer(const KimiDelta& kind, torch::nn::Module& layer, 
   output_ = linear_at(layer, KimiDelta::kOutput, features, hidden, false);
 }
 
-torch::Tensor KimiDeltaMixer::decays(const torch::Tensor& input) {
-  const torch::ScalarType type = nn::wide_type(input);
-  const torch::Tensor steps = torch::softplus(decay_up_(decay_down_(input)).to(type) + step_->value().to(type));
-  return -torch::exp(rate_->value().to(type)) * steps.unflatten(-1, {-1, kind_.sizes.head_size});
+torch::Tensor KimiDeltaMixer::decays(const torch::Tensor& projected, const nn::HeadExchange& exchange) {
+  const torch::ScalarType type = nn::wide_type(projected);
+  const torch::Tensor bias = exchange.own(step_->value(), {{kind_.sizes.head_size}}).to(type);
+  const torch::Tensor rate = exchange.own(rate_->value().view({-1}), {nn::kOneOfEachHead}).to(type).unsqueeze(-1);
+  return -torch::exp(rate) * torch::softplus(projected.to(type) + bias).unflatten(-1, {-1, kind_.sizes.head_size});
 }
 
 torch::Tensor KimiDeltaMixer::forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) {
   nn::LayerState* state = tokens.state(layer);
   const auto by_head = [&](const torch::Tensor& part) { return part.unflatten(-1, {-1, kind_.sizes.head_size}); };
   const auto projected = nn::together(input, {query_, key_, value_, write_});
+  const nn::HeadExchange exchange(tokens, nn::held_heads(write_, 1, kind_.sizes.heads));
+  const nn::HeadBlocks features{kind_.sizes.head_size};
+  const auto mine =
+      exchange.to_heads({projected[0], projected[1], projected[2], decay_up_(decay_down_(input)), projected[3]},
+                        {features, features, features, features, nn::kOneOfEachHead});
   const auto parts =
-      nn::convolve_together(convolutions_, {projected[0], projected[1], projected[2]}, tokens, state).chunk(3, -1);
+      nn::convolve_together(convolutions_, {mine[0], mine[1], mine[2]}, exchange, {features, features, features}, state)
+          .chunk(3, -1);
   const nn::KimiDeltaInputs given{.query = by_head(parts[0]),
                                   .key = by_head(parts[1]),
                                   .value = by_head(parts[2]),
-                                  .decay = decays(input),
-                                  .beta = torch::sigmoid(projected[3])};
+                                  .decay = decays(mine[3], exchange),
+                                  .beta = torch::sigmoid(mine[4])};
   const torch::Tensor made = nn::continue_recurrence(
-      state, input.size(1), [&](const torch::Tensor& before) { return nn::kimi_delta_step(given, before); },
-      [&](const torch::Tensor& before) { return nn::kimi_delta(given, before, tokens.documents); });
+      state, mine[0].size(1), [&](const torch::Tensor& before) { return nn::kimi_delta_step(given, before); },
+      [&](const torch::Tensor& before) { return nn::kimi_delta(given, before, exchange.tokens().documents); });
   const torch::Tensor gate = by_head(gate_up_(gate_down_(input)));
-  return output_((norm_(made) * torch::sigmoid(gate)).flatten(-2));
+  const torch::Tensor here = by_head(exchange.to_tokens(made.flatten(-2), kind_.sizes.head_size));
+  return output_((norm_(here) * torch::sigmoid(gate)).flatten(-2));
 }
 
 }  // namespace gantry::models

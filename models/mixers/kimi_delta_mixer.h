@@ -16,8 +16,9 @@ class KimiDeltaMixer final : public LayerMixer {
   torch::Tensor forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) override;
 
  private:
-  // The logarithms of the decays, at most 0, [B, S, local heads, size], float32 or wider.
-  torch::Tensor decays(const torch::Tensor& input);
+  // The logarithms of the decays, at most 0, [B, S, heads of the exchange, size], float32 or wider, from their
+  // projection.
+  torch::Tensor decays(const torch::Tensor& projected, const nn::HeadExchange& exchange);
 
   const KimiDelta kind_;
   nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, write_{nullptr}, output_{nullptr};

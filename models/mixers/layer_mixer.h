@@ -15,7 +15,8 @@ class LayerMixer {
  public:
   virtual ~LayerMixer() = default;
   // [B, S, hidden] -> the same shape. With a cache in `tokens`, the input follows the tokens that the state of layer
-  // `layer` has seen. Padding (TokenContext::keep) and tokens of other documents have no influence on a token.
+  // `layer` has seen. Padding (TokenContext::keep) and tokens of other documents have no influence on a token. With
+  // context parallelism the input has the tokens of this rank, and the call is collective over cp (nn::HeadExchange).
   virtual torch::Tensor forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) = 0;
 };
 

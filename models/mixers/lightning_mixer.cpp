@@ -20,20 +20,21 @@ LightningMixer::LightningMixer(const Lightning& kind, torch::nn::Module& layer, 
 
 torch::Tensor LightningMixer::forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) {
   const std::int64_t size = kind_.sizes.head_size;
-  const nn::HeadRange heads = nn::held_heads(gate_, size, kind_.sizes.heads);
+  const nn::HeadExchange exchange(tokens, nn::held_heads(gate_, size, kind_.sizes.heads));
   const auto projected = nn::together(input, {input_, gate_});
-  const auto parts = nn::activate(projected[0], kind_.sizes.activation).unflatten(-1, {-1, 3, size}).unbind(-2);
+  const torch::Tensor rows = exchange.to_heads({projected[0]}, {{3 * size}}).front();
+  const auto parts = nn::activate(rows, kind_.sizes.activation).unflatten(-1, {-1, 3, size}).unbind(-2);
   const torch::Tensor slopes = torch::tensor(kind_.slopes(), torch::kFloat64)
-                                   .narrow(0, heads.first, heads.count)
+                                   .narrow(0, exchange.heads().first, exchange.heads().count)
                                    .to(torch::TensorOptions(nn::wide_type(input)).device(input.device()));
   // A value of zero writes nothing, so padding does not enter the state.
-  const torch::Tensor value = nn::without_padding(parts[2].flatten(-2), tokens).unflatten(-1, {-1, size});
+  const torch::Tensor value = nn::without_padding(parts[2].flatten(-2), exchange.tokens()).unflatten(-1, {-1, size});
   const nn::LightningInputs given{parts[0], parts[1], value, slopes};
   const torch::Tensor made = nn::continue_recurrence(
-      tokens.state(layer), input.size(1),
+      tokens.state(layer), rows.size(1),
       [&](const torch::Tensor& before) { return nn::lightning_attention_step(given, before); },
-      [&](const torch::Tensor& before) { return nn::lightning_attention(given, before, tokens.documents); });
-  return output_(norm_(made.flatten(-2)) * torch::sigmoid(projected[1]));
+      [&](const torch::Tensor& before) { return nn::lightning_attention(given, before, exchange.tokens().documents); });
+  return output_(norm_(exchange.to_tokens(made.flatten(-2), size)) * torch::sigmoid(projected[1]));
 }
 
 }  // namespace gantry::models

@@ -45,16 +45,18 @@ RgLruMixer::RgLruMixer(const RgLru& kind, torch::nn::Module& layer, std::int64_t
 torch::Tensor RgLruMixer::forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) {
   nn::LayerState* state = tokens.state(layer);
   const auto parts = nn::together(input, {gate_, input_});
-  const torch::Tensor x = convolution_(parts[1], tokens, state);
-  const nn::RgLruInputs given{.x = nn::without_padding(x, tokens),
-                              .input_gate = input_gate_(x),
-                              .recurrent_gate = recurrent_gate_(x),
-                              .rate = rate_->value(),
-                              .starts = text_starts(tokens, x.size(1), x, state)};
+  const nn::HeadExchange exchange(tokens, nn::held_heads(gate_, sizes_.head_size, sizes_.heads));
+  const nn::HeadBlockList channels = {{sizes_.head_size}};
+  const torch::Tensor x = convolution_(exchange.to_heads({parts[1]}, channels).front(), exchange, channels, state);
+  const nn::RgLruInputs given{.x = nn::without_padding(x, exchange.tokens()),
+                              .input_gate = input_gate_(x, exchange),
+                              .recurrent_gate = recurrent_gate_(x, exchange),
+                              .rate = exchange.own(rate_->value(), channels),
+                              .starts = text_starts(exchange.tokens(), x.size(1), x, state)};
   const torch::Tensor made = nn::continue_recurrence(
       state, x.size(1), [&](const torch::Tensor& before) { return nn::rg_lru_step(given, before); },
       [&](const torch::Tensor& before) { return nn::rg_lru(given, before); });
-  return output_(made * nn::activate(parts[0], sizes_.activation));
+  return output_(exchange.to_tokens(made, sizes_.head_size) * nn::activate(parts[0], sizes_.activation));
 }
 
 }  // namespace gantry::models

@@ -37,18 +37,24 @@ torch::Tensor SelectiveScanMixer::normed(nn::RmsNorm& norm, const torch::Tensor&
   return sizes_.norms == Norms::kNone ? input : at::rms_norm(input, {input.size(-1)}, {}, sizes_.eps);
 }
 
-// With tensor ranks, dt_proj and `enter_` both begin the part of the computation that is by channels.
+// With tensor ranks, dt_proj and `enter_` both begin the part of the computation that is by channels. With context
+// ranks, x_proj reads all channels of this rank's tokens, so x is exchanged there and back.
 torch::Tensor SelectiveScanMixer::forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) {
   nn::LayerState* state = tokens.state(layer);
   const auto parts = input_(input).chunk(2, -1);
-  const torch::Tensor x = convolution_(parts[0], tokens, state);
-  const auto selected = selection_(x).split_with_sizes({sizes_.rank, sizes_.state, sizes_.state}, -1);
+  const std::int64_t channels = parts[0].size(-1);
+  const nn::HeadExchange exchange(tokens, {0, channels, channels});
+  const torch::Tensor x = convolution_->forward(exchange.to_heads({parts[0]}, {nn::kOneOfEachHead}).front(), exchange,
+                                                {nn::kOneOfEachHead}, state);
+  const auto selected =
+      selection_(exchange.to_tokens(x, 1)).split_with_sizes({sizes_.rank, sizes_.state, sizes_.state}, -1);
   const torch::Tensor dt = steps_(normed(step_norm_, selected[0]));
   const torch::Tensor both =
       enter_(torch::cat({normed(input_norm_, selected[1]), normed(output_norm_, selected[2])}, -1));
-  const auto of_state = both.chunk(2, -1);
-  const torch::Tensor made = channels_(nn::SelectedTokens{x, dt, of_state[0], of_state[1]}, tokens, state);
-  return output_(made * torch::silu(parts[1]));
+  const auto given = exchange.to_heads({dt, both}, {nn::kOneOfEachHead, {2 * sizes_.state, channels}});
+  const auto of_state = given[1].chunk(2, -1);
+  const torch::Tensor made = channels_(nn::SelectedTokens{x, given[0], of_state[0], of_state[1]}, exchange, state);
+  return output_(exchange.to_tokens(made, 1) * torch::silu(parts[1]));
 }
 
 }  // namespace gantry::models

@@ -17,7 +17,11 @@ ShortConvolutionMixer::ShortConvolutionMixer(const ShortConvolution& kind, torch
 
 torch::Tensor ShortConvolutionMixer::forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) {
   const auto parts = input_(input).chunk(3, -1);
-  return output_(parts[1] * convolution_(parts[0] * parts[2], tokens, tokens.state(layer)));
+  const std::int64_t channels = parts[0].size(-1);
+  const nn::HeadExchange exchange(tokens, {0, channels, channels});
+  const torch::Tensor gated = exchange.to_heads({parts[0] * parts[2]}, {nn::kOneOfEachHead}).front();
+  const torch::Tensor made = convolution_->forward(gated, exchange, {nn::kOneOfEachHead}, tokens.state(layer));
+  return output_(parts[1] * exchange.to_tokens(made, 1));
 }
 
 }  // namespace gantry::models

@@ -33,14 +33,21 @@ SsdMixer::SsdMixer(const Ssd& kind, torch::nn::Module& layer, std::int64_t hidde
 }
 
 torch::Tensor SsdMixer::forward(const torch::Tensor& input, const nn::TokenContext& tokens, int layer) {
-  const std::int64_t heads = heads_->local_heads(), inner = heads * sizes_.head_size,
+  const nn::HeadExchange exchange(tokens, heads_->held());
+  const std::int64_t heads = heads_->held().count, inner = heads * sizes_.head_size,
                      group = heads_->local_groups() * sizes_.state;
   auto parts = input_(multiplied(input, sizes_.input_scale)).split_with_sizes({inner, inner, group, group, heads}, -1);
   for (std::size_t part = 0; part < parts.size(); ++part) parts[part] = multiplied(parts[part], sizes_.scales[part]);
   nn::LayerState* state = tokens.state(layer);
-  const auto mixed = convolution_(torch::cat({parts[1], parts[2], parts[3]}, -1), tokens, state)
-                         .split_with_sizes({inner, group, group}, -1);
-  const torch::Tensor made = heads_(mixed[0], mixed[1], mixed[2], parts[4], tokens, state);
+  const nn::HeadBlocks of_heads{sizes_.head_size}, of_groups{sizes_.state, heads_->heads_of_group()};
+  const auto given =
+      exchange.to_heads({parts[1], parts[2], parts[3], parts[4]}, {of_heads, of_groups, of_groups, nn::kOneOfEachHead});
+  const auto mixed =
+      convolution_
+          ->forward(torch::cat({given[0], given[1], given[2]}, -1), exchange, {of_heads, of_groups, of_groups}, state)
+          .split_with_sizes({given[0].size(-1), given[1].size(-1), given[2].size(-1)}, -1);
+  const torch::Tensor made =
+      exchange.to_tokens(heads_(mixed[0], mixed[1], mixed[2], given[3], exchange, state), sizes_.head_size);
   const torch::Tensor gated = norm_ ? norm_(made, parts[0]) : made * torch::silu(parts[0]);
   return multiplied(output_(gated), sizes_.output_scale);
 }

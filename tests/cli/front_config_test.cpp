@@ -192,6 +192,30 @@ TEST(ConfigText, ShowsWhoHasWhichTokens) {
       std::string::npos);
 }
 
+TEST(ConfigText, ShowsWhatMixersExchange) {
+  const char* shared =
+      "model: {policy: mamba2, config: {num_hidden_layers: 2, hidden_size: 48, num_heads: 6, head_dim: 16, n_groups: "
+      "1, "
+      "state_size: 9}}\nparallel: {context: 3}\n"
+      "data: {format: text, path: x, sequence_length: 12, batch_size: 4}\n";
+  const Outcome run = show(shared);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  // x, b, c and dt of 4 tokens, and their results: 2/3 of them leave the rank.
+  const std::int64_t elements = 2 * 96 + 2 * 9 + 6, bytes = elements * 4 * 4 * 2 / 3;
+  for (const std::string& part :
+       {std::string("sequences of 12 tokens over 3 ranks, by all_gather (no layer has attention), contiguous:"),
+        fmt::format("bytes that a rank sends in the forward of the largest mixer for one sample: {}\n", bytes)})
+    EXPECT_NE(run.out.find(part), std::string::npos) << part << "\nis not in\n" << run.out;
+  EXPECT_EQ(Json::parse(show(shared, "--json").out).at("context").at("bytes_of_mixer"), bytes);
+  const Outcome refused = show(shared, "--set parallel.tensor=3");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(
+      refused.err.find("parallel.context: the value is 3, but layer 0 of the mamba2 model has Mamba-2 mixers with "
+                       "2 heads or channels on a rank of parallel.tensor 3"),
+      std::string::npos)
+      << refused.err;
+}
+
 // The front program has no policies, so it can't ask one that a library registers.
 TEST(ConfigText, SaysWhereAPolicyOfALibraryMayWeighOtherwise) {
   const char* note = "the policy of a library may define different work";

@@ -1,4 +1,4 @@
-// Layers with mixers other than attention: packed documents, padding, states of generation, and refused layouts.
+// Layers with mixers other than attention: layouts, packed documents, padding, and states of generation.
 #include <algorithm>
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -54,7 +54,8 @@ TEST_P(Mixers, EveryLayoutInFloat64EqualsOneRank) {
   const FamilyOutcome one = run_family(GetParam(), {}, false, "float64");
   for (const auto& [layout, sequence_parallel] : {std::pair(Layout{.tensor = 2}, true),
                                                   {Layout{.tensor = std::min(3, largest_tensor(GetParam()))}, false},
-                                                  {Layout{.pipeline = 2, .tensor = 2}, false}}) {
+                                                  {Layout{.pipeline = 2, .tensor = 2}, false},
+                                                  {Layout{.context = 2}, false}}) {
     const FamilyOutcome split = run_family(GetParam(), layout, sequence_parallel, "float64");
     if (split.trained) EXPECT_NEAR(one.loss, split.loss, 1e-10) << describe(layout);
     EXPECT_LE((one.outputs.at("logits") - split.outputs.at("logits")).abs().max().item<double>(), 1e-10)
@@ -115,10 +116,28 @@ TEST_P(Mixers, CachedGenerationEqualsFullForwards) {
          .options = {.max_new_tokens = 6, .num_beams = 3, .use_cache = is_cached}}};
   };
   const auto full = generate_in(Layout{}, GetParam(), jobs_with(false));
-  for (const Layout& layout : {Layout{}, Layout{.pipeline = 2, .tensor = 2}}) {
+  for (const Layout& layout : {Layout{}, Layout{.pipeline = 2, .tensor = 2}, Layout{.context = 2}}) {
     const auto cached = generate_in(layout, GetParam(), jobs_with(true));
     for (std::size_t job = 0; job < cached.size(); ++job)
       EXPECT_EQ(tokens_of(cached[job]), tokens_of(full[job])) << describe(layout) << " job " << job;
+  }
+}
+
+// Each rank has the states of some heads: after prompts of which each rank has tokens, and after shorter ones, which
+// all ranks compute.
+TEST(MixerContext, RanksShareTheStatesOfGeneration) {
+  for (const char* name : {"nemotron_h", "qwen3_next"}) {
+    const std::string folder = golden_model(std::string("families/") + name);
+    std::vector<GenerationJob> jobs;
+    for (const auto& lengths : {std::vector<std::int64_t>{5, 2, 7}, {1, 2}})
+      jobs.push_back({.name = "prompts", .prompts = prompts_of(folder, lengths), .options = {.max_new_tokens = 5}});
+    const auto one = generate_in(Layout{}, folder, jobs);
+    for (const Layout& layout : {Layout{.context = 3}, Layout{.pipeline = 2, .tensor = 2, .context = 2}}) {
+      if (layout.context > largest_context(folder, layout.tensor)) continue;
+      const auto shared = generate_in(layout, folder, jobs);
+      for (std::size_t job = 0; job < jobs.size(); ++job)
+        EXPECT_EQ(tokens_of(shared[job]), tokens_of(one[job])) << name << " " << describe(layout) << " job " << job;
+    }
   }
 }
 
@@ -151,15 +170,22 @@ TEST_P(Mixers, StatesAreThoseOfTransformers) {
   EXPECT_GT(compared, 0);
 }
 
-TEST_P(Mixers, ContextParallelismIsRefusedByName) {
-  const models::Decoder model = loaded(GetParam());
-  const ModelSplit split = DecoderPolicy(model->spec.family).split(*model);
-  EXPECT_FALSE(split.context.has_value());
-  EXPECT_THAT(split.without_context, HasSubstr("need full sequences"));
-  const std::string error = thrown_by([&] { models::require_context(model->spec, 2); });
-  EXPECT_THAT(error, HasSubstr("parallel.context"));
-  EXPECT_THAT(error, HasSubstr(split.without_context));
-  EXPECT_THAT(error, HasSubstr("remove parallel.context"));
+// Ranks of cp share the heads or channels of a rank of tp.
+TEST(MixerContext, MoreRanksThanHeadsAreRefusedByName) {
+  const json keys = {
+      {"hidden_size", 48}, {"num_heads", 6}, {"head_dim", 16}, {"n_groups", 1}, {"num_hidden_layers", 2}};
+  const models::Decoder model(models::decoder_spec("mamba2", keys));
+  const ModelSplit split = DecoderPolicy("mamba2").split(*model);
+  ASSERT_TRUE(split.context.has_value());
+  EXPECT_EQ(split.context->heads, (AttentionHeads{0, 0}));
+  EXPECT_EQ(split.context->objection(3, 2), "");
+  const std::string reason = split.context->objection(4, 2);
+  EXPECT_EQ(reason,
+            "layer 0 of the mamba2 model has Mamba-2 mixers with 3 heads or channels on a rank of parallel.tensor 2");
+  const std::string error = thrown_by([&] { models::require_context(model->spec, 4, 2); });
+  EXPECT_THAT(error, HasSubstr("parallel.context: the value is 4, but " + reason));
+  EXPECT_THAT(error, HasSubstr("set a smaller parallel.context or parallel.tensor"));
+  EXPECT_EQ(thrown_by([&] { models::require_context(model->spec, 3, 2); }), "no error");
 }
 
 // Published files have them below "mtp".

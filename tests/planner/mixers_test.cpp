@@ -60,12 +60,31 @@ TEST(MixerLayers, OperationsOfShortConvolutions) {
             layer_operations(workload, workload.model.layers[0], {.tensor = 2}).kept);
 }
 
+// Two context ranks have half of the work, and exchange the input and the output of the convolution.
+TEST(MixerLayers, ContextRanksExchangeChannels) {
+  const Workload workload = small_lfm2();
+  const auto part = [&](const Layout& layout) { return layer_operations(workload, workload.model.layers[0], layout); };
+  const auto exchanged = [](const std::vector<Operation>& operations) {
+    std::vector<double> bytes;
+    for (const Operation& one : operations)
+      if (one.kind == Operation::Kind::kHeads) bytes.push_back(one.bytes);
+    return bytes;
+  };
+  EXPECT_TRUE(exchanged(part({}).forward).empty());
+  const double channels = 2.0 * 64 * 32 / 2;  // bytes of the tokens of a rank
+  const auto shared = part({.context = 2}), sharded = part({.tensor = 2, .context = 2});
+  EXPECT_EQ(exchanged(shared.forward), (std::vector<double>{channels, channels}));
+  EXPECT_EQ(exchanged(shared.input_gradient), exchanged(shared.forward));
+  EXPECT_EQ(exchanged(sharded.forward), (std::vector<double>{channels / 2, channels / 2}));
+  EXPECT_DOUBLE_EQ(shared.kept, part({}).kept / 2);
+}
+
 TEST(MixerLayers, LayoutsThatTheyDoNotSupport) {
   const auto objection_of = [](const Layout& layout, int ranks) {
     return objection(small_lfm2(), layout, part_of(load_cluster("h100_80g"), ranks)).value_or("none");
   };
   EXPECT_EQ(objection_of({.tensor = 4}, 4), "none");
-  EXPECT_THAT(objection_of({.context = 2}, 2), HasSubstr("context 2 is above 1, but the short convolutions need full"));
+  EXPECT_EQ(objection_of({.tensor = 2, .context = 4}, 8), "none");
   Workload only = small_lfm2();
   only.model.layers = {only.model.layers[0]};
   EXPECT_EQ(objection(only, {.tensor = 8}, part_of(load_cluster("h100_80g"), 8)).value_or("none"), "none");
@@ -76,6 +95,9 @@ TEST(MixerLayers, LayoutsThatTheyDoNotSupport) {
                                              {"layer_types", {"conv"}}});
   EXPECT_THAT(objection(only, {.tensor = 8}, part_of(load_cluster("h100_80g"), 8)).value_or("none"),
               HasSubstr("tensor 8 is above 4"));
+  EXPECT_THAT(
+      objection(only, {.tensor = 2, .context = 4}, part_of(load_cluster("h100_80g"), 8)).value_or("none"),
+      HasSubstr("context 4 is above 2, the most ranks that share the short convolutions of one of 2 tensor ranks"));
 }
 
 }  // namespace

@@ -96,7 +96,10 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder) {
     for (const int tensor : {2, 3})
       for (const bool sequence_parallel : {false, true})
         layouts.push_back({.layout = {.tensor = tensor}, .sequence_parallel = sequence_parallel});
-  for (FamilyLayout& how : layouts) how.layout.tensor = std::min(how.layout.tensor, largest_tensor(folder));
+  for (FamilyLayout& how : layouts) {
+    how.layout.tensor = std::min(how.layout.tensor, largest_tensor(folder));
+    how.layout.context = std::min(how.layout.context, largest_context(folder, how.layout.tensor));
+  }
   if (has_one_stage(folder)) {
     std::erase_if(layouts, [](const FamilyLayout& how) { return how.layout.pipeline > 1; });
     for (FamilyLayout& how : layouts) how.layout.context = 1;
@@ -109,8 +112,7 @@ std::vector<FamilyLayout> family_layouts(const std::string& folder) {
 }
 
 bool shares_no_sequence(const std::string& folder) {
-  return architecture_of(folder).ends_with("ForMultipleChoice") || has_mixers(folder) || has_images(folder) ||
-         has_one_stage(folder);
+  return architecture_of(folder).ends_with("ForMultipleChoice") || has_images(folder) || has_one_stage(folder);
 }
 
 std::string precision_of_case(const std::string& folder) {
@@ -140,6 +142,14 @@ int largest_tensor(const std::string& folder) {
   if (const auto spec = models::described_decoder(keys_of_case(folder)))
     for (const models::LayerSpec& layer : spec->layers)
       if (layer.mixer) largest = std::min(largest, layer.mixer->largest_tensor());
+  return static_cast<int>(largest);
+}
+
+int largest_context(const std::string& folder, int tensor) {
+  std::int64_t largest = 1 << 20;
+  if (const auto spec = models::described_decoder(keys_of_case(folder)))
+    for (const models::LayerSpec& layer : spec->layers)
+      if (layer.mixer) largest = std::min(largest, layer.mixer->largest_context(tensor));
   return static_cast<int>(largest);
 }
 

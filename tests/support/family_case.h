@@ -30,8 +30,8 @@ std::string describe(const FamilyLayout& how);
 // GANTRY_FAMILIES all of them; else three with each size of tp and pp.
 std::vector<FamilyLayout> family_layouts(const std::string& folder);
 
-// True where a sample has several sequences (multiple choice) or images, or has_mixers() or has_one_stage():
-// `parallel.context` is refused.
+// True where a sample has several sequences (multiple choice) or images, or has_one_stage(): `parallel.context` is
+// refused.
 bool shares_no_sequence(const std::string& folder);
 
 // The precision in which a case is compared: float32, or float64 for weightless norms of three features, which amplify
@@ -52,6 +52,9 @@ bool has_mixers(const std::string& folder);
 
 // The largest parallel.tensor of the mixers and of the image encoder of a case; a large number if it has none.
 int largest_tensor(const std::string& folder);
+
+// The largest parallel.context of the mixers of a case with that parallel.tensor; a large number if it has none.
+int largest_context(const std::string& folder, int tensor);
 
 // transformers' balancing loss is joint over layers and samples: whole on one stage of ranks that share no sequence.
 bool has_joint_loss(const std::string& folder);

@@ -105,7 +105,10 @@ struct BatchUse {
 // Support for context parallelism (parallel.context): forward() uses StageContext::tokens() and
 // AttentionOptions::sequence. The functions must not refer to the model.
 struct ContextSplit {
-  AttentionHeads heads;  // the smallest number of heads of any layer
+  AttentionHeads heads;  // the smallest number of heads of any layer with attention; 0: no layer has attention
+  // Returns why the layers do not support this number of ranks of cp together with this number of ranks of tp; empty:
+  // they do. Not set: only attention limits the ranks.
+  std::function<std::string(int context, int tensor)> objection = {};
   // Returns one stream for each list of layers, for a batch of full sequences, whose entries may be on the meta device.
   // Also called with an empty batch, for the properties that do not depend on it.
   // Not set: there is one causal stream, which consists of all entries [samples, tokens, ...] of a batch.

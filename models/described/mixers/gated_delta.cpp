@@ -74,7 +74,8 @@ MixerWork GatedDelta::work() const {
   const double features = static_cast<double>(channels() + 2 * values());
   return {.flops = flops,
           .moved = 4 * features + heads * 4 * chunk,
-          .kept = 2 * features + heads * (3 * chunk + 3 * key + 2 * value)};
+          .kept = 2 * features + heads * (3 * chunk + 3 * key + 2 * value),
+          .exchanged = static_cast<double>(channels() + values()) + 2 * heads};
 }
 
 }  // namespace gantry::models

@@ -49,6 +49,9 @@ class GatedDelta final : public MixerOf<GatedDeltaSizes> {
   std::vector<ParameterShape> parameters(std::int64_t hidden) const override;
   std::vector<ModuleShard> shards() const override;
   std::int64_t largest_tensor() const override { return is_grouped() ? sizes.key_heads : sizes.value_heads; }
+  std::int64_t largest_context(std::int64_t tensor) const override {
+    return is_grouped() ? sizes.key_heads / tensor * served() : sizes.value_heads / tensor;
+  }
   MixerWork work() const override;
 
   bool is_grouped() const { return sizes.projections == GatedDeltaSizes::Projections::kGrouped; }

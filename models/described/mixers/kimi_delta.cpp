@@ -48,7 +48,8 @@ MixerWork KimiDelta::work() const {
   const auto chunk = static_cast<double>(nn::kChunkTokens);
   return {.flops = heads * (6 * chunk * size + 6 * size * size),
           .moved = 40 * width + 6 * heads * chunk,
-          .kept = 14 * width + 4 * heads * chunk};
+          .kept = 14 * width + 4 * heads * chunk,
+          .exchanged = 5 * width + heads};
 }
 
 }  // namespace gantry::models

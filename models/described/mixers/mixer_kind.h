@@ -19,6 +19,9 @@ struct MixerWork {
   double flops = 0;  // forward FLOPs, without element-wise operations on single features
   double moved = 0;  // numbers that these element-wise operations and the core read and write in the forward
   double kept = 0;   // numbers that are kept for the backward
+  // Numbers that context ranks exchange in the forward, before and after the recurrence. Groups that heads share count
+  // once.
+  double exchanged = 0;
 };
 
 class MixerKind {
@@ -37,6 +40,8 @@ class MixerKind {
   virtual std::vector<ModuleShard> shards() const = 0;
   // The largest number of tensor ranks: the number of channels, heads or groups that are not divided.
   virtual std::int64_t largest_tensor() const = 0;
+  // The largest number of context ranks, which share the heads or channels of one of `tensor` tensor ranks.
+  virtual std::int64_t largest_context(std::int64_t tensor) const { return largest_tensor() / tensor; }
   virtual MixerWork work() const = 0;
   virtual bool equals(const MixerKind& other) const = 0;
 };

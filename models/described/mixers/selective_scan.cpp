@@ -39,7 +39,10 @@ std::vector<ModuleShard> SelectiveScan::shards() const {
 // The two products with a state in each step. That of dt and A_log is counted as one with a parameter.
 MixerWork SelectiveScan::work() const {
   const auto channels = static_cast<double>(sizes.channels), states = channels * static_cast<double>(sizes.state);
-  return {.flops = 4 * states, .moved = 9 * channels + 2 * states, .kept = 5 * channels};
+  return {.flops = 4 * states,
+          .moved = 9 * channels + 2 * states,
+          .kept = 5 * channels,
+          .exchanged = 4 * channels + 2 * static_cast<double>(sizes.state)};
 }
 
 }  // namespace gantry::models

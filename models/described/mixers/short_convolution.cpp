@@ -21,7 +21,7 @@ std::vector<ModuleShard> ShortConvolution::shards() const {
 // Two products with gates, and the convolution.
 MixerWork ShortConvolution::work() const {
   const auto channels = static_cast<double>(sizes.channels);
-  return {.flops = 0, .moved = (3 + 2 + 3) * channels, .kept = (3 + 2) * channels};
+  return {.flops = 0, .moved = (3 + 2 + 3) * channels, .kept = (3 + 2) * channels, .exchanged = 2 * channels};
 }
 
 }  // namespace gantry::models

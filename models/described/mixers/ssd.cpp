@@ -32,7 +32,8 @@ MixerWork Ssd::work() const {
   const auto inner = static_cast<double>(sizes.inner()), convolved = static_cast<double>(sizes.convolved());
   return {.flops = 4 * inner * static_cast<double>(sizes.state),
           .moved = 2 * convolved + (sizes.normed ? 9 : 7) * inner,
-          .kept = convolved + (sizes.normed ? 3 : 2) * inner};
+          .kept = convolved + (sizes.normed ? 3 : 2) * inner,
+          .exchanged = convolved + static_cast<double>(sizes.heads) + inner};
 }
 
 }  // namespace gantry::models
