@@ -1,0 +1,153 @@
+// Training on chats with images: every layout has the numbers of one rank in float64, also where a replica or a
+// microbatch has no image, and packed chats have those of chats in samples of their own.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/plugins/gather.h"
+#include "gantry/tensors/libtorch.h"
+#include "model_case.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using nlohmann::json;
+
+const std::string kImagesOfChats = GANTRY_SOURCE_DIR "/tests/golden/images/";
+constexpr std::int64_t kChatsOfStep = 6;
+
+json question_about(const std::vector<std::string>& images, const std::string& answer) {
+  json parts = {{{"type", "text"}, {"text", "Look: "}}};
+  for (const std::string& image : images) parts.push_back({{"type", "image"}, {"path", kImagesOfChats + image}});
+  const json said = {{{"type", "text"}, {"text", answer}}};
+  return {{"messages", {{{"role", "user"}, {"content", parts}}, {{"role", "assistant"}, {"content", said}}}}};
+}
+
+// Of two lines only one fits into a sample. The last three have no image, so that a replica and a microbatch have none.
+std::string chats_with_images() {
+  const std::string blank = "nothing at all, as the frame is still empty";
+  std::string lines;
+  for (const json& line :
+       {question_about({"rgb.png"}, "a card with some colours on it, and a hole"),
+        question_about({"processors/tall.png", "processors/wide.png"}, "a door and a band"),
+        question_about({"grey.png"}, "fog over a field, and then some more fog"), question_about({}, blank + " today"),
+        question_about({}, "there is " + blank), question_about({}, blank + ", says the guard")})
+    lines += line.dump() + "\n";
+  return lines;
+}
+
+class ImageChats : public ::testing::TestWithParam<std::string> {
+ protected:
+  Config config(const Layout& layout = {}) const {
+    Config made = layout_config(layout);
+    const std::string folder = kImagesOfChats + "chats/" + GetParam();
+    made.model.policy = GetParam();
+    json keys = json::parse(read_file(folder + "/config.json"));
+    keys.erase("model_type");
+    made.model.config_json = keys.dump();
+    made.precision = "float64";
+    made.data = {};
+    made.data.format = "jsonl";
+    made.data.path = scratch_.write("chats.jsonl", chats_with_images());
+    made.data.tokenizer = folder;
+    made.data.sequence_length = 100;
+    made.data.batch_size = kChatsOfStep;
+    made.data.shuffle = false;
+    made.optimizer.lr = 1e-2;
+    made.train.seed = 7;
+    return resolve_model(std::move(made));
+  }
+
+  CaseResult trained(const Config& config) const {
+    CaseResult result;
+    const int code = start_ranks()(config, [&](World& world) {
+      auto* plugin = new HybridParallelPlugin(world, config);
+      Booster booster{std::unique_ptr<Plugin>(plugin)};
+      auto model = build_model(config);
+      auto boosted =
+          booster.boost(model, build_optimizer(config, *model), build_criterion(config), build_loader(config));
+      boosted.model->train();
+      CaseResult mine;
+      for (int step = 0; step < 2; ++step) {
+        mine.losses.push_back(*booster.execute_pipeline(boosted.loader->next(), boosted, {.broadcast_loss = true}).loss);
+        mine.added.emplace_back();
+        mine.loads.emplace_back();
+        mine.norms.push_back(boosted.optimizer->grad_norm());
+        boosted.optimizer->gradients().complete();
+        mine.gradients = gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
+                                        [&](std::size_t i) { return boosted.optimizer->gradients().gradient(i); });
+        boosted.optimizer->step();
+        boosted.optimizer->zero_grad();
+      }
+      boosted.optimizer->wait();
+      mine.weights = gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(), [&](std::size_t i) {
+        return boosted.model->stage_module().parameters[i].tensor;
+      });
+      if (world.is_main()) result = std::move(mine);
+    });
+    EXPECT_EQ(code, 0);
+    return result;
+  }
+
+  ScratchFolder scratch_;
+};
+INSTANTIATE_TEST_SUITE_P(Families, ImageChats, ::testing::Values("gemma3", "llava", "mistral3", "qwen2_5_vl"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(ImageChats, TrainTheSameInEveryLayout) {
+  const CaseResult expected = trained(config());
+  ASSERT_EQ(expected.losses.size(), 2U);
+  double of_encoder = 0;
+  for (const auto& [name, tensor] : expected.gradients)
+    if (name.find("vision") != std::string::npos || name.find("visual") != std::string::npos)
+      of_encoder = std::max(of_encoder, tensor.abs().max().item<double>());
+  EXPECT_GT(of_encoder, 0);
+  struct Split {
+    Layout layout;
+    int microbatches;
+  };
+  for (const auto& [layout, microbatches] : {Split{{.tensor = 2}, 1}, Split{{.pipeline = 2}, 2}, Split{{.data = 2}, 1},
+                                             Split{{.data = 2}, 3}, Split{{.data = 3}, 2}}) {
+    Config split = config(layout);
+    split.schedule.microbatches = microbatches;
+    expect_equal(expected, trained(split), 1e-10,
+                 fmt::format("{} tp {} pp {} dp {} m {}", GetParam(), layout.tensor, layout.pipeline, layout.data,
+                             microbatches));
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(ImageChats, PackedChatsDoNotSeeEachOther) {
+  Config packed = config();
+  packed.data.sequence_length = 500;
+  packed.data.batch_size = 1;
+  ASSERT_EQ(build_loader(config())->samples(), kChatsOfStep);
+  ASSERT_EQ(build_loader(packed)->samples(), 1);
+  const CaseResult alone = trained(config()), together = trained(packed);
+  EXPECT_NEAR(alone.losses[0], together.losses[0], 1e-10);
+  EXPECT_NEAR(alone.losses[1], together.losses[1], 1e-10);
+}
+
+TEST(ImageChatPositions, StartAgainInEachDocument) {
+  const ScratchFolder scratch;
+  Config config;
+  config.model.policy = "qwen2_5_vl";
+  config.data.format = "jsonl";
+  config.data.tokenizer = config.model.path = kImagesOfChats + "chats/qwen2_5_vl";
+  config.data.path = scratch.write("chats.jsonl", chats_with_images());
+  config.data.sequence_length = 250;
+  config.data.batch_size = 1;
+  config.data.shuffle = false;
+  const TensorDict batch = build_loader(resolve_model(std::move(config)))->next().tensors;
+  const torch::Tensor documents = batch.at("document_ids")[0], positions = batch.at("position_ids")[0];
+  ASSERT_EQ(positions.sizes(), torch::IntArrayRef({250, 3}));
+  const torch::Tensor starts = documents.diff() != 0;
+  EXPECT_GT(starts.sum().item<std::int64_t>(), 2);
+  EXPECT_FALSE(positions.narrow(0, 1, 249).index({starts}).any().item<bool>());
+}
+
+}  // namespace
+}  // namespace gantry::testing
