@@ -1,20 +1,24 @@
 // Training on chats with images: every layout has the numbers of one rank in float64, also where a replica or a
 // microbatch has no image, and packed chats have those of chats in samples of their own.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "gantry/booster/recipe.h"
+#include "gantry/booster/show_sample.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
 #include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 const std::string kImagesOfChats = GANTRY_SOURCE_DIR "/tests/golden/images/";
 constexpr std::int64_t kChatsOfStep = 6;
@@ -147,6 +151,48 @@ TEST(ImageChatPositions, StartAgainInEachDocument) {
   const torch::Tensor starts = documents.diff() != 0;
   EXPECT_GT(starts.sum().item<std::int64_t>(), 2);
   EXPECT_FALSE(positions.narrow(0, 1, 249).index({starts}).any().item<bool>());
+}
+
+Config config_of_chats(const std::string& path, const std::string& keys = "{}") {
+  Config config;
+  config.model.path = kImagesOfChats + "chats/qwen2_5_vl";
+  config.model.config_json = keys;
+  config.data.format = "jsonl";
+  config.data.path = path;
+  return resolve_model(std::move(config));
+}
+
+// The first line decides, unless the key is set.
+TEST(ImageChatModel, HasItsEncoderIfTheFirstLineHasAnImage) {
+  const ScratchFolder scratch;
+  const std::string image = question_about({"rgb.png"}, "a card").dump(), text = question_about({}, "none").dump();
+  const auto has_encoder = [](const Config& config) {
+    return json::parse(config.model.config_json).value("image_encoder", false);
+  };
+  const std::string first = scratch.write("first.jsonl", image + "\n" + text),
+                    second = scratch.write("second.jsonl", text + "\n" + image);
+  EXPECT_TRUE(has_encoder(config_of_chats(first)));
+  EXPECT_FALSE(has_encoder(config_of_chats(first, R"({"image_encoder": false})")));
+  EXPECT_FALSE(has_encoder(config_of_chats(second)));
+  EXPECT_TRUE(has_encoder(config_of_chats(second, R"({"image_encoder": true})")));
+  EXPECT_FALSE(has_encoder(config_of_chats(scratch / "missing.jsonl")));
+  EXPECT_THAT(thrown_by([&] { build_loader(config_of_chats(second))->next(); }),
+              HasSubstr("second.jsonl:2: the messages have 1 images, but the model reads text only; expected a model"));
+}
+
+TEST(ImageChatModel, ShowsTokensOfImagesWithoutALoss) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.write("chats.jsonl", question_about({"rgb.png"}, "a card").dump());
+  const Config config = config_of_chats(path);
+  for (const ShownSample& shown : {show_sample(config, path, 1), show_line(config, path, 1)}) {
+    std::int64_t images = 0;
+    for (std::size_t i = 0; i < shown.tokens.size(); ++i) {
+      EXPECT_EQ(shown.tokens[i].why == "image", shown.texts[i] == "<|image_pad|>");
+      if (shown.tokens[i].why == "image") EXPECT_FALSE(shown.tokens[i].is_trained);
+      images += shown.tokens[i].why == "image" ? 1 : 0;
+    }
+    EXPECT_EQ(images, 8);
+  }
 }
 
 }  // namespace

@@ -137,6 +137,7 @@ def weights(folder):
     model.save_pretrained(folder / "saved")
     shutil.move(folder / "saved" / "model.safetensors", folder / "model.safetensors")
     shutil.rmtree(folder / "saved")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids_of(QWEN2_5_VL[0])["<|im_end|>"]}) + "\n")
 
 
 def main():
