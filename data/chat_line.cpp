@@ -128,8 +128,7 @@ std::string file_fault(const OrderedJson& file, const std::string& place) {
     return fmt::format("{} has the image {}, which is not the path of a file", place, file.dump().substr(0, kShown));
   const auto& path = file.get_ref<const std::string&>();
   if (path.find("://") == std::string::npos && !path.starts_with("data:")) return "";
-  return fmt::format("{} has the image '{}', but images are read from local files only", place,
-                     path.substr(0, kShown));
+  return fmt::format("{} has the image '{}', but images are read from local files only", place, path.substr(0, kShown));
 }
 
 // The file that an image part states; null: none.
@@ -160,8 +159,9 @@ void read_images(const OrderedJson& line, ChatLine& made) {
     }
   }
   if (made.fault.empty() && used != listed.size())
-    made.fault = fmt::format("the messages have {} image parts without a file, but 'images' has {} files", used,
-                             listed.size());
+    made.fault =
+        fmt::format("the number of files in 'images' is {}, but the number of image parts without a file is {}",
+                    listed.size(), used);
 }
 
 // tools, documents and chat_template_kwargs.

@@ -91,8 +91,8 @@ EncodedLines::RowImages EncodedLines::images_of(std::size_t index) const {
   const EncodedRow row = lines_.rows().row(index);
   RowImages made{.images = {}, .place = lines_.place_of(row.facts)};
   for (const auto& [first, second] : row.ranges.last(count_images(row)))
-    made.images.push_back(image_of_row(row.tokens.subspan(static_cast<std::size_t>(first),
-                                                          static_cast<std::size_t>(second - first))));
+    made.images.push_back(
+        image_of_row(row.tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(second - first))));
   return made;
 }
 

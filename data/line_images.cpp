@@ -35,8 +35,8 @@ std::string image_key(const ImageReader* reader, const LinePaths& paths) {
 std::vector<LineImage> images_of_line(const ImageReader* reader, const std::string& where, ChatResult& rendered) {
   ChatText& chat = rendered.chat;
   if (!reader && !chat.images.empty())
-    throw BadLine({where, fmt::format("the messages have {} images, but the model reads text only", chat.images.size()),
-                   "a model with an image encoder, and the configuration of its image processor",
+    throw BadLine({where, "the messages have images, but this run reads text only",
+                   "a model with an image encoder, the configuration of its image processor, and no preferences",
                    "set model.config: {image_encoder: true}, or remove the images"});
   if (!reader || !rendered.fault.empty()) return {};
   const auto [images, fault] = read_chat_images(*reader, std::filesystem::path(where).parent_path(), chat);
@@ -76,7 +76,9 @@ void fit_images(const ImageReader& reader, const std::string& where, LineTokens&
   }
   const std::int64_t token = reader.format().token, found = std::ranges::count(made.tokens, token);
   if (found != expected)
-    throw BadLine({where, fmt::format("the line has {} image tokens ({}), but its images have {}", found, token, expected),
+    throw BadLine({where,
+                   fmt::format("the number of image tokens ({}) is {}, but the images of the line have {}", token,
+                               found, expected),
                    "the tokenizer of the model, and no image tokens in texts",
                    fmt::format("remove {} from the texts, or check data.tokenizer", reader.format().marks.token)});
 }

@@ -110,8 +110,7 @@ LineRows::LineRows(LineRowsInput input, const OpenProgress& progress, const std:
   skipped_ = note["skipped"];
   untrained_ = note["untrained"];
   if (skipped_ > 0)
-    first_skipped_ =
-        place_of({.file = note["file"], .line = note["line"]}) + note["reason"].get<std::string>();
+    first_skipped_ = place_of({.file = note["file"], .line = note["line"]}) + note["reason"].get<std::string>();
 }
 
 std::string LineRows::skipped_in_words() const {

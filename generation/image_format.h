@@ -1,4 +1,4 @@
-// The images of a model of images and text, as its prompts and its data have them.
+// The form of the images in prompts and data of a model of images and text.
 #pragma once
 
 #include "gantry/data/images/image_reader.h"

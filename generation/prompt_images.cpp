@@ -34,11 +34,11 @@ void PromptImages::add(std::vector<ProcessedImage> images) {
 TensorDict PromptImages::entries() const {
   const std::string& mark = reader_->format().marks.mark;
   if (used_ < images_.size())
-    throw UsageError({"--image",
-                      fmt::format("there {} {} image{}, but the prompts have {} marks of images ({})",
-                                  images_.size() == 1 ? "is" : "are", images_.size(), images_.size() == 1 ? "" : "s",
-                                  used_, mark),
-                      "a mark for each image", "write " + mark + " at the places of the images"});
+    throw UsageError(
+        {"--image",
+         fmt::format("there {} {} image{}, but the prompts have {} marks of images ({})",
+                     images_.size() == 1 ? "is" : "are", images_.size(), images_.size() == 1 ? "" : "s", used_, mark),
+         "a mark for each image", "write " + mark + " at the places of the images"});
   return processor_entries(images_, reader_->format().sizes);
 }
 

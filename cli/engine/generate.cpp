@@ -93,9 +93,9 @@ Job prepare(const GenerateArguments& arguments) {
                       "add a prompt; for a model that reads speech use --features FILE"});
   const std::vector<FileChat> chats =
       arguments.messages.empty() ? std::vector<FileChat>() : read_chats(arguments.messages, arguments.system);
-  const std::string flag = !arguments.images.empty()                          ? "--image"
+  const std::string flag = !arguments.images.empty()                           ? "--image"
                            : std::ranges::any_of(chats, &FileChat::has_images) ? "--messages"
-                                                                              : "";
+                                                                               : "";
   Job job{.arguments = arguments,
           .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter, !flag.empty()),
           .text = {},

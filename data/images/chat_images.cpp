@@ -34,7 +34,7 @@ class MovedPlaces {
   }
 
   std::size_t mark_;
-  std::vector<std::size_t> begins_, ends_;  // of the marks before, and of their tokens after
+  std::vector<std::size_t> begins_, ends_;  // begins of the marks, and ends of the tokens that replace them
 };
 
 }  // namespace
@@ -43,8 +43,9 @@ ChatImages read_chat_images(const ImageReader& reader, const std::filesystem::pa
   const std::string& mark = reader.format().marks.mark;
   if (const std::size_t marks = reader.marks_in(chat.text); marks != chat.images.size())
     return {{},
-            fmt::format("the messages have {} images, but their text by the chat template has {} marks of images ({})",
-                        chat.images.size(), marks, mark)};
+            fmt::format("the number of marks of images ({}) in the text of the chat template is {}, but the number of "
+                        "images in the messages is {}",
+                        mark, marks, chat.images.size())};
   ChatImages made;
   std::vector<ImageSize> sizes;
   for (const std::string& file : chat.images) {

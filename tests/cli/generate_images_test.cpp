@@ -95,8 +95,7 @@ TEST(GenerateCommand, MessagesHaveImages) {
   };
   const Outcome run = answered(folder + "qwen2_5_vl", " --set parallel.pipeline=2 --messages " + chat);
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_EQ(json::parse(run.out)["prompt_tokens"],
-            json::parse(read_file(folder + "qwen2_5_vl/ids.json"))["prompt"]);
+  EXPECT_EQ(json::parse(run.out)["prompt_tokens"], json::parse(read_file(folder + "qwen2_5_vl/ids.json"))["prompt"]);
   fs::remove(scratch / "wide.png");
   const Outcome missing = answered(folder + "qwen2_5_vl", " --messages " + chat);
   EXPECT_EQ(missing.exit_code, 4);

@@ -1,5 +1,5 @@
-// Lines of chats with images: the tokens and numbers of transformers (tests/golden/images/make_chats.py), tokens without
-// a loss, and lines that cannot be used.
+// Lines of chats with images: the tokens and numbers of transformers (tests/golden/images/make_chats.py), tokens
+// without a loss, and lines that cannot be used.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -37,10 +37,8 @@ std::shared_ptr<const ImageReader> chat_images(const std::string& family) {
 }
 
 LineRules image_rules_of(const std::string& family, std::int64_t length = 200) {
-  return {.tokenizer = kChatFolder + family,
-          .sequence_length = length,
-          .vocabulary = 264,
-          .images = chat_images(family)};
+  return {
+      .tokenizer = kChatFolder + family, .sequence_length = length, .vocabulary = 264, .images = chat_images(family)};
 }
 
 std::string conversation() { return read_file(kChatFolder + "conversation.json"); }
@@ -58,7 +56,9 @@ json text_part(const std::string& text) { return {{"type", "text"}, {"text", tex
 
 // A question with these parts, and an answer.
 json chat_about(const std::vector<json>& parts) {
-  return {{"messages", {{{"role", "user"}, {"content", parts}}, {{"role", "assistant"}, {"content", json::array({text_part("Yes")})}}}}};
+  return {{"messages",
+           {{{"role", "user"}, {"content", parts}},
+            {{"role", "assistant"}, {"content", json::array({text_part("Yes")})}}}}};
 }
 
 TEST(ImageLines, HaveTheTokensOfTransformers) {
@@ -100,13 +100,15 @@ TEST(ImageLines, SamplesHaveTheirImages) {
         if (part.contains("path")) part["path"] = kChatFolder + part["path"].get<std::string>();
     const json text = chat_about({text_part("Is it late?")}), one = chat_about({image_part(rgb)});
     const auto length = static_cast<std::int64_t>(golden_ids(family)["full"].size()) - 1;
-    const std::string lines = first.dump() + "\n" + text.dump() + "\n" + one.dump() + "\n" + first.dump() + "\n" + text.dump();
+    const std::string lines =
+        first.dump() + "\n" + text.dump() + "\n" + one.dump() + "\n" + first.dump() + "\n" + text.dump();
     const auto data = opened_chats(image_rules_of(family, length), scratch, lines);
     EXPECT_THAT(data->summary(), HasSubstr("5 lines")) << family;
     EXPECT_THAT(data->summary(), HasSubstr("7 images")) << family;
     ASSERT_EQ(data->size(), 4) << data->summary();
     const TensorDict entries = read_safetensors(kChatFolder + family + "/expected.safetensors");
-    const TensorDict full = sample_of_chats(*data, 0), pair = sample_of_chats(*data, 1), none = sample_of_chats(*data, 3);
+    const TensorDict full = sample_of_chats(*data, 0), pair = sample_of_chats(*data, 1),
+                     none = sample_of_chats(*data, 3);
     for (const auto& [name, tensor] : entries) {
       ASSERT_EQ(full.at(name).sizes(), tensor.sizes()) << family << " " << name;
       EXPECT_LE((full.at(name) - tensor).abs().max().item<double>(), 1e-6) << family << " " << name;
@@ -146,7 +148,7 @@ TEST(ImageLines, TheLossLeavesImagesOut) {
     }
 }
 
-// As data sets and TRL have them: a list of files, parts with members that are null, OpenAI's parts.
+// A list of files (TRL), parts with members that are null (data sets), and OpenAI's parts.
 TEST(ImageLines, FormsOfImagesAreEqual) {
   const LineRules rules = image_rules_of("qwen2_5_vl");
   const json expected = chat_about({text_part("See"), image_part("../rgb.png")});
@@ -180,22 +182,26 @@ TEST(ImageLines, BadLinesAreNamed) {
   EXPECT_THAT(refusal({image_part("https://a.example/b.png")}),
               HasSubstr("messages[0] has the image 'https://a.example/b.png', but images are read from local files"));
   EXPECT_THAT(refusal({image_part("data:image/png;base64,AAAA")}), HasSubstr("are read from local files only"));
-  EXPECT_THAT(refusal({{{"type", "image"}, {"path", 3}}}), HasSubstr("messages[0] has the image 3, which is not the path"));
+  EXPECT_THAT(refusal({{{"type", "image"}, {"path", 3}}}),
+              HasSubstr("messages[0] has the image 3, which is not the path"));
   EXPECT_THAT(refusal({{{"type", "image"}}}),
-              HasSubstr("the messages have 1 image parts without a file, but 'images' has 0 files"));
-  EXPECT_THAT(refusal({{{"type", "image"}}}, {"../rgb.png", "../rgb.png"}), HasSubstr("'images' has 2 files"));
+              HasSubstr("the number of files in 'images' is 0, but the number of image parts without a file is 1"));
+  EXPECT_THAT(refusal({{{"type", "image"}}}, {"../rgb.png", "../rgb.png"}), HasSubstr("files in 'images' is 2, but"));
   EXPECT_THAT(refusal({{{"type", "image"}}}, "../rgb.png"), HasSubstr("'images' is not a list"));
   EXPECT_THAT(refusal({{{"type", "video"}, {"path", "a.mp4"}}}),
               HasSubstr("messages[0] has content that is neither a string nor a list of texts and images"));
-  EXPECT_THAT(refusal({text_part("<image>"), image_part("../rgb.png")}),
-              HasSubstr("the messages have 1 images, but their text by the chat template has 2 marks of images (<image>)"));
-  EXPECT_THAT(refused_chat(rules, {{"text", "a"}, {"images", {"../rgb.png"}}}), HasSubstr("has images, but no messages"));
+  EXPECT_THAT(
+      refusal({text_part("<image>"), image_part("../rgb.png")}),
+      HasSubstr("the number of marks of images (<image>) in the text of the chat template is 2, but the number of im"));
+  EXPECT_THAT(refused_chat(rules, {{"text", "a"}, {"images", {"../rgb.png"}}}),
+              HasSubstr("has images, but no messages"));
   EXPECT_THAT(refused_chat(image_rules_of("gemma3"), chat_about({text_part("<image_soft_token>")})),
-              HasSubstr("the line has 1 image tokens (263), but its images have 0"));
+              HasSubstr("the number of image tokens (263) is 1, but the images of the line have 0"));
   LineRules text_only = rules;
   text_only.images = nullptr;
-  EXPECT_THAT(refused_chat(text_only, chat_about({image_part("../rgb.png")})),
-              HasSubstr("the messages have 1 images, but the model reads text only; expected a model with an image enc"));
+  EXPECT_THAT(
+      refused_chat(text_only, chat_about({image_part("../rgb.png")})),
+      HasSubstr("the messages have images, but this run reads text only; expected a model with an image encoder"));
 }
 
 // The first image has tokens 5 to 14 of a line, and a line of length n has n + 1 tokens, of which the last is a label.
@@ -215,7 +221,8 @@ TEST(ImageLines, NoImageIsCutInTwo) {
   EXPECT_THAT(thrown_by<BadLine>([&] { cut_to(end_of_first - 2); }), HasSubstr("ends within the image '../rgb.png'"));
   EXPECT_EQ(cut_to(end_of_first + 1).images.size(), 1U);
   EXPECT_EQ(cut_to(begin_of_second).images.size(), 1U);
-  EXPECT_THAT(thrown_by<BadLine>([&] { cut_to(begin_of_second + 1); }), HasSubstr("ends within the image '../grey.png'"));
+  EXPECT_THAT(thrown_by<BadLine>([&] { cut_to(begin_of_second + 1); }),
+              HasSubstr("ends within the image '../grey.png'"));
   EXPECT_THAT(refused_chat(image_rules_of("qwen2_5_vl", 20), line), HasSubstr("more than data.sequence_length 20 + 1"));
 }
 
@@ -223,7 +230,8 @@ TEST(ImageLines, SkippedLinesAreCounted) {
   const ScratchFolder scratch;
   LineRules rules = image_rules_of("mistral3");
   rules.bad_lines = "skip";
-  const std::string lines = chat_about({image_part("missing.png")}).dump() + "\n" + chat_about({text_part("Well")}).dump();
+  const std::string lines =
+      chat_about({image_part("missing.png")}).dump() + "\n" + chat_about({text_part("Well")}).dump();
   EXPECT_THAT(opened_chats(rules, scratch, lines)->summary(), HasSubstr("1 skipped, the first: "));
   rules.bad_lines = "stop";
   EXPECT_THAT(thrown_by([&] { opened_chats(rules, scratch, lines); }), HasSubstr("chats.jsonl:1: an image cannot be"));

@@ -1,5 +1,5 @@
-// Training on chats with images: every layout has the numbers of one rank in float64, also where a replica or a
-// microbatch has no image, and packed chats have those of chats in samples of their own.
+// Training on chats with images. Every layout has the numbers of one rank in float64, also if a replica or a microbatch
+// has no image. Packed chats have the numbers of chats in separate samples.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ json question_about(const std::vector<std::string>& images, const std::string& a
   return {{"messages", {{{"role", "user"}, {"content", parts}}, {{"role", "assistant"}, {"content", said}}}}};
 }
 
-// Of two lines only one fits into a sample. The last three have no image, so that a replica and a microbatch have none.
+// A sample has one line, because two do not fit. The last three have no image, so that a replica and a microbatch have
+// none.
 std::string chats_with_images() {
   const std::string blank = "nothing at all, as the frame is still empty";
   std::string lines;
@@ -76,7 +77,8 @@ class ImageChats : public ::testing::TestWithParam<std::string> {
       boosted.model->train();
       CaseResult mine;
       for (int step = 0; step < 2; ++step) {
-        mine.losses.push_back(*booster.execute_pipeline(boosted.loader->next(), boosted, {.broadcast_loss = true}).loss);
+        mine.losses.push_back(
+            *booster.execute_pipeline(boosted.loader->next(), boosted, {.broadcast_loss = true}).loss);
         mine.added.emplace_back();
         mine.loads.emplace_back();
         mine.norms.push_back(boosted.optimizer->grad_norm());
@@ -87,9 +89,8 @@ class ImageChats : public ::testing::TestWithParam<std::string> {
         boosted.optimizer->zero_grad();
       }
       boosted.optimizer->wait();
-      mine.weights = gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(), [&](std::size_t i) {
-        return boosted.model->stage_module().parameters[i].tensor;
-      });
+      mine.weights = gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
+                                    [&](std::size_t i) { return boosted.model->stage_module().parameters[i].tensor; });
       if (world.is_main()) result = std::move(mine);
     });
     EXPECT_EQ(code, 0);
@@ -177,7 +178,7 @@ TEST(ImageChatModel, HasItsEncoderIfTheFirstLineHasAnImage) {
   EXPECT_TRUE(has_encoder(config_of_chats(second, R"({"image_encoder": true})")));
   EXPECT_FALSE(has_encoder(config_of_chats(scratch / "missing.jsonl")));
   EXPECT_THAT(thrown_by([&] { build_loader(config_of_chats(second))->next(); }),
-              HasSubstr("second.jsonl:2: the messages have 1 images, but the model reads text only; expected a model"));
+              HasSubstr("second.jsonl:2: the messages have images, but this run reads text only; expected a model"));
 }
 
 TEST(ImageChatModel, ShowsTokensOfImagesWithoutALoss) {
