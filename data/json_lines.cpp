@@ -85,7 +85,7 @@ class ImageLines final : public SampleDataset {
       images.push_back(reader_->read(std::filesystem::path(place).parent_path() / image.file));
       if (images.back().size != image.size)
         throw InputError({place, "the image '" + image.file + "' has another size than when the line was encoded",
-                          "unchanged images", "set data.cache: never, or start the run again"});
+                          "unchanged images", "start the run again with data.cache: never"});
     }
   }
 

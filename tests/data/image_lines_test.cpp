@@ -148,6 +148,19 @@ TEST(ImageLines, TheLossLeavesImagesOut) {
     }
 }
 
+// Only the texts of an answer with an image are trained.
+TEST(ImageLines, AnAnswerMayHaveAnImage) {
+  json line = chat_about({text_part("Draw a card")});
+  line["messages"][1]["content"] = {text_part("See "), image_part("../rgb.png"), text_part(" there")};
+  const LineTokens made = encoded_chat(image_rules_of("qwen2_5_vl"), line.dump());
+  ASSERT_EQ(made.images.size(), 1U);
+  ASSERT_EQ(made.trained.size(), 2U);
+  EXPECT_EQ(made.trained[0].second, made.images[0].first);
+  EXPECT_EQ(made.trained[1].first, made.images[0].second);
+  EXPECT_EQ(made.trained[0].second - made.trained[0].first, 5);  // "See " and <|vision_start|>
+  EXPECT_EQ(made.trained[1].second - made.trained[1].first, 8);  // <|vision_end|>, " there" and <|im_end|>
+}
+
 // A list of files (TRL), parts with members that are null (data sets), and OpenAI's parts.
 TEST(ImageLines, FormsOfImagesAreEqual) {
   const LineRules rules = image_rules_of("qwen2_5_vl");
