@@ -125,6 +125,20 @@ TEST_P(ImageChats, TrainTheSameInEveryLayout) {
   }
 }
 
+// The second step has no image.
+TEST_P(ImageChats, StepsMayHaveNoImage) {
+  const auto half = [&](const Layout& layout) {
+    Config made = config(layout);
+    made.data.batch_size = kChatsOfStep / 2;
+    return made;
+  };
+  const TensorDict second = build_loader(half({}))->batch(1).tensors;
+  EXPECT_EQ(second.at("pixel_values").numel(), 0);
+  const CaseResult expected = trained(half({}));
+  for (const Layout& layout : {Layout{.tensor = 2}, Layout{.data = 3}})
+    expect_equal(expected, trained(half(layout)), 1e-10, GetParam());
+}
+
 TEST_P(ImageChats, PackedChatsDoNotSeeEachOther) {
   Config packed = config();
   packed.data.sequence_length = 500;
