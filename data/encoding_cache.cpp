@@ -73,6 +73,8 @@ std::string key_of(const EncodingInput& input, const OpenProgress& progress) {
   Hasher hasher;
   const std::string facts = fmt::format("{}\n{}\n", kEncodingVersion, input.rules);
   hasher.update(facts.data(), facts.size());
+  const std::string state = input.state ? input.state(progress) : "";
+  hasher.update(state.data(), state.size());
   if (!is_byte_tokenizer(input.tokenizer))
     for (const fs::path& file : tokenizer_files(input.tokenizer)) {
       const std::string name = file.filename().string();

@@ -93,9 +93,9 @@ LineRowsInput rows_input(const char* kind, const LinePaths& paths, const LineRul
                                rules.bad_lines,
                                time_in_chats(rules.tokenizer, rules.chat_template, rules.now),
                                image_key(rules.images.get(), paths)};
-  return {.input = {.files = paths, .tokenizer = rules.tokenizer, .rules = text.dump()},
-          .stops_at_bad_line = rules.bad_lines == "stop",
-          .resources = rules.encoding};
+  EncodingInput input{.files = paths, .tokenizer = rules.tokenizer, .rules = text.dump()};
+  if (rules.images) input.state = [paths](const OpenProgress& progress) { return image_state(paths, progress); };
+  return {.input = std::move(input), .stops_at_bad_line = rules.bad_lines == "stop", .resources = rules.encoding};
 }
 
 void append_tokens(const LineTokens& line, std::int64_t document, bool is_pair, std::vector<SampleToken>& tokens) {

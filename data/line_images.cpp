@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <system_error>
 
+#include "gantry/checkpoint/format/files.h"
+#include "gantry/core/strict_json.h"
 #include "gantry/core/utf8.h"
+#include "gantry/data/chat_line.h"
 #include "gantry/data/images/chat_images.h"
 
 namespace gantry {
@@ -30,6 +35,24 @@ std::string image_key(const ImageReader* reader, const LinePaths& paths) {
   std::string key = reader->key();
   for (const auto& path : paths) key += "\n" + std::filesystem::absolute(path).parent_path().string();
   return valid_utf8(key);
+}
+
+std::string image_state(const LinePaths& paths, const OpenProgress& progress) {
+  Hasher hasher;
+  FoundLines found(paths);
+  for (FoundLine line; found.next(line); progress(line.text.size())) {
+    nlohmann::ordered_json chat;
+    if (!parse_strict(line.text, chat).empty() || !chat.is_object() || !chat.contains("messages")) continue;
+    for (const std::string& image : read_chat_line(chat, /*loss_on=*/"").images) {
+      const auto file = paths[line.file].parent_path() / image;
+      std::error_code failure;  // the image is then a fault of its line
+      const auto size = std::filesystem::file_size(file, failure);
+      const auto time = std::filesystem::last_write_time(file, failure).time_since_epoch().count();
+      const std::string facts = fmt::format("{}\n{} {} {}\n", image, size, time, failure.value());
+      hasher.update(facts.data(), facts.size());
+    }
+  }
+  return hasher.digits();
 }
 
 std::vector<LineImage> images_of_line(const ImageReader* reader, const std::string& where, ChatResult& rendered) {

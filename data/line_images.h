@@ -11,9 +11,11 @@
 
 namespace gantry {
 
-// Everything of the images that changes the rows of the files, as text; "" without a reader. Images are relative to the
-// files.
+// Everything except the image files that changes the rows of images in the files, as text; "" without a reader. Images
+// are relative to the files.
 std::string image_key(const ImageReader* reader, const LinePaths& paths);
+// Returns a hash of the names, sizes and times of all images in the files.
+std::string image_state(const LinePaths& paths, const OpenProgress& progress);
 
 // Reads the images of a chat and adds their tokens to its text. `where`: the line's file and number; images are
 // relative to the file's directory. `reader`: null if the model reads no images. Returns the images without their

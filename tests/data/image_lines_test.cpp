@@ -250,6 +250,30 @@ TEST(ImageLines, SkippedLinesAreCounted) {
   EXPECT_THAT(thrown_by([&] { opened_chats(rules, scratch, lines); }), HasSubstr("chats.jsonl:1: an image cannot be"));
 }
 
+// Files of 1 MiB and more are encoded once, until an image changes.
+TEST(ImageLines, AStoredEncodingIsThatOfTheImages) {
+  const ScratchFolder scratch, cache;
+  LineRules rules = image_rules_of("mistral3");
+  rules.bad_lines = "skip";
+  rules.encoding.cache = cache.path();
+  json line = chat_about({image_part("a.png")});
+  line["ignored"] = std::string(1 << 20, 'x');
+  const std::string lines = line.dump() + "\n" + chat_about({text_part("Well")}).dump();
+  const auto images = [&] {
+    const auto data = opened_chats(rules, scratch, lines);
+    return sample_of_chats(*data, 0).at("image_sizes").size(0);
+  };
+  const auto stored = [&] {
+    return std::distance(std::filesystem::directory_iterator(cache.path()), std::filesystem::directory_iterator());
+  };
+  EXPECT_EQ(images(), 0);  // the first line has no file
+  EXPECT_EQ(stored(), 1);
+  std::filesystem::copy(kChatFolder + "../rgb.png", scratch / "a.png");
+  EXPECT_EQ(images(), 1);
+  EXPECT_EQ(images(), 1);
+  EXPECT_EQ(stored(), 2);
+}
+
 TEST(ImageLines, AnImageThatHasChangedIsNamed) {
   const ScratchFolder scratch;
   std::filesystem::copy(kChatFolder + "../rgb.png", scratch / "a.png");
