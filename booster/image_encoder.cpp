@@ -8,6 +8,10 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
+#include "gantry/core/strict_json.h"
+#include "gantry/data/chat_line.h"
+#include "gantry/data/dataset.h"
+#include "gantry/data/line_rows.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/model_family.h"
@@ -31,6 +35,17 @@ json keys_of(const Config& config) {
                      "a model without its image encoder (model.config.image_encoder: false)", "remove the key"});
 }
 
+bool begins_with_images(const std::string& path) try {
+  const auto files = data_files("jsonl", path);
+  FoundLine line;
+  if (!FoundLines(files).next(line)) return false;
+  nlohmann::ordered_json chat;
+  return parse_strict(line.text, chat).empty() && chat.is_object() && chat.contains("messages") &&
+         has_image_parts(chat["messages"]);
+} catch (const InputError&) {
+  return false;  // opening the data reports it
+}
+
 }  // namespace
 
 bool has_image_encoder(const json& keys) { return models::flag_key(keys, models::kImageEncoder, false); }
@@ -51,9 +66,10 @@ bool has_images(const std::string& path) {
   return std::ranges::count(file.names(), kImages) > 0;
 }
 
-bool has_entry_of_images(const Config& config) {
-  const std::string& path = config.data.path;
-  return config.data.format == "tensors" && std::filesystem::is_regular_file(path) && has_images(path);
+bool has_images_for_text(const Config& config) {
+  const DataConfig& data = config.data;
+  if (data.format == "jsonl") return begins_with_images(data.sources.empty() ? data.path : data.sources[0].path);
+  return data.format == "tensors" && std::filesystem::is_regular_file(data.path) && has_images(data.path);
 }
 
 void refuse_with_image_encoder(const Config& config) {

@@ -18,8 +18,9 @@ Config with_image_encoder(Config config);
 // True if a safetensors file has an entry of images.
 bool has_images(const std::string& path);
 
-// True if the training data have images for a model that also reads text: a file of tensors with pixel_values.
-bool has_entry_of_images(const Config& config);
+// True if the training data have images for a model that also reads text: a file of tensors with pixel_values, or JSON
+// lines whose first line is a chat with an image. False if there are no such files.
+bool has_images_for_text(const Config& config);
 
 // Throws ConfigError for sections that do not support a model with an image encoder.
 void refuse_with_image_encoder(const Config& config);

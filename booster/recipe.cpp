@@ -73,7 +73,7 @@ Config resolve_model(Config config) {
   policies().at(config.model.policy);
   const auto* family = family_or_null(config);
   if (family) {
-    if (has_entry_of_images(config)) config = with_image_encoder(std::move(config));
+    if (models::reads_images(*family) && has_images_for_text(config)) config = with_image_encoder(std::move(config));
     refuse_with_image_encoder(config);
     if (config.lora.is_on())
       config.lora = models::with_trained_heads(models::from_module_names(*family, std::move(config.lora)),

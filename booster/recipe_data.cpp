@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/booster/class_names.h"
+#include "gantry/booster/image_chats.h"
 #include "gantry/booster/preference_samples.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/run_task.h"
@@ -217,6 +218,8 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
   if (data.format == "squad" && data.tokenizer.empty())
     throw ConfigError(
         {"data.tokenizer", "the key is missing, and there is no model.path", "a directory with vocab.txt", ""});
+  if (data.format == "jsonl")
+    if (const auto images = image_reader_of(config, data)) return image_chat_samples(config, data, images, key);
   return sample_source(data, vocabulary, key);
 }
 

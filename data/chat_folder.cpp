@@ -139,7 +139,7 @@ ChatResult FolderChat::prompt(const OrderedJson& line) const {
   const ChatLine chat = read_chat_line(line, /*loss_on=*/"");
   if (!chat.fault.empty()) return {{}, chat.fault};
   auto written = template_for(chat).write(jinja::value_of(chat.messages), variables_of(chat), /*prompts=*/true);
-  return {{.text = std::move(written.text)}, std::move(written.fault)};
+  return {{.text = std::move(written.text), .images = chat.images}, std::move(written.fault)};
 }
 
 ChatResult FolderChat::write(const OrderedJson& line, const std::string& loss_on) const {
@@ -152,7 +152,7 @@ ChatResult FolderChat::write(const OrderedJson& line, const std::string& loss_on
   };
   const jinja::Value messages = jinja::value_of(chat.messages);
   auto written = render(messages, /*prompts=*/false);
-  ChatResult made{{.text = std::move(written.text)}, std::move(written.fault)};
+  ChatResult made{{.text = std::move(written.text), .images = chat.images}, std::move(written.fault)};
   if (!made.fault.empty() || loss_on == "all") return made;
   const auto end_token = source_.tokens.find("eos_token");
   const SaidFinder::Constants constants{end_token == source_.tokens.end() ? "" : end_token->second,

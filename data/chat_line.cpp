@@ -46,8 +46,31 @@ bool is_text_part(const OrderedJson& part) {
          part["text"].is_string();
 }
 
-bool has_text(const OrderedJson& content) {
-  return content.is_string() || (content.is_array() && !content.empty() && std::ranges::all_of(content, is_text_part));
+bool is_image_part(const OrderedJson& part) {
+  return part.is_object() && part.contains("type") && part["type"] == "image";
+}
+
+bool is_part(const OrderedJson& part) { return is_text_part(part) || is_image_part(part); }
+
+bool has_parts(const OrderedJson& content) {
+  return content.is_string() || (content.is_array() && !content.empty() && std::ranges::all_of(content, is_part));
+}
+
+// The API of OpenAI has parts {type: image_url, image_url: {url}}.
+void rename_image_url(OrderedJson& part) {
+  if (!part.contains("type") || part["type"] != "image_url" || !part.contains("image_url")) return;
+  const OrderedJson stated = part["image_url"];
+  part = {{"type", "image"}, {"url", stated.is_object() && stated.contains("url") ? stated["url"] : stated}};
+}
+
+// Data sets whose parts have one set of members fill the others with null, and templates look for members.
+void tidy_parts(OrderedJson& message) {
+  if (!message.contains("content") || !message["content"].is_array()) return;
+  for (OrderedJson& part : message["content"]) {
+    if (!part.is_object()) continue;
+    part = without_nulls(part);
+    rename_image_url(part);
+  }
 }
 
 std::string shape_fault(const OrderedJson& message, std::size_t index) {
@@ -55,7 +78,8 @@ std::string shape_fault(const OrderedJson& message, std::size_t index) {
   if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) return place + " has no role";
   const bool says_more = calls_tools(message) || message.contains("reasoning_content");
   if (!message.contains("content")) return says_more ? "" : place + " has neither content nor tool calls";
-  if (!has_text(message["content"])) return place + " has content that is neither a string nor a list of texts";
+  if (!has_parts(message["content"]))
+    return place + " has content that is neither a string nor a list of texts and images";
   const bool is_empty = message["content"] == "" && !says_more;
   return is_empty && is_assistants(message) ? "the assistant message " + place + " is empty" : "";
 }
@@ -98,6 +122,48 @@ void find_trained(ChatLine& made, const std::string& loss_on) {
     made.fault = "no assistant message has a loss";
 }
 
+std::string file_fault(const OrderedJson& file, const std::string& place) {
+  constexpr std::size_t kShown = 80;
+  if (!file.is_string() || file == "")
+    return fmt::format("{} has the image {}, which is not the path of a file", place, file.dump().substr(0, kShown));
+  const auto& path = file.get_ref<const std::string&>();
+  if (path.find("://") == std::string::npos && !path.starts_with("data:")) return "";
+  return fmt::format("{} has the image '{}', but images are read from local files only", place, path.substr(0, kShown));
+}
+
+// The file that an image part states; null: none.
+const OrderedJson* stated_file(const OrderedJson& part) {
+  for (const char* name : {"image", "path", "url"})
+    if (part.contains(name)) return &part[name];
+  return nullptr;
+}
+
+// The files of the image parts, from the parts and the list `images` of the line.
+void read_images(const OrderedJson& line, ChatLine& made) {
+  OrderedJson listed = line.contains("images") ? line["images"] : OrderedJson();
+  if (listed.is_null()) listed = OrderedJson::array();
+  if (!listed.is_array()) {
+    made.fault = "'images' is not a list";
+    return;
+  }
+  std::size_t used = 0;  // files of the list
+  for (std::size_t i = 0; i < made.messages.size() && made.fault.empty(); ++i) {
+    if (!made.messages[i].contains("content") || !made.messages[i]["content"].is_array()) continue;
+    for (const OrderedJson& part : made.messages[i]["content"]) {
+      if (!is_image_part(part) || !made.fault.empty()) continue;
+      const OrderedJson* file = stated_file(part);
+      if (!file && used++ < listed.size()) file = &listed[used - 1];
+      if (!file) continue;  // the counts differ
+      made.fault = file_fault(*file, fmt::format("messages[{}]", i));
+      if (made.fault.empty()) made.images.push_back(*file);
+    }
+  }
+  if (made.fault.empty() && used != listed.size())
+    made.fault =
+        fmt::format("the number of files in 'images' is {}, but the number of image parts without a file is {}",
+                    listed.size(), used);
+}
+
 // tools, documents and chat_template_kwargs.
 void read_variables(const OrderedJson& line, ChatLine& made) {
   made.variables = OrderedJson::object();
@@ -117,6 +183,17 @@ void read_variables(const OrderedJson& line, ChatLine& made) {
 
 }  // namespace
 
+bool has_image_parts(const OrderedJson& messages) {
+  if (!messages.is_array()) return false;
+  const auto is_image = [](const OrderedJson& part) {
+    return is_image_part(part) || (part.is_object() && part.contains("type") && part["type"] == "image_url");
+  };
+  return std::ranges::any_of(messages, [&](const OrderedJson& message) {
+    const bool has_list = message.is_object() && message.contains("content") && message["content"].is_array();
+    return has_list && std::ranges::any_of(message["content"], is_image);
+  });
+}
+
 bool is_assistants(const OrderedJson& message) { return message["role"] == "assistant"; }
 
 bool calls_tools(const OrderedJson& message) {
@@ -132,12 +209,16 @@ ChatLine read_chat_line(const OrderedJson& line, const std::string& loss_on) {
   made.messages = OrderedJson::array();
   for (std::size_t i = 0; i < messages.size(); ++i) {
     OrderedJson message = messages[i].is_object() ? without_nulls(messages[i]) : messages[i];
-    if (message.is_object()) add_reasoning_names(message);
+    if (message.is_object()) {
+      add_reasoning_names(message);
+      tidy_parts(message);
+    }
     if (made.fault = shape_fault(message, i); !made.fault.empty()) return made;
     parse_arguments(message);
     made.messages.push_back(std::move(message));
   }
-  if (!loss_on.empty()) find_trained(made, loss_on);
+  read_images(line, made);
+  if (made.fault.empty() && !loss_on.empty()) find_trained(made, loss_on);
   return made;
 }
 

@@ -11,6 +11,7 @@ struct ChatLine {
   // Members that are null are left out, reasoning has all of its names, and arguments of calls are objects.
   nlohmann::ordered_json messages;
   nlohmann::ordered_json variables;  // an object: tools, documents and the line's chat_template_kwargs
+  std::vector<std::string> images;   // the files of the image parts, in order
   std::vector<std::size_t> trained;  // indexes of the messages with a loss, in order
   std::string fault;                 // the reason why the line cannot be rendered, in words that follow "has"; or ""
 
@@ -18,10 +19,14 @@ struct ChatLine {
   bool has_documents() const { return !variables["documents"].is_null(); }
 };
 
-// `line`: an object with messages, and maybe tools, documents and chat_template_kwargs. A message of the assistant has
-// a loss unless its `weight`, `train`, `loss_mask` or `trainable` is 0 or false. `loss_on`: see data.loss_on; empty for
-// a prompt, which has no loss.
+// `line`: an object with messages, and maybe tools, documents, chat_template_kwargs and images. A message of the
+// assistant has a loss unless its `weight`, `train`, `loss_mask` or `trainable` is 0 or false. A content is a text or a
+// list of parts: {type: text, text}, or {type: image} with a file as `image`, `path` or `url`. Image parts without a
+// file have those of the list `images`, in order. `loss_on`: see data.loss_on; empty for a prompt, which has no loss.
 ChatLine read_chat_line(const nlohmann::ordered_json& line, const std::string& loss_on);
+
+// True if a content of the messages has a part that is an image. `messages`: any value.
+bool has_image_parts(const nlohmann::ordered_json& messages);
 
 bool is_assistants(const nlohmann::ordered_json& message);
 bool calls_tools(const nlohmann::ordered_json& message);

@@ -70,7 +70,9 @@ void mark_message(OrderedJson& message, std::size_t index, MarkLevel level) {
     if (!message.contains(name)) continue;
     OrderedJson& text = message[name];
     if (text.is_array())
-      for (OrderedJson& part : text) mark_text(part["text"], index, level);
+      for (OrderedJson& part : text) {
+        if (part.contains("text")) mark_text(part["text"], index, level);
+      }
     else
       mark_text(text, index, level);
   }

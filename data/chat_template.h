@@ -16,7 +16,9 @@ struct ChatText {
   std::string text;
   std::vector<std::pair<std::size_t, std::size_t>> said;
   std::vector<std::pair<std::size_t, std::size_t>> not_trained;  // answers without a loss, as far as they were found
-  bool lacks_end = false;  // the text ends with an answer that has a loss, without a mark at its end
+  bool lacks_end = false;                // the text ends with an answer that has a loss, without a mark at its end
+  std::vector<std::string> images = {};  // the files of the messages' images, in order
+  std::vector<std::pair<std::size_t, std::size_t>> image_texts = {};  // their tokens, if they replace the marks
 };
 
 // A chat's text, or why the messages cannot be rendered, in words that follow "has".

@@ -34,7 +34,9 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderO
 DataLoader::DataLoader(SampleSource source, const DataLoaderOptions& options)
     : source_(std::move(source)),
       options_(options),
-      share_{.shuffle = options.shuffle, .seed = options.seed, .workers = options.workers, .collate = options.collate} {
+      share_{.shuffle = options.shuffle, .seed = options.seed, .workers = options.workers} {
+  if (!options_.collate) options_.collate = source_.collate;
+  share_.collate = options_.collate;
 }
 
 DataLoader::DataLoader(StreamSource source, const DataLoaderOptions& options) : DataLoader(SampleSource{}, options) {

@@ -3,18 +3,24 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "gantry/data/line_images.h"
+
 namespace gantry {
 namespace {
 
-// Flags of a row.
-constexpr std::int64_t kWasTruncated = 1, kIsChat = 2;
+// Flags of a row. The others are the number of its images, whose records follow the tokens and the trained ranges.
+constexpr std::int64_t kWasTruncated = 1, kIsChat = 2, kImage = 4;
+
+std::size_t count_images(const EncodedRow& row) { return static_cast<std::size_t>(row.facts.flags / kImage); }
 
 LineRow row_of(const LineTokens& line) {
   LineRow row{.tokens = line.tokens,
               .ranges = {},
-              .flags = (line.was_truncated ? kWasTruncated : 0) | (line.is_chat ? kIsChat : 0)};
+              .flags = (line.was_truncated ? kWasTruncated : 0) + (line.is_chat ? kIsChat : 0) +
+                       kImage * static_cast<std::int64_t>(line.images.size())};
   for (const auto& [first, second] : line.trained)
     row.ranges.push_back({static_cast<std::int32_t>(first), static_cast<std::int32_t>(second)});
+  append_images(line.images, row);
   return row;
 }
 
@@ -36,13 +42,14 @@ void EncodedLines::pack() {
   const bool is_pairs = rules_.target_length > 0;  // then each line is a sample of its own
   std::int64_t free = 0;                           // places of the last sample
   for (std::size_t i = 0; i < lines_.rows().size(); ++i) {
-    const EncodedRow row = lines_.rows().row(i);
+    const EncodedRow row = this->row(i);
     const auto count = static_cast<std::int64_t>(row.tokens.size());
     tokens_ += count;
     for (const auto& [first, second] : row.ranges) trained_ += std::max(0, second - std::max(1, first));
     longest_ = std::max(longest_, count);
     truncated_ += (row.facts.flags & kWasTruncated) != 0 ? 1 : 0;
     chats_ += (row.facts.flags & kIsChat) != 0 ? 1 : 0;
+    images_ += count_images(row);
     if (first_rows_.empty() || count - 1 > free || is_pairs) {
       first_rows_.push_back(i);
       free = rules_.sequence_length;
@@ -64,9 +71,29 @@ std::string EncodedLines::summary() const {
     text += fmt::format("; {} truncated to {} and {} tokens", truncated_, rules_.sequence_length, rules_.target_length);
   else if (truncated_ > 0)
     text += fmt::format("; {} truncated to {} tokens", truncated_, rules_.sequence_length + 1);
+  if (images_ > 0) text += fmt::format("; {} images", images_);
   if (const std::string skipped = lines_.skipped_in_words(); !skipped.empty()) text += "; " + skipped;
   if (chats_ > 0) text += fmt::format("; {} chats with the template {}", chats_, lines_.note());
   return text;
+}
+
+EncodedRow EncodedLines::row(std::size_t index) const {
+  EncodedRow row = lines_.rows().row(index);
+  if (const std::size_t images = count_images(row); images > 0) {
+    const std::size_t ranges = row.ranges.size() - images;
+    row.tokens = row.tokens.first(static_cast<std::size_t>(row.ranges[ranges].first));
+    row.ranges = row.ranges.first(ranges);
+  }
+  return row;
+}
+
+EncodedLines::RowImages EncodedLines::images_of(std::size_t index) const {
+  const EncodedRow row = lines_.rows().row(index);
+  RowImages made{.images = {}, .place = lines_.place_of(row.facts)};
+  for (const auto& [first, second] : row.ranges.last(count_images(row)))
+    made.images.push_back(
+        image_of_row(row.tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(second - first))));
+  return made;
 }
 
 EncodedLines::RowNumbers EncodedLines::rows_of(std::int64_t sample) const {

@@ -24,7 +24,13 @@ class EncodedLines {
     std::size_t first = 0, last = 0;
   };
   RowNumbers rows_of(std::int64_t sample) const;
-  EncodedRow row(std::size_t index) const { return lines_.rows().row(index); }
+  EncodedRow row(std::size_t index) const;
+  // The images of a row, in order, and the place of its line for errors.
+  struct RowImages {
+    std::vector<LineImage> images;
+    std::string place;
+  };
+  RowImages images_of(std::size_t index) const;
 
   // Encodes the lines of a sample again, for display.
   std::vector<LineTokens> lines_of(std::int64_t sample) const;
@@ -36,6 +42,7 @@ class EncodedLines {
   LineRows lines_;
   std::vector<std::size_t> first_rows_;  // the first row of each sample
   std::int64_t tokens_ = 0, trained_ = 0, longest_ = 0, truncated_ = 0, chats_ = 0;
+  std::size_t images_ = 0;
 };
 
 }  // namespace gantry

@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Raise it with each change of the tokens or ranges that some text gets.
-constexpr int kEncodingVersion = 1;
+constexpr int kEncodingVersion = 2;
 constexpr std::uint64_t kLeastCachedBytes = 1 << 20;  // encoding less takes no time
 constexpr double kStalledSeconds = 60;                // without progress of another process that encodes
 constexpr auto kLockPause = std::chrono::milliseconds(50);
@@ -73,6 +73,8 @@ std::string key_of(const EncodingInput& input, const OpenProgress& progress) {
   Hasher hasher;
   const std::string facts = fmt::format("{}\n{}\n", kEncodingVersion, input.rules);
   hasher.update(facts.data(), facts.size());
+  const std::string state = input.state ? input.state(progress) : "";
+  hasher.update(state.data(), state.size());
   if (!is_byte_tokenizer(input.tokenizer))
     for (const fs::path& file : tokenizer_files(input.tokenizer)) {
       const std::string name = file.filename().string();

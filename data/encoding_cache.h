@@ -29,6 +29,8 @@ struct EncodingInput {
   std::vector<std::filesystem::path> files;  // by content
   std::string tokenizer;                     // by the content of its files
   std::string rules;                         // everything else, as text
+  // The state of files that these files name, as text. Called for rows that may be stored in a directory.
+  std::function<std::string(const OpenProgress& progress)> state = {};
 };
 
 // Returns the rows that `encode` writes, or those of an earlier call with the same input: of another rank of this

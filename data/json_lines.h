@@ -18,6 +18,10 @@ namespace gantry {
 // one and no chat template writes the end. Documents are packed in their order, as many as fit whole into a sample, and
 // don't see each other (document_ids); padding is a document of its own.
 //
+// With rules.images, contents of messages may have images. The data set is a SampleDataset: a sample also has the
+// entries of its images, as processor_entries() makes them. Images are read when the files are opened, for their sizes
+// and faults, and again with each sample.
+//
 // With rules.target_length a line is a sample of its own: input_ids and attention_mask [sequence_length] of the prompt,
 // labels [target_length] of the completion.
 //

@@ -9,6 +9,7 @@
 #include "gantry/core/strict_json.h"
 #include "gantry/data/chat_template.h"
 #include "gantry/data/encoded_text.h"
+#include "gantry/data/line_images.h"
 
 namespace gantry {
 namespace {
@@ -90,10 +91,11 @@ LineRowsInput rows_input(const char* kind, const LinePaths& paths, const LineRul
                                rules.ends.eos,
                                rules.loss_on,
                                rules.bad_lines,
-                               time_in_chats(rules.tokenizer, rules.chat_template, rules.now)};
-  return {.input = {.files = paths, .tokenizer = rules.tokenizer, .rules = text.dump()},
-          .stops_at_bad_line = rules.bad_lines == "stop",
-          .resources = rules.encoding};
+                               time_in_chats(rules.tokenizer, rules.chat_template, rules.now),
+                               image_key(rules.images.get(), paths)};
+  EncodingInput input{.files = paths, .tokenizer = rules.tokenizer, .rules = text.dump()};
+  if (rules.images) input.state = [paths](const OpenProgress& progress) { return image_state(paths, progress); };
+  return {.input = std::move(input), .stops_at_bad_line = rules.bad_lines == "stop", .resources = rules.encoding};
 }
 
 void append_tokens(const LineTokens& line, std::int64_t document, bool is_pair, std::vector<SampleToken>& tokens) {
@@ -136,11 +138,15 @@ std::string LineEncoder::split_marks() const {
 
 LineTokens LineEncoder::encode(const std::string& line, const std::string& where, bool for_display) const {
   const OrderedLine object = parsed_line(line, where);
+  if (rules_.images && !object.contains("messages") && object.contains("images") && !object["images"].empty())
+    throw BadLine({where, "the object has images, but no messages", kExpected,
+                   "write messages with an image part at the place of each image"});
   if (rules_.target_length > 0) return encode_pair(object, where);
   LineTokens made;
   const TokenIds ids = object.contains("messages") ? encode_messages(object, where, for_display, made)
                                                    : encode_text(object, where, made);
   if (rules_.loss_on == "all") made.trained = {{0, static_cast<std::int64_t>(ids.size())}};
+  keep_images_untrained(made);
   require_known(ids, where);
   made.tokens.assign(ids.begin(), ids.end());
   fit(made, where);
@@ -167,8 +173,9 @@ TokenIds LineEncoder::encode_text(const OrderedLine& object, const std::string& 
 }
 
 void LineEncoder::require_known(const TokenIds& ids, const std::string& where) const {
+  const std::int64_t of_images = rules_.images ? rules_.images->format().token : -1;
   for (const auto id : ids)
-    if (id >= rules_.vocabulary)
+    if (id >= rules_.vocabulary && id != of_images)
       throw InputError({where,
                         fmt::format("token {} of the tokenizer {} is outside the model's vocabulary of {}", id,
                                     rules_.tokenizer, rules_.vocabulary),
@@ -221,8 +228,9 @@ TokenIds LineEncoder::encode_messages(const OrderedLine& line, const std::string
         {where, "there is no template for its messages in the tokenizer's directory or in data.chat_template",
          fmt::format("one of {}", fmt::join(chat_template_names(), ", ")),
          "set data.chat_template to the template that this model was trained with, or write prompt and completion"});
-  const ChatResult rendered = chat_->write(line, rules_.loss_on);
-  const ChatText& chat = rendered.chat;
+  ChatResult rendered = chat_->write(line, rules_.loss_on);
+  ChatText& chat = rendered.chat;
+  made.images = images_of_line(rules_.images.get(), where, rendered);
   if (!rendered.fault.empty())
     throw BadLine({where, rendered.fault, "messages that the chat template " + chat_template() + " can render",
                    rules_.chat_template.empty() ? "change them, or write prompt and completion"
@@ -230,6 +238,7 @@ TokenIds LineEncoder::encode_messages(const OrderedLine& line, const std::string
   made.is_chat = true;
   TokenIds ids;
   const auto parts_of = [&](const ByteRanges& ranges) { return token_ranges(*tokenizer_, chat.text, ranges, ids); };
+  if (!made.images.empty()) set_places(parts_of(chat.image_texts), made);
   made.trained = parts_of(chat.said);
   for (const auto& [first, second] : made.trained) made.parts.push_back({first, second, "answer"});
   if (for_display)
@@ -248,6 +257,7 @@ void LineEncoder::surround_chat(TokenIds& ids, bool lacks_end, LineTokens& made)
   const auto moved = static_cast<std::int64_t>(ids.size() - before);
   for (auto& [first, second] : made.trained) first += moved, second += moved;
   for (auto& part : made.parts) part.first += moved, part.second += moved;
+  for (auto& image : made.images) image.first += moved, image.second += moved;
   const bool adds_end = rules_.ends.eos == "always" || (rules_.ends.eos == "auto" && lacks_end);
   if (!adds_end) return;
   surround(ids, {{}, ends_.after});
@@ -269,6 +279,7 @@ void LineEncoder::fit(LineTokens& made, const std::string& where) const {
     for (auto& [first, second] : made.trained) second = std::min(second, room + 1);
     std::erase_if(made.trained, [](const auto& range) { return range.first >= range.second; });
   }
+  if (rules_.images) fit_images(*rules_.images, where, made);
   if (made.trained_tokens() == 0)
     throw UntrainedLine(
         {where,

@@ -13,6 +13,7 @@
 #include "gantry/core/error.h"
 #include "gantry/data/chat_folder.h"
 #include "gantry/data/dataset.h"
+#include "gantry/data/images/image_reader.h"
 #include "gantry/data/line_rows.h"
 #include "gantry/data/tokenizers/text_ends.h"
 
@@ -33,6 +34,7 @@ struct LineRules {
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // as data.bad_lines
   EncodingResources encoding = {};
+  std::shared_ptr<const ImageReader> images = {};  // null: the model reads no images
 };
 
 // The files, with everything that their rows depend on. `kind`: the form of the rows.
@@ -44,6 +46,13 @@ struct LinePart {
   const char* name = "";
 };
 
+// An image of a line. Its tokens, with those of its marks, are [first, second) of the line.
+struct LineImage {
+  std::string file;  // relative to the directory of the line's file
+  ImageSize size;    // after the processor
+  std::int64_t first = 0, second = 0;
+};
+
 // The rules of a configuration. ConfigError without data.tokenizer if the vocabulary is not the 256 bytes.
 LineRules line_rules(const DataConfig& data, std::int64_t vocabulary);
 
@@ -53,7 +62,8 @@ struct LineTokens {
   std::vector<std::int32_t> tokens;
   // Tokens that are trained on, as ranges [first, second) in order; the first token of all never is.
   std::vector<std::pair<std::int64_t, std::int64_t>> trained;
-  std::vector<LinePart> parts;  // the first one that has a token counts; tokens outside are special tokens
+  std::vector<LinePart> parts;    // the first one that has a token counts; tokens outside are special tokens
+  std::vector<LineImage> images;  // in order; their tokens are never trained
   bool was_truncated = false, is_chat = false;
 
   std::int64_t places() const { return static_cast<std::int64_t>(tokens.size()) - 1; }  // in a sample

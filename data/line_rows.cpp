@@ -110,7 +110,7 @@ LineRows::LineRows(LineRowsInput input, const OpenProgress& progress, const std:
   skipped_ = note["skipped"];
   untrained_ = note["untrained"];
   if (skipped_ > 0)
-    first_skipped_ = place_of(input_.input.files, note["file"], note["line"]) + note["reason"].get<std::string>();
+    first_skipped_ = place_of({.file = note["file"], .line = note["line"]}) + note["reason"].get<std::string>();
 }
 
 std::string LineRows::skipped_in_words() const {
@@ -140,13 +140,17 @@ void LineRows::require_rows(const std::string& place, const char* expected) cons
                     expected, ""});
 }
 
+std::string LineRows::place_of(const RowFacts& facts) const {
+  return gantry::place_of(input_.input.files, static_cast<std::size_t>(facts.file), facts.line);
+}
+
 std::vector<FoundLine> LineRows::lines_of(std::size_t first, std::size_t last) const {
   std::vector<FoundLine> lines;
   std::unique_ptr<LineFile> open;
   for (std::size_t row = first; row < last; ++row) {
     const RowFacts facts = rows_->row(row).facts;
-    FoundLine found{.file = static_cast<std::size_t>(facts.file), .number = facts.line, .place = "", .text = ""};
-    found.place = place_of(input_.input.files, found.file, found.number);
+    FoundLine found{
+        .file = static_cast<std::size_t>(facts.file), .number = facts.line, .place = place_of(facts), .text = ""};
     if (!open || lines.back().file != found.file) open = std::make_unique<LineFile>(input_.input.files[found.file]);
     while (open->number() < found.number && open->next(found.text)) {
     }

@@ -76,6 +76,7 @@ class LineRows {
   // "3 pairs of completions with 60 tokens (20.0 per pair, at most 31)", and the skipped lines; for "pairs of
   // completions" and "pair".
   std::string in_words(const char* rows, const char* row) const;
+  std::string place_of(const RowFacts& facts) const;                           // FILE:LINE
   std::vector<FoundLine> lines_of(std::size_t first, std::size_t last) const;  // of rows first to last - 1, read again
 
  private:

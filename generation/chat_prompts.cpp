@@ -1,5 +1,6 @@
 #include "gantry/generation/chat_prompts.h"
 
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <iostream>
@@ -9,6 +10,8 @@
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
 #include "gantry/data/chat_folder.h"
+#include "gantry/data/images/chat_images.h"
+#include "gantry/generation/prompt_images.h"
 
 namespace gantry {
 namespace {
@@ -35,14 +38,15 @@ FileChat chat_of(const std::string& text, const std::string& where, const std::s
   if (const auto fault = parse_strict(text, value); !fault.empty()) throw InputError({where, fault, kChatForm, ""});
   if (!is_chat(value)) throw InputError({where, "the value is not a chat", kChatForm, ""});
   if (value.is_array()) value = OrderedJson{{"messages", std::move(value)}};
-  if (system.empty()) return {where, value.dump()};
+  const bool has_images = has_image_parts(value["messages"]);
+  if (system.empty()) return {where, value.dump(), has_images};
   OrderedJson& messages = value["messages"];
   if (messages.is_array() && !messages.empty() && messages[0].is_object() && messages[0].value("role", "") == "system")
     throw InputError({where, "the chat begins with a system message, but --system is given", "one of the two",
                       "remove --system or that message"});
   if (messages.is_array())
     messages.insert(messages.begin(), OrderedJson::object({{"role", "system"}, {"content", system}}));
-  return {where, value.dump()};
+  return {where, value.dump(), has_images};
 }
 
 }  // namespace
@@ -60,10 +64,22 @@ ChatPrompts::ChatPrompts(const std::string& tokenizer, const std::string& name, 
 ChatPrompts::~ChatPrompts() = default;
 
 TokenIds ChatPrompts::encode(const OrderedJson& chat, const std::string& where) const {
-  const auto [written, fault] = chat_->prompt(chat);
+  return encode(chat, where, nullptr);
+}
+
+TokenIds ChatPrompts::encode(const OrderedJson& chat, const std::string& where, PromptImages* images) const {
+  auto [written, fault] = chat_->prompt(chat);
+  if (!images && !written.images.empty())
+    throw InputError({where, "the messages have images, but the model reads text only", "texts",
+                      "use a model that was trained with its image encoder, or remove the images"});
   if (!fault.empty())
     throw InputError(
         {where, fault, "messages that the chat template " + chat_->file() + " can render", "change the messages"});
+  if (images) {
+    auto read = read_chat_images(images->reader(), std::filesystem::path(where).parent_path(), written);
+    if (!read.fault.empty()) throw InputError({where, read.fault, "", "change the messages"});
+    images->add(std::move(read.images));
+  }
   return tokenizer_->encode(written.text);
 }
 

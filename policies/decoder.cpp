@@ -124,7 +124,7 @@ ModelSplit DecoderPolicy::split(const models::DecoderImpl& model) const {
     split.continuation = {.is_cached = true, .positions = spec.unlimited_positions ? 0 : spec.positions};
     if (spec.vision)
       split.continuation.with_images = [vision = *spec.vision](TensorDict batch) {
-        return models::prompt_images(std::move(batch), vision);
+        return models::completed_images(std::move(batch), vision);
       };
   } else {
     split.continuation = {.is_possible = false};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "gantry/booster/image_encoder.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/run_task.h"
 #include "gantry/core/error.h"
@@ -22,6 +23,7 @@ Config config_of_teacher(const Config& config) {
   teacher.train.freeze.clear();
   teacher.train.neftune_alpha = 0;
   teacher.train.objective = {};
+  if (has_image_encoder(model_json(config))) teacher = with_image_encoder(std::move(teacher));
   teacher = resolve_model(std::move(teacher));
   const auto* family = family_or_null(teacher);
   if (!family || !models::continues_text(*family, model_json(teacher)))

@@ -10,12 +10,13 @@
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/generation_choice.h"
-#include "gantry/cli/engine/prompt_images.h"
 #include "gantry/cli/engine/trained_model.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
 #include "gantry/core/utf8.h"
 #include "gantry/generation/chat_prompts.h"
+#include "gantry/generation/image_format.h"
+#include "gantry/generation/prompt_images.h"
 #include "gantry/generation/prompt_text.h"
 #include "gantry/generation/time_stamps.h"
 #include "gantry/launch/launch.h"
@@ -72,22 +73,31 @@ std::string processor_folder(const TrainedModel& model) {
   return model.path;
 }
 
-std::optional<PromptImages> images_of(const GenerateArguments& arguments, const TrainedModel& model) {
-  if (arguments.images.empty()) return std::nullopt;
+// Nothing without images. `flag`: the one that names them.
+std::optional<PromptImages> images_of(const GenerateArguments& arguments, const TrainedModel& model,
+                                      const std::string& flag) {
+  if (flag.empty()) return std::nullopt;
   const auto spec = models::described_decoder(nlohmann::json::parse(model.config.model.config_json));
   if (!spec || !spec->vision)
-    throw UsageError({"--image", "the model " + model.path + " has no image encoder",
+    throw UsageError({flag, "the model " + model.path + " has no image encoder",
                       "a gemma3, llava, mistral3 or qwen2_5_vl model that was trained with its image encoder",
-                      "remove --image, or set model.config.image_encoder to true if the weights have the encoder"});
-  return PromptImages(arguments.images, *spec->vision, processor_folder(model));
+                      "remove the images, or set model.config.image_encoder to true if the weights have the encoder"});
+  PromptImages images(std::make_shared<const ImageReader>(image_format_of(*spec->vision), processor_folder(model)));
+  images.read(arguments.images);
+  return images;
 }
 
 Job prepare(const GenerateArguments& arguments) {
   if (arguments.prompts.empty() && arguments.tokens.empty() && arguments.features.empty() && arguments.messages.empty())
     throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT, --messages FILE or --tokens 1,2,3",
                       "add a prompt; for a model that reads speech use --features FILE"});
+  const std::vector<FileChat> chats =
+      arguments.messages.empty() ? std::vector<FileChat>() : read_chats(arguments.messages, arguments.system);
+  const std::string flag = !arguments.images.empty()                           ? "--image"
+                           : std::ranges::any_of(chats, &FileChat::has_images) ? "--messages"
+                                                                               : "";
   Job job{.arguments = arguments,
-          .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter, !arguments.images.empty()),
+          .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter, !flag.empty()),
           .text = {},
           .prompts = {},
           .begun = {}};
@@ -96,14 +106,15 @@ Job prepare(const GenerateArguments& arguments) {
   if (!job.text && job.shows_text())
     throw InputError({arguments.model, "the model has no tokenizer", "a tokenizer, because the prompt is text",
                       "use --tokenizer, or --tokens"});
-  auto images = images_of(arguments, job.model);
+  auto images = images_of(arguments, job.model, flag);
   for (const auto& prompt : arguments.prompts)
     job.prompts.push_back(job.text->encode(images ? images->expanded(prompt) : prompt));
   for (const auto& tokens : arguments.tokens) job.prompts.push_back(parse_tokens(tokens));
   if (job.is_chat()) {
-    const ChatPrompts chats(tokenizer, job.model.chat_template, job.model.template_kwargs);
-    for (const auto& [where, json] : read_chats(arguments.messages, arguments.system))
-      job.prompts.push_back(chats.encode(nlohmann::ordered_json::parse(json), where));
+    const ChatPrompts prompts(tokenizer, job.model.chat_template, job.model.template_kwargs);
+    for (const FileChat& chat : chats)
+      job.prompts.push_back(
+          prompts.encode(nlohmann::ordered_json::parse(chat.json), chat.where, images ? &*images : nullptr));
   }
   job.options = options_of(arguments, job.model, job.text.get());
   if (!arguments.prompts.empty() || job.is_chat()) job.options.vocabulary = job.text->size();

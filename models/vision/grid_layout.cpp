@@ -77,18 +77,29 @@ void check_grid(const ImageGrid& image, const VisionSpec& spec) {
                     "prepare the images with the model's processor"});
 }
 
+// The tokens of a sample. Entries that the batch does not have are undefined.
+struct SampleTokens {
+  torch::Tensor ids, keep, documents;
+
+  bool is_kept(std::int64_t place) const { return !keep.defined() || keep[place].item<std::int64_t>() != 0; }
+  bool starts_document(std::int64_t place) const {
+    return place > 0 && documents.defined() &&
+           documents[place].item<std::int64_t>() != documents[place - 1].item<std::int64_t>();
+  }
+};
+
 // The positions of the tokens of a text with images: an image has rows and columns of its own, and the text after it
 // continues after its longer side.
-void set_positions(const torch::Tensor& positions, const torch::Tensor& ids, const torch::Tensor& keep,
-                   const std::vector<ImageGrid>& images, const VisionSpec& spec) {
+void set_positions(const torch::Tensor& positions, const SampleTokens& sample, const std::vector<ImageGrid>& images,
+                   const VisionSpec& spec) {
   auto of = positions.accessor<std::int64_t, 2>();  // [3, tokens]
-  const auto token = ids.accessor<std::int64_t, 1>();
-  const std::int64_t merge = spec.grid_tower->merge, tokens = ids.size(0);
+  const auto token = sample.ids.accessor<std::int64_t, 1>();
+  const std::int64_t merge = spec.grid_tower->merge, tokens = sample.ids.size(0);
   std::int64_t next = 0;
   std::size_t image = 0;
-  const auto is_kept = [&](std::int64_t place) { return !keep.defined() || keep[place].item<std::int64_t>() != 0; };
   for (std::int64_t place = 0; place < tokens; ++place) {
-    if (!is_kept(place)) {
+    if (sample.starts_document(place)) next = 0;
+    if (!sample.is_kept(place)) {
       for (int row = 0; row < 3; ++row) of[row][place] = 1;
       continue;
     }
@@ -141,13 +152,16 @@ GridLayout lay_out_grids(const torch::Tensor& given, std::int64_t patches, const
 torch::Tensor grid_positions(const TensorDict& batch, const torch::Tensor& given, const VisionSpec& spec) {
   check_shape(given);
   const torch::Tensor grids = given.dim() == 2 ? given.unsqueeze(1) : given;
-  const torch::Tensor ids = batch.at("input_ids"), mask = batch.get("attention_mask");
+  const torch::Tensor ids = batch.at("input_ids"), mask = batch.get("attention_mask"),
+                      documents = batch.get("document_ids");
+  const auto row_of = [](const torch::Tensor& entry, std::int64_t row) { return entry.defined() ? entry[row] : entry; };
   torch::Tensor positions = torch::zeros({3, ids.size(0), ids.size(1)}, torch::kInt64);
   for (std::int64_t sample = 0; sample < ids.size(0); ++sample) {
     std::vector<ImageGrid> images;
     for (std::int64_t image = 0; image < grids.size(1); ++image)
       if (const ImageGrid grid = grid_at(grids[sample][image]); grid.patches() > 0) images.push_back(grid);
-    set_positions(positions.select(1, sample), ids[sample], mask.defined() ? mask[sample] : mask, images, spec);
+    set_positions(positions.select(1, sample), {ids[sample], row_of(mask, sample), row_of(documents, sample)}, images,
+                  spec);
   }
   return positions;
 }

@@ -20,7 +20,8 @@ struct GridLayout {
 GridLayout lay_out_grids(const torch::Tensor& grids, std::int64_t patches, const VisionSpec& spec);
 
 // Returns position_ids [3, samples, tokens] of input_ids [samples, tokens] with images: time, row and column. Tokens
-// that attention_mask leaves out have 1. `grids`: [samples, images, 3] or [samples, 3].
+// that attention_mask leaves out have 1. With document_ids, positions start again in each document. `grids`: [samples,
+// images, 3] or [samples, 3].
 torch::Tensor grid_positions(const TensorDict& batch, const torch::Tensor& grids, const VisionSpec& spec);
 
 // Converts the entries of Hugging Face's processor, pixel_values [patches of all images, ...] and image_grid_thw

@@ -23,7 +23,7 @@ TensorDict images_by_sample(TensorDict batch, const VisionSpec& vision) {
   return batch;
 }
 
-TensorDict prompt_images(TensorDict batch, const VisionSpec& vision) {
+TensorDict completed_images(TensorDict batch, const VisionSpec& vision) {
   batch = images_by_sample(std::move(batch), vision);
   if (vision.both_directions)
     batch.set("token_type_ids", (batch.at("input_ids") == vision.image_token).to(torch::kInt64));

@@ -12,8 +12,8 @@ namespace gantry::models {
 // numbers of images and tokens contradict each other.
 TensorDict images_by_sample(TensorDict batch, const VisionSpec& vision);
 
-// The same for prompts that are continued, with the entries that follow from tokens: token_type_ids if images attend in
-// both directions, and position_ids [samples, tokens, 3] for images of any size in one sequence.
-TensorDict prompt_images(TensorDict batch, const VisionSpec& vision);
+// The same with the entries that follow from tokens: token_type_ids if images attend in both directions, and
+// position_ids [samples, tokens, 3] for images of any size in one sequence, which start again in each document.
+TensorDict completed_images(TensorDict batch, const VisionSpec& vision);
 
 }  // namespace gantry::models

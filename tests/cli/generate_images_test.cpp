@@ -78,5 +78,33 @@ TEST(GenerateCommand, ErrorsOfImagesNameTheFlag) {
   EXPECT_THAT(text.err, HasSubstr("has no image encoder; expected a gemma3, llava, mistral3 or qwen2_5_vl model"));
 }
 
+// The messages are those of tests/golden/images/chats/ids.json, without the last answer.
+TEST(GenerateCommand, MessagesHaveImages) {
+  const ScratchFolder scratch;
+  const std::string folder = kImageFiles + "chats/";
+  json messages = json::parse(read_file(folder + "conversation.json"))["messages"];
+  messages.erase(3);
+  for (json& message : messages)
+    for (json& part : message["content"])
+      if (part["type"] == "image") part["path"] = fs::path(part["path"].get<std::string>()).filename().string();
+  for (const char* image : {"rgb.png", "processors/tall.png", "processors/wide.png"})
+    fs::copy(kImageFiles + image, scratch.path());
+  const std::string chat = scratch.write("chat.json", messages.dump());
+  const auto answered = [&](const std::string& model, const std::string& flags) {
+    return run_program(gantry_program() + " generate --max-new-tokens 4 --json --model " + model + flags);
+  };
+  const Outcome run = answered(folder + "qwen2_5_vl", " --set parallel.pipeline=2 --messages " + chat);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(json::parse(run.out)["prompt_tokens"], json::parse(read_file(folder + "qwen2_5_vl/ids.json"))["prompt"]);
+  fs::remove(scratch / "wide.png");
+  const Outcome missing = answered(folder + "qwen2_5_vl", " --messages " + chat);
+  EXPECT_EQ(missing.exit_code, 4);
+  EXPECT_THAT(missing.err, HasSubstr("chat.json: an image cannot be read: "));
+  EXPECT_THAT(missing.err, HasSubstr("wide.png: No such file or directory"));
+  const Outcome text = answered(GANTRY_SOURCE_DIR "/tests/golden/llama", " --tokenizer bytes --messages " + chat);
+  EXPECT_THAT(text.err, HasSubstr("--messages: the model "));
+  EXPECT_THAT(text.err, HasSubstr("has no image encoder; expected a gemma3, llava, mistral3 or qwen2_5_vl model"));
+}
+
 }  // namespace
 }  // namespace gantry::testing

@@ -252,8 +252,8 @@ TEST(FolderChat, MessagesThatAreNoneAreNamed) {
   EXPECT_EQ(fault(json::array({said_by("user", "x")})), "there is no assistant message");
   EXPECT_EQ(fault({said_by("user", "x"), {{"content", "y"}}}), "messages[1] has no role");
   EXPECT_EQ(fault(json::array({said_by("user", nullptr)})), "messages[0] has neither content nor tool calls");
-  EXPECT_EQ(fault(json::array({said_by("user", json::array({{{"type", "image"}}}))})),
-            "messages[0] has content that is neither a string nor a list of texts");
+  EXPECT_EQ(fault(json::array({said_by("user", json::array({{{"type", "audio"}}}))})),
+            "messages[0] has content that is neither a string nor a list of texts and images");
   EXPECT_EQ(fault({said_by("user", "x"), said_by("assistant", "")}), "the assistant message messages[1] is empty");
   EXPECT_EQ(fault({said_by("user", "x"), said_by("user", "y"), said_by("assistant", "z")}),
             "the chat template rejects the messages (After the optional system message, conversation roles must "

@@ -14,6 +14,8 @@
 
 namespace gantry {
 
+class TensorDict;
+
 // An entry of a batch, and its position among the numbers of this type in a sample. The batch has the entry in this
 // type. Floating-point entries are converted to the model's precision before the forward.
 struct SampleEntry {
@@ -103,6 +105,9 @@ struct SampleSource {
   std::int64_t sequence_length = 0;
   // All data sets have these entries and this length.
   std::function<std::vector<WeightedDataset>(const OpenProgress& progress)> open;
+  // Makes a batch of samples whose shapes differ, unless DataLoaderOptions::collate is set. Not set: the samples have
+  // the shapes of `entries`.
+  std::function<TensorDict(const std::vector<TensorDict>& samples)> collate = {};
 };
 
 // Opens a data set of the configured format at config.path. S is config.sequence_length.

@@ -11,6 +11,7 @@
 namespace gantry {
 
 class FolderChat;
+class PromptImages;
 
 class ChatPrompts {
  public:
@@ -24,7 +25,11 @@ class ChatPrompts {
   // add_generation_prompt. Special tokens are those that the template writes. `chat`: an object with `messages`, and
   // maybe `tools`, `documents` and `chat_template_kwargs`. `where`: the chat's place, for errors. Throws InputError for
   // messages that the template cannot render.
+  // Images are errors.
   TokenIds encode(const nlohmann::ordered_json& chat, const std::string& where) const;
+  // The same for a chat with images, whose files are relative to the directory of `where`. Adds them to `images`. Null:
+  // images are errors.
+  TokenIds encode(const nlohmann::ordered_json& chat, const std::string& where, PromptImages* images) const;
 
  private:
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -35,6 +40,7 @@ class ChatPrompts {
 struct FileChat {
   std::string where;  // FILE, or FILE:LINE
   std::string json;
+  bool has_images = false;  // in its messages
 };
 
 // Reads the chats of a file ("-": standard input): a JSON list of messages, an object with messages, or JSON lines of

@@ -1,0 +1,68 @@
+#include "gantry/booster/image_chats.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/booster/run_task.h"
+#include "gantry/data/images/processor_entries.h"
+#include "gantry/data/json_lines.h"
+#include "gantry/generation/image_format.h"
+#include "gantry/models/described/work_of_keys.h"
+#include "gantry/models/vision/images_by_sample.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry {
+namespace {
+
+std::optional<models::VisionSpec> vision_of(const Config& config) {
+  const auto spec = models::described_decoder(model_json(config), config.model.policy);
+  return spec ? spec->vision : std::nullopt;
+}
+
+// The images of all samples one after the other become entries with the samples first.
+TensorDict batch_of_chats(std::vector<TensorDict> samples, const models::VisionSpec& vision) {
+  TensorDict batch;
+  for (const char* name : {"input_ids", "labels", "document_ids"}) {
+    std::vector<torch::Tensor> rows;
+    for (TensorDict& sample : samples) rows.push_back(sample.take(name));
+    batch.set(name, torch::stack(rows));
+  }
+  for (const auto& [name, tensor] : joined_entries(samples)) batch.set(name, tensor);
+  return models::completed_images(std::move(batch), vision);
+}
+
+}  // namespace
+
+std::shared_ptr<const ImageReader> image_reader_of(const Config& config, const DataConfig& data) {
+  if (!family_or_null(config)) return nullptr;
+  const auto vision = vision_of(config);
+  if (!vision) return nullptr;
+  for (const std::string& folder : {config.model.path, data.tokenizer})
+    if (!folder.empty() && has_image_processor(folder))
+      return std::make_shared<const ImageReader>(image_format_of(*vision), folder);
+  return nullptr;
+}
+
+SampleSource image_chat_samples(const Config& config, const DataConfig& data,
+                                const std::shared_ptr<const ImageReader>& images, const std::string& key) {
+  LineRules rules = line_rules(data, vocabulary_of(config));
+  rules.images = images;
+  const auto open = [rules, data, key](const OpenProgress& progress) {
+    std::vector<WeightedDataset> all;
+    const auto add = [&](const std::string& path, double weight, const std::string& where) {
+      all.push_back({open_json_lines(data_files("jsonl", path, where), rules, where + " " + path, progress), weight});
+    };
+    if (data.sources.empty()) add(data.path, 1, key);
+    for (std::size_t i = 0; i < data.sources.size(); ++i)
+      add(data.sources[i].path, data.sources[i].weight, fmt::format("data.sources[{}].path", i));
+    return all;
+  };
+  return {.entries = packed_entries(data.sequence_length),
+          .sequence_length = data.sequence_length,
+          .open = open,
+          .collate = [vision = *vision_of(config)](const std::vector<TensorDict>& samples) {
+            return batch_of_chats(samples, vision);
+          }};
+}
+
+}  // namespace gantry

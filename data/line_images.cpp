@@ -1,0 +1,125 @@
+#include "gantry/data/line_images.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "gantry/checkpoint/format/files.h"
+#include "gantry/core/strict_json.h"
+#include "gantry/core/utf8.h"
+#include "gantry/data/chat_line.h"
+#include "gantry/data/images/chat_images.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::size_t kRecordHead = 2;  // height and width
+
+using Places = std::pair<std::int64_t, std::int64_t>;
+
+// The parts of `range` before and after the image.
+void add_outside(const Places& range, const LineImage& image, std::vector<Places>& parts) {
+  const Places before{range.first, std::min(range.second, image.first)},
+      after{std::max(range.first, image.second), range.second};
+  if (image.second <= range.first || range.second <= image.first) return parts.push_back(range);
+  for (const Places& part : {before, after})
+    if (part.first < part.second) parts.push_back(part);
+}
+
+}  // namespace
+
+std::string image_key(const ImageReader* reader, const LinePaths& paths) {
+  if (!reader) return "";
+  std::string key = reader->key();
+  for (const auto& path : paths) key += "\n" + std::filesystem::absolute(path).parent_path().string();
+  return valid_utf8(key);
+}
+
+std::string image_state(const LinePaths& paths, const OpenProgress& progress) {
+  Hasher hasher;
+  FoundLines found(paths);
+  for (FoundLine line; found.next(line); progress(line.text.size())) {
+    nlohmann::ordered_json chat;
+    if (!parse_strict(line.text, chat).empty() || !chat.is_object() || !chat.contains("messages")) continue;
+    for (const std::string& image : read_chat_line(chat, /*loss_on=*/"").images) {
+      const auto file = paths[line.file].parent_path() / image;
+      std::error_code failure;  // the image is then a fault of its line
+      const auto size = std::filesystem::file_size(file, failure);
+      const auto time = std::filesystem::last_write_time(file, failure).time_since_epoch().count();
+      const std::string facts = fmt::format("{}\n{} {} {}\n", image, size, time, failure.value());
+      hasher.update(facts.data(), facts.size());
+    }
+  }
+  return hasher.digits();
+}
+
+std::vector<LineImage> images_of_line(const ImageReader* reader, const std::string& where, ChatResult& rendered) {
+  ChatText& chat = rendered.chat;
+  if (!reader && !chat.images.empty())
+    throw BadLine({where, "the messages have images, but this run reads text only",
+                   "a model with an image encoder, the configuration of its image processor, and no preferences",
+                   "set model.config: {image_encoder: true}, or remove the images"});
+  if (!reader || !rendered.fault.empty()) return {};
+  const auto [images, fault] = read_chat_images(*reader, std::filesystem::path(where).parent_path(), chat);
+  if (!fault.empty()) throw BadLine({where, fault, "", "correct the line, or set data.bad_lines: skip"});
+  std::vector<LineImage> made;
+  for (std::size_t i = 0; i < images.size(); ++i) made.push_back({.file = chat.images[i], .size = images[i].size});
+  return made;
+}
+
+void set_places(const std::vector<Places>& places, LineTokens& made) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    made.images[i].first = places[i].first;
+    made.images[i].second = places[i].second;
+    made.parts.push_back({places[i].first, places[i].second, "image"});
+  }
+}
+
+void keep_images_untrained(LineTokens& made) {
+  for (const LineImage& image : made.images) {
+    std::vector<Places> parts;
+    for (const Places& range : made.trained) add_outside(range, image, parts);
+    made.trained = std::move(parts);
+  }
+}
+
+void fit_images(const ImageReader& reader, const std::string& where, LineTokens& made) {
+  const auto tokens = static_cast<std::int64_t>(made.tokens.size());
+  std::erase_if(made.images, [&](const LineImage& image) { return image.first >= tokens; });
+  std::int64_t expected = 0;
+  for (const LineImage& image : made.images) {
+    expected += reader.tokens_of(image.size);
+    if (image.second > made.places())
+      throw BadLine({where,
+                     fmt::format("the line, with {} tokens, ends {} the image '{}'", tokens,
+                                 made.was_truncated ? "within" : "with", image.file),
+                     "text after each image", "raise data.sequence_length, or shorten the line"});
+  }
+  const std::int64_t token = reader.format().token, found = std::ranges::count(made.tokens, token);
+  if (found != expected)
+    throw BadLine({where,
+                   fmt::format("the number of image tokens ({}) is {}, but the images of the line have {}", token,
+                               found, expected),
+                   "the tokenizer of the model, and no image tokens in texts",
+                   fmt::format("remove {} from the texts, or check data.tokenizer", reader.format().marks.token)});
+}
+
+void append_images(const std::vector<LineImage>& images, LineRow& row) {
+  for (const LineImage& image : images) {
+    const auto first = static_cast<std::int32_t>(row.tokens.size());
+    row.tokens.push_back(static_cast<std::int32_t>(image.size.height));
+    row.tokens.push_back(static_cast<std::int32_t>(image.size.width));
+    for (const char byte : image.file) row.tokens.push_back(static_cast<unsigned char>(byte));
+    row.ranges.push_back({first, static_cast<std::int32_t>(row.tokens.size())});
+  }
+}
+
+LineImage image_of_row(std::span<const std::int32_t> record) {
+  LineImage image{.file = "", .size = {record[0], record[1]}};
+  for (const std::int32_t byte : record.subspan(kRecordHead)) image.file += static_cast<char>(byte);
+  return image;
+}
+
+}  // namespace gantry

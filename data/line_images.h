@@ -1,0 +1,40 @@
+// The images of a line of JSON: their tokens, and their records in a row.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gantry/data/images/image_reader.h"
+#include "gantry/data/line_encoder.h"
+
+namespace gantry {
+
+// Everything except the image files that changes the rows of images in the files, as text; "" without a reader. Images
+// are relative to the files.
+std::string image_key(const ImageReader* reader, const LinePaths& paths);
+// Returns a hash of the names, sizes and times of all images in the files.
+std::string image_state(const LinePaths& paths, const OpenProgress& progress);
+
+// Reads the images of a chat and adds their tokens to its text. `where`: the line's file and number; images are
+// relative to the file's directory. `reader`: null if the model reads no images. Returns the images without their
+// places, none if the chat has a fault. Throws BadLine for images that cannot be used.
+std::vector<LineImage> images_of_line(const ImageReader* reader, const std::string& where, ChatResult& rendered);
+
+// Sets the places of the images of `made`, and names them in its parts.
+void set_places(const std::vector<std::pair<std::int64_t, std::int64_t>>& places, LineTokens& made);
+
+// Removes the tokens of images from made.trained.
+void keep_images_untrained(LineTokens& made);
+
+// Removes the images after the end of a truncated line. Throws BadLine if the line ends within an image or with one,
+// because its last token is a label only, and if the line has other image tokens than those of its images.
+void fit_images(const ImageReader& reader, const std::string& where, LineTokens& made);
+
+// Appends the images to the tokens and ranges of a row: height, width and the bytes of the path of each.
+void append_images(const std::vector<LineImage>& images, LineRow& row);
+// The file and size of an image in a row. `record`: its numbers.
+LineImage image_of_row(std::span<const std::int32_t> record);
+
+}  // namespace gantry
