@@ -120,15 +120,14 @@ int run_launch(const LaunchOptions& options) {
   allow_open_files(options.ranks, kSockets + (options.log_dir.empty() ? 0 : 1));
   LaunchSignals signals;
   JobOutput output(options.log_dir);
-  const auto show_the_rest = [&] { output.finish([&] { return signals.wait(1e-3) != 0; }); };
   int code = 0;
   try {
     code = run_starts(options, files, signals, output);
-  } catch (...) {
-    show_the_rest();
-    throw;
+  } catch (const Error& error) {
+    output.error(error.what());  // main() would wait for the reader of stderr
+    code = error.exit_code();
   }
-  show_the_rest();
+  output.finish([&] { return signals.wait(1e-3) != 0; });
   return code;
 }
 

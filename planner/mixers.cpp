@@ -38,7 +38,7 @@ MatrixPart part_of(const std::string& module, const models::ParameterShape& para
 // See nn/head_exchange.cpp: tokens are exchanged for heads before the recurrence and back after it, in three copies of
 // the tensors. On the way back, the last copy is an addition to zeros.
 void OperationBuilder::exchange_heads(double numbers) {
-  const double half = bytes_ * tokens_ * numbers / layout_.tensor / 2;
+  const double half = bytes_ * tokens_ * numbers / 2;
   for (auto* operations : {&part_.forward, &part_.input_gradient}) {
     operations->push_back({Operation::Kind::kHeads, 0, half});
     operations->push_back({Operation::Kind::kElementwise, 0, (6 + 8) * half});
@@ -69,12 +69,15 @@ void OperationBuilder::mixer(const models::MixerKind& mixer) {
     product(tokens_, part.in, part.out, bytes_ * kept);
     if (!part.is_row) keep(bytes_ * tokens_ * part.out);
   }
+  // Of the context rank with the most heads or channels.
+  const std::int64_t heads = std::max<std::int64_t>(1, mixer.largest_context(layout_.tensor));
+  const double tokens = tokens_ * largest_part(heads, layout_.context) * layout_.context / as_double(heads);
   for (auto* operations : {&part_.forward, &part_.input_gradient, &part_.input_gradient})
-    operations->push_back({Operation::Kind::kProduct, tokens_ * core / ranks, 0});
-  const double moved = bytes_ * tokens_ * work.moved / ranks;
+    operations->push_back({Operation::Kind::kProduct, tokens * core / ranks, 0});
+  const double moved = bytes_ * tokens * work.moved / ranks;
   elementwise(moved, 2 * moved);
-  keep(bytes_ * tokens_ * work.kept / ranks);
-  if (layout_.context > 1) exchange_heads(work.exchanged);
+  keep(bytes_ * tokens * work.kept / ranks);
+  if (layout_.context > 1) exchange_heads(work.exchanged_of(layout_.tensor, layout_.context));
   leave_split();
 }
 

@@ -111,7 +111,7 @@ class OperationBuilder {
   void move_parts(std::vector<Operation>& operations) const;
   void core(const models::AttentionSpec& attention);
   void projections(const models::AttentionSpec& attention);
-  // The exchange of a mixer's heads between context ranks; `numbers`: see models::MixerWork::exchanged.
+  // The exchange of a mixer's heads between context ranks; `numbers`: see models::MixerWork::exchanged_of.
   void exchange_heads(double numbers);
   double own_heads(std::int64_t heads) const { return largest_part(heads, layout_.tensor); }
 

@@ -43,9 +43,8 @@ std::int64_t encoder_tokens(const Config& config, const nlohmann::json& keys) {
 std::int64_t mixer_elements(const models::DecoderSpec& spec, const SequenceShard& shard, int tensor) {
   double most = 0;
   for (const models::LayerSpec& layer : spec.layers)
-    if (layer.mixer) most = std::max(most, layer.mixer->work().exchanged);
-  return static_cast<std::int64_t>(most * static_cast<double>(shard.size(0)) / tensor * (shard.ranks - 1) /
-                                   shard.ranks);
+    if (layer.mixer) most = std::max(most, layer.mixer->work().exchanged_of(tensor, shard.ranks));
+  return static_cast<std::int64_t>(most * static_cast<double>(shard.size(0)) * (shard.ranks - 1) / shard.ranks);
 }
 
 // Sets the memory of models and layouts that plan_request() supports.

@@ -3,17 +3,21 @@
 
 #include <condition_variable>
 #include <csignal>
+#include <cstdio>
+#include <exception>
 #include <mutex>
 #include <pthread.h>
 #include <thread>
+#include <unistd.h>
 
 #include "gantry/comm/control/asio.h"
 #include "gantry/comm/control/timers.h"
+#include "gantry/core/error.h"
 
 namespace gantry::control {
 
-// The thread takes no signals: they go to the program's own threads. What a handler or a coroutine throws is an error
-// of Gantry's, and ends the process.
+// The thread takes no signals: they go to the program's own threads. What a handler or a coroutine throws is an internal
+// error: it is printed, and ends the process with InternalError's code.
 class EventThread {
  public:
   EventThread() : context_(1) {}
@@ -28,7 +32,7 @@ class EventThread {
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits its maker's mask
     thread_ = std::thread([this] {
-      context_.run();
+      run_context();
       const std::lock_guard lock(mutex_);
       finished_ = true;
       changed_.notify_all();
@@ -48,6 +52,16 @@ class EventThread {
   }
 
  private:
+  void run_context() noexcept {
+    try {
+      context_.run();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "error: control plane: %s\n", error.what());
+      std::fflush(nullptr);
+      ::_exit(InternalError::kExitCode);
+    }
+  }
+
   asio::io_context context_;
   std::mutex mutex_;  // guards finished_
   std::condition_variable changed_;

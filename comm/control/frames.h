@@ -32,8 +32,8 @@
 //   errors   text                                                      and of its stderr
 //   signal   a signal's number                                      to the shim, for the program
 //   kill     empty                                                  to the shim: end the program at once
-//   pause    empty                                                  to the shim: send no more output for now,
-//   resume   empty                                                  and go on
+//   pause    empty                                                  to the shim: stop reading the program's output
+//   resume   empty                                                  to the shim: read it again
 //   stopped  a signal's number                                      it made the program stand still; 0: it goes on
 //   told     empty                                                  mpirun has requested the end of this rank
 //   report   text                                                   how the program ended; the shim's last

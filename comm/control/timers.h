@@ -29,7 +29,9 @@ inline constexpr double kCloseSeconds = 2;
 inline constexpr double kShimBeatSeconds = 1;
 // That a shim may be silent at least, however short --stopped-seconds is: a loaded machine delays a few beats.
 inline constexpr double kLeastShimSilence = 5;
-// Between the looks of a launch at whether the reader of its output has caught up.
+// For the reader of the launch's output to take the last lines, after a signal has asked the job to stop.
+inline constexpr double kReaderSeconds = 5;
+// Interval at which a launch that has paused its ranks checks whether their output has been written.
 inline constexpr double kOutputLookSeconds = 0.02;
 // For a launch that has slept itself to read that a program goes on, before it judges that it stood still for too long.
 inline constexpr double kReadFirstSeconds = 0.1;

@@ -1,6 +1,8 @@
 #include "gantry/comm/nccl/communicator_ends.h"
 
 #include <chrono>
+#include <exception>
+#include <iterator>
 #include <utility>
 
 namespace gantry {
@@ -18,14 +20,30 @@ CommunicatorEnds::~CommunicatorEnds() {
 void CommunicatorEnds::start(std::string communicator, std::function<void()> end) {
   auto progress = std::make_shared<Progress>();
   std::thread thread([progress, end = std::move(end)]() mutable {
-    end();
-    end = nullptr;  // what it owns is freed before anybody hears of the end
+    try {
+      end();
+      end = nullptr;  // what it owns is freed before anybody hears of the end
+    } catch (const std::exception&) {
+      // A broken device, whose error the job has reported.
+    }
     const std::lock_guard lock(progress->mutex);
     progress->ended = true;
     progress->changed.notify_all();
   });
   const std::lock_guard lock(mutex_);
+  drop_ended();
   ends_.push_back({std::move(communicator), std::move(progress), std::move(thread)});
+}
+
+// A job may make and close groups again and again.
+void CommunicatorEnds::drop_ended() {
+  for (auto end = ends_.begin(); end != ends_.end();) {
+    std::unique_lock look(end->progress->mutex);
+    const bool ended = end->progress->ended;
+    look.unlock();
+    if (ended) end->thread.join();
+    end = ended ? ends_.erase(end) : std::next(end);
+  }
 }
 
 std::vector<std::string> CommunicatorEnds::wait(const std::function<bool()>& give_up) {

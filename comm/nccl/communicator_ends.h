@@ -25,10 +25,10 @@ class CommunicatorEnds {
   CommunicatorEnds(const CommunicatorEnds&) = delete;
   CommunicatorEnds& operator=(const CommunicatorEnds&) = delete;
 
-  // `end` makes the call and must own what it uses. `communicator`: its name in errors.
+  // `end` makes the call and must own what it uses; what it throws is dropped. `communicator`: its name in errors.
   void start(std::string communicator, std::function<void()> end);
-  // Until all that were started have ended, or `give_up` says so, which is asked some times a second. The names of
-  // the communicators that have not ended.
+  // Waits until all that were started have ended, or until `give_up` returns true, which is polled every 20 ms. Returns
+  // the names of the communicators that have not ended. No other call may run meanwhile.
   std::vector<std::string> wait(const std::function<bool()>& give_up);
 
  private:
@@ -42,6 +42,8 @@ class CommunicatorEnds {
     std::shared_ptr<Progress> progress;
     std::thread thread;
   };
+
+  void drop_ended();
 
   std::mutex mutex_;  // guards `ends_`
   std::list<End> ends_;

@@ -131,9 +131,7 @@ void NcclCommunicator::finalize() {
 void* NcclCommunicator::register_memory(void* begin, std::size_t bytes) {
   const c10::DeviceGuard on_device(job_->device().device());
   std::unique_lock lock(mutex_);
-  job_->throw_if_failed();
-  if (!communicator_)
-    throw PeerError({members_.name, "its communicator was aborted", "", "look at the first error of the job"});
+  require_open();
   void* handle = nullptr;
   await_call(lock, ncclCommRegister(communicator_, begin, bytes, &handle),
              [this] { return members_.name + " to register memory"; });
@@ -175,16 +173,22 @@ void NcclCommunicator::abort() {
 
 // Under the lock. The device may use the memory of what is under way until the call has returned.
 void NcclCommunicator::end_with(ncclResult_t (*call)(ncclComm_t)) {
-  left_behind_ = std::make_shared<Operations>(std::move(under_way_));
+  auto held = std::make_shared<Operations>(std::move(under_way_));
   under_way_.clear();
-  job_->ends().start(members_.name, [call, communicator = communicator_, device = job_->device().device(),
-                                     held = left_behind_]() mutable {
+  left_behind_ = held;
+  job_->ends().start(members_.name, [call, communicator = std::exchange(communicator_, nullptr),
+                                     device = job_->device().device(), held = std::move(held)]() mutable {
     const FreesCounted frees;
     const c10::DeviceGuard on_device(device);
     call(communicator);
     held.reset();
   });
-  communicator_ = nullptr;
+}
+
+void NcclCommunicator::require_open() const {
+  job_->throw_if_failed();
+  if (!communicator_)
+    throw PeerError({members_.name, "its communicator was closed with the job", "calls within the body of launch", ""});
 }
 
 void NcclCommunicator::await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code,
@@ -200,7 +204,10 @@ void NcclCommunicator::await_call(std::unique_lock<std::mutex>& lock, ncclResult
     job_->throw_if_failed();
     const bool is_late = Clock::now() >= deadline;
     lock.lock();
-    if (!communicator_) continue;  // aborted: the job has failed
+    if (!communicator_) {
+      lock.unlock();
+      require_open();
+    }
     if (is_late) {
       const std::string late = deadline_text(job_->describe_self(), job_->timeout_seconds(), what());
       lock.unlock();
@@ -231,9 +238,7 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
     operation->follow(std::move(ready));
   }
   std::unique_lock lock(mutex_);
-  job_->throw_if_failed();
-  if (!communicator_)
-    throw PeerError({members_.name, "its communicator was aborted", "", "look at the first error of the job"});
+  require_open();
   ncclResult_t code = ncclGroupStart();
   if (code == ncclSuccess) {
     code = calls(communicator_, static_cast<cudaStream_t>(device.handle(stream())));
@@ -245,7 +250,12 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
   } catch (...) {
     // The device may have it already: what it holds is kept until the abort has taken it away.
     lock.lock();
-    (communicator_ ? under_way_ : *left_behind_).push_back(operation);
+    const auto ending = left_behind_.lock();  // null: the abort has returned
+    if (communicator_)
+      under_way_.push_back(operation);
+    else if (ending)
+      ending->push_back(operation);
+    lock.unlock();
     throw;
   }
   operation->issued_on(stream());

@@ -111,6 +111,7 @@ class NcclCommunicator {
   void finalize();
   void deregister_all(std::unique_lock<std::mutex>& lock);
   void end_with(ncclResult_t (*call)(ncclComm_t));
+  void require_open() const;
   // `what`: description of the operation that is waited for, called under the lock when it is reported.
   void await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::function<std::string()>& what);
   void drop_finished();
@@ -124,7 +125,7 @@ class NcclCommunicator {
   std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;  // null once its end has begun
   Operations under_way_;
-  std::shared_ptr<Operations> left_behind_;  // once its end has begun; freed after it, and with this
+  std::weak_ptr<Operations> left_behind_;  // of an end that has begun: what was under way, freed after it
   std::set<void*> registered_;      // handles
   Clock::time_point oldest_since_;  // since when the first of under_way_ takes its own time
   bool oldest_reported_ = false;    // that it takes long

@@ -122,10 +122,11 @@ void Job::take_signal(int number) {
   } else if (end_.asked_by == 0) {
     end_.asked_by = number;
     output_.note(fmt::format("{}: asking the ranks to stop; send it again to end them at once", signal_name(number)));
+    output_.hurry(kReaderSeconds);
     send_to_all(encode_number(FrameKind::signal, SIGUSR1));
   } else {
     end_.forced = true;
-    output_.hurry();
+    output_.hurry(0);
     escalation_.skip_wait();
   }
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
 
 namespace gantry::launcher {
 namespace {
@@ -59,9 +60,10 @@ void JobOutput::begin_start(int number, int ranks) {
   logs_.clear();
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string path = fmt::format("{}/rank-{}.log", start_folder(), rank);
-    if (!logs_.emplace_back(path))
-      throw ResourceError({path, fmt::format("the log cannot be opened: {}", std::strerror(errno)), "a log for each rank",
-                           "raise the limit of open files (ulimit -n), or leave out --log-dir"});
+    if (logs_.emplace_back(path)) continue;
+    const int error = errno;
+    throw ResourceError({path, fmt::format("the log cannot be written: {}", std::strerror(error)), "a log for each rank",
+                         error == EMFILE ? "raise the limit of open files (ulimit -n)" : "choose another --log-dir"});
   }
   mpirun_log_ = std::ofstream(start_folder() + "/mpirun.log");
   processes_ = std::ofstream(start_folder() + "/processes");
@@ -110,6 +112,11 @@ void JobOutput::show_mpirun() {
   take_mpirun_lines(mpirun_lines_.finish());
   for (const auto& line : last_mpirun_lines_)
     if (line.find_first_not_of("- ") != std::string::npos) writer_.write(Stream::kErr, fmt::format("[mpirun] {}\n", line));
+}
+
+void JobOutput::finish(const std::function<bool()>& give_up) {
+  const double end = steady_seconds() + patience_;
+  writer_.finish([&] { return give_up() || steady_seconds() >= end; });
 }
 
 void JobOutput::write_ends(const JobEnd& end) {

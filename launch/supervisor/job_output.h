@@ -4,6 +4,7 @@
 #include <deque>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -35,11 +36,11 @@ class JobOutput {
   // More lines wait for the terminal than should, or no longer.
   bool is_behind() const { return writer_.is_behind(); }
   bool has_caught_up() const { return writer_.has_caught_up(); }
-  // Waits until all lines are written, or until `give_up` says so; after hurry(), only for a moment.
-  void finish(const std::function<bool()>& give_up) {
-    writer_.finish([&] { return hurried_ || give_up(); });
-  }
-  void hurry() { hurried_ = true; }
+  // Waits until all lines are written, until `give_up` returns true, which is polled every 50 ms, or until the seconds
+  // of the last hurry() are over.
+  void finish(const std::function<bool()>& give_up);
+  void hurry(double seconds) { patience_ = seconds; }
+  void error(const std::string& line) { writer_.write(Stream::kErr, "error: " + line + "\n"); }
   void write_ends(const JobEnd& end);
 
  private:
@@ -55,7 +56,7 @@ class JobOutput {
   LineSplitter mpirun_lines_;
   std::deque<std::string> last_mpirun_lines_;
   int aborted_by_ = -1;
-  bool hurried_ = false;
+  double patience_ = std::numeric_limits<double>::infinity();  // with the reader of the lines, at the end
   OutputWriter writer_;
 };
 

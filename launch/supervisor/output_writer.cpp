@@ -1,5 +1,6 @@
 #include "gantry/launch/supervisor/output_writer.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -15,6 +16,7 @@ namespace gantry::launcher {
 namespace {
 
 constexpr std::size_t kBehindBytes = 1 << 20, kCaughtUpBytes = 1 << 18;
+constexpr std::size_t kPieceBytes = 4096;  // a pipe that poll() finds writable takes so much at once
 constexpr std::chrono::milliseconds kAsk{50};
 
 int descriptor_of(Stream stream) { return stream == Stream::kOut ? STDOUT_FILENO : STDERR_FILENO; }
@@ -35,7 +37,14 @@ int write_all(Stream stream, std::string_view text) {
   return 0;
 }
 
-// What became of the two streams.
+pollfd question_of(Stream stream) { return {descriptor_of(stream), POLLOUT, 0}; }
+
+bool is_writable(Stream stream) {
+  pollfd ready = question_of(stream);
+  return ::poll(&ready, 1, 0) != 0;
+}
+
+// Writes to both streams, and warns once for each that cannot be written.
 class Streams {
  public:
   void write(Stream stream, std::string_view text) {
@@ -75,18 +84,37 @@ OutputWriter::~OutputWriter() {
     thread_.detach();
 }
 
+// The first item, or the first of the other stream while nobody reads the first one's.
+std::deque<OutputWriter::Item>::iterator OutputWriter::next_writable(std::deque<Item>& waiting) {
+  const Stream first = waiting.front().stream;
+  if (is_writable(first)) return waiting.begin();
+  const auto other =
+      std::find_if(waiting.begin(), waiting.end(), [first](const Item& item) { return item.stream != first; });
+  return other == waiting.end() || is_writable(other->stream) ? other : waiting.end();
+}
+
 void OutputWriter::run(State& state) {
   Streams streams;
   std::unique_lock lock(state.mutex);
   for (;;) {
     state.changed.wait(lock, [&] { return state.stopping || !state.waiting.empty(); });
     if (state.waiting.empty()) break;
-    const Item item = std::move(state.waiting.front());
-    state.waiting.pop_front();
+    const auto item = next_writable(state.waiting);
+    if (item == state.waiting.end()) {
+      pollfd ready = question_of(state.waiting.front().stream);
+      lock.unlock();
+      ::poll(&ready, 1, static_cast<int>(kAsk.count()));
+      lock.lock();
+      continue;
+    }
+    const Stream stream = item->stream;
+    const std::string piece = item->text.substr(item->written, kPieceBytes);
+    item->written += piece.size();
+    if (item->written == item->text.size()) state.waiting.erase(item);
     lock.unlock();
-    streams.write(item.stream, item.text);
+    streams.write(stream, piece);
     lock.lock();
-    state.bytes -= item.text.size();
+    state.bytes -= piece.size();
     state.changed.notify_all();
   }
   state.ended = true;

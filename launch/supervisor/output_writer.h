@@ -22,21 +22,23 @@ class OutputWriter {
   OutputWriter(const OutputWriter&) = delete;
   OutputWriter& operator=(const OutputWriter&) = delete;
 
-  // Queues the text and returns at once. The order of all texts is kept. Text for a pipe whose reader has gone is
-  // dropped; so is text for a full disk, with one warning on the other stream.
+  // Queues the text and returns at once. The order of all texts is kept, unless nobody reads one of the streams: the
+  // other one is written meanwhile. Text for a pipe whose reader has gone is dropped; so is text for a full disk, with
+  // one warning on the other stream.
   void write(Stream stream, std::string text);
 
-  // So much waits that more should not be brought, until has_caught_up().
+  // True if more than 1 MiB is queued; the caller should pause its sources until has_caught_up().
   bool is_behind() const;
   bool has_caught_up() const;
 
-  // Waits until all is written, or until `give_up` says so, which is asked some times a second.
+  // Waits until all is written, or until `give_up` returns true, which is polled every 50 ms.
   void finish(const std::function<bool()>& give_up);
 
  private:
   struct Item {
     Stream stream;
     std::string text;
+    std::size_t written = 0;  // bytes of it
   };
   // Shared with the thread, which may outlive this in a write that never returns.
   struct State {
@@ -47,6 +49,7 @@ class OutputWriter {
     bool stopping = false, ended = false;
   };
   static void run(State& state);
+  static std::deque<Item>::iterator next_writable(std::deque<Item>& waiting);
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::thread thread_;

@@ -136,17 +136,17 @@ asio::awaitable<void> Shim::resumed() {
   co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
 }
 
-// What lies in the pipe of a program that has ended. Others that hold it open may write on: after as much as a pipe
-// holds, this waits for the launch too.
+// What lies in the pipe of a program that has ended. Its descendants may hold the pipe open and write on: while the
+// launch takes no output, no more than a pipe holds is sent of that.
 asio::awaitable<void> Shim::forward_rest(int i) {
   auto& stream = streams_[static_cast<std::size_t>(i)];
   const auto buffer = asio::buffer(blocks_[static_cast<std::size_t>(i)]);
   error_code error;
   stream.non_blocking(true, error);
   for (std::size_t all = 0; !error;) {
-    while (paused_ && all >= kMostOutput) co_await resumed();
     const std::size_t got = stream.read_some(buffer, error);
     if (error) break;
+    while (paused_ && all >= kMostOutput) co_await resumed();
     send_output(i, got);
     co_await launch_->sent();
     all += got;

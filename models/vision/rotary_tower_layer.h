@@ -14,10 +14,10 @@ namespace gantry::models {
 // The names of its parts, as published.
 struct RotaryTowerNames {
   std::string attention_norm;
-  std::vector<std::string> projections;  // of queries, keys and values: one that has all of them, or three
+  std::vector<std::string> projections;  // one for queries, keys and values together, or three
   std::string output, dropout;
   std::string mlp_norm, gate, up, down;
-  bool bias = false;  // of the projections
+  bool bias = false;  // whether all linear layers have a bias
 };
 
 // A norm, attention, a norm and a gated MLP, each pair with a residual.

@@ -200,8 +200,8 @@ TEST(ConfigText, ShowsWhatMixersExchange) {
       "data: {format: text, path: x, sequence_length: 12, batch_size: 4}\n";
   const Outcome run = show(shared);
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  // x, b, c and dt of 4 tokens, and their results: 2/3 of them leave the rank.
-  const std::int64_t elements = 2 * 96 + 2 * 9 + 6, bytes = elements * 4 * 4 * 2 / 3;
+  // Of x and dt of 4 tokens, and of their results, 2/3 leave the rank; b and c go to both others.
+  const std::int64_t bytes = (2 * 96 + 6) * 4 * 4 * 2 / 3 + 2 * (2 * 9) * 4 * 4;
   for (const std::string& part :
        {std::string("sequences of 12 tokens over 3 ranks, by all_gather (no layer has attention), contiguous:"),
         fmt::format("bytes that a rank sends in the forward of the largest mixer for one sample: {}\n", bytes)})

@@ -170,6 +170,9 @@ TEST(ContextChoice, AutoExchangesHeadsWhereTheRanksDivideThem) {
   EXPECT_EQ(choose_context(parallel(2, 1, "auto"), {8, 4}).method, ContextMethod::kUlysses);
   EXPECT_EQ(choose_context(parallel(4, 2, "auto"), {8, 4}).method, ContextMethod::kRing);
   EXPECT_EQ(choose_context(parallel(2, 1, "auto"), {8, 1}).method, ContextMethod::kRing);
+  EXPECT_EQ(choose_context(parallel(2, 1, "auto"), {0, 0}).method, ContextMethod::kAllGather) << "no attention";
+  EXPECT_EQ(choose_context(parallel(2, 1, "ulysses"), {0, 0}).method, ContextMethod::kAllGather);
+  EXPECT_EQ(choose_context(parallel(2, 1, "ring"), {0, 0}).method, ContextMethod::kRing);
 }
 
 TEST(ContextChoice, AutoGathersKeysOfShortSequences) {

@@ -123,7 +123,6 @@ TEST(Launch, WithoutMpiItNeedsNoMpirun) {
   EXPECT_EQ(lines, (std::vector<std::string>{"[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"}));
 }
 
-// A stand-in for ssh: called with a host and a command, it runs the command here.
 // A rank has two sockets of the launch.
 TEST(Launch, TheLimitOfOpenFilesIsRaisedOrNamed) {
   const std::string launch = gantry_program() + " launch --backend tcp -n 12 -- true";
@@ -136,6 +135,7 @@ TEST(Launch, TheLimitOfOpenFilesIsRaisedOrNamed) {
             "ulimit -n 88\n");
 }
 
+// A stand-in for ssh: called with a host and a command, it runs the command here.
 TEST(Launch, RanksOfOtherHostsGetTheirVariablesOverStdin) {
   const ScratchFolder scratch;
   const std::string shell = scratch / "shell";

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sstream>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@
 namespace gantry::testing {
 namespace {
 
-constexpr long kMegabytes = 256, kMostMegabytes = 64;  // output of the rank; limit on the memory of a process
+constexpr long kMegabytes = 128, kMostMegabytes = 64;  // output of the rank; limit on the memory of a process
 
 // A line of /proc/PROCESS/status, in MB.
 long megabytes_of(pid_t process, const std::string& line) {
@@ -90,13 +91,47 @@ TEST(SlowTerminal, SignalsAreServedWhileNobodyReads) {
   ASSERT_EQ(::mkfifo(terminal.c_str(), 0600), 0);
   const int reading = ::open(terminal.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   Background run(fmt::format("{} launch --backend tcp -n 1 -- sh -c 'trap \"touch {}; exit 0\" USR1; touch {}; "
-                             "(trap \"\" USR1; exec head -c 4M /dev/zero) & while :; do sleep 0.05; done' > {}",
+                             "(trap \"\" USR1; exec head -c 4M /dev/zero) & while :; do sleep 0.05; done' > {} 2>&1",
                              gantry_program(), asked, begun, terminal));
-  ASSERT_TRUE(run.wait_until([&] { return std::filesystem::exists(begun); })) << run.err();
+  // Until the pipe is full: a pipe may keep less than a page free.
+  const auto is_full = [&] {
+    int bytes = 0;
+    ::ioctl(reading, FIONREAD, &bytes);
+    return std::filesystem::exists(begun) && bytes + ::getpagesize() > ::fcntl(reading, F_GETPIPE_SZ);
+  };
+  ASSERT_TRUE(run.wait_until(is_full)) << run.err();
   run.signal(SIGTERM);
   EXPECT_TRUE(run.wait_until([&] { return std::filesystem::exists(asked); })) << run.err();
   run.signal(SIGTERM);
   EXPECT_NE(run.wait().exit_code, 124);
+  ::close(reading);
+}
+
+// A rank that dies while its pipe is full is reported at once: the others are ended, though nobody reads.
+TEST(SlowTerminal, ARankThatDiesMeanwhileIsReported) {
+  const ScratchFolder scratch;
+  const std::string terminal = scratch / "terminal", process = scratch / "process", other = scratch / "other";
+  ASSERT_EQ(::mkfifo(terminal.c_str(), 0600), 0);
+  const int reading = ::open(terminal.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  Background run(fmt::format("{} launch --backend tcp -n 2 -- sh -c 'if [ $GANTRY_RANK = 1 ]; then echo $$ > {}; exec "
+                             "head -c 64M /dev/zero; fi; echo $$ > {}; sleep 600' > {}",
+                             gantry_program(), process, other, terminal));
+  std::string before;
+  const auto stands_still = [&] {
+    const int writer = std::atoi(read_file(process).c_str());
+    if (writer <= 0 || !is_writing(writer) || read_file(other).empty()) return false;
+    const std::string now = written_by(writer);
+    return !now.empty() && std::exchange(before, now) == now;
+  };
+  ASSERT_TRUE(run.wait_until(stands_still)) << run.err();
+  ::kill(std::atoi(read_file(process).c_str()), SIGKILL);
+  const auto other_ended = [&] { return ::kill(std::atoi(read_file(other).c_str()), 0) != 0; };
+  EXPECT_TRUE(run.wait_until(other_ended)) << run.err();
+  run.signal(SIGTERM);  // the launch gives the reader some seconds
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.exit_code, 7) << outcome.err;
+  EXPECT_NE(outcome.err.find("rank 1"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("SIGKILL"), std::string::npos) << outcome.err;
   ::close(reading);
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/layout.h"
 #include "gantry/planner/operations.h"
@@ -77,6 +78,13 @@ TEST(MixerLayers, ContextRanksExchangeChannels) {
   EXPECT_EQ(exchanged(shared.input_gradient), exchanged(shared.forward));
   EXPECT_EQ(exchanged(sharded.forward), (std::vector<double>{channels / 2, channels / 2}));
   EXPECT_DOUBLE_EQ(shared.kept, part({}).kept / 2);
+}
+
+TEST(MixerLayers, SharedBlocksAreSentToEachReader) {
+  const models::MixerWork work{.exchanged = 12, .shared_blocks = 2, .shared_size = 5};
+  EXPECT_DOUBLE_EQ(work.exchanged_of(1, 2), 12 + 2 * 5);  // each rank reads one block
+  EXPECT_DOUBLE_EQ(work.exchanged_of(1, 4), 12 + 4 * 5);
+  EXPECT_DOUBLE_EQ(work.exchanged_of(2, 4), 6 + 4 * 5);
 }
 
 TEST(MixerLayers, LayoutsThatTheyDoNotSupport) {

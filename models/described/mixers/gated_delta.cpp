@@ -75,7 +75,9 @@ MixerWork GatedDelta::work() const {
   return {.flops = flops,
           .moved = 4 * features + heads * 4 * chunk,
           .kept = 2 * features + heads * (3 * chunk + 3 * key + 2 * value),
-          .exchanged = static_cast<double>(channels() + values()) + 2 * heads};
+          .exchanged = static_cast<double>(2 * values()) + 2 * heads,
+          .shared_blocks = sizes.key_heads,
+          .shared_size = 2 * key};
 }
 
 }  // namespace gantry::models

@@ -3,6 +3,7 @@
 // built by make_mixer() (models/mixers/layer_mixer.cpp); nothing else lists the kinds.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -19,9 +20,18 @@ struct MixerWork {
   double flops = 0;  // forward FLOPs, without element-wise operations on single features
   double moved = 0;  // numbers that these element-wise operations and the core read and write in the forward
   double kept = 0;   // numbers that are kept for the backward
-  // Numbers that context ranks exchange in the forward, before and after the recurrence. Groups that heads share count
-  // once.
+  // Numbers that context ranks exchange in the forward, before and after the recurrence, without the blocks that several
+  // heads read; and those blocks, each of which is sent to every rank that reads it.
   double exchanged = 0;
+  std::int64_t shared_blocks = 0;
+  double shared_size = 0;  // numbers of a block
+
+  // The numbers of one of `tensor` tensor ranks. If all ranks of `context` were sent equal parts of them, a rank would
+  // send as much as it does.
+  double exchanged_of(int tensor, int context) const {
+    const std::int64_t blocks = shared_blocks > 0 ? std::max<std::int64_t>(shared_blocks / tensor, context) : 0;
+    return exchanged / tensor + shared_size * static_cast<double>(blocks);
+  }
 };
 
 class MixerKind {

@@ -42,7 +42,9 @@ MixerWork SelectiveScan::work() const {
   return {.flops = 4 * states,
           .moved = 9 * channels + 2 * states,
           .kept = 5 * channels,
-          .exchanged = 4 * channels + 2 * static_cast<double>(sizes.state)};
+          .exchanged = 4 * channels,
+          .shared_blocks = 1,
+          .shared_size = 2 * static_cast<double>(sizes.state)};
 }
 
 }  // namespace gantry::models

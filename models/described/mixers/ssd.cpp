@@ -33,7 +33,9 @@ MixerWork Ssd::work() const {
   return {.flops = 4 * inner * static_cast<double>(sizes.state),
           .moved = 2 * convolved + (sizes.normed ? 9 : 7) * inner,
           .kept = convolved + (sizes.normed ? 3 : 2) * inner,
-          .exchanged = convolved + static_cast<double>(sizes.heads) + inner};
+          .exchanged = 2 * inner + static_cast<double>(sizes.heads),
+          .shared_blocks = sizes.groups,
+          .shared_size = 2 * static_cast<double>(sizes.state)};
 }
 
 }  // namespace gantry::models

@@ -28,7 +28,7 @@ void set_fake_joining(bool joins);
 
 struct FakeCounts {
   int live = 0;       // communicators
-  int narrow = 0;     // of them those that were made with a limit on the device's blocks, since the last reset
+  int narrow = 0;     // communicators that were made with maxCTAs, since the last reset
   int aborted = 0;    // by ncclCommAbort, since the last reset
   int destroyed = 0;  // by ncclCommDestroy after ncclCommFinalize
   // Calls that NCCL forbids: on a communicator in progress, without finalize, outside a group; of memory that not all

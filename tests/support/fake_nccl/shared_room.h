@@ -58,7 +58,7 @@ class SharedRoom {
   SharedRoom(const SharedRoom&) = delete;
   SharedRoom& operator=(const SharedRoom&) = delete;
 
-  // Of the room's mutex. A process that ended while it had it leaves it to the others.
+  // Holds the room's mutex. A process that ended while it had it leaves it to the others.
   class Lock {
    public:
     explicit Lock(SharedRoom& room) : room_(room) { acquire(); }
