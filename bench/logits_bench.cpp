@@ -11,8 +11,8 @@
 #include "gantry/core/logit_limit.h"
 #include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/forward.h"
-#include "gantry/tensors/memory_meter.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace {
 

@@ -113,7 +113,7 @@ int run_starts(const LaunchOptions& options, const RunFiles& files, LaunchSignal
 }
 
 int run_launch(const LaunchOptions& options) {
-  constexpr int kSockets = 2;  // of a rank's shim, and of its program
+  constexpr int kSockets = 2;  // a rank's shim and its program have one each
   if (!options.tcp) find_mpirun();
   RunFiles files;
   if (options.restarts > 0) files = find_run_files(options.program, options.checkpoints);

@@ -41,8 +41,9 @@ struct ContextPlace {
 // The requested method, or the choice of `auto` for the layers with the fewest heads. `auto`
 // exchanges heads if the ranks divide them, within hosts if the ranks are on several hosts. Otherwise it chooses a
 // ring, or all_gather if a rank has too few tokens to hide the communication of a ring. If no layer has attention
-// (`heads` is 0), methods that exchange heads and `auto` are all_gather, whose shards are contiguous. Throws ConfigError
-// if more ranks exchange heads than a tensor-parallel rank has heads, or if parallel.ulysses does not divide the ranks.
+// (`heads` is 0), methods that exchange heads and `auto` are all_gather, whose shards are contiguous. Throws
+// ConfigError if more ranks exchange heads than a tensor-parallel rank has heads, or if parallel.ulysses does not
+// divide the ranks.
 ContextChoice choose_context(const ContextRequest& request, const AttentionHeads& heads,
                              const ContextPlace& place = {});
 

@@ -145,7 +145,8 @@ TensorDict BartImpl::begin(const StageContext& stage, const TensorDict& input) {
   }
   const torch::Tensor& ids = input.at("input_ids");
   check_length("input_ids", part ? part->shard.tokens : ids.size(1));
-  return {{"hidden", embed(encoder_, ids, part ? part->positions : CountedNumbers(ids.size(1), ids.options()).numbers)}};
+  return {
+      {"hidden", embed(encoder_, ids, part ? part->positions : CountedNumbers(ids.size(1), ids.options()).numbers)}};
 }
 
 TensorDict BartImpl::run(const StageContext& stage, TensorDict state, int list) {
@@ -185,8 +186,8 @@ TensorDict BartImpl::stage_forward(const StageContext& stage, TensorDict input) 
     const std::int64_t length = target.length > 0 ? target.length : ids.size(1);
     check_length("decoder_input_ids", length);
     const bool has_places = target.caches || target.sequence;
-    state = {{"hidden", embed(decoder_, ids,
-                              has_places ? target.positions : CountedNumbers(length, ids.options()).numbers)}};
+    state = {{"hidden",
+              embed(decoder_, ids, has_places ? target.positions : CountedNumbers(length, ids.options()).numbers)}};
     if (encoded.defined()) state.set("encoded", encoded);
   }
   state = run(stage, std::move(state), kDecoderList);

@@ -53,9 +53,8 @@ torch::Tensor BertEmbeddingsImpl::forward(const torch::Tensor& input_ids, const 
   if (token_type_embeddings)
     sum = sum + token_type_embeddings(token_type_ids.defined() ? token_type_ids : torch::zeros_like(input_ids));
   if (position_embeddings)
-    sum = sum + position_embeddings(positions.defined()
-                                        ? positions
-                                        : CountedNumbers(input_ids.size(1), input_ids.options()).numbers);
+    sum = sum + position_embeddings(
+                    positions.defined() ? positions : CountedNumbers(input_ids.size(1), input_ids.options()).numbers);
   return dropout(norm(sum));
 }
 

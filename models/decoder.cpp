@@ -133,8 +133,7 @@ torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::Token
   if (encoder_) hidden = with_images(hidden, input_ids, batch);
   if (project_in_) hidden = project_in_(hidden);
   if (positions_)
-    hidden = hidden +
-             positions_(positions.defined() ? positions : CountedNumbers(tokens, input_ids.options()).numbers);
+    hidden = hidden + positions_(positions.defined() ? positions : CountedNumbers(tokens, input_ids.options()).numbers);
   return dropped(dropout_, embedding_norm_(hidden));
 }
 

@@ -69,7 +69,7 @@ void OperationBuilder::mixer(const models::MixerKind& mixer) {
     product(tokens_, part.in, part.out, bytes_ * kept);
     if (!part.is_row) keep(bytes_ * tokens_ * part.out);
   }
-  // Of the context rank with the most heads or channels.
+  // The work of the context rank with the most heads or channels.
   const std::int64_t heads = std::max<std::int64_t>(1, mixer.largest_context(layout_.tensor));
   const double tokens = tokens_ * largest_part(heads, layout_.context) * layout_.context / as_double(heads);
   for (auto* operations : {&part_.forward, &part_.input_gradient, &part_.input_gradient})

@@ -29,7 +29,7 @@ class Owners {
     Part& part = part_of(block);
     const std::lock_guard lock(part.mutex);
     auto& [owner, counted] = part.blocks[block];
-    if (owner) owner->add(-counted);  // a thread that nobody counts for has freed it
+    if (owner) owner->add(-counted);  // a thread without a meter has freed it
     owner = count;
     counted = bytes;
     count->add(bytes);
@@ -75,7 +75,8 @@ class Reporter final : public c10::MemoryReportingInfoBase {
     }
     if (secondary_report) secondary_report->reportMemoryUsage(block, bytes, allocated, reserved, device);
   }
-  // Only the CPU's allocator asks. It keeps sizes of what it allocates while this is true, and warns of frees of others.
+  // Only the CPU's allocator asks. It keeps sizes of what it allocates while this is true, and warns of frees of
+  // others.
   bool memoryProfilingEnabled() const override { return count_ != nullptr; }
 
  private:

@@ -37,8 +37,8 @@ class MemoryMeter {
   std::unique_ptr<State> state_;
 };
 
-// Subtracts the memory of devices other than the CPU that this thread frees, during the lifetime of the object, from the
-// counts of the threads that allocated it. For threads without a meter, which serve a rank in the background.
+// Subtracts the memory of devices other than the CPU that this thread frees, during the lifetime of the object, from
+// the counts of the threads that allocated it. For threads without a meter, which serve a rank in the background.
 class FreesCounted {
  public:
   FreesCounted();

@@ -33,7 +33,7 @@ inline std::chrono::nanoseconds seconds(double value) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
 }
 
-// Runs a coroutine beside the caller. What it throws leaves the context's run(): nothing ends without being seen.
+// Starts a coroutine. Its exceptions leave the context's run(), so that none is lost.
 inline void spawn(asio::io_context& context, asio::awaitable<void> coroutine) {
   asio::co_spawn(context, std::move(coroutine), [](const std::exception_ptr& thrown) {
     if (thrown) std::rethrow_exception(thrown);

@@ -22,7 +22,7 @@ void CommunicatorEnds::start(std::string communicator, std::function<void()> end
   std::thread thread([progress, end = std::move(end)]() mutable {
     try {
       end();
-      end = nullptr;  // what it owns is freed before anybody hears of the end
+      end = nullptr;  // frees its objects before the end is reported
     } catch (const std::exception&) {
       // A broken device, whose error the job has reported.
     }

@@ -2,8 +2,8 @@
 //
 // ncclCommDestroy and ncclCommAbort wait, without a deadline, for the members of the same host to end that communicator
 // too. Members end their communicators in different orders, and a process that has stopped ends none of its. So neither
-// call may keep the thread that asks for it: one member would wait in the end of a first communicator for another, which
-// waits in the end of a second one.
+// call may keep the thread that asks for it: one member would wait in the end of a first communicator for another,
+// which waits in the end of a second one.
 #pragma once
 
 #include <condition_variable>
@@ -20,12 +20,13 @@ namespace gantry {
 class CommunicatorEnds {
  public:
   CommunicatorEnds() = default;
-  // Threads whose call has not returned go on without an owner.
+  // Threads whose call has not returned continue without an owner.
   ~CommunicatorEnds();
   CommunicatorEnds(const CommunicatorEnds&) = delete;
   CommunicatorEnds& operator=(const CommunicatorEnds&) = delete;
 
-  // `end` makes the call and must own what it uses; what it throws is dropped. `communicator`: its name in errors.
+  // `end` makes the call and must own the objects that it uses; its exceptions are dropped. `communicator`: its name in
+  // errors.
   void start(std::string communicator, std::function<void()> end);
   // Waits until all that were started have ended, or until `give_up` returns true, which is polled every 20 ms. Returns
   // the names of the communicators that have not ended. No other call may run meanwhile.

@@ -17,7 +17,7 @@ thread_local std::weak_ptr<NcclOperation> last_preceding;
 // What a member's device did before its rank ended is done on the others' devices within this.
 constexpr std::chrono::seconds kLastWork{1};
 
-// Blocks of threads of a message's kernel, on a multiprocessor each. The rest is for what is computed meanwhile.
+// Blocks of threads of a message's kernel, on a multiprocessor each. The rest is for computation.
 constexpr int kMessageCtas = 4;
 
 }  // namespace
@@ -78,8 +78,7 @@ void NcclOperation::when_ended(std::function<void(bool done)> then) {
   then(done);
 }
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers members, const ncclUniqueId& id,
-                                   Use use)
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers members, const ncclUniqueId& id, Use use)
     : job_(std::move(job)), members_(std::move(members)), stream_(job_->device()) {
   job_->throw_if_failed();
   const c10::DeviceGuard on_device(job_->device().device());
@@ -165,13 +164,13 @@ void NcclCommunicator::abort() {
   try {
     drop_finished();
   } catch (const std::exception&) {
-    // A broken device: nobody knows of its operations.
+    // A broken device: the state of its operations is unknown.
   }
   for (const auto& operation : under_way_) operation->end(/*done=*/false);
   end_with(ncclCommAbort);
 }
 
-// Under the lock. The device may use the memory of what is under way until the call has returned.
+// Under the lock. The device may use the memory of pending operations until the call has returned.
 void NcclCommunicator::end_with(ncclResult_t (*call)(ncclComm_t)) {
   auto held = std::make_shared<Operations>(std::move(under_way_));
   under_way_.clear();

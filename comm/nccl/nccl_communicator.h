@@ -125,10 +125,10 @@ class NcclCommunicator {
   std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;  // null once its end has begun
   Operations under_way_;
-  std::weak_ptr<Operations> left_behind_;  // of an end that has begun: what was under way, freed after it
-  std::set<void*> registered_;      // handles
-  Clock::time_point oldest_since_;  // since when the first of under_way_ takes its own time
-  bool oldest_reported_ = false;    // that it takes long
+  std::weak_ptr<Operations> left_behind_;  // pending operations of an end that has begun; freed after it
+  std::set<void*> registered_;             // handles
+  Clock::time_point oldest_since_;         // since when the first of under_way_ takes its own time
+  bool oldest_reported_ = false;           // that it takes long
   // Since when a member is known to have ended its work while the first of under_way_ was not done.
   std::optional<Clock::time_point> left_since_;
 };

@@ -66,7 +66,7 @@ class NcclJob {
   const NcclOptions options_;
   const NcclDevice device_;
   SlowWaitNotices notices_;
-  std::unique_ptr<ProcessGroup> everyone_;  // of all ranks; used by the watching thread, and by close() after it
+  std::unique_ptr<ProcessGroup> everyone_;  // all ranks; used by the watching thread, and by close() after it
   Work failure_elsewhere_;                  // never done before close(): asking it throws when any rank has failed
 
   std::mutex mutex_;

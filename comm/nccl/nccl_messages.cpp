@@ -202,9 +202,8 @@ void NcclMessages::connect(int from, int to) {
   }
   const std::string name =
       fmt::format("messages of group '{}' from {} to {}", label_, describe_member(from), describe_member(to));
-  auto communicator =
-      std::make_unique<NcclCommunicator>(job_, NcclMembers{name, {ranks_[from], ranks_[to]}, me == from ? 0 : 1}, id,
-                                         NcclCommunicator::Use::kMessages);
+  auto communicator = std::make_unique<NcclCommunicator>(
+      job_, NcclMembers{name, {ranks_[from], ranks_[to]}, me == from ? 0 : 1}, id, NcclCommunicator::Use::kMessages);
   const torch::Tensor byte = torch::zeros({1}, torch::dtype(torch::kUInt8).device(job_->device().device()));
   communicator->issue(
       {byte.storage()}, [name] { return "the first of the " + name; },

@@ -27,8 +27,7 @@ Job::Job(const LaunchOptions& options, int start, LaunchSignals& signals, JobOut
       several_hosts_(may_have_several_hosts(options)),
       hub_(context_, {.ranks = options.ranks, .describe_rank = [](int rank) { return fmt::format("rank {}", rank); }},
            {.on_begun = [] {},
-            .on_lost =
-                [this](const JobFailure& failure) { spawn(context_, watch_closed(failure)); },
+            .on_lost = [this](const JobFailure& failure) { spawn(context_, watch_closed(failure)); },
             .on_grown = [this](const std::set<int>& joined) { take_in(joined); },
             .on_over = [this](const std::set<int>&) { end_spares(); }}),
       shims_(context_, {.heartbeat = kShimBeatSeconds,

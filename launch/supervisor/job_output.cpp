@@ -62,7 +62,8 @@ void JobOutput::begin_start(int number, int ranks) {
     const std::string path = fmt::format("{}/rank-{}.log", start_folder(), rank);
     if (logs_.emplace_back(path)) continue;
     const int error = errno;
-    throw ResourceError({path, fmt::format("the log cannot be written: {}", std::strerror(error)), "a log for each rank",
+    throw ResourceError({path, fmt::format("the log cannot be written: {}", std::strerror(error)),
+                         "a log for each rank",
                          error == EMFILE ? "raise the limit of open files (ulimit -n)" : "choose another --log-dir"});
   }
   mpirun_log_ = std::ofstream(start_folder() + "/mpirun.log");
@@ -111,7 +112,8 @@ void JobOutput::note(const std::string& line) {
 void JobOutput::show_mpirun() {
   take_mpirun_lines(mpirun_lines_.finish());
   for (const auto& line : last_mpirun_lines_)
-    if (line.find_first_not_of("- ") != std::string::npos) writer_.write(Stream::kErr, fmt::format("[mpirun] {}\n", line));
+    if (line.find_first_not_of("- ") != std::string::npos)
+      writer_.write(Stream::kErr, fmt::format("[mpirun] {}\n", line));
 }
 
 void JobOutput::finish(const std::function<bool()>& give_up) {

@@ -3,7 +3,7 @@
 
 namespace gantry::launcher {
 
-// Raises the limit of this process to what a job of so many ranks needs, `per_rank` files each. ResourceError where it
+// Raises the limit of this process for a job of `ranks` ranks with `per_rank` files each. ResourceError where it
 // may not be raised so far.
 void allow_open_files(int ranks, int per_rank);
 

@@ -16,7 +16,7 @@ namespace gantry::launcher {
 namespace {
 
 constexpr std::size_t kBehindBytes = 1 << 20, kCaughtUpBytes = 1 << 18;
-constexpr std::size_t kPieceBytes = 4096;  // a pipe that poll() finds writable takes so much at once
+constexpr std::size_t kPieceBytes = 4096;  // the least that a pipe takes at once if poll() finds it writable
 constexpr std::chrono::milliseconds kAsk{50};
 
 int descriptor_of(Stream stream) { return stream == Stream::kOut ? STDOUT_FILENO : STDERR_FILENO; }
@@ -52,9 +52,10 @@ class Streams {
     bool& warned = warned_[stream == Stream::kOut ? 0 : 1];
     if (error == 0 || error == EPIPE || warned) return;
     warned = true;
-    write_all(stream == Stream::kOut ? Stream::kErr : Stream::kOut,
-              fmt::format("launch: {} cannot be written: {}; the job continues, and lines are lost until there is room\n",
-                          stream == Stream::kOut ? "stdout" : "stderr", std::strerror(error)));
+    write_all(
+        stream == Stream::kOut ? Stream::kErr : Stream::kOut,
+        fmt::format("launch: {} cannot be written: {}; the job continues, and lines are lost until there is room\n",
+                    stream == Stream::kOut ? "stdout" : "stderr", std::strerror(error)));
   }
 
  private:
@@ -84,7 +85,7 @@ OutputWriter::~OutputWriter() {
     thread_.detach();
 }
 
-// The first item, or the first of the other stream while nobody reads the first one's.
+// The first item, or the first of the other stream if that one's stream is blocked.
 std::deque<OutputWriter::Item>::iterator OutputWriter::next_writable(std::deque<Item>& waiting) {
   const Stream first = waiting.front().stream;
   if (is_writable(first)) return waiting.begin();

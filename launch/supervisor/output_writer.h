@@ -1,5 +1,5 @@
-// Writes what a launch shows, on a thread of its own: a terminal or a pipe that nobody reads blocks this thread alone,
-// and the launch goes on to serve signals and ranks.
+// Writes the output of a launch on a thread of its own: a terminal or a pipe without a reader blocks this thread only,
+// and the launch continues to serve signals and ranks.
 #pragma once
 
 #include <condition_variable>
@@ -17,12 +17,12 @@ enum class Stream { kOut, kErr };
 class OutputWriter {
  public:
   OutputWriter();
-  // Without finish(), what is not written yet is lost.
+  // Without finish(), queued text is lost.
   ~OutputWriter();
   OutputWriter(const OutputWriter&) = delete;
   OutputWriter& operator=(const OutputWriter&) = delete;
 
-  // Queues the text and returns at once. The order of all texts is kept, unless nobody reads one of the streams: the
+  // Queues the text and returns at once. The order of all texts is kept, unless one of the streams is blocked: the
   // other one is written meanwhile. Text for a pipe whose reader has gone is dropped; so is text for a full disk, with
   // one warning on the other stream.
   void write(Stream stream, std::string text);
@@ -45,7 +45,7 @@ class OutputWriter {
     mutable std::mutex mutex;  // guards the rest
     std::condition_variable changed;
     std::deque<Item> waiting;
-    std::size_t bytes = 0;  // of what waits and of what is being written
+    std::size_t bytes = 0;  // queued, and being written
     bool stopping = false, ended = false;
   };
   static void run(State& state);

@@ -130,14 +130,14 @@ asio::awaitable<void> Shim::forward(int i) {
   changed_.cancel();
 }
 
-// The next change of what this waits for.
+// Waits for the next change of this object.
 asio::awaitable<void> Shim::resumed() {
   error_code cancelled;
   co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
 }
 
-// What lies in the pipe of a program that has ended. Its descendants may hold the pipe open and write on: while the
-// launch takes no output, no more than a pipe holds is sent of that.
+// Sends the rest of the pipe of a program that has ended. Its descendants may hold the pipe open and write on: while
+// the launch takes no output, no more than a pipe holds is sent of that.
 asio::awaitable<void> Shim::forward_rest(int i) {
   auto& stream = streams_[static_cast<std::size_t>(i)];
   const auto buffer = asio::buffer(blocks_[static_cast<std::size_t>(i)]);

@@ -49,7 +49,8 @@ GridTowerImpl::GridTowerImpl(const VisionSpec& spec, double initializer_range) :
       "weight", torch::empty({tower.hidden, spec.channels, grid.frames, spec.patch, spec.patch}));
   torch::nn::init::normal_(patch_weight_, 0, initializer_range);
   layers_ = register_module("blocks", torch::nn::ModuleList());
-  for (std::int64_t layer = 0; layer < tower.layers; ++layer) layers_->push_back(RotaryTowerLayer(tower, block_names()));
+  for (std::int64_t layer = 0; layer < tower.layers; ++layer)
+    layers_->push_back(RotaryTowerLayer(tower, block_names()));
   const std::int64_t square = grid.merge * grid.merge * tower.hidden;
   norm_ = register_at(*this, "merger.ln_q", nn::RmsNorm(tower.hidden, tower.eps));
   wide_ = linear_at(*this, "merger.mlp.0", square, square, true);

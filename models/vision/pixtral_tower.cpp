@@ -18,15 +18,14 @@ torch::Tensor places_in_rows(std::int64_t rows, std::int64_t columns, torch::Dev
 }
 
 const RotaryTowerNames& layer_names() {
-  static const RotaryTowerNames names{
-      .attention_norm = "attention_norm",
-      .projections = {"attention.q_proj", "attention.k_proj", "attention.v_proj"},
-      .output = "attention.o_proj",
-      .dropout = "attention.dropout",
-      .mlp_norm = "ffn_norm",
-      .gate = "feed_forward.gate_proj",
-      .up = "feed_forward.up_proj",
-      .down = "feed_forward.down_proj"};
+  static const RotaryTowerNames names{.attention_norm = "attention_norm",
+                                      .projections = {"attention.q_proj", "attention.k_proj", "attention.v_proj"},
+                                      .output = "attention.o_proj",
+                                      .dropout = "attention.dropout",
+                                      .mlp_norm = "ffn_norm",
+                                      .gate = "feed_forward.gate_proj",
+                                      .up = "feed_forward.up_proj",
+                                      .down = "feed_forward.down_proj"};
   return names;
 }
 
@@ -41,7 +40,8 @@ PixtralTowerImpl::PixtralTowerImpl(const VisionSpec& spec, double initializer_ra
   torch::nn::init::normal_(patch_weight_, 0, initializer_range);
   norm_ = register_module("ln_pre", nn::RmsNorm(tower.hidden, tower.eps));
   layers_ = register_at(*this, "transformer.layers", torch::nn::ModuleList());
-  for (std::int64_t layer = 0; layer < tower.layers; ++layer) layers_->push_back(RotaryTowerLayer(tower, layer_names()));
+  for (std::int64_t layer = 0; layer < tower.layers; ++layer)
+    layers_->push_back(RotaryTowerLayer(tower, layer_names()));
 }
 
 torch::Tensor PixtralTowerImpl::forward(const torch::Tensor& pixels, const torch::Tensor& groups) {

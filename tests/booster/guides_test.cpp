@@ -5,8 +5,8 @@
 #include "gantry/booster/gantry.h"
 #include "gantry/models/bert_family.h"
 #include "gantry/models/described/decoder_family.h"
-#include "gantry/tensors/memory_meter.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/memory_meter.h"
 #include "program.h"
 #include "ranks.h"
 

@@ -200,7 +200,7 @@ TEST(ConfigText, ShowsWhatMixersExchange) {
       "data: {format: text, path: x, sequence_length: 12, batch_size: 4}\n";
   const Outcome run = show(shared);
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  // Of x and dt of 4 tokens, and of their results, 2/3 leave the rank; b and c go to both others.
+  // 2/3 of x, dt and the results of 4 tokens leave the rank; b and c are sent to both others.
   const std::int64_t bytes = (2 * 96 + 6) * 4 * 4 * 2 / 3 + 2 * (2 * 9) * 4 * 4;
   for (const std::string& part :
        {std::string("sequences of 12 tokens over 3 ranks, by all_gather (no layer has attention), contiguous:"),

@@ -39,9 +39,8 @@ TEST(NcclProcesses, Conform) {
     EXPECT_EQ(choose_base_backend("nccl"), under_mpirun() ? "mpi" : "tcp");
     conformance_device() = world.device();
     for (int size = ranks > 2 ? ranks : 1; size <= ranks; ++size)
-      on_first_ranks(world, mesh, size, [](ProcessGroup& group) {
-        check_conformance(group, /*sends_until_received=*/true);
-      });
+      on_first_ranks(world, mesh, size,
+                     [](ProcessGroup& group) { check_conformance(group, /*sends_until_received=*/true); });
     conformance_device() = torch::kCPU;
   });
 }
@@ -63,7 +62,7 @@ TEST(NcclProcesses, NeighboursEndTheirCommunicatorsInAnyOrder) {
   }
 }
 
-// What a rank gives back another one may still have.
+// A rank may close a group that another one still has.
 TEST(NcclProcesses, GroupsMayEndInOppositeOrders) {
   run_processes(processes_config({.tensor = launched_ranks()}), [&](World& world, ProcessGroupMesh&) {
     std::vector<int> everyone(launched_ranks());
@@ -84,7 +83,7 @@ TEST(NcclProcesses, AStageLinksMessagesMayChangeFromOneToTheNext) {
   });
 }
 
-// The weights after two steps, a save, a load and two more, beside those of threads.
+// The weights after two steps, a save, a load and two more equal those of threads.
 void expect_numbers_of_threads(const SmallRunOptions& options) {
   Config config = small_config(options);
   config.output = "trained";  // in the folder that the ranks of this test have in common

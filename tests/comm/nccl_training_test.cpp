@@ -27,7 +27,8 @@ void expect_as_over_threads(const SmallRunOptions& options, bool sums_by_rank = 
     rooted_sums += call.kind == "ncclReduce";
     return call.number % 7 == call.rank ? FakeFault::kDelay : FakeFault::kNone;
   });
-  ASSERT_EQ(launch_on_devices(config, [&](World& world) { train_in_halves(world, config, scratch / "nccl", nccl); }), 0);
+  ASSERT_EQ(launch_on_devices(config, [&](World& world) { train_in_halves(world, config, scratch / "nccl", nccl); }),
+            0);
   set_fake_faults(nullptr);
   EXPECT_GT(sends, 0) << "stages' messages went another way";
   EXPECT_GT(sums, 0);  // maxima, where sums go by rank

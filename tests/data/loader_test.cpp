@@ -13,8 +13,8 @@
 #include "gantry/data/data_loader.h"
 #include "gantry/data/scalar_type.h"
 #include "gantry/data/tensor_dataset.h"
-#include "gantry/tensors/memory_meter.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace gantry {
 namespace {

@@ -61,7 +61,9 @@ TEST_P(KernelsOnDevice, TokensAndLabelsOfTheDeviceAreCheckedThere) {
   nn::Embedding table(7, 4);
   table->to(device_);
   const torch::Tensor logits = torch::zeros({3, 7}, device_);
-  const auto numbers = [&](std::int64_t last) { return torch::tensor(std::vector<std::int64_t>{0, 6, last}).to(device_); };
+  const auto numbers = [&](std::int64_t last) {
+    return torch::tensor(std::vector<std::int64_t>{0, 6, last}).to(device_);
+  };
   EXPECT_NO_THROW(waits([&] { table->forward(numbers(3)); }));
   EXPECT_NO_THROW(waits([&] { nn::cross_entropy(logits, numbers(-100), {}); }));
   EXPECT_THROW(waits([&] { table->forward(numbers(7)); }), std::exception);

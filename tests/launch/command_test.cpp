@@ -130,9 +130,10 @@ TEST(Launch, TheLimitOfOpenFilesIsRaisedOrNamed) {
   EXPECT_EQ(raised.exit_code, 0) << raised.err;
   const Outcome named = run_program("ulimit -n 70; " + launch);
   EXPECT_EQ(named.exit_code, ResourceError::kExitCode);
-  EXPECT_EQ(named.err,
-            "error: gantry launch: 12 ranks need 88 open files, and the limit is 70; expected a higher limit; raise it: "
-            "ulimit -n 88\n");
+  EXPECT_EQ(
+      named.err,
+      "error: gantry launch: 12 ranks need 88 open files, and the limit is 70; expected a higher limit; raise it: "
+      "ulimit -n 88\n");
 }
 
 // A stand-in for ssh: called with a host and a command, it runs the command here.

@@ -83,16 +83,17 @@ TEST(SlowTerminal, ARankWaitsForItAndNothingIsLostOrPilesUp) {
   EXPECT_TRUE(std::filesystem::exists(done));
 }
 
-// Nobody reads a pipe that the launch has filled: signals reach the ranks all the same, and a second one ends the launch,
-// which would wait for the reader.
+// Nobody reads a pipe that the launch has filled: signals reach the ranks all the same, and a second one ends the
+// launch, which would wait for the reader.
 TEST(SlowTerminal, SignalsAreServedWhileNobodyReads) {
   const ScratchFolder scratch;
   const std::string terminal = scratch / "terminal", begun = scratch / "begun", asked = scratch / "asked";
   ASSERT_EQ(::mkfifo(terminal.c_str(), 0600), 0);
   const int reading = ::open(terminal.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  Background run(fmt::format("{} launch --backend tcp -n 1 -- sh -c 'trap \"touch {}; exit 0\" USR1; touch {}; "
-                             "(trap \"\" USR1; exec head -c 4M /dev/zero) & while :; do sleep 0.05; done' > {} 2>&1",
-                             gantry_program(), asked, begun, terminal));
+  Background run(
+      fmt::format("{} launch --backend tcp -n 1 -- sh -c 'trap \"touch {}; exit 0\" USR1; touch {}; "
+                  "(trap \"\" USR1; exec head -c 4M /dev/zero) & while :; do sleep 0.05; done' > {} 2>&1",
+                  gantry_program(), asked, begun, terminal));
   // Until the pipe is full: a pipe may keep less than a page free.
   const auto is_full = [&] {
     int bytes = 0;
@@ -107,15 +108,16 @@ TEST(SlowTerminal, SignalsAreServedWhileNobodyReads) {
   ::close(reading);
 }
 
-// A rank that dies while its pipe is full is reported at once: the others are ended, though nobody reads.
+// A rank that dies while its pipe is full is reported at once: the others are ended although the output is not read.
 TEST(SlowTerminal, ARankThatDiesMeanwhileIsReported) {
   const ScratchFolder scratch;
   const std::string terminal = scratch / "terminal", process = scratch / "process", other = scratch / "other";
   ASSERT_EQ(::mkfifo(terminal.c_str(), 0600), 0);
   const int reading = ::open(terminal.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  Background run(fmt::format("{} launch --backend tcp -n 2 -- sh -c 'if [ $GANTRY_RANK = 1 ]; then echo $$ > {}; exec "
-                             "head -c 64M /dev/zero; fi; echo $$ > {}; sleep 600' > {}",
-                             gantry_program(), process, other, terminal));
+  Background run(
+      fmt::format("{} launch --backend tcp -n 2 -- sh -c 'if [ $GANTRY_RANK = 1 ]; then echo $$ > {}; exec "
+                  "head -c 64M /dev/zero; fi; echo $$ > {}; sleep 600' > {}",
+                  gantry_program(), process, other, terminal));
   std::string before;
   const auto stands_still = [&] {
     const int writer = std::atoi(read_file(process).c_str());
@@ -127,12 +129,11 @@ TEST(SlowTerminal, ARankThatDiesMeanwhileIsReported) {
   ::kill(std::atoi(read_file(process).c_str()), SIGKILL);
   const auto other_ended = [&] { return ::kill(std::atoi(read_file(other).c_str()), 0) != 0; };
   EXPECT_TRUE(run.wait_until(other_ended)) << run.err();
-  run.signal(SIGTERM);  // the launch gives the reader some seconds
+  ::close(reading);  // the launch waits for the reader, or for its end
   const Outcome outcome = run.wait();
   EXPECT_EQ(outcome.exit_code, 7) << outcome.err;
   EXPECT_NE(outcome.err.find("rank 1"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("SIGKILL"), std::string::npos) << outcome.err;
-  ::close(reading);
 }
 
 TEST(SlowTerminal, AFullDiskCostsNoRank) {

@@ -10,9 +10,9 @@
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
 #include "gantry/policies/sharder.h"
-#include "gantry/tensors/memory_meter.h"
 #include "gantry/profiling/profiler.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/memory_meter.h"
 #include "ranks.h"
 #include "sines.h"
 

@@ -6,11 +6,11 @@
 #include <random>
 #include <thread>
 
-#include "gantry/tensors/memory_meter.h"
 #include "gantry/schedule/generators/generator.h"
 #include "gantry/schedule/simulate.h"
 #include "gantry/schedule/validate.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/memory_meter.h"
 #include "grid.h"
 #include "program.h"
 #include "ranks.h"

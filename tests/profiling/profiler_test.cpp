@@ -15,8 +15,8 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
-#include "gantry/tensors/memory_meter.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace gantry::testing {
 namespace {

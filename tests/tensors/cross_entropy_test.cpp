@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "gantry/tensors/memory_meter.h"
 #include "gantry/tensors/kernels/cross_entropy_row.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace gantry::kernels {
 namespace {

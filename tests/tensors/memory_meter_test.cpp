@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMegabyte = 1 << 20;
 
-// What an allocator says of a block; negative bytes: it is freed.
+// Reports a block as an allocator does; negative bytes: it is freed.
 void report(void* block, std::int64_t bytes, c10::DeviceType device) {
   c10::reportMemoryUsageToProfiler(block, bytes, 0, 0, c10::Device(device, device == c10::kCPU ? -1 : 0));
 }
@@ -70,7 +70,7 @@ TEST(MemoryMeter, AnAddressThatIsUsedAgainIsCountedOnce) {
   const MemoryMeter meter;
   int block = 0;
   report(&block, 100, c10::kCPU);
-  report(&block, 60, c10::kCPU);  // a thread that nobody counts for has freed the first one
+  report(&block, 60, c10::kCPU);  // a thread without a meter has freed the first one
   EXPECT_EQ(meter.bytes(), 60);
   report(&block, -60, c10::kCPU);
   EXPECT_EQ(meter.bytes(), 0);

@@ -20,8 +20,8 @@ struct MixerWork {
   double flops = 0;  // forward FLOPs, without element-wise operations on single features
   double moved = 0;  // numbers that these element-wise operations and the core read and write in the forward
   double kept = 0;   // numbers that are kept for the backward
-  // Numbers that context ranks exchange in the forward, before and after the recurrence, without the blocks that several
-  // heads read; and those blocks, each of which is sent to every rank that reads it.
+  // Numbers that context ranks exchange in the forward, before and after the recurrence, without the blocks that
+  // several heads read; and those blocks, each of which is sent to every rank that reads it.
   double exchanged = 0;
   std::int64_t shared_blocks = 0;
   double shared_size = 0;  // numbers of a block

@@ -70,7 +70,7 @@ class FakeRun {
 
   std::shared_ptr<Member> member_;
   std::vector<Operation> operations_;
-  // Of each message, whether it was posted or received; and where the next one lies in this member's slot.
+  // Whether each message was posted or received, and the place of the next one in this member's slot.
   std::vector<bool> moved_;
   std::size_t slot_end_ = 0;
 };

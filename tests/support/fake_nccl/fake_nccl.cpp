@@ -281,7 +281,8 @@ ncclResult_t ncclGroupEnd() {
       one.member->questions = kQuestions;
       one.member->streams.insert(one.stream);
     }
-    race_checker(one.stream->device()).launch(one.stream->number(), accesses_of(one), name_of(one.operations.front().call));
+    race_checker(one.stream->device())
+        .launch(one.stream->number(), accesses_of(one), name_of(one.operations.front().call));
     DeviceEvent event{DeviceEvent::Kind::kGiven, one.stream->device(), one.stream->number(),
                       name_of(one.operations.front().call)};
     tell(event);

@@ -103,7 +103,7 @@ bool FakeRun::exchange(Lock& lock) {
 // Moves what can be moved by now; true if that was the last of them.
 bool FakeRun::move_messages() {
   const RoomState& state = member_->room->state();
-  const bool slot_is_free = state.readers[member_->rank] == 0;  // of the last collective's part
+  const bool slot_is_free = state.readers[member_->rank] == 0;  // the last collective's part has been read
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     const Operation& operation = operations_[i];
     if (moved_[i] || !operation.point_to_point()) continue;

@@ -24,14 +24,14 @@ constexpr long kLookNanoseconds = 20'000'000;
 
 std::mutex rooms_mutex;  // guards the following
 std::map<std::string, std::weak_ptr<SharedRoom>> rooms;
-std::map<std::string, std::shared_ptr<SharedRoom>> unentered;  // of this process's ids
+std::map<std::string, std::shared_ptr<SharedRoom>> unentered;  // by ids of this process
 
 [[noreturn]] void give_up(const char* call) {
   std::perror(call);
   std::abort();
 }
 
-// A process that has ended and that nobody has waited for is a zombie.
+// An ended process that its parent has not waited for is a zombie.
 bool has_ended(pid_t process) {
   if (::kill(process, 0) != 0 && errno == ESRCH) return true;
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
@@ -98,8 +98,7 @@ SharedRoom::~SharedRoom() {
 }
 
 void SharedRoom::Lock::acquire() {
-  if (::pthread_mutex_lock(&room_.state_->mutex) == EOWNERDEAD)
-    ::pthread_mutex_consistent(&room_.state_->mutex);
+  if (::pthread_mutex_lock(&room_.state_->mutex) == EOWNERDEAD) ::pthread_mutex_consistent(&room_.state_->mutex);
 }
 
 void SharedRoom::Lock::release() { ::pthread_mutex_unlock(&room_.state_->mutex); }

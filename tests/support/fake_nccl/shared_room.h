@@ -1,5 +1,5 @@
-// Memory that the members of a fake communicator share, in threads or processes of one host: the state of what is under
-// way between them, and a slot of each member for the bytes that it brings.
+// Memory that the members of a fake communicator share, which are threads or processes of one host. It has the state of
+// pending calls, and a slot for the bytes of each member.
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,9 @@
 namespace gantry::testing {
 
 inline constexpr int kMostMembers = 32;
-inline constexpr std::size_t kSlotBytes = std::size_t{1} << 26;  // of each; only what is used costs memory
+inline constexpr std::size_t kSlotBytes = std::size_t{1} << 26;  // per member; only used pages cost memory
 
-// What members must agree on in a collective.
+// Members must agree on this in a collective.
 struct Signature {
   int kind = 0;
   std::size_t count = 0;
