@@ -75,8 +75,8 @@ class Reporter final : public c10::MemoryReportingInfoBase {
     }
     if (secondary_report) secondary_report->reportMemoryUsage(block, bytes, allocated, reserved, device);
   }
-  // Only the CPU's allocator asks. It keeps sizes of what it allocates while this is true, and warns of frees of
-  // others.
+  // Only the CPU's allocator asks. While this is true, it keeps the sizes of allocations, and warns of frees of other
+  // memory.
   bool memoryProfilingEnabled() const override { return count_ != nullptr; }
 
  private:

@@ -16,8 +16,8 @@
 
 namespace gantry::control {
 
-// The thread takes no signals: they go to the program's own threads. What a handler or a coroutine throws is an
-// internal error: it is printed, and ends the process with InternalError's code.
+// The thread takes no signals: they go to the program's own threads. An exception of a
+// handler or a coroutine is printed, and ends the process with InternalError's code.
 class EventThread {
  public:
   EventThread() : context_(1) {}

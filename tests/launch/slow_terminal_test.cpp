@@ -83,8 +83,8 @@ TEST(SlowTerminal, ARankWaitsForItAndNothingIsLostOrPilesUp) {
   EXPECT_TRUE(std::filesystem::exists(done));
 }
 
-// Nobody reads a pipe that the launch has filled: signals reach the ranks all the same, and a second one ends the
-// launch, which would wait for the reader.
+// The launch has filled a pipe: signals reach the ranks all the same, and a second one ends the launch, which would
+// wait for the reader.
 TEST(SlowTerminal, SignalsAreServedWhileNobodyReads) {
   const ScratchFolder scratch;
   const std::string terminal = scratch / "terminal", begun = scratch / "begun", asked = scratch / "asked";
