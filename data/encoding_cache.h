@@ -35,9 +35,9 @@ struct EncodingInput {
 };
 
 // Returns the rows that `encode` writes, or those of an earlier call with the same input: of another rank of this
-// process that still holds them, or from `folder`. With a folder, and files of 1 MiB or more or files that name others,
-// the rows are written there and mapped, and processes that need the same rows wait for the one that encodes; otherwise
-// they are in memory. A directory that cannot be written is a warning. Throws what `encode` throws. Thread-safe.
+// process that still holds them, or from `folder`. With a folder, the rows of files of 1 MiB or more, or of files that
+// name others, are written there and mapped. Processes that need the same rows wait for the one that encodes. Other
+// rows are in memory. A directory that cannot be written is a warning. Throws what `encode` throws. Thread-safe.
 using EncodeRows = std::function<void(EncodedRowsWriter&)>;
 std::shared_ptr<const EncodedRows> encoded_rows(const std::string& folder, const EncodingInput& input,
                                                 const OpenProgress& progress, const EncodeRows& encode);
