@@ -240,6 +240,16 @@ TEST(ImageChatModel, NeedsTheConfigurationOfItsProcessor) {
   EXPECT_GT(loaded(question_about({}, "no card")).at("input_ids").numel(), 0);
 }
 
+TEST(ImageChatModel, ReadsPreferencesAsTexts) {
+  const ScratchFolder scratch;
+  const json line = {{"prompt", "What?"}, {"chosen", "a card"}, {"rejected", "a door"}, {"images", {"rgb.png"}}};
+  Config config = config_of_chats(scratch.write("pairs.jsonl", line.dump()), R"({"image_encoder": true})");
+  config.train.objective.name = "dpo";
+  config.data.bad_lines = "skip";
+  EXPECT_THAT(thrown_by([&] { build_loader(config)->next(); }),
+              HasSubstr("pairs.jsonl:1: the line has images, but preferences are read as texts; expected texts"));
+}
+
 TEST(ImageChatModel, ShowsTokensOfImagesWithoutALoss) {
   const ScratchFolder scratch;
   const std::string path = scratch.write("chats.jsonl", question_about({"rgb.png"}, "a card").dump());
