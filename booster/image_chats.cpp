@@ -33,20 +33,23 @@ TensorDict batch_of_chats(std::vector<TensorDict> samples, const models::VisionS
 
 }  // namespace
 
-std::shared_ptr<const ImageReader> image_reader_of(const Config& config, const DataConfig& data) {
-  if (!family_or_null(config)) return nullptr;
+LineRules chat_rules(const Config& config, const DataConfig& data) {
+  LineRules rules = line_rules(data, vocabulary_of(config));
   const auto vision = vision_of(config);
-  if (!vision) return nullptr;
+  if (!vision) return rules;
   for (const std::string& folder : {config.model.path, data.tokenizer})
-    if (!folder.empty() && has_image_processor(folder))
-      return std::make_shared<const ImageReader>(image_format_of(*vision), folder);
-  return nullptr;
+    if (!rules.images && !folder.empty() && has_image_processor(folder))
+      rules.images = std::make_shared<const ImageReader>(image_format_of(*vision), folder);
+  rules.no_images = {.reason = fmt::format("neither model.path '{}' nor data.tokenizer '{}' has "
+                                           "preprocessor_config.json or processor_config.json",
+                                           config.model.path, data.tokenizer),
+                     .expected = "the configuration of the model's image processor",
+                     .remedy = "copy it from the original model, or remove the images"};
+  return rules;
 }
 
-SampleSource image_chat_samples(const Config& config, const DataConfig& data,
-                                const std::shared_ptr<const ImageReader>& images, const std::string& key) {
-  LineRules rules = line_rules(data, vocabulary_of(config));
-  rules.images = images;
+SampleSource chat_samples(const Config& config, const DataConfig& data, const std::string& key) {
+  const LineRules rules = chat_rules(config, data);
   const auto open = [rules, data, key](const OpenProgress& progress) {
     std::vector<WeightedDataset> all;
     const auto add = [&](const std::string& path, double weight, const std::string& where) {
@@ -57,12 +60,13 @@ SampleSource image_chat_samples(const Config& config, const DataConfig& data,
       add(data.sources[i].path, data.sources[i].weight, fmt::format("data.sources[{}].path", i));
     return all;
   };
-  return {.entries = packed_entries(data.sequence_length),
-          .sequence_length = data.sequence_length,
-          .open = open,
-          .collate = [vision = *vision_of(config)](const std::vector<TensorDict>& samples) {
-            return batch_of_chats(samples, vision);
-          }};
+  SampleSource source{
+      .entries = packed_entries(data.sequence_length), .sequence_length = data.sequence_length, .open = open};
+  if (rules.images)
+    source.collate = [vision = *vision_of(config)](const std::vector<TensorDict>& samples) {
+      return batch_of_chats(samples, vision);
+    };
+  return source;
 }
 
 }  // namespace gantry

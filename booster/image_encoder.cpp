@@ -68,7 +68,9 @@ bool has_images(const std::string& path) {
 
 bool has_images_for_text(const Config& config) {
   const DataConfig& data = config.data;
-  if (data.format == "jsonl") return begins_with_images(data.sources.empty() ? data.path : data.sources[0].path);
+  if (data.format == "jsonl")
+    return data.sources.empty() ? begins_with_images(data.path)
+                                : std::ranges::any_of(data.sources, begins_with_images, &DataSourceConfig::path);
   return data.format == "tensors" && std::filesystem::is_regular_file(data.path) && has_images(data.path);
 }
 

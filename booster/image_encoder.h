@@ -19,7 +19,7 @@ Config with_image_encoder(Config config);
 bool has_images(const std::string& path);
 
 // True if the training data have images for a model that also reads text: a file of tensors with pixel_values, or JSON
-// lines whose first line is a chat with an image. False if there are no such files.
+// lines of which a source begins with a chat with an image. False if there are no such files.
 bool has_images_for_text(const Config& config);
 
 // Throws ConfigError for sections that do not support a model with an image encoder.

@@ -69,6 +69,7 @@ SampleSource preference_samples(const Config& config, DataConfig data, const std
   data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
   LineRules rules = line_rules(data, vocabulary);
   rules.loss_on = "last";
+  rules.no_images = {.reason = "preferences are read as texts", .expected = "texts", .remedy = "remove the line"};
   const bool held_out = key == "evaluation.path", are_pairs = config.train.objective.name != "kto";
   const PairForm form = form_of(config.train.objective.name);
   const auto open = [=](const OpenProgress& progress) -> std::vector<WeightedDataset> {

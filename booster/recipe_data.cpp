@@ -218,8 +218,7 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
   if (data.format == "squad" && data.tokenizer.empty())
     throw ConfigError(
         {"data.tokenizer", "the key is missing, and there is no model.path", "a directory with vocab.txt", ""});
-  if (data.format == "jsonl")
-    if (const auto images = image_reader_of(config, data)) return image_chat_samples(config, data, images, key);
+  if (data.format == "jsonl") return chat_samples(config, data, key);
   return sample_source(data, vocabulary, key);
 }
 

@@ -126,9 +126,8 @@ ShownSample show_line(const Config& config, const std::string& file, std::int64_
     data.sequence_length =
         static_cast<int>(std::min<std::int64_t>(family->context_length(model_json(config)), kLongestLine));
   data.target_length = task == "pairs" ? data.sequence_length : 0;
-  LineRules rules = line_rules(data, has_model(config) ? vocabulary_of(config) : kAnyVocabulary);
-  if (family) rules.images = image_reader_of(config, data);
-  const LineEncoder encoder(std::move(rules));
+  const auto vocabulary = has_model(config) ? vocabulary_of(config) : kAnyVocabulary;
+  const LineEncoder encoder(family ? chat_rules(config, data) : line_rules(data, vocabulary));
   std::vector<SampleToken> tokens;
   append_tokens(encoder.encode(json_line(file, line), place, /*for_display=*/true), 0, task == "pairs", tokens);
   return with_texts({.place = place, .tokenizer = data.tokenizer, .tokens = std::move(tokens), .texts = {}});

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "gantry/core/utf8.h"
+
 namespace gantry {
 namespace {
 
@@ -122,13 +124,18 @@ void find_trained(ChatLine& made, const std::string& loss_on) {
     made.fault = "no assistant message has a loss";
 }
 
-std::string file_fault(const OrderedJson& file, const std::string& place) {
+// The beginning of a text, in whole characters.
+std::string beginning_of(const std::string& text) {
   constexpr std::size_t kShown = 80;
+  return text.substr(0, utf8_start(text, std::min(kShown, text.size())));
+}
+
+std::string file_fault(const OrderedJson& file, const std::string& place) {
   if (!file.is_string() || file == "")
-    return fmt::format("{} has the image {}, which is not the path of a file", place, file.dump().substr(0, kShown));
+    return fmt::format("{} has the image {}, which is not the path of a file", place, beginning_of(file.dump()));
   const auto& path = file.get_ref<const std::string&>();
   if (path.find("://") == std::string::npos && !path.starts_with("data:")) return "";
-  return fmt::format("{} has the image '{}', but images are read from local files only", place, path.substr(0, kShown));
+  return fmt::format("{} has the image '{}', but images are read from local files only", place, beginning_of(path));
 }
 
 // The file that an image part states; null: none.
@@ -183,11 +190,12 @@ void read_variables(const OrderedJson& line, ChatLine& made) {
 
 }  // namespace
 
+bool is_image(const OrderedJson& part) {
+  return is_image_part(part) || (part.is_object() && part.contains("type") && part["type"] == "image_url");
+}
+
 bool has_image_parts(const OrderedJson& messages) {
   if (!messages.is_array()) return false;
-  const auto is_image = [](const OrderedJson& part) {
-    return is_image_part(part) || (part.is_object() && part.contains("type") && part["type"] == "image_url");
-  };
   return std::ranges::any_of(messages, [&](const OrderedJson& message) {
     const bool has_list = message.is_object() && message.contains("content") && message["content"].is_array();
     return has_list && std::ranges::any_of(message["content"], is_image);

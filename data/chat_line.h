@@ -25,7 +25,9 @@ struct ChatLine {
 // file have those of the list `images`, in order. `loss_on`: see data.loss_on; empty for a prompt, which has no loss.
 ChatLine read_chat_line(const nlohmann::ordered_json& line, const std::string& loss_on);
 
-// True if a content of the messages has a part that is an image. `messages`: any value.
+// True if a part of a content is an image. `part`: any value.
+bool is_image(const nlohmann::ordered_json& part);
+// True if a content of the messages has such a part. `messages`: any value.
 bool has_image_parts(const nlohmann::ordered_json& messages);
 
 bool is_assistants(const nlohmann::ordered_json& message);

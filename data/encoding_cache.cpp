@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 
 // Raise it with each change of the tokens or ranges that some text gets.
 constexpr int kEncodingVersion = 2;
-constexpr std::uint64_t kLeastCachedBytes = 1 << 20;  // encoding less takes no time
+constexpr std::uint64_t kLeastCachedBytes = 1 << 20;  // encoding less text takes no time
 constexpr double kStalledSeconds = 60;                // without progress of another process that encodes
 constexpr auto kLockPause = std::chrono::milliseconds(50);
 
@@ -69,11 +69,10 @@ std::vector<fs::path> tokenizer_files(const std::string& tokenizer) {
   return files;
 }
 
-std::string key_of(const EncodingInput& input, const OpenProgress& progress) {
+std::string key_of(const EncodingInput& input, const std::string& state, const OpenProgress& progress) {
   Hasher hasher;
   const std::string facts = fmt::format("{}\n{}\n", kEncodingVersion, input.rules);
   hasher.update(facts.data(), facts.size());
-  const std::string state = input.state ? input.state(progress) : "";
   hasher.update(state.data(), state.size());
   if (!is_byte_tokenizer(input.tokenizer))
     for (const fs::path& file : tokenizer_files(input.tokenizer)) {
@@ -205,8 +204,10 @@ Rows find_or_encode(const std::string& folder, const EncodingInput& input, const
     bytes += fs::file_size(file, failure);
   }
   const bool is_known = is_byte_tokenizer(input.tokenizer) || path_exists(input.tokenizer);  // else encode() throws
-  if (folder.empty() || bytes < kLeastCachedBytes || !is_known) return rows_in_memory(encode);
-  const std::string key = key_of(input, progress);
+  if (folder.empty() || !is_known) return rows_in_memory(encode);
+  const std::string state = input.state ? input.state(progress) : "";
+  if (bytes < kLeastCachedBytes && state.empty()) return rows_in_memory(encode);
+  const std::string key = key_of(input, state, progress);
   if (Rows rows = rows_of_file(folder + "/" + key + ".rows")) return rows;
   try {
     if (Rows rows = rows_in_folder(folder, key, progress, encode)) return rows;

@@ -29,14 +29,15 @@ struct EncodingInput {
   std::vector<std::filesystem::path> files;  // by content
   std::string tokenizer;                     // by the content of its files
   std::string rules;                         // everything else, as text
-  // The state of files that these files name, as text. Called for rows that may be stored in a directory.
+  // The state of files that these files name, as text; "" if they name none. Called for rows that may be stored in a
+  // directory.
   std::function<std::string(const OpenProgress& progress)> state = {};
 };
 
 // Returns the rows that `encode` writes, or those of an earlier call with the same input: of another rank of this
-// process that still holds them, or from `folder`. With a folder and files of 1 MiB or more, the rows are written there
-// and mapped, and processes that need the same rows wait for the one that encodes; otherwise they are in memory. A
-// directory that cannot be written is a warning. Throws what `encode` throws. Thread-safe.
+// process that still holds them, or from `folder`. With a folder, the rows of files of 1 MiB or more, or of files that
+// name others, are written there and mapped. Processes that need the same rows wait for the one that encodes. Other
+// rows are in memory. A directory that cannot be written is a warning. Throws what `encode` throws. Thread-safe.
 using EncodeRows = std::function<void(EncodedRowsWriter&)>;
 std::shared_ptr<const EncodedRows> encoded_rows(const std::string& folder, const EncodingInput& input,
                                                 const OpenProgress& progress, const EncodeRows& encode);

@@ -138,9 +138,7 @@ std::string LineEncoder::split_marks() const {
 
 LineTokens LineEncoder::encode(const std::string& line, const std::string& where, bool for_display) const {
   const OrderedLine object = parsed_line(line, where);
-  if (rules_.images && !object.contains("messages") && object.contains("images") && !object["images"].empty())
-    throw BadLine({where, "the object has images, but no messages", kExpected,
-                   "write messages with an image part at the place of each image"});
+  require_images_read(rules_, object, where);
   if (rules_.target_length > 0) return encode_pair(object, where);
   LineTokens made;
   const TokenIds ids = object.contains("messages") ? encode_messages(object, where, for_display, made)
@@ -230,11 +228,11 @@ TokenIds LineEncoder::encode_messages(const OrderedLine& line, const std::string
          "set data.chat_template to the template that this model was trained with, or write prompt and completion"});
   ChatResult rendered = chat_->write(line, rules_.loss_on);
   ChatText& chat = rendered.chat;
-  made.images = images_of_line(rules_.images.get(), where, rendered);
   if (!rendered.fault.empty())
     throw BadLine({where, rendered.fault, "messages that the chat template " + chat_template() + " can render",
                    rules_.chat_template.empty() ? "change them, or write prompt and completion"
                                                 : "change them, or data.chat_template"});
+  if (rules_.images) made.images = images_of_line(*rules_.images, where, line["messages"], chat);
   made.is_chat = true;
   TokenIds ids;
   const auto parts_of = [&](const ByteRanges& ranges) { return token_ranges(*tokenizer_, chat.text, ranges, ids); };

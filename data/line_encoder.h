@@ -19,6 +19,13 @@
 
 namespace gantry {
 
+// Why a run reads no images, as parts of an error.
+struct NoImages {
+  std::string reason = "this run reads text only";
+  std::string expected = "a model with its image encoder";
+  std::string remedy = "set model.config: {image_encoder: true} for a model that has one, or remove the images";
+};
+
 // How lines are read.
 struct LineRules {
   std::string tokenizer;  // as load_tokenizer() takes it
@@ -34,7 +41,8 @@ struct LineRules {
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // as data.bad_lines
   EncodingResources encoding = {};
-  std::shared_ptr<const ImageReader> images = {};  // null: the model reads no images
+  std::shared_ptr<const ImageReader> images = {};  // null: no images are read, by no_images
+  NoImages no_images = {};
 };
 
 // The files, with everything that their rows depend on. `kind`: the form of the rows.
@@ -80,7 +88,7 @@ class LineEncoder {
   explicit LineEncoder(LineRules rules);
 
   // `where`: file and line, for errors. BadLine as the rules have it; InputError for messages without a chat template
-  // or with one that can't be read, and for a token outside the vocabulary.
+  // or with one that can't be read, for a token outside the vocabulary, and for images if rules.images is null.
   // `for_display`: the parts tell answers without a loss from prompts, which takes longer.
   LineTokens encode(const std::string& line, const std::string& where, bool for_display = false) const;
 

@@ -39,8 +39,10 @@ std::string image_key(const ImageReader* reader, const LinePaths& paths) {
 
 std::string image_state(const LinePaths& paths, const OpenProgress& progress) {
   Hasher hasher;
+  bool has_images = false;
   FoundLines found(paths);
   for (FoundLine line; found.next(line); progress(line.text.size())) {
+    if (line.text.find("\"image") == std::string::npos) continue;  // parsing takes long
     nlohmann::ordered_json chat;
     if (!parse_strict(line.text, chat).empty() || !chat.is_object() || !chat.contains("messages")) continue;
     for (const std::string& image : read_chat_line(chat, /*loss_on=*/"").images) {
@@ -50,19 +52,25 @@ std::string image_state(const LinePaths& paths, const OpenProgress& progress) {
       const auto time = std::filesystem::last_write_time(file, failure).time_since_epoch().count();
       const std::string facts = fmt::format("{}\n{} {} {}\n", image, size, time, failure.value());
       hasher.update(facts.data(), facts.size());
+      has_images = true;
     }
   }
-  return hasher.digits();
+  return has_images ? hasher.digits() : "";
 }
 
-std::vector<LineImage> images_of_line(const ImageReader* reader, const std::string& where, ChatResult& rendered) {
-  ChatText& chat = rendered.chat;
-  if (!reader && !chat.images.empty())
-    throw BadLine({where, "the messages have images, but this run reads text only",
-                   "a model with an image encoder, the configuration of its image processor, and no preferences",
-                   "set model.config: {image_encoder: true}, or remove the images"});
-  if (!reader || !rendered.fault.empty()) return {};
-  const auto [images, fault] = read_chat_images(*reader, std::filesystem::path(where).parent_path(), chat);
+void require_images_read(const LineRules& rules, const nlohmann::ordered_json& line, const std::string& where) {
+  const bool is_chat = line.contains("messages"), lists_images = line.contains("images") && !line["images"].empty();
+  if (!rules.images && (lists_images || (is_chat && has_image_parts(line["messages"]))))
+    throw InputError({where, "the line has images, but " + rules.no_images.reason, rules.no_images.expected,
+                      rules.no_images.remedy});
+  if (lists_images && !is_chat)
+    throw BadLine({where, "the line has images, but no messages", "messages with an image part for each image",
+                   "write an image part at the place of each image"});
+}
+
+std::vector<LineImage> images_of_line(const ImageReader& reader, const std::string& where,
+                                      const nlohmann::ordered_json& messages, ChatText& chat) {
+  const auto [images, fault] = read_chat_images(reader, std::filesystem::path(where).parent_path(), messages, chat);
   if (!fault.empty()) throw BadLine({where, fault, "", "correct the line, or set data.bad_lines: skip"});
   std::vector<LineImage> made;
   for (std::size_t i = 0; i < images.size(); ++i) made.push_back({.file = chat.images[i], .size = images[i].size});

@@ -14,13 +14,18 @@ namespace gantry {
 // Everything except the image files that changes the rows of images in the files, as text; "" without a reader. Images
 // are relative to the files.
 std::string image_key(const ImageReader* reader, const LinePaths& paths);
-// Returns a hash of the names, sizes and times of all images in the files.
+// Returns a hash of the names, sizes and times of all images in the files; "" for files without images.
 std::string image_state(const LinePaths& paths, const OpenProgress& progress);
 
+// Throws InputError for a line with images if the rules read none, which no data.bad_lines passes over, and BadLine for
+// images without messages. `line`: an object.
+void require_images_read(const LineRules& rules, const nlohmann::ordered_json& line, const std::string& where);
+
 // Reads the images of a chat and adds their tokens to its text. `where`: the line's file and number; images are
-// relative to the file's directory. `reader`: null if the model reads no images. Returns the images without their
-// places, none if the chat has a fault. Throws BadLine for images that cannot be used.
-std::vector<LineImage> images_of_line(const ImageReader* reader, const std::string& where, ChatResult& rendered);
+// relative to the file's directory. `messages`: those of `chat`. Returns the images without their places. Throws
+// BadLine for images that cannot be used.
+std::vector<LineImage> images_of_line(const ImageReader& reader, const std::string& where,
+                                      const nlohmann::ordered_json& messages, ChatText& chat);
 
 // Sets the places of the images of `made`, and names them in its parts.
 void set_places(const std::vector<std::pair<std::int64_t, std::int64_t>>& places, LineTokens& made);

@@ -76,7 +76,8 @@ TokenIds ChatPrompts::encode(const OrderedJson& chat, const std::string& where, 
     throw InputError(
         {where, fault, "messages that the chat template " + chat_->file() + " can render", "change the messages"});
   if (images) {
-    auto read = read_chat_images(images->reader(), std::filesystem::path(where).parent_path(), written);
+    auto read =
+        read_chat_images(images->reader(), std::filesystem::path(where).parent_path(), chat["messages"], written);
     if (!read.fault.empty()) throw InputError({where, read.fault, "", "change the messages"});
     images->add(std::move(read.images));
   }

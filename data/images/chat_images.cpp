@@ -1,8 +1,11 @@
 #include "gantry/data/images/chat_images.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/data/chat_line.h"
 
 namespace gantry {
 namespace {
@@ -37,10 +40,27 @@ class MovedPlaces {
   std::vector<std::size_t> begins_, ends_;  // begins of the marks, and ends of the tokens that replace them
 };
 
+// True if a string of the value has the mark. The files of image parts are not texts.
+bool has_mark(const nlohmann::ordered_json& value, const std::string& mark) {
+  if (value.is_string()) return value.get_ref<const std::string&>().find(mark) != std::string::npos;
+  if (!value.is_structured() || is_image(value)) return false;
+  return std::ranges::any_of(value, [&](const auto& each) { return has_mark(each, mark); });
+}
+
+// Returns the place and the reason of an error. Its remedy is for an image alone, not for a line.
+std::string reason_of(const InputError& error) {
+  const std::string line = error.what();
+  return line.substr(0, line.find("; expected "));
+}
+
 }  // namespace
 
-ChatImages read_chat_images(const ImageReader& reader, const std::filesystem::path& folder, ChatText& chat) {
+ChatImages read_chat_images(const ImageReader& reader, const std::filesystem::path& folder,
+                            const nlohmann::ordered_json& messages, ChatText& chat) {
   const std::string& mark = reader.format().marks.mark;
+  for (std::size_t i = 0; i < messages.size(); ++i)
+    if (has_mark(messages[i], mark))
+      return {{}, fmt::format("messages[{}] has the mark of an image ({}) in a text", i, mark)};
   if (const std::size_t marks = reader.marks_in(chat.text); marks != chat.images.size())
     return {{},
             fmt::format("the number of marks of images ({}) in the text of the chat template is {}, but the number of "
@@ -52,7 +72,7 @@ ChatImages read_chat_images(const ImageReader& reader, const std::filesystem::pa
     try {
       made.images.push_back(reader.read(folder / file));
     } catch (const InputError& error) {
-      return {{}, fmt::format("an image cannot be read: {}", error.what())};
+      return {{}, fmt::format("an image cannot be read: {}", reason_of(error))};
     }
     sizes.push_back(made.images.back().size);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,9 @@ struct ChatImages {
 };
 
 // Reads chat.images, which are relative to `folder`, replaces their marks in chat.text by their tokens, and sets
-// chat.image_texts. The other ranges of the chat move along.
-ChatImages read_chat_images(const ImageReader& reader, const std::filesystem::path& folder, ChatText& chat);
+// chat.image_texts. The other ranges of the chat move along. `messages`: the list that `chat` was made of, whose texts
+// must not have the mark.
+ChatImages read_chat_images(const ImageReader& reader, const std::filesystem::path& folder,
+                            const nlohmann::ordered_json& messages, ChatText& chat);
 
 }  // namespace gantry

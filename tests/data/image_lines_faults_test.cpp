@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gantry/data/judged_lines.h"
+#include "gantry/data/preference_lines.h"
 #include "gantry/tensors/libtorch.h"
 #include "image_chats_rig.h"
 
@@ -23,31 +25,76 @@ TEST(ImageLineFaults, AreNamed) {
     EXPECT_EQ(text.find('\n'), std::string::npos);
     return text;
   };
-  EXPECT_THAT(refusal({image_part("../missing.png")}), HasSubstr("missing.png: No such file or directory"));
+  EXPECT_THAT(refusal({image_part("../missing.png")}),
+              HasSubstr("missing.png: No such file or directory; correct the line"));
   EXPECT_THAT(refusal({image_part("conversation.json")}), HasSubstr("the first bytes are not those of a JPEG or PNG"));
   EXPECT_THAT(refusal({image_part("https://a.example/b.png")}),
               HasSubstr("messages[0] has the image 'https://a.example/b.png', but images are read from local files"));
   EXPECT_THAT(refusal({image_part("data:image/png;base64,AAAA")}), HasSubstr("are read from local files only"));
   EXPECT_THAT(refusal({{{"type", "image"}, {"path", 3}}}),
               HasSubstr("messages[0] has the image 3, which is not the path"));
+  const std::string wide = "https://a.example/" + std::string(61, 'b');
+  EXPECT_THAT(refusal({image_part(wide + "é.png")}), HasSubstr("has the image '" + wide + "', but images"));
   EXPECT_THAT(refusal({{{"type", "image"}}}),
               HasSubstr("the number of files in 'images' is 0, but the number of image parts without a file is 1"));
   EXPECT_THAT(refusal({{{"type", "image"}}}, {"../rgb.png", "../rgb.png"}), HasSubstr("files in 'images' is 2, but"));
   EXPECT_THAT(refusal({{{"type", "image"}}}, "../rgb.png"), HasSubstr("'images' is not a list"));
   EXPECT_THAT(refusal({{{"type", "video"}, {"path", "a.mp4"}}}),
               HasSubstr("messages[0] has content that is neither a string nor a list of texts and images"));
-  EXPECT_THAT(
-      refusal({text_part("<image>"), image_part("../rgb.png")}),
-      HasSubstr("the number of marks of images (<image>) in the text of the chat template is 2, but the number of im"));
-  EXPECT_THAT(refused_chat(rules, {{"text", "a"}, {"images", {"../rgb.png"}}}),
-              HasSubstr("has images, but no messages"));
+  EXPECT_THAT(refusal({text_part("<image>"), image_part("../rgb.png")}),
+              HasSubstr("messages[0] has the mark of an image (<image>) in a text"));
+  for (const json& line : {json{{"text", "a"}, {"images", {"../rgb.png"}}},
+                           json{{"prompt", "a"}, {"completion", "b"}, {"images", {"../rgb.png"}}}})
+    EXPECT_THAT(refused_chat(rules, line), HasSubstr("has images, but no messages"));
   EXPECT_THAT(refused_chat(image_rules_of("gemma3"), chat_about({text_part("<image_soft_token>")})),
               HasSubstr("the number of image tokens (263) is 1, but the images of the line have 0"));
-  LineRules text_only = rules;
-  text_only.images = nullptr;
-  EXPECT_THAT(
-      refused_chat(text_only, chat_about({image_part("../rgb.png")})),
-      HasSubstr("the messages have images, but this run reads text only; expected a model with an image encoder"));
+}
+
+// The template writes no images, so that a mark in a text would be at the place of one.
+TEST(ImageLineFaults, AMarkInATextIsNoImage) {
+  const ScratchFolder scratch;
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    std::filesystem::copy(kChatFolder + "llava/" + file, scratch / file);
+  scratch.write("chat_template.jinja",
+                "{% for m in messages %}{% for p in m.content | selectattr('type', 'equalto', 'text') %}{{ p.text }}"
+                "{% endfor %}{% endfor %}");
+  LineRules rules = image_rules_of("llava");
+  rules.tokenizer = scratch.path();
+  EXPECT_THAT(refused_chat(rules, chat_about({text_part("<image>"), image_part("../rgb.png")})),
+              HasSubstr("messages[0] has the mark of an image (<image>) in a text"));
+  EXPECT_THAT(refused_chat(rules, chat_about({text_part("Well"), image_part("../rgb.png")})),
+              HasSubstr("the number of marks of images (<image>) in the text of the chat template is 0, but the number "
+                        "of images in the messages is 1"));
+}
+
+// No kind of line is trained without its images, also with data.bad_lines: skip.
+TEST(ImageLineFaults, ARunOfTextsReadsNoImages) {
+  const ScratchFolder scratch;
+  LineRules rules = image_rules_of("llava");
+  rules.images = nullptr;
+  rules.bad_lines = "skip";
+  const json images = {"a.png"}, parts = {text_part("See"), image_part("a.png")};
+  const json question = {{{"role", "user"}, {"content", parts}}};
+  const auto answer = [](const char* text) { return json{{{"role", "assistant"}, {"content", {text_part(text)}}}}; };
+  const auto refusal = [&](const json& line, const auto& open) {
+    const std::string path = scratch.write("lines.jsonl", line.dump());
+    EXPECT_THAT(thrown_by([&] { open(path); }), HasSubstr("lines.jsonl:1: the line has images, but this run reads "
+                                                          "text only; expected a model with its image encoder"))
+        << line;
+  };
+  for (const json& line : {chat_about({image_part("a.png")}), json{{"text", "a"}, {"images", images}},
+                           json{{"prompt", "a"}, {"completion", "b"}, {"images", images}}})
+    refusal(line, [&](const std::string& path) { open_json_lines({path}, rules, "data.path"); });
+  for (const json& line : {json{{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}, {"images", images}},
+                           json{{"prompt", question}, {"chosen", answer("b")}, {"rejected", answer("c")}}})
+    refusal(line, [&](const std::string& path) {
+      open_preference_lines({path}, rules, PairForm::kCompletions, /*held_out=*/false, "data.path", no_progress);
+    });
+  for (const json& line : {json{{"prompt", "a"}, {"completion", "b"}, {"label", true}, {"images", images}},
+                           json{{"prompt", question}, {"completion", answer("b")}, {"label", true}}})
+    refusal(line, [&](const std::string& path) {
+      open_judged_lines({path}, rules, /*held_out=*/false, "data.path", no_progress);
+    });
 }
 
 // The first image has tokens 5 to 14 of a line, and a line of length n has n + 1 tokens, of which the last is a label.
@@ -83,15 +130,13 @@ TEST(ImageLineFaults, SkippedLinesAreCounted) {
   EXPECT_THAT(thrown_by([&] { opened_chats(rules, scratch, lines); }), HasSubstr("chats.jsonl:1: an image cannot be"));
 }
 
-// Files of 1 MiB and more are encoded once, until an image changes.
+// Small files with images are encoded once, until an image changes.
 TEST(ImageLineFaults, AStoredEncodingIsThatOfTheImages) {
   const ScratchFolder scratch, cache;
   LineRules rules = image_rules_of("mistral3");
   rules.bad_lines = "skip";
   rules.encoding.cache = cache.path();
-  json line = chat_about({image_part("a.png")});
-  line["ignored"] = std::string(1 << 20, 'x');
-  const std::string lines = line.dump() + "\n" + chat_about({text_part("Well")}).dump();
+  const std::string lines = chat_about({image_part("a.png")}).dump() + "\n" + chat_about({text_part("Well")}).dump();
   const auto images = [&] {
     const auto data = opened_chats(rules, scratch, lines);
     return sample_of_chats(*data, 0).at("image_sizes").size(0);
@@ -105,6 +150,8 @@ TEST(ImageLineFaults, AStoredEncodingIsThatOfTheImages) {
   EXPECT_EQ(images(), 1);
   EXPECT_EQ(images(), 1);
   EXPECT_EQ(stored(), 2);
+  opened_chats(rules, scratch, chat_about({text_part("Well")}).dump());
+  EXPECT_EQ(stored(), 2);  // a small file without images
 }
 
 TEST(ImageLineFaults, AnImageThatHasChangedIsNamed) {

@@ -44,6 +44,19 @@ std::string chats_with_images() {
   return lines;
 }
 
+struct Split {
+  Layout layout = {};
+  int microbatches = 1;
+  int zero = 0;
+  std::string recompute = "none";
+  bool sequence_parallel = false;
+
+  std::string in_words() const {
+    return fmt::format("tp {} pp {} dp {} m {} zero {} recompute {} sp {}", layout.tensor, layout.pipeline, layout.data,
+                       microbatches, zero, recompute, sequence_parallel);
+  }
+};
+
 class ImageChats : public ::testing::TestWithParam<std::string> {
  protected:
   Config config(const Layout& layout = {}) const {
@@ -61,9 +74,19 @@ class ImageChats : public ::testing::TestWithParam<std::string> {
     made.data.sequence_length = 100;
     made.data.batch_size = kChatsOfStep;
     made.data.shuffle = false;
+    made.data.cache = "never";
     made.optimizer.lr = 1e-2;
     made.train.seed = 7;
     return resolve_model(std::move(made));
+  }
+
+  Config split_config(const Split& split) const {
+    Config made = config(split.layout);
+    made.schedule.microbatches = split.microbatches;
+    made.parallel.zero = split.zero;
+    made.schedule.recompute = split.recompute;
+    made.parallel.sequence_parallel = split.sequence_parallel;
+    return made;
   }
 
   CaseResult trained(const Config& config) const {
@@ -110,33 +133,29 @@ TEST_P(ImageChats, TrainTheSameInEveryLayout) {
     if (name.find("vision") != std::string::npos || name.find("visual") != std::string::npos)
       of_encoder = std::max(of_encoder, tensor.abs().max().item<double>());
   EXPECT_GT(of_encoder, 0);
-  struct Split {
-    Layout layout;
-    int microbatches;
-  };
-  for (const auto& [layout, microbatches] : {Split{{.tensor = 2}, 1}, Split{{.pipeline = 2}, 2}, Split{{.data = 2}, 1},
-                                             Split{{.data = 2}, 3}, Split{{.data = 3}, 2}}) {
-    Config split = config(layout);
-    split.schedule.microbatches = microbatches;
-    expect_equal(expected, trained(split), 1e-10,
-                 fmt::format("{} tp {} pp {} dp {} m {}", GetParam(), layout.tensor, layout.pipeline, layout.data,
-                             microbatches));
+  for (const Split& split :
+       {Split{{.tensor = 2}, 1}, Split{{.pipeline = 2}, 2}, Split{{.data = 2}, 1}, Split{{.data = 2}, 3},
+        Split{{.data = 3}, 2}, Split{{.data = 3}, 1, /*zero=*/3}, Split{{.data = 3}, 2, 0, "full"},
+        Split{{.tensor = 2}, 1, 0, "none", /*sequence_parallel=*/true}}) {
+    expect_equal(expected, trained(split_config(split)), 1e-10, fmt::format("{} {}", GetParam(), split.in_words()));
     if (HasFailure()) return;
   }
 }
 
 // The second step has no image.
 TEST_P(ImageChats, StepsMayHaveNoImage) {
-  const auto half = [&](const Layout& layout) {
-    Config made = config(layout);
+  const auto half = [&](const Split& split) {
+    Config made = split_config(split);
     made.data.batch_size = kChatsOfStep / 2;
     return made;
   };
   const TensorDict second = build_loader(half({}))->batch(1).tensors;
   EXPECT_EQ(second.at("pixel_values").numel(), 0);
   const CaseResult expected = trained(half({}));
-  for (const Layout& layout : {Layout{.tensor = 2}, Layout{.data = 3}})
-    expect_equal(expected, trained(half(layout)), 1e-10, GetParam());
+  for (const Split& split :
+       {Split{{.tensor = 2}}, Split{{.data = 3}}, Split{{.data = 3}, 1, /*zero=*/3}, Split{{.data = 3}, 1, 0, "full"},
+        Split{{.tensor = 2}, 1, 0, "none", /*sequence_parallel=*/true}})
+    expect_equal(expected, trained(half(split)), 1e-10, fmt::format("{} {}", GetParam(), split.in_words()));
 }
 
 TEST_P(ImageChats, PackedChatsDoNotSeeEachOther) {
@@ -160,6 +179,7 @@ TEST(ImageChatPositions, StartAgainInEachDocument) {
   config.data.sequence_length = 250;
   config.data.batch_size = 1;
   config.data.shuffle = false;
+  config.data.cache = "never";
   const TensorDict batch = build_loader(resolve_model(std::move(config)))->next().tensors;
   const torch::Tensor documents = batch.at("document_ids")[0], positions = batch.at("position_ids")[0];
   ASSERT_EQ(positions.sizes(), torch::IntArrayRef({250, 3}));
@@ -168,17 +188,20 @@ TEST(ImageChatPositions, StartAgainInEachDocument) {
   EXPECT_FALSE(positions.narrow(0, 1, 249).index({starts}).any().item<bool>());
 }
 
-Config config_of_chats(const std::string& path, const std::string& keys = "{}") {
+Config config_of_chats(const std::string& path, const std::string& keys = "{}",
+                       const std::vector<DataSourceConfig>& sources = {}) {
   Config config;
   config.model.path = kImagesOfChats + "chats/qwen2_5_vl";
   config.model.config_json = keys;
   config.data.format = "jsonl";
   config.data.path = path;
+  config.data.sources = sources;
+  config.data.cache = "never";
   return resolve_model(std::move(config));
 }
 
-// The first line decides, unless the key is set.
-TEST(ImageChatModel, HasItsEncoderIfTheFirstLineHasAnImage) {
+// The first lines of the sources decide, unless the key is set.
+TEST(ImageChatModel, HasItsEncoderIfAFirstLineHasAnImage) {
   const ScratchFolder scratch;
   const std::string image = question_about({"rgb.png"}, "a card").dump(), text = question_about({}, "none").dump();
   const auto has_encoder = [](const Config& config) {
@@ -191,8 +214,40 @@ TEST(ImageChatModel, HasItsEncoderIfTheFirstLineHasAnImage) {
   EXPECT_FALSE(has_encoder(config_of_chats(second)));
   EXPECT_TRUE(has_encoder(config_of_chats(second, R"({"image_encoder": true})")));
   EXPECT_FALSE(has_encoder(config_of_chats(scratch / "missing.jsonl")));
-  EXPECT_THAT(thrown_by([&] { build_loader(config_of_chats(second))->next(); }),
-              HasSubstr("second.jsonl:2: the messages have images, but this run reads text only; expected a model"));
+  EXPECT_TRUE(has_encoder(config_of_chats("", "{}", {{second, 1}, {first, 1}})));
+  EXPECT_FALSE(has_encoder(config_of_chats("", "{}", {{second, 1}})));
+  Config skips = config_of_chats(second);
+  skips.data.bad_lines = "skip";
+  EXPECT_THAT(thrown_by([&] { build_loader(skips)->next(); }),
+              HasSubstr("second.jsonl:2: the line has images, but this run reads text only; expected a model"));
+}
+
+TEST(ImageChatModel, NeedsTheConfigurationOfItsProcessor) {
+  const ScratchFolder scratch;
+  for (const auto& entry : std::filesystem::directory_iterator(kImagesOfChats + "chats/qwen2_5_vl"))
+    if (entry.path().filename() != "preprocessor_config.json")
+      std::filesystem::copy(entry.path(), scratch / entry.path().filename().string());
+  const auto loaded = [&](const json& line) {
+    Config config = config_of_chats(scratch.write("chats.jsonl", line.dump()), R"({"image_encoder": true})");
+    config.model.path = config.data.tokenizer = scratch.path();
+    config.data.bad_lines = "skip";
+    config.data.sequence_length = 100;
+    config.data.batch_size = 1;
+    return build_loader(config)->next().tensors;
+  };
+  EXPECT_THAT(thrown_by([&] { loaded(question_about({"rgb.png"}, "a card")); }),
+              HasSubstr("chats.jsonl:1: the line has images, but neither model.path '" + scratch.path() + "' nor"));
+  EXPECT_GT(loaded(question_about({}, "no card")).at("input_ids").numel(), 0);
+}
+
+TEST(ImageChatModel, ReadsPreferencesAsTexts) {
+  const ScratchFolder scratch;
+  const json line = {{"prompt", "What?"}, {"chosen", "a card"}, {"rejected", "a door"}, {"images", {"rgb.png"}}};
+  Config config = config_of_chats(scratch.write("pairs.jsonl", line.dump()), R"({"image_encoder": true})");
+  config.train.objective.name = "dpo";
+  config.data.bad_lines = "skip";
+  EXPECT_THAT(thrown_by([&] { build_loader(config)->next(); }),
+              HasSubstr("pairs.jsonl:1: the line has images, but preferences are read as texts; expected texts"));
 }
 
 TEST(ImageChatModel, ShowsTokensOfImagesWithoutALoss) {

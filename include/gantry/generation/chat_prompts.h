@@ -24,8 +24,7 @@ class ChatPrompts {
   // Returns the tokens of a chat and of the heading of the answer, like apply_chat_template of Hugging Face with
   // add_generation_prompt. Special tokens are those that the template writes. `chat`: an object with `messages`, and
   // maybe `tools`, `documents` and `chat_template_kwargs`. `where`: the chat's place, for errors. Throws InputError for
-  // messages that the template cannot render.
-  // Images are errors.
+  // messages that the template cannot render, and for messages with images.
   TokenIds encode(const nlohmann::ordered_json& chat, const std::string& where) const;
   // The same for a chat with images, whose files are relative to the directory of `where`. Adds them to `images`. Null:
   // images are errors.
