@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/models/sentence_embedding.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stream_scope.h"
 #include "gantry/tensors/libtorch.h"
@@ -25,6 +26,9 @@ void TextEncoderImpl::check_tokens(const TensorDict& inputs, const nn::TokenCont
   if (length > config.longest())
     throw InputError({"input_ids", fmt::format("there are {} tokens per sample", length),
                       fmt::format("at most the model's {} positions", config.longest()), "shorten the samples"});
+  if (config.sentence && inputs.contains("document_ids"))
+    throw InputError({"batch", "it contains document_ids, but a sample has one sentence embedding",
+                      "one sentence per sample", "remove the entry, or set model.config.architectures"});
 }
 
 // Each choice is a row. A row's dropout is that of its place among all rows of the step.
@@ -65,10 +69,17 @@ TensorDict TextEncoderImpl::run_stage(const StageContext& stage, const TensorDic
   if (config.head == BertHead::kMaskedLm) return head(hidden, tokens.keep);
   const auto& part = tokens.sequence;
   const torch::Tensor known = full_sequence(hidden);
-  if (!part || config.head == BertHead::kTokenClassification) return head(known, tokens.keep);
+  if (!part || config.head == BertHead::kTokenClassification) return results(known, tokens.keep);
   // The other heads read the full sequence; all ranks compute the same values.
   const nn::StreamScope scope(stage, nullptr);
-  return head(reads_all_tokens() ? nn::joined(known, *part) : nn::first_token(known, *part), part->keep);
+  return results(reads_all_tokens() ? nn::joined(known, *part) : nn::first_token(known, *part), part->keep);
+}
+
+// `hidden`: all tokens that the head reads.
+TensorDict TextEncoderImpl::results(const torch::Tensor& hidden, const torch::Tensor& keep) {
+  TensorDict made = head(hidden, keep);
+  if (config.sentence) made.set("sentence_embedding", sentence_embedding(hidden, keep, *config.sentence));
+  return made;
 }
 
 TensorDict TextEncoderImpl::forward(const TensorDict& inputs) {

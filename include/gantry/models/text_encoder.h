@@ -43,6 +43,7 @@ class TextEncoderImpl : public torch::nn::Module {
  private:
   void check_tokens(const TensorDict& inputs, const nn::TokenContext& tokens) const;
   TensorDict run_stage(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens);
+  TensorDict results(const torch::Tensor& hidden, const torch::Tensor& keep);
   TensorDict choose(const StageContext& stage, const TensorDict& input);
 };
 
