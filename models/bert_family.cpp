@@ -285,7 +285,7 @@ json bert_hugging_face_config(const BertNames& family, const json& keys) {
   const BertConfig config = config_of(family, keys);
   json full = keys;
   full.erase("quantization_config");  // exported weights are decoded
-  full.erase(kSentenceModules);       // modules.json has them
+  leave_out_sentences(full);
   full["model_type"] = family.model_type;
   full["architectures"] = {bert_architecture(keys, family.stem)};
   full["vocab_size"] = config.vocab_size;

@@ -8,6 +8,8 @@
 namespace gantry::models {
 namespace {
 
+constexpr double kRankingScale = 20;
+
 // The tokens [B, S, H] of `hidden` at `places` [B].
 torch::Tensor tokens_at(const torch::Tensor& hidden, const torch::Tensor& places) {
   return hidden.gather(1, places.view({-1, 1, 1}).expand({-1, 1, hidden.size(2)})).squeeze(1);
@@ -42,7 +44,20 @@ torch::Tensor sentence_embedding(const torch::Tensor& hidden, const torch::Tenso
   std::vector<torch::Tensor> pooled;
   for (const std::string& mode : how.modes) pooled.push_back(pooled_by(mode, hidden, kept));
   const torch::Tensor made = torch::cat(pooled, -1);
-  return how.normalizes ? made / at::linalg_vector_norm(made, 2, {-1}, /*keepdim=*/true).clamp_min(1e-12) : made;
+  return how.normalizes ? unit_length(made) : made;
+}
+
+torch::Tensor unit_length(const torch::Tensor& rows) {
+  return rows / at::linalg_vector_norm(rows, 2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
+}
+
+torch::Tensor ranking_losses(const torch::Tensor& own, const torch::Tensor& all, std::int64_t first) {
+  // The second texts of all samples, and then their further ones.
+  const torch::Tensor candidates = all.slice(1, 1).transpose(0, 1).flatten(0, 1);
+  const torch::Tensor logits = kRankingScale * at::matmul(own.select(1, 0), candidates.t());
+  const torch::Tensor right =
+      torch::arange(first, first + own.size(0), torch::TensorOptions(torch::kInt64).device(own.device()));
+  return -logits.log_softmax(-1).gather(1, right.unsqueeze(1)).squeeze(1);
 }
 
 }  // namespace gantry::models

@@ -45,7 +45,7 @@ nlohmann::json full_config_of(const nlohmann::json& keys, const std::string& fam
   full["model_type"] = family;
   full["architectures"] = {architecture};
   full.erase("quantization_config");  // exported weights are decoded
-  full.erase(kSentenceModules);       // modules.json has them
+  leave_out_sentences(full);
   return full;
 }
 

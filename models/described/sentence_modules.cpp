@@ -106,6 +106,10 @@ void add_sentence_modules(json& keys, const std::string& directory) {
   if (embeds) keys[kSentenceModules] = modules;
 }
 
+void leave_out_sentences(json& config) {
+  for (const char* key : {kSentenceModules, kSentencePairs}) config.erase(key);
+}
+
 std::optional<SentencePooling> read_sentence_modules(ConfigReader& reader) {
   const json modules = reader.has(kSentenceModules) ? reader.keys()[kSentenceModules] : json::array();
   const std::array<const char*, 3> order = {"Transformer", "Pooling", "Normalize"};
@@ -127,6 +131,13 @@ std::optional<SentencePooling> read_sentence_modules(ConfigReader& reader) {
       pooling.normalizes = true;
     }
   }
+  reader.ignore(kSentencePairs);
+  pooling.compares = flag_key(reader.keys(), kSentencePairs, false);
+  if (pooling.modes.empty() && pooling.compares)
+    throw ConfigError({std::string("model.config.") + kSentencePairs,
+                       "the value is true, but the model computes no sentence embedding",
+                       "a model.path whose modules.json lists a Pooling, and no model.config.architectures",
+                       "write modules.json, or remove the key"});
   if (pooling.modes.empty()) return std::nullopt;
   reader.decides("sentence_pooling", pooling.modes);
   reader.decides("sentence_normalize", pooling.normalizes);

@@ -77,6 +77,8 @@ void read_text_head(ConfigReader& reader, BertConfig& config, const std::string&
   if (config.head == BertHead::kSequenceClassification) problem_type_of(reader.keys(), config.num_labels);
   reader.decides("architectures", {architecture});
   config.sentence = read_sentence_modules(reader);
+  // The pooler of a classifier would get no gradients.
+  if (config.sentence && config.sentence->compares) config.is_pooled_without_head = false;
 }
 
 std::optional<std::int64_t> read_padding_token(ConfigReader& reader, std::int64_t missing, std::int64_t vocabulary) {

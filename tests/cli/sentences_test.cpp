@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/tensors/libtorch.h"
@@ -123,6 +124,52 @@ TEST(Sentences, ExportsKeepTheModules) {
   EXPECT_EQ(config["architectures"], json({"DistilBertModel"}));
   EXPECT_FALSE(config.contains("sentence_modules"));
   EXPECT_LT(sentence_difference(sentence_outputs(scratch, "exported").at("sentence_embedding"), expected), 1e-12);
+}
+
+// The losses and gradients of multiple negatives ranking. Replicas compare their texts with those of all others.
+TEST(Sentences, GroupsOfTextsAreRankedAsByTheReference) {
+  const ScratchFolder scratch;
+  write_sentence_model(scratch, {"families/distilbert", R"({"pooling_mode": "mean"})"});
+  const TensorDict expected = read_safetensors(kSentenceGolden + "sentences/group_results.safetensors");
+  for (const std::string layout : {"", "--set parallel.data=2 --set parallel.tensor=2"}) {
+    const Outcome run = run_program(fmt::format(
+        "{} forward --model {} --batch {}sentences/groups.safetensors --output {} --grads {} --set precision=float64 "
+        "--set model.config.sentence_pairs=true {}",
+        gantry_program(), scratch / "model", kSentenceGolden, scratch / "out", scratch / "grads", layout));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    const TensorDict made = read_safetensors(scratch / "out"), gradients = read_safetensors(scratch / "grads");
+    EXPECT_EQ(made.at("sentence_embedding").sizes(), (std::vector<std::int64_t>{4, 3, 32}));
+    for (const auto& [name, tensor] : expected)
+      EXPECT_LT(sentence_difference((name == "losses" ? made : gradients).at(name), tensor.to(torch::kFloat64)), 1e-5)
+          << name << layout;
+    EXPECT_NEAR(made.at("loss").item<double>(), expected.at("losses").mean().item<double>(), 1e-5);
+  }
+}
+
+TEST(Sentences, AreTrainedOnGroupsOfTexts) {
+  const ScratchFolder scratch;
+  write_sentence_model(scratch, {"bert", R"({"pooling_mode": "mean"})"});
+  const std::string groups = kSentenceGolden + "sentences/groups.safetensors";
+  const std::string config = scratch.write(
+      "run.yaml", fmt::format("model: {{path: {0}, config: {{sentence_pairs: true}}}}\nprecision: float64\n"
+                              "data: {{format: tensors, path: {1}, sequence_length: 7, batch_size: 4}}\n"
+                              "evaluation: {{path: {1}}}\noptimizer: {{lr: 0.001}}\ntrain: {{steps: 8}}\n"
+                              "comm: {{threads_per_rank: 1}}\ncheckpoint: {{path: {2}}}\noutput: {3}\n",
+                              scratch / "model", groups, scratch / "c", scratch / "run"));
+  const std::string train = gantry_program() + " train " + config;
+  const Outcome refused = run_program(train + " --set parallel.pipeline=2", 60);
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("parallel.pipeline: the value is 2, but the loss of the model compares all"));
+  ASSERT_EQ(run_program(train + " --set parallel.data=2", 60).exit_code, 0);
+  std::vector<double> losses;
+  std::istringstream metrics(read_file(scratch / "run/metrics.jsonl"));
+  for (std::string line; std::getline(metrics, line);)
+    if (const json entry = json::parse(line); entry.contains("loss")) losses.push_back(entry["loss"]);
+  ASSERT_EQ(losses.size(), 8u);
+  EXPECT_LT(losses.back(), losses.front());
+  run_program(fmt::format("{} checkpoint export {} {}", gantry_program(), scratch / "c", scratch / "exported"), 60);
+  EXPECT_FALSE(json::parse(read_file(scratch / "exported/config.json")).contains("sentence_pairs"));
+  EXPECT_EQ(sentence_outputs(scratch, "exported").at("sentence_embedding").size(0), 4);
 }
 
 TEST(Sentences, ModelsShowTheHeadThatIsBuilt) {

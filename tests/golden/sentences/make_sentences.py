@@ -1,4 +1,5 @@
 """Makes inputs.safetensors and expected.safetensors: sentence embeddings of encoders in ../families and ../bert.
+groups.safetensors has samples of three texts, and group_results.safetensors the losses that rank them and gradients.
 
     python tests/golden/sentences/make_sentences.py
 
@@ -46,6 +47,19 @@ def embedding(folder, modes, normalizes, inputs):
     return torch.nn.functional.normalize(made, p=2, dim=-1) if normalizes else made
 
 
+def ranking(folder, groups):
+    """MultipleNegativesRankingLoss of sentence-transformers, with its scale 20 and cosines."""
+    model = transformers.AutoModel.from_pretrained(HERE.parent / folder, attn_implementation="sdpa").double().eval()
+    texts = [{name: value[:, text] for name, value in groups.items()} for text in range(3)]
+    rows = [torch.nn.functional.normalize(
+        pooled("mean", model(**text).last_hidden_state, text["attention_mask"]), p=2, dim=-1) for text in texts]
+    scores = 20 * rows[0] @ torch.cat(rows[1:]).T
+    losses = torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)), reduction="none")
+    losses.mean().backward()
+    gradients = {name: value.grad for name, value in model.named_parameters() if "layer.1.attention" in name}
+    return {"losses": losses.detach(), **gradients}
+
+
 def main():
     draw = torch.Generator().manual_seed(11)
     mask = torch.ones(4, 11, dtype=torch.int64)
@@ -56,6 +70,12 @@ def main():
     save_file(inputs, HERE / "inputs.safetensors")
     save_file({folder.split("/")[-1]: embedding(folder, *how, inputs).float().contiguous()
                for folder, how in CASES.items()}, HERE / "expected.safetensors")
+    groups = {"input_ids": torch.randint(2, 97, (4, 3, 7), generator=draw), "attention_mask": torch.ones(4, 3, 7)}
+    groups["attention_mask"][1:3, 1, 4:] = 0
+    groups["attention_mask"] = groups["attention_mask"].long()
+    save_file(groups, HERE / "groups.safetensors")
+    save_file({name: value.float().contiguous() for name, value in ranking("families/distilbert", groups).items()},
+              HERE / "group_results.safetensors")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ struct SentencePooling {
   // "cls", "max", "mean", "mean_sqrt_len_tokens" or "lasttoken": embeddings that are concatenated.
   std::vector<std::string> modes;
   bool normalizes = false;  // to length 1
+  // The model is trained: a sample is a group of texts, [B, texts, S], whose embeddings are compared with those of the
+  // other samples. The outputs are {sentence_embedding [B, texts, modes * H], losses [B]}.
+  bool compares = false;
 };
 
 struct BertConfig {             // keys of Hugging Face's config.json
@@ -72,6 +75,8 @@ struct BertConfig {             // keys of Hugging Face's config.json
     if (head == BertHead::kMultipleChoice) return 1;
     return head == BertHead::kQuestionAnswering ? 2 : num_labels;
   }
+  // True if a sample has several sequences: choices, or texts whose embeddings are compared.
+  bool has_groups_of_texts() const { return head == BertHead::kMultipleChoice || (sentence && sentence->compares); }
   // Returns the maximum number of tokens of a sequence.
   std::int64_t longest() const { return max_position_embeddings - (is_roberta() ? *pad_token_id + 1 : 0); }
 };
