@@ -130,7 +130,8 @@ void say_how_files_were_read(const Config& config, const LoadedModel& found) {
   if (!family.other_parts.empty() && !has_image_encoder(model_json(config)))
     print_warning(fmt::format("{}: only the text decoder of the model is loaded, without {}", config.model.path,
                               fmt::join(family.other_parts, " and ")));
-  if (models::has_key(model_json(config), models::kSentenceModules) && task_of(config) != "none")
+  const std::string task = task_of(config);
+  if (models::has_key(model_json(config), models::kSentenceModules) && task != "none" && task != "contrast")
     print_warning(fmt::format("{}: the sentence embedding of modules.json is not computed for {}", config.model.path,
                               family.model_type));
   if (!found.passed_over.empty())

@@ -40,7 +40,20 @@ std::string class_of_module(const json& module) {
   return type.substr(type.rfind('.') + 1);
 }
 
-bool is_text(const json& module, const char* key) { return !module.contains(key) || module[key].is_string(); }
+// True for an element of modules.json, whose path is empty or names a subdirectory.
+bool is_listed_module(const json& module) {
+  const auto is_text = [&](const char* key) { return !module.contains(key) || module[key].is_string(); };
+  if (!module.is_object() || !is_text("type") || !is_text("path")) return false;
+  const std::string path = module.value("path", std::string());
+  return path.empty() || is_plain_file_name(path);
+}
+
+// True for an element of kSentenceModules. The key may also be in a file that Gantry did not write.
+bool is_added_module(const json& module) {
+  return module.is_object() && module.contains("config") &&
+         std::ranges::all_of(std::array{"class", "path", "where"},
+                             [&](const char* key) { return module.contains(key) && module[key].is_string(); });
+}
 
 [[noreturn]] void refuse_module(const std::string& where, const std::string& what, const std::string& expected) {
   throw ConfigError(
@@ -88,16 +101,16 @@ void add_sentence_modules(json& keys, const std::string& directory) {
   const std::string path = directory + "/modules.json";
   if (!path_exists(path)) return;
   const json listed = read_module_file(path);
-  const bool are_modules = listed.is_array() && std::ranges::all_of(listed, [](const json& module) {
-                             return module.is_object() && is_text(module, "type") && is_text(module, "path");
-                           });
-  if (!are_modules)
-    throw InputError({path, "the file is not a list of modules", "objects with type and path", "save the model again"});
+  if (!listed.is_array() || !std::ranges::all_of(listed, is_listed_module))
+    throw InputError({path, "the file is not a list of modules", "objects with a type and the path of a subdirectory",
+                      "save the model again"});
   json modules = json::array();
   for (const json& module : listed) {
     const std::string folder = module.value("path", std::string()), file = directory + "/" + folder + "/config.json";
-    const bool has_file = !folder.empty() && path_exists(file);
-    modules.push_back({{"class", class_of_module(module)},
+    const std::string name = class_of_module(module);
+    // A directory without the modes of its Pooling is incomplete.
+    const bool has_file = !folder.empty() && (name == "Pooling" || path_exists(file));
+    modules.push_back({{"class", name},
                        {"path", folder},
                        {"where", has_file ? file : path},
                        {"config", has_file ? read_module_file(file) : json::object()}});
@@ -112,6 +125,8 @@ void leave_out_sentences(json& config) {
 
 std::optional<SentencePooling> read_sentence_modules(ConfigReader& reader) {
   const json modules = reader.has(kSentenceModules) ? reader.keys()[kSentenceModules] : json::array();
+  if (!modules.is_array() || !std::ranges::all_of(modules, is_added_module))
+    refuse_key(kSentenceModules, modules, "no such key, because modules.json lists the modules");
   const std::array<const char*, 3> order = {"Transformer", "Pooling", "Normalize"};
   SentencePooling pooling;
   for (std::size_t index = 0; index < modules.size(); ++index) {

@@ -23,8 +23,10 @@ class SentenceFolder {
  public:
   explicit SentenceFolder(const std::vector<std::pair<std::string, std::string>>& modules) {
     json listed = json::array();
-    for (const auto& [name, path] : modules)
+    for (const auto& [name, path] : modules) {
+      if (name == "Pooling") write(path, "{}");
       listed.push_back({{"idx", listed.size()}, {"path", path}, {"type", "sentence_transformers.models." + name}});
+    }
     scratch.write("modules.json", listed.dump());
   }
   void write(const std::string& module, const std::string& text) const {
@@ -95,15 +97,25 @@ TEST(SentenceModules, PoolingThatGantryDoesNotComputeIsNamed) {
               HasSubstr("module_input_name is \"token_embeddings\"; expected sentence_embedding"));
 }
 
+TEST(SentenceModules, InAConfigurationFileAreRejected) {
+  for (const char* text : {"3", "[3]", "{}", R"([{"class": "Pooling", "path": "", "where": 3, "config": {}}])"})
+    EXPECT_THAT(thrown_by<ConfigError>([&] {
+                  models::families().at("bert").check({{models::kSentenceModules, json::parse(text)}});
+                }),
+                HasSubstr("sentence_modules"))
+        << text;
+}
+
 TEST(SentenceModules, FilesThatCannotBeReadAreNamed) {
   const SentenceFolder folder({{"Transformer", ""}, {"Pooling", "1_Pooling"}});
   const auto fault = [&](const std::string& text) {
     folder.scratch.write("modules.json", text);
     return thrown_by<InputError>([&] { folder.keys(); });
   };
-  for (const char* text : {"{}", "[3]", R"([{"type": 3}])", R"([{"path": null}])"})
+  for (const char* text : {"{}", "[3]", R"([{"type": 3}])", R"([{"path": null}])", R"([{"path": "../b"}])"})
     EXPECT_THAT(fault(text), HasSubstr("modules.json: the file is not a list of modules")) << text;
   EXPECT_THAT(fault("[{"), HasSubstr("modules.json: "));
+  EXPECT_THAT(fault(R"([{"path": "2_Pooling", "type": "Pooling"}])"), HasSubstr("2_Pooling/config.json: "));
 }
 
 }  // namespace
