@@ -23,6 +23,7 @@
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
+#include "gantry/models/described/sentence_modules.h"
 #include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
 #include "gantry/nn/embedding.h"
@@ -62,6 +63,7 @@ Config resolve_model(Config config) {
   nlohmann::json file = nlohmann::json::object();
   if (!config.model.path.empty()) {
     nlohmann::json keys = read_model_config(config.model.path);
+    models::add_sentence_modules(keys, config.model.path);
     if (config.model.policy.empty()) config.model.policy = require_family(keys, config.model.path);
     file = keys;
     drop_replaced_labels(keys, model_json(config));
@@ -128,6 +130,10 @@ void say_how_files_were_read(const Config& config, const LoadedModel& found) {
   if (!family.other_parts.empty() && !has_image_encoder(model_json(config)))
     print_warning(fmt::format("{}: only the text decoder of the model is loaded, without {}", config.model.path,
                               fmt::join(family.other_parts, " and ")));
+  const std::string task = task_of(config);
+  if (models::has_key(model_json(config), models::kSentenceModules) && task != "none" && task != "contrast")
+    print_warning(fmt::format("{}: the sentence embedding of modules.json is not computed for {}", config.model.path,
+                              family.model_type));
   if (!found.passed_over.empty())
     print_warning(fmt::format("{}: tensors that this model does not read: {}", config.model.path,
                               summary_of_names(found.passed_over)));

@@ -34,7 +34,10 @@ SampleSource tensors_of(const Config& config, const DataConfig& data, const std:
   if (const auto* family = family_or_null(config)) {
     needed = {family->inputs.front(), task == "spans" ? "start_positions" : "labels"};
     if (task == "spans") needed.emplace_back("end_positions");
-    if (task == "contrast") needed = {"input_ids", "pixel_values"};
+    if (task == "contrast") {
+      needed = {"input_ids"};
+      if (std::ranges::count(family->inputs, "pixel_values") > 0) needed.emplace_back("pixel_values");
+    }
   }
   for (const auto& entry : source.entries) names.push_back(entry.name);
   for (const auto& name : needed)

@@ -12,6 +12,7 @@
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/family_reader.h"
+#include "gantry/models/described/sentence_modules.h"
 #include "gantry/models/described/shared_keys.h"
 
 namespace gantry::cli {
@@ -51,6 +52,8 @@ void read_configuration(ModelFolder& folder, const json& keys) {
   }
   if (!models::flag_key(keys, models::kImageEncoder, false)) folder.not_loaded = family->other_parts;
   folder.head = built_head(*family, keys);
+  folder.embeds_sentences =
+      family->architecture.ends_with("ForMaskedLM") && models::has_key(keys, models::kSentenceModules);
   folder.passed_over = models::check_keys(*family, keys).unknown;
   folder.sizes = models::model_sizes(folder.model_type, keys);
 }
@@ -86,8 +89,11 @@ void read_tokenizer(ModelFolder& folder) {
 
 ModelFolder read_model_folder(const std::string& path) {
   ModelFolder folder{.path = path};
-  const json keys = read_json_object(path + "/config.json");
-  read_part(folder, "configuration", [&] { read_configuration(folder, keys); });
+  json keys = read_json_object(path + "/config.json");
+  read_part(folder, "configuration", [&] {
+    models::add_sentence_modules(keys, path);
+    read_configuration(folder, keys);
+  });
   read_part(folder, "weights", [&] { read_weights(folder); });
   read_part(folder, "tokenizer", [&] { read_tokenizer(folder); });
   read_part(folder, "chat template", [&] {

@@ -22,6 +22,7 @@ struct ModelFolder {
   std::string path, model_type;
   std::string architecture, head;        // as config.json names it, and as Gantry builds it
   std::string dtype;                     // the dtype of the weights in config.json; empty: none
+  bool embeds_sentences = false;         // by the modules of sentence-transformers
   std::vector<std::string> passed_over;  // keys without effect
   std::vector<std::string> not_loaded;   // parts of the model besides its text decoder: vision_tower, ...
   std::optional<models::ModelSizes> sizes;

@@ -52,6 +52,8 @@ std::string sizes_text(const models::ModelSizes& sizes) {
 }
 
 std::string head_text(const ModelFolder& folder) {
+  if (folder.embeds_sentences)
+    return fmt::format("head: none; {} with the sentence embedding of modules.json\n", folder.head);
   if (folder.architecture.empty()) return fmt::format("head: {}, because config.json names none\n", folder.head);
   if (folder.architecture == folder.head) return fmt::format("head: {}\n", folder.head);
   return fmt::format(

@@ -131,7 +131,9 @@ class LabelledEncoder {
     return label.get<std::int64_t>();
   }
 
-  std::vector<float> several_of(const json& label, const std::string& where) const {
+  std::vector<float> several_of(const json& stated, const std::string& where) const {
+    // A pair of texts with one label, such as a query and a document, needs no list.
+    const json label = rules_.labels == 1 && stated.is_number() ? json::array({stated}) : stated;
     if (!label.is_array()) throw BadLine({where, "the label is " + label.dump(), "a list of classes", ""});
     const bool are_names = std::ranges::all_of(label, [](const json& each) { return each.is_string(); });
     std::vector<float> numbers(static_cast<std::size_t>(rules_.labels), 0);

@@ -15,7 +15,7 @@ namespace gantry {
 // The label of a text.
 enum class LabelKind {
   kClass,    // a class: its number from 0, or its name
-  kSeveral,  // several classes: a list of their names, or of 0 or 1 for each class
+  kSeveral,  // several classes: a list of their names, or of 0 or 1 for each class; of one label also 0 or 1 alone
   kNumbers   // a number, or a list of numbers
 };
 

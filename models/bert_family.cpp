@@ -8,6 +8,7 @@
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/keys_of_family.h"
+#include "gantry/models/described/sentence_modules.h"
 #include "gantry/models/encoder_names.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -284,6 +285,7 @@ json bert_hugging_face_config(const BertNames& family, const json& keys) {
   const BertConfig config = config_of(family, keys);
   json full = keys;
   full.erase("quantization_config");  // exported weights are decoded
+  leave_out_sentences(full);
   full["model_type"] = family.model_type;
   full["architectures"] = {bert_architecture(keys, family.stem)};
   full["vocab_size"] = config.vocab_size;
@@ -313,6 +315,9 @@ json bert_keys_that_decide(const BertNames& family, const json& keys) {
   const BertConfig config = config_of(family, keys);
   deciding["tie_word_embeddings"] = config.tie_word_embeddings;
   if (is_classifier(config.head)) deciding["num_labels"] = config.num_labels;
+  if (config.sentence)
+    deciding.update(
+        {{"sentence_pooling", config.sentence->modes}, {"sentence_normalize", config.sentence->normalizes}});
   // Positions count from its row.
   if (config.is_roberta()) deciding["pad_token_id"] = *config.pad_token_id;
   return deciding;

@@ -19,7 +19,7 @@ inline bool is_tied_head(const BertConfig& config) {
 
 // See ModelFamily::task.
 inline std::string task_of(const BertConfig& config) {
-  if (config.head == BertHead::kNone) return "none";
+  if (config.head == BertHead::kNone) return config.sentence && config.sentence->compares ? "contrast" : "none";
   if (config.head == BertHead::kQuestionAnswering) return "spans";
   return config.head == BertHead::kMaskedLm ? "tokens" : "classes";
 }

@@ -42,7 +42,8 @@ ShardPlan shards_of(const models::BertImpl& model) {
 StageLayout stages_of(const models::BertImpl& model) {
   StageLayout layout{.first = {"embeddings"}, .repeated = "layers", .last = {}};
   if (model.embeddings_project) layout.first.emplace_back("embeddings_project");
-  for (const char* part : {"cls", "full_sequence", "pooler_dropout", "pooler", "dropout", "classifier", "qa_outputs"})
+  for (const char* part :
+       {"cls", "full_sequence", "pooler_dropout", "pooler", "dropout", "classifier", "qa_outputs", "samples"})
     if (model.named_children().contains(part)) layout.last.push_back(part);
   return layout;
 }

@@ -29,7 +29,7 @@ ShardPlan shards_of(const models::ModernBertImpl& model) {
 
 StageLayout stages_of(const models::ModernBertImpl& model) {
   StageLayout layout{.first = {"embeddings"}, .repeated = "layers", .last = {"final_norm"}};
-  for (const char* part : {"full_sequence", "head", "drop", "decoder", "classifier"})
+  for (const char* part : {"full_sequence", "head", "drop", "decoder", "classifier", "samples"})
     if (model.named_children().contains(part)) layout.last.push_back(part);
   return layout;
 }

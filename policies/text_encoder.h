@@ -22,13 +22,13 @@ class TextEncoderPolicy : public PolicyFor<Model> {
   // `logits`: the module that computes the logits of all tokens; empty: another head.
   static ModelSplit encoder_split(const Model& model, ShardPlan shards, StageLayout stages, const char* logits) {
     const models::BertHead head = model.config.head;
-    const bool is_choice = head == models::BertHead::kMultipleChoice;
+    const bool has_groups = model.config.has_groups_of_texts();
     ModelSplit split{.shards = std::move(shards), .stages = std::move(stages), .continuation = {.is_possible = false}};
     split.work = weights_of_layers(split.stages, model);
     // The work of a head that reads only the first token does not grow with the tokens.
     if (!reads_each_token(head)) split.work->last = 0;
     if (*logits) split.split_outputs = {{"logits", logits}};
-    if (is_choice)  // the tokens of one of several sequences per sample
+    if (has_groups)  // the tokens of one of several sequences per sample
       split.batch.tokens_per_sample = [](const TensorDict& batch) {
         const torch::Tensor ids = batch.get("input_ids");
         return ids.defined() && ids.dim() == 3 ? ids.size(2) : BatchUse().tokens_of(batch);

@@ -53,11 +53,14 @@ TensorDict drawn_batch(const Config& config) {
     return torch::randint(below, shape, generator, torch::kInt64);
   };
   std::vector<std::int64_t> shape = {kDrawnSamples, tokens};
-  if (has_head(keys, "ForMultipleChoice")) shape.insert(shape.begin() + 1, kDrawnChoices);
+  const bool compares_texts = trained_task(config) == "contrast" && !keys.contains("vision_config");
+  if (has_head(keys, "ForMultipleChoice") || compares_texts) shape.insert(shape.begin() + 1, kDrawnChoices);
   TensorDict batch{{"input_ids", draw(vocabulary, shape)}};
   if (trained_task(config) == "spans") {
     batch.set("start_positions", draw(tokens, {kDrawnSamples}));
     batch.set("end_positions", draw(tokens, {kDrawnSamples}));
+  } else if (compares_texts) {
+    return batch;
   } else if (trained_task(config) == "contrast") {
     const auto vision = keys.value("vision_config", nlohmann::json::object());
     const std::int64_t size = vision.value("image_size", std::int64_t{224});

@@ -84,7 +84,7 @@ TensorDict read_batch(const std::string& path, const models::ModelFamily& family
   TensorDict batch = read_entries(path, family, task);
   const std::string& main = family.inputs.front();
   const torch::Tensor first = batch.at(main);
-  const bool of_choices = task == "classes" && first.dim() == 3;
+  const bool of_choices = (task == "classes" || task == "contrast") && first.dim() == 3;
   if (is_real(main) ? first.dim() < 3 : first.dim() != 2 && !of_choices)
     throw InputError({path, main + " is " + describe(first),
                       is_real(main) ? "[samples, ...], the shape that the model reads" : "[samples, tokens]", ""});

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/models/described/sentence_modules.h"
 
 namespace gantry::models {
 
@@ -98,6 +99,7 @@ const std::vector<std::string>& common_keys() {
                                                 "return_dict",
                                                 "return_dict_in_generate",
                                                 "return_legacy_cache",
+                                                "sentence_modules",
                                                 "sep_token_id",
                                                 "sequence_bias",
                                                 "stop_strings",
@@ -138,6 +140,7 @@ void require_multiple_of_heads(const std::string& width_key, std::int64_t width,
 
 void override_keys(json& keys, const json& overrides) {
   json text = keys.value(kTextConfig, json());
+  if (overrides.contains("architectures")) keys.erase(kSentenceModules);
   keys.update(overrides);
   if (!text.is_object() || !keys[kTextConfig].is_object()) return;
   text.update(keys[kTextConfig]);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gantry/models/described/config_reader.h"
+#include "gantry/models/described/sentence_modules.h"
 #include "gantry/models/described/shared_keys.h"
 
 namespace gantry::models {
@@ -44,6 +45,7 @@ nlohmann::json full_config_of(const nlohmann::json& keys, const std::string& fam
   full["model_type"] = family;
   full["architectures"] = {architecture};
   full.erase("quantization_config");  // exported weights are decoded
+  leave_out_sentences(full);
   return full;
 }
 

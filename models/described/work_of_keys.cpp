@@ -13,6 +13,7 @@
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/models/described/model_flops.h"
+#include "gantry/models/described/sentence_modules.h"
 
 namespace gantry::models {
 namespace {
@@ -23,6 +24,7 @@ double label_weights(const json& keys, double hidden) { return hidden * static_c
 
 // By its head, whose own default is the masked language model's. Those that look at the first token alone are no work.
 double bert_head(const json& keys, double hidden, std::int64_t vocabulary) {
+  if (has_key(keys, kSentenceModules)) return 0;
   const json named = keys.value("architectures", json("ForMaskedLM"));
   const json& first = named.is_array() && !named.empty() ? named.front() : named;
   const std::string architecture = first.is_string() ? first.get<std::string>() : "";
@@ -168,6 +170,7 @@ json keys_of_model(const ModelConfig& model) {
   json keys = json::object();
   if (std::ifstream file(model.path + "/config.json"); !model.path.empty() && file)
     keys = json::parse(without_bare_infinity(std::string(std::istreambuf_iterator<char>(file), {})), nullptr, false);
+  if (!model.path.empty() && keys.is_object()) add_sentence_modules(keys, model.path);
   if (!model.config_json.empty() && keys.is_object()) override_keys(keys, json::parse(model.config_json));
   return keys;
 }

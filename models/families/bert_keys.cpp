@@ -3,6 +3,7 @@
 
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/encoder_configs.h"
+#include "gantry/models/described/sentence_modules.h"
 
 namespace gantry::models {
 namespace {
@@ -61,6 +62,7 @@ BertConfig read_bert_like(ConfigReader& reader, BertConfig config, const std::st
 }  // namespace
 
 std::string bert_architecture(const json& keys, const std::string& stem) {
+  if (has_key(keys, kSentenceModules)) return stem + "Model";
   const std::string named = architecture_key(keys);
   // transformers has no other heads of NomicBERT.
   const bool is_missing = stem == "NomicBert" && (named.ends_with("QuestionAnswering") || named.ends_with("Choice"));
@@ -74,6 +76,9 @@ void read_text_head(ConfigReader& reader, BertConfig& config, const std::string&
   config.num_labels = label_count(reader.keys());
   if (config.head == BertHead::kSequenceClassification) problem_type_of(reader.keys(), config.num_labels);
   reader.decides("architectures", {architecture});
+  config.sentence = read_sentence_modules(reader);
+  // The pooler of a classifier would get no gradients.
+  if (config.sentence && config.sentence->compares) config.is_pooled_without_head = false;
 }
 
 std::optional<std::int64_t> read_padding_token(ConfigReader& reader, std::int64_t missing, std::int64_t vocabulary) {

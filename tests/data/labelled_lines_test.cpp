@@ -124,6 +124,15 @@ TEST(LabelledLines, HaveSeveralClassesOrNumbers) {
   EXPECT_EQ(several[0].numbers, (std::vector<float>{1, 0, 1}));
   EXPECT_EQ(several[1].numbers, (std::vector<float>{0, 1, 0}));
   EXPECT_EQ(several[2].numbers, (std::vector<float>{0, 0, 0}));
+  rules.labels = 1;
+  const auto binary = samples_of(R"({"text": "a", "text_pair": "hello", "label": 1}
+{"text": "a", "text_pair": "hello", "label": [0]}
+)",
+                                 rules);
+  EXPECT_EQ(binary[0].numbers, (std::vector<float>{1}));
+  EXPECT_EQ(binary[1].numbers, (std::vector<float>{0}));
+  EXPECT_EQ(labelled_refusal(R"({"text": "a", "label": 0.5})", rules),
+            "lines.jsonl:1: the label is [0.5]; expected a list of 0 or 1 for each class");
   rules.kind = LabelKind::kNumbers;
   rules.labels = 1;
   const auto numbers = samples_of(R"({"text": "a", "label": 2.5}

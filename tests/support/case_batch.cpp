@@ -102,7 +102,7 @@ TensorDict contrasts_of(const ModelCase& what, const TensorDict& batch) {
        torch::sin(ids.select(1, 0).unsqueeze(1) + 0.7 * places).view({ids.size(0), 2, kPictureSide, kPictureSide})}};
 }
 
-// Three choices a sample: its own text and those of others, each with its padding.
+// Three choices or texts a sample: its own text and those of others, each with its padding.
 void set_choices(TensorDict& batch) {
   const torch::Tensor labels = batch.at("input_ids").select(1, 0) % 3;
   for (const char* name : {"input_ids", "attention_mask", "token_type_ids"}) {
@@ -142,7 +142,9 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   }
   if (what.head == "ForSequenceClassification") batch.set("labels", first % 3);
   if (what.head == "ForTokenClassification") batch.set("labels", batch.at("labels").remainder(3));
-  if (what.head == "ForMultipleChoice") return set_choices(batch);
+  if (what.head == "ForMultipleChoice" || what.head == "Model") set_choices(batch);
+  if (what.head == "Model") batch.take("labels");  // texts whose embeddings are compared
+  if (what.head == "ForMultipleChoice") return;
   if (what.head != "ForQuestionAnswering") return;
   batch.set("start_positions", first % ids.size(1));
   batch.set("end_positions", ids.select(1, ids.size(1) - 1) % (ids.size(1) + 1));  // some lie outside

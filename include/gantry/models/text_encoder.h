@@ -2,6 +2,8 @@
 // stages, sequences that ranks share, and multiple choice.
 #pragma once
 
+#include <memory>
+
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "gantry/models/described/bert_config.h"
@@ -9,15 +11,19 @@
 #include "gantry/nn/stage_context.h"
 #include "gantry/tensors/tensor_dict.h"
 
+namespace gantry::nn {
+class GatherSamplesImpl;
+}
+
 namespace gantry::models {
 
 class TextEncoderImpl : public torch::nn::Module {
  public:
-  explicit TextEncoderImpl(const BertConfig& config) : config(config) {}
+  explicit TextEncoderImpl(const BertConfig& config);
 
   // Runs the full model: {input_ids int64 [B, S]; optional: attention_mask, token_type_ids, position_ids, document_ids
   // [B, S]} -> the outputs that BertHead lists. For multiple choice all inputs are [B, choices, S], and document_ids
-  // are rejected.
+  // are rejected. The same holds for groups of texts (SentencePooling::compares), [B, texts, S].
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden [B, S, H]}, or [B, choices, S, H]. Throws InputError if S exceeds the
   // model's positions.
@@ -43,7 +49,11 @@ class TextEncoderImpl : public torch::nn::Module {
  private:
   void check_tokens(const TensorDict& inputs, const nn::TokenContext& tokens) const;
   TensorDict run_stage(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens);
+  TensorDict results(const torch::Tensor& hidden, const torch::Tensor& keep);
+  TensorDict compared(const torch::Tensor& embeddings) const;
   TensorDict choose(const StageContext& stage, const TensorDict& input);
+
+  std::shared_ptr<nn::GatherSamplesImpl> samples_;  // null unless embeddings are compared
 };
 
 }  // namespace gantry::models

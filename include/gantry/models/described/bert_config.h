@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gantry/nn/rotary_options.h"
 
@@ -12,12 +13,23 @@ namespace gantry::models {
 
 // The head of a model, and its outputs.
 enum class BertHead {
-  kNone,                    // {last_hidden_state [B, S, H]; pooler_output [B, H] if the family has a pooler}
+  kNone,                    // {last_hidden_state [B, S, H]; pooler_output [B, H] if the family has a pooler;
+                            // sentence_embedding [B, modes * H] with `sentence`}
   kMaskedLm,                // {logits [B, S, V]}
   kSequenceClassification,  // {logits [B, labels]}
   kQuestionAnswering,       // {logits [B, S, 2]}: score of each token as start and as end of the answer
   kTokenClassification,     // {logits [B, S, labels]}
   kMultipleChoice           // {logits [B, choices]} for inputs [B, choices, S]: each choice is a separate sequence
+};
+
+// The computation of a sentence's embedding from its tokens, by the modules of sentence-transformers.
+struct SentencePooling {
+  // "cls", "max", "mean", "mean_sqrt_len_tokens" or "lasttoken": embeddings that are concatenated.
+  std::vector<std::string> modes;
+  bool normalizes = false;  // to length 1
+  // The model is trained: a sample is a group of texts, [B, texts, S], whose embeddings are compared with those of the
+  // other samples. The outputs are {sentence_embedding [B, texts, modes * H], losses [B]}.
+  bool compares = false;
 };
 
 struct BertConfig {             // keys of Hugging Face's config.json
@@ -51,7 +63,8 @@ struct BertConfig {             // keys of Hugging Face's config.json
   std::optional<double> attention_output_dropout = {};  // after the attention; not set: hidden_dropout_prob
   std::optional<double> mlp_output_dropout = {};        // after the MLP; not set: hidden_dropout_prob
   std::string pooler_activation = "tanh";
-  bool is_pooled_without_head = true;  // the model without a head has the pooler of a classifier
+  bool is_pooled_without_head = true;            // the model without a head has the pooler of a classifier
+  std::optional<SentencePooling> sentence = {};  // only if there is no head
 
   std::int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
   std::int64_t embedding_width() const { return embedding_size > 0 ? embedding_size : hidden_size; }
@@ -62,6 +75,8 @@ struct BertConfig {             // keys of Hugging Face's config.json
     if (head == BertHead::kMultipleChoice) return 1;
     return head == BertHead::kQuestionAnswering ? 2 : num_labels;
   }
+  // True if a sample has several sequences: choices, or texts whose embeddings are compared.
+  bool has_groups_of_texts() const { return head == BertHead::kMultipleChoice || (sentence && sentence->compares); }
   // Returns the maximum number of tokens of a sequence.
   std::int64_t longest() const { return max_position_embeddings - (is_roberta() ? *pad_token_id + 1 : 0); }
 };
