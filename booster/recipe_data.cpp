@@ -179,6 +179,10 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
   const auto* family = family_or_null(config);
   const auto vocabulary = vocabulary_of(config);
   const std::string task = task_of(config);
+  if (task == "none")
+    throw ConfigError({"model.config.architectures", "the model has no head, so there is no loss to train it with",
+                       "a head, or groups of texts for sentence embeddings",
+                       "name a head, or set model.config.sentence_pairs"});
   if (config.train.objective.has_preferences()) {
     require_context(config, data);
     return preference_samples(config, std::move(data), key);

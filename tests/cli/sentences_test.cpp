@@ -37,12 +37,9 @@ const std::vector<SentenceCase> kSentenceCases = {
     {"families/modernbert", R"({"pooling_mode_lasttoken": true, "include_prompt": true})", true},
     {"families/electra", R"({"pooling_mode": ["cls", "mean"]})", true}};
 const std::vector<std::string> kSentenceLayouts = {
-    "--set parallel.tensor=2",
     "--set parallel.tensor=2 --set parallel.sequence_parallel=true",
     "--set parallel.pipeline=2 --set schedule.microbatches=2",
-    "--set parallel.context=2",
-    "--set parallel.context=3 --set parallel.context_method=ring",
-    "--set parallel.data=2",
+    "--set parallel.context=3 --set parallel.context_method=ring", "--set parallel.data=2",
     "--set parallel.pipeline=2 --set parallel.context=2 --set parallel.tensor=2"};
 
 // A directory as sentence-transformers writes it.
@@ -160,6 +157,9 @@ TEST(Sentences, AreTrainedOnGroupsOfTexts) {
   const Outcome refused = run_program(train + " --set parallel.pipeline=2", 60);
   EXPECT_EQ(refused.exit_code, 3);
   EXPECT_THAT(refused.err, HasSubstr("parallel.pipeline: the value is 2, but the loss of the model compares all"));
+  const Outcome untrained = run_program(train + " --set model.config.sentence_pairs=false", 60);
+  EXPECT_EQ(untrained.exit_code, 3);
+  EXPECT_THAT(untrained.err, HasSubstr("no loss to train it with; expected a head, or groups of texts"));
   ASSERT_EQ(run_program(train + " --set parallel.data=2", 60).exit_code, 0);
   std::vector<double> losses;
   std::istringstream metrics(read_file(scratch / "run/metrics.jsonl"));
