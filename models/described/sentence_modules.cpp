@@ -78,11 +78,11 @@ std::vector<std::string> modes_in(const std::string& where, const json& config) 
 
 SentencePooling read_pooling(const std::string& where, const json& config) {
   SentencePooling pooling{.modes = modes_in(where, config)};
-  constexpr std::array<const char*, 5> known = {"cls", "max", "mean", "mean_sqrt_len_tokens", "lasttoken"};
+  constexpr std::array<const char*, 5> kKnown = {"cls", "max", "mean", "mean_sqrt_len_tokens", "lasttoken"};
   for (const std::string& mode : pooling.modes)
-    if (std::ranges::find(known, mode) == known.end())
+    if (std::ranges::find(kKnown, mode) == kKnown.end())
       refuse_module(where, "Gantry does not support the pooling mode " + mode,
-                    fmt::format("{}", fmt::join(known, ", ")));
+                    fmt::format("{}", fmt::join(kKnown, ", ")));
   if (config.value("include_prompt", json(true)) != true)
     refuse_module(where, "include_prompt is false, but Gantry does not know the length of a prompt",
                   "include_prompt: true");
