@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/chat_template_names.h"
 #include "gantry/core/config.h"

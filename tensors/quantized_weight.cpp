@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -72,7 +73,7 @@ torch::Tensor unpack_by_operators(const RowEncoding& encoding, const torch::Tens
     codes = torch::stack({stored.bitwise_right_shift(4), stored.bitwise_and(15)}, 2)
                 .view({rows, 2 * encoding.code_bytes()})
                 .narrow(1, 0, encoding.columns);
-  const Shape grouped = {rows, encoding.scales(), encoding.group};
+  const std::vector<std::int64_t> grouped = {rows, encoding.scales(), encoding.group};
   const torch::Tensor scales = scales_of_records(encoding, records).unsqueeze(2);
   return values_of(encoding.code, {codes.reshape(grouped), scales}).view({rows, encoding.columns});
 }

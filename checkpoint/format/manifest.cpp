@@ -9,6 +9,7 @@
 
 #include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/files.h"
+#include "gantry/checkpoint/format/tiling.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
 

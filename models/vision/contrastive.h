@@ -5,6 +5,7 @@
 
 #include "gantry/models/described/contrastive_spec.h"
 #include "gantry/models/vision/vision_tower.h"
+#include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/gather_samples.h"
 #include "gantry/nn/norms.h"

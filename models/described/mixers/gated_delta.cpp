@@ -1,5 +1,7 @@
 #include "gantry/models/described/mixers/gated_delta.h"
 
+#include <nlohmann/json.hpp>
+
 #include "gantry/models/described/config_keys.h"
 #include "gantry/nn/mixers/chunk_tokens.h"
 
