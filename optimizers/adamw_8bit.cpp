@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "gantry/tensors/block_codes.h"
 #include "gantry/tensors/libtorch.h"
@@ -49,7 +50,7 @@ AdamW8bit::AdamW8bit(const std::vector<torch::optim::OptimizerParamGroup>& group
 torch::Tensor AdamW8bit::take_averages(const torch::Tensor& parameter) {
   auto& state = own_state<AdamW8bitState>(parameter);
   if (state.averages().defined()) return std::exchange(state.averages(), {});
-  Shape shape = parameter.sizes().vec();
+  std::vector<std::int64_t> shape = parameter.sizes().vec();
   shape.insert(shape.begin(), 2);
   torch::Tensor averages = torch::zeros(shape, parameter.options().requires_grad(false));
   if (!state.codes().defined()) return averages;
