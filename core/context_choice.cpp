@@ -106,18 +106,10 @@ ContextRequest context_request(const ParallelConfig& parallel) {
           .ulysses = parallel.ulysses};
 }
 
-namespace {
-
-// Whether a stated method has no limit on the heads.
-bool may_be_any(const ContextRequest& request) {
-  return request.method == ContextMethod::kRing || request.method == ContextMethod::kAllGather;
-}
-
-}  // namespace
-
 ContextChoice choose_context(const ContextRequest& request, const AttentionHeads& heads, const ContextPlace& place) {
   const int local = heads.heads / request.tensor, local_keys = heads.key_heads / request.tensor;
-  if (heads.heads == 0 && !may_be_any(request)) return {ContextMethod::kAllGather, "no layer has attention"};
+  const bool needs_heads = request.method != ContextMethod::kRing && request.method != ContextMethod::kAllGather;
+  if (heads.heads == 0 && needs_heads) return {ContextMethod::kAllGather, "no layer has attention"};
   if (!request.method) return choose_by_itself(request.ranks, local, local_keys, place);
   if (request.method == ContextMethod::kUlysses && request.ranks > local)
     refuse_more_than_heads("parallel.context_method", fmt::format("ulysses over {} ranks", request.ranks), heads.heads,
