@@ -6,6 +6,7 @@
 #include "gantry/booster/run_task.h"
 #include "gantry/data/images/processor_entries.h"
 #include "gantry/data/json_lines.h"
+#include "gantry/data/weighted_sources.h"
 #include "gantry/generation/image_format.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/vision/images_by_sample.h"
@@ -51,14 +52,9 @@ LineRules chat_rules(const Config& config, const DataConfig& data) {
 SampleSource chat_samples(const Config& config, const DataConfig& data, const std::string& key) {
   const LineRules rules = chat_rules(config, data);
   const auto open = [rules, data, key](const OpenProgress& progress) {
-    std::vector<WeightedDataset> all;
-    const auto add = [&](const std::string& path, double weight, const std::string& where) {
-      all.push_back({open_json_lines(data_files("jsonl", path, where), rules, where + " " + path, progress), weight});
-    };
-    if (data.sources.empty()) add(data.path, 1, key);
-    for (std::size_t i = 0; i < data.sources.size(); ++i)
-      add(data.sources[i].path, data.sources[i].weight, fmt::format("data.sources[{}].path", i));
-    return all;
+    return open_sources(data, key, [&](const std::string& path, const std::string& where) {
+      return open_json_lines(data_files("jsonl", path, where), rules, where + " " + path, progress);
+    });
   };
   SampleSource source{
       .entries = packed_entries(data.sequence_length), .sequence_length = data.sequence_length, .open = open};

@@ -13,6 +13,7 @@
 #include "gantry/data/images/image_folder.h"
 #include "gantry/data/labelled_lines.h"
 #include "gantry/data/masked_text.h"
+#include "gantry/data/weighted_sources.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -161,15 +162,9 @@ SampleSource labelled_of(const Config& config, const DataConfig& data, const std
       .bad_lines = data.bad_lines,
       .encoding = encoding_resources(data)};
   const auto open = [rules, data, key](const OpenProgress& progress) {
-    std::vector<WeightedDataset> all;
-    const auto add = [&](const std::string& path, double weight, const std::string& where) {
-      all.push_back(
-          {open_labelled_lines(data_files("jsonl", path, where), rules, where + " " + path, progress), weight});
-    };
-    if (data.sources.empty()) add(data.path, 1, key);
-    for (std::size_t i = 0; i < data.sources.size(); ++i)
-      add(data.sources[i].path, data.sources[i].weight, fmt::format("data.sources[{}].path", i));
-    return all;
+    return open_sources(data, key, [&](const std::string& path, const std::string& where) {
+      return open_labelled_lines(data_files("jsonl", path, where), rules, where + " " + path, progress);
+    });
   };
   return {.entries = labelled_entries(rules), .sequence_length = data.sequence_length, .open = open};
 }

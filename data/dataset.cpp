@@ -15,6 +15,7 @@
 #include "gantry/data/tensor_file.h"
 #include "gantry/data/token_files.h"
 #include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/data/weighted_sources.h"
 
 namespace gantry {
 namespace {
@@ -98,15 +99,11 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t voc
 
 SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_size, const std::string& key) {
   const auto open = [config, vocabulary_size, key](const OpenProgress& progress) {
-    std::vector<WeightedDataset> datasets;
-    if (config.sources.empty()) datasets.push_back({open_dataset(config, vocabulary_size, key, progress)});
-    for (std::size_t i = 0; i < config.sources.size(); ++i) {
+    return open_sources(config, key, [&](const std::string& path, const std::string& where) {
       DataConfig one = config;
-      one.path = config.sources[i].path;
-      datasets.push_back({open_dataset(one, vocabulary_size, fmt::format("data.sources[{}].path", i), progress),
-                          config.sources[i].weight});
-    }
-    return datasets;
+      one.path = path;
+      return open_dataset(one, vocabulary_size, where, progress);
+    });
   };
   if (config.format != "tensors")
     return {.entries = entries_of(config), .sequence_length = config.sequence_length, .open = open};
