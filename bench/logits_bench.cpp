@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <vector>
 
-#include "gantry/core/logit_limit.h"
+#include "gantry/core/config/logit_limit.h"
 #include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/forward.h"
 #include "gantry/tensors/libtorch.h"

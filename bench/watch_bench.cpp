@@ -24,7 +24,7 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/control/control_plane.h"
 #include "gantry/comm/observed_backend.h"
-#include "gantry/core/steady_seconds.h"
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/launch.h"

@@ -8,7 +8,7 @@
 
 #include "gantry/booster/run_task.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/images/image_folder.h"
 #include "gantry/data/labelled_lines.h"
 

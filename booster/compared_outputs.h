@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/core/sequence_shard.h"
+#include "gantry/core/sharding/sequence_shard.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/policies/sharder.h"
 

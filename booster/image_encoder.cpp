@@ -8,7 +8,7 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/data/chat_line.h"
 #include "gantry/data/dataset.h"
 #include "gantry/data/line_rows.h"

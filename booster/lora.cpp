@@ -6,8 +6,8 @@
 
 #include "gantry/booster/lora_names.h"
 #include "gantry/booster/name_patterns.h"
-#include "gantry/core/adapter_names.h"
-#include "gantry/core/adapter_split.h"
+#include "gantry/core/config/adapter_names.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/lora.h"
 #include "gantry/models/quantize.h"
 #include "gantry/policies/policy.h"

@@ -10,7 +10,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "gantry/booster/measure_rates.h"
-#include "gantry/core/steady_seconds.h"
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/planner/calibration.h"
 #include "gantry/tensors/libtorch.h"
 

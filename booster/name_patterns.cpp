@@ -1,7 +1,7 @@
 #include "gantry/booster/name_patterns.h"
 
+#include "gantry/core/base/wildcard.h"
 #include "gantry/core/error.h"
-#include "gantry/core/wildcard.h"
 
 namespace gantry {
 

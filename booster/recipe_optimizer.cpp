@@ -6,8 +6,8 @@
 
 #include "gantry/booster/name_patterns.h"
 #include "gantry/booster/recipe.h"
-#include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/optimizers/adafactor.h"
 #include "gantry/optimizers/adamw_8bit.h"
 #include "gantry/optimizers/fused_adamw.h"

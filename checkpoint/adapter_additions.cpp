@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/adapter_split.h"
 #include "gantry/core/shard_style.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/lora.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/adapter_names.h"
+#include "gantry/core/config/adapter_names.h"
 #include "gantry/models/lora.h"
 
 namespace gantry {

@@ -19,7 +19,7 @@
 #include "gantry/checkpoint/stored_parts.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {

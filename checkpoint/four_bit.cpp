@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {

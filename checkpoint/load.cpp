@@ -11,7 +11,7 @@
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/this_host.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {

@@ -17,7 +17,7 @@
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {

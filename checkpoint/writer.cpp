@@ -10,8 +10,8 @@
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
+#include "gantry/core/base/warning.h"
 #include "gantry/core/error.h"
-#include "gantry/core/warning.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {

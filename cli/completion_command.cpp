@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "gantry/cli/manual.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/output.h"
 
 namespace gantry::cli {
 namespace {

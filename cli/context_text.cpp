@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/byte_size.h"
+#include "gantry/core/config/byte_size.h"
 
 namespace gantry::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "gantry/cli/token_commands.h"
-#include "gantry/core/output.h"
-#include "gantry/core/usable_cores.h"
+#include "gantry/core/host/usable_cores.h"
+#include "gantry/core/io/output.h"
 #include "gantry/data/corpus/build.h"
 #include "gantry/data/tokenizers/train_tokenizer.h"
 

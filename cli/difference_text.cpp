@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/cli/checkpoint_tree.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/output.h"
 
 namespace gantry::cli {
 namespace {

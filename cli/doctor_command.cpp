@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/cli/config_command.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/output.h"
 #include "gantry/diagnosis/diagnosis.h"
 
 namespace gantry::cli {

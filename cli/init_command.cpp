@@ -10,7 +10,7 @@
 
 #include "gantry/cli/init_samples.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/output.h"
 #include "gantry/core/version.h"
 #include "gantry/models/described/decoder_family.h"
 

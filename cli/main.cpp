@@ -22,7 +22,7 @@
 #include "gantry/cli/usage.h"
 #include "gantry/cli/version_text.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/output.h"
 #include "gantry/launch/supervisor/rank_shim.h"
 #include "gantry/launch/supervisor/rank_starter.h"
 

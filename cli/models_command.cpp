@@ -7,7 +7,7 @@
 
 #include "gantry/cli/model_folder.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/output.h"
 #include "gantry/models/described/family_reader.h"
 
 namespace gantry::cli {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "gantry/core/config.h"
-#include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/durable_file.h"
+#include "gantry/core/io/output.h"
 #include "gantry/planner/calibration.h"
 #include "gantry/planner/config.h"
 

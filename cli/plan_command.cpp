@@ -10,9 +10,9 @@
 
 #include "gantry/cli/plan_calibrate_command.h"
 #include "gantry/cli/plan_text.h"
-#include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/durable_file.h"
+#include "gantry/core/io/output.h"
 #include "gantry/planner/config.h"
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/plan.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/planner/recompute.h"
+#include "gantry/schedule/pipeline_stage_manager.h"
 
 namespace gantry::cli {
 

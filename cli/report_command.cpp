@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "gantry/core/output.h"
+#include "gantry/core/io/output.h"
 #include "gantry/trainer/report/run_reader.h"
 
 namespace gantry::cli {

@@ -12,7 +12,7 @@
 #include "gantry/cli/schedule_source.h"
 #include "gantry/cli/schedule_times.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/output.h"
 #include "gantry/schedule/extra_actions.h"
 #include "gantry/schedule/simulate.h"
 #include "gantry/schedule/validate.h"

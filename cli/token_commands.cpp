@@ -8,10 +8,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
-#include "gantry/core/strict_json.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/io/output.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry::cli {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "gantry/comm/registered_memory.h"
-#include "gantry/core/block_pool.h"
+#include "gantry/core/base/block_pool.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 

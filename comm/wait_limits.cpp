@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include "gantry/core/warning.h"
+#include "gantry/core/base/warning.h"
 
 namespace gantry {
 

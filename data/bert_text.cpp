@@ -6,8 +6,8 @@
 #include <unicode/unorm2.h>
 #include <unicode/utf16.h>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/utf8.h"
 
 namespace gantry {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/chat_said.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/special_tokens.h"

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <optional>
 
-#include "gantry/core/utf8.h"
+#include "gantry/core/base/utf8.h"
 
 namespace gantry {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/core/chat_template_names.h"
+#include "gantry/core/config/chat_template_names.h"
 #include "gantry/core/error.h"
 
 namespace gantry {

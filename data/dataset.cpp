@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/corpus/megatron_dataset.h"
 #include "gantry/data/encoded_text.h"
 #include "gantry/data/encoding_cache.h"

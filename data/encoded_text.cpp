@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/base/parallel_for.h"
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
-#include "gantry/core/parallel_for.h"
 #include "gantry/data/corpus/packed_sequences.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 

@@ -18,13 +18,13 @@
 #include <unistd.h>
 
 #include "gantry/checkpoint/format/files.h"
-#include "gantry/core/durable_file.h"
+#include "gantry/core/base/steady_seconds.h"
+#include "gantry/core/base/warning.h"
 #include "gantry/core/error.h"
-#include "gantry/core/file_lock.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/steady_seconds.h"
-#include "gantry/core/usable_cores.h"
-#include "gantry/core/warning.h"
+#include "gantry/core/host/usable_cores.h"
+#include "gantry/core/io/durable_file.h"
+#include "gantry/core/io/file_lock.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry {

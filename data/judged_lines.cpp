@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/data/completion_line.h"
 
 namespace gantry {

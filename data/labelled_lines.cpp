@@ -10,7 +10,7 @@
 #include <span>
 
 #include "gantry/core/error.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/data/line_rows.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 

@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/chat_template_names.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/config/chat_template_names.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/data/chat_template.h"
 #include "gantry/data/encoded_text.h"
 #include "gantry/data/line_images.h"

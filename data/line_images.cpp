@@ -7,8 +7,8 @@
 #include <system_error>
 
 #include "gantry/checkpoint/format/files.h"
-#include "gantry/core/strict_json.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/base/utf8.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/data/chat_line.h"
 #include "gantry/data/images/chat_images.h"
 

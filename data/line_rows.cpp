@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/parallel_for.h"
+#include "gantry/core/base/parallel_for.h"
 
 namespace gantry {
 namespace {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gantry/core/base/parallel_for.h"
 #include "gantry/core/error.h"
-#include "gantry/core/parallel_for.h"
 #include "gantry/data/collate_samples.h"
 #include "gantry/data/drawn_dataset.h"
 #include "gantry/data/sample_dataset.h"

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/strict_json.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/data/squad.h"
 
 namespace gantry {

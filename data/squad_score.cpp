@@ -7,8 +7,8 @@
 #include <unicode/utf16.h>
 #include <unordered_map>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/utf8.h"
 #include "gantry/data/squad_answers.h"
 
 namespace gantry {

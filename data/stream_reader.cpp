@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "gantry/core/base/parallel_for.h"
 #include "gantry/core/error.h"
-#include "gantry/core/parallel_for.h"
 #include "gantry/data/collate_samples.h"
 #include "gantry/tensors/libtorch.h"
 

@@ -5,7 +5,7 @@
 
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/scalar_type.h"
 #include "gantry/data/tensor_dataset.h"
 #include "gantry/tensors/libtorch.h"

@@ -19,9 +19,9 @@
 #include <unistd.h>
 #include <utility>
 
-#include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/this_host.h"
+#include "gantry/core/io/durable_file.h"
 
 namespace gantry::recorder {
 namespace {

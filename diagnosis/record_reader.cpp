@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/paths.h"
+#include "gantry/core/io/strict_json.h"
 
 namespace gantry::recorder {
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/data/chat_folder.h"
 #include "gantry/data/images/chat_images.h"
 #include "gantry/generation/prompt_images.h"

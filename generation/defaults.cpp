@@ -8,7 +8,7 @@
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/generation/speech_keys.h"
 

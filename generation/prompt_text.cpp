@@ -4,9 +4,9 @@
 #include <charconv>
 #include <fmt/format.h>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/io/output.h"
 
 namespace gantry {
 namespace {

@@ -8,8 +8,8 @@
 #include "gantry/comm/control/timers.h"
 #include "gantry/comm/processes/process_end.h"
 #include "gantry/core/error.h"
-#include "gantry/core/last_act.h"
-#include "gantry/core/stop_request.h"
+#include "gantry/core/host/last_act.h"
+#include "gantry/core/host/stop_request.h"
 
 namespace gantry {
 namespace {

@@ -8,9 +8,9 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "gantry/core/addresses.h"
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/addresses.h"
+#include "gantry/core/host/this_host.h"
 #include "gantry/launch/foreign_launcher.h"
 #include "gantry/launch/process_job.h"
 

@@ -13,8 +13,8 @@
 
 #include "gantry/comm/local/local_backend.h"
 #include "gantry/core/error.h"
-#include "gantry/core/last_act.h"
-#include "gantry/core/usable_cores.h"
+#include "gantry/core/host/last_act.h"
+#include "gantry/core/host/usable_cores.h"
 #include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/launch/backends.h"
 #include "gantry/tensors/libtorch.h"

@@ -7,9 +7,9 @@
 #include "gantry/comm/mpi/mpi_transport.h"
 #include "gantry/comm/processes/process_end.h"
 #include "gantry/comm/processes/process_engine.h"
-#include "gantry/core/addresses.h"
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/addresses.h"
+#include "gantry/core/host/this_host.h"
 #include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/launch/process_job.h"
 

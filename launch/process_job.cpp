@@ -10,8 +10,8 @@
 #include "gantry/comm/processes/process_end.h"
 #include "gantry/comm/processes/process_engine.h"
 #include "gantry/core/error.h"
-#include "gantry/core/stop_request.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/stop_request.h"
+#include "gantry/core/host/this_host.h"
 #include "gantry/launch/backends.h"
 
 namespace gantry {

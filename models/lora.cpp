@@ -5,9 +5,9 @@
 #include <fmt/ranges.h>
 #include <set>
 
-#include "gantry/core/adapter_names.h"
-#include "gantry/core/adapter_split.h"
+#include "gantry/core/config/adapter_names.h"
 #include "gantry/core/error.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/trained_tokens.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/experts.h"

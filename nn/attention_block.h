@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/core/sequence_shard.h"
+#include "gantry/core/sharding/sequence_shard.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/attention_kernels.h"
 #include "gantry/nn/sequence_part.h"

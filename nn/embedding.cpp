@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 #include <numeric>
 
-#include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"

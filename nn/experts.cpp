@@ -2,8 +2,8 @@
 
 #include <numeric>
 
-#include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/expert_exchange.h"

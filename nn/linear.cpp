@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/linear_function.h"
 #include "gantry/nn/magnitudes.h"

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group.h"
-#include "gantry/core/context_choice.h"
+#include "gantry/core/config/context_choice.h"
 #include "gantry/tensors/random_context.h"
 #include "gantry/tensors/tensor.h"
 

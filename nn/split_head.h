@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "gantry/core/logit_limit.h"
+#include "gantry/core/config/logit_limit.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/head_tiles.h"
 #include "gantry/nn/linear.h"

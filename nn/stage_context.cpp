@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <numeric>
 
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/core/error.h"
-#include "gantry/core/steady_seconds.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/layer_watch.h"
 #include "gantry/nn/output_observer.h"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
-#include "gantry/core/zero_level.h"
+#include "gantry/core/sharding/zero_level.h"
 #include "gantry/optimizers/gradient_bucket.h"
 
 namespace gantry {

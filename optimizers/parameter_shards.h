@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
-#include "gantry/core/row_shards.h"
+#include "gantry/core/sharding/row_shards.h"
 #include "gantry/optimizers/sharded_unit.h"
 #include "gantry/tensors/state_source.h"
 

@@ -1,7 +1,7 @@
 // The operations of attention: projections, rotary embedding, the core, and the exchange between context ranks.
 #include <cmath>
 
-#include "gantry/core/context_choice.h"
+#include "gantry/core/config/context_choice.h"
 #include "gantry/models/described/model_flops.h"
 #include "gantry/planner/operations.h"
 

@@ -1,7 +1,7 @@
 // Lower bounds of time and memory: of a layout, and of all layouts with the same sizes.
 #include <algorithm>
 
-#include "gantry/core/zero_level.h"
+#include "gantry/core/sharding/zero_level.h"
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/costs.h"
 #include "gantry/planner/operations.h"

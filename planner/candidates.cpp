@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "gantry/core/schedule_names.h"
-#include "gantry/core/zero_level.h"
+#include "gantry/core/config/schedule_names.h"
+#include "gantry/core/sharding/zero_level.h"
 #include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/planner/search.h"
 

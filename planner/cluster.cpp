@@ -8,9 +8,9 @@
 #include <iterator>
 #include <limits>
 
-#include "gantry/core/config_reader.h"
+#include "gantry/core/config/config_reader.h"
 #include "gantry/core/error.h"
-#include "gantry/core/yaml_document.h"
+#include "gantry/core/io/yaml_document.h"
 #include "gantry/nn/activation_names.h"
 
 namespace gantry::planner {

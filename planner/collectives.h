@@ -21,7 +21,7 @@ Group expert_batch_group(const Layout& layout);
 Group pipeline_group(const Layout& layout);
 
 // For ZeRO 3: the ranks over which a parameter is sharded, context first, and the ranks that have the same shard (see
-// core/row_shards.h).
+// core/sharding/row_shards.h).
 Group shard_group(const Layout& layout);
 Group shard_replicas_group(const Layout& layout);
 // The same for the parameters of experts.

@@ -8,11 +8,11 @@
 #include <iterator>
 #include <yaml-cpp/yaml.h>
 
+#include "gantry/core/config/schedule_choice.h"
+#include "gantry/core/config/schedule_names.h"
 #include "gantry/core/error.h"
+#include "gantry/core/io/yaml_document.h"
 #include "gantry/core/mesh.h"
-#include "gantry/core/schedule_choice.h"
-#include "gantry/core/schedule_names.h"
-#include "gantry/core/yaml_document.h"
 #include "gantry/planner/workload.h"
 
 namespace gantry::planner {

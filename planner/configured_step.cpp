@@ -4,12 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/core/schedule_choice.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/config.h"
 #include "gantry/planner/recompute.h"
 #include "gantry/planner/workload.h"
 #include "gantry/schedule/configured_schedule.h"
+#include "gantry/schedule/stages/layers_per_stage.h"
 
 namespace gantry::planner {
 namespace {

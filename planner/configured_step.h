@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gantry/core/config.h"
-#include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/planner/recompute.h"
+#include "gantry/schedule/pipeline_stage_manager.h"
 #include "gantry/schedule/simulate.h"
 
 namespace gantry::planner {

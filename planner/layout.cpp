@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/core/zero_level.h"
+#include "gantry/core/sharding/zero_level.h"
 #include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/planner/config.h"
 #include "gantry/planner/costs.h"

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "gantry/core/logit_limit.h"
+#include "gantry/core/config/logit_limit.h"
 #include "gantry/models/described/model_flops.h"
 
 namespace gantry::planner {

@@ -46,7 +46,7 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
 // The operations after the last layer, including the loss.
 PartOperations head_operations(const Workload& workload, const Layout& layout);
 
-// True if the logits of a microbatch are too large to be stored (core/logit_limit.h).
+// True if the logits of a microbatch are too large to be stored (core/config/logit_limit.h).
 bool has_tiled_logits(const Workload& workload, const Layout& layout);
 
 inline double as_double(std::int64_t value) { return static_cast<double>(value); }

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "gantry/core/axis.h"
+#include "gantry/core/base/wildcard.h"
 #include "gantry/core/error.h"
 #include "gantry/core/slice.h"
-#include "gantry/core/wildcard.h"
 #include "gantry/models/described/decoder_shards.h"
 
 namespace gantry::planner {

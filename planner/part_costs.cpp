@@ -3,8 +3,8 @@
 #include <string>
 #include <variant>
 
+#include "gantry/core/base/wildcard.h"
 #include "gantry/core/slice.h"
-#include "gantry/core/wildcard.h"
 #include "gantry/models/described/decoder_shards.h"
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/costs.h"

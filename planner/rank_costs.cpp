@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/core/zero_level.h"
+#include "gantry/core/sharding/zero_level.h"
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/costs.h"
 #include "gantry/planner/operations.h"

@@ -8,14 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "gantry/core/byte_size.h"
+#include "gantry/core/config/byte_size.h"
 #include "gantry/core/error.h"
-#include "gantry/core/pipeline_stage_manager.h"
-#include "gantry/core/schedule_choice.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/config.h"
 #include "gantry/planner/workload.h"
 #include "gantry/schedule/configured_schedule.h"
+#include "gantry/schedule/pipeline_stage_manager.h"
+#include "gantry/schedule/stages/layers_per_stage.h"
 
 namespace gantry::planner {
 namespace {

@@ -4,9 +4,10 @@
 #include <numeric>
 #include <utility>
 
-#include "gantry/core/schedule_choice.h"
+#include "gantry/core/config/schedule_choice.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/schedule/configured_schedule.h"
+#include "gantry/schedule/stages/layers_per_stage.h"
 
 namespace gantry::planner {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "gantry/core/config.h"
 #include "gantry/core/mesh.h"
-#include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/planner/recompute.h"
 #include "gantry/planner/resolved_context.h"
 #include "gantry/planner/resolved_experts.h"
+#include "gantry/schedule/pipeline_stage_manager.h"
 #include "gantry/schedule/simulate.h"
 
 namespace gantry::planner {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gantry/core/config.h"
-#include "gantry/core/context_choice.h"
+#include "gantry/core/config/context_choice.h"
 
 namespace gantry::planner {
 

@@ -2,12 +2,12 @@
 #include <algorithm>
 
 #include "gantry/core/config.h"
-#include "gantry/core/logit_limit.h"
-#include "gantry/core/schedule_choice.h"
+#include "gantry/core/config/logit_limit.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/costs.h"
 #include "gantry/planner/operations.h"
+#include "gantry/schedule/stages/layers_per_stage.h"
 
 namespace gantry::planner {
 namespace {

@@ -4,18 +4,19 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/format/adapter_config.h"
-#include "gantry/core/adapter_names.h"
+#include "gantry/core/base/wildcard.h"
+#include "gantry/core/config/adapter_names.h"
+#include "gantry/core/config/schedule_choice.h"
+#include "gantry/core/config/schedule_names.h"
 #include "gantry/core/error.h"
 #include "gantry/core/row_encoding.h"
-#include "gantry/core/schedule_choice.h"
-#include "gantry/core/schedule_names.h"
-#include "gantry/core/wildcard.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/lora_names.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/config.h"
 #include "gantry/planner/operations.h"
 #include "gantry/schedule/configured_schedule.h"
+#include "gantry/schedule/stages/layers_per_stage.h"
 
 namespace gantry::planner {
 namespace {

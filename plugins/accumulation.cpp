@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gantry/core/base/warning.h"
 #include "gantry/core/error.h"
-#include "gantry/core/warning.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/plugins/user_checks.h"

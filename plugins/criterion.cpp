@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "gantry/core/config/logit_limit.h"
 #include "gantry/core/error.h"
-#include "gantry/core/logit_limit.h"
 #include "gantry/nn/deferred_logits.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"

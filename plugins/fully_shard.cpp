@@ -5,9 +5,9 @@
 #include <set>
 
 #include "gantry/comm/process_group_mesh.h"
+#include "gantry/core/base/wildcard.h"
 #include "gantry/core/error.h"
-#include "gantry/core/row_shards.h"
-#include "gantry/core/wildcard.h"
+#include "gantry/core/sharding/row_shards.h"
 #include "gantry/nn/shard_style.h"
 #include "gantry/plugins/fully_sharded_units.h"
 #include "gantry/policies/model_map.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "gantry/core/adapter_split.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/policies/model_map.h"
 
 namespace gantry {

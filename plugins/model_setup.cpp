@@ -9,14 +9,15 @@
 #include <c10/util/Type.h>
 #include <torch/optim/lbfgs.h>
 
-#include "gantry/core/adapter_split.h"
-#include "gantry/core/schedule_choice.h"
-#include "gantry/core/zero_level.h"
+#include "gantry/core/config/schedule_choice.h"
+#include "gantry/core/sharding/adapter_split.h"
+#include "gantry/core/sharding/zero_level.h"
 #include "gantry/nn/linear.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/optimizer_tensors.h"
 #include "gantry/optimizers/ready_hooks.h"
+#include "gantry/schedule/stages/layers_per_stage.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
 

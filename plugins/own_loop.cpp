@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gantry/core/error.h"
-#include "gantry/core/zero_level.h"
+#include "gantry/core/sharding/zero_level.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/tensors/libtorch.h"

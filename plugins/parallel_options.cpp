@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "gantry/core/context_choice.h"
+#include "gantry/core/config/context_choice.h"
 #include "gantry/core/error.h"
 #include "gantry/planner/recompute.h"
 #include "gantry/schedule/offload_actions.h"

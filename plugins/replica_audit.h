@@ -3,8 +3,8 @@
 #pragma once
 
 #include "gantry/comm/process_group_mesh.h"
-#include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/schedule/pipeline_stage_manager.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/this_host.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/token_entries.h"
 #include "gantry/tensors/libtorch.h"

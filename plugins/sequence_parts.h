@@ -6,7 +6,7 @@
 
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/core/config.h"
-#include "gantry/core/context_choice.h"
+#include "gantry/core/config/context_choice.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/plugins/parallel_options.h"

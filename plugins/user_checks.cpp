@@ -5,8 +5,8 @@
 #include <map>
 #include <xxhash.h>
 
+#include "gantry/core/base/warning.h"
 #include "gantry/core/error.h"
-#include "gantry/core/warning.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 

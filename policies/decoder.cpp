@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "gantry/core/adapter_split.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/decoder_model_family.h"
 #include "gantry/models/described/decoder_shards.h"
 #include "gantry/models/described/work_of_keys.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/core/wildcard.h"
+#include "gantry/core/base/wildcard.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "gantry/core/row_shards.h"
+#include "gantry/core/sharding/row_shards.h"
 #include "gantry/nn/linear.h"
 #include "gantry/policies/apply_plan.h"
 #include "gantry/policies/model_map.h"

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/durable_file.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/steady_seconds.h"
-#include "gantry/core/warning.h"
+#include "gantry/core/base/steady_seconds.h"
+#include "gantry/core/base/warning.h"
+#include "gantry/core/io/durable_file.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {

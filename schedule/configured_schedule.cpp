@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <numeric>
 
+#include "gantry/core/config/schedule_choice.h"
+#include "gantry/core/config/schedule_names.h"
 #include "gantry/core/error.h"
-#include "gantry/core/pipeline_stage_manager.h"
-#include "gantry/core/schedule_choice.h"
-#include "gantry/core/schedule_names.h"
+#include "gantry/schedule/pipeline_stage_manager.h"
 #include "gantry/schedule/validate.h"
 #include "gantry/schedule/vocabulary_actions.h"
 

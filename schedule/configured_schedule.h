@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gantry/core/config.h"
-#include "gantry/core/layer_work.h"
+#include "gantry/schedule/layer_work.h"
 #include "gantry/schedule/schedule.h"
 #include "gantry/schedule/simulate.h"
 

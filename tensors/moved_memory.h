@@ -12,7 +12,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/Storage.h>
 
-#include "gantry/core/scratch_file.h"
+#include "gantry/core/io/scratch_file.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry {

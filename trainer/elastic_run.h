@@ -1,8 +1,8 @@
 // The training state of a run over the generations of an elastic job (launch/generation.h).
 //
 // Before the optimizer's step, all ranks meet. If a rank is lost, the remaining ranks agree on the last completed step
-// (core/step_commit.h). Those that have only prepared it complete it. Then all carry their state to the run of the next
-// generation. A replica that joins there gets the state from another replica.
+// (trainer/step_commit.h). Those that have only prepared it complete it. Then all carry their state to the run of the
+// next generation. A replica that joins there gets the state from another replica.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "gantry/comm/world.h"
-#include "gantry/core/step_commit.h"
 #include "gantry/launch/generation.h"
 #include "gantry/plugins/plugin.h"
 #include "gantry/trainer/metrics.h"
+#include "gantry/trainer/step_commit.h"
 
 namespace gantry {
 

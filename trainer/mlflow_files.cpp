@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "gantry/core/durable_file.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/io/durable_file.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/trainer/metric_scalars.h"
 
 namespace gantry {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "gantry/checkpoint/disk_work.h"
-#include "gantry/core/durable_file.h"
+#include "gantry/core/io/durable_file.h"
 #include "gantry/trainer/report/earlier_run.h"
 
 namespace gantry {

@@ -8,10 +8,10 @@
 #include <unistd.h>
 #include <utility>
 
-#include "gantry/core/durable_file.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/host/this_host.h"
+#include "gantry/core/io/durable_file.h"
 #include "gantry/core/version.h"
 #include "gantry/launch/backends.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "gantry/comm/world.h"
-#include "gantry/core/warning.h"
+#include "gantry/core/base/warning.h"
 #include "gantry/trainer/callbacks.h"
 
 namespace gantry {

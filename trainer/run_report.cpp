@@ -13,12 +13,12 @@
 #include <torch/version.h>
 
 #include "gantry/checkpoint/disk_work.h"
-#include "gantry/core/durable_file.h"
-#include "gantry/core/measured_work.h"
-#include "gantry/core/this_host.h"
-#include "gantry/core/usable_cores.h"
+#include "gantry/core/host/this_host.h"
+#include "gantry/core/host/usable_cores.h"
+#include "gantry/core/io/durable_file.h"
+#include "gantry/core/sharding/zero_level.h"
 #include "gantry/core/version.h"
-#include "gantry/core/zero_level.h"
+#include "gantry/schedule/stages/measured_work.h"
 #include "gantry/trainer/planned_step.h"
 #include "gantry/trainer/report/run_reader.h"
 

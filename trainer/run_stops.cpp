@@ -1,6 +1,6 @@
 #include "gantry/trainer/run_stops.h"
 
-#include "gantry/core/stop_request.h"
+#include "gantry/core/host/stop_request.h"
 #include "gantry/data/data_loader.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/generation.h"

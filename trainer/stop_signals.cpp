@@ -4,7 +4,7 @@
 #include <string_view>
 #include <unistd.h>
 
-#include "gantry/core/stop_request.h"
+#include "gantry/core/host/stop_request.h"
 
 namespace gantry {
 namespace {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "gantry/core/axis.h"
-#include "gantry/core/base64.h"
+#include "gantry/core/base/base64.h"
 #include "gantry/core/error.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/strict_json.h"
 
 namespace gantry {
 namespace {

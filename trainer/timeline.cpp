@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gantry/core/durable_file.h"
+#include "gantry/core/io/durable_file.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {

@@ -5,7 +5,7 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
-#include "gantry/core/last_act.h"
+#include "gantry/core/host/last_act.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/model_family.h"
 #include "gantry/trainer/run_checkpoints.h"

@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
+#include "gantry/core/base/steady_seconds.h"
+#include "gantry/core/base/warning.h"
 #include "gantry/core/error.h"
-#include "gantry/core/steady_seconds.h"
-#include "gantry/core/warning.h"
-#include "gantry/core/zero_level.h"
+#include "gantry/core/sharding/zero_level.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/gradient_norm.h"
 

@@ -7,9 +7,9 @@
 
 #include "gantry/checkpoint/format/adapter_files.h"
 #include "gantry/checkpoint/format/model_files.h"
-#include "gantry/core/adapter_names.h"
+#include "gantry/core/config/adapter_names.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 
 namespace gantry {
 namespace {

@@ -7,11 +7,11 @@
 #include <set>
 
 #include "gantry/checkpoint/format/files.h"
+#include "gantry/core/base/warning.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/core/mapped_file.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/warning.h"
 
 namespace gantry {
 namespace {

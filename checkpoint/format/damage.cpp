@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/strict_json.h"
 
 namespace gantry {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "gantry/core/durable_file.h"
+#include "gantry/core/io/durable_file.h"
 
 struct XXH3_state_s;
 

@@ -9,7 +9,7 @@
 #include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 
 namespace gantry {
 namespace {

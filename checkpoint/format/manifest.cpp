@@ -11,7 +11,7 @@
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/tiling.h"
 #include "gantry/core/error.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/strict_json.h"
 
 namespace gantry {
 namespace {

@@ -10,9 +10,9 @@
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/python_json.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/paths.h"
+#include "gantry/core/io/python_json.h"
+#include "gantry/core/io/strict_json.h"
 
 namespace gantry {
 namespace {

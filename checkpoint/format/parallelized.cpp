@@ -11,8 +11,8 @@
 #include "gantry/checkpoint/format/stored_file.h"
 #include "gantry/checkpoint/format/tiling.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/paths.h"
+#include "gantry/core/io/strict_json.h"
 
 namespace gantry {
 namespace {

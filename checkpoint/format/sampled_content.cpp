@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/format/files.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/core/mapped_file.h"
-#include "gantry/core/strict_json.h"
 
 namespace gantry {
 namespace {

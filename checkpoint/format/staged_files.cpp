@@ -11,8 +11,8 @@
 
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/core/error.h"
-#include "gantry/core/file_lock.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/file_lock.h"
+#include "gantry/core/io/paths.h"
 
 namespace gantry {
 namespace {

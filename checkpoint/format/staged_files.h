@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "gantry/core/durable_file.h"
+#include "gantry/core/io/durable_file.h"
 
 namespace gantry {
 

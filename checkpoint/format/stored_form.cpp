@@ -4,7 +4,7 @@
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/parallelized.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 
 namespace gantry {
 

@@ -6,9 +6,9 @@
 
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/generation_choice.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/io/output.h"
 #include "gantry/generation/chat_prompts.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/model_family.h"

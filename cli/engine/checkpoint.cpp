@@ -22,7 +22,7 @@
 #include "gantry/cli/progress_bar.h"
 #include "gantry/cli/warnings.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/output.h"
 #include "gantry/launch/launch.h"
 
 namespace gantry::cli {

@@ -8,7 +8,7 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
+#include "gantry/core/io/output.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/libtorch.h"
 

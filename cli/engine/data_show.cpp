@@ -9,8 +9,8 @@
 #include "gantry/booster/show_sample.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/output.h"
+#include "gantry/core/io/paths.h"
 
 namespace gantry::cli {
 namespace {

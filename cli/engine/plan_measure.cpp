@@ -4,10 +4,10 @@
 #include "gantry/booster/measure_cluster.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/progress_bar.h"
-#include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
-#include "gantry/core/output.h"
-#include "gantry/core/usable_cores.h"
+#include "gantry/core/host/usable_cores.h"
+#include "gantry/core/io/durable_file.h"
+#include "gantry/core/io/output.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/launch.h"
 

@@ -8,8 +8,8 @@
 #include "gantry/comm/control/member.h"
 #include "gantry/comm/control/reception.h"
 #include "gantry/comm/control/timers.h"
+#include "gantry/core/base/warning.h"
 #include "gantry/core/error.h"
-#include "gantry/core/warning.h"
 
 namespace gantry {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/core/steady_seconds.h"
+#include "gantry/core/base/steady_seconds.h"
 
 namespace gantry {
 

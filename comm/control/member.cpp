@@ -6,7 +6,7 @@
 
 #include "gantry/comm/control/timers.h"
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/this_host.h"
 
 namespace gantry::control {
 

@@ -2,7 +2,7 @@
 // set stands in the configuration (comm.*) and in the flags of `gantry launch`.
 #pragma once
 
-#include "gantry/core/last_act.h"
+#include "gantry/core/host/last_act.h"
 
 namespace gantry::control {
 

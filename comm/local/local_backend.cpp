@@ -5,9 +5,9 @@
 #include <fmt/ranges.h>
 
 #include "gantry/comm/local/local_group_state.h"
-#include "gantry/core/block_pool.h"
+#include "gantry/core/base/block_pool.h"
 #include "gantry/core/error.h"
-#include "gantry/core/usable_cores.h"
+#include "gantry/core/host/usable_cores.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 

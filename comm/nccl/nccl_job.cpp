@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "gantry/comm/nccl/nccl_communicator.h"
+#include "gantry/core/base/steady_seconds.h"
+#include "gantry/core/base/warning.h"
 #include "gantry/core/error.h"
-#include "gantry/core/steady_seconds.h"
-#include "gantry/core/warning.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/memory_meter.h"
 

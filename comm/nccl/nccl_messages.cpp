@@ -6,8 +6,8 @@
 #include <fmt/ranges.h>
 #include <thread>
 
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/core/error.h"
-#include "gantry/core/steady_seconds.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 

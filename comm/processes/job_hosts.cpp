@@ -16,9 +16,9 @@
 #include <type_traits>
 #include <unistd.h>
 
-#include "gantry/core/this_host.h"
-#include "gantry/core/usable_cores.h"
-#include "gantry/core/warning.h"
+#include "gantry/core/base/warning.h"
+#include "gantry/core/host/this_host.h"
+#include "gantry/core/host/usable_cores.h"
 
 namespace gantry {
 namespace {

@@ -12,7 +12,7 @@
 #include "gantry/comm/processes/message_collective.h"
 #include "gantry/comm/processes/message_receive.h"
 #include "gantry/comm/processes/shared_collective.h"
-#include "gantry/core/block_pool.h"
+#include "gantry/core/base/block_pool.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"

@@ -11,8 +11,8 @@
 
 #include "gantry/comm/control/timers.h"
 #include "gantry/comm/tcp/sockets.h"
+#include "gantry/core/base/warning.h"
 #include "gantry/core/error.h"
-#include "gantry/core/warning.h"
 
 namespace gantry {
 namespace {

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "gantry/core/base/parallel_for.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/parallel_for.h"
-#include "gantry/core/utf8.h"
 #include "gantry/data/corpus/megatron_writer.h"
 
 namespace gantry {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 
 namespace gantry {
 namespace {

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
-#include "gantry/core/file_lock.h"
+#include "gantry/core/io/durable_file.h"
+#include "gantry/core/io/file_lock.h"
 
 namespace gantry {
 namespace {

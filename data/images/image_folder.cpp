@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/images/image_file.h"
 #include "gantry/data/images/transform.h"
 

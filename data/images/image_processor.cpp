@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "gantry/core/error.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/core/mapped_file.h"
-#include "gantry/core/paths.h"
 #include "gantry/data/images/image_file.h"
 #include "gantry/data/images/processor_keys.h"
 #include "gantry/data/images/transform.h"

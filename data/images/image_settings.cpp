@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/core/mapped_file.h"
-#include "gantry/core/paths.h"
 #include "gantry/data/images/processor_keys.h"
 
 namespace gantry {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/strict_json.h"
 
 namespace gantry {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/characters.h"
 
 namespace gantry {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "gantry/core/utf8.h"
+#include "gantry/core/base/utf8.h"
 
 namespace gantry {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/core/strict_json.h"
+#include "gantry/core/io/strict_json.h"
 
 namespace gantry {
 namespace {

@@ -8,8 +8,8 @@
 #include <unicode/uset.h>
 #include <vector>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/utf8.h"
 #include "gantry/data/bert_text.h"
 #include "gantry/data/tokenizers/byte_level.h"
 #include "gantry/data/tokenizers/characters.h"

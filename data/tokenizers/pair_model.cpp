@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/core/utf8.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/data/tokenizers/byte_level.h"
 
 namespace gantry {

@@ -4,7 +4,7 @@
 #include <queue>
 #include <set>
 
-#include "gantry/core/utf8.h"
+#include "gantry/core/base/utf8.h"
 
 namespace gantry {
 namespace {

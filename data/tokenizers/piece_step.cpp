@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <unicode/uscript.h>
 
-#include "gantry/core/utf8.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/data/bert_text.h"
 #include "gantry/data/tokenizers/byte_level.h"
 #include "gantry/data/tokenizers/characters.h"

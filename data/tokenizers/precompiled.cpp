@@ -5,9 +5,9 @@
 #include <unicode/utext.h>
 #include <vector>
 
-#include "gantry/core/base64.h"
+#include "gantry/core/base/base64.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/normalizer.h"
 
 namespace gantry {

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/base64.h"
+#include "gantry/core/base/base64.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/tokenizer_files.h"
 #include "gantry/data/tokenizers/vocabulary.h"

@@ -4,8 +4,8 @@
 #include <mutex>
 #include <oniguruma.h>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/characters.h"
 
 namespace gantry {

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <unordered_map>
 
-#include "gantry/core/base64.h"
+#include "gantry/core/base/base64.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/vocabulary.h"
 

@@ -4,9 +4,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/tokenizers/byte_level.h"
 #include "gantry/data/tokenizers/special_tokens.h"
 #include "gantry/data/tokenizers/text_pattern.h"

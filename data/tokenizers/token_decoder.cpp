@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "gantry/core/utf8.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/data/tokenizers/byte_level.h"
 #include "gantry/data/tokenizers/normalizer.h"
 

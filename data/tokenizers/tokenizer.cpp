@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
 #include "gantry/data/tokenizers/post_processor.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/special_tokens.h"
 #include "gantry/data/tokenizers/text_pattern.h"

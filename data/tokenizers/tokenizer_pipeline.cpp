@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/tokenizers/byte_level.h"
 #include "gantry/data/tokenizers/piece_cache.h"
 #include "gantry/data/tokenizers/post_processor.h"

@@ -5,12 +5,12 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/durable_file.h"
+#include "gantry/core/base/parallel_for.h"
+#include "gantry/core/base/steady_seconds.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/parallel_for.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/steady_seconds.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/io/durable_file.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/data/tokenizers/byte_level.h"
 #include "gantry/data/tokenizers/pair_trainer.h"
 #include "gantry/data/tokenizers/piece_step.h"

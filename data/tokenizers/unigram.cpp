@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <limits>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/pair_model.h"
 
 namespace gantry {

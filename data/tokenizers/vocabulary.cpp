@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 
 namespace gantry {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gantry/core/steady_seconds.h"
+#include "gantry/core/base/steady_seconds.h"
 
 namespace gantry::launcher {
 

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/this_host.h"
 
 namespace gantry::launcher {
 namespace {

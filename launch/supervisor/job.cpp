@@ -10,7 +10,7 @@
 
 #include "gantry/comm/control/timers.h"
 #include "gantry/core/error.h"
-#include "gantry/core/usable_cores.h"
+#include "gantry/core/host/usable_cores.h"
 #include "gantry/launch/supervisor/launch_address.h"
 #include "gantry/launch/supervisor/rank_starter.h"
 #include "gantry/launch/supervisor/supervisor.h"

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include "gantry/comm/control/timers.h"
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/core/error.h"
-#include "gantry/core/steady_seconds.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/this_host.h"
 #include "gantry/launch/supervisor/job.h"
 
 namespace gantry::launcher {

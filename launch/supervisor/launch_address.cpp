@@ -1,8 +1,8 @@
 #include "gantry/launch/supervisor/launch_address.h"
 
-#include "gantry/core/addresses.h"
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/addresses.h"
+#include "gantry/core/host/this_host.h"
 
 namespace gantry::launcher {
 

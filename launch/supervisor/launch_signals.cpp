@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <sys/signalfd.h>
 
-#include "gantry/core/steady_seconds.h"
+#include "gantry/core/base/steady_seconds.h"
 
 namespace gantry::launcher {
 

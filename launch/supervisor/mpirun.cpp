@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/this_host.h"
 #include "gantry/launch/supervisor/exec_words.h"
 #include "gantry/launch/supervisor/rank_shim.h"
 

@@ -15,9 +15,9 @@
 // After the former, which have what Boost 1.74 forgets.
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/core/error.h"
-#include "gantry/core/steady_seconds.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/this_host.h"
 #include "gantry/launch/job_start.h"
 #include "gantry/launch/supervisor/rank_program.h"
 

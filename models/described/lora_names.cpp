@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <regex>
 
-#include "gantry/core/adapter_names.h"
+#include "gantry/core/config/adapter_names.h"
 #include "gantry/core/error.h"
 
 namespace gantry::models {

@@ -6,9 +6,9 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/io/paths.h"
+#include "gantry/core/io/strict_json.h"
 #include "gantry/core/mapped_file.h"
-#include "gantry/core/paths.h"
-#include "gantry/core/strict_json.h"
 #include "gantry/models/described/config_keys.h"
 
 namespace gantry::models {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/core/python_json.h"
+#include "gantry/core/io/python_json.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/encoder_configs.h"

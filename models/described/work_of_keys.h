@@ -6,8 +6,9 @@
 #include <string>
 
 #include "gantry/core/config.h"
-#include "gantry/core/layer_work.h"
+#include "gantry/core/context_method.h"
 #include "gantry/models/described/decoder_spec.h"
+#include "gantry/schedule/layer_work.h"
 
 namespace gantry::models {
 

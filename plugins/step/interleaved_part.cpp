@@ -1,6 +1,6 @@
 #include "gantry/plugins/step/interleaved_part.h"
 
-#include "gantry/core/steady_seconds.h"
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/plugins/step/error_place.h"
 #include "gantry/tensors/libtorch.h"
 

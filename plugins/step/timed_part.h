@@ -1,7 +1,7 @@
 // The times of layers, which `schedule.layers: balanced` and reports read.
 #pragma once
 
-#include "gantry/core/steady_seconds.h"
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/plugins/step/step_part.h"
 #include "gantry/schedule/measured.h"
 

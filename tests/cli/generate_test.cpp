@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "gantry/booster/parallelized_model.h"
-#include "gantry/core/utf8.h"
+#include "gantry/core/base/utf8.h"
 #include "gantry/launch/launch.h"
 #include "generation_case.h"
 

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "conformance.h"
-#include "gantry/core/usable_cores.h"
+#include "gantry/core/host/usable_cores.h"
 #include "gantry/launch/launch.h"
 #include "gantry/tensors/libtorch.h"
 #include "waiting.h"

@@ -7,7 +7,7 @@
 
 #include "failure_seen.h"
 #include "gantry/comm/nccl/nccl_communicator.h"
-#include "gantry/core/steady_seconds.h"
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/launch/backends.h"
 #include "gantry/tensors/libtorch.h"
 #include "nccl_ranks.h"

@@ -7,7 +7,7 @@
 
 #include "../checkpoint/small_run.h"
 #include "device_ranks.h"
-#include "gantry/core/steady_seconds.h"
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/generation/generate.h"
 #include "gantry/pipeline/action_times.h"
 #include "program.h"

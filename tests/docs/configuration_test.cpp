@@ -1,5 +1,5 @@
 // docs/configuration.md has a section for each part of the YAML: a heading that names the part in backticks, text, an
-// example, and a table of its keys. The tables are generated from the keys of the reader (core/config_keys.h);
+// example, and a table of its keys. The tables are generated from the keys of the reader (core/config/config_keys.h);
 // headings, text and examples are written in the page.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "documents.h"
 #include "gantry/core/config.h"
-#include "gantry/core/config_keys.h"
+#include "gantry/core/config/config_keys.h"
 #include "made_page.h"
 
 namespace gantry::testing {

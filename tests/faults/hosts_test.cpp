@@ -18,7 +18,7 @@ const std::string kHosts = std::string(GANTRY_SOURCE_DIR) + "/tests/support/netw
 // A shorter demo, with its output in the test's directory.
 std::string demo(const std::string& output, const std::string& sets = "") {
   return fmt::format(
-      "{0} train {1}/examples/demo.yaml --set data.path={1}/core/*.h --set train.steps={2} --set output={3} --set "
+      "{0} train {1}/examples/demo.yaml --set data.path={1}/core/*/*.h --set train.steps={2} --set output={3} --set "
       "checkpoint.path={3}/c --set comm.threads_per_rank=1 {4}",
       gantry_program(), GANTRY_SOURCE_DIR, kSteps, output, sets);
 }

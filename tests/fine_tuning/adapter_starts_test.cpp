@@ -9,7 +9,7 @@
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/format/adapter_config.h"
 #include "gantry/checkpoint/safetensors.h"
-#include "gantry/core/adapter_split.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/nn/linear.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/chat_template_names.h"
+#include "gantry/core/config/chat_template_names.h"
 #include "gantry/core/error.h"
 #include "gantry/data/chat_folder.h"
 #include "gantry/data/chat_template.h"

@@ -11,7 +11,7 @@
 #include "gantry/checkpoint/adapter_config.h"
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/safetensors.h"
-#include "gantry/core/adapter_split.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/adapter_modules.h"
 #include "gantry/models/lora.h"
 #include "gantry/tensors/libtorch.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gantry/core/adapter_split.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
 #include "gantry/optimizers/optimizer_memory.h"

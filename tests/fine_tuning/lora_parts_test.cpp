@@ -9,7 +9,7 @@
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/safetensors.h"
-#include "gantry/core/adapter_split.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/lora.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/experts.h"

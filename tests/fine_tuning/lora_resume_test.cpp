@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "gantry/checkpoint/checkpoint.h"
-#include "gantry/core/adapter_split.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"

@@ -8,7 +8,7 @@
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/format/adapter_config.h"
 #include "gantry/checkpoint/safetensors.h"
-#include "gantry/core/adapter_split.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/trained_rows.h"
 #include "gantry/tensors/libtorch.h"

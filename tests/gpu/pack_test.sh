@@ -8,7 +8,7 @@ fail() { echo "error: pack_test: $*"; exit 1; }
 
 "$python" "$sources/tests/gpu/pack.py" "$scratch/folder"
 [ "$(du -sm --apparent-size "$scratch/folder" | cut -f1)" -le 60 ] || fail "more than 60 MiB"
-for file in dev CMakeLists.txt core/mesh.cpp tests/gpu/check.py tests/golden/gpt2/model.safetensors packed/usr.tar.gz; do
+for file in dev CMakeLists.txt core/sharding/mesh.cpp tests/gpu/check.py tests/golden/gpt2/model.safetensors packed/usr.tar.gz; do
   [ -e "$scratch/folder/$file" ] || fail "$file is missing"
 done
 

@@ -6,7 +6,7 @@
 
 #include <ATen/record_function.h>
 
-#include "gantry/core/logit_limit.h"
+#include "gantry/core/config/logit_limit.h"
 #include "gantry/nn/forward.h"
 #include "gantry/tensors/libtorch.h"
 

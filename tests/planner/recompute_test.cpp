@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/byte_size.h"
+#include "gantry/core/config/byte_size.h"
 #include "gantry/core/error.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/planner/config.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "gantry/comm/observed_backend.h"
-#include "gantry/core/context_choice.h"
+#include "gantry/core/config/context_choice.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/profiling/communication_meter.h"

@@ -7,7 +7,7 @@
 #include "bytes_of_steps.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/checkpoint.h"
-#include "gantry/core/schedule_names.h"
+#include "gantry/core/config/schedule_names.h"
 #include "gantry/launch/launch.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/tensors/libtorch.h"

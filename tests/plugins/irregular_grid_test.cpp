@@ -2,7 +2,7 @@
 // numbers in float64, and close ones in lower precisions.
 #include <gtest/gtest.h>
 
-#include "gantry/core/schedule_names.h"
+#include "gantry/core/config/schedule_names.h"
 #include "grid.h"
 #include "model_case.h"
 

@@ -2,7 +2,7 @@
 // computes again.
 #include <gtest/gtest.h>
 
-#include "gantry/core/schedule_names.h"
+#include "gantry/core/config/schedule_names.h"
 #include "gantry/schedule/generators/generator.h"
 #include "grid.h"
 #include "model_case.h"

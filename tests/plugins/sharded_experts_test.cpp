@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "expert_families.h"
-#include "gantry/core/schedule_names.h"
+#include "gantry/core/config/schedule_names.h"
 #include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 #include "program.h"

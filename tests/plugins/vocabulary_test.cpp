@@ -1,7 +1,7 @@
 // Embedding and head that all ranks of a pipeline share give one rank's numbers: float64, 1e-10, whole training steps.
 #include <gtest/gtest.h>
 
-#include "gantry/core/schedule_names.h"
+#include "gantry/core/config/schedule_names.h"
 #include "gantry/tensors/libtorch.h"
 #include "model_case.h"
 #include "tiny_rig.h"

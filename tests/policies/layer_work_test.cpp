@@ -1,10 +1,10 @@
 // What `schedule.layers: balanced` weighs: the same by a model as by its keys, and what a policy of one's own states.
-#include "gantry/core/layer_work.h"
+#include "gantry/schedule/layer_work.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/schedule_choice.h"
+#include "gantry/core/config/schedule_choice.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/model_family.h"
 #include "gantry/plugins/model_setup.h"

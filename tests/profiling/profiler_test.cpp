@@ -13,8 +13,8 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
+#include "gantry/core/base/steady_seconds.h"
 #include "gantry/core/error.h"
-#include "gantry/core/steady_seconds.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/memory_meter.h"
 

@@ -5,7 +5,7 @@
 
 #include "case_batch.h"
 #include "gantry/booster/recipe.h"
-#include "gantry/core/schedule_names.h"
+#include "gantry/core/config/schedule_names.h"
 #include "gantry/launch/launch.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "gantry/core/addresses.h"
 #include "gantry/core/error.h"
+#include "gantry/core/host/addresses.h"
 #include "gantry/trainer/status/status_access.h"
 #include "gantry/trainer/status/status_pages.h"
 #include "raw_socket.h"

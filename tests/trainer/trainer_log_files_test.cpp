@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "gantry/core/warning.h"
+#include "gantry/core/base/warning.h"
 #include "gantry/trainer/train.h"
 #include "program.h"
 

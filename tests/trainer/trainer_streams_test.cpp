@@ -6,7 +6,7 @@
 
 #include "counted_stream.h"
 #include "gantry/booster/recipe.h"
-#include "gantry/core/stop_request.h"
+#include "gantry/core/host/stop_request.h"
 #include "gantry/launch/quiet_launch.h"
 #include "gantry/trainer/run_checkpoints.h"
 #include "gantry/trainer/run_stops.h"

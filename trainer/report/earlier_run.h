@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "gantry/core/durable_file.h"
+#include "gantry/core/io/durable_file.h"
 
 namespace gantry {
 

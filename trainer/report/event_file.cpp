@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/this_host.h"
 
 namespace gantry {
 namespace {

@@ -1,8 +1,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
+#include "gantry/core/io/durable_file.h"
 #include "gantry/trainer/report/page_files.h"
 #include "gantry/trainer/report/run_reader.h"
 

@@ -9,7 +9,7 @@
 
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
-#include "gantry/core/paths.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/trainer/report/public_config.h"
 
 namespace gantry {

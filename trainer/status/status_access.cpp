@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "gantry/comm/control/rendezvous.h"
-#include "gantry/core/addresses.h"
-#include "gantry/core/base64.h"
+#include "gantry/core/base/base64.h"
 #include "gantry/core/error.h"
-#include "gantry/core/this_host.h"
+#include "gantry/core/host/addresses.h"
+#include "gantry/core/host/this_host.h"
 
 namespace gantry {
 namespace {

@@ -325,8 +325,8 @@ struct Config {
   void mark_used(const std::string& key) const { used_keys->add(key); }
 
   // Reads and checks a file. `overrides` are "a.b=c", like the arguments of --set. Throws one ConfigError with all
-  // faults, each with file:line:column, joined by "; ". A key without effect (see core/config_keys.h) is a fault. An
-  // unreadable file is a ConfigError too, not an InputError.
+  // faults, each with file:line:column, joined by "; ". A key without effect (see core/config/config_keys.h) is a
+  // fault. An unreadable file is a ConfigError too, not an InputError.
   static Config load(const std::string& path, const std::vector<std::string>& overrides = {});
   // The same for the text of a configuration. Messages refer to it as `name`.
   static Config parse(const std::string& text, const std::string& name = "config",

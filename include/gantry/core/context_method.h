@@ -11,4 +11,11 @@ enum class ContextMethod {
 };
 const char* name_of(ContextMethod method);  // the name in parallel.context_method: "all_gather"
 
+// The number of attention heads of a layer, over all ranks.
+struct AttentionHeads {
+  int heads = 1;
+  int key_heads = 1;
+  bool operator==(const AttentionHeads&) const = default;
+};
+
 }  // namespace gantry

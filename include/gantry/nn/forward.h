@@ -34,7 +34,7 @@ struct ForwardReport {
   int layer = -1;           // the running layer, counted over all lists of layers; -1 between layers
   std::string part;         // its running part; empty if the layer is not divided into parts
   bool ran_layers = false;  // run_layers was called
-  // Called after each layer with its start and end time (core/steady_seconds.h).
+  // Called after each layer with its start and end time (core/base/steady_seconds.h).
   std::function<void(int layer, double begin, double end)> layer_ran = {};
 };
 

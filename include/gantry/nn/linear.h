@@ -52,7 +52,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   // Other parameters are not frozen. With DoRA, "lora_magnitude_vector" starts as the norms of the weight's rows, or as
   // ones if the weight's initial values are still deferred: set it when the weight is loaded. The same holds for
   // PiSSA's factors and base. The adapter is sharded so
-  // that its output has the layout of the layer's output (core/adapter_split.h).
+  // that its output has the layout of the layer's output (core/sharding/adapter_split.h).
   void add_adapter(const AdapterOptions& adapter);
   bool has_adapter() const { return lora_a.defined(); }
   // True if the weight had no values when DoRA or PiSSA was added, so that the adapter's values do not fit it yet.

@@ -8,10 +8,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/nn/attention_masks.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/key_value_cache.h"
+#include "gantry/schedule/pipeline_stage_manager.h"
 
 namespace gantry {
 

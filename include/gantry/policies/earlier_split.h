@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gantry/core/context_method.h"
 #include "gantry/policies/model_split.h"
 
 namespace gantry {

@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "gantry/core/layer_work.h"
+#include "gantry/core/context_method.h"
 #include "gantry/nn/shard_style.h"
 #include "gantry/policies/token_streams.h"
+#include "gantry/schedule/layer_work.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 

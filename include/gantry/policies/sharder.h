@@ -27,8 +27,8 @@ struct ShardConfig {
   GradientSum gradient_sum = GradientSum::kAtSync;  // when gradients that are partial sums over tp are reduced
   std::uint64_t seed = 1;                           // seed of the initial weights
   torch::Device device = torch::kCPU;               // device of deferred parameters and buffers
-  // The ranks over which rows of the tp shards are sharded (core/row_shards.h), and this rank's coordinates. Parameters
-  // then hold only this rank's rows until they are gathered. Not owned; null: rows are not sharded.
+  // The ranks over which rows of the tp shards are sharded (core/sharding/row_shards.h), and this rank's coordinates.
+  // Parameters then hold only this rank's rows until they are gathered. Not owned; null: rows are not sharded.
   const RowShards* rows = nullptr;
   Coordinates coordinates = {};
   // The pp and tp axes over whose ranks the rows of embedding and head are sharded (ModelSplit::vocabulary),

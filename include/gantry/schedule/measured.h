@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "gantry/core/layer_work.h"
-#include "gantry/core/pipeline_stage_manager.h"
+#include "gantry/schedule/layer_work.h"
+#include "gantry/schedule/pipeline_stage_manager.h"
 #include "gantry/schedule/simulate.h"
 
 namespace gantry::schedule {

@@ -1,4 +1,4 @@
-// Handles SIGTERM, SIGINT and SIGUSR1 as requests to stop (core/stop_request.h): the first signal is recorded, the
+// Handles SIGTERM, SIGINT and SIGUSR1 as requests to stop (core/host/stop_request.h): the first signal is recorded, the
 // second one ends the process at once.
 #pragma once
 

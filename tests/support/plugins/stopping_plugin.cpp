@@ -13,7 +13,7 @@
 
 #include "gantry/booster/gantry.h"
 #include "gantry/booster/plugin_library.h"
-#include "gantry/core/stop_request.h"
+#include "gantry/core/host/stop_request.h"
 #include "gantry/models/model_family.h"
 #include "gantry/policies/decoder.h"
 

@@ -11,7 +11,7 @@
 #include <ATen/Parallel.h>
 
 #include "device_memory.h"
-#include "gantry/core/steady_seconds.h"
+#include "gantry/core/base/steady_seconds.h"
 
 namespace gantry::testing {
 namespace {

@@ -1,0 +1,64 @@
+// What lies at a path, and that a path which the system can't tell anything of is an InputError.
+#include "gantry/core/io/paths.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "failing_call.h"
+#include "gantry/core/error.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Paths, SayWhatLiesThere) {
+  const ScratchFolder scratch;
+  const fs::path file = scratch.write("b", "x"), folder = scratch / "a";
+  fs::create_directory(folder);
+  scratch.write("a/c", "x");
+  EXPECT_TRUE(path_exists(file) && is_file(file) && !is_folder(file));
+  EXPECT_TRUE(path_exists(folder) && is_folder(folder) && !is_file(folder));
+  EXPECT_FALSE(path_exists(scratch / "none") || is_file(scratch / "none") || is_folder(scratch / "none"));
+  EXPECT_FALSE(path_exists(file / "below a file"));
+  EXPECT_EQ(entries_of(scratch.path()), (std::vector<fs::path>{folder, file}));
+  EXPECT_EQ(files_below(scratch.path()), (std::vector<fs::path>{folder / "c", file}));
+}
+
+// Root may read everything, so permissions would not do here.
+TEST(Paths, AreInputErrorsIfTheyCanNotBeRead) {
+  const ScratchFolder scratch;
+  fs::create_symlink("loop", scratch / "loop");
+  for (const fs::path& path : {fs::path(scratch / "loop"), fs::path(scratch / std::string(300, 'x'))}) {
+    EXPECT_THROW(path_exists(path), InputError);
+    EXPECT_THROW(is_folder(path), InputError);
+    EXPECT_THROW(is_file(path), InputError);
+    EXPECT_THROW(entries_of(path), InputError);
+  }
+  EXPECT_THROW(entries_of(scratch / "none"), InputError);
+}
+
+TEST(Paths, AFolderThatMayNotBeListedIsAnInputError) {
+  const ScratchFolder scratch;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!let_call_fail(SYS_getdents64, EACCES)) ::_exit(125);
+    int refused = 0;
+    for (const auto list : {entries_of, files_below}) try {
+        list(scratch.path());
+      } catch (const InputError& error) {
+        refused += std::string(error.what()).find("cannot be read: Permission denied") != std::string::npos;
+      }
+    ::_exit(refused);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 125) GTEST_SKIP() << "this kernel has no seccomp";
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+}
+
+}  // namespace
+}  // namespace gantry::testing
