@@ -33,12 +33,13 @@ struct FullStep {
   FullOutputs outputs;
   TensorDict gradients;
   double loss = 0;
+  std::map<std::string, double> added_losses;
 };
 
 // What the ranks of a layout found beside it; the worst of them. Guarded by the mutex until they have ended.
 struct LayoutStep {
   std::mutex mutex;
-  std::map<std::string, double> outputs, gradients;
+  std::map<std::string, double> outputs, gradients, added_losses;
   double loss = 0;
 };
 
@@ -135,13 +136,12 @@ class StepRank {
                                   parts->group().rank()};
   }
 
-  // The step's loss. Collective over the world.
-  double run(nn::OutputObserver& observer) {
+  // The step's losses. Collective over the world.
+  StepResult run(nn::OutputObserver& observer) {
     const auto batch = replica_part(make_batch(step_.batch), mesh().size(axis::kData), mesh().coordinate(axis::kData));
-    const double loss =
-        *booster_.execute_pipeline(batch, boosted_, {.broadcast_loss = true, .observer = &observer}).loss;
+    StepResult result = booster_.execute_pipeline(batch, boosted_, {.broadcast_loss = true, .observer = &observer});
     boosted_.optimizer->gradients().complete();
-    return loss;
+    return result;
   }
 
   // Of the i-th held parameter, zero for one that is not trained.
@@ -171,7 +171,9 @@ FullStep run_full(const Config& config, const ComparedStep& step) {
     full.values = built_values(*model);
     StepRank rank(world, world.config(), step, model);
     OutputKeeper keeper(rank.model(), full.outputs);
-    full.loss = rank.run(keeper);
+    const StepResult result = rank.run(keeper);
+    full.loss = *result.loss;
+    full.added_losses = result.added_losses;
     const auto& parameters = rank.model().parameters;
     for (std::size_t i = 0; i < parameters.size(); ++i)
       full.gradients.set(parameters[i].placement.name, rank.gradient(i).clone());
@@ -217,11 +219,12 @@ std::optional<Failure> run_layout(const Config& config, const ComparedStep& step
       const OutputComparer& comparer;
     };
     const Merge merge{found, comparer};
-    const double loss = rank.run(comparer);
+    const StepResult result = rank.run(comparer);
     const auto gradients = compare_gradients(rank, full);
     const std::lock_guard lock(found.mutex);
     keep_worst(found.gradients, gradients);
-    found.loss = loss;
+    found.loss = *result.loss;
+    found.added_losses = result.added_losses;
   });
 }
 
@@ -244,6 +247,20 @@ class Judge {
  private:
   double tolerance_, floor_;
 };
+
+void judge_added_losses(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
+  for (const auto& [name, reference] : full.added_losses) {
+    const auto added = found.added_losses.find(name);
+    const double loss = added == found.added_losses.end() ? 0 : added->second;
+    if (std::abs(loss - reference) <= tolerance * std::max(std::abs(reference), std::abs(full.loss) / 1000)) continue;
+    const auto places = full.outputs.losses.find(name);
+    comparison.wrong_losses.push_back(
+        {.name = name,
+         .places = places == full.outputs.losses.end() ? std::vector<std::string>() : places->second,
+         .loss = loss,
+         .reference_loss = reference});
+  }
+}
 
 void judge_gradients(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
   double scale = 0;
@@ -298,6 +315,7 @@ LayoutComparison compare_layout(const Config& config, const std::string& layout,
   } else {
     comparison.loss = found.loss;
     comparison.is_loss_equal = std::abs(found.loss - full.loss) <= step.options.tolerance * std::abs(full.loss);
+    judge_added_losses(full, found, step.options.tolerance, comparison);
     judge_gradients(full, found, step.options.tolerance, comparison);
   }
   comparison.reference_loss = full.loss;

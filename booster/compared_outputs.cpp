@@ -69,12 +69,21 @@ void NamedOutputs::module_output(const torch::nn::Module& module, const torch::T
 }
 
 void NamedOutputs::layer_output(int layer, const torch::Tensor& output) {
-  if (samples_ > 0 && output.defined()) take(layer_path(model_.lists(), layer), nullptr, output);
+  if (samples_ > 0 && output.defined()) take(path_of(layer), nullptr, output);
 }
 
 void NamedOutputs::model_output(const std::string& name, const torch::Tensor& output) {
   // What has no samples along a dim is a microbatch's own: a mean, say.
   if (samples_ > 0 && output.defined() && output.dim() > 0) take(name + " (output)", nullptr, output);
+}
+
+std::string NamedOutputs::path_of(int layer) const { return layer_path(model_.lists(), layer); }
+
+void OutputKeeper::added_loss(const std::string& name, int layer, const std::string& part) {
+  std::string place = layer < 0 ? "between layers" : path_of(layer);
+  if (!part.empty()) place += " (" + part + ")";
+  auto& places = kept_.losses[name];
+  if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(std::move(place));
 }
 
 void OutputKeeper::take(const std::string& name, const torch::nn::Module*, const torch::Tensor& output) {

@@ -22,6 +22,7 @@ struct FullOutputs {
   std::int64_t samples = 0;
   std::vector<std::string> order;                             // as they were computed first
   std::map<std::string, std::vector<torch::Tensor>> outputs;  // one for each call
+  std::map<std::string, std::vector<std::string>> losses;     // added losses, with the layers that add them
 };
 
 // Gives outputs their names: a module's path, "<list>.<index>" of a layer, "<name> (output)".
@@ -35,6 +36,7 @@ class NamedOutputs : public nn::OutputObserver {
   void model_output(const std::string& name, const torch::Tensor& output) override;
 
  protected:
+  std::string path_of(int layer) const;
   std::int64_t first() const { return first_; }
   std::int64_t samples() const { return samples_; }
   // `module` is null for a layer and an output of the model.
@@ -50,6 +52,7 @@ class NamedOutputs : public nn::OutputObserver {
 class OutputKeeper final : public NamedOutputs {
  public:
   OutputKeeper(const StageModule& model, FullOutputs& kept) : NamedOutputs(model), kept_(kept) {}
+  void added_loss(const std::string& name, int layer, const std::string& part) override;
 
  protected:
   void take(const std::string& name, const torch::nn::Module* module, const torch::Tensor& output) override;

@@ -33,6 +33,9 @@ std::string describe(const LayoutComparison& comparison) {
   std::string text = fmt::format("{}: differs\n", comparison.layout);
   if (!comparison.is_loss_equal)
     text += fmt::format("  loss: {:.12g}, on one rank {:.12g}\n", comparison.loss, comparison.reference_loss);
+  for (const auto& added : comparison.wrong_losses)
+    text += fmt::format("  added loss {}: {:.12g}, on one rank {:.12g}; added in {}\n", added.name, added.loss,
+                        added.reference_loss, fmt::join(added.places, ", "));
   text += first_output_text(comparison.first_output);
   for (const auto& gradient : comparison.wrong_gradients)
     text += fmt::format("  gradient: {}\n", difference_text(gradient));

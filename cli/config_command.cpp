@@ -7,18 +7,13 @@
 #include <optional>
 #include <set>
 #include <tuple>
-#include <unistd.h>
 
 #include "gantry/cli/context_text.h"
-#include "gantry/cli/engine_exec.h"
 #include "gantry/cli/expert_text.h"
 #include "gantry/cli/recompute_text.h"
-#include "gantry/cli/torch_library.h"
 #include "gantry/core/config.h"
-#include "gantry/core/host/usable_cores.h"
 #include "gantry/core/io/output.h"
 #include "gantry/core/mesh.h"
-#include "gantry/core/version.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/plan.h"
@@ -76,9 +71,6 @@ std::string stages_text(const ResolvedConfig& resolved) {
   if (layers.size() > 1 && !work.empty())
     text += fmt::format("  evenness: {:.1f}% (mean work of a rank / work of the heaviest rank)\n",
                         100 * evenness(work_of_ranks(work, planner::ranks_of_stages(resolved.stages))));
-  const auto* choice = std::get_if<std::string>(&resolved.config.schedule.layers);
-  if (choice && *choice == "balanced" && !resolved.config.libraries.empty())
-    text += "  computed from the sizes in model.config; the policy of a library may define different work\n";
   return text;
 }
 
@@ -174,6 +166,28 @@ void check_model(const Config& config) {
 
 }  // namespace
 
+void add_config_command(CLI::App& app, const Prepare& prepare) {
+  struct Arguments {
+    std::string config, cluster;
+    std::vector<std::string> sets;
+    bool json = false;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  auto* config = app.add_subcommand("config", "Show the resolved configuration, its mesh, stages and derived values");
+  config->add_option("config", arguments->config, "The configuration, a YAML file")->required();
+  add_sets(*config, arguments->sets);
+  config
+      ->add_option(
+          "--cluster", arguments->cluster,
+          "A cluster, as in `gantry plan`: keys with the value auto are chosen for it, and the step time is estimated")
+      ->type_name("NAME");
+  config->add_flag("--json", arguments->json, "Print JSON");
+  config->callback([arguments, prepare] {
+    prepare(arguments->config, arguments->sets);
+    show_config(arguments->config, arguments->sets, arguments->cluster, arguments->json);
+  });
+}
+
 void show_config(const std::string& path, const std::vector<std::string>& sets, const std::string& cluster, bool json) {
   planner::PlannedConfig read = read_config(path, sets, cluster);
   check_model(read.config);
@@ -183,23 +197,6 @@ void show_config(const std::string& path, const std::vector<std::string>& sets, 
                           mesh_text(resolved.mesh) + stages_text(resolved) + step_text(resolved.step) +
                           to_text(resolved.context) + to_text(resolved.experts) +
                           (resolved.recompute ? cli::to_text(*resolved.recompute, resolved.layers) : ""));
-}
-
-void show_doctor(bool as_json) {
-  const double gigabytes =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 1e9;
-  if (as_json)
-    return print_output(nlohmann::ordered_json{{"version", GANTRY_VERSION},
-                                               {"cores", usable_cores()},
-                                               {"memory_gb", gigabytes},
-                                               {"engine", engine_path()},
-                                               {"libtorch", describe(find_torch_library())},
-                                               {"backends", GANTRY_BACKENDS}}
-                            .dump(2) +
-                        "\n");
-  print_output(fmt::format("gantry {}\ncores: {}\nmemory: {:.1f} GB\nengine: {}\nLibTorch: {}\nbackends: {}\n",
-                           GANTRY_VERSION, usable_cores(), gigabytes, engine_path(), describe(find_torch_library()),
-                           GANTRY_BACKENDS));
 }
 
 }  // namespace gantry::cli

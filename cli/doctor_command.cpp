@@ -6,7 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "gantry/cli/config_command.h"
+#include "gantry/cli/doctor_text.h"
 #include "gantry/core/io/output.h"
 #include "gantry/diagnosis/diagnosis.h"
 

@@ -25,6 +25,7 @@
 #include "gantry/core/io/output.h"
 #include "gantry/launch/supervisor/rank_shim.h"
 #include "gantry/launch/supervisor/rank_starter.h"
+#include "gantry/planner/config.h"
 
 namespace {
 
@@ -38,9 +39,6 @@ struct Arguments {
   cli::CheckpointArguments checkpoint;
   cli::PlanMeasureArguments measure;
   cli::DataShowArguments show;
-  std::string config, cluster;
-  std::vector<std::string> sets;
-  bool json = false;
   int exit_code = 0;
 };
 
@@ -59,18 +57,11 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_init_command(app);
   cli::add_completion_command(app);
   cli::add_report_command(app);
-  cli::add_plan_command(app, arguments.measure, hand_on);
-  auto* config = app.add_subcommand("config", "Show the resolved configuration, its mesh, stages and derived values");
-  config->add_option("config", arguments.config, "The configuration, a YAML file")->required();
-  cli::add_sets(*config, arguments.sets);
-  config
-      ->add_option(
-          "--cluster", arguments.cluster,
-          "A cluster, as in `gantry plan`: keys with the value auto are chosen for it, and the step time is estimated")
-      ->type_name("NAME");
-  config->add_flag("--json", arguments.json, "Print JSON");
-  config->callback(
-      [&arguments] { cli::show_config(arguments.config, arguments.sets, arguments.cluster, arguments.json); });
+  const auto hand_own_families_on = [argv](const std::string& config, const std::vector<std::string>& sets) {
+    if (!planner::configured(config, sets, {}).libraries.empty()) cli::run_engine(argv);
+  };
+  cli::add_plan_command(app, arguments.measure, hand_on, hand_own_families_on);
+  cli::add_config_command(app, hand_own_families_on);
   cli::add_models_command(app, arguments.exit_code);
   cli::add_doctor_command(app);
 }

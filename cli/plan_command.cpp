@@ -149,7 +149,8 @@ CLI::Option* add_cluster(CLI::App& command, PlanArguments& arguments) {
 
 }  // namespace
 
-void add_plan_command(CLI::App& app, PlanMeasureArguments& measure, const std::function<void()>& run_measure) {
+void add_plan_command(CLI::App& app, PlanMeasureArguments& measure, const std::function<void()>& run_measure,
+                      const Prepare& prepare) {
   auto* plan = app.add_subcommand("plan", "Find the fastest layouts of a model on a cluster, by simulation");
   plan->require_subcommand(0, 1);
   auto arguments = std::make_shared<PlanArguments>();
@@ -173,11 +174,16 @@ void add_plan_command(CLI::App& app, PlanMeasureArguments& measure, const std::f
   estimate->add_option("config", stated->config, "The configuration, a YAML file")->required();
   add_cluster(*estimate, *stated)->required();
   estimate->add_flag("--json", stated->json, "Print JSON");
-  estimate->callback([stated] { run_estimate(*stated); });
+  estimate->callback([stated, prepare] {
+    prepare(stated->config, stated->sets);
+    run_estimate(*stated);
+  });
   add_measure_command(*plan, measure, run_measure);
   add_calibrate_command(*plan);
-  plan->callback([arguments, plan] {
-    if (plan->get_subcommands().empty()) run_plan(*arguments);
+  plan->callback([arguments, plan, prepare] {
+    if (!plan->get_subcommands().empty()) return;
+    if (!arguments->config.empty()) prepare(arguments->config, arguments->sets);
+    run_plan(*arguments);
   });
 }
 

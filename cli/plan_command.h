@@ -3,11 +3,18 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "gantry/cli/commands.h"
 
 namespace gantry::cli {
 
-void add_plan_command(CLI::App& app, PlanMeasureArguments& measure, const std::function<void()>& run_measure);
+// Called with the configuration and its overrides before they are read: for the families of its libraries, which need
+// LibTorch. The front end replaces itself by the engine there, and the engine loads the libraries.
+using Prepare = std::function<void(const std::string& config, const std::vector<std::string>& sets)>;
+
+void add_plan_command(CLI::App& app, PlanMeasureArguments& measure, const std::function<void()>& run_measure,
+                      const Prepare& prepare);
 
 }  // namespace gantry::cli

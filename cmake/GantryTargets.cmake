@@ -209,7 +209,8 @@ function(gantry_programs)
 
   file(GLOB engine CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} cli/engine/*.cpp)
   add_executable(gantry_engine ${engine} cli/commands.cpp cli/generate_command.cpp cli/progress_bar.cpp cli/warnings.cpp
-                 cli/checkpoint_tree.cpp cli/difference_text.cpp)
+                 cli/checkpoint_tree.cpp cli/difference_text.cpp cli/config_command.cpp cli/context_text.cpp cli/expert_text.cpp
+                 cli/plan_command.cpp cli/plan_calibrate_command.cpp cli/plan_text.cpp cli/recompute_text.cpp)
   set_target_properties(gantry_engine PROPERTIES OUTPUT_NAME gantry-engine
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/libexec/gantry INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${LibTorch_ROOT}/lib")
   target_compile_options(gantry_engine PRIVATE ${gantry_cool_options})

@@ -1,5 +1,5 @@
-// A custom decoder with grouped KV heads, rotary positions, padding, sequence parallelism and tied weights. It compares
-// a step in several layouts with the same step on one rank.
+// A custom decoder with grouped KV heads, rotary positions, padding, sequence parallelism, tied weights and losses of
+// its own. It compares a step in several layouts with the same step on one rank.
 #include <torch/torch.h>
 
 #include "gantry/booster/gantry.h"
@@ -42,7 +42,9 @@ struct LayerImpl : torch::nn::Module {
   }
   torch::Tensor mlp(const torch::Tensor& hidden) {
     const auto parts = gantry::nn::together(hidden, {gate, up});
-    return down(torch::silu(parts[0]) * parts[1]);
+    const torch::Tensor gated = torch::silu(parts[0]) * parts[1];  // the features of this rank
+    gantry::add_loss("gated", 1e-4 * gated.square().sum(), gantry::Partial{});
+    return down(gated);
   }
   gantry::LayerParts parts(const gantry::nn::TokenContext& tokens, int index) {
     return {{"attention", [=, this](const torch::Tensor& x) { return x + attend(attention_norm(x), tokens, index); }},
@@ -69,7 +71,11 @@ struct DecoderImpl : torch::nn::Module {
     const gantry::nn::TokenContext known = stage.tokens();  // the batch's mask, documents and positions
     torch::Tensor hidden = stage.is_first() ? tokens(in.at("input_ids")) : in.at("hidden");
     hidden = stage.run_layers(hidden, [&](int index) { return layers->at<LayerImpl>(index).parts(known, index); });
+    if (stage.is_first())
+      stage.add_parameter_loss("table", tokens->weight,
+                               [](const torch::Tensor& part) { return 1e-4 * part.square().sum(); });
     if (!stage.is_last()) return {{"hidden", hidden}};
+    stage.add_loss("hidden", 1e-4 * hidden.square().sum(), gantry::Shard{1});  // the tokens of this rank
     return {{"logits", head(norm(known.for_head(hidden)))}};
   }
   gantry::nn::Embedding tokens{nullptr};

@@ -28,6 +28,8 @@ std::optional<std::string> mixing_objection(const models::DecoderSpec& model, co
     if (layout.tensor > layer.mixer->largest_tensor())
       return fmt::format("tensor {} is above {}, the most ranks over which the {} are sharded", layout.tensor,
                          layer.mixer->largest_tensor(), layer.mixer->name());
+    if (layout.sequence_parallel && !layer.mixer->shards_sequences())
+      return fmt::format("the policy has no rules for the {} with parallel.sequence_parallel", layer.mixer->name());
     if (const std::int64_t most = layer.mixer->largest_context(layout.tensor);
         layout.context > 1 && layout.context > most)
       return fmt::format("context {} is above {}, the most ranks that share the {} of one of {} tensor ranks",

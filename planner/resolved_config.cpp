@@ -4,7 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "gantry/core/config/schedule_choice.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/schedule/configured_schedule.h"
 #include "gantry/schedule/stages/layers_per_stage.h"
@@ -57,7 +56,7 @@ ResolvedConfig resolve_config(Config config) {
   std::vector<LayerRange> layers;
   std::vector<double> work;
   const nlohmann::json keys = models::keys_of_model(config.model);
-  if (const int all = layers_in(keys); all > 0) {
+  if (const int all = models::layers_of(keys, config.model.policy); all > 0) {
     LayerWork by_layer = weighed_work(config.schedule, models::layer_work_in(keys, all, config.model.policy));
     const bool is_known = by_layer.last > 0;
     if (parallel.vocabulary == "pipeline" && parallel.pipeline > 1) by_layer.first = by_layer.last = 0;

@@ -1,5 +1,6 @@
 #include "gantry/plugins/pipeline_call.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <set>
 #include <utility>
@@ -133,9 +134,20 @@ void PipelineCall::complete_plan(const StepCounts& counts, const Batch& batch) {
   if (state_.shards)
     plan_.gather = equal ? plugin_.options.zero.gather.value_or(schedule::auto_gather(plugin_.stages.pipeline_size()))
                          : schedule::Gather::kAround;
+  sample_share_ = share_of_sample(counts);
   plan_.is_full = plan_.microbatches <= 1 && batch.samples == batch.global_samples && !plan_.adds;
   if (plan_.trains && state_.accumulation->gradients().scatters())
     plan_.scattering = equal ? Scattering::kAfterEachBackward : Scattering::kAfterTheStep;
+}
+
+// Not set if the step's tokens or samples are not known before its end.
+std::optional<double> PipelineCall::share_of_sample(const StepCounts& counts) const {
+  if (options_.step_tokens == 0 && !counts.is_exact) return std::nullopt;
+  if (options_.step_samples == 0 && plan_.adds) return std::nullopt;
+  const double tokens = options_.step_tokens > 0 ? static_cast<double>(options_.step_tokens) : counts.expected;
+  const std::int64_t samples = options_.step_samples > 0 ? options_.step_samples : counts.global_samples;
+  const int parts = state_.parts ? state_.parts->group().size() : 1;  // ranks that add the loss of one sample
+  return tokens / static_cast<double>(std::max<std::int64_t>(1, samples) * parts);
 }
 
 // Gradients may be added from here on.
@@ -180,6 +192,7 @@ StepCore PipelineCall::core_of(const Batch& batch, const std::vector<Batch>& mic
                                const nn::RouterBalance& balance) const {
   StepSettings settings{.needs_gradients = plan_.trains,
                         .seed_gradient = plan_.trains ? state_.accumulation->seed() : 1,
+                        .sample_share = sample_share_,
                         .keeps_outputs = options_.return_outputs && plugin_.stages.holds_last(),
                         .random = random_of(batch),
                         .recomputation = plugin_.options.recompute.how,

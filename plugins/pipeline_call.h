@@ -23,6 +23,7 @@ class PipelineCall {
  private:
   void plan(std::int64_t samples);
   void complete_plan(const StepCounts& counts, const Batch& batch);
+  std::optional<double> share_of_sample(const StepCounts& counts) const;
   void begin_step(const StepCounts& counts);
   nn::RouterBalance balance_of(const Batch& full) const;
   StepCore core_of(const Batch& batch, const std::vector<Batch>& microbatches, const nn::RouterBalance& balance) const;
@@ -40,6 +41,7 @@ class PipelineCall {
   const ExecuteOptions& options_;
   const Criterion& criterion_;
   CallPlan plan_;
+  std::optional<double> sample_share_;  // StepSettings::sample_share
 };
 
 }  // namespace gantry

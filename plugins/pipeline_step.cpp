@@ -51,6 +51,7 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   call.scope = {.random = settings.random,
                 .weight_gradients = settings.needs_gradients ? &stores_[{stage, microbatch}] : nullptr,
                 .losses = &call.added,
+                .step_share = share_of(batch),
                 .report = &call.report,
                 .balance = settings.balance,
                 .choices = settings.choices,
@@ -58,6 +59,11 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   call.scope.random->first_sample += batch.first_sample - core_.microbatches.front().first_sample;
   return with_place("forward", core_.model, call, call.is_first ? batch.tensors : call.input, call.report,
                     [&] { return through(call, &StepPart::forward, [&] { return compute(call); }); });
+}
+
+std::optional<double> PipelineStep::share_of(const Batch& microbatch) const {
+  const auto& each = core_.settings.sample_share;
+  return each ? std::optional(*each * static_cast<double>(microbatch.samples)) : std::nullopt;
 }
 
 StageOutput PipelineStep::compute(ForwardCall& call) {

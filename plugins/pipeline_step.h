@@ -68,6 +68,7 @@ class PipelineStep final : public StageRuntime {
   TensorDict differentiate(BackwardCall call);
   nn::DeferredLogits deferrable_logits(const ForwardCall& call) const;
   torch::Tensor loss_of(ForwardCall& call, const TensorDict& outputs);
+  std::optional<double> share_of(const Batch& microbatch) const;  // Forward::step_share
   void add_losses(const ForwardCall& call, StageOutput& output);
   bool ends_gradients(int stage);
   void announce(const StageCall& backward);

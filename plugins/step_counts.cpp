@@ -73,11 +73,13 @@ StepCounts combine_counts(const std::vector<RankCounts>& ranks, std::int64_t rep
     known.labels = std::max(known.labels, rank.labels);
   }
   StepCounts counts{.tokens_per_sample = replicas.at(replica).tokens,
+                    .is_exact = true,
                     .most_microbatches = replicas.at(replica).microbatches};
   std::int64_t expected = 0;
   for (const auto& [number, each] : replicas) {
     if (number < replica) counts.first_sample += each.samples;
     counts.global_samples += each.samples;
+    counts.is_exact = counts.is_exact && each.labels >= 0;
     expected += each.labels >= 0 ? each.labels : each.samples * std::max<std::int64_t>(1, each.tokens);
     counts.equal_microbatches = counts.equal_microbatches && each.microbatches == replicas.at(replica).microbatches;
     counts.most_microbatches = std::max(counts.most_microbatches, each.microbatches);

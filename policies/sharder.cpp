@@ -131,10 +131,22 @@ StageModule::StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_p
       sequence_group_(sequence_group),
       vocabulary_apart_(vocabulary_apart) {
   if (vocabulary_apart) refuse_no_vocabulary(*this);
+  for (const auto& item : model_->named_parameters()) names_.emplace(item.value().unsafeGetTensorImpl(), item.key());
+}
+
+const Placement* StageModule::placement_of(const torch::Tensor& parameter) const {
+  const auto name = names_.find(parameter.unsafeGetTensorImpl());
+  if (name == names_.end()) return nullptr;
+  for (const Placement& placement : all_placements)
+    if (placement.name == name->second ||
+        std::find(placement.aliases.begin(), placement.aliases.end(), name->second) != placement.aliases.end())
+      return &placement;
+  return nullptr;
 }
 
 TensorDict StageModule::forward(int stage, TensorDict input, StageContext::Settings settings) const {
   settings.sequence_group = sequence_group_;
+  settings.tensor_group = tensor_group;
   settings.vocabulary_apart = vocabulary_apart_;
   for (const auto& list : lists_) settings.lists.push_back(static_cast<int>(list.layers.size()));
   const Recomputation recomputation = settings.recomputation;
@@ -143,6 +155,7 @@ TensorDict StageModule::forward(int stage, TensorDict input, StageContext::Setti
   const auto context = std::make_shared<const StageContext>(stage, num_stages(), range, std::move(settings));
   Forward known = forward_now();
   known.stage = context;
+  known.placement_of = [this](const torch::Tensor& parameter) { return placement_of(parameter); };
   ForwardReport unreported;
   if (!known.report) known.report = &unreported;
   known.report->ran_layers = false;
@@ -180,6 +193,7 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
   // Shapes are stated before anything is released or sharded.
   StageModule module(model, policy, ranges, config.sequence_parallel ? config.tensor_group : nullptr,
                      config.vocabulary.has_value());
+  module.tensor_group = config.tensor_group;
   const VocabularyModules* vocabulary = module.vocabulary();
   std::vector<int> every_stage(manager.num_stages());
   std::iota(every_stage.begin(), every_stage.end(), 0);

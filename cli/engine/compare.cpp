@@ -83,12 +83,19 @@ Json difference_json(const LayoutDifference& difference) {
 Json comparison_json(const LayoutComparison& comparison) {
   Json gradients = Json::array();
   for (const auto& gradient : comparison.wrong_gradients) gradients.push_back(difference_json(gradient));
+  Json losses = Json::array();
+  for (const auto& added : comparison.wrong_losses)
+    losses.push_back({{"name", added.name},
+                      {"added_in", added.places},
+                      {"loss", added.loss},
+                      {"reference_loss", added.reference_loss}});
   return {{"layout", comparison.layout},
           {"equal", comparison.is_equal()},
           {"error", comparison.error},
           {"error_code", comparison.error_code},
           {"loss", comparison.error.empty() ? Json(comparison.loss) : Json()},
           {"reference_loss", comparison.reference_loss},
+          {"wrong_losses", std::move(losses)},
           {"outputs_compared", comparison.outputs},
           {"gradients_compared", comparison.gradients},
           {"first_output", comparison.first_output ? difference_json(*comparison.first_output) : Json()},

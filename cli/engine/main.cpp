@@ -3,7 +3,10 @@
 #include <cstdio>
 #include <exception>
 
+#include "gantry/cli/config_command.h"
 #include "gantry/cli/engine/commands.h"
+#include "gantry/cli/engine/own_families.h"
+#include "gantry/cli/plan_command.h"
 #include "gantry/tensors/exceptions.h"
 
 int main(int argc, char** argv) {
@@ -35,9 +38,9 @@ int main(int argc, char** argv) {
   cli::add_show_command(*app.add_subcommand("data", "The command of data that needs LibTorch")->require_subcommand(1),
                         show, [&] { exit_code = cli::run_data_show(show); });
   cli::PlanMeasureArguments measure;
-  cli::add_measure_command(
-      *app.add_subcommand("plan", "The command of the planner that needs LibTorch")->require_subcommand(1), measure,
-      [&] { exit_code = cli::run_plan_measure(measure); });
+  cli::add_plan_command(
+      app, measure, [&] { exit_code = cli::run_plan_measure(measure); }, cli::outline_own_families);
+  cli::add_config_command(app, cli::outline_own_families);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,6 +2,7 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/cli/engine/commands.h"
+#include "gantry/cli/engine/own_families.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/torchrun.h"
 #include "gantry/planner/config.h"
@@ -22,6 +23,7 @@ int given_ranks(const Config& config, const planner::Cluster& cluster) {
 // Returns the configuration with all auto values chosen. Every process of a job chooses the same values.
 Config planned(const TrainArguments& arguments, const std::set<std::string>& open, RunOptions& options) {
   if (!options.cluster) planner::refuse_without_cluster("gantry train", open);
+  outline_own_families(arguments.config, arguments.sets);
   const planner::PlanRequest request = planner::read_auto_request(arguments.config, arguments.sets);
   const planner::Cluster cluster = planner::with_ranks(*options.cluster, given_ranks(request.config, *options.cluster),
                                                        planner::is_builtin_cluster(arguments.cluster));

@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/model_outline.h"
 #include "gantry/models/described/shared_keys.h"
 #include "gantry/models/families/families.h"
 
@@ -117,8 +118,10 @@ DecoderSpec decoder_spec(const std::string& family, const json& keys) {
     if (known.model_type == family) return decoder_spec(known, keys);
     names.push_back(known.model_type);
   }
-  throw ConfigError({"model family", "'" + family + "' is not a described decoder",
-                     fmt::format("one of {}", fmt::join(names, ", ")), ""});
+  if (outlines().contains(family)) return require_spec(outlines().at(family)(keys), family);
+  throw ConfigError({"model.policy", "the family '" + family + "' is not known here, or is not a decoder",
+                     fmt::format("one of {}, or a family of a library", fmt::join(names, ", ")),
+                     "name the library of your own family under libraries"});
 }
 
 DecoderSpec decoder_spec(const DecoderFamily& family, const json& keys) {

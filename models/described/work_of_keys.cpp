@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/config/schedule_choice.h"
 #include "gantry/core/error.h"
 #include "gantry/core/io/python_json.h"
 #include "gantry/models/described/config_keys.h"
@@ -13,6 +14,7 @@
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/models/described/model_flops.h"
+#include "gantry/models/described/model_outline.h"
 #include "gantry/models/described/sentence_modules.h"
 
 namespace gantry::models {
@@ -189,8 +191,14 @@ std::optional<DecoderSpec> described_decoder(const json& keys, const std::string
   const auto& known = decoder_families();
   const bool described =
       std::any_of(known.begin(), known.end(), [&](const DecoderFamily& one) { return one.model_type == name; });
-  if (!described) return std::nullopt;
-  return decoder_spec(name, keys);
+  if (described) return decoder_spec(name, keys);
+  return outlines().contains(name) ? outlines().at(name)(keys).spec : std::nullopt;
+}
+
+int layers_of(const json& keys, const std::string& family) {
+  const std::string name = family_of(keys, family);
+  if (outlines().contains(name)) return static_cast<int>(outlines().at(name)(keys).work.layers.size());
+  return layers_in(keys);
 }
 
 LayerWork layer_work_in(const json& keys, int layers, const std::string& family) {
@@ -206,6 +214,7 @@ LayerWork layer_work_in(const json& keys, int layers, const std::string& family)
   if (name == "vit") return vit_work(keys, layers);
   if (name == "t5" || name == "mt5" || name == "umt5") return t5_work(keys, t5_defaults(name));
   if (name == "whisper") return stacks_work(keys, WhisperConfig());
+  if (outlines().contains(name)) return outlines().at(name)(keys).work;
   const auto spec = described_decoder(keys, family);
   return spec ? layer_work_of(*spec) : LayerWork{std::vector<double>(layers, 1.0)};
 }

@@ -29,6 +29,10 @@ std::optional<DecoderSpec> described_decoder(const nlohmann::json& model_keys, c
 // The model's own keys, over those of config.json in its directory.
 nlohmann::json keys_of_model(const ModelConfig& model);
 
+// The number of layers: of a program's own family by its outline (model_outline.h), otherwise by the model's keys; 0:
+// unknown.
+int layers_of(const nlohmann::json& model_keys, const std::string& family = "");
+
 // The multiplications of a token: one for each weight of a layer's and of the head's matrices. A backward has twice as
 // many of each, so shares are the same. `family` is the policy's name, "llama" or "bert"; where it is empty, the keys'
 // model_type names it. Of a family that Gantry does not know all layers are equal and nothing is known of the head:

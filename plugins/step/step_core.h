@@ -1,6 +1,7 @@
 // The values that the computations of one training or evaluation step read and make.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "gantry/nn/router_balance.h"
@@ -15,7 +16,8 @@ namespace gantry {
 // The same for all forwards of a step.
 struct StepSettings {
   bool needs_gradients = true;
-  double seed_gradient = 1;  // gradient of the sum of the losses
+  double seed_gradient = 1;                 // gradient of the sum of the losses
+  std::optional<double> sample_share = {};  // Forward::step_share of one sample; not set: unknown
   bool keeps_outputs = false;
   RandomContext random;  // first_sample is that of the batch
   Recomputation recomputation = Recomputation::kNone;

@@ -121,7 +121,7 @@ TEST(PlanCommand, RefusesInOneLine) {
   refused("estimate {} --cluster h100_80g --hosts 2 --set parallel.tensor=4 --set parallel.data=3", 3, "= 12 ranks");
   refused("estimate {} --cluster h100_80g --ranks 8 --set parallel.tensor=2 --set parallel.data=2", 3, "= 4 ranks");
   refused("estimate {} --cluster h100_80g --set parallel.order=[tp,dp,pp]", 3, "parallel.order");
-  refused("estimate {} --cluster h100_80g", 3, "is not a described decoder",
+  refused("estimate {} --cluster h100_80g", 3, "is not known here, or is not a decoder",
           "model: {policy: bert}\ndata: {format: text, path: x}\n");
   refused("estimate {} --cluster h100_80g", 3, "data: the section is missing", "model: {policy: llama}\n");
   refused("{}", 2, "--cluster is missing");

@@ -25,6 +25,7 @@ struct ToyCase {
   TensorDict batch;                                           // the full one
   std::int64_t step_tokens = 0;
   int calls = 1;  // of a step, each a part of the batch
+  std::int64_t step_samples = 0;
 };
 
 inline std::shared_ptr<torch::nn::Module> build_toy(const ToyCase& toy) {
@@ -61,9 +62,9 @@ inline ToySteps run_toy(const ToyCase& toy, const Config& config) {
         if (call + 1 < toy.calls) guard.emplace(plugin->no_sync_guards(nullptr));
         Batch part = slice(full, calls[call].first, calls[call].second);
         part.first_sample = 0;
-        const StepResult done =
-            booster.execute_pipeline(replica_part(part, mesh.size("dp"), mesh.coordinate("dp")), boosted,
-                                     {.broadcast_loss = true, .step_tokens = toy.step_tokens});
+        const StepResult done = booster.execute_pipeline(
+            replica_part(part, mesh.size("dp"), mesh.coordinate("dp")), boosted,
+            {.broadcast_loss = true, .step_tokens = toy.step_tokens, .step_samples = toy.step_samples});
         const auto tokens = static_cast<double>(done.tokens);
         loss += *done.loss * tokens;
         for (const auto& [name, mean] : done.added_losses) added[name] += mean * tokens;

@@ -8,12 +8,13 @@
 //       config, [&] { return gantry::build_model(config); }, batch,
 //       {"parallel.tensor=2,parallel.pipeline=1", "parallel.tensor=2,parallel.sequence_parallel=true"}));
 //
-// The loss, the gradients, and the outputs of modules are compared, in the order in which one rank computes them. The
-// outputs are those of gantry::nn::Linear, Embedding, LayerNorm and RmsNorm by their paths, of each layer that the
-// policy runs by StageContext::run_layers ("blocks.1"), and of the last stage ("logits (output)"). LibTorch modules
-// have no hooks: the output of another module is compared only if it calls nn::observed() (nn/output_observer.h). An
-// output of which a rank holds a part is compared with that part. If several parts have its shape, it is compared with
-// the nearest one. An output whose shape fits no part of the full output is not compared, but counted as equal.
+// The loss, the losses that the model adds, the gradients, and the outputs of modules are compared, in the order in
+// which one rank computes them. The outputs are those of gantry::nn::Linear, Embedding, LayerNorm and RmsNorm by their
+// paths, of each layer that the policy runs by StageContext::run_layers ("blocks.1"), and of the last stage ("logits
+// (output)"). LibTorch modules have no hooks: the output of another module is compared only if it calls nn::observed()
+// (nn/output_observer.h). An output of which a rank holds a part is compared with that part. If several parts have its
+// shape, it is compared with the nearest one. An output whose shape fits no part of the full output is not compared,
+// but counted as equal.
 //
 // Errors that a policy makes on one rank too are the same in all layouts, and are not found.
 #pragma once
@@ -50,6 +51,13 @@ struct LayoutDifference {
   double reference = 0;  // 2-norm of the single-rank tensor
 };
 
+// A loss that the model adds (nn/added_loss.h), by name.
+struct AddedLossDifference {
+  std::string name;
+  std::vector<std::string> places;  // layers that add it, with the part ("blocks.1 (mlp)"); "between layers"
+  double loss = 0, reference_loss = 0;
+};
+
 // The result for one layout.
 struct LayoutComparison {
   std::string layout;  // as passed; "as configured" for an empty string
@@ -57,12 +65,15 @@ struct LayoutComparison {
   int error_code = 0;  // exit code of that error
   double loss = 0, reference_loss = 0;
   bool is_loss_equal = true;
+  std::vector<AddedLossDifference> wrong_losses;
   int outputs = 0, gradients = 0;  // number of compared tensors; outputs whose shape fits no part count too
   // First output that differs; if the step failed, of those computed before.
   std::optional<LayoutDifference> first_output;
   std::vector<LayoutDifference> wrong_gradients;  // in the order of the model
 
-  bool is_equal() const { return error.empty() && is_loss_equal && !first_output && wrong_gradients.empty(); }
+  bool is_equal() const {
+    return error.empty() && is_loss_equal && wrong_losses.empty() && !first_output && wrong_gradients.empty();
+  }
 };
 
 // Runs one step of `batch` (dim 0: all samples of the step) on one rank, and then in each layout, on threads of this
@@ -81,8 +92,8 @@ std::vector<LayoutComparison> compare_layouts(const Config& config,
                                               const TensorDict& batch, const std::vector<std::string>& layouts,
                                               const CompareOptions& options = {});
 
-// Returns one line for a layout that is equal or failed; otherwise also one line each for the loss, the first output
-// and each gradient that differ.
+// Returns one line for a layout that is equal or failed; otherwise also one line each for the loss, the added losses,
+// the first output and each gradient that differ.
 std::string describe(const LayoutComparison& comparison);
 
 // Returns 0 if all layouts are equal, the exit code of NumericalError if one differs, otherwise that of the first

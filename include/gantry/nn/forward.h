@@ -11,13 +11,14 @@
 #include <optional>
 #include <string>
 
-#include "gantry/nn/layout.h"
+#include "gantry/nn/added_loss.h"
 #include "gantry/tensors/random_context.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
 
 class LayerWatch;
+struct Placement;
 class StageContext;
 
 namespace nn {
@@ -44,8 +45,13 @@ struct Forward {
   std::optional<RandomContext> random;        // not set: each call uses new random numbers
   // Null: weight gradients are computed in the backward; not owned.
   nn::WeightGradientStore* weight_gradients = nullptr;
-  nn::OutputObserver* observer = nullptr;      // receives the outputs of modules; not owned; null: none
-  TensorDict* losses = nullptr;                // name -> sum of add_loss(); not owned; null: losses are not collected
+  nn::OutputObserver* observer = nullptr;  // receives the outputs of modules; not owned; null: none
+  TensorDict* losses = nullptr;            // name -> sum of add_loss(); not owned; null: losses are not collected
+  // The factor of losses that do not depend on the samples, such as those of parameters: the number by which the sum
+  // of the losses of the step is divided, times the fraction of the step that this forward computes. Not set: unknown.
+  std::optional<double> step_share = 1;
+  // The placement of a parameter of the model; null for another tensor. Not set: parameters are full.
+  std::function<const Placement*(const torch::Tensor& parameter)> placement_of = {};
   ForwardReport* report = nullptr;             // not owned; null: none
   std::shared_ptr<LayerWatch> watch = {};      // called before and after layers, also in their backward; null: none
   const nn::RouterBalance* balance = nullptr;  // losses that routers add; not owned; null: none
@@ -79,18 +85,5 @@ const Forward& forward_now();
 RandomContext random_context();
 // Returns the length of the full sequence, or 0 if it is unknown. Does not use a new step.
 std::int64_t sequence_length();
-
-// Adds a scalar to the sum of the loss, with a name for the metrics. Any module of any stage can call it, also within
-// recomputed layers, where it counts once. Like the criterion's sum, it is divided by the number of counted tokens of
-// the step.
-// `of`: the part of the sequence that the sum covers, required with sequence parallelism. Shard{dim}: this rank's part;
-// the sums are all-reduced over tp (collective over tp). Replicate{}: the full sequence. With context parallelism
-// (parallel.context) only Shard{dim} is supported: otherwise throws ConfigError. Elsewhere `of` has no effect.
-// Throws UsageError for Partial{}, for a tensor that is not a scalar, if `of` is missing with sequence parallelism, or
-// if gradients are computed and losses are not collected.
-void add_loss(const std::string& name, const torch::Tensor& loss, const std::optional<Layout>& of = std::nullopt);
-
-// Like add_loss(), for a sum that already covers the full sequence.
-void add_full_loss(const std::string& name, const torch::Tensor& loss);
 
 }  // namespace gantry

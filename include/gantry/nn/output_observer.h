@@ -21,6 +21,9 @@ class OutputObserver {
   // `layer` is counted over all lists of layers.
   virtual void layer_output(int layer, const torch::Tensor& output) = 0;
   virtual void model_output(const std::string& name, const torch::Tensor& output) = 0;
+  // Called for each loss that the model adds (nn/added_loss.h). `layer`: -1 between layers; `part`: empty outside of
+  // named parts.
+  virtual void added_loss(const std::string& /*name*/, int /*layer*/, const std::string& /*part*/) {}
 };
 
 // Calls begin() and end() of the observer at the start and end of its lifetime.

@@ -51,7 +51,8 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
     std::optional<nn::TokenContext> tokens = {};  // for generation; not set: from the batch
     // Group that shards the sequence of activations; not owned; null: not sharded.
     ProcessGroup* sequence_group = nullptr;
-    std::vector<int> lists = {};  // number of layers of each repeated list; empty: one list
+    ProcessGroup* tensor_group = nullptr;  // the tensor-parallel ranks of the layers; not owned; null: one rank
+    std::vector<int> lists = {};           // number of layers of each repeated list; empty: one list
     // With context parallelism: the part of the sequence that the microbatch is; null: the full sequence.
     std::shared_ptr<const nn::SequencePart> sequence = {};
     bool vocabulary_apart = false;  // see vocabulary_apart()
@@ -96,6 +97,7 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
   // The microbatch's tensors that this rank has (attention masks, ...).
   const TensorDict& batch() const { return settings_.batch; }
   ProcessGroup* sequence_group() const { return settings_.sequence_group; }
+  ProcessGroup* tensor_group() const { return settings_.tensor_group; }
   const std::shared_ptr<const nn::SequencePart>& sequence() const { return settings_.sequence; }
   // True if embedding and head are computed outside of the stages. The first stage then receives the embeddings of its
   // tokens as `embedded`, and the last one returns the input of its head as `hidden`.
@@ -103,10 +105,14 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
   // The attention masks of this forward, which all layers share.
   nn::AttentionMasks& masks() const { return masks_; }
 
-  // See gantry::add_loss() in nn/forward.h.
+  // See nn/added_loss.h.
   void add_loss(const std::string& name, const torch::Tensor& loss,
                 const std::optional<Layout>& of = std::nullopt) const {
     gantry::add_loss(name, loss, of);
+  }
+  void add_parameter_loss(const std::string& name, const torch::Tensor& parameter,
+                          const std::function<torch::Tensor(const torch::Tensor& part)>& term) const {
+    gantry::add_parameter_loss(name, parameter, term);
   }
 
  private:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,11 +60,15 @@ class StageModule {
   // The modules that are computed outside of the stages; null: none.
   const VocabularyModules* vocabulary() const { return vocabulary_apart_ ? &*split_.vocabulary : nullptr; }
 
+  // The placement of a parameter of the module; null for another tensor.
+  const Placement* placement_of(const torch::Tensor& parameter) const;
+
   // The parameters that this rank holds, each once, in the order of the model. They are the module's own parameters or,
   // if rows are sharded over replicas, this rank's rows of them.
   std::vector<HeldTensor> parameters;
   std::vector<Placement> all_placements;  // all parameters of the model with their global shapes, held or not
   std::vector<HeldTensor> buffers;        // held buffers (replicated)
+  ProcessGroup* tensor_group = nullptr;   // that shards the layers; not owned; null: none
   // Gathers sharded parameters, and keeps them unsharded until the result is destroyed. For forwards outside of a
   // training step. Collective over the ranks that hold the rows. Null: no parameter is sharded by rows.
   std::function<std::shared_ptr<void>()> gather;
@@ -79,6 +84,7 @@ class StageModule {
   std::vector<LayerList> lists_;
   ProcessGroup* sequence_group_;
   bool vocabulary_apart_;
+  std::map<const void*, std::string> names_;  // of the module's own parameters; shared ones have their first name
 };
 
 // Shards `model`. Throws ConfigError with the path, the numbers and a remedy. Errors in the plan are a rule that

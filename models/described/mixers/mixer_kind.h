@@ -52,6 +52,8 @@ class MixerKind {
   virtual std::int64_t largest_tensor() const = 0;
   // The largest number of context ranks, which share the heads or channels of one of `tensor` tensor ranks.
   virtual std::int64_t largest_context(std::int64_t tensor) const { return largest_tensor() / tensor; }
+  // Whether tensor ranks can share the tokens between its layers (parallel.sequence_parallel).
+  virtual bool shards_sequences() const { return true; }
   virtual MixerWork work() const = 0;
   virtual bool equals(const MixerKind& other) const = 0;
 };
