@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/tokenizer_pipeline.h"
 
 namespace gantry {

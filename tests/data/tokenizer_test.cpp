@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
-#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/merge_table.h"
 #include "gantry/data/tokenizers/text_pattern.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/base64.h"
+#include "gantry/core/base/base64.h"
 #include "gantry/core/error.h"
 #include "gantry/data/tokenizers/tiktoken_file.h"
 #include "gantry/data/tokenizers/tokenizer.h"
