@@ -62,5 +62,35 @@ TEST(Libraries, WorkInEveryCommandThatNamesAModel) {
   EXPECT_EQ(generated.exit_code, 0) << generated.err;
 }
 
+TEST(Libraries, DescribeTheirModelsForConfigAndPlan) {
+  const ScratchFolder scratch;
+  const std::string config = scratch.write(
+      "train.yaml", fmt::format("model: {{policy: next_token, config: {{vocab_size: 1000, width: 8, layers: 6}}}}\n"
+                                "parallel: {{pipeline: 2}}\nschedule: {{layers: balanced}}\n"
+                                "data: {{format: text, path: x, sequence_length: 8, batch_size: 8}}\n"
+                                "libraries: [\"{}\"]\n",
+                                kLibrary));
+  const auto call = [&](const std::string& arguments) { return run_program(gantry_program() + " " + arguments); };
+  // A block has 512 weights, and the output layer 8,000.
+  const Outcome shown = call("config " + config);
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_NE(shown.out.find("stages of 6 layers:\n  stage 0: layers 0 to 5 (6), 27.7% of the work\n"
+                           "  stage 1: no layers, 72.3% of the work"),
+            std::string::npos)
+      << shown.out;
+
+  const Outcome stated = call("plan estimate " + config + " --cluster h100_80g --json");
+  ASSERT_EQ(stated.exit_code, 0) << stated.err;
+  const Outcome planned = call("plan " + config + " --cluster h100_80g --ranks 8");
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_EQ(planned.out.find("sequence parallel"), std::string::npos) << planned.out;
+  const Outcome refused = call("plan estimate " + config +
+                               " --cluster h100_80g --set parallel.tensor=2 --set parallel.sequence_parallel=true");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find("the policy has no rules for the layers like blocks.0 with parallel.sequence_parallel"),
+            std::string::npos)
+      << refused.err;
+}
+
 }  // namespace
 }  // namespace gantry::testing
