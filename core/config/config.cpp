@@ -19,9 +19,9 @@
 #include "gantry/core/config/expert_ranks.h"
 #include "gantry/core/config/schedule_choice.h"
 #include "gantry/core/config/schedule_names.h"
+#include "gantry/core/config/yaml_json.h"
 #include "gantry/core/error.h"
 #include "gantry/core/io/yaml_document.h"
-#include "gantry/core/io/yaml_json.h"
 #include "gantry/core/layout_string.h"
 #include "gantry/core/sharding/zero_level.h"
 

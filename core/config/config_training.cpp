@@ -7,7 +7,7 @@
 
 #include "gantry/core/config.h"
 #include "gantry/core/config/chat_template_names.h"
-#include "gantry/core/io/yaml_json.h"
+#include "gantry/core/config/yaml_json.h"
 
 namespace gantry {
 namespace {

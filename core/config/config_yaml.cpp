@@ -8,8 +8,8 @@
 #include "gantry/core/config/byte_size.h"
 #include "gantry/core/config/config_keys.h"
 #include "gantry/core/config/schedule_choice.h"
+#include "gantry/core/config/yaml_json.h"
 #include "gantry/core/io/yaml_document.h"
-#include "gantry/core/io/yaml_json.h"
 
 namespace gantry {
 namespace {

@@ -1,4 +1,4 @@
-// Converts YAML values to JSON. Internal to core/ and cli/.
+// Converts YAML values to JSON. Internal to core/config/ and cli/.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

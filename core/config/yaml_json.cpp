@@ -1,4 +1,4 @@
-#include "gantry/core/io/yaml_json.h"
+#include "gantry/core/config/yaml_json.h"
 
 #include <nlohmann/json.hpp>
 
