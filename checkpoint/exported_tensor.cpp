@@ -23,8 +23,9 @@ const ManifestTensor& exported_tensor(const std::string& folder, const Manifest&
   auto found = average ? manifest.tensors.find(kAverages + name) : manifest.tensors.end();
   if (found == manifest.tensors.end()) found = manifest.tensors.find("model/" + name);
   if (found == manifest.tensors.end())
-    throw CheckpointError(
-        {folder, "the checkpoint has no parameter '" + name + "'", "the parameters of its model", ""});
+    throw CheckpointError({folder, "the checkpoint has no parameter '" + name + "'",
+                           "a family whose tensor_names lists each parameter once, a tied one by its first name",
+                           "list the names with gantry::models::names_of_parameters"});
   return found->second;
 }
 

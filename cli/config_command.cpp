@@ -16,8 +16,10 @@
 #include "gantry/core/mesh.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/planner/parameters.h"
 #include "gantry/planner/plan.h"
 #include "gantry/planner/resolved_config.h"
+#include "gantry/planner/workload.h"
 
 namespace gantry::cli {
 namespace {
@@ -142,7 +144,14 @@ std::string to_json(const ResolvedConfig& resolved, const std::string& plan) {
 
 namespace {
 
-// Checks the keys of the model. Families in libraries are not known here.
+// Throws the errors of a training run whose parameters cannot be sharded or adapted.
+void check_shards(const Config& config, const nlohmann::json& keys) {
+  const auto spec = models::described_decoder(keys, config.model.policy);
+  if (!spec || !config.lora.path.empty()) return;
+  planner::held_parameters(*spec, config.parallel.tensor, config.parallel.expert, planner::trained_part(config, *spec));
+}
+
+// Checks the keys of the model, and its layout. Families in libraries are not known here.
 void check_model(const Config& config) {
   const nlohmann::json keys = models::keys_of_model(config.model);
   if (!keys.is_object()) return;
@@ -162,6 +171,7 @@ void check_model(const Config& config) {
       models::judge_unknown_keys(models::check_keys(*family, keys), name, config.model.unknown_keys,
                                  models::keys_of_model({.policy = "", .path = config.model.path}), file);
   if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
+  check_shards(config, keys);
 }
 
 }  // namespace

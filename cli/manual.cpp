@@ -74,7 +74,7 @@ constexpr Meaning kExitCodes[] = {{"0", "Done."},
                                   {"7", "A rank was lost, or a wait timed out."},
                                   {"8", "Non-finite numbers, or replicas that differ."},
                                   {"9", "An exception in your own code."},
-                                  {"75", "Stopped on request, with a checkpoint saved."}};
+                                  {"75", "Stopped on request, with a checkpoint if checkpoint.path is set."}};
 
 constexpr Meaning kVariables[] = {
     {"GANTRY_TORCH", "Directory of LibTorch, with lib/libtorch.so in it, if gantry does not find LibTorch."},

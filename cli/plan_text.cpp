@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "gantry/core/base/number_text.h"
 #include "gantry/planner/calibration.h"
 
 namespace gantry::cli {
@@ -18,14 +19,12 @@ using planner::parts_of;
 constexpr double kGibi = 1024.0 * 1024 * 1024;
 
 std::string memory_text(const Estimate& estimate, double device_bytes) {
-  std::string text = fmt::format("memory of each pipeline rank, of {:.1f} GiB:\n", device_bytes / kGibi);
+  std::string text = fmt::format("memory of each pipeline rank, of {}:\n", bytes_text(device_bytes));
   for (std::size_t rank = 0; rank < estimate.memory.size(); ++rank) {
     const planner::Memory& memory = estimate.memory[rank];
-    text += fmt::format(
-        "  {}: {:.2f} GiB (parameters {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations {:.2f}, working "
-        "{:.2f})\n",
-        rank, memory.sum() / kGibi, memory.parameters / kGibi, memory.gradients / kGibi, memory.optimizer / kGibi,
-        memory.activations / kGibi, memory.working / kGibi);
+    text += fmt::format("  {}: {} (parameters {}, gradients {}, optimizer {}, activations {}, working {})\n", rank,
+                        bytes_text(memory.sum()), bytes_text(memory.parameters), bytes_text(memory.gradients),
+                        bytes_text(memory.optimizer), bytes_text(memory.activations), bytes_text(memory.working));
   }
   return text;
 }
@@ -55,8 +54,8 @@ Json estimate_json(const Estimate& estimate) {
 
 std::string estimate_text(const planner::PlanRequest& request, const planner::Layout& layout,
                           const planner::Cluster& cluster, const Estimate& estimate) {
-  std::string text =
-      fmt::format("{} on {} hosts of {} ({})\n", describe(layout), cluster.hosts, cluster.per_host, cluster.name);
+  std::string text = fmt::format("{} on {} of {} ({})\n", describe(layout), counted(cluster.hosts, "host"),
+                                 counted(cluster.per_host, "device"), cluster.name);
   text += fmt::format("step: {:.4g} s, {:.4g} tokens/s, MFU {:.1f}%, bubble {:.1f}%\n", estimate.step_seconds,
                       estimate.tokens_per_second, 100 * estimate.mfu, 100 * estimate.bubble);
   text += fmt::format("{} samples of {} tokens, {} microbatches per replica\n", request.workload.batch,
@@ -82,9 +81,9 @@ Json plan_json(const planner::SearchResult& found) {
 }
 
 std::string plan_text(const planner::SearchResult& found, const planner::Cluster& cluster, int top) {
-  std::string text =
-      fmt::format("{} hosts of {} ({}): {} layouts, {} too large for memory, {} simulated\n\n", cluster.hosts,
-                  cluster.per_host, cluster.name, found.layouts, found.too_large, found.estimated);
+  std::string text = fmt::format("{} of {} ({}): {}, {} too large for memory, {} simulated\n\n",
+                                 counted(cluster.hosts, "host"), counted(cluster.per_host, "device"), cluster.name,
+                                 counted(found.layouts, "layout"), found.too_large, found.estimated);
   text += fmt::format("{:>10}  {:>5}  {:>6}  {:>7}  {:<24}  {}\n", "step s", "MFU", "bubble", "GiB", "largest parts",
                       "layout");
   for (int row = 0; row < std::min(top, static_cast<int>(found.best.size())); ++row) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <utility>
 
 #include "gantry/core/error.h"
 
@@ -12,6 +13,12 @@ namespace {
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
+
+// Flags of other programs, and the flags with this meaning here.
+constexpr std::pair<const char*, const char*> kOtherFlags[] = {{"--stages", "--ranks"},
+                                                               {"--nproc", "--ranks"},
+                                                               {"--num-stages", "--ranks"},
+                                                               {"--num-microbatches", "--microbatches"}};
 
 std::string see_help(const std::string& command) { return fmt::format("see {} --help", command); }
 
@@ -32,6 +39,9 @@ ErrorText unknown_flag(const CLI::App& app, const std::string& path, const std::
   for (const auto* option : app.get_options())
     for (const auto& name : option->get_lnames()) names.push_back("--" + name);
   const std::string flag = word.substr(0, word.find('='));
+  for (const auto& [other, own] : kOtherFlags)
+    if (flag == other && std::ranges::count(names, own) > 0)
+      return {path, fmt::format("'{}' is not a flag", flag), "", fmt::format("did you mean '{}'?", own)};
   return {path, fmt::format("'{}' is not a flag", flag), "", suggestion(flag, names, path)};
 }
 

@@ -5,7 +5,7 @@
 namespace gantry::cli {
 
 void warn_of_passed_over(const std::string& fault) {
-  std::fputs(("warning: passed over " + fault + "\n").c_str(), stderr);
+  std::fputs(("warning: a checkpoint was passed over: " + fault + "\n").c_str(), stderr);
 }
 
 void warn_of_new_weights(const std::vector<std::string>& names) {

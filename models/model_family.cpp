@@ -1,6 +1,7 @@
 #include "gantry/models/model_family.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "gantry/models/bart_family.h"
@@ -30,6 +31,19 @@ std::string check_model_keys(const ModelFamily& family, const nlohmann::json& co
         checked.unknown.push_back(key);
   }
   return judge_unknown_keys(checked, family.model_type, rule, file, path);
+}
+
+std::vector<TensorName> names_of_parameters(const torch::nn::Module& model) {
+  std::vector<TensorName> names;
+  std::map<const void*, std::size_t> known;  // index in `names`
+  for (const auto& parameter : model.named_parameters()) {
+    const auto [found, is_new] = known.emplace(parameter.value().unsafeGetTensorImpl(), names.size());
+    if (is_new)
+      names.push_back({parameter.key(), parameter.key()});
+    else
+      names[found->second].copies.push_back(parameter.key());
+  }
+  return names;
 }
 
 bool reads_images(const ModelFamily& family) {

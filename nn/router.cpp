@@ -73,7 +73,7 @@ Placements RouterImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   is_sharded_ = true;
   if (std::holds_alternative<FullSequence>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
-  if (!sequence) refuse_style("a Router", style, "SequenceParallel{} or Whole{}");
+  if (!sequence) refuse_style("a Router", style, "SequenceParallel{} or FullSequence{}");
   if (sequence->gradient_sum == GradientSum::kInBackward && axes.ranks() > 1) summed_over_ = &axes.group();
   std::map<std::string, Shape> shapes{{"weight", {options.experts, options.hidden}}};
   if (options.bias) shapes["bias"] = {options.experts};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "gantry/core/base/number_text.h"
 #include "gantry/core/sharding/zero_level.h"
 #include "gantry/models/described/mixers/mixer_kind.h"
 #include "gantry/planner/config.h"
@@ -45,9 +46,9 @@ std::optional<std::string> sizes_objection(const Workload& workload, const Layou
   if (!cluster.device.matrix_flops.contains(workload.precision))
     return fmt::format("cluster {} has no matrix rate for precision {}", cluster.name, workload.precision);
   if (layout.ranks() != cluster.ranks())
-    return fmt::format("tensor {} * pipeline {} * context {} * data {} = {} ranks, and {} hosts of {} devices have {}",
-                       layout.tensor, layout.pipeline, layout.context, layout.data, layout.ranks(), cluster.hosts,
-                       cluster.per_host, cluster.ranks());
+    return fmt::format("tensor {} * pipeline {} * context {} * data {} = {}, and {} of {} have {}", layout.tensor,
+                       layout.pipeline, layout.context, layout.data, counted(layout.ranks(), "rank"),
+                       counted(cluster.hosts, "host"), counted(cluster.per_host, "device"), cluster.ranks());
   if (const auto refused = mixing_objection(model, layout)) return refused;
   if (workload.batch < layout.data)
     return fmt::format("{} samples over data {} leave {} replicas without a sample", workload.batch, layout.data,

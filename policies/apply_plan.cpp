@@ -55,7 +55,8 @@ void refuse_unstated(const std::vector<std::string>& paths) {
       {"shard plan",
        fmt::format("the activations are sequence shards, but no rule covers these modules and parameters: {}{}",
                    fmt::join(shown, ", "), more),
-       "SequenceParallel{} for work on this rank's shard of the sequence or Whole{} for work on the full sequence "
+       "SequenceParallel{} for work on this rank's shard of the sequence or FullSequence{} for work on the full "
+       "sequence "
        "(before it is split, after it is gathered)",
        fmt::format("add {{\"{0}\", SequenceParallel{{}}}} or {{\"{0}\", Whole{{}}}} to the plan", paths.front())});
 }

@@ -81,7 +81,7 @@ void PlanRules::add(const std::string& path, const ShardRule& rule) {
 void PlanRules::add_parameter(const std::string& name, const ShardRule& rule) {
   if (!is_about_sequence(rule.style))
     throw ConfigError({name, "a parameter cannot be sharded as " + describe(rule.style),
-                       "Whole{} or SequenceParallel{} for a parameter", "name the module that holds it"});
+                       "FullSequence{} or SequenceParallel{} for a parameter", "name the module that holds it"});
   if (shardable(path_above(name)))
     throw ConfigError({name, "the module of this parameter determines its sharding itself", "a rule for the module",
                        "name '" + path_above(name) + "' instead"});

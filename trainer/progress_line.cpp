@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kLegend =
     "MB: largest peak memory of a rank; % of ideal: computing time of the pipeline's ranks, relative to its schedule "
-    "with equal stages\n";
+    "with equal stages (above 100: the ranks waited less than in that schedule)\n";
 
 std::string duration(double seconds) {
   const auto rounded = static_cast<std::int64_t>(std::llround(seconds));

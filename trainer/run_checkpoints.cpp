@@ -128,7 +128,7 @@ std::optional<CompleteCheckpoint> RunCheckpoints::choose() const {
   const auto& settings = config_.checkpoint;
   look_for_foreign_ones();
   if (settings.resume == "none") return std::nullopt;
-  const auto warn_of_passed_over = [this](const std::string& fault) { warn("passed over " + fault); };
+  const auto warn_of_passed_over = [this](const std::string& fault) { warn("a checkpoint was passed over: " + fault); };
   if (settings.resume != "auto") return require_complete_checkpoint(settings.resume, warn_of_passed_over);
   FoundCheckpoint found = find_newest_checkpoint(settings.path);
   if (!found.folder && found.passed_over.empty()) return std::nullopt;
@@ -141,8 +141,9 @@ void RunCheckpoints::load_weights_alone(Boosted& boosted) {
   const auto agreed = agree_on_checkpoint(
       plugin_.mesh(),
       [this]() -> std::optional<CompleteCheckpoint> {
-        return require_complete_checkpoint(config_.checkpoint.load,
-                                           [this](const std::string& fault) { warn("passed over " + fault); });
+        return require_complete_checkpoint(config_.checkpoint.load, [this](const std::string& fault) {
+          warn("a checkpoint was passed over: " + fault);
+        });
       },
       disk_);
   const CheckpointInfo info = agreed->info();
@@ -271,9 +272,8 @@ void RunCheckpoints::warn_of_rates(const CheckpointInfo& info) const {
   const bool by_step = rates.name != "constant" || rates.warmup_steps > 0 || rates.warmup_ratio > 0;
   if (info.step > 0 && by_step && !info.progress.contains("learning_rate_index"))
     warn(
-        "the checkpoint was made by a version whose learning rates were those of one step later; from here on step k "
-        "has "
-        "the rate of PyTorch's schedulers at index k - 1");
+        "the checkpoint was made by a version whose learning rates were those of one step later; from here on, step k "
+        "has the rate of PyTorch's schedulers at index k - 1");
 }
 
 void RunCheckpoints::warn_of_threads(const CheckpointInfo& info) const {

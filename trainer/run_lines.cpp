@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "gantry/checkpoint/format/find.h"
+#include "gantry/core/base/number_text.h"
 #include "gantry/trainer/report/run_reader.h"
 
 namespace gantry {
@@ -43,8 +44,9 @@ void print_beginning(World& world, const Config& config, Booster& booster, const
   const std::int64_t samples = boosted.loader->global_batch() / booster.mesh().size(axis::kData);
   const int microbatches = booster.plugin().microbatches(samples);
   print_lowered_microbatches(config, samples, microbatches);
-  fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world.size(), world.mesh().describe(),
-             world.backend().name(), booster.plugin().stages().num_stages(), microbatches, config.schedule.name);
+  fmt::print("{} ({}) over {}: {}, {} of {}\n", counted(world.size(), "rank"), world.mesh().describe(),
+             world.backend().name(), counted(booster.plugin().stages().num_stages(), "stage"),
+             counted(microbatches, "microbatch"), config.schedule.name);
   std::fflush(stdout);
 }
 

@@ -112,7 +112,10 @@ void TrainingSteps::require_finite(std::int64_t step, double loss, double norm, 
   throw NumericalError({fmt::format("step {}", step),
                         fmt::format("the loss is {} and the gradient norm is {}{}", loss, norm,
                                     where.empty() ? "" : ", first in " + where),
-                        "finite numbers", "lower the learning rate, or clip with optimizer.clip_grad_norm"});
+                        "finite numbers",
+                        step == 1 ? "check the batch, the initial weights and the criterion: no step has changed the "
+                                    "weights yet"
+                                  : "lower the learning rate, or clip with optimizer.clip_grad_norm"});
 }
 
 void TrainingSteps::warn_of_skipped(std::int64_t step, double norm, const Boosted& boosted) const {

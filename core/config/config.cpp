@@ -263,8 +263,9 @@ void apply_overrides(YAML::Node& document, const std::vector<std::string>& overr
           {"--set " + text, "the override has no value", "--set key=value", "such as --set parallel.tensor=2"});
     const std::string path = text.substr(0, equals);
     const std::string value = text.substr(equals + 1);
-    // A value that begins with '*' is a glob pattern, not a YAML alias.
-    set_path(document, path, value.starts_with('*') ? YAML::Node(value) : parse_yaml(value, "--set " + path));
+    // A value that begins with '*' is a glob pattern, not a YAML alias. An empty one is an empty text.
+    set_path(document, path,
+             value.starts_with('*') || value.empty() ? YAML::Node(value) : parse_yaml(value, "--set " + path));
     faults.overridden.insert(path);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <optional>
 #include <sstream>
 #include <yaml-cpp/eventhandler.h>
 
@@ -106,6 +107,17 @@ void check_bytes(const std::string& text, const std::string& name) {
     refuse(name, mark_at(text, start), "comments that begin with // are not supported", "begin comments with #");
 }
 
+// The first tab before the text of a line.
+std::optional<std::size_t> indentation_tab(const std::string& text) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::size_t first = std::min(text.find_first_not_of(" \t", begin), end);
+    if (const std::size_t tab = text.find('\t', begin); tab < first && first < end) return tab;
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 YAML::Node parse_yaml(const std::string& text, const std::string& name) {
@@ -121,6 +133,8 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name) {
       refuse(name, second.start(), "several documents, but one is expected", "remove the text after '---'");
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
+    if (const auto tab = indentation_tab(text))
+      refuse(name, mark_at(text, *tab), "the line is indented with a tab", "indent it with spaces");
     refuse(name, error.mark, error.msg, "check the YAML there");
   }
 }

@@ -80,6 +80,10 @@ std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bo
     throw ConfigError({"", fmt::format("{} elements are not a whole number of units of {}", size, unit), "",
                        "choose a unit that divides the size"});
   const std::int64_t units = size / unit;
+  if (!allow_empty && units == 0)
+    throw ConfigError({"", "the sharded dimension has no elements", "the size of the full parameter",
+                       "keep the size as a member when the module is built: on stages without the layer, the "
+                       "parameter's own tensor is empty"});
   if (!allow_empty && units < ranks)
     throw ConfigError(
         {"",

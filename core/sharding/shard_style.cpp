@@ -73,7 +73,7 @@ std::string describe(const ShardStyle& style) {
     return fmt::format("PrepareInput{{{} to {}}}", describe(prepare->from), describe(prepare->to));
   if (std::holds_alternative<OnHeads>(style)) return "OnHeads{}";
   if (std::holds_alternative<Expert>(style)) return "Expert{}";
-  return std::holds_alternative<FullSequence>(style) ? "Whole{}" : "Vocab{}";
+  return std::holds_alternative<FullSequence>(style) ? "FullSequence{}" : "Vocab{}";
 }
 
 std::map<std::string, Shape> expert_parameters(const ExpertShape& shape) {

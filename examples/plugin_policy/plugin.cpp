@@ -10,7 +10,8 @@
 
 namespace {
 
-// Predicts the next token from the current one only: an embedding, residual blocks and a head.
+// Predicts the next token from the current one only: an embedding, residual blocks and a head with the weight of the
+// embedding.
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(std::int64_t width) {
     up = register_module("up", gantry::nn::Linear(width, 4 * width));
@@ -27,6 +28,7 @@ struct NextTokenImpl : torch::nn::Module {
     blocks = register_module("blocks", torch::nn::ModuleList());
     for (std::int64_t i = 0; i < depth; ++i) blocks->push_back(Block(width));
     head = register_module("head", gantry::nn::Linear(width, vocabulary));
+    head->tie_weight(tokens->weight);
   }
   gantry::nn::Embedding tokens{nullptr};
   torch::nn::ModuleList blocks;
@@ -48,6 +50,9 @@ class NextTokenPolicy final : public gantry::PolicyFor<NextTokenImpl> {
     return {.first = {"tokens"}, .repeated = "blocks", .last = {"head"}};
   }
   std::vector<gantry::SplitOutput> split_outputs(const NextTokenImpl&) const override { return {{"logits", "head"}}; }
+  gantry::SharedParameters shared_parameters(const NextTokenImpl&) const override {
+    return {{"tokens.weight", "head.weight"}};
+  }
   gantry::TensorDict forward(NextTokenImpl& model, const gantry::StageContext& stage,
                              gantry::TensorDict in) const override {
     torch::Tensor hidden = stage.is_first() ? model.tokens(in.at("input_ids")) : in.at("hidden");
@@ -66,11 +71,8 @@ gantry::models::ModelFamily next_token_family() {
   family.build = [=](const nlohmann::json& keys) -> std::shared_ptr<torch::nn::Module> {
     return std::make_shared<NextTokenImpl>(vocabulary(keys), size_key(keys, "width", 32), size_key(keys, "layers", 4));
   };
-  family.tensor_names = [=](const nlohmann::json& keys) {
-    std::vector<gantry::models::TensorName> names;
-    for (const auto& parameter : family.build(keys)->named_parameters())
-      names.push_back({parameter.key(), parameter.key()});
-    return names;
+  family.tensor_names = [build = family.build](const nlohmann::json& keys) {
+    return gantry::models::names_of_parameters(*build(keys));
   };
   family.hugging_face_config = [](const nlohmann::json& keys) {
     nlohmann::json full = keys;

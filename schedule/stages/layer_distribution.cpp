@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <numeric>
 
+#include "gantry/core/base/number_text.h"
 #include "gantry/core/error.h"
 #include "gantry/schedule/pipeline_stage_manager.h"
 
@@ -32,10 +33,12 @@ std::vector<int> distribute_layers(int layers, int stages) {
 std::vector<LayerRange> layer_ranges(const std::vector<int>& layers_of_stage, int layers, int stages) {
   const int total = std::accumulate(layers_of_stage.begin(), layers_of_stage.end(), 0);
   if (static_cast<int>(layers_of_stage.size()) != stages || total != layers) {
-    throw ConfigError({"schedule.layers",
-                       fmt::format("{} stages with {} layers in all ({})", layers_of_stage.size(), total,
-                                   fmt::join(layers_of_stage, " + ")),
-                       fmt::format("{} stages with {} layers", stages, layers), "every layer in exactly one stage"});
+    throw ConfigError(
+        {"schedule.layers",
+         fmt::format("{} with {} in all ({})", counted(static_cast<std::int64_t>(layers_of_stage.size()), "stage"),
+                     counted(total, "layer"), fmt::join(layers_of_stage, " + ")),
+         fmt::format("{} with {}", counted(stages, "stage"), counted(layers, "layer")),
+         "every layer in exactly one stage"});
   }
   std::vector<LayerRange> ranges;
   int begin = 0;

@@ -328,6 +328,9 @@ TEST(Snippets, TextsOfDifferentLengths) {
 template <class TorchDataset>
 [[maybe_unused]] void data_set_of_torch(TorchDataset digits) {
   auto dataset = gantry::from_torch(digits, "pixel_values", "labels");
+  const gantry::StreamSource source = gantry::from_torch_loader([&](int) {
+    return torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(digits, /*batch_size=*/64);
+  });
 }
 
 [[maybe_unused]] void tokenizer_calls() {

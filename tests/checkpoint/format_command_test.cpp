@@ -105,7 +105,8 @@ TEST(CheckpointCommand, DamagedNewestOnesAreNamed) {
     const Outcome run = run_program(gantry_program() + " checkpoint " + command + " " + (scratch / "c"));
     EXPECT_EQ(run.exit_code, 0) << run.err;
     EXPECT_THAT(run.out, HasSubstr(older));
-    EXPECT_THAT(run.err, StartsWith("warning: passed over " + newer + "/rank-00001.safetensors has 10 bytes"));
+    EXPECT_THAT(run.err,
+                StartsWith("warning: a checkpoint was passed over: " + newer + "/rank-00001.safetensors has 10 bytes"));
   }
 }
 

@@ -117,7 +117,6 @@ class SgdOfRows final : public torch::optim::Optimizer, public StatefulOptimizer
     if (!momentum.defined()) momentum = torch::zeros_like(parameter).detach();
     return {{"momentum", momentum}};
   }
-  void set_steps(const torch::Tensor&, std::int64_t) override {}
   OptimizerUnit unit(const torch::optim::OptimizerParamGroup&) const override { return OptimizerUnit::kRow; }
 
  private:

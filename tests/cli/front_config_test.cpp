@@ -232,7 +232,7 @@ TEST(ConfigErrors, ComeBeforeAnyOutput) {
   const std::string of_two_layers = fmt::format("model: {{policy: gpt2, path: \"{}\"}}\n", scratch.path());
   const std::pair<std::string, const char*> wrong[] = {
       {of_two_layers + "parallel: {pipeline: 3}\n", "2 layers over 3 stages"},
-      {of_two_layers + "schedule: {layers: [3]}\n", "1 stages with 3 layers in all"},
+      {of_two_layers + "schedule: {layers: [3]}\n", "1 stage with 3 layers in all"},
       {std::string(kConfig) + "precision: float12\n", "c.yaml:6:1: precision"},
       {std::string(kConfig) + "schedule: {layers: \"Et*3|t*2|t*2\"}\n",
        "c.yaml:6:12: schedule.layers: 'Et*3|t*2|t*2' at position 13: the loss 'L' is missing"},

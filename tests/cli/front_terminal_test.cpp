@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
@@ -56,6 +57,29 @@ TEST(TerminalProgress, HasEverythingAndABarWhereThereIsRoom) {
   std::istringstream printed(terminal.printed());
   for (std::string line; std::getline(printed, line);) stays += line.find("step ") != std::string::npos ? 1 : 0;
   EXPECT_EQ(stays, 3u) << terminal.printed();
+}
+
+TEST(PredictedBubble, IsThatOfConfig) {
+  const ScratchFolder scratch;
+  const std::string line = training(scratch, 1, 1, "output: " + (scratch / "run") + "\n");
+  ASSERT_EQ(run_program(line).exit_code, 0);
+  const auto shown =
+      nlohmann::json::parse(run_program(gantry_program() + " config --json " + (scratch / "run.yaml")).out);
+  const auto metrics = nlohmann::json::parse(read_file(scratch / "run/metrics.jsonl"));
+  EXPECT_GT(shown["step"]["bubble_rate"].get<double>(), 0);
+  EXPECT_EQ(metrics["predicted_bubble"], shown["step"]["bubble_rate"]);
+}
+
+// The width is less than that of the longest bar, so that it depends on the lengths of the numbers.
+TEST(TerminalProgress, KeepsTheWidthOfTheBar) {
+  const ScratchFolder scratch;
+  Terminal terminal(training(scratch, 120, 1), 128);
+  EXPECT_EQ(terminal.finish(), 0) << terminal.printed();
+  const auto lines = step_lines(terminal.printed());
+  ASSERT_EQ(lines.size(), 120u) << terminal.printed();
+  EXPECT_LT(lines.front().find("]"), 28u);
+  // Longer numbers make it shorter, and shorter ones never longer.
+  for (std::size_t i = 1; i < lines.size(); ++i) EXPECT_LE(lines[i].find("]"), lines[i - 1].find("]")) << lines[i];
 }
 
 TEST(TerminalProgress, FitsAWindowThatIsResizedMeanwhile) {

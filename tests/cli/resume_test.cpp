@@ -62,6 +62,25 @@ TEST(Resume, SkippedStepsDoNotCountForTheOptimizer) {
   EXPECT_EQ(saved.err.find("warning: step 3 is skipped"), std::string::npos) << saved.err;
 }
 
+TEST(Resume, AnOlderVersionsRatesAreOneWarning) {
+  const ScratchFolder scratch;
+  const std::string config = write_config(scratch, "lr_schedule: {name: cosine}");
+  ASSERT_EQ(run_program(train_line(scratch, config, "run", fmt::format("--set checkpoint.every={}", kStop))).exit_code,
+            0);
+  const std::string manifest = scratch / fmt::format("run/c/step-{:06}/manifest.json", kStop);
+  std::string text = read_file(manifest);
+  const auto key = text.find("\"learning_rate_index\"");
+  ASSERT_NE(key, std::string::npos) << text;
+  text.replace(key, std::string("\"learning_rate_index\"").size(), "\"learning_rate_other\"");
+  scratch.write(fmt::format("run/c/step-{:06}/manifest.json", kStop), text);
+  const Outcome resumed = run_program(train_line(
+      scratch, config, "again", fmt::format("--set checkpoint.resume={}/run/c/step-{:06}", scratch / "", kStop)));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  const std::string line = "learning rates were those of one step later";
+  EXPECT_NE(resumed.err.find(line), std::string::npos) << resumed.err;
+  EXPECT_EQ(resumed.err.find(line), resumed.err.rfind(line)) << resumed.err;
+}
+
 TEST(Resume, DamagedOnesArePassedOverAndNamed) {
   const ScratchFolder scratch;
   const std::string config = write_saved_run(scratch, "run"), newest = scratch / "run/c/step-000004";
@@ -69,10 +88,10 @@ TEST(Resume, DamagedOnesArePassedOverAndNamed) {
   run_program("truncate -s 1000 " + newest + "/rank-00000.safetensors; mkdir " + (scratch / "run/c/step-000009"));
   const Outcome resumed = run_program(train_line(scratch, config, "run", "--set checkpoint.resume=auto"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_EQ(resumed.err,
-            fmt::format("warning: passed over {0}/step-000009 has no manifest.json\n"
-                        "warning: passed over {0}/step-000004/rank-00000.safetensors has 1000 bytes instead of {1}\n",
-                        scratch / "run/c", full.size()));
+  EXPECT_EQ(resumed.err, fmt::format("warning: a checkpoint was passed over: {0}/step-000009 has no manifest.json\n"
+                                     "warning: a checkpoint was passed over: {0}/step-000004/rank-00000.safetensors "
+                                     "has 1000 bytes instead of {1}\n",
+                                     scratch / "run/c", full.size()));
   EXPECT_NE(resumed.out.find("step-000002 at step 2"), std::string::npos) << resumed.out;
   EXPECT_TRUE(read_file(newest + "/rank-00000.safetensors") == full);
   // If all checkpoints are incomplete, the run does not start from scratch.

@@ -38,6 +38,19 @@ TEST(Stop, AStopOnRequestSavesAndTheRestIsAsIfNothingHadHappened) {
   }
 }
 
+// A loop of one's own, by Gantry's helper: examples/own_loop.cpp.
+TEST(Stop, ALoopOfOnesOwnReturns75) {
+  const ScratchFolder scratch;
+  Background run(
+      fmt::format("{}/examples/example_own_loop {}/examples/quickstart.yaml train.steps=1000000 "
+                  "data.path={}/README.md checkpoint.path={} checkpoint.every=5",
+                  GANTRY_BUILD_DIR, GANTRY_SOURCE_DIR, GANTRY_SOURCE_DIR, scratch / "c"));
+  ASSERT_TRUE(run.wait_until([&] { return !read_file(scratch / "c/step-000005/manifest.json").empty(); })) << run.err();
+  run.signal(SIGTERM);
+  const Outcome stopped = run.wait();
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.err;
+}
+
 // The held-out data would take many minutes.
 TEST(Stop, AStopInAnEvaluationIsObeyedAndTheEvaluationComesLater) {
   const ScratchFolder scratch;

@@ -141,5 +141,30 @@ TEST(TorchDataset, IsReadByTheLoader) {
   EXPECT_TRUE(torch::equal(batch.tensors.at("labels"), torch::tensor({0, 1})));
 }
 
+template <class Set>
+auto sequential(Set set) {
+  return torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(std::move(set), /*batch_size=*/4);
+}
+
+std::vector<double> pixels_of(SampleStream& stream) {
+  std::vector<double> pixels;
+  while (const auto sample = stream.next()) pixels.push_back(sample->at("pixels")[0].item<double>());
+  return pixels;
+}
+
+TEST(TorchLoader, IsAStreamOfItsSamples) {
+  const StreamSource single = from_torch_loader([](int) { return sequential(Numbered()); }, 1, "pixels");
+  const auto whole = pixels_of(*single.open(0));
+  EXPECT_EQ(whole, (std::vector<double>{0, 1, 2, 3, 4, 5}));
+  const StreamSource stacked = from_torch_loader(
+      [](int) { return sequential(Numbered().map(torch::data::transforms::Stack<>())); }, 1, "pixels");
+  EXPECT_EQ(pixels_of(*stacked.open(0)), whole);
+  const auto begun = stacked.open(0);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(begun->next()->at("pixels").dim(), 1);
+  const auto resumed = stacked.open(0);
+  resumed->load_state(begun->state());
+  EXPECT_EQ(pixels_of(*resumed), std::vector<double>(whole.begin() + 3, whole.end()));
+}
+
 }  // namespace
 }  // namespace gantry::testing

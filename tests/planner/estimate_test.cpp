@@ -125,7 +125,7 @@ std::string objection_of(const Layout& layout, int ranks) {
 
 TEST(Estimates, WhatDoesNotFitIsSaidWithItsArithmetic) {
   EXPECT_EQ(objection_of({.tensor = 2}, 2), "none");
-  EXPECT_THAT(objection_of({.tensor = 2}, 4), HasSubstr("= 2 ranks, and 1 hosts of 4 devices have 4"));
+  EXPECT_THAT(objection_of({.tensor = 2}, 4), HasSubstr("= 2 ranks, and 1 host of 4 devices have 4"));
   EXPECT_THAT(objection_of({.tensor = 32}, 32), HasSubstr("tensor 32 is above the 16 heads"));
   EXPECT_THAT(objection_of({.pipeline = 32}, 32), HasSubstr("16 layers"));
   EXPECT_THAT(objection_of({.data = 128}, 128), HasSubstr("64 samples over data 128"));

@@ -348,6 +348,13 @@ TEST(UserChecks, AnExceptionInACriterionOrABackwardSaysWhere) {
   EXPECT_EQ(said.code, 9);
   EXPECT_THAT(said.text,
               HasSubstr("criterion of stage 1 (blocks 2 to 3), microbatch 0: it threw \"mine\" on {logits: "));
+  EXPECT_THAT(said.text, HasSubstr("check the criterion, and the entries of outputs and batch that it reads"));
+  said = with(Criterion([](const TensorDict&, const TensorDict& batch) {
+    return Loss{batch.at("target").sum(), batch.at("target").sum()};
+  }));
+  EXPECT_EQ(said.code, 4);
+  EXPECT_THAT(said.text,
+              HasSubstr("criterion of stage 1 (blocks 2 to 3), microbatch 0: tensors: there is no entry 'target'"));
   said = with(Criterion([](const TensorDict& outputs, const TensorDict& batch) {
     return nn::cross_entropy(Throws::apply(outputs.at("logits")), batch.at("labels"));
   }));

@@ -387,6 +387,69 @@ TEST(Trainer, SaysThatMicrobatchesWereLowered) {
               HasSubstr("schedule.microbatches: 4 instead of 100, because a replica has 4 samples per step\n"));
 }
 
+// Gradient descent with momentum. It states its state by one function.
+class OwnMomentum final : public torch::optim::Optimizer, public StatefulOptimizer {
+ public:
+  explicit OwnMomentum(const std::vector<torch::Tensor>& parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(parameters)}, std::make_unique<torch::optim::SGDOptions>(0.05)) {}
+  torch::Tensor step(LossClosure /*closure*/ = nullptr) override {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : param_groups_.front().params()) {
+      torch::Tensor momentum = state_tensors(parameter).front().second;
+      momentum.mul_(0.9).add_(parameter.grad());
+      parameter.sub_(param_groups_.front().options().get_lr() * momentum);
+    }
+    return {};
+  }
+  NamedTensors state_tensors(const torch::Tensor& parameter) override {
+    auto& momentum = momentum_[parameter.unsafeGetTensorImpl()];
+    if (!momentum.defined()) momentum = torch::zeros_like(parameter).detach();
+    return {{"momentum", momentum}};
+  }
+
+ private:
+  std::map<void*, torch::Tensor> momentum_;
+};
+
+TEST(Trainer, ResumesAnOwnOptimizerThatStatesItsState) {
+  const ScratchFolder scratch;
+  const auto losses_of = [&](const std::string& folder, const std::string& sets) {
+    Config config = text_config(scratch, fmt::format("checkpoint: {{path: \"{}\", every: 3}}\n", scratch / folder));
+    if (!sets.empty()) config.checkpoint.resume = sets;
+    std::vector<double> losses;
+    EXPECT_EQ(train(resolve_model(config),
+                    [&](Trainer& trainer) {
+                      auto model = build_model(trainer.world().config());
+                      trainer.use({.model = model, .optimizer = std::make_shared<OwnMomentum>(model->parameters())});
+                      if (trainer.world().is_main())
+                        trainer.add({.on_step = [&](const StepMetrics& step) { losses.push_back(step.loss); }});
+                      trainer.run();
+                    }),
+              0);
+    return losses;
+  };
+  const auto whole = losses_of("whole", "");
+  ASSERT_EQ(whole.size(), 6U);
+  const auto rest = losses_of("rest", scratch / "whole/step-000003");
+  EXPECT_EQ(rest, std::vector<double>(whole.begin() + 3, whole.end()));
+}
+
+TEST(Trainer, AFirstStepThatIsNotFiniteIsNoMatterOfRates) {
+  const ScratchFolder scratch;
+  const Config config = resolve_model(text_config(scratch));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(train(config,
+                  [&](Trainer& trainer) {
+                    trainer.use({.criterion = [](const TensorDict& outputs, const TensorDict& batch) {
+                      return Loss{(outputs.at("logits") * std::nan("")).sum(), batch.at("labels").ne(-100).sum()};
+                    }});
+                    trainer.run();
+                  }),
+            8);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("check the batch, the initial weights and the criterion: no step has changed the weights yet"));
+}
+
 TEST(PlainLoop, ThatASignalStoppedReturns75) {
   const ScratchFolder scratch;
   Config config = text_config(scratch, fmt::format("checkpoint: {{path: \"{}\"}}\n", scratch / "c"));

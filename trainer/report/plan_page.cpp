@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "gantry/core/base/number_text.h"
 #include "gantry/planner/calibration.h"
 #include "gantry/planner/plan.h"
 #include "gantry/trainer/report/page_files.h"
@@ -14,8 +15,7 @@ namespace {
 
 using planner::PlannedLayout;
 
-constexpr double kPageGibi = 1024.0 * 1024 * 1024;
-constexpr const char* kTints[] = {"--F", "--B", "--I", "--W", "--bad", "--second", "--quiet"};
+constexpr const char* kTints[] = {"--F", "--B", "--I", "--W", "--bad", "--other", "--quiet"};
 constexpr int kFrontWidth = 640, kFrontHeight = 260, kFrontEdge = 46;
 constexpr int kMostOnFront = 12;  // layouts
 
@@ -46,7 +46,7 @@ std::vector<Part> memory_parts(const planner::Estimate& estimate) {
                                     {"optimizer", fullest.optimizer},
                                     {"activations", fullest.activations},
                                     {"working", fullest.working}})
-    parts.push_back({name, fmt::format("{:.3g} GiB", bytes / kPageGibi), bytes});
+    parts.push_back({name, bytes_text(bytes), bytes});
   return parts;
 }
 
@@ -100,8 +100,8 @@ std::string front_diagram(const std::vector<PlannedLayout>& front) {
   std::string line, dots, rows;
   for (const auto& one : front) {
     const double column = x(one.estimate.most_memory()), row = y(one.estimate.step_seconds);
-    const std::string text = fmt::format("{:.4g} s, {:.3g} GiB: {}", one.estimate.step_seconds,
-                                         one.estimate.most_memory() / kPageGibi, describe(one.layout));
+    const std::string text = fmt::format("{:.4g} s, {}: {}", one.estimate.step_seconds,
+                                         bytes_text(one.estimate.most_memory()), describe(one.layout));
     line += fmt::format("{}{:.1f} {:.1f}", line.empty() ? "M" : "L", column, row);
     dots += fmt::format(
         "<circle class=\"mark\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"var(--accent)\">"
@@ -115,8 +115,8 @@ std::string front_diagram(const std::vector<PlannedLayout>& front) {
   diagram +=
       fmt::format("<line class=\"axis\" x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\"/>", kFrontEdge, right, bottom);
   diagram += fmt::format("<line class=\"axis\" x1=\"{0}\" x2=\"{0}\" y1=\"{0}\" y2=\"{1}\"/>", kFrontEdge, bottom);
-  diagram += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">memory, to {:.3g} GiB</text>", right,
-                         kFrontHeight - 24, most_bytes / kPageGibi);
+  diagram += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">memory, to {}</text>", right, kFrontHeight - 24,
+                         bytes_text(most_bytes));
   diagram += fmt::format("<text x=\"{}\" y=\"{}\">step, to {:.4g} s</text>", kFrontEdge, kFrontEdge - 10, most_seconds);
   diagram += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"var(--accent)\"/>", line);
   return diagram + dots + "</svg><ul>" + rows + "</ul>";
@@ -147,14 +147,15 @@ std::string plan_page(const std::string& title, const planner::PlanRequest& requ
   page += "<meta name=\"generator\" content=\"Gantry\">\n<title>" + safe(title) + "</title>\n";
   page += "<link rel=\"icon\" href=\"data:,\">\n<style>\n" + std::string(kPageStyle) + "\n</style>\n</head>\n<body>\n";
   page += "<header class=\"top\"><div><p class=\"eyebrow\">Gantry plan</p><h1>" + safe(title) + "</h1>";
-  page += fmt::format("<p class=\"quiet\">{} hosts of {} ({}): {}, {:.4g} s per step, {:.4g} tokens/s, MFU {:.1f}%</p>",
-                      cluster.hosts, cluster.per_host, safe(cluster.name), safe(describe(best.layout)),
-                      best.estimate.step_seconds, best.estimate.tokens_per_second, 100 * best.estimate.mfu);
+  page += fmt::format("<p class=\"quiet\">{} of {} ({}): {}, {:.4g} s per step, {:.4g} tokens/s, MFU {:.1f}%</p>",
+                      counted(cluster.hosts, "host"), counted(cluster.per_host, "device"), safe(cluster.name),
+                      safe(describe(best.layout)), best.estimate.step_seconds, best.estimate.tokens_per_second,
+                      100 * best.estimate.mfu);
   page += "</div></header>\n<main>\n";
   page += bars(found.best, "Time of a step", "s", time_parts,
                [](const planner::Estimate& one) { return fmt::format("{:.4g}", one.step_seconds); });
-  page += bars(found.best, "Memory of the fullest rank", "GiB", memory_parts,
-               [](const planner::Estimate& one) { return fmt::format("{:.3g}", one.most_memory() / kPageGibi); });
+  page += bars(found.best, "Memory of the fullest rank", "memory", memory_parts,
+               [](const planner::Estimate& one) { return bytes_text(one.most_memory()); });
   page += card("Time and memory", "Layouts for which no other layout is better in both time and memory.",
                front_diagram(planner::pareto_front(request, cluster, kMostOnFront)));
   page += card("Effect of changes", "The best layout after one change of the cluster.",

@@ -18,18 +18,18 @@ struct BlockImpl : torch::nn::Module {
   }
 
   // [B, S, H] -> [B, S, H], over the heads of this rank.
-  torch::Tensor attend(const torch::Tensor& x) {
+  torch::Tensor attend(const torch::Tensor& x, const gantry::nn::TokenContext& known) {
     const auto here = gantry::nn::held_heads(qkv, head_size, heads);
     const auto parts = qkv(x).chunk(3, -1);
-    const torch::Tensor query = rotary(gantry::nn::split_heads(parts[0], here.count));
-    const torch::Tensor key = rotary(gantry::nn::split_heads(parts[1], here.count));
+    const torch::Tensor query = rotary(gantry::nn::split_heads(parts[0], here.count), known.positions);
+    const torch::Tensor key = rotary(gantry::nn::split_heads(parts[1], here.count), known.positions);
     const torch::Tensor value = gantry::nn::split_heads(parts[2], here.count);
-    return proj(
-        gantry::nn::merge_heads(gantry::nn::attention(query, key, value, here, here, {.causal = true}, *dropout)));
+    return proj(gantry::nn::merge_heads(gantry::nn::attention(
+        query, key, value, here, here, {.causal = true, .keep = known.keep, .documents = known.documents}, *dropout)));
   }
-  // The parts of the layer, in order.
-  gantry::LayerParts parts() {
-    return {{"attention", [this](const torch::Tensor& x) { return x + attend(norm(x)); }},
+  // The parts of the layer, in order. `known`: the documents, positions and padding of the tokens.
+  gantry::LayerParts parts(const gantry::nn::TokenContext& known) {
+    return {{"attention", [=, this](const torch::Tensor& x) { return x + attend(norm(x), known); }},
             {"mlp", [this](const torch::Tensor& x) { return x + down(torch::gelu(up(mlp_norm(x)))); }}};
   }
 
@@ -52,8 +52,9 @@ struct NextByte : torch::nn::Module {
   }
   // One pipeline stage of {input_ids [B, S]} -> {logits [B, S, 256]}. Stages exchange {hidden [B, S, H]}.
   gantry::TensorDict stage_forward(const gantry::StageContext& stage, const gantry::TensorDict& in) {
+    const gantry::nn::TokenContext known = stage.tokens();
     torch::Tensor hidden = stage.is_first() ? tokens(in.at("input_ids")) : in.at("hidden");
-    hidden = stage.run_layers(hidden, [this](int layer) { return blocks->at<BlockImpl>(layer).parts(); });
+    hidden = stage.run_layers(hidden, [&](int layer) { return blocks->at<BlockImpl>(layer).parts(known); });
     if (!stage.is_last()) return {{"hidden", hidden}};
     return {{"logits", head(norm(hidden))}};
   }
@@ -80,7 +81,7 @@ class NextBytePolicy final : public gantry::PolicyFor<NextByte> {
                        {"head", gantry::Column{}}},
             .stages = {.first = {"tokens"}, .repeated = "blocks", .last = {"norm", "head"}},
             .split_outputs = {{"logits", "head"}},
-            .batch = {.between = {}}};
+            .batch = {.between = {"attention_mask", "document_ids", "position_ids"}}};
   }
 };
 
@@ -96,9 +97,7 @@ inline gantry::models::ModelFamily next_byte_family() {
     return std::make_shared<NextByte>(width, size_key(keys, "layers", 4), heads);
   };
   family.tensor_names = [build = family.build](const Keys& keys) {
-    std::vector<gantry::models::TensorName> names;
-    for (const auto& parameter : build(keys)->named_parameters()) names.push_back({parameter.key(), parameter.key()});
-    return names;
+    return gantry::models::names_of_parameters(*build(keys));
   };
   family.hugging_face_config = [](Keys keys) {
     keys["model_type"] = "next_byte";

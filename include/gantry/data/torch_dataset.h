@@ -1,14 +1,18 @@
-// Adapts the data sets of torch::data.
+// Adapts the data sets and loaders of torch::data.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <torch/data/example.h>
 
 #include "gantry/data/function_dataset.h"
+#include "gantry/data/sample_stream.h"
 
 namespace gantry {
 
@@ -35,6 +39,61 @@ std::shared_ptr<Dataset> from_torch(Source source, const std::string& data = "x"
                                              const auto examples = shared->source.get_batch(place);
                                              return {{data, examples.at(0).data}, {target, examples.at(0).target}};
                                            });
+}
+
+// The samples of a loader of torch::data, in its order. Its state is the number of samples that were read, so that a
+// resumed run reads and drops them.
+template <class Loader>
+class TorchLoaderStream final : public SampleStream {
+ public:
+  TorchLoaderStream(Loader loader, std::string data, std::string target)
+      : loader_(std::move(loader)), data_(std::move(data)), target_(std::move(target)) {}
+
+  std::optional<TensorDict> next() override {
+    if (!batch_) batch_.emplace(loader_->begin());
+    while (samples_.empty()) {
+      if (*batch_ == loader_->end()) return std::nullopt;
+      add(**batch_);
+      ++*batch_;
+    }
+    TensorDict sample = std::move(samples_.front());
+    samples_.pop_front();
+    ++read_;
+    return sample;
+  }
+  std::string state() const override { return std::to_string(read_); }
+  void load_state(const std::string& state) override {
+    for (const std::int64_t read = std::stoll(state); read_ < read;)
+      if (!next()) return;
+  }
+
+ private:
+  void add(const std::vector<torch::data::Example<>>& examples) {
+    for (const auto& example : examples) samples_.push_back({{data_, example.data}, {target_, example.target}});
+  }
+  void add(const torch::data::Example<>& stacked) {  // by torch::data::transforms::Stack
+    for (std::int64_t i = 0; i < stacked.data.size(0); ++i)
+      samples_.push_back({{data_, stacked.data[i]}, {target_, stacked.target[i]}});
+  }
+
+  Loader loader_;
+  std::string data_, target_;
+  std::optional<decltype(std::declval<Loader&>()->begin())> batch_;
+  std::deque<TensorDict> samples_;
+  std::int64_t read_ = 0;
+};
+
+// `make`: returns the loader of a stream, counted from 0, as torch::data::make_data_loader does, in the same order on
+// every rank: with torch::data::samplers::SequentialSampler, or a data set that shuffles by a seed of its own. Its
+// examples have a tensor as data and one as target; the sizes of its batches have no effect. `data` and `target` are
+// the names of the batch's entries. `streams`: see StreamSource.
+template <class Make>
+StreamSource from_torch_loader(Make make, int streams = 1, const std::string& data = "x",
+                               const std::string& target = "labels") {
+  return {.open = [=](int stream) -> std::unique_ptr<SampleStream> {
+            return std::make_unique<TorchLoaderStream<decltype(make(stream))>>(make(stream), data, target);
+          },
+          .streams = streams};
 }
 
 }  // namespace gantry

@@ -102,6 +102,10 @@ struct ModelFamily {
   std::vector<std::string> inputs = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "document_ids"};
 };
 
+// Returns the names of all parameters of a model whose files have Gantry's own names. A tied parameter is listed once,
+// with its other names as copies, which files also have. For ModelFamily::tensor_names.
+std::vector<TensorName> names_of_parameters(const torch::nn::Module& model);
+
 // Checks the keys of a model. Returns a warning that lists the keys of `file` without effect: neither the family nor
 // Hugging Face's models have them. Returns "" if there are none. Throws ConfigError for unsupported values, for an
 // unknown key that is not in `file`, and for all unknown keys if `rule` (model.unknown_keys) is "refuse". `file`: the

@@ -30,10 +30,11 @@ class StatefulOptimizer {
   // -2, the second to last one. Only for the unit kMatrix. The state of an empty parameter is empty.
   virtual std::optional<int> missing_dim(const std::string& /*name*/) const { return std::nullopt; }
   // Sets the number of steps taken, if the optimizer counts them.
-  virtual void set_steps(const torch::Tensor& parameter, std::int64_t steps) = 0;
+  virtual void set_steps(const torch::Tensor& /*parameter*/, std::int64_t /*steps*/) {}
   // Returns that number; empty if the optimizer does not count steps.
   virtual std::optional<std::int64_t> steps_taken(const torch::Tensor& /*parameter*/) { return std::nullopt; }
-  // Returns the unit of a step for this group. If ranks hold parts of a unit, one rank gets the full unit and updates
+  // Returns the unit of a step for this group. Override it if the update of an element depends on others, as in LAMB or
+  // LARS. If ranks hold parts of a unit, one rank gets the full unit and updates
   // it; the other ranks then have an empty tensor.
   virtual OptimizerUnit unit(const torch::optim::OptimizerParamGroup& /*group*/) const {
     return OptimizerUnit::kElement;

@@ -256,6 +256,9 @@ TEST(YamlFuzz, TabsDoNotMoveKeys) {
     EXPECT_FALSE(refusal.empty()) << text;
     expect_place(refusal, text);
   }
+  EXPECT_NE(refusal_of("model:\n\tpolicy: gpt2\n").find("the line is indented with a tab; indent it with spaces"),
+            std::string::npos)
+      << refusal_of("model:\n\tpolicy: gpt2\n");
 }
 
 }  // namespace

@@ -25,6 +25,15 @@ TEST(Deal, RefusesMoreRanksThanUnitsAndUnitsThatDoNotDivide) {
   EXPECT_THROW(partition(50, 24, 2), ConfigError);
 }
 
+TEST(Deal, SaysThatAnotherStageHoldsATensorWithoutElements) {
+  try {
+    shard(0, 0, 1);
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("on stages without the layer"), std::string::npos) << error.what();
+  }
+}
+
 TEST(ShardSpec, FusedSegmentsAreDealtOneByOne) {
   const ShardSpec placement = shard(0, 3 * 8, 3, 3, 2);  // heads of 2: 2, 1, 1
   EXPECT_EQ(placement.ranges(0), (std::vector<Range>{{0, 4}, {8, 12}, {16, 20}}));

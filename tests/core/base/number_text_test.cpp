@@ -1,0 +1,25 @@
+#include "gantry/core/base/number_text.h"
+
+#include <gtest/gtest.h>
+
+namespace gantry {
+namespace {
+
+TEST(NumberText, CountsInSingularAndPlural) {
+  EXPECT_EQ(counted(0, "host"), "0 hosts");
+  EXPECT_EQ(counted(1, "host"), "1 host");
+  EXPECT_EQ(counted(2, "host"), "2 hosts");
+  EXPECT_EQ(counted(2, "microbatch"), "2 microbatches");
+}
+
+TEST(NumberText, GivesBytesThreeDigitsAndAUnit) {
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(999), "999 B");
+  EXPECT_EQ(bytes_text(1536), "1.5 KiB");
+  EXPECT_EQ(bytes_text(589'512), "576 KiB");
+  EXPECT_EQ(bytes_text(1024.0 * 1024 * 1024 * 79.5), "79.5 GiB");
+  EXPECT_EQ(bytes_text(1e15), "9.31e+05 GiB");
+}
+
+}  // namespace
+}  // namespace gantry
