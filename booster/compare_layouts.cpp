@@ -1,12 +1,10 @@
 #include "gantry/booster/compare_layouts.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <mutex>
 
-#include "gantry/booster/compared_outputs.h"
+#include "gantry/booster/compared_step.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
 #include "gantry/launch/quiet_launch.h"
@@ -25,22 +23,6 @@ struct ComparedStep {
   const std::function<std::shared_ptr<torch::nn::Module>()>& build;
   const TensorDict& batch;
   const CompareOptions& options;
-};
-
-// What one rank computed.
-struct FullStep {
-  TensorDict values;  // that the model was built with, where it is not deferred
-  FullOutputs outputs;
-  TensorDict gradients;
-  double loss = 0;
-  std::map<std::string, double> added_losses;
-};
-
-// What the ranks of a layout found beside it; the worst of them. Guarded by the mutex until they have ended.
-struct LayoutStep {
-  std::mutex mutex;
-  std::map<std::string, double> outputs, gradients, added_losses;
-  double loss = 0;
 };
 
 // "a=1,b=[2,3]" at the commas that are in no bracket.
@@ -228,77 +210,6 @@ std::optional<Failure> run_layout(const Config& config, const ComparedStep& step
   });
 }
 
-LayoutDifference difference_of(const std::string& name, double largest, const torch::Tensor& reference) {
-  const double entry = largest_entry(reference);
-  return {.name = name,
-          .largest = largest,
-          .relative = entry > 0 ? largest / entry : std::numeric_limits<double>::infinity(),
-          .reference = reference.to(torch::kFloat64).norm().item<double>()};
-}
-
-// Whether a difference is more than rounding, beside tensors of which the largest entry is `scale`.
-class Judge {
- public:
-  Judge(double tolerance, double scale) : tolerance_(tolerance), floor_(scale / 1000) {}
-  bool differs(double difference, const torch::Tensor& reference) const {
-    return !(difference <= tolerance_ * std::max(largest_entry(reference), floor_));
-  }
-
- private:
-  double tolerance_, floor_;
-};
-
-void judge_added_losses(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
-  for (const auto& [name, reference] : full.added_losses) {
-    const auto added = found.added_losses.find(name);
-    const double loss = added == found.added_losses.end() ? 0 : added->second;
-    if (std::abs(loss - reference) <= tolerance * std::max(std::abs(reference), std::abs(full.loss) / 1000)) continue;
-    const auto places = full.outputs.losses.find(name);
-    comparison.wrong_losses.push_back(
-        {.name = name,
-         .places = places == full.outputs.losses.end() ? std::vector<std::string>() : places->second,
-         .loss = loss,
-         .reference_loss = reference});
-  }
-}
-
-void judge_gradients(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
-  double scale = 0;
-  for (const auto& [name, gradient] : full.gradients) scale = std::max(scale, largest_entry(gradient));
-  const Judge judge(tolerance, scale);
-  for (const auto& [name, gradient] : full.gradients) {
-    const auto difference = found.gradients.find(name);
-    if (difference == found.gradients.end()) continue;
-    ++comparison.gradients;
-    if (judge.differs(difference->second, gradient))
-      comparison.wrong_gradients.push_back(difference_of(name, difference->second, gradient));
-  }
-}
-
-void judge_outputs(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
-  double scale = 0;
-  for (const auto& [name, calls] : full.outputs.outputs)
-    for (const auto& output : calls) scale = std::max(scale, largest_entry(output));
-  const Judge judge(tolerance, scale);
-  std::optional<LayoutDifference> first_absent;  // before the first that differs
-  for (const auto& name : full.outputs.order) {
-    const torch::Tensor& output = full.outputs.outputs.at(name).front();
-    const auto difference = found.outputs.find(name);
-    if (difference == found.outputs.end()) {
-      if (!first_absent && !comparison.first_output) {
-        first_absent = difference_of(name, largest_entry(output), output);
-        first_absent->has_run = false;
-      }
-      continue;
-    }
-    ++comparison.outputs;
-    if (!comparison.first_output && judge.differs(difference->second, output))
-      comparison.first_output = difference_of(name, difference->second, output);
-  }
-  // A module that a layout has no need of is no difference where all numbers are equal.
-  if (first_absent && comparison.error.empty() && !comparison.is_equal()) comparison.first_output = first_absent;
-}
-
 LayoutComparison compare_layout(const Config& config, const std::string& layout, const ComparedStep& step,
                                 const FullStep& full) {
   LayoutComparison comparison{.layout = layout.empty() ? "as configured" : layout};
@@ -313,9 +224,7 @@ LayoutComparison compare_layout(const Config& config, const std::string& layout,
     comparison.error = failure->line;
     comparison.error_code = failure->exit_code;
   } else {
-    comparison.loss = found.loss;
-    comparison.is_loss_equal = std::abs(found.loss - full.loss) <= step.options.tolerance * std::abs(full.loss);
-    judge_added_losses(full, found, step.options.tolerance, comparison);
+    judge_losses(full, found, step.options.tolerance, comparison);
     judge_gradients(full, found, step.options.tolerance, comparison);
   }
   comparison.reference_loss = full.loss;

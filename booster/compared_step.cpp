@@ -1,0 +1,87 @@
+#include "gantry/booster/compared_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry {
+namespace {
+
+LayoutDifference difference_of(const std::string& name, double largest, const torch::Tensor& reference) {
+  const double entry = largest_entry(reference);
+  return {.name = name,
+          .largest = largest,
+          .relative = entry > 0 ? largest / entry : std::numeric_limits<double>::infinity(),
+          .reference = reference.to(torch::kFloat64).norm().item<double>()};
+}
+
+// Whether a difference is more than rounding, beside tensors of which the largest entry is `scale`.
+class Judge {
+ public:
+  Judge(double tolerance, double scale) : tolerance_(tolerance), floor_(scale / 1000) {}
+  bool differs(double difference, const torch::Tensor& reference) const {
+    return !(difference <= tolerance_ * std::max(largest_entry(reference), floor_));
+  }
+
+ private:
+  double tolerance_, floor_;
+};
+
+}  // namespace
+
+void judge_losses(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
+  comparison.loss = found.loss;
+  comparison.is_loss_equal = std::abs(found.loss - full.loss) <= tolerance * std::abs(full.loss);
+  for (const auto& [name, reference] : full.added_losses) {
+    const auto added = found.added_losses.find(name);
+    const double loss = added == found.added_losses.end() ? 0 : added->second;
+    if (std::abs(loss - reference) <= tolerance * std::max(std::abs(reference), std::abs(full.loss) / 1000)) continue;
+    const auto places = full.outputs.losses.find(name);
+    comparison.wrong_losses.push_back(
+        {.name = name,
+         .places = places == full.outputs.losses.end() ? std::vector<std::string>() : places->second,
+         .loss = loss,
+         .reference_loss = reference});
+  }
+}
+
+void judge_gradients(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
+  double scale = 0;
+  for (const auto& [name, gradient] : full.gradients) scale = std::max(scale, largest_entry(gradient));
+  const Judge judge(tolerance, scale);
+  for (const auto& [name, gradient] : full.gradients) {
+    const auto difference = found.gradients.find(name);
+    if (difference == found.gradients.end()) continue;
+    ++comparison.gradients;
+    if (judge.differs(difference->second, gradient))
+      comparison.wrong_gradients.push_back(difference_of(name, difference->second, gradient));
+  }
+}
+
+void judge_outputs(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
+  double scale = 0;
+  for (const auto& [name, calls] : full.outputs.outputs)
+    for (const auto& output : calls) scale = std::max(scale, largest_entry(output));
+  const Judge judge(tolerance, scale);
+  std::optional<LayoutDifference> first_absent;  // before the first that differs
+  for (const auto& name : full.outputs.order) {
+    const torch::Tensor& output = full.outputs.outputs.at(name).front();
+    const auto difference = found.outputs.find(name);
+    if (difference == found.outputs.end()) {
+      if (!first_absent && !comparison.first_output) {
+        first_absent = difference_of(name, largest_entry(output), output);
+        first_absent->has_run = false;
+      }
+      continue;
+    }
+    ++comparison.outputs;
+    if (!comparison.first_output && judge.differs(difference->second, output))
+      comparison.first_output = difference_of(name, difference->second, output);
+  }
+  // A module that a layout has no need of is no difference where all numbers are equal.
+  if (first_absent && comparison.error.empty() && !comparison.is_equal()) comparison.first_output = first_absent;
+}
+
+}  // namespace gantry

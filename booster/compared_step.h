@@ -1,0 +1,34 @@
+// A step on one rank, the same step in a layout, and the comparison of their numbers. Internal to booster/.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "gantry/booster/compare_layouts.h"
+#include "gantry/booster/compared_outputs.h"
+
+namespace gantry {
+
+// What one rank computed.
+struct FullStep {
+  TensorDict values;  // that the model was built with, where it is not deferred
+  FullOutputs outputs;
+  TensorDict gradients;
+  double loss = 0;
+  std::map<std::string, double> added_losses;
+};
+
+// What the ranks of a layout found beside it; the worst of them. Guarded by the mutex until they have ended.
+struct LayoutStep {
+  std::mutex mutex;
+  std::map<std::string, double> outputs, gradients, added_losses;
+  double loss = 0;
+};
+
+// Add what differs to `comparison`, with the tolerance of CompareOptions.
+void judge_losses(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison);
+void judge_gradients(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison);
+void judge_outputs(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison);
+
+}  // namespace gantry
