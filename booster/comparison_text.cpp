@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gantry/booster/compare_layouts.h"
 #include "gantry/core/error.h"
