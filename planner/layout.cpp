@@ -47,8 +47,8 @@ std::optional<std::string> sizes_objection(const Workload& workload, const Layou
     return fmt::format("cluster {} has no matrix rate for precision {}", cluster.name, workload.precision);
   if (layout.ranks() != cluster.ranks())
     return fmt::format("tensor {} * pipeline {} * context {} * data {} = {}, and {} of {} have {}", layout.tensor,
-                       layout.pipeline, layout.context, layout.data, counted(layout.ranks(), "rank"),
-                       counted(cluster.hosts, "host"), counted(cluster.per_host, "device"), cluster.ranks());
+                       layout.pipeline, layout.context, layout.data, quantity(layout.ranks(), "rank"),
+                       quantity(cluster.hosts, "host"), quantity(cluster.per_host, "device"), cluster.ranks());
   if (const auto refused = mixing_objection(model, layout)) return refused;
   if (workload.batch < layout.data)
     return fmt::format("{} samples over data {} leave {} replicas without a sample", workload.batch, layout.data,

@@ -44,9 +44,9 @@ void print_beginning(World& world, const Config& config, Booster& booster, const
   const std::int64_t samples = boosted.loader->global_batch() / booster.mesh().size(axis::kData);
   const int microbatches = booster.plugin().microbatches(samples);
   print_lowered_microbatches(config, samples, microbatches);
-  fmt::print("{} ({}) over {}: {}, {} of {}\n", counted(world.size(), "rank"), world.mesh().describe(),
-             world.backend().name(), counted(booster.plugin().stages().num_stages(), "stage"),
-             counted(microbatches, "microbatch"), config.schedule.name);
+  fmt::print("{} ({}) over {}: {}, {} of {}\n", quantity(world.size(), "rank"), world.mesh().describe(),
+             world.backend().name(), quantity(booster.plugin().stages().num_stages(), "stage"),
+             quantity(microbatches, "microbatch"), config.schedule.name);
   std::fflush(stdout);
 }
 

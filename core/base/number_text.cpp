@@ -4,7 +4,7 @@
 
 namespace gantry {
 
-std::string counted(std::int64_t number, const std::string& noun) {
+std::string quantity(std::int64_t number, const std::string& noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
 }
 

@@ -35,9 +35,9 @@ std::vector<LayerRange> layer_ranges(const std::vector<int>& layers_of_stage, in
   if (static_cast<int>(layers_of_stage.size()) != stages || total != layers) {
     throw ConfigError(
         {"schedule.layers",
-         fmt::format("{} with {} in all ({})", counted(static_cast<std::int64_t>(layers_of_stage.size()), "stage"),
-                     counted(total, "layer"), fmt::join(layers_of_stage, " + ")),
-         fmt::format("{} with {}", counted(stages, "stage"), counted(layers, "layer")),
+         fmt::format("{} with {} in all ({})", quantity(static_cast<std::int64_t>(layers_of_stage.size()), "stage"),
+                     quantity(total, "layer"), fmt::join(layers_of_stage, " + ")),
+         fmt::format("{} with {}", quantity(stages, "stage"), quantity(layers, "layer")),
          "every layer in exactly one stage"});
   }
   std::vector<LayerRange> ranges;

@@ -148,7 +148,7 @@ std::string plan_page(const std::string& title, const planner::PlanRequest& requ
   page += "<link rel=\"icon\" href=\"data:,\">\n<style>\n" + std::string(kPageStyle) + "\n</style>\n</head>\n<body>\n";
   page += "<header class=\"top\"><div><p class=\"eyebrow\">Gantry plan</p><h1>" + safe(title) + "</h1>";
   page += fmt::format("<p class=\"quiet\">{} of {} ({}): {}, {:.4g} s per step, {:.4g} tokens/s, MFU {:.1f}%</p>",
-                      counted(cluster.hosts, "host"), counted(cluster.per_host, "device"), safe(cluster.name),
+                      quantity(cluster.hosts, "host"), quantity(cluster.per_host, "device"), safe(cluster.name),
                       safe(describe(best.layout)), best.estimate.step_seconds, best.estimate.tokens_per_second,
                       100 * best.estimate.mfu);
   page += "</div></header>\n<main>\n";

@@ -6,10 +6,10 @@ namespace gantry {
 namespace {
 
 TEST(NumberText, CountsInSingularAndPlural) {
-  EXPECT_EQ(counted(0, "host"), "0 hosts");
-  EXPECT_EQ(counted(1, "host"), "1 host");
-  EXPECT_EQ(counted(2, "host"), "2 hosts");
-  EXPECT_EQ(counted(2, "microbatch"), "2 microbatches");
+  EXPECT_EQ(quantity(0, "host"), "0 hosts");
+  EXPECT_EQ(quantity(1, "host"), "1 host");
+  EXPECT_EQ(quantity(2, "host"), "2 hosts");
+  EXPECT_EQ(quantity(2, "microbatch"), "2 microbatches");
 }
 
 TEST(NumberText, GivesBytesThreeDigitsAndAUnit) {
