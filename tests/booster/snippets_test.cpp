@@ -8,6 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include <torch/data/dataloader.h>
+#include <torch/data/samplers/sequential.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/booster/show_sample.h"
 #include "gantry/data/corpus/megatron_dataset.h"

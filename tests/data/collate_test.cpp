@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/data/dataloader.h>
 #include <torch/data/datasets/base.h>
 #include <torch/data/datasets/map.h>
+#include <torch/data/samplers/sequential.h>
 #include <torch/data/transforms/lambda.h>
+#include <torch/data/transforms/stack.h>
 
 #include "gantry/data/data_loader.h"
 #include "gantry/data/function_dataset.h"

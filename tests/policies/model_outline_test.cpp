@@ -60,7 +60,7 @@ struct OutlinePolicy final : PolicyFor<OutlineModelImpl> {
 
 models::ModelOutline outline(const StageLayout& stages) {
   const DeferredInit deferred;
-  const OutlineModel model;
+  OutlineModel model;
   return outline_of(*model, OutlinePolicy(stages));
 }
 
