@@ -19,7 +19,7 @@ torch::Tensor penalty(const torch::Tensor& part) { return 0.1 * part.pow(3).sum(
 
 // Four query heads on two key heads, so that four ranks of tp share key heads.
 struct PenaltyBlockImpl : torch::nn::Module {
-  explicit PenaltyBlockImpl(Layout of_gates) : of_gates(of_gates) {
+  explicit PenaltyBlockImpl(gantry::Layout of_gates) : of_gates(of_gates) {
     norm = register_module("norm", nn::LayerNorm(kPenaltyWidth));
     queries = register_module("queries", nn::Linear(kPenaltyWidth, kPenaltyWidth));
     keys = register_module("keys", nn::Linear(kPenaltyWidth, kPenaltyWidth / 2));
@@ -40,14 +40,14 @@ struct PenaltyBlockImpl : torch::nn::Module {
                return x + out(gates.flatten(-2));
              }}};
   }
-  Layout of_gates;
+  gantry::Layout of_gates;
   nn::LayerNorm norm{nullptr};
   nn::Linear queries{nullptr}, keys{nullptr}, out{nullptr};
 };
 TORCH_MODULE(PenaltyBlock);
 
 struct PenaltyModelImpl : torch::nn::Module {
-  explicit PenaltyModelImpl(const Layout& of_gates = Partial{}) {
+  explicit PenaltyModelImpl(const gantry::Layout& of_gates = Partial{}) {
     table = register_module("table", nn::Embedding(kPenaltyTokens, kPenaltyWidth));
     blocks = register_module("blocks", torch::nn::ModuleList());
     for (int i = 0; i < 4; ++i) blocks->push_back(PenaltyBlock(of_gates));
