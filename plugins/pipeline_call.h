@@ -25,6 +25,8 @@ class PipelineCall {
   void complete_plan(const StepCounts& counts, const Batch& batch);
   void begin_step(const StepCounts& counts);
   nn::RouterBalance balance_of(const Batch& full) const;
+  int mtp_depths() const;
+  std::vector<double> mtp_ratios_of(const Batch& full) const;
   StepCore core_of(const Batch& batch, const std::vector<Batch>& microbatches, const nn::RouterBalance& balance) const;
   PipelineStep make_step(StepCore& core);
   std::vector<Batch> microbatches_of(const Batch& batch) const;
