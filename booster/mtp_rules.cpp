@@ -14,7 +14,7 @@ namespace {
 
 [[noreturn]] void refuse_mtp(const std::string& key, const std::string& what, const std::string& reason) {
   throw ConfigError({key,
-                     fmt::format("{} but model.config.{} trains layers of multi-token prediction, {}", what,
+                     fmt::format("{} but model.config.{} trains layers of multi-token prediction, and {}", what,
                                  models::kMtpFactor, reason),
                      "one of the two", fmt::format("remove {}, or model.config.{}", key, models::kMtpFactor)});
 }
@@ -25,16 +25,17 @@ void refuse_with_mtp(const Config& config) {
   const auto spec = models::described_decoder(model_json(config), config.model.policy);
   if (!spec || spec->mtp_loss == 0) return;
   if (config.lora.is_on())
-    refuse_mtp("lora", "adapters are configured,", "which the model classes of PEFT do not have");
+    refuse_mtp("lora", "adapters are configured,", "the model classes of PEFT have no such layers");
   if (config.train.objective.is_on())
     refuse_mtp("train.objective", fmt::format("the value is {},", config.train.objective.name),
-               "whose loss is defined for the cross entropy of tokens");
+               "their loss is the cross entropy of tokens");
   if (config.train.label_smoothing > 0)
     refuse_mtp("train.label_smoothing", fmt::format("the value is {},", config.train.label_smoothing),
-               "whose losses are not smoothed");
-  if (config.train.device_graphs) refuse_mtp("train.device_graphs", "CUDA graphs are configured,", "which add a loss");
+               "their losses are not smoothed");
+  if (config.train.device_graphs)
+    refuse_mtp("train.device_graphs", "CUDA graphs are configured,", "such graphs do not support added losses");
   if (config.parallel.vocabulary == "pipeline")
-    refuse_mtp("parallel.vocabulary", "the value is pipeline,", "which use the vocabulary in their stage");
+    refuse_mtp("parallel.vocabulary", "the value is pipeline,", "these use the embedding in their own stage");
 }
 
 }  // namespace gantry

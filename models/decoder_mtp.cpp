@@ -60,7 +60,7 @@ void DecoderImpl::add_mtp_loss(const StageContext& stage, const TensorDict& stat
   torch::Tensor sum;
   for (int depth = 1; depth <= depths; ++depth) {
     const torch::Tensor& hidden = state.at(name_of_depth(depth));
-    torch::Tensor loss = hidden.sum();  // of no sample
+    torch::Tensor loss = hidden.sum();  // without samples
     if (labels.numel() > 0)
       loss = nn::head_cross_entropy(head_, hidden, labels.select(2, depth - 1),
                                     {.scale = spec.logit_scale, .soft_cap = spec.logit_soft_cap})

@@ -1,5 +1,5 @@
 // Multi-token prediction: every layout gives the numbers of one rank, documents and padding end the predictions, and
-// what does not fit is refused. tests/models/families_test.cpp compares with tests/golden/mtp.
+// unsupported combinations are refused. tests/models/families_test.cpp compares with tests/golden/mtp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -160,7 +160,7 @@ std::vector<std::int64_t> numbers_in(const torch::Tensor& tensor) {
 
 TEST(MtpTokens, LabelsEndWithTheDocumentThePaddingAndTheRow) {
   const torch::Tensor ids = torch::tensor({{11, 12, 13, 14, 15, 16}}, torch::kInt64);
-  const torch::Tensor labels = torch::tensor({{12, 13, 14, 15, 16, 17}}, torch::kInt64);  // as of a longer text
+  const torch::Tensor labels = torch::tensor({{12, 13, 14, 15, 16, 17}}, torch::kInt64);  // a longer text
   const auto depth = [](const TensorDict& batch, const char* name, int number) {
     return numbers_in(batch.at(name)[0].select(1, number - 1));
   };
