@@ -16,7 +16,7 @@ namespace {
   throw ConfigError({key,
                      fmt::format("{} but model.config.{} trains layers of multi-token prediction, and {}", what,
                                  models::kMtpFactor, reason),
-                     "one of the two", fmt::format("remove {}, or model.config.{}", key, models::kMtpFactor)});
+                     "one of the two", fmt::format("remove {}, or set model.config.{} to 0", key, models::kMtpFactor)});
 }
 
 }  // namespace
