@@ -120,9 +120,9 @@ class DecoderImpl : public torch::nn::Module {
   // in the order of its image tokens. Images after those of the tokens are padding. For images of any size they are
   // [B, patches, numbers of a patch], with image_grid_thw [B, images, 3], or padded images with their sizes in
   // image_sizes [B, images, 2].
-  // Returns {logits [B, S, V]}, without the layers of multi-token prediction; with a head for labels {logits [B, labels]}. If the batch has pooled_tokens int64
-  // [B, n], a head for labels returns {logits [B, n, labels]} of these tokens of each sample. Models with
-  // nn::RotaryOptions::sections also read position_ids [3, B, S].
+  // Returns {logits [B, S, V]}, without the layers of multi-token prediction; with a head for labels {logits [B,
+  // labels]}. If the batch has pooled_tokens int64 [B, n], a head for labels returns {logits [B, n, labels]} of these
+  // tokens of each sample. Models with nn::RotaryOptions::sections also read position_ids [3, B, S].
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden [B, S, H]}, and in training after the layers of multi-token prediction also
   // the hidden states of their depths. Throws InputError if S exceeds the model's positions, and for
