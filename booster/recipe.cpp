@@ -9,6 +9,7 @@
 #include "gantry/booster/image_encoder.h"
 #include "gantry/booster/lora.h"
 #include "gantry/booster/lora_names.h"
+#include "gantry/booster/mtp_rules.h"
 #include "gantry/booster/plugin_library.h"
 #include "gantry/booster/run_task.h"
 #include "gantry/checkpoint/adapter.h"
@@ -84,6 +85,7 @@ Config resolve_model(Config config) {
     nlohmann::json keys = model_json(config);
     const std::string warning = models::check_model_keys(*family, keys, config.model.unknown_keys, file, path);
     if (!warning.empty() && is_first_process()) print_warning(warning);
+    refuse_with_mtp(config);
     if (!config.model.path.empty()) {
       keys.update(compare_tied_tensors(config.model.path, *family, keys).keys);
       config.model.config_json = keys.dump();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/models/decoder_mtp.h"
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
@@ -201,13 +202,23 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDic
   // The routers' loss is joint over all layers: a stage that has only some does without. A continued text has none.
   const bool is_continued = tokens.caches || (!is_training() && !stage.batch().contains("labels"));
   const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1 && !is_continued;
-  const TensorDict state = stage.run_layers(TensorDict{{"hidden", hidden}}, [&](int index) {
-    return layers_->at<DecoderLayerImpl>(index).parts(tokens, sums_routers);
-  });
+  // After the layers of multi-token prediction, stages have the hidden states of all depths.
+  TensorDict state = stage.is_first() ? TensorDict() : input;
+  state.set("hidden", hidden);
+  state =
+      stage.run_layers(std::move(state), [&](int index) { return parts_of_layer(stage, index, tokens, sums_routers); });
+  if (state.contains(kMainHidden)) state.set("hidden", state.take(kMainHidden));
   hidden = state.at("hidden");
   if (sums_routers) add_router_loss(stage, state, spec.router_loss, layers_with_experts(spec));
-  if (!stage.is_last()) return {{"hidden", hidden}};
-  hidden = norm_(tokens.for_head(hidden));
+  const int main = main_layers(spec);
+  const bool has_mtp = spec.mtp_loss > 0;
+  if (has_mtp ? stage.layer_range().contains(main) && !predicts_further() : stage.is_last())
+    hidden = norm_(tokens.for_head(hidden));
+  if (!stage.is_last()) {
+    state.set("hidden", hidden);
+    return has_mtp ? state : TensorDict{{"hidden", hidden}};
+  }
+  if (predicts_further()) add_mtp_loss(stage, state);
   if (project_out_) hidden = project_out_(hidden);
   if (full_sequence_) {
     const torch::Tensor last = last_tokens(tokens, stage.batch(), full_sequence_(hidden));

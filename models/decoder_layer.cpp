@@ -35,6 +35,12 @@ DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index) : spec_(s
   before_mlp_ = DecoderNorm(*this, names.before_mlp, spec_.before_mlp, spec.hidden);
   if (spec_.has_mlp) make_mlp(names, spec.hidden, spec.output_dropout);
   after_mlp_ = DecoderNorm(*this, names.after_mlp, spec_.after_mlp, spec.hidden);
+  if (spec_.mtp) {
+    mtp_embedding_norm_ = DecoderNorm(*this, names.mtp_embedding_norm, spec.norm, spec.hidden);
+    mtp_hidden_norm_ = DecoderNorm(*this, names.mtp_hidden_norm, spec.norm, spec.hidden);
+    mtp_projection_ = linear_at(*this, names.mtp_projection, 2 * spec.hidden, spec.hidden, false);
+    mtp_norm_ = DecoderNorm(*this, names.mtp_norm, spec.norm, spec.hidden);
+  }
   const AttentionSpec& attention = spec_.attention;
   const std::int64_t rope = attention.latent ? attention.latent->rope : attention.head_size;
   if (spec_.has_attention() && attention.rotary >= 0) rotary_.emplace(rope, spec.rotaries.at(attention.rotary));
@@ -234,6 +240,10 @@ torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
     wide = xielu_ ? xielu_->forward(up_(input)) : nn::activate(up_(input), mlp.activation);
   }
   return dropped(mlp_dropout_, multiplied(down_(wide), mlp.output_scale));
+}
+
+torch::Tensor DecoderLayerImpl::mtp_input(const torch::Tensor& embedded, const torch::Tensor& hidden) {
+  return mtp_projection_(torch::cat({mtp_embedding_norm_(embedded), mtp_hidden_norm_(hidden)}, -1));
 }
 
 LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_routers) {

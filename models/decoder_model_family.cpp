@@ -148,6 +148,18 @@ std::string table_name(const FileNames& files, const DecoderSpec& spec) {
   return files.prefix + spec.names.tokens + ".weight";
 }
 
+// Files have the tables that layers of multi-token prediction share in each of these layers too.
+std::vector<std::string> mtp_copies(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
+  std::vector<std::string> copies;
+  const bool is_head = name == spec.names.head + ".weight", is_table = name == spec.names.tokens + ".weight";
+  for (int layer = main_layers(spec); layer < static_cast<int>(spec.layers.size()); ++layer) {
+    const std::string prefix = fmt::format("{}{}.{}.", files.prefix, spec.names.layers, layer);
+    if (is_table) copies.push_back(prefix + "embed_tokens.weight");
+    if (is_head || (is_table && spec.tied)) copies.push_back(prefix + "shared_head.head.weight");
+  }
+  return copies;
+}
+
 std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& spec, bool has_other_head) {
   std::vector<TensorName> names;
   for (const auto& parameter : parameter_shapes(spec)) {
@@ -166,6 +178,7 @@ std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& 
     TensorName& last = names.back();
     add_separate_rows(last, files, spec, parameter);
     add_other_names(last, files, spec);
+    last.copies = mtp_copies(files, spec, parameter.name);
     if (last.hugging_face == table_name(files, spec) && spec.tied) last.other_names.push_back(files.head + ".weight");
     last.new_allowed = has_other_head && parameter.name.starts_with(spec.names.head + ".");
   }

@@ -171,6 +171,19 @@ Loss cross_entropy(const DeferredLogits& logits, const torch::Tensor& labels, co
   return counted_losses(logits, labels, options).sum();
 }
 
+Loss head_cross_entropy(const Linear& given, const torch::Tensor& hidden, const torch::Tensor& labels,
+                        const LogitForm& form) {
+  Linear head = given;
+  if (const DeferredLogits* wanted = forward_now().logits; wanted && head->has_factors()) {
+    DeferredLogits logits{.rows = labels.numel(), .limit = wanted->limit, .head = head, .form = form, .hidden = hidden};
+    if (is_larger(head, hidden, logits)) return cross_entropy(logits, labels);
+  }
+  const torch::Tensor logits = logits_of(head(hidden), form);
+  const ShardSpec& held = head->weight_placement();
+  const bool is_full = !held.sharded() || logits.size(-1) == head->options.out_features();  // gathered
+  return is_full ? cross_entropy(logits, labels) : cross_entropy(logits, labels, *head->group(), held);
+}
+
 torch::Tensor token_losses(const DeferredLogits& logits, const torch::Tensor& labels,
                            const CrossEntropyOptions& options) {
   return counted_losses(logits, labels, options).losses.view(labels.sizes());

@@ -28,6 +28,11 @@ struct DeferredLogits {
 // Returns the output of the last stage: {logits}, or {hidden} if this forward defers its logits.
 TensorDict head_output(const Linear& head, const torch::Tensor& hidden, const LogitForm& form = {});
 
+// Returns the cross entropy of the head's output for `hidden`, with one label per row of the output. It is computed in
+// tiles if this forward may defer its logits and if the output is larger. Collective like cross_entropy() below.
+Loss head_cross_entropy(const Linear& head, const torch::Tensor& hidden, const torch::Tensor& labels,
+                        const LogitForm& form = {});
+
 // The same as for logits (nn/cross_entropy.h). Collective over the head's group, forward and backward. Weight gradients
 // are computed with the gradient of the input.
 Loss cross_entropy(const DeferredLogits& logits, const torch::Tensor& labels, const CrossEntropyOptions& options = {});

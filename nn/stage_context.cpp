@@ -172,6 +172,7 @@ TensorDict recomputed_parts(const LayerParts& parts, const TensorDict& state,
 
 // What the layer changes of the state.
 TensorDict StageContext::run_layer(const LayerParts& parts, const TensorDict& state, Recomputation how) const {
+  if (parts.empty()) return {};
   LayerWatch* watch = forward_now().watch.get();
   if (how != Recomputation::kFull && how != Recomputation::kParts) return run_parts(parts, state, watch);
   std::vector<LayerParts> pieces;  // each computed again by itself

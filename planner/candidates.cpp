@@ -12,6 +12,11 @@
 namespace gantry::planner {
 namespace {
 
+// The layers of multi-token prediction are not partitioned.
+int most_stages(const models::DecoderSpec& model) {
+  return models::main_layers(model) + (models::mtp_depths(model) > 0 ? 1 : 0);
+}
+
 std::vector<int> divisors(int number, int most) {
   std::vector<int> all;
   for (int each = 1; each <= std::min(number, most); ++each)
@@ -47,7 +52,7 @@ void Candidates::visit_sizes(const Take& take) const {
 
 void Candidates::visit_pipelines(Layout layout, const Take& take) const {
   const int rest = cluster_.ranks() / layout.tensor;
-  const int layers = static_cast<int>(request_.workload.model.layers.size());
+  const int layers = most_stages(request_.workload.model);
   const bool is_data_open = is_open("parallel.data") || request_.stated.data == 0;
   for (const int pipeline : choices("parallel.pipeline", request_.stated.pipeline, divisors(rest, layers))) {
     if (rest % pipeline != 0) continue;
@@ -119,7 +124,7 @@ void Candidates::visit_placements(const Layout& sizes, const Take& take) const {
 std::vector<int> Candidates::chunks_of(const Layout& layout) const {
   if (layout.schedule != "interleaved_1f1b" || layout.pipeline == 1) return {default_chunks(layout.schedule)};
   std::vector<int> chunks;
-  const int layers = static_cast<int>(request_.workload.model.layers.size());
+  const int layers = most_stages(request_.workload.model);
   for (int each = 2; each <= 8 && each * layout.pipeline <= layers; ++each) chunks.push_back(each);
   return chunks;
 }

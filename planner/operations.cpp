@@ -139,6 +139,17 @@ void OperationBuilder::experts(const models::ExpertsSpec& experts) {
 
 namespace {
 
+// The input of multi-token prediction: the look-up of tokens, the norms of both inputs, and their projection.
+void add_mtp_input(OperationBuilder& builder, const Workload& workload) {
+  const double hidden = as_double(workload.model.hidden), values = builder.bytes() * builder.tokens() * hidden;
+  builder.elementwise(3 * values, 3 * values);
+  builder.leave_split();
+  builder.norm(workload.model.norm);
+  builder.norm(workload.model.norm);
+  const double rows = builder.tokens_between();
+  builder.product(rows, 2 * hidden, hidden, 2 * builder.bytes() * rows * hidden);
+}
+
 // Attention, or the mixer in its place.
 void add_attention(OperationBuilder& builder, const models::LayerSpec& layer, double dropout) {
   builder.norm(layer.input);
@@ -168,9 +179,11 @@ void add_mlp(OperationBuilder& builder, const models::LayerSpec& layer, const La
 PartOperations layer_operations(const Workload& workload, const models::LayerSpec& layer, const Layout& layout) {
   OperationBuilder builder(workload, layout);
   const double dropout = workload.model.output_dropout;
+  if (layer.mtp) add_mtp_input(builder, workload);
   if (!layer.only_mlp) add_attention(builder, layer, dropout);
   builder.end_attention();
   if (layer.has_mlp) add_mlp(builder, layer, layout, dropout);
+  if (layer.mtp) builder.norm(workload.model.norm);
   PartOperations part = builder.take();
   part.kept_layer_input = builder.bytes() * builder.tokens_between() * as_double(workload.model.hidden);
   return part;
@@ -219,30 +232,38 @@ void compute_in_tiles(OperationBuilder& builder, double columns, double words) {
 
 }  // namespace
 
+namespace {
+
 // Logits in the precision of the model and in float32: both are read and written twice in the forward of the loss and
 // once in the backward.
-PartOperations head_operations(const Workload& workload, const Layout& layout) {
-  OperationBuilder builder(workload, layout);
+void add_logits(OperationBuilder& builder, const Workload& workload, const Layout& layout) {
   const double hidden = as_double(workload.model.hidden),
                words = largest_part(workload.model.vocabulary, layout.tensor);
-  builder.norm(workload.model.norm);
   const double columns = as_double(models::embedding_columns(workload.model));
-  if (models::embedding_weights(workload.model) > 0)
-    builder.product(builder.tokens_between(), hidden, columns, builder.bytes() * builder.tokens_between() * hidden);
-  if (workload.model.labels > 0) return builder.take();  // the head reads one token per sample
   builder.enter_split();
   builder.product(builder.tokens(), columns, words, builder.bytes() * builder.tokens_between() * columns);
   const double logits = builder.tokens() * words;
   builder.elementwise((builder.bytes() + 12) * logits, (builder.bytes() + 8) * logits, "loss");
-  if (has_tiled_logits(workload, layout)) {
-    compute_in_tiles(builder, columns, words);
-    return builder.take();
-  }
+  if (has_tiled_logits(workload, layout)) return compute_in_tiles(builder, columns, words);
   builder.keep(4 * logits);
   // The gradient of the logits, which is computed in pieces of some MiB, and the gradient of the head's input.
   const double values = builder.tokens_between() * hidden, wide = builder.bytes() == 2 ? 4 * values : 0;
   builder.hold(builder.bytes() * (logits + values) + wide + std::min(kLossBytes, 4 * logits) +
                (layout.tensor > 1 ? builder.bytes() * builder.tokens() * hidden : 0));
+}
+
+}  // namespace
+
+// The head, once for the next token and once for each depth of multi-token prediction.
+PartOperations head_operations(const Workload& workload, const Layout& layout) {
+  OperationBuilder builder(workload, layout);
+  const double hidden = as_double(workload.model.hidden);
+  builder.norm(workload.model.norm);
+  const double columns = as_double(models::embedding_columns(workload.model));
+  if (models::embedding_weights(workload.model) > 0)
+    builder.product(builder.tokens_between(), hidden, columns, builder.bytes() * builder.tokens_between() * hidden);
+  if (workload.model.labels > 0) return builder.take();  // the head reads one token per sample
+  for (int use = 0; use <= models::mtp_depths(workload.model); ++use) add_logits(builder, workload, layout);
   return builder.take();
 }
 

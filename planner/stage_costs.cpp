@@ -70,6 +70,18 @@ void add_ends(std::vector<StageTimes>& stages, const CostTable& table) {
   stages.back().tied_end -= table.parameters.tied;
 }
 
+// The embedding on the stage of multi-token prediction, unless this is the first stage.
+void add_table_of_mtp(std::vector<StageTimes>& stages, const Workload& workload, const Layout& layout,
+                      const std::vector<int>& layers) {
+  if (workload.model.mtp_loss == 0) return;
+  int stage = 0;
+  for (int end = layers.front(); end <= models::main_layers(workload.model);) end += layers.at(++stage);
+  const bool has_tied_head = workload.model.tied && stage + 1 == static_cast<int>(stages.size());
+  if (stage == 0 || has_tied_head) return;
+  stages[stage].parameters.add_dense(words_of(workload, layout.tensor) * columns_of(workload),
+                                     workload.trained.trains(workload.model.names.tokens + ".weight"));
+}
+
 // All ranks of the pipeline reduce the result of the look-up, and the gradient of the head's input. Both times count
 // for the passes that send these tensors.
 VocabularyPart shared_vocabulary(const Workload& workload, const Layout& layout, const Cluster& cluster,
@@ -145,6 +157,7 @@ LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, co
   } else {
     add_ends(costs.stages, table);
   }
+  add_table_of_mtp(costs.stages, workload, layout, layers);
   const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context /
                         (layout.sequence_parallel || workload.program.scatters_messages ? layout.tensor : 1);
   const double sent = value_bytes(workload.precision) * tokens * static_cast<double>(workload.model.hidden);

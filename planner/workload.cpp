@@ -136,6 +136,7 @@ Recompute recompute_of(const std::string& name) {
 bool shares_vocabulary(const Config& config, const std::vector<int>& layers) {
   if (config.parallel.vocabulary == "stages" || config.parallel.pipeline == 1) return false;
   if (config.parallel.vocabulary == "pipeline") return true;
+  if (stated_model(config).mtp_loss > 0) return false;  // not supported
   return ScheduleSource(config.schedule, config.parallel.pipeline)
       .gains_by_vocabulary(models::layer_work_of(stated_model(config)), layers);
 }
@@ -220,7 +221,7 @@ Layout stated_layout(const Config& config) {
   else if (const auto& name = std::get<std::string>(config.schedule.layers); is_balanced(config.schedule))
     layout.balanced = true;
   else if (name != "default")
-    layout.layers = layers_per_stage(config.schedule, {}, {});
+    layout.layers = layers_per_stage(config.schedule, models::layer_work_of(stated_model(config)), {});
   layout.vocabulary_algorithm = config.schedule.vocabulary_algorithm;
   layout.shares_vocabulary = shares_vocabulary(config, layout.layers);
   return layout;

@@ -60,10 +60,11 @@ void synchronise_initial_weights(torch::nn::Module& model, const ProcessGroupMes
 std::vector<int> chosen_layers(const ScheduleOptions& config, const Policy& policy, const torch::nn::Module& model,
                                const PipelineStageManager& stages, bool shares_vocabulary) {
   const auto* name = std::get_if<std::string>(&config.layers);
-  if (name && *name == "default") return {};
+  const LayerWork stated = policy.split(model).work.value_or(LayerWork());
+  if (name && *name == "default" && stated.mtp == 0) return {};  // by the policy
   std::vector<int> rank_of_stage;
   for (int stage = 0; stage < stages.num_stages(); ++stage) rank_of_stage.push_back(stages.rank_of(stage));
-  if (!is_balanced(config)) return layers_per_stage(config, {}, rank_of_stage);
+  if (!is_balanced(config)) return layers_per_stage(config, stated, rank_of_stage);
   LayerWork work = work_of(policy.split(model), model);
   if (shares_vocabulary) work.first = work.last = 0;  // all ranks do that
   if (const int layers = layer_count(policy, model); static_cast<int>(work.layers.size()) != layers) {

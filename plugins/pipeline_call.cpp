@@ -9,6 +9,7 @@
 #include "gantry/pipeline/executor.h"
 #include "gantry/plugins/joint_samples.h"
 #include "gantry/plugins/model_setup.h"
+#include "gantry/plugins/mtp_labels.h"
 #include "gantry/plugins/prepared_batch.h"
 #include "gantry/plugins/replica_audit.h"
 #include "gantry/plugins/step/step_parts.h"
@@ -63,6 +64,7 @@ StepResult PipelineCall::run(const Batch& given) {
     if (state_.parts) check_equal_inputs(batch.tensors, plugin_.mesh, axis::kContext);
   }
   state_.inputs_compared = true;
+  if (const int depths = mtp_depths(); depths > 0) add_mtp_tokens(batch, criterion_, depths);
   const Batch full = batch;
   if (state_.parts) batch = state_.parts->shard(std::move(batch), criterion_);
   const PreparedBatch prepared(batch, plugin_.world.device(), state_.real_type);
@@ -75,6 +77,7 @@ StepResult PipelineCall::run(const Batch& given) {
   const nn::RouterBalance balance = balance_of(full);
   const std::vector<Batch> microbatches = microbatches_of(batch);
   StepCore core = core_of(batch, microbatches, balance);
+  core.settings.mtp_ratios = mtp_ratios_of(full);
   PipelineStep step = make_step(core);
   MasterParameters* masters = plan_.trains && !state_.offload ? boosted_.optimizer->masters() : nullptr;
   if (state_.gathered && masters) state_.gathered->release_shard(*masters);
@@ -166,6 +169,23 @@ nn::RouterBalance PipelineCall::balance_of(const Batch& full) const {
   return state_.routers->balance(full, criterion_,
                                  plugin_.schedules.microbatches(plugin_.stages.num_stages(), full.samples), plan_.adds,
                                  options_, plugin_.stages.holds_last() && is_first_part);
+}
+
+// 0 without training.
+int PipelineCall::mtp_depths() const {
+  return plan_.trains ? state_.model->stage_module_unmaterialized().split().mtp_depths : 0;
+}
+
+std::vector<double> PipelineCall::mtp_ratios_of(const Batch& full) const {
+  const int depths = mtp_depths();
+  if (depths == 0) return {};
+  if (plan_.adds)
+    throw UsageError({"multi-token prediction",
+                      "the step has several calls, whose numbers of labels are not known together",
+                      "one call of execute_pipeline per step",
+                      "pass the full batch to one call, which splits it into microbatches"});
+  const bool is_first_part = !state_.parts || plugin_.mesh.coordinate(axis::kContext) == 0;
+  return mtp_ratios(full, criterion_, depths, plugin_.stages.holds_last() && is_first_part, plugin_.mesh);
 }
 
 std::vector<Batch> PipelineCall::microbatches_of(const Batch& batch) const {

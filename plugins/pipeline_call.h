@@ -26,6 +26,8 @@ class PipelineCall {
   std::optional<double> share_of_sample(const StepCounts& counts) const;
   void begin_step(const StepCounts& counts);
   nn::RouterBalance balance_of(const Batch& full) const;
+  int mtp_depths() const;
+  std::vector<double> mtp_ratios_of(const Batch& full) const;
   StepCore core_of(const Batch& batch, const std::vector<Batch>& microbatches, const nn::RouterBalance& balance) const;
   PipelineStep make_step(StepCore& core);
   std::vector<Batch> microbatches_of(const Batch& batch) const;

@@ -55,7 +55,8 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
                 .report = &call.report,
                 .balance = settings.balance,
                 .choices = settings.choices,
-                .tensor_pieces = settings.tensor_pieces};
+                .tensor_pieces = settings.tensor_pieces,
+                .mtp_ratios = settings.mtp_ratios.empty() ? nullptr : &settings.mtp_ratios};
   call.scope.random->first_sample += batch.first_sample - core_.microbatches.front().first_sample;
   return with_place("forward", core_.model, call, call.is_first ? batch.tensors : call.input, call.report,
                     [&] { return through(call, &StepPart::forward, [&] { return compute(call); }); });

@@ -54,7 +54,7 @@ StageLayout stages_of(const models::DecoderImpl& model) {
     layout.first.emplace_back(models::kImageRows);
   }
   if (model.spec.embedding_width > 0) layout.first.push_back(names.project_in);
-  if (model.spec.norm.exists()) layout.last.push_back(names.norm);
+  if (model.spec.norm.exists() && model.spec.mtp_loss == 0) layout.last.push_back(names.norm);
   if (model.spec.embedding_width > 0) layout.last.push_back(names.project_out);
   if (model.spec.labels > 0) layout.last.push_back(models::kFullSequence);
   layout.last.push_back(names.head);
@@ -88,7 +88,7 @@ ContextSplit context_of(const DecoderSpec& spec) {
 }
 
 std::optional<VocabularyModules> vocabulary_of(const DecoderSpec& spec) {
-  if (spec.labels > 0 || spec.vision) return std::nullopt;
+  if (spec.labels > 0 || spec.vision || spec.mtp_loss > 0) return std::nullopt;
   return VocabularyModules{.embedding = spec.names.tokens,
                            .head = spec.names.head,
                            .scale = spec.logit_scale,
@@ -130,13 +130,32 @@ ModelSplit DecoderPolicy::split(const models::DecoderImpl& model) const {
     split.continuation = {.is_possible = false};
   }
   split.batch.between = {"attention_mask", "document_ids", "position_ids", "token_type_ids"};
+  split.mtp_depths = models::mtp_depths(spec);
+  if (split.mtp_depths > 0) split.batch.between.emplace_back("input_ids");
   return split;
+}
+
+std::vector<std::string> DecoderPolicy::held_layers(const torch::nn::Module& model, int stage, int num_stages,
+                                                    LayerRange layers) const {
+  std::vector<std::string> held = PolicyFor::held_layers(model, stage, num_stages, layers);
+  const DecoderSpec& spec = dynamic_cast<const models::DecoderImpl&>(model).spec;
+  const int first = models::main_layers(spec), end = static_cast<int>(spec.layers.size());
+  if (first == end || layers.end <= first || layers.begin >= end) return held;
+  if (layers.begin > first || layers.end < end)
+    throw ConfigError(
+        {"schedule.layers",
+         fmt::format("the layers of multi-token prediction, {} to {}, are in several stages", first, end - 1),
+         "one stage for all of them", "move them into one stage"});
+  held.push_back(spec.names.norm);  // before the first of these layers, which look up tokens too
+  if (stage > 0) held.push_back(spec.names.tokens);
+  return held;
 }
 
 SharedParameters DecoderPolicy::shared_parameters(const models::DecoderImpl& model) const {
   const DecoderNames& names = model.spec.names;
-  if (!model.spec.tied) return {};
   SharedParameters shared;
+  if (!model.spec.tied && model.spec.mtp_loss > 0) shared.push_back({names.tokens + ".weight"});
+  if (!model.spec.tied) return shared;
   for (const std::string parameter : {"weight", kTrainedTokens})
     if (const std::string name = names.tokens + "." + parameter; model.named_parameters().contains(name))
       shared.push_back({name, names.head + "." + parameter});

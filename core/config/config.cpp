@@ -168,7 +168,7 @@ void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& co
   const YAML::Mark mark = mark_of_key(root, "schedule.layers");
   std::vector<int> layers;
   try {
-    layers = name ? parse_layout_string(*name, "") : std::get<std::vector<int>>(config.schedule.layers);
+    layers = name ? parse_layout_string(*name, "").layers : std::get<std::vector<int>>(config.schedule.layers);
   } catch (const ConfigError& error) {
     return faults.add("schedule.layers", mark, error.what(), "", "or use default, balanced or a list");
   }

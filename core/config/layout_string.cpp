@@ -16,15 +16,23 @@ class LayoutParser {
  public:
   LayoutParser(const std::string& text, const std::string& where) : text_(text), where_(where) {}
 
-  std::vector<int> parse() {
+  LayoutString parse() {
     const std::vector<Part> parts = expand(0);
     if (position_ != text_.size()) fail(position_, "')' without '('");
-    std::vector<int> layers{0};
+    LayoutString layout{.layers = {0}};
+    std::vector<int>& layers = layout.layers;
+    std::size_t stage_of_mtp = 0;
     bool embedding = false, loss = false;
     for (const auto& [kind, position] : parts) {
       if (loss) fail(position, "a part follows the loss 'L'");
       if (kind == '|') layers.push_back(0);
-      if (kind == 't') ++layers.back();
+      if (kind == 't' && layout.mtp > 0) fail(position, "a layer 't' follows a layer of multi-token prediction 'm'");
+      if (kind == 't' || kind == 'm') ++layers.back();
+      if (kind == 'm') {
+        if (layout.mtp++ == 0) stage_of_mtp = layers.size();
+        if (stage_of_mtp != layers.size())
+          fail(position, "the layers of multi-token prediction 'm' are in several stages");
+      }
       if (kind == 'E') {
         if (embedding || layers.size() > 1 || layers.back() > 0)
           fail(position, "the embedding 'E' is not at the start, or appears twice");
@@ -34,14 +42,14 @@ class LayoutParser {
     }
     if (!embedding) fail(0, "the embedding 'E' is missing at the start");
     if (!loss) fail(text_.size(), "the loss 'L' is missing at the end");
-    return layers;
+    return layout;
   }
 
  private:
   static constexpr std::size_t kMaxParts = 100000;
 
   struct Part {
-    char kind;             // E t L |
+    char kind;             // E t m L |
     std::size_t position;  // position in the text
   };
 
@@ -62,9 +70,8 @@ class LayoutParser {
     const std::size_t begin = position_++;
     const char c = text_[begin];
     if (c == ',' || c == ' ') return {};
-    if (c == 'E' || c == 't' || c == 'L' || c == '|') return {{c, begin}};
-    if (c == 'm') fail(begin, "multi-token prediction layers 'm' are not supported");
-    if (c != '(') fail(begin, fmt::format("'{}' is not one of E t L | ( ) * ,", character_at(begin)));
+    if (c == 'E' || c == 't' || c == 'm' || c == 'L' || c == '|') return {{c, begin}};
+    if (c != '(') fail(begin, fmt::format("'{}' is not one of E t m L | ( ) * ,", character_at(begin)));
     if (depth > 8) fail(begin, "the parentheses are nested too deep");
     std::vector<Part> inner = expand(depth + 1);
     if (position_ == text_.size()) fail(begin, "'(' without ')'");
@@ -89,9 +96,10 @@ class LayoutParser {
   }
 
   [[noreturn]] void fail(std::size_t position, const std::string& what) const {
-    throw ConfigError({where_, fmt::format("'{}' at position {}: {}", text_, position + 1, what),
-                       "a layout such as \"Et*3|(tt|)*2t|L\"",
-                       "E embedding, t layer, L loss, | next stage, (..)*n repeats"});
+    throw ConfigError(
+        {where_, fmt::format("'{}' at position {}: {}", text_, position + 1, what),
+         "a layout such as \"Et*3|(tt|)*2t|L\"",
+         "E embedding, t layer, m layer of multi-token prediction, L loss, | next stage, (..)*n repeats"});
   }
 
   const std::string& text_;
@@ -101,7 +109,7 @@ class LayoutParser {
 
 }  // namespace
 
-std::vector<int> parse_layout_string(const std::string& text, const std::string& where) {
+LayoutString parse_layout_string(const std::string& text, const std::string& where) {
   return LayoutParser(text, where).parse();
 }
 

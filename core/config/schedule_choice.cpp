@@ -27,6 +27,14 @@ int count_in(const nlohmann::json& model_keys, const char* name) {
 
 }  // namespace
 
+int mtp_layers_in(const nlohmann::json& model_keys) {
+  if (!model_keys.is_object()) return 0;
+  const auto factor = model_keys.find("mtp_loss_scaling_factor");
+  if (factor == model_keys.end() || !factor->is_number() || factor->get<double>() <= 0) return 0;
+  const int layers = count_in(model_keys, "num_nextn_predict_layers");
+  return layers > 0 ? layers : count_in(model_keys, "num_mtp_layers");
+}
+
 int layers_in(const nlohmann::json& model_keys) {
   if (!model_keys.is_object()) return 0;
   // Layers of encoder and decoder. In Whisper, num_hidden_layers are those of the encoder only.
@@ -36,7 +44,7 @@ int layers_in(const nlohmann::json& model_keys) {
         first > 0 && second > 0)
       return first + second;
   for (const char* name : {"n_layer", "n_layers", "num_hidden_layers"})
-    if (const int layers = count_in(model_keys, name); layers > 0) return layers;
+    if (const int layers = count_in(model_keys, name); layers > 0) return layers + mtp_layers_in(model_keys);
   return 0;
 }
 

@@ -14,8 +14,11 @@ namespace gantry {
 // default twice the number of stages, or 1 without a pipeline. 0 only if there are no samples.
 int microbatch_count(const ScheduleOptions& schedule, int stages, std::int64_t replica_samples);
 
-// The number of layers in the model's own (Hugging Face) keys; 0 if they have none.
+// The number of layers in the model's own (Hugging Face) keys, with those of multi-token prediction; 0 if they have
+// none.
 int layers_in(const nlohmann::json& model_keys);
+// The number of layers of multi-token prediction, which the model has if mtp_loss_scaling_factor is above 0.
+int mtp_layers_in(const nlohmann::json& model_keys);
 
 // True for `balanced`, with computed or measured work.
 bool is_balanced(const ScheduleOptions& schedule);

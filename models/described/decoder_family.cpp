@@ -17,6 +17,8 @@ namespace {
 
 // transformers puts a bias-free projection on the last token, without the scales and caps of the language model's head.
 DecoderSpec with_labels(DecoderSpec spec, ConfigReader& reader) {
+  if (spec.mtp_loss > 0)
+    refuse_key(kMtpFactor, spec.mtp_loss, "0, or no such key", "a model with a head for labels predicts no tokens");
   spec.labels = label_count(reader.keys());
   problem_type_of(reader.keys(), spec.labels);
   spec.names.head = "score";

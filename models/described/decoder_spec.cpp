@@ -1,5 +1,6 @@
 #include "gantry/models/described/decoder_spec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -109,7 +110,21 @@ void add_experts(Shapes& shapes, const DecoderSpec& spec, const ExpertsSpec& exp
   if (experts.shared_gate) shapes.linear(names.shared_gate, spec.hidden, 1, false);
 }
 
+void add_mtp(Shapes& shapes, const DecoderSpec& spec) {
+  const DecoderNames& names = spec.names;
+  shapes.norm(names.mtp_embedding_norm, spec.norm, spec.hidden);
+  shapes.norm(names.mtp_hidden_norm, spec.norm, spec.hidden);
+  shapes.linear(names.mtp_projection, 2 * spec.hidden, spec.hidden, false);
+  shapes.norm(names.mtp_norm, spec.norm, spec.hidden);
+}
+
 }  // namespace
+
+int main_layers(const DecoderSpec& spec) {
+  return static_cast<int>(std::ranges::find_if(spec.layers, &LayerSpec::mtp) - spec.layers.begin());
+}
+
+int mtp_depths(const DecoderSpec& spec) { return static_cast<int>(spec.layers.size()) - main_layers(spec); }
 
 ExpertShape expert_shape(const ExpertsSpec& experts, std::int64_t hidden) {
   return {.experts = experts.count,
@@ -158,6 +173,7 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
     else if (layer.has_mlp)
       add_mlp(shapes, spec, layer.mlp);
     shapes.norm(names.after_mlp, layer.after_mlp, spec.hidden);
+    if (layer.mtp) add_mtp(shapes, spec);
   }
   shapes.below("");
   shapes.norm(names.norm, spec.norm, spec.hidden);

@@ -29,6 +29,7 @@ DecoderSpec read_deepseek_v3(ConfigReader& reader) {
                                           .positions = 4096,
                                           .paired = reader.flag("rope_interleave", true)});
   read_latent_attention(reader, spec, rope);
+  read_mtp(reader, spec);
   const ExpertsSpec experts = read_sigmoid_experts(reader, spec.layers.front().mlp.activation,
                                                    {.count = 256,
                                                     .used = 8,
@@ -89,6 +90,22 @@ void give_experts_after(ConfigReader& reader, DecoderSpec& spec, const ExpertsSp
   spec.names.shared = "mlp.shared_experts";
 }
 
+void read_mtp(ConfigReader& reader, DecoderSpec& spec) {
+  if (!reader.has(kMtpFactor)) return;
+  const double factor = reader.number(kMtpFactor, 0, 0, 1e6);
+  if (factor == 0) return;
+  // transformers 5 has the second spelling.
+  const char* key = reader.has("num_nextn_predict_layers") ? "num_nextn_predict_layers" : "num_mtp_layers";
+  const std::int64_t depths = reader.size(key, 0, 0);
+  if (depths == 0)
+    refuse_key(kMtpFactor, factor, "0, or no such key",
+               "the model has no layers of multi-token prediction: num_nextn_predict_layers is 0 or missing");
+  spec.mtp_loss = factor;
+  LayerSpec layer = spec.layers.back();
+  layer.mtp = true;
+  spec.layers.insert(spec.layers.end(), static_cast<std::size_t>(depths), layer);
+}
+
 DecoderFamily deepseek_v3_family() {
   FileNames files = separate_expert_files();
   files.further_layers = true;
@@ -96,7 +113,7 @@ DecoderFamily deepseek_v3_family() {
           .architecture = "DeepseekV3ForCausalLM",
           .read = read_deepseek_v3,
           .files = files,
-          // Of training elsewhere, and of layers that predict further tokens.
+          // Keys of training elsewhere, and of layers that predict further tokens, which are read with kMtpFactor.
           .harmless = {"aux_loss_alpha", "ep_size", "num_mtp_layers", "num_nextn_predict_layers",
                        "output_router_logits", "pretraining_tp", "seq_aux"},
           .small = {{"vocab_size", 256},

@@ -25,6 +25,10 @@ ExpertsSpec read_sigmoid_experts(ConfigReader& reader, const std::string& activa
 // Gives `experts` to the layers after the first first_k_dense_replace ones.
 void give_experts_after(ConfigReader& reader, DecoderSpec& spec, const ExpertsSpec& experts, std::int64_t missing);
 
+// Adds the layers of multi-token prediction if config.json has kMtpFactor above 0: as many as num_nextn_predict_layers,
+// equal to the last layer. Call it before give_experts_after(). Throws ConfigError if there are none.
+void read_mtp(ConfigReader& reader, DecoderSpec& spec);
+
 // Shared by the families with experts. Returns the coefficient of their balancing loss, by default `missing`; 0 if
 // output_router_logits is not true.
 double read_router_loss(ConfigReader& reader, double missing = 0.001);

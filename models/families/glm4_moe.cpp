@@ -25,6 +25,7 @@ DecoderSpec read_glm4_moe(ConfigReader& reader) {
     layer.attention.bias = bias;
     if (norms_heads) layer.attention.head_norm = spec.norm;
   }
+  read_mtp(reader, spec);
   const ExpertsSpec experts =
       read_sigmoid_experts(reader, spec.layers.front().mlp.activation,
                            {.count = 128, .used = 8, .width = 1408, .normalised = true, .shared_width = 1});

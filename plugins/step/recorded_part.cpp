@@ -62,7 +62,8 @@ StageRecording::Made RecordedPart::compute(const StageCall& call, const TensorDi
   const ForwardScope scope({.random = settings.random,
                             .weight_gradients = &weight_gradients,
                             .losses = &added,
-                            .balance = settings.balance});
+                            .balance = settings.balance,
+                            .mtp_ratios = settings.mtp_ratios.empty() ? nullptr : &settings.mtp_ratios});
   TensorDict result = core_.model.forward(
       call.stage, call.is_first ? batch : input,
       {.batch = batch, .recomputation = settings.recomputation, .recomputed_layers = settings.recomputed_layers});

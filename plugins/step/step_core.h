@@ -26,6 +26,7 @@ struct StepSettings {
   nn::RouterChoices* choices = nullptr;        // counts of the routers; not owned; null: not counted
   const SequenceParts* parts = nullptr;        // if ranks share sequences: the batch is this rank's part; not owned
   int tensor_pieces = 1;                       // as in Forward
+  std::vector<double> mtp_ratios = {};         // as in Forward; empty: none
 };
 
 struct StepCore {

@@ -238,8 +238,9 @@ const std::set<std::string> kInEveryCase = {
     "DecoderSpec.names",
     "DecoderSpec.initializer_range",
 };
-// Shown by DecoderGrid.HeadsForLabels, since the cases of this table are language models.
-const std::set<std::string> kInOtherCases = {"DecoderSpec.labels", "DecoderSpec.vision"};
+// Shown by DecoderGrid.HeadsForLabels, since the cases of this table are language models, and by tests/golden/mtp.
+const std::set<std::string> kInOtherCases = {"DecoderSpec.labels", "DecoderSpec.vision", "LayerSpec.mtp",
+                                             "DecoderSpec.mtp_loss"};
 // Each value of which is a flag.
 const std::set<std::string> kByValue = {"NormSpec.kind", "AttentionSpec.rows", "ExpertsSpec.scores",
                                         "RotaryOptions.type", "RotaryOptions.rows"};

@@ -34,6 +34,8 @@ std::string name_of_case(const ::testing::TestParamInfo<std::string>& info) {
 class Families : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, Families, ::testing::ValuesIn(family_cases(GANTRY_SOURCE_DIR "/tests/golden/families")),
                          name_of_case);
+INSTANTIATE_TEST_SUITE_P(Mtp, Families, ::testing::ValuesIn(family_cases(GANTRY_SOURCE_DIR "/tests/golden/mtp")),
+                         name_of_case);
 
 TEST_P(Families, LogitsLossAndGradientsInManyLayouts) {
   for (const FamilyLayout& how : family_layouts(GetParam())) {

@@ -126,7 +126,11 @@ bool has_images(const std::string& folder) {
          read_safetensors(folder + "/inputs.safetensors").contains("pixel_values");
 }
 
-std::string extra_keys(const std::string& folder) { return has_images(folder) ? R"({"image_encoder": true})" : "{}"; }
+std::string extra_keys(const std::string& folder) {
+  if (has_images(folder)) return R"({"image_encoder": true})";
+  const bool has_mtp = keys_of_case(folder).value("num_nextn_predict_layers", 0) > 0;
+  return has_mtp ? R"({"mtp_loss_scaling_factor": 0.3})" : "{}";  // as mtp/make_mtp.py
+}
 
 bool has_mixers(const std::string& folder) {
   const auto spec = models::described_decoder(keys_of_case(folder));

@@ -44,7 +44,8 @@ bool has_one_stage(const std::string& folder);
 // True if the inputs of a model of text and images have images.
 bool has_images(const std::string& folder);
 
-// The keys of model.config that the case needs: its image encoder, if it has images.
+// The keys of model.config that the case needs: its image encoder, if it has images, or the loss of multi-token
+// prediction, if it has such layers.
 std::string extra_keys(const std::string& folder);
 
 // True if a layer has a mixer other than attention.

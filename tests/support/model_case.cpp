@@ -25,6 +25,7 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.schedule.microbatches = how.microbatches;
   config.schedule.chunks = how.chunks;
   config.schedule.recompute = how.recompute;
+  config.schedule.layers = how.layers;
   config.schedule.recompute_layers = how.recompute_layers;
   config.parallel.tensor_overlap = how.tensor_overlap;
   config.parallel.zero = how.zero;
@@ -138,7 +139,8 @@ std::string describe(const Parallelism& how) {
          (how.zero ? " zero " + std::to_string(how.zero) : "") +
          (how.zero == 3 ? " gather " + how.gather + (how.shard ? " shard " + std::to_string(how.shard) : "") : "") +
          (how.offload == "none" ? "" : " offload " + how.offload) + (how.logit_limit > 0 ? " deferred logits" : "") +
-         (how.accumulation > 1 ? " accumulation " + std::to_string(how.accumulation) : "");
+         (how.accumulation > 1 ? " accumulation " + std::to_string(how.accumulation) : "") +
+         (how.layers == "default" ? "" : " layers " + how.layers);
 }
 
 CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::string& backend) {

@@ -67,7 +67,8 @@ struct Parallelism {
   int tensor_overlap = 1;
   std::string dispatch = "all_to_all";  // of experts over ranks
   std::string offload = "none";
-  std::int64_t logit_limit = 0;  // bytes of logits that are computed in full; 0: the default
+  std::int64_t logit_limit = 0;    // bytes of logits that are computed in full; 0: the default
+  std::string layers = "default";  // schedule.layers
 };
 std::string describe(const Parallelism& parallelism);
 

@@ -148,7 +148,7 @@ std::vector<ConfigKey> layout_keys() {
        "distribution of layers over stages ([docs/layouts.md](layouts.md#layers-per-stage)). `default`: equal numbers. "
        "`balanced`: by amount of computation. `{balanced: DIRECTORY}`: by the times that the run with this `output` "
        "measured. A list with one number per stage. A layout string such as "
-       "`\"Et*3\\|(tt\\|)*2t\\|L\"`"},
+       "`\"Et*3\\|(tt\\|)*2t\\|L\"`, in which `m` is a layer of multi-token prediction"},
   };
 }
 

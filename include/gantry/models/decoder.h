@@ -59,6 +59,10 @@ class DecoderLayerImpl : public torch::nn::Module {
   // Returns the parts for a state with "hidden" [B, S, H]. `sums_routers`: experts add to the sums of
   // models/router_loss.h.
   LayerParts parts(const nn::TokenContext& tokens, bool sums_routers = false);
+  // For a layer of multi-token prediction: its input from the embeddings of tokens and the hidden states of the depth
+  // before, and the hidden states of its depth from the output of the parts. All [B, S, H].
+  torch::Tensor mtp_input(const torch::Tensor& embedded, const torch::Tensor& hidden);
+  torch::Tensor mtp_output(const torch::Tensor& hidden) { return mtp_norm_(hidden); }
 
  private:
   struct Heads {  // each [B, local heads, S, head size]
@@ -101,6 +105,8 @@ class DecoderLayerImpl : public torch::nn::Module {
   std::shared_ptr<LayerMixer> mixer_;        // null: attention
   nn::Linear gate_{nullptr}, up_{nullptr}, fused_gate_{nullptr}, down_{nullptr};
   std::shared_ptr<nn::XieluImpl> xielu_;  // null: an activation without parameters
+  DecoderNorm mtp_embedding_norm_, mtp_hidden_norm_, mtp_norm_;
+  nn::Linear mtp_projection_{nullptr};  // null: no layer of multi-token prediction
   std::optional<nn::Rotary> rotary_;
 };
 TORCH_MODULE(DecoderLayer);
@@ -114,11 +120,12 @@ class DecoderImpl : public torch::nn::Module {
   // in the order of its image tokens. Images after those of the tokens are padding. For images of any size they are
   // [B, patches, numbers of a patch], with image_grid_thw [B, images, 3], or padded images with their sizes in
   // image_sizes [B, images, 2].
-  // Returns {logits [B, S, V]}; with a head for labels {logits [B, labels]}. If the batch has pooled_tokens int64
-  // [B, n], a head for labels returns {logits [B, n, labels]} of these tokens of each sample. Models with
-  // nn::RotaryOptions::sections also read position_ids [3, B, S].
+  // Returns {logits [B, S, V]}, without the layers of multi-token prediction; with a head for labels {logits [B,
+  // labels]}. If the batch has pooled_tokens int64 [B, n], a head for labels returns {logits [B, n, labels]} of these
+  // tokens of each sample. Models with nn::RotaryOptions::sections also read position_ids [3, B, S].
   TensorDict forward(const TensorDict& inputs);
-  // Runs one stage. Stages exchange {hidden [B, S, H]}. Throws InputError if S exceeds the model's positions, and for
+  // Runs one stage. Stages exchange {hidden [B, S, H]}, and in training after the layers of multi-token prediction also
+  // the hidden states of their depths. Throws InputError if S exceeds the model's positions, and for
   // entries that a decoder of text does not read: images, and position_ids [B, S, 3] without sections.
   TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
@@ -131,6 +138,14 @@ class DecoderImpl : public torch::nn::Module {
 
  private:
   void initialise();
+  // True if this forward runs the layers of multi-token prediction: in a training step. Throws UsageError for a forward
+  // in training outside of execute_pipeline.
+  bool predicts_further() const;
+  LayerParts parts_of_layer(const StageContext& stage, int index, const nn::TokenContext& tokens, bool sums_routers);
+  // The parts of a layer of multi-token prediction, for a state with "hidden" and the hidden states of former depths.
+  // The first layer adds the output of the model's last norm.
+  LayerParts mtp_parts(const StageContext& stage, int index, const nn::TokenContext& tokens);
+  void add_mtp_loss(const StageContext& stage, const TensorDict& state);
   // [B, S] -> [B, S, H]. `positions`: rows of the position table; undefined: 0, 1, 2, ... `rows`: embeddings of the
   // tokens; undefined: they are looked up.
   torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions,

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gantry/nn/added_loss.h"
 #include "gantry/tensors/random_context.h"
@@ -60,6 +61,9 @@ struct Forward {
   std::shared_ptr<nn::RepeatedRouting> routing = {};  // routing of a part that is recomputed
   bool recomputes_attention = false;  // recompute only the attention core (Korthikanti et al., arXiv 2205.05198)
   int tensor_pieces = 1;              // number of row chunks into which tensor-parallel layers split their messages
+  // For each depth of multi-token prediction, the number of counted labels of the step over that of the depth; not
+  // owned; null: the forward does not train these layers.
+  const std::vector<double>* mtp_ratios = nullptr;
   // Receives the head and its input instead of logits that are too large; not owned; null: logits are computed.
   nn::DeferredLogits* logits = nullptr;
 };

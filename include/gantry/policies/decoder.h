@@ -1,5 +1,5 @@
 // The policy of models::Decoder: shards every described decoder according to its description. Stages exchange {hidden
-// [B, S, H]}.
+// [B, S, H]}. The stage with the layers of multi-token prediction also has the embedding and the last norm.
 #pragma once
 
 #include "gantry/models/decoder.h"
@@ -17,6 +17,8 @@ class DecoderPolicy final : public PolicyFor<models::DecoderImpl> {
   void validate_model(const models::DecoderImpl& model) const override;
   ModelSplit split(const models::DecoderImpl& model) const override;
   SharedParameters shared_parameters(const models::DecoderImpl& model) const override;
+  std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages,
+                                       LayerRange layers) const override;
 
  private:
   std::string family_;

@@ -142,6 +142,9 @@ struct ModelSplit {
   // The key that requests a loss over all layers and samples of a step together, so that a step must have one stage,
   // one replica and one microbatch; otherwise the training step throws. Empty: there is no such loss.
   std::string joint_loss = {};
+  // Number of depths of multi-token prediction whose losses the model adds in training (nn/mtp_tokens.h); 0: none. The
+  // batch then gets the tokens and labels of these depths, and Forward::mtp_ratios is set.
+  int mtp_depths = 0;
   BatchUse batch = {};
 };
 

@@ -11,6 +11,8 @@ struct LayerWork {
   std::vector<double> layers;  // cost of each layer
   double first = 0;            // additional cost of the first stage; embedding look-ups are cheap
   double last = 0;             // additional cost of the last stage; the head can cost as much as several layers
+  // Number of layers at the end that predict further tokens (multi-token prediction). One stage has all of them.
+  int mtp = 0;
 };
 
 // The cost of each stage, and of each rank with all its stages.

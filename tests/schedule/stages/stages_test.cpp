@@ -39,9 +39,14 @@ TEST(Acceptance, D4DistributeLayersPutsTheRemainderInTheMiddle) {
 }
 
 TEST(LayoutString, ReadsMegatronsFormAndPointsAtFaults) {
-  EXPECT_EQ(parse_layout_string("Et*3|(tt|)*2tt|L"), (Counts{3, 2, 2, 2, 0}));
-  EXPECT_EQ(parse_layout_string("Et,t|tL"), (Counts{2, 1}));
-  for (const char* wrong : {"t|L", "Et", "Et|m|L", "E(t|L", "Et)L", "Et*|L", "Ex|L", "EtLt", "Et*999999999L"})
+  EXPECT_EQ(parse_layout_string("Et*3|(tt|)*2tt|L").layers, (Counts{3, 2, 2, 2, 0}));
+  EXPECT_EQ(parse_layout_string("Et,t|tL").layers, (Counts{2, 1}));
+  EXPECT_EQ(parse_layout_string("Et,t|tL").mtp, 0);
+  for (const char* with_mtp : {"Et*2|tmmL", "Et*2|t|mmL", "Et*2|t|mm|L", "Et*2|tm*2|L"})
+    EXPECT_EQ(parse_layout_string(with_mtp).mtp, 2) << with_mtp;
+  EXPECT_EQ(parse_layout_string("Et*2|t|mm|L").layers, (Counts{2, 1, 2, 0}));
+  for (const char* wrong :
+       {"t|L", "Et", "Etm|t|L", "Et|m|mL", "E(t|L", "Et)L", "Et*|L", "Ex|L", "EtLt", "Et*999999999L"})
     EXPECT_THROW(parse_layout_string(wrong), ConfigError) << wrong;
 }
 

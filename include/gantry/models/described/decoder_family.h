@@ -25,8 +25,8 @@ struct FileNames {
   // {registered path within a layer, another name in files} of weights with two spellings.
   std::vector<std::pair<std::string, std::string>> other_names = {};
   std::vector<std::string> scalars = {};  // registered tensors [1] within a layer that files store without dimensions
-  // Files may contain additional layers for multi-token prediction, after the last layer or in modules
-  // whose names begin with "mtp", which are ignored.
+  // Files may contain additional layers for multi-token prediction, after the last layer of the description or in
+  // modules whose names begin with "mtp", which are ignored.
   bool further_layers = false;
   // Names of an expert's projections if files store each expert separately; "{}" is the number of the expert:
   // "mlp.experts.{}.gate_proj". All empty: files have the registered tensors. Experts without a gate have no name of
@@ -69,6 +69,10 @@ struct DecoderFamily {
 
 // Gantry's own key in config.json: true if the model has its image encoder. Otherwise it is the text decoder alone.
 inline constexpr const char* kImageEncoder = "image_encoder";
+
+// Gantry's own key in config.json: the factor of the loss of multi-token prediction (DecoderSpec::mtp_loss). Without
+// it, or with 0, the model does not have the layers of num_nextn_predict_layers, and does not read them.
+inline constexpr const char* kMtpFactor = "mtp_loss_scaling_factor";
 
 // Gantry's own families.
 const std::vector<DecoderFamily>& decoder_families();

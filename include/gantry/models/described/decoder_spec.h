@@ -151,6 +151,7 @@ struct LayerSpec {
   bool adds_attention = false;                           // the mixer is next to attention, instead of replacing it
   bool has_mlp = true;
   bool only_mlp = false;  // a serial layer without attention and mixer
+  bool mtp = false;       // predicts a further token, see DecoderSpec::mtp_loss
 
   bool has_attention() const { return !only_mlp && (!mixer || adds_attention); }
 
@@ -183,6 +184,8 @@ struct DecoderNames {
   std::string kv_a_proj = "self_attn.kv_a_proj_with_mqa", kv_a_norm = "self_attn.kv_a_layernorm";
   std::string kv_b_proj = "self_attn.kv_b_proj";
   std::string rope_key = "self_attn.turning_key";  // has no parameters
+  std::string mtp_embedding_norm = "enorm", mtp_hidden_norm = "hnorm", mtp_projection = "eh_proj";
+  std::string mtp_norm = "shared_head.norm";
 };
 
 // The description of a decoder.
@@ -214,6 +217,14 @@ struct DecoderSpec {
   double logit_soft_cap = 0;  // 0: none
   // Coefficient of the load-balancing loss of transformers, computed jointly over all layers; 0: none.
   double router_loss = 0;
+  // Factor of the loss of multi-token prediction (DeepSeek-V3, arXiv 2412.19437); 0: there are no such layers. The last
+  // layers are then those with LayerSpec::mtp. Layer k of them, from 1, reads
+  //
+  //   projection(concat(embedding_norm(embedding of token i + k), hidden_norm(hidden state i of depth k - 1)))
+  //
+  // and its output after mtp_norm is the hidden state of depth k, from which the head predicts token i + k + 1. Depth 0
+  // is the output of `norm`.
+  double mtp_loss = 0;
   double initializer_range = 0.02;
   bool initial_by_depth = false;  // scale the initial projections into the residual stream by 1 / sqrt(2 layers)
   std::optional<VisionSpec> vision = {};  // the image encoder, whose features replace image tokens; not set: none
@@ -227,6 +238,10 @@ struct ParameterShape {
   double used = 1;  // fraction of its elements that are used for a token
 };
 std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec);
+
+// The number of layers without those of multi-token prediction, and the number of those.
+int main_layers(const DecoderSpec& spec);
+int mtp_depths(const DecoderSpec& spec);
 
 // The shape of a layer's experts.
 ExpertShape expert_shape(const ExpertsSpec& experts, std::int64_t hidden);
