@@ -496,7 +496,8 @@ std::vector<ConfigKey> make_keys() {
        "list of the files that the run writes to `output` in addition to metrics.jsonl and the report. `tensorboard`: "
        "scalars for TensorBoard. `events`: events of each rank as JSON lines "
        "([docs/monitoring.md](monitoring.md#events)). `mlflow`: a run for MLflow "
-       "([docs/monitoring.md](monitoring.md#mlflow))",
+       "([docs/monitoring.md](monitoring.md#mlflow)). `wandb`: an offline run for Weights & Biases "
+       "([docs/monitoring.md](monitoring.md#weights-and-biases))",
        &kReported},
       {"train.audit_every", "0",
        "number of steps between checks that all replicas are bitwise identical (exit code 8 and the name of the first "

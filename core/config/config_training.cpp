@@ -259,7 +259,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
       train.fault("epochs", "both epochs and steps are set", "", "remove one of them");
     train.integer("seed", config.train.seed, 0, std::numeric_limits<long long>::max());
     train.integer("log_every", config.train.log_every, 1);
-    train.texts("log_files", config.train.log_files, {"tensorboard", "events", "mlflow"});
+    train.texts("log_files", config.train.log_files, {"tensorboard", "events", "mlflow", "wandb"});
     train.integer("audit_every", config.train.audit_every, 0);
     train.text("non_finite", config.train.non_finite, {"stop", "skip"});
     train.number("label_smoothing", config.train.label_smoothing, 0, 1);
