@@ -499,6 +499,10 @@ std::vector<ConfigKey> make_keys() {
        "([docs/monitoring.md](monitoring.md#mlflow)). `wandb`: an offline run for Weights & Biases "
        "([docs/monitoring.md](monitoring.md#weights-and-biases))",
        &kReported},
+      {"train.otlp", "",
+       "address of a collector of OpenTelemetry, `http://HOST[:PORT][/PATH]`, to which each rank sends spans of the "
+       "run, "
+       "its steps, actions, messages and saves ([docs/monitoring.md](monitoring.md#opentelemetry)); empty: no spans"},
       {"train.audit_every", "0",
        "number of steps between checks that all replicas are bitwise identical (exit code 8 and the name of the first "
        "difference if they are not); 0: no checks"},

@@ -248,6 +248,7 @@ struct TrainConfig {
   bool device_graphs = false;    // stages are captured as CUDA graphs and replayed
   // tensorboard | events | mlflow | wandb: files in `output` in addition to metrics.jsonl
   std::vector<std::string> log_files = {"tensorboard"};
+  std::string otlp;  // address of a collector of OpenTelemetry, to which each rank sends spans; empty: none
 };
 
 // Section `checkpoint`.

@@ -64,6 +64,10 @@ const BadCase kBadCases[] = {
     {"train: {offload: all}", "one of none, optimizer, activations, both"},
     {"output: x\ntrain: {log_files: [comet]}",
      "'comet' is not supported; expected a list of tensorboard, events, mlflow, wandb"},
+    {"train: {otlp: \"https://host:4318\"}",
+     "c.yaml:2:9: train.otlp: 'https://host:4318' needs TLS, which is not supported; expected an address "
+     "http://HOST:PORT; run a collector"},
+    {"train: {otlp: host:4318}", "'host:4318' is not the address of a collector; expected an address http://HOST:PORT"},
     {"output: x\ntrain: {log_files: [events, events]}", "'events' is listed twice"},
     {"parallel: {context: 2}\ntrain: {device_graphs: true}",
      "c.yaml:2:12: parallel.context: the value 2 needs communication within a stage, which cannot be captured; "
