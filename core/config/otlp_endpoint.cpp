@@ -17,7 +17,7 @@ bool is_plain_url(std::string_view text) {
   return true;
 }
 
-// 0 if the text is no port.
+// Returns 0 for a text that is not a port.
 int port_of(std::string_view text) {
   int port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);

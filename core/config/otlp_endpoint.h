@@ -9,7 +9,7 @@ namespace gantry {
 struct OtlpEndpoint {
   std::string host;  // a name or an address, without brackets
   int port = 0;
-  std::string path;  // of the traces: "/v1/traces" after the path of the address
+  std::string path;  // path for traces: "/v1/traces" after the path of the address
 };
 
 // Reads http://HOST[:PORT][/PATH]; the default port is that of HTTP, 80. Nothing for any other text: there is no TLS,

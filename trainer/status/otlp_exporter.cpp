@@ -52,7 +52,7 @@ std::int64_t rejected_spans(const std::string& reply) {
 
 }  // namespace
 
-// The coroutine and what it calls run on the exporter's thread; `mutex` guards the members after it.
+// The coroutines run on the exporter's thread; `mutex` guards the members after it.
 struct OtlpExporter::Impl {
   Impl(OtlpEndpoint endpoint, OtlpSource source);
 

@@ -11,8 +11,8 @@
 
 namespace gantry {
 
-// Thread-safe. A collector that is away, slow or refuses spans costs the caller nothing: requests end after 10 s,
-// failed ones are repeated after pauses of 1 to 30 s if a repetition can succeed, and spans are dropped while more than
+// Thread-safe. A collector that is away, slow or refuses spans costs the caller nothing. Requests end after 10 s. A
+// failed request is repeated after a pause of 1 to 30 s, if a repetition can succeed. Spans are dropped while more than
 // kMostPending of them wait.
 class OtlpExporter {
  public:
@@ -25,8 +25,8 @@ class OtlpExporter {
 
   // Never blocks for longer than the copy takes.
   void add(std::vector<OtlpSpan> spans);
-  // Sends what waits: at most `seconds`, and only until a request fails. What is left is dropped. No spans are added
-  // after this call.
+  // Sends the spans that wait, for at most `seconds` and only until a request fails. Drops the others. No spans are
+  // added after this call.
   void finish(double seconds);
 
   std::int64_t sent() const;     // number of spans that the collector has accepted

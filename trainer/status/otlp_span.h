@@ -20,7 +20,7 @@ struct OtlpSpan {
   std::string error = {};  // empty: the operation succeeded
 };
 
-// What all spans of a rank have in common.
+// The trace of a rank's spans, and their resource.
 struct OtlpSource {
   std::uint64_t trace_high = 0, trace_low = 0;  // the two halves of the trace's number
   OtlpAttributes resource = {};
