@@ -14,6 +14,8 @@ namespace gantry {
 
 namespace {
 
+constexpr int kExitCodeOfSignal = 255;  // that of wandb's client after Ctrl-C
+
 template <class Call>
 void named(const char* name, Call call) try {
   call();
@@ -88,6 +90,7 @@ void RunListeners::open_files(const Config& config, std::int64_t done) {
   add_own(std::make_unique<MetricsFile>(config.output));
   if (writes("tensorboard")) add_own(std::make_unique<TensorBoardFile>(config.output, done));
   if (writes("mlflow")) mlflow_ = add_own(std::make_unique<MlflowFiles>(config, done));
+  if (writes("wandb")) wandb_ = add_own(std::make_unique<WandbFiles>(config, done));
 }
 
 void RunListeners::tell_of_start(std::int64_t done) const { tell("on_start", &TrainerCallbacks::on_start, done); }
@@ -125,7 +128,9 @@ void RunListeners::tell_of_save(std::int64_t step) const {
 void RunListeners::tell_of_end(const RunEnd& end) const {
   using Status = MlflowFiles::Status;
   if (events_) events_->end(end);
-  if (mlflow_) mlflow_->finish(end.how == RunEnd::How::kStopped ? Status::kKilled : Status::kFinished);
+  const bool is_stopped = end.how == RunEnd::How::kStopped;
+  if (mlflow_) mlflow_->finish(is_stopped ? Status::kKilled : Status::kFinished);
+  if (wandb_) wandb_->finish(is_stopped ? kExitCodeOfSignal : 0);
   tell("on_end", &TrainerCallbacks::on_end, end);
 }
 
@@ -134,6 +139,7 @@ void RunListeners::tell_of_failure(std::exception_ptr error) noexcept {
     const Failure failure = describe_exception(std::move(error));
     if (events_) events_->failure(failure.line, failure.exit_code);
     if (mlflow_) mlflow_->finish(MlflowFiles::Status::kFailed);
+    if (wandb_) wandb_->finish(failure.exit_code);
   } catch (const std::exception&) {  // it must not hide the failure
   }
 }

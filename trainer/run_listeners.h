@@ -14,6 +14,7 @@
 #include "gantry/trainer/mlflow_files.h"
 #include "gantry/trainer/progress_line.h"
 #include "gantry/trainer/run_events.h"
+#include "gantry/trainer/wandb_files.h"
 
 namespace gantry {
 
@@ -71,6 +72,7 @@ class RunListeners {
   ProgressLine* progress_ = nullptr;                    // one of them
   LiveStatus* live_ = nullptr;                          // another one
   MlflowFiles* mlflow_ = nullptr;                       // another one
+  WandbFiles* wandb_ = nullptr;                         // another one
   std::unique_ptr<RunEvents> events_;                   // null unless train.log_files names them
 };
 

@@ -10,8 +10,10 @@
 #include "gantry/core/base/steady_seconds.h"
 #include "gantry/core/base/warning.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/backends.h"
 #include "gantry/profiling/communication_meter.h"
 #include "gantry/profiling/run_profile.h"
+#include "gantry/tensors/exceptions.h"
 #include "gantry/tensors/memory_meter.h"
 #include "gantry/trainer/elastic_run.h"
 #include "gantry/trainer/expert_watch.h"
@@ -26,6 +28,7 @@
 #include "gantry/trainer/run_listeners.h"
 #include "gantry/trainer/run_parts.h"
 #include "gantry/trainer/run_report.h"
+#include "gantry/trainer/run_spans.h"
 #include "gantry/trainer/run_stops.h"
 #include "gantry/trainer/sample_text.h"
 #include "gantry/trainer/teacher.h"
@@ -44,7 +47,10 @@ class Trainer::Run {
   Run(World& world, const Config& config, const RunOptions& options)
       : memory_(world.device().type()),
         metered_(world.backend(), meter_),
-        world_(metered_, world.config(), world.mesh()),
+        spans_(config.train.otlp.empty() ? nullptr
+                                         : std::make_shared<RunSpans>([this] { listeners_.clear_progress(); })),
+        spanned_(spans_ ? std::make_unique<ObservedBackend>(metered_, spans_) : nullptr),
+        world_(spanned_ ? *spanned_ : metered_, world.config(), world.mesh()),
         config_(config),
         options_(options),
         booster_(plugins().at("hybrid_parallel")(world_, config)),
@@ -60,9 +66,11 @@ class Trainer::Run {
     if (elastic_.is_on())
       steps_.set_taking([this](const StepMetrics& metrics) { return elastic_.step(metrics, boosted_); });
     if (options_.status) listeners_.serve(*options_.status);
-    if (config_.profile.active > 0)
-      steps_.set_listener(
-          [this](const schedule::Action& action, double start, double end) { profile_.saw(action, start, end); });
+    if (config_.profile.active > 0 || spans_)
+      steps_.set_listener([this](const schedule::Action& action, double start, double end) {
+        profile_.saw(action, start, end);
+        if (spans_) spans_->saw(action, start, end);
+      });
   }
 
   RunEnd run() {
@@ -73,6 +81,7 @@ class Trainer::Run {
       return elastic_.is_on() ? run_generation() : run_to_end();
     } catch (...) {
       listeners_.tell_of_failure(std::current_exception());
+      if (spans_) spans_->end(describe_exception(std::current_exception()).line);
       throw;
     }
   }
@@ -109,6 +118,7 @@ class Trainer::Run {
     bool owes_evaluation = open_output(config_, done_, mesh_);
     profile_.follow_earlier();
     listeners_.open(config_, done_);
+    if (spans_) spans_->open(config_, mesh_, done_, world_.is_main() || ranks_are_processes(config_.comm));
     owes_evaluation |= publish_earlier(earlier);
     report(done_);
     listeners_.show_report();
@@ -201,7 +211,7 @@ class Trainer::Run {
 
   // load_weights is still to come, and the rest of these keys was honoured by those that are members.
   void refuse_unused_parts() const {
-    for (const char* key : {"model.path", "train.log_files", "train.max_minutes", "train.patience",
+    for (const char* key : {"model.path", "train.log_files", "train.otlp", "train.max_minutes", "train.patience",
                             "evaluation.choices", "evaluation.prompts", "evaluation.only", "output", "profile",
                             "elastic", "checkpoint.path", "checkpoint.keep_best"})
       config_.mark_used(key);
@@ -223,7 +233,9 @@ class Trainer::Run {
     if (ended && !is_last && done_ > 0 && continues()) save();
     memory_.reset_peak();  // loading was counted, and the deferred model in full, which never had pages
     for (std::int64_t step = done_ + 1; !stopped && !ended; ++step) {
+      if (spans_) spans_->begin_step(step);
       std::optional<StepMetrics> metrics = steps_.run(step, boosted_, stops_.within_step());
+      if (spans_) spans_->end_step(metrics);
       if (!metrics) {
         save_given_up();
         return How::kStopped;
@@ -280,7 +292,10 @@ class Trainer::Run {
   }
 
   void save() {
-    if (checkpoints_.save(last_step_, boosted_)) listeners_.tell_of_save(last_step_);
+    const double start = steady_seconds();
+    if (!checkpoints_.save(last_step_, boosted_)) return;
+    if (spans_) spans_->saved(last_step_, start, steady_seconds());
+    listeners_.tell_of_save(last_step_);
   }
 
   void save_given_up() {
@@ -304,6 +319,7 @@ class Trainer::Run {
     if (options_.sample && end.how != How::kStopped && !stops_.asked_to_stop()) show_sample();
     draw_last_step();
     const std::string gap = report(last_step_);
+    if (spans_) spans_->end("");
     if (world_.is_main()) print_ending(world_, config_, end, steps_.peaks(), gap, checkpoints_.held_out());
     listeners_.tell_of_end(end);
   }
@@ -338,7 +354,9 @@ class Trainer::Run {
   MemoryMeter memory_;  // first, so that it sees all that follows
   const std::shared_ptr<CommunicationMeter> meter_ = std::make_shared<CommunicationMeter>();
   ObservedBackend metered_;
-  World world_;  // over metered_
+  const std::shared_ptr<RunSpans> spans_;           // null without train.otlp
+  const std::unique_ptr<ObservedBackend> spanned_;  // over metered_; null without spans_
+  World world_;                                     // over the last of them
   Config config_;
   RunOptions options_;
   TrainerParts given_;  // until they are boosted

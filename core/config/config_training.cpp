@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/config.h"
+#include "gantry/core/config/otlp_endpoint.h"
 
 namespace gantry {
 namespace {
@@ -101,6 +102,17 @@ void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double 
   section.finish();
 }
 
+void read_otlp(ConfigSection& train, std::string& otlp) {
+  train.text("otlp", otlp);
+  if (otlp.empty() || parse_otlp_endpoint(otlp)) return;
+  if (otlp.starts_with("https://"))
+    train.fault("otlp", fmt::format("'{}' needs TLS, which is not supported", otlp), "an address http://HOST:PORT",
+                "run a collector on this host or network, which forwards the spans over TLS");
+  else
+    train.fault("otlp", fmt::format("'{}' is not the address of a collector", otlp), "an address http://HOST:PORT",
+                "set an address such as http://127.0.0.1:4318");
+}
+
 }  // namespace
 
 void read_objective(ConfigSection section, ObjectiveConfig& objective) {
@@ -145,7 +157,8 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
       train.fault("epochs", "both epochs and steps are set", "", "remove one of them");
     train.integer("seed", config.train.seed, 0, std::numeric_limits<long long>::max());
     train.integer("log_every", config.train.log_every, 1);
-    train.texts("log_files", config.train.log_files, {"tensorboard", "events", "mlflow"});
+    train.texts("log_files", config.train.log_files, {"tensorboard", "events", "mlflow", "wandb"});
+    read_otlp(train, config.train.otlp);
     train.integer("audit_every", config.train.audit_every, 0);
     train.text("non_finite", config.train.non_finite, {"stop", "skip"});
     train.number("label_smoothing", config.train.label_smoothing, 0, 1);

@@ -240,6 +240,7 @@ Values training_values(const Config& config) {
           {"train.seed", std::to_string(train.seed)},
           {"train.log_every", std::to_string(train.log_every)},
           {"train.log_files", quoted(train.log_files)},
+          {"train.otlp", text_of(train.otlp)},
           {"train.audit_every", std::to_string(train.audit_every)},
           {"train.non_finite", train.non_finite},
           {"train.label_smoothing", unless_none(train.label_smoothing)},

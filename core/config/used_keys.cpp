@@ -38,6 +38,7 @@ constexpr UsedKey kCheckedKeys[] = {
     {"train.max_minutes", [](const Config& c) { return c.train.max_minutes > 0; }, "gantry::Trainer"},
     {"train.log_files", [](const Config& c) { return c.train.log_files != TrainConfig().log_files; },
      "gantry::Trainer"},
+    {"train.otlp", [](const Config& c) { return !c.train.otlp.empty(); }, "gantry::Trainer"},
     {"train.epochs", [](const Config& c) { return c.train.epochs > 0; }, "gantry::Trainer"},
     {"train.neftune_alpha", [](const Config& c) { return c.train.neftune_alpha > 0; }, "build_model"},
     {"train.patience", [](const Config& c) { return c.train.patience > 0; }, "gantry::Trainer"},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
+#include "gantry/trainer/report/checksums.h"
 #include "gantry/trainer/report/event_file.h"
 #include "program.h"
 

@@ -11,8 +11,6 @@
 
 namespace gantry {
 
-std::uint32_t crc32c(std::string_view bytes);
-
 // One record: length, its check, the bytes, their check.
 std::string event_record(std::string_view bytes);
 

@@ -37,7 +37,7 @@ void hide_texts(nlohmann::json& keys) {
 std::string public_text(Config config) {
   for (std::string* path : {&config.model.path, &config.data.path, &config.data.tokenizer, &config.evaluation.path,
                             &config.evaluation.choices, &config.checkpoint.path, &config.checkpoint.load,
-                            &config.output, &config.comm.interface})
+                            &config.output, &config.comm.interface, &config.train.otlp})
     hide(*path);
   for (auto& source : config.data.sources) hide(source.path);
   for (auto& library : config.libraries) hide(library);

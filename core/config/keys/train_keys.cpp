@@ -86,8 +86,13 @@ std::vector<ConfigKey> train_keys() {
        "list of the files that the run writes to `output` in addition to metrics.jsonl and the report. `tensorboard`: "
        "scalars for TensorBoard. `events`: events of each rank as JSON lines "
        "([docs/monitoring.md](monitoring.md#events)). `mlflow`: a run for MLflow "
-       "([docs/monitoring.md](monitoring.md#mlflow))",
+       "([docs/monitoring.md](monitoring.md#mlflow)). `wandb`: an offline run for Weights & Biases "
+       "([docs/monitoring.md](monitoring.md#weights-and-biases))",
        &kReported},
+      {"train.otlp", "",
+       "address of a collector of OpenTelemetry, `http://HOST[:PORT][/PATH]`, to which each rank sends spans of the "
+       "run, its steps, actions, messages and saves ([docs/monitoring.md](monitoring.md#opentelemetry)); empty: no "
+       "spans"},
       {"train.audit_every", "0",
        "number of steps between checks that all replicas are bitwise identical (exit code 8 and the name of the first "
        "difference if they are not); 0: no checks"},

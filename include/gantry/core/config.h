@@ -246,8 +246,9 @@ struct TrainConfig {
   int patience = 0;              // evaluations without a new lowest loss before the run ends; 0: no early stopping
   std::string offload = "none";  // none | optimizer | activations | both: data kept in host memory while not in use
   bool device_graphs = false;    // stages are captured as CUDA graphs and replayed
-  // tensorboard | events | mlflow: files in `output` in addition to metrics.jsonl
+  // tensorboard | events | mlflow | wandb: files in `output` in addition to metrics.jsonl
   std::vector<std::string> log_files = {"tensorboard"};
+  std::string otlp;  // address of a collector of OpenTelemetry, to which each rank sends spans; empty: none
 };
 
 // Section `checkpoint`.

@@ -62,8 +62,12 @@ const BadCase kBadCases[] = {
     {"schedule: {recompute: auto}", "schedule.recompute: the value auto needs a memory limit"},
     {"schedule: {recompute: auto, memory_limit: 20}", "schedule.memory_limit: '20' is not a size"},
     {"train: {offload: all}", "one of none, optimizer, activations, both"},
-    {"output: x\ntrain: {log_files: [wandb]}",
-     "'wandb' is not supported; expected a list of tensorboard, events, mlflow"},
+    {"output: x\ntrain: {log_files: [comet]}",
+     "'comet' is not supported; expected a list of tensorboard, events, mlflow, wandb"},
+    {"train: {otlp: \"https://host:4318\"}",
+     "c.yaml:2:9: train.otlp: 'https://host:4318' needs TLS, which is not supported; expected an address "
+     "http://HOST:PORT; run a collector"},
+    {"train: {otlp: host:4318}", "'host:4318' is not the address of a collector; expected an address http://HOST:PORT"},
     {"output: x\ntrain: {log_files: [events, events]}", "'events' is listed twice"},
     {"parallel: {context: 2}\ntrain: {device_graphs: true}",
      "c.yaml:2:12: parallel.context: the value 2 needs communication within a stage, which cannot be captured; "
