@@ -202,7 +202,9 @@ std::vector<ExportTensor> tensors_of_other_parts(const std::string& directory, c
   for (const auto& path : find_model_files(directory).paths) {
     const auto file = std::make_shared<const SafetensorsFile>(path);
     for (const auto& name : file->names())
-      if (models::is_of_other_part(family.other_parts, name) && !names.is_known(names.find(name)))
+      if ((models::is_of_other_part(family.other_parts, name) ||
+           (family.is_kept_tensor && family.is_kept_tensor(config, name))) &&
+          !names.is_known(names.find(name)))
         tensors.push_back({.name = name,
                            .shape = file->shape(name),
                            .type = file->dtype(name),
