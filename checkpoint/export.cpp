@@ -20,6 +20,7 @@
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
 #include "gantry/core/io/paths.h"
+#include "gantry/models/decoder_model_family.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -203,7 +204,7 @@ std::vector<ExportTensor> tensors_of_other_parts(const std::string& directory, c
     const auto file = std::make_shared<const SafetensorsFile>(path);
     for (const auto& name : file->names())
       if ((models::is_of_other_part(family.other_parts, name) ||
-           (family.is_kept_tensor && family.is_kept_tensor(config, name))) &&
+           models::is_unused_key(family.model_type, config, name)) &&
           !names.is_known(names.find(name)))
         tensors.push_back({.name = name,
                            .shape = file->shape(name),

@@ -9,16 +9,19 @@ namespace gantry::models {
 namespace {
 
 constexpr double kLeastMeanSquare = 1e-5;
+constexpr double kTiny = 1e-30;  // keeps the gradient of the root of 0, of a padding token, finite
 
 torch::Tensor wide(const torch::Tensor& tensor) {
   return tensor.to(at::promote_types(tensor.scalar_type(), torch::kFloat32));
 }
 
-torch::Tensor mean_square(const torch::Tensor& tensor) { return wide(tensor).square().mean(-1, /*keepdim=*/true); }
+// The root of the mean square of the features, or of `least` if that is larger.
+torch::Tensor magnitude_of(const torch::Tensor& tensor, double least) {
+  return wide(tensor).square().mean(-1, /*keepdim=*/true).clamp_min(least).sqrt();
+}
 
-// `tensor` with the root of its mean square equal to `magnitude`.
 torch::Tensor with_magnitude(const torch::Tensor& tensor, const torch::Tensor& magnitude) {
-  const torch::Tensor own = mean_square(tensor).clamp_min(kLeastMeanSquare).sqrt();
+  const torch::Tensor own = magnitude_of(tensor, kLeastMeanSquare);
   return (wide(tensor) * (magnitude / own)).to(tensor.scalar_type());
 }
 
@@ -78,7 +81,7 @@ StreamEnds::StreamEnds(torch::nn::Module& root, const DecoderSpec& spec) {
 }
 
 torch::Tensor StreamEnds::split(const torch::Tensor& hidden) {
-  const torch::Tensor magnitude = mean_square(hidden).sqrt();
+  const torch::Tensor magnitude = magnitude_of(hidden, kTiny);
   std::vector<torch::Tensor> streams = {hidden};
   for (nn::Linear& projection : in_) streams.push_back(with_magnitude(projection(hidden), magnitude));
   return torch::cat(streams, -1);
@@ -86,7 +89,7 @@ torch::Tensor StreamEnds::split(const torch::Tensor& hidden) {
 
 torch::Tensor StreamEnds::merged(const torch::Tensor& streams) {
   const auto parts = streams.chunk(static_cast<std::int64_t>(out_.size()) + 1, -1);
-  const torch::Tensor magnitude = mean_square(parts[0]).sqrt();
+  const torch::Tensor magnitude = magnitude_of(parts[0], kTiny);
   torch::Tensor sum = parts[0];
   for (std::size_t i = 0; i < out_.size(); ++i) sum = sum + with_magnitude(out_[i](parts[i + 1]), magnitude);
   return sum / static_cast<double>(parts.size());

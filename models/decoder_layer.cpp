@@ -233,9 +233,9 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
             .narrow(0, heads.queries.first, heads.queries.count)
             .to(torch::TensorOptions(at::promote_types(input.scalar_type(), torch::kFloat32)).device(input.device()));
   const nn::AttentionOptions options{.causal = true,
+                                     .cache_has_keys = holder != index_,
                                      .keep = tokens.keep,
                                      .cache = cache,
-                                     .cache_has_keys = holder != index_,
                                      .window = attention.window,
                                      .chunk = attention.chunk,
                                      .scale = attention.scale,

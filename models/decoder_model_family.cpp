@@ -293,9 +293,6 @@ ModelFamily model_family(const DecoderFamily& family) {
           .module_names = module_names(family),
           .is_ignored_tensor = [family, spec](const json& keys,
                                               const std::string& name) { return is_unused(family, spec(keys), name); },
-          .is_kept_tensor = [family, spec](const json& keys, const std::string& name) -> bool {
-            return is_unused_key(family.files, spec(keys), name);
-          },
           .config_fingerprint = [family,
                                  read](const json& keys) { return deciding_keys_of(keys, family.model_type, read); },
           .check =
@@ -303,6 +300,12 @@ ModelFamily model_family(const DecoderFamily& family) {
                 return check_keys({family.model_type, family.architecture, read, family.harmless}, keys);
               },
           .inputs = inputs_of(family)};
+}
+
+bool is_unused_key(const std::string& model_type, const json& keys, const std::string& name) {
+  for (const DecoderFamily& family : decoder_families())
+    if (family.model_type == model_type) return is_unused_key(family.files, decoder_spec(family, keys), name);
+  return false;
 }
 
 }  // namespace gantry::models

@@ -18,7 +18,7 @@ inline torch::Tensor dropped(nn::Dropout& dropout, const torch::Tensor& input) {
   return dropout ? dropout(input) : input;
 }
 
-// Rounded as the models that were trained so have it: to float32, then to the dtype that it multiplies.
+// Multiplies by `scale`, rounded to float32 and then to the dtype of `input`, as transformers does.
 inline torch::Tensor scaled(const torch::Tensor& input, double scale) {
   if (scale == 1) return input;
   return input * torch::tensor(static_cast<float>(scale)).to(input.scalar_type()).item();

@@ -8,6 +8,8 @@
 namespace gantry::nn {
 namespace {
 
+constexpr double kTiny = 1e-30;
+
 // The mean over the features of all ranks. Every rank's features depend on it, so its gradient is the sum of all
 // ranks'.
 torch::Tensor mean_of_all(const torch::Tensor& features, const Linear& projection) {
@@ -28,7 +30,8 @@ double normal_quantile(double share) {
 torch::Tensor sparse_gate(const torch::Tensor& gate, double sparsity, const Linear& projection) {
   const torch::Tensor features = gate.to(at::promote_types(gate.scalar_type(), torch::kFloat32));
   const torch::Tensor centred = features - mean_of_all(features, projection);
-  const torch::Tensor deviation = mean_of_all(centred.square(), projection).sqrt();
+  // The gradient of the root of 0, of equal features, would not be finite.
+  const torch::Tensor deviation = mean_of_all(centred.square(), projection).clamp_min(kTiny).sqrt();
   return torch::relu(centred - deviation * normal_quantile(sparsity)).to(gate.scalar_type());
 }
 

@@ -220,7 +220,7 @@ class WatchedBackwards {
   static void hook(const torch::Tensor& tensor, const std::function<void(torch::Tensor)>& tell) {
     if (tensor.defined() && tensor.requires_grad()) tensor.register_hook(tell);
   }
-  // A gradient of what later layers share may come in the middle of the backward: the first one begins it.
+  // The first gradient begins the backward. Those of entries that later layers share may come in the middle of it.
   void tell_of_last() {
     for (const auto& [name, tensor] : made_)
       hook(tensor, [watch = watch_, layer = last_, has_begun = has_begun_](const torch::Tensor&) {

@@ -46,8 +46,9 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
 // The operations after the last layer, including the loss.
 PartOperations head_operations(const Workload& workload, const Layout& layout);
 
-// The numbers of a token that a stage sends to the stage whose first layer is `next`, on one of `tensor` tensor ranks:
-// its features in all streams, the embeddings of later layers, and the keys and values that later layers share.
+// The numbers of a token that a stage sends to the next one, whose first layer is `next`, on one of `tensor` tensor
+// ranks. These are its features in all streams, the embeddings of later layers, and the keys and values that later
+// layers share.
 double columns_passed(const models::DecoderSpec& model, std::size_t next, int tensor);
 
 // True if the logits of a microbatch are too large to be stored (core/config/logit_limit.h).

@@ -72,7 +72,7 @@ DecoderSpec read_gemma3n(ConfigReader& reader) {
                                           .activation_key = "hidden_activation",
                                           .activation = "gelu_pytorch_tanh"});
   const bool bias = reader.flag("attention_bias", false);
-  reader.ignore("rope_local_base_freq");  // of older files, which have no mapping for each kind of layers
+  reader.ignore("rope_local_base_freq");  // in older files, which have no mapping for each kind of layers
   spec.rotaries.push_back(
       window_rotary(reader, spec, number_key(reader.keys(), "rope_local_base_freq", 10000, 1, 1e12)));
   read_windows(reader, spec, reader.size_or_none("sliding_window", 512),

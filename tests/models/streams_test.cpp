@@ -64,7 +64,7 @@ TEST(Streams, PackedAndPaddedSamples) {
   ModelCase what = case_with_streams();
   const std::vector<Parallelism> layouts = {
       {.layout = {.pipeline = 2, .tensor = 2}, .microbatches = 2, .sequence_parallel = true},
-      {.layout = {.context = 2, .data = 2}, .zero = 2}};
+      {.layout = {.data = 2, .context = 2}, .zero = 2}};
   what.packed = true;
   what.key_heads = 1;  // which tensor ranks share
   expect_layouts_equal(what, layouts);
@@ -79,7 +79,7 @@ std::vector<GenerationJob> continued_texts(bool is_cached) {
   return {{.name = "greedy", .prompts = prompts, .options = {.max_new_tokens = 9, .use_cache = is_cached}},
           {.name = "beams",
            .prompts = prompts,
-           .options = {.max_new_tokens = 6, .use_cache = is_cached, .num_beams = 2, .num_return_sequences = 2}}};
+           .options = {.max_new_tokens = 6, .num_beams = 2, .num_return_sequences = 2, .use_cache = is_cached}}};
 }
 
 // Stages that begin between layers with shared keys have caches of them.

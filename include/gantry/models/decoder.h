@@ -55,8 +55,8 @@ class StreamEnds;
 class LatentAttention;
 class LayerMixer;
 
-// The state that a part of a layer reads, and its changes so far: layers share keys and values there. Not owned; null: the
-// layer has its own keys and values, and no other layer uses them.
+// The state that a part of a layer reads, and its changes so far: layers share keys and values there. Not owned; null:
+// the layer has its own keys and values, and no other layer uses them.
 struct SharedState {
   const TensorDict* read = nullptr;
   TensorDict* made = nullptr;
@@ -141,10 +141,10 @@ class DecoderImpl : public torch::nn::Module {
   // [B, n], a head for labels returns {logits [B, n, labels]} of these tokens of each sample. Models with
   // nn::RotaryOptions::sections also read position_ids [3, B, S].
   TensorDict forward(const TensorDict& inputs);
-  // Runs one stage. Stages exchange {hidden [B, S, H]}; with streams [B, S, N * H], layer_inputs [B, S, layers * width]
-  // of later layers, and the keys and values that later layers share, [B, local KV heads, S, head size]. Throws
-  // InputError if S exceeds the model's positions, and for entries that a decoder of text does not read: images, and
-  // position_ids [B, S, 3] without sections.
+  // Runs one stage. Stages exchange {hidden [B, S, H]}. With streams, hidden is [B, S, N * H], and there are further
+  // entries: layer_inputs [B, S, layers * width] of later layers, and the keys and values that later layers share.
+  // Throws InputError if S exceeds the model's positions, and for entries and tokens that a decoder of text does not
+  // read: images, sounds, and position_ids [B, S, 3] without sections.
   TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
   // Enables noise on the token embeddings in training (NEFTune, arXiv 2310.05914). Call it once, before the model is

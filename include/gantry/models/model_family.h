@@ -86,8 +86,6 @@ struct ModelFamily {
   std::vector<std::pair<std::string, std::string>> module_names = {};
   // True for tensors of heads that this model does not have, which are ignored. Unset: there are none.
   std::function<bool(const nlohmann::json& config, const std::string& name)> is_ignored_tensor;
-  // True for those of the ignored tensors that exports keep, like other_parts. Unset: none.
-  std::function<bool(const nlohmann::json& config, const std::string& name)> is_kept_tensor = {};
   // Returns the keys that affect the model's computation, normalised and with defaults; a resumed run must have those
   // of its checkpoint. Unset: the result of hugging_face_config without keys for dropout, initial weights, token ids
   // and dtypes.

@@ -134,7 +134,7 @@ struct AltUpSpec {
   std::int64_t streams = 2;
   std::int64_t active = 0;  // index of the stream that the layer computes
   double clip = 0;          // in training, the weights of the coefficients are clamped to [-clip, clip]; 0: no clamping
-  bool scaled = false;      // the layer's own input is added for the active stream times a trained vector
+  bool scaled = false;      // the active stream is multiplied by a trained vector before the layer's embedding is used
 
   bool operator==(const AltUpSpec&) const = default;
 };
@@ -165,9 +165,9 @@ struct ResidualFactors {
 //              their own, kept m + added mlp(m) (MiniMax)
 //
 // A serial layer with laurel_rank adds a low-rank branch of the normed input n = input(x) (LAuReL, arXiv 2411.07501):
-// a = (x + after_attention(attention(n)) + n + norm(B A n)) / sqrt(2). With altup, the layer computes this for its
-// prediction of the active stream, and corrects all streams by the result; with input_width, the other streams also add
-// norm(P (activation(G s) * e)), of the scaled active stream s and the token's embedding e for this layer.
+// a = (x + after_attention(attention(n)) + n + norm(B A n)) / sqrt(2). With altup, x is the prediction of the active
+// stream, and the result of the layer corrects all streams. With input_width, all streams but the first add
+// norm(P (activation(G s) * e)) to that, of the corrected active stream s and the token's embedding e for this layer.
 //
 // A mixer of another kind replaces the attention, or its output is added to the attention's. All layers have the sizes
 // of `attention`, with or without a mixer. A serial layer may have no MLP: x + scale attention(input(x)), or nothing
@@ -223,7 +223,7 @@ struct DecoderNames {
   std::string altup = "altup", laurel = "laurel";
   std::string input_gate = "per_layer_input_gate", input_projection = "per_layer_projection";
   std::string input_norm = "post_per_layer_input_norm";
-  // Of the model: the embeddings of all layers, and the projections between the first stream and the other ones.
+  // Outside of layers: the embeddings of all layers, and the projections between the first stream and the other ones.
   std::string layer_tokens = "embed_tokens_per_layer", layer_projection = "per_layer_model_projection";
   std::string layer_projection_norm = "per_layer_projection_norm";
   std::string streams_in = "altup_projections", streams_out = "altup_unembed_projections";
