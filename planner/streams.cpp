@@ -8,10 +8,12 @@
 namespace gantry::planner {
 namespace {
 
-// The coefficients of a token: a norm, and a product with the router.
-void route(OperationBuilder& builder, const models::LayerSpec& layer, double hidden) {
+// The `count` coefficients of a token: a norm, a product with the router, and a product with its result.
+void route(OperationBuilder& builder, const models::LayerSpec& layer, double hidden, std::int64_t count) {
+  const double streams = as_double(layer.altup->streams);
   builder.norm(layer.input);
-  builder.product(builder.tokens_between(), hidden, as_double(layer.altup->streams), 0);
+  builder.product(builder.tokens_between(), hidden, streams, 0);
+  builder.product(builder.tokens_between(), streams, as_double(count), 0);
 }
 
 double between(const OperationBuilder& builder, double columns) {
@@ -23,7 +25,7 @@ double between(const OperationBuilder& builder, double columns) {
 void predict_streams(OperationBuilder& builder, const models::LayerSpec& layer, double hidden) {
   if (!layer.altup) return;
   const double all = between(builder, as_double(layer.altup->streams) * hidden);
-  route(builder, layer, hidden);
+  route(builder, layer, hidden, layer.altup->streams * layer.altup->streams);
   builder.elementwise(5 * all, 8 * all);  // a product of small matrices for each token, and an addition
   builder.keep(all);
 }
@@ -40,7 +42,7 @@ void add_low_rank(OperationBuilder& builder, const models::LayerSpec& layer, dou
 void correct_streams(OperationBuilder& builder, const models::LayerSpec& layer, double hidden) {
   if (!layer.altup) return;
   const double one = between(builder, hidden), all = as_double(layer.altup->streams) * one;
-  route(builder, layer, hidden);
+  route(builder, layer, hidden, layer.altup->streams);
   builder.elementwise(3 * one + 4 * all, 3 * one + 6 * all);
   builder.keep(2 * one);  // the computed stream, and its difference to the prediction
   if (layer.input_width == 0) return;

@@ -101,7 +101,7 @@ void add_altup(Shapes& shapes, const DecoderSpec& spec, const LayerSpec& layer) 
   shapes.vector(names.altup + ".correct_output_scale", spec.hidden);
   shapes.table(names.altup + ".correction_coefs", streams, streams);
   shapes.table(names.altup + ".prediction_coefs", streams * streams, streams);
-  shapes.linear(names.altup + ".modality_router", spec.hidden, streams, false);
+  shapes.tensor(names.altup + ".modality_router.weight", {streams, spec.hidden}, 2);  // before and after the layer
   shapes.norm(names.altup + ".router_norm", layer.input, spec.hidden);
   if (layer.laurel_rank > 0) {
     shapes.linear(names.laurel + ".linear_left", spec.hidden, layer.laurel_rank, false);
