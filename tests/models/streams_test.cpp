@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "family_case.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/model_family.h"
@@ -12,6 +11,7 @@
 #include "gantry/tensors/libtorch.h"
 #include "generation_case.h"
 #include "model_case.h"
+#include "program.h"
 #include "thrown_by.h"
 
 namespace gantry::testing {
