@@ -20,6 +20,7 @@
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
 #include "gantry/core/io/paths.h"
+#include "gantry/models/decoder_model_family.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -202,7 +203,9 @@ std::vector<ExportTensor> tensors_of_other_parts(const std::string& directory, c
   for (const auto& path : find_model_files(directory).paths) {
     const auto file = std::make_shared<const SafetensorsFile>(path);
     for (const auto& name : file->names())
-      if (models::is_of_other_part(family.other_parts, name) && !names.is_known(names.find(name)))
+      if ((models::is_of_other_part(family.other_parts, name) ||
+           models::is_unused_key(family.model_type, config, name)) &&
+          !names.is_known(names.find(name)))
         tensors.push_back({.name = name,
                            .shape = file->shape(name),
                            .type = file->dtype(name),

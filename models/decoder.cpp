@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/models/altup.h"
 #include "gantry/models/decoder_mtp.h"
+#include "gantry/models/layer_inputs.h"
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
+#include "gantry/models/shared_keys.h"
 #include "gantry/models/vision/image_encoder.h"
 #include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/depthwise_convolution.h"
@@ -23,12 +26,6 @@
 namespace gantry::models {
 namespace {
 
-// Rounded as the models that were trained so have it: to float32, then to the dtype that it multiplies.
-torch::Tensor scaled(const torch::Tensor& input, double scale) {
-  if (scale == 1) return input;
-  return input * torch::tensor(static_cast<float>(scale)).to(input.scalar_type()).item();
-}
-
 std::int64_t layers_with_experts(const DecoderSpec& spec) {
   return std::count_if(spec.layers.begin(), spec.layers.end(),
                        [](const LayerSpec& layer) { return layer.experts.has_value(); });
@@ -42,7 +39,7 @@ bool reads_rows(const DecoderSpec& spec) {
 }
 
 void check_entries(const TensorDict& batch, const DecoderSpec& spec) {
-  for (const char* name : {"pixel_values", "pixel_values_videos"})
+  for (const char* name : {"pixel_values", "pixel_values_videos", "input_features"})
     if (batch.contains(name) && !(spec.vision && name == std::string("pixel_values")))
       throw InputError(
           {name,
@@ -52,6 +49,18 @@ void check_entries(const TensorDict& batch, const DecoderSpec& spec) {
       positions.defined() && positions.dim() == 3 && !reads_rows(spec))
     throw InputError({"position_ids", "the positions have three rows, but the model has no mrope_section",
                       "[samples, tokens]", "pass one row of positions"});
+}
+
+// Tokens that stand for images and sounds have embeddings that the model does not load.
+void check_text_tokens(const torch::Tensor& input_ids, const DecoderSpec& spec) {
+  if (spec.text_tokens == 0) return;
+  const torch::Tensor known = on_host(input_ids);
+  if (!known.defined() || known.numel() == 0) return;
+  if (const auto largest = known.max().item<std::int64_t>(); largest >= spec.text_tokens)
+    throw InputError(
+        {"input_ids", fmt::format("token {} stands for an image or a sound", largest),
+         fmt::format("tokens of text, below {}, because the model {} reads text only", spec.text_tokens, spec.family),
+         "remove the token"});
 }
 
 // Without the types of tokens the image tokens would attend causally, which no model was trained with.
@@ -77,6 +86,8 @@ DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description))
     encoder_ = make_image_encoder(*this, *spec.vision, spec.hidden, spec.initializer_range);
     image_rows_ = register_module(kImageRows, nn::PrepareInput());
   }
+  if (spec.streams > 1) streams_ = std::make_shared<StreamEnds>(*this, spec);
+  if (spec.layer_inputs) layer_inputs_ = std::make_shared<LayerInputs>(*this, spec);
   embedding_norm_ = DecoderNorm(*this, names.embedding_norm, spec.embedding_norm, spec.hidden);
   dropout_ = dropout_at(*this, names.dropout, spec.embedding_dropout);
   layers_ = register_at(*this, names.layers, torch::nn::ModuleList());
@@ -106,6 +117,8 @@ void DecoderImpl::initialise() {
       torch::nn::init::normal_(embedding->weight, 0, range);
     } else if (auto* router = dynamic_cast<nn::RouterImpl*>(item.value().get())) {
       torch::nn::init::normal_(router->weight, 0, range);
+    } else if (auto* coefficients = dynamic_cast<CoefficientsImpl*>(item.value().get())) {
+      torch::nn::init::normal_(coefficients->weight, 0, range);
     } else if (auto* convolution = dynamic_cast<nn::DepthwiseConvolutionImpl*>(item.value().get())) {
       torch::nn::init::normal_(convolution->weight, 0, range);
     } else if (auto* experts = dynamic_cast<nn::ExpertsImpl*>(item.value().get())) {
@@ -114,6 +127,7 @@ void DecoderImpl::initialise() {
     }
   }
   if (spec.padding) tokens_->weight.select(0, *spec.padding).zero_();
+  if (layer_inputs_) layer_inputs_->clear_padding();
 }
 
 void DecoderImpl::add_embedding_noise(double alpha) {
@@ -189,34 +203,50 @@ torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const Tens
   return hidden.index({torch::arange(ids.size(0), ids.options()), last});
 }
 
+TensorDict DecoderImpl::first_state(const StageContext& stage, const TensorDict& input,
+                                    const nn::TokenContext& tokens) {
+  const torch::Tensor& ids = input.at("input_ids");
+  check_text_tokens(ids, spec);
+  const torch::Tensor hidden = embed(ids, tokens, rows_of_positions(stage, tokens.positions),
+                                     stage.vocabulary_apart() ? input.at("embedded") : torch::Tensor(), stage.batch());
+  TensorDict state{{"hidden", streams_ ? streams_->split(hidden) : hidden}};
+  if (layer_inputs_) state.set(kLayerInputs, layer_inputs_->forward(ids, hidden));
+  return state;
+}
+
+// The entries of the state that later stages read.
+TensorDict DecoderImpl::handed_on(const StageContext& stage, const TensorDict& state) const {
+  TensorDict later{{"hidden", state.at("hidden")}};
+  if (state.contains(kLayerInputs)) later.set(kLayerInputs, state.at(kLayerInputs));
+  for (const auto& name : entries_of_earlier_layers(spec, stage.layer_range().end)) later.set(name, state.at(name));
+  return later;
+}
+
 TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
   check_entries(stage.batch(), spec);
   nn::TokenContext tokens = stage.tokens();
   if (const torch::Tensor types = stage.batch().get("token_type_ids");
       types.defined() && spec.vision && spec.vision->both_directions)
     tokens.images = numbered_images(types);
-  torch::Tensor hidden = stage.is_first()
-                             ? embed(input.at("input_ids"), tokens, rows_of_positions(stage, tokens.positions),
-                                     stage.vocabulary_apart() ? input.at("embedded") : torch::Tensor(), stage.batch())
-                             : input.at("hidden");
+  TensorDict begin = stage.is_first() ? first_state(stage, input, tokens) : input;
+  if (layer_inputs_) split_layer_inputs(begin, stage.layer_range(), spec.layer_inputs->width);
   // The routers' loss is joint over all layers: a stage that has only some does without. A continued text has none.
   const bool is_continued = tokens.caches || (!is_training() && !stage.batch().contains("labels"));
   const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1 && !is_continued;
   // After the layers of multi-token prediction, stages have the hidden states of all depths.
-  TensorDict state = stage.is_first() ? TensorDict() : input;
-  state.set("hidden", hidden);
-  state =
-      stage.run_layers(std::move(state), [&](int index) { return parts_of_layer(stage, index, tokens, sums_routers); });
+  TensorDict state =
+      stage.run_layers(std::move(begin), [&](int index) { return parts_of_layer(stage, index, tokens, sums_routers); });
   if (state.contains(kMainHidden)) state.set("hidden", state.take(kMainHidden));
-  hidden = state.at("hidden");
   if (sums_routers) add_router_loss(stage, state, spec.router_loss, layers_with_experts(spec));
-  const int main = main_layers(spec);
+  torch::Tensor hidden = state.at("hidden");
   const bool has_mtp = spec.mtp_loss > 0;
-  if (has_mtp ? stage.layer_range().contains(main) && !predicts_further() : stage.is_last())
-    hidden = norm_(tokens.for_head(hidden));
+  if (has_mtp ? stage.layer_range().contains(main_layers(spec)) && !predicts_further() : stage.is_last()) {
+    hidden = tokens.for_head(hidden);
+    hidden = norm_(streams_ ? streams_->merged(hidden) : hidden);
+  }
   if (!stage.is_last()) {
     state.set("hidden", hidden);
-    return has_mtp ? state : TensorDict{{"hidden", hidden}};
+    return has_mtp ? state : handed_on(stage, state);
   }
   if (predicts_further()) add_mtp_loss(stage, state);
   if (project_out_) hidden = project_out_(hidden);

@@ -1,15 +1,20 @@
 #include <optional>
 
+#include "gantry/models/altup.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/decoder_experts.h"
 #include "gantry/models/grouped_rows.h"
 #include "gantry/models/latent_attention.h"
+#include "gantry/models/laurel.h"
+#include "gantry/models/layer_inputs.h"
 #include "gantry/models/mixers/layer_mixer.h"
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
+#include "gantry/models/shared_keys.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/layer_watch.h"
+#include "gantry/nn/sparse_gate.h"
 #include "gantry/nn/xielu.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -26,7 +31,8 @@ bool is_split_at_parts(int layer) {
 
 }  // namespace
 
-DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index) : spec_(spec.layers.at(index)), index_(index) {
+DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index)
+    : spec_(spec.layers.at(index)), index_(index), users_of_keys_(users_of_keys(spec, index)) {
   const DecoderNames& names = spec.names;
   input_ = DecoderNorm(*this, names.input, spec_.input, spec.hidden);
   if (spec_.mixer) mixer_ = make_mixer(*spec_.mixer, *this, spec.hidden);
@@ -41,6 +47,7 @@ DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index) : spec_(s
     mtp_projection_ = linear_at(*this, names.mtp_projection, 2 * spec.hidden, spec.hidden, false);
     mtp_norm_ = DecoderNorm(*this, names.mtp_norm, spec.norm, spec.hidden);
   }
+  if (spec_.altup) make_streams(spec);
   const AttentionSpec& attention = spec_.attention;
   const std::int64_t rope = attention.latent ? attention.latent->rope : attention.head_size;
   if (spec_.has_attention() && attention.rotary >= 0) rotary_.emplace(rope, spec.rotaries.at(attention.rotary));
@@ -58,13 +65,18 @@ void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hi
   const std::int64_t queries = attention.heads * attention.head_size, keys = attention.key_heads * attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
     query_ = linear_at(*this, names.query, hidden, attention.gated ? 2 * queries : queries, attention.bias);
-    key_ = linear_at(*this, names.key, hidden, keys, attention.bias);
-    value_ = linear_at(*this, names.value, hidden, keys, attention.bias);
+    if (attention.keys_of < 0) {
+      key_ = linear_at(*this, names.key, hidden, keys, attention.bias);
+      value_ = linear_at(*this, names.value, hidden, keys, attention.bias);
+    }
   } else {
     fused_ = linear_at(*this, names.fused, hidden, fused_rows(attention), attention.bias);
   }
   query_norm_ = DecoderNorm(*this, names.query_norm, attention.head_norm, attention.head_size);
-  key_norm_ = DecoderNorm(*this, names.key_norm, attention.head_norm, attention.head_size);
+  if (attention.keys_of < 0) {
+    key_norm_ = DecoderNorm(*this, names.key_norm, attention.head_norm, attention.head_size);
+    value_norm_ = DecoderNorm(*this, names.value_norm, attention.value_norm, attention.head_size);
+  }
   if (attention.qk_norm.exists()) {
     wide_query_norm_ = register_at(*this, names.query_norm, nn::SplitRmsNorm(queries, attention.qk_norm.eps));
     wide_key_norm_ = register_at(*this, names.key_norm, nn::SplitRmsNorm(keys, attention.qk_norm.eps));
@@ -102,6 +114,7 @@ std::vector<torch::Tensor> DecoderLayerImpl::projected(const torch::Tensor& inpu
   const std::int64_t size = attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
     heads.queries = nn::held_heads(query_, attention.gated ? 2 * size : size, attention.heads);
+    if (!key_) return {query_(input)};
     heads.keys = nn::held_heads(key_, size, attention.key_heads);
     auto parts = nn::together(input, {query_, key_, value_});
     if (attention.gated) {
@@ -140,6 +153,10 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
     return part.dim() == 4 ? part : part.view({part.size(0), part.size(1), count, size});
   };
   heads.query = by_head(parts[0], heads.queries.count);
+  if (parts.size() == 1) {  // the keys are those of another layer
+    heads.query = query_norm_(heads.query).transpose(1, 2);
+    return heads;
+  }
   heads.key = multiplied(by_head(parts[1], heads.keys.count), attention.key_scale);
   if (!attention.norm_after_rotary) {
     heads.query = query_norm_(heads.query);
@@ -151,7 +168,7 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
   }
   heads.query = heads.query.transpose(1, 2);
   heads.key = heads.key.transpose(1, 2);
-  heads.value = by_head(parts[2], heads.keys.count).transpose(1, 2);
+  heads.value = value_norm_(by_head(parts[2], heads.keys.count)).transpose(1, 2);
   return heads;
 }
 
@@ -182,7 +199,7 @@ DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& inpu
   }
   Heads heads = project(input);
   heads.query = turn(heads.query);
-  heads.key = turn(heads.key);
+  if (heads.key.defined()) heads.key = turn(heads.key);
   if (spec_.attention.temperature != 0) heads.query = tempered(heads.query, tokens, cached);
   if (spec_.attention.norm_after_rotary) {
     heads.query = query_norm_(heads.query);
@@ -191,10 +208,30 @@ DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& inpu
   return heads;
 }
 
-torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::TokenContext& tokens) {
+// Takes the keys of another layer from the state, or leaves those of this layer there for others.
+void DecoderLayerImpl::share_keys(Heads& heads, const SharedState& shared) const {
+  if (users_of_keys_.empty()) return;
+  const int source = users_of_keys_.front();
+  if (source == index_) {
+    shared.made->set(keys_entry(index_), heads.key);
+    shared.made->set(values_entry(index_), heads.value);
+    return;
+  }
+  heads.key = shared.read->at(keys_entry(source));
+  heads.value = shared.read->at(values_entry(source));
   const AttentionSpec& attention = spec_.attention;
-  nn::KeyValueCache* cache = tokens.cache(index_);
-  const Heads heads = turned_heads(multiplied(input, attention.input_scale), tokens, cache ? cache->tokens() : 0);
+  heads.keys = {heads.queries.first * attention.key_heads / attention.heads, heads.key.size(1), attention.key_heads};
+}
+
+torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::TokenContext& tokens,
+                                          const SharedState& shared) {
+  const AttentionSpec& attention = spec_.attention;
+  const auto& stage = forward_now().stage;
+  const int holder = users_of_keys_.empty() || !stage ? index_ : holder_of_cache(users_of_keys_, stage->layer_range());
+  nn::KeyValueCache* cache = tokens.cache(holder);
+  const std::int64_t added = holder == index_ ? 0 : input.size(1), cached = cache ? cache->tokens() - added : 0;
+  Heads heads = turned_heads(multiplied(input, attention.input_scale), tokens, cached);
+  share_keys(heads, shared);
   torch::Tensor slopes;
   if (!attention.slopes.empty())
     slopes =
@@ -202,6 +239,7 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
             .narrow(0, heads.queries.first, heads.queries.count)
             .to(torch::TensorOptions(at::promote_types(input.scalar_type(), torch::kFloat32)).device(input.device()));
   const nn::AttentionOptions options{.causal = true,
+                                     .cache_has_keys = holder != index_,
                                      .keep = tokens.keep,
                                      .cache = cache,
                                      .window = attention.window,
@@ -220,10 +258,11 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
   return dropped(output_dropout_, multiplied(output_(merged), attention.output_scale));
 }
 
-torch::Tensor DecoderLayerImpl::mixed(const torch::Tensor& input, const nn::TokenContext& tokens) {
-  if (!mixer_) return attention(input, tokens);
+torch::Tensor DecoderLayerImpl::mixed(const torch::Tensor& input, const nn::TokenContext& tokens,
+                                      const SharedState& shared) {
+  if (!mixer_) return attention(input, tokens, shared);
   const torch::Tensor made = mixer_->forward(input, tokens, index_);
-  return spec_.has_attention() ? made + attention(input, tokens) : made;
+  return spec_.has_attention() ? made + attention(input, tokens, shared) : made;
 }
 
 torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
@@ -234,7 +273,8 @@ torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
     const auto parts = fused_gate_(input).chunk(2, -1);
     wide = nn::activate(multiplied(parts[0], mlp.gate_scale), mlp.activation) * parts[1];
   } else if (mlp.gated) {
-    const auto parts = nn::together(input, {gate_, up_});
+    auto parts = nn::together(input, {gate_, up_});
+    if (mlp.sparsity > 0) parts[0] = nn::sparse_gate(parts[0], mlp.sparsity, gate_);
     wide = nn::activate(multiplied(parts[0], mlp.gate_scale), mlp.activation) * parts[1];
   } else {
     wide = xielu_ ? xielu_->forward(up_(input)) : nn::activate(up_(input), mlp.activation);
@@ -247,6 +287,7 @@ torch::Tensor DecoderLayerImpl::mtp_input(const torch::Tensor& embedded, const t
 }
 
 LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_routers) {
+  if (altup_) return parts_with_streams(tokens);
   if (experts_ && sums_routers) return parts_with_sums(tokens);
   if (spec_.post_norm) return parts_with_norms_behind(tokens);
   return spec_.parallel ? parts_side_by_side(tokens) : parts_in_turn(tokens);
@@ -259,12 +300,13 @@ torch::Tensor DecoderLayerImpl::weighted(const torch::Tensor& residual, const to
 }
 
 // The sum of `hidden` and the output of attention. With normed residuals, the second norm is a part of the result.
-torch::Tensor DecoderLayerImpl::with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens) {
+torch::Tensor DecoderLayerImpl::with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens,
+                                               const SharedState& shared) {
   if (spec_.normed_residual) {
     const torch::Tensor normed = input_(hidden);
-    return before_mlp_(weighted(normed, after_attention_(mixed(normed, tokens)), spec_.mixer_factors));
+    return before_mlp_(weighted(normed, after_attention_(mixed(normed, tokens, shared)), spec_.mixer_factors));
   }
-  return hidden + multiplied(after_attention_(mixed(input_(hidden), tokens)), spec_.residual_scale);
+  return hidden + multiplied(after_attention_(mixed(input_(hidden), tokens, shared)), spec_.residual_scale);
 }
 
 torch::Tensor DecoderLayerImpl::with_mlp(const torch::Tensor& hidden, const torch::Tensor& made) {
@@ -314,8 +356,11 @@ LayerParts DecoderLayerImpl::parts_with_norms_behind(const nn::TokenContext& tok
 LayerParts DecoderLayerImpl::parts_in_turn(const nn::TokenContext& tokens) {
   LayerParts parts;
   if (!spec_.only_mlp)
-    parts.emplace_back("attention",
-                       [this, tokens](const torch::Tensor& hidden) { return with_attention(hidden, tokens); });
+    parts.emplace_back("attention", [this, tokens](const TensorDict& state) {
+      TensorDict made{{"hidden", {}}};
+      made.set("hidden", with_attention(state.at("hidden"), tokens, {&state, &made}));
+      return made;
+    });
   if (!spec_.has_mlp) return parts;
   if (experts_ && experts_->travels() && is_split_at_parts(index_))
     experts_->add_parts(

@@ -203,9 +203,22 @@ bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const st
   return fault == std::errc() && layer >= spec.layers.size();
 }
 
+// True for a projection or norm of keys and values in a layer that uses those of another layer, which some files have
+// (by any name that files may have for it).
+bool is_unused_key(const DecoderSpec& spec, const std::string& name) {
+  const DecoderNames& names = spec.names;
+  for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    if (spec.layers[layer].attention.keys_of < 0) continue;
+    for (const std::string& path : {names.key, names.value, names.key_norm, names.value_norm})
+      if (name.find(fmt::format("{}.{}.{}.", names.layers, layer, path)) != std::string::npos) return true;
+  }
+  return false;
+}
+
 // True for a tensor of files that this model does not have.
 bool is_unused(const DecoderFamily& family, const DecoderSpec& spec, const std::string& name) {
   if (is_of_other_part(family.files.other_parts, name)) return true;
+  if (is_unused_key(spec, name)) return true;
   const bool is_label_head = spec.labels > 0 && name.starts_with(spec.names.head + ".");
   if (is_other_head(name)) return !is_label_head;
   if (spec.labels > 0 && name.starts_with(family.files.head + ".")) return true;
@@ -301,6 +314,12 @@ ModelFamily model_family(const DecoderFamily& family) {
                 return check_keys({family.model_type, family.architecture, read, family.harmless}, keys);
               },
           .inputs = inputs_of(family)};
+}
+
+bool is_unused_key(const std::string& model_type, const json& keys, const std::string& name) {
+  for (const DecoderFamily& family : decoder_families())
+    if (family.model_type == model_type) return is_unused_key(decoder_spec(family, keys), name);
+  return false;
 }
 
 }  // namespace gantry::models

@@ -192,7 +192,9 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, co
   if (options.cache && options.sequence)
     return continued_attention(query, key, value, heads, key_heads, options, dropout);
   if (options.cache) {
-    const auto [keys, values] = options.cache->append(key, value, options.chunk > 0 ? options.chunk : options.window);
+    const std::int64_t window = options.chunk > 0 ? options.chunk : options.window;
+    const auto [keys, values] =
+        options.cache_has_keys ? options.cache->kept() : options.cache->append(key, value, window);
     return attention_core(query, keys, values, heads, key_heads, options, dropout);
   }
   const auto attend = options.sequence ? context_attention : attention_core;

@@ -113,8 +113,11 @@ AttentionSums attend_own(const torch::Tensor& query, const torch::Tensor& key, c
   const CachedTokens& cached = *options.sequence->cached;
   const std::int64_t added = cached.kept.size(0), seen = in_sight(cached.places, cached.first, options.window);
   if (seen == 0) return empty_sums(query, value.size(3));
-  const auto [keys, values] = options.cache->append(
-      key.index_select(2, cached.kept), value.index_select(2, cached.kept), options.window > 0 ? seen - added + 1 : 0);
+  const auto append = [&] {
+    return options.cache->append(key.index_select(2, cached.kept), value.index_select(2, cached.kept),
+                                 options.window > 0 ? seen - added + 1 : 0);
+  };
+  const auto [keys, values] = options.cache_has_keys ? options.cache->kept() : append();
   return attend_cached(query, keys, values, by, options, cached);
 }
 
@@ -147,7 +150,7 @@ torch::Tensor continued_attention(const torch::Tensor& query, const torch::Tenso
                                   const DropoutImpl& dropout) {
   const SequencePart& part = *options.sequence;
   if (!part.cached) {
-    keep_prompt(key, value, options);
+    if (!options.cache_has_keys) keep_prompt(key, value, options);
     return context_attention(query, key, value, heads, key_heads, options, dropout);
   }
   const ByKeyHead by(heads, key_heads);

@@ -45,6 +45,10 @@ std::pair<torch::Tensor, torch::Tensor> KeyValueCache::append(const torch::Tenso
   values_.narrow(2, end_, added).copy_(value);
   end_ += added;
   tokens_ += added;
+  return kept();
+}
+
+std::pair<torch::Tensor, torch::Tensor> KeyValueCache::kept() const {
   return {keys_.narrow(2, first_, end_ - first_), values_.narrow(2, first_, end_ - first_)};
 }
 

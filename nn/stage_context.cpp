@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
+#include <utility>
 
 #include "gantry/core/base/steady_seconds.h"
 #include "gantry/core/error.h"
@@ -203,11 +204,16 @@ class WatchedBackwards {
 
   void ran(int layer, const TensorDict& given, const TensorDict& changed) {
     if (!torch::GradMode::is_enabled()) return;
+    const auto has_begun = std::make_shared<bool>(false);
     // Before the hook of the layer below on the same tensor: it ends before that one begins.
     for (const auto& [name, tensor] : changed)
-      hook(given.get(name), [watch = watch_, layer](const torch::Tensor&) { watch->after_backward(layer); });
+      hook(given.get(name), [watch = watch_, layer, has_begun](const torch::Tensor&) {
+        *has_begun = false;
+        watch->after_backward(layer);
+      });
     tell_of_last();
     last_ = layer;
+    has_begun_ = has_begun;
     made_ = changed;
   }
 
@@ -215,15 +221,19 @@ class WatchedBackwards {
   static void hook(const torch::Tensor& tensor, const std::function<void(torch::Tensor)>& tell) {
     if (tensor.defined() && tensor.requires_grad()) tensor.register_hook(tell);
   }
+  // The first gradient begins the backward. Those of entries that later layers share may come in the middle of it.
   void tell_of_last() {
     for (const auto& [name, tensor] : made_)
-      hook(tensor, [watch = watch_, layer = last_](const torch::Tensor&) { watch->before_backward(layer); });
+      hook(tensor, [watch = watch_, layer = last_, has_begun = has_begun_](const torch::Tensor&) {
+        if (!std::exchange(*has_begun, true)) watch->before_backward(layer);
+      });
     made_ = {};
   }
 
   std::shared_ptr<LayerWatch> watch_;
   int last_ = -1;
-  TensorDict made_;  // by the last layer
+  std::shared_ptr<bool> has_begun_;  // the backward of the last layer
+  TensorDict made_;                  // by the last layer
 };
 
 }  // namespace

@@ -141,7 +141,8 @@ void OperationBuilder::projections(const AttentionSpec& attention) {
   const double heads = own_heads(attention.heads), keys = own_heads(attention.key_heads);
   const double size = as_double(attention.head_size);
   if (!attention.latent)
-    return product(tokens_, hidden_, ((attention.gated ? 2 : 1) * heads + 2 * keys) * size,
+    return product(tokens_, hidden_,
+                   ((attention.gated ? 2 : 1) * heads + (attention.keys_of < 0 ? 2 : 0) * keys) * size,
                    bytes_ * tokens_between_ * hidden_, attention.bias);
   const models::LatentSpec& latent = *attention.latent;
   const double kv_a_proj = as_double(latent.key_rank + latent.rope);
@@ -159,7 +160,8 @@ void OperationBuilder::projections(const AttentionSpec& attention) {
 
 void OperationBuilder::attention(const AttentionSpec& attention) {
   const double heads = own_heads(attention.heads);
-  const double keys = attention.latent ? heads : own_heads(attention.key_heads);
+  const double own = attention.keys_of < 0 ? own_heads(attention.key_heads) : 0;  // without those of another layer
+  const double keys = attention.latent ? heads : own;
   const double size = as_double(attention.head_size);
   const double value = attention.latent ? as_double(attention.latent->value) : size;
   enter_split();

@@ -153,7 +153,7 @@ void add_mtp_input(OperationBuilder& builder, const Workload& workload) {
 // Attention, or the mixer in its place.
 void add_attention(OperationBuilder& builder, const models::LayerSpec& layer, double dropout) {
   builder.norm(layer.input);
-  builder.keep_input();
+  builder.keep_input(layer.altup ? layer.altup->streams : 1);
   if (layer.mixer) builder.mixer(*layer.mixer);
   if (layer.has_attention()) builder.attention(layer.attention);
   builder.norm(layer.after_attention);
@@ -162,7 +162,7 @@ void add_attention(OperationBuilder& builder, const models::LayerSpec& layer, do
 
 void add_mlp(OperationBuilder& builder, const models::LayerSpec& layer, const Layout& layout, double dropout) {
   builder.norm(layer.before_mlp);
-  builder.keep_input();
+  builder.keep_input(layer.altup ? 1 + layer.altup->streams : 1);
   if (layer.experts) {
     builder.experts(*layer.experts);
   } else {
@@ -178,14 +178,18 @@ void add_mlp(OperationBuilder& builder, const models::LayerSpec& layer, const La
 
 PartOperations layer_operations(const Workload& workload, const models::LayerSpec& layer, const Layout& layout) {
   OperationBuilder builder(workload, layout);
-  const double dropout = workload.model.output_dropout;
+  const double dropout = workload.model.output_dropout, hidden = as_double(workload.model.hidden);
   if (layer.mtp) add_mtp_input(builder, workload);
+  predict_streams(builder, layer, hidden);
   if (!layer.only_mlp) add_attention(builder, layer, dropout);
+  add_low_rank(builder, layer, hidden);
   builder.end_attention();
   if (layer.has_mlp) add_mlp(builder, layer, layout, dropout);
+  correct_streams(builder, layer, hidden);
   if (layer.mtp) builder.norm(workload.model.norm);
   PartOperations part = builder.take();
-  part.kept_layer_input = builder.bytes() * builder.tokens_between() * as_double(workload.model.hidden);
+  part.kept_layer_input =
+      builder.bytes() * builder.tokens_between() * hidden * as_double(layer.altup ? layer.altup->streams : 1);
   return part;
 }
 
@@ -201,6 +205,7 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
     builder.product(builder.tokens_between(), width, as_double(workload.model.hidden),
                     builder.bytes() * builder.tokens_between() * width);
   }
+  embed_streams(builder, workload.model);
   builder.norm(workload.model.embedding_norm);
   if (workload.model.embedding_dropout > 0) {
     const double entries = builder.tokens_between() * as_double(workload.model.hidden);
@@ -258,6 +263,7 @@ void add_logits(OperationBuilder& builder, const Workload& workload, const Layou
 PartOperations head_operations(const Workload& workload, const Layout& layout) {
   OperationBuilder builder(workload, layout);
   const double hidden = as_double(workload.model.hidden);
+  merge_streams(builder, workload.model);
   builder.norm(workload.model.norm);
   const double columns = as_double(models::embedding_columns(workload.model));
   if (models::embedding_weights(workload.model) > 0)

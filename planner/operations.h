@@ -46,6 +46,11 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
 // The operations after the last layer, including the loss.
 PartOperations head_operations(const Workload& workload, const Layout& layout);
 
+// The numbers of a token that a stage sends to the next one, whose first layer is `next`, on one of `tensor` tensor
+// ranks. These are its features in all streams, the embeddings of later layers, and the keys and values that later
+// layers share.
+double columns_passed(const models::DecoderSpec& model, std::size_t next, int tensor);
+
 // True if the logits of a microbatch are too large to be stored (core/config/logit_limit.h).
 bool has_tiled_logits(const Workload& workload, const Layout& layout);
 
@@ -88,7 +93,10 @@ class OperationBuilder {
     if (workload_.program.keeps_results) part_.working = std::max(part_.working, bytes);
   }
   void end_attention() { part_.kept_attention = part_.kept; }
-  void keep_input() { part_.kept_inputs += bytes_ * tokens_between_ * hidden_; }
+  // `streams`: number of tensors of `hidden` features that the part reads.
+  void keep_input(std::int64_t streams) {
+    part_.kept_inputs += static_cast<double>(streams) * bytes_ * tokens_between_ * hidden_;
+  }
 
   void norm(const models::NormSpec& norm);
   // Enters a tensor-parallel region. With sequence parallelism the parts of the input are gathered, and gathered again
@@ -120,5 +128,13 @@ class OperationBuilder {
   double bytes_, tokens_, tokens_between_, hidden_;
   PartOperations part_;
 };
+
+// The operations that layers with streams add before and next to attention and after the MLP, and those of the model
+// before the first and after the last layer. All do nothing without streams.
+void predict_streams(OperationBuilder& builder, const models::LayerSpec& layer, double hidden);
+void add_low_rank(OperationBuilder& builder, const models::LayerSpec& layer, double hidden);
+void correct_streams(OperationBuilder& builder, const models::LayerSpec& layer, double hidden);
+void embed_streams(OperationBuilder& builder, const models::DecoderSpec& model);
+void merge_streams(OperationBuilder& builder, const models::DecoderSpec& model);
 
 }  // namespace gantry::planner

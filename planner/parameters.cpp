@@ -158,7 +158,8 @@ ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert,
     const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
     const double share = shares.of(parameter).fraction;
     const double elements = static_cast<double>(elements_of(parameter.shape)) * share;
-    HeldParameters& end = last.contains(module) ? held.last : held.first;
+    const bool is_last = last.contains(module) || module.starts_with(spec.names.streams_out + ".");
+    HeldParameters& end = is_last ? held.last : held.first;
     end.add_dense(elements, trained.trains(parameter.name));
     if (const auto adapter = trained.adapters.find(parameter.name); adapter != trained.adapters.end())
       end.add_dense(held_factors(parameter.shape.at(1), parameter.shape.at(0), adapter->second, share,

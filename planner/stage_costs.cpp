@@ -160,7 +160,13 @@ LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, co
   add_table_of_mtp(costs.stages, workload, layout, layers);
   const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context /
                         (layout.sequence_parallel || workload.program.scatters_messages ? layout.tensor : 1);
-  const double sent = value_bytes(workload.precision) * tokens * static_cast<double>(workload.model.hidden);
+  double columns = static_cast<double>(workload.model.hidden);
+  std::size_t begin = 0;
+  for (std::size_t stage = 0; stage + 1 < layers.size(); ++stage) {  // the largest message
+    begin += layers[stage];
+    columns = std::max(columns, columns_passed(workload.model, begin, layout.tensor));
+  }
+  const double sent = value_bytes(workload.precision) * tokens * columns;
   costs.hop = message(pipeline_group(layout), sent, cluster);
   if (!workload.program.blocking_messages) return costs;
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {  // sender and receiver wait equally long

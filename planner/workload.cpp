@@ -62,7 +62,8 @@ class AdaptedModel {
   bool is_linear(const models::ParameterShape& parameter) const {
     const std::string own = paths(parameter.name).own;
     return parameter.name.ends_with(".weight") && parameter.shape.size() == 2 && own != names_.head &&
-           own != names_.tokens && own != names_.positions && !own.ends_with("." + names_.router);
+           own != names_.tokens && own != names_.positions && own != names_.layer_tokens &&
+           !own.ends_with("." + names_.router) && !own.ends_with("_coefs");
   }
   bool is_chosen(const models::ParameterShape& parameter, const std::string& entry) const {
     const Paths module = paths(parameter.name);

@@ -20,6 +20,19 @@ std::vector<std::string> encoder_modules(const models::VisionSpec& vision) {
   return {models::kVisionTower, models::kImageProjector};
 }
 
+// The modules between the embedding and the layers, and between the layers and the norm, of a model with streams.
+std::vector<std::string> before_layers(const DecoderSpec& spec) {
+  std::vector<std::string> paths;
+  if (spec.layer_inputs) paths = {spec.names.layer_projection, spec.names.layer_projection_norm};
+  if (spec.streams > 1) paths.push_back(spec.names.streams_in);
+  return paths;
+}
+
+std::vector<std::string> after_layers(const DecoderSpec& spec) {
+  if (spec.streams > 1) return {spec.names.streams_out};
+  return {};
+}
+
 ShardPlan shards_of(const models::DecoderImpl& model) {
   const DecoderSpec& spec = model.spec;
   const DecoderNames& names = spec.names;
@@ -32,6 +45,8 @@ ShardPlan shards_of(const models::DecoderImpl& model) {
   if (model.has_embedding_noise()) plan.push_back({models::kEmbeddingNoise, SequenceParallel{}});
   if (spec.embedding_norm.exists()) plan.push_back({names.embedding_norm, SequenceParallel{}});
   if (spec.norm.exists()) plan.push_back({names.norm, SequenceParallel{}});
+  for (const auto& path : before_layers(spec)) plan.push_back({path, SequenceParallel{}});
+  for (const auto& path : after_layers(spec)) plan.push_back({path, SequenceParallel{}});
   if (spec.vision) {
     for (const std::string& encoder : encoder_modules(*spec.vision)) plan.push_back({encoder, FullSequence{}});
     plan.push_back({models::kImageRows, PrepareInput{.from = Replicate{}, .to = Shard{1}}});
@@ -54,6 +69,9 @@ StageLayout stages_of(const models::DecoderImpl& model) {
     layout.first.emplace_back(models::kImageRows);
   }
   if (model.spec.embedding_width > 0) layout.first.push_back(names.project_in);
+  if (model.spec.layer_inputs) layout.first.push_back(names.layer_tokens);
+  for (const auto& path : before_layers(model.spec)) layout.first.push_back(path);
+  for (const auto& path : after_layers(model.spec)) layout.last.push_back(path);
   if (model.spec.norm.exists() && model.spec.mtp_loss == 0) layout.last.push_back(names.norm);
   if (model.spec.embedding_width > 0) layout.last.push_back(names.project_out);
   if (model.spec.labels > 0) layout.last.push_back(models::kFullSequence);

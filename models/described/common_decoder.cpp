@@ -54,7 +54,7 @@ DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults) {
   if (!defaults.eps_key.empty()) norm.eps = reader.number(defaults.eps_key, defaults.eps, 0, 1);
   LayerSpec layer{
       .input = norm, .after_attention = {}, .before_mlp = norm, .after_mlp = {}, .attention = {}, .mlp = {}};
-  layer.mlp.width = reader.size("intermediate_size", defaults.width);
+  if (!defaults.width_of_each_layer) layer.mlp.width = reader.size("intermediate_size", defaults.width);
   layer.mlp.gated = true;
   layer.mlp.activation = defaults.activation_key.empty()
                              ? defaults.activation
@@ -69,6 +69,10 @@ DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults) {
   spec.rotaries[0].paired = defaults.paired;
   spec.unlimited_positions = spec.rotaries[0].type == "dynamic";
   spec.layers.assign(static_cast<std::size_t>(layers), layer);
+  if (defaults.width_of_each_layer) {
+    const auto widths = reader.sizes("intermediate_size", spec.layers.size(), defaults.width);
+    for (std::size_t index = 0; index < spec.layers.size(); ++index) spec.layers[index].mlp.width = widths[index];
+  }
   spec.norm = norm;
   spec.initializer_range = reader.number("initializer_range", defaults.initializer_range, 0, 100);
   spec.tied = reader.flag("tie_word_embeddings", defaults.tied);

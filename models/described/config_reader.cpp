@@ -97,6 +97,29 @@ std::vector<std::string> ConfigReader::words(const std::string& key, std::size_t
   return words;
 }
 
+std::vector<std::int64_t> ConfigReader::sizes(const std::string& key, std::size_t count, std::int64_t missing) {
+  std::vector<std::int64_t> sizes(count, missing);
+  if (has(key) && keys_[key].is_array()) {
+    const json& list = keys_[key];
+    if (list.size() != count) refuse_key(key, list, fmt::format("a number, or a list of {} numbers", count));
+    for (std::size_t i = 0; i < count; ++i) sizes[i] = size_key({{key, list[i]}}, key, missing);
+  } else {
+    sizes.assign(count, size_key(keys_, key, missing));
+  }
+  read(key, sizes);
+  return sizes;
+}
+
+std::vector<double> ConfigReader::numbers(const std::string& key, std::size_t count, double least, double below) {
+  ignore(key);
+  if (!has(key)) return {};
+  const json& list = keys_[key];
+  if (!list.is_array() || list.size() != count) refuse_key(key, list, fmt::format("a list of {} numbers", count));
+  std::vector<double> numbers;
+  for (const json& number : list) numbers.push_back(number_key({{key, number}}, key, least, least, below));
+  return numbers;
+}
+
 std::string ConfigReader::activation(const std::string& key, const std::string& missing) {
   for (const char* learned : {"prelu", "xielu"})
     if (has(key) && keys_[key] == learned)

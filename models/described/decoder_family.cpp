@@ -65,6 +65,7 @@ DecoderSpec read_tower(const DecoderFamily& family, ConfigReader& reader) {
     check_repeated(reader, text);
     reader.include(kTextConfig, text);
   }
+  if (tower.text_tokens) spec.text_tokens = tower.text_tokens(reader.keys());
   if (family.read_vision && reader.flag(kImageEncoder, false)) spec.vision = family.read_vision(reader, spec);
   const bool tied = flag_key(nested, "tie_word_embeddings", tower.tied);
   spec.tied = reader.flag("tie_word_embeddings", tied);
@@ -86,7 +87,7 @@ const std::vector<DecoderFamily>& decoder_families() {
       apertus_family(), bamba_family(), bloom_family(), codegen_family(), cohere_family(), cohere2_family(),
       deepseek_v2_family(), deepseek_v3_family(), dots1_family(), ernie4_5_family(), ernie4_5_moe_family(),
       exaone4_family(), falcon_family(), falcon_h1_family(), falcon_mamba_family(), gemma_family(),
-      gemma2_family(), gemma3_family(), gemma3_text_family(), glm4_family(), glm4_moe_family(), glm4v_family(),
+      gemma2_family(), gemma3_family(), gemma3_text_family(), gemma3n_family(), gemma3n_text_family(), glm4_family(), glm4_moe_family(), glm4v_family(),
       gpt2_family(), gpt_bigcode_family(), gpt_neo_family(), gpt_neox_family(), gpt_oss_family(), gptj_family(),
       granite_family(), granitemoe_family(), granitemoehybrid_family(), helium_family(),
       hunyuan_v1_dense_family(), jamba_family(), kimi_k2_family(), kimi_linear_family(), lfm2_family(),

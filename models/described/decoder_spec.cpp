@@ -60,13 +60,18 @@ void add_attention(Shapes& shapes, const DecoderSpec& spec, const AttentionSpec&
   const std::int64_t queries = attention.heads * attention.head_size, keys = attention.key_heads * attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
     shapes.linear(names.query, spec.hidden, attention.gated ? 2 * queries : queries, attention.bias);
-    shapes.linear(names.key, spec.hidden, keys, attention.bias);
-    shapes.linear(names.value, spec.hidden, keys, attention.bias);
+    if (attention.keys_of < 0) {
+      shapes.linear(names.key, spec.hidden, keys, attention.bias);
+      shapes.linear(names.value, spec.hidden, keys, attention.bias);
+    }
   } else {
     shapes.linear(names.fused, spec.hidden, fused_rows(attention), attention.bias);
   }
   shapes.norm(names.query_norm, attention.head_norm, attention.head_size);
-  shapes.norm(names.key_norm, attention.head_norm, attention.head_size);
+  if (attention.keys_of < 0) {
+    shapes.norm(names.key_norm, attention.head_norm, attention.head_size);
+    shapes.norm(names.value_norm, attention.value_norm, attention.head_size);
+  }
   shapes.norm(names.query_norm, attention.qk_norm, queries);
   shapes.norm(names.key_norm, attention.qk_norm, keys);
   if (attention.per_head_norm.exists()) {
@@ -88,6 +93,39 @@ void add_mlp(Shapes& shapes, const DecoderSpec& spec, const MlpSpec& mlp) {
   if (mlp.activation == kTrainedActivation)
     for (const char* number : {".alpha_p", ".alpha_n", ".beta", ".eps"}) shapes.vector(names.activation + number, 1);
   shapes.linear(names.down, mlp.width, spec.hidden, mlp.bias);
+}
+
+// The parts of a layer with streams.
+void add_altup(Shapes& shapes, const DecoderSpec& spec, const LayerSpec& layer) {
+  const DecoderNames& names = spec.names;
+  const std::int64_t streams = layer.altup->streams;
+  shapes.vector(names.altup + ".correct_output_scale", spec.hidden);
+  shapes.table(names.altup + ".correction_coefs", streams, streams);
+  shapes.table(names.altup + ".prediction_coefs", streams * streams, streams);
+  shapes.tensor(names.altup + ".modality_router.weight", {streams, spec.hidden}, 2);  // before and after the layer
+  shapes.norm(names.altup + ".router_norm", layer.input, spec.hidden);
+  if (layer.laurel_rank > 0) {
+    shapes.linear(names.laurel + ".linear_left", spec.hidden, layer.laurel_rank, false);
+    shapes.linear(names.laurel + ".linear_right", layer.laurel_rank, spec.hidden, false);
+    shapes.norm(names.laurel + ".post_laurel_norm", layer.input, spec.hidden);
+  }
+  if (layer.input_width == 0) return;
+  shapes.linear(names.input_gate, spec.hidden, layer.input_width, false);
+  shapes.linear(names.input_projection, layer.input_width, spec.hidden, false);
+  shapes.norm(names.input_norm, layer.input, spec.hidden);
+}
+
+// The parameters of streams and layer inputs outside of layers.
+void add_ends_of_streams(Shapes& shapes, const DecoderSpec& spec) {
+  const DecoderNames& names = spec.names;
+  if (spec.layer_inputs) {
+    shapes.table(names.layer_tokens, spec.layer_inputs->vocabulary, spec.layer_inputs->columns());
+    shapes.linear(names.layer_projection, spec.hidden, spec.layer_inputs->columns(), false);
+    shapes.norm(names.layer_projection_norm, spec.norm, spec.layer_inputs->width);
+  }
+  for (std::int64_t stream = 1; stream < spec.streams; ++stream)
+    for (const std::string& path : {names.streams_in, names.streams_out})
+      shapes.linear(fmt::format("{}.{}", path, stream - 1), spec.hidden, spec.hidden, false);
 }
 
 void add_experts(Shapes& shapes, const DecoderSpec& spec, const ExpertsSpec& experts) {
@@ -154,6 +192,7 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
   if (spec.embedding_width > 0) shapes.linear(names.project_in, columns, spec.hidden, false);
   if (spec.learned_positions) shapes.table(names.positions, spec.positions + spec.position_offset, spec.hidden);
   shapes.norm(names.embedding_norm, spec.embedding_norm, spec.hidden);
+  add_ends_of_streams(shapes, spec);
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
     const LayerSpec& layer = spec.layers[index];
     shapes.below(fmt::format("{}.{}.", names.layers, index));
@@ -174,6 +213,7 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
       add_mlp(shapes, spec, layer.mlp);
     shapes.norm(names.after_mlp, layer.after_mlp, spec.hidden);
     if (layer.mtp) add_mtp(shapes, spec);
+    if (layer.altup) add_altup(shapes, spec, layer);
   }
   shapes.below("");
   shapes.norm(names.norm, spec.norm, spec.hidden);

@@ -34,10 +34,21 @@ double embedding_weights(const DecoderSpec& spec) {
   return static_cast<double>(spec.embedding_width) * static_cast<double>(spec.hidden);
 }
 
+double entry_weights(const DecoderSpec& spec) {
+  const auto hidden = static_cast<double>(spec.hidden);
+  const double inputs = spec.layer_inputs ? static_cast<double>(spec.layer_inputs->columns()) : 0;
+  return embedding_weights(spec) + hidden * inputs + stream_weights(spec);
+}
+
+double stream_weights(const DecoderSpec& spec) {
+  return static_cast<double>(spec.streams - 1) * static_cast<double>(spec.hidden) * static_cast<double>(spec.hidden);
+}
+
 double head_weights(const DecoderSpec& spec) {
   const std::int64_t rows = spec.labels > 0 ? 0 : spec.vocabulary;  // a head for labels reads one token per sample
   const double uses = 1 + mtp_depths(spec);  // each depth of multi-token prediction uses the head
-  return uses * static_cast<double>(rows) * static_cast<double>(embedding_columns(spec)) + embedding_weights(spec);
+  return uses * static_cast<double>(rows) * static_cast<double>(embedding_columns(spec)) + embedding_weights(spec) +
+         stream_weights(spec);
 }
 
 double core_flops(const AttentionSpec& attention, double keys) {
@@ -84,7 +95,7 @@ ForwardFlops forward_flops(const DecoderSpec& spec, std::int64_t sequence, bool 
     if (layer.has_attention())
       flops.attention += core_flops(layer.attention, keys_met(layer.attention, sequence, causal_half));
   }
-  flops.head = 2 * (embedding_weights(spec) + head_weights(spec));
+  flops.head = 2 * (entry_weights(spec) + head_weights(spec));
   return flops;
 }
 

@@ -242,6 +242,9 @@ std::string decoder_features(const DecoderSpec& spec) {
   if (has([](const LayerSpec& one) { return one.has_attention() && one.attention.chunk > 0; }))
     features.emplace_back("chunked attention");
   if (attention.sinks) features.emplace_back("attention sinks");
+  if (has([](const LayerSpec& one) { return one.attention.keys_of >= 0; })) features.emplace_back("shared keys");
+  if (spec.streams > 1) features.emplace_back("several streams");
+  if (spec.layer_inputs) features.emplace_back("embeddings of each layer");
   if (layer.parallel) features.emplace_back("parallel attention and MLP");
   if (has([](const LayerSpec& one) { return one.experts.has_value(); })) features.emplace_back("experts");
   features.emplace_back(spec.tied ? "tied output layer" : "own output layer");

@@ -129,7 +129,7 @@ LayerWork stacks_work(const json& keys, const StacksConfig& defaults) {
 }  // namespace
 
 LayerWork layer_work_of(const DecoderSpec& spec) {
-  LayerWork work{.layers = {}, .first = embedding_weights(spec), .last = head_weights(spec), .mtp = mtp_depths(spec)};
+  LayerWork work{.layers = {}, .first = entry_weights(spec), .last = head_weights(spec), .mtp = mtp_depths(spec)};
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
     const bool repeats = index > 0 && spec.layers[index] == spec.layers[index - 1];
     work.layers.push_back(repeats ? work.layers.back() : layer_weights(spec.layers[index], spec.hidden));

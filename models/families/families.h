@@ -85,6 +85,8 @@ DecoderFamily gemma_family();
 DecoderFamily gemma2_family();
 DecoderFamily gemma3_family();
 DecoderFamily gemma3_text_family();
+DecoderFamily gemma3n_family();
+DecoderFamily gemma3n_text_family();
 DecoderFamily glm4_family();
 DecoderFamily glm4_moe_family();
 DecoderFamily glm4v_family();

@@ -44,6 +44,12 @@ OfSpec mlp(bool (*has)(const MlpSpec&)) {
                        [&](const LayerSpec& one) { return !one.experts && has(one.mlp); });
   };
 }
+OfSpec altup(bool (*has)(const AltUpSpec&)) {
+  return [has](const DecoderSpec& spec) {
+    return std::any_of(spec.layers.begin(), spec.layers.end(),
+                       [&](const LayerSpec& one) { return one.altup && has(*one.altup); });
+  };
+}
 OfSpec experts(bool (*has)(const ExpertsSpec&)) {
   return [has](const DecoderSpec& spec) {
     return std::any_of(spec.layers.begin(), spec.layers.end(),
@@ -107,6 +113,8 @@ const std::vector<Flag>& flags() {
        "qwen3"},
       {"AttentionSpec.norm_after_rotary", attention([](auto& a) { return a.norm_after_rotary; }),
        "norms of heads after the rotary embedding"},
+      {"AttentionSpec.value_norm", attention([](auto& a) { return a.value_norm.exists(); }), "gemma3n_text"},
+      {"AttentionSpec.keys_of", attention([](auto& a) { return a.keys_of >= 0; }), "gemma3n_text"},
       {"AttentionSpec.scale", attention([](auto& a) { return a.scale > 0; }), "granite"},
       {"AttentionSpec.soft_cap", attention([](auto& a) { return a.soft_cap > 0; }), "gemma2"},
       {"AttentionSpec.window", attention([](auto& a) { return a.window > 0; }), "mistral"},
@@ -124,6 +132,7 @@ const std::vector<Flag>& flags() {
       {"AttentionSpec.output_scale", attention([](auto& a) { return a.output_scale != 1; }), "falcon_h1"},
 
       {"MlpSpec.gate_scale", mlp([](auto& m) { return m.gate_scale != 1; }), "falcon_h1"},
+      {"MlpSpec.sparsity", mlp([](auto& m) { return m.sparsity > 0; }), "gemma3n_text"},
       {"MlpSpec.output_scale", mlp([](auto& m) { return m.output_scale != 1; }), "falcon_h1"},
       {"MlpSpec.gated", mlp([](auto& m) { return m.gated; }), "mistral"},
       {"MlpSpec.fused_gate", mlp([](auto& m) { return m.fused_gate; }), "phi3"},
@@ -155,6 +164,13 @@ const std::vector<Flag>& flags() {
       {"ExpertsSpec.shared_fused", experts([](auto& e) { return e.shared_fused; }), "granitemoehybrid"},
       {"ExpertsSpec.shared_gate", experts([](auto& e) { return e.shared_gate; }), "qwen2_moe"},
 
+      {"AltUpSpec.streams", altup([](auto& a) { return a.streams > 2; }), "gemma3n_text"},
+      {"AltUpSpec.active", altup([](auto& a) { return a.active > 0; }), "gemma3n_text"},
+      {"AltUpSpec.clip", altup([](auto& a) { return a.clip < 120; }), "streams of a few layers"},
+      {"AltUpSpec.scaled", altup([](auto& a) { return !a.scaled; }), "gemma3n_mm"},
+      {"LayerInputsSpec.vocabulary", [](auto& s) { return s.layer_inputs->vocabulary < s.vocabulary; }, "gemma3n_text"},
+      {"LayerInputsSpec.layers", [](auto& s) { return s.layer_inputs->layers > 1; }, "gemma3n_text"},
+
       {"LayerSpec.input", layer([](auto& l) { return !l.input.exists(); }), "olmo2"},
       {"LayerSpec.after_attention", layer([](auto& l) { return l.after_attention.exists(); }), "gemma2"},
       {"LayerSpec.before_mlp", layer([](auto& l) { return !l.before_mlp.exists(); }), "falcon"},
@@ -169,6 +185,9 @@ const std::vector<Flag>& flags() {
       {"LayerSpec.adds_attention", layer([](auto& l) { return l.adds_attention; }), "falcon_h1"},
       {"LayerSpec.has_mlp", layer([](auto& l) { return !l.has_mlp; }), "mamba2"},
       {"LayerSpec.only_mlp", layer([](auto& l) { return l.only_mlp; }), "nemotron_h"},
+      {"LayerSpec.altup", layer([](auto& l) { return l.altup.has_value(); }), "gemma3n_text"},
+      {"LayerSpec.laurel_rank", layer([](auto& l) { return l.laurel_rank > 0; }), "gemma3n_text"},
+      {"LayerSpec.input_width", layer([](auto& l) { return l.input_width > 0; }), "gemma3n_text"},
       {"LayerSpec.mixer", layer([](auto& l) { return static_cast<bool>(l.mixer); }), "lfm2"},
 
       {"DecoderSpec.embedding_width", [](auto& s) { return s.embedding_width > 0; }, "opt_projected"},
@@ -176,6 +195,9 @@ const std::vector<Flag>& flags() {
       {"DecoderSpec.padding", [](auto& s) { return s.padding.has_value(); }, "opt"},
       {"DecoderSpec.learned_positions", [](auto& s) { return s.learned_positions; }, "opt"},
       {"DecoderSpec.position_offset", [](auto& s) { return s.position_offset > 0; }, "opt"},
+      {"DecoderSpec.streams", [](auto& s) { return s.streams > 1; }, "gemma3n_text"},
+      {"DecoderSpec.layer_inputs", [](auto& s) { return s.layer_inputs.has_value(); }, "gemma3n_text"},
+      {"DecoderSpec.text_tokens", [](auto& s) { return s.text_tokens > 0; }, "gemma3n_mm"},
       {"DecoderSpec.embedding_norm", [](auto& s) { return s.embedding_norm.exists(); }, "bloom"},
       {"DecoderSpec.embedding_scale", [](auto& s) { return s.embedding_scale != 1; }, "gemma2"},
       {"DecoderSpec.embedding_dropout", [](auto& s) { return s.embedding_dropout > 0; }, "fused rows and gate"},
@@ -226,6 +248,7 @@ const std::vector<Flag>& flags() {
 const std::set<std::string> kInEveryCase = {
     "AttentionSpec.heads",
     "MlpSpec.width",
+    "LayerInputsSpec.width",
     "ExpertsSpec.count",
     "ExpertsSpec.used",
     "ExpertsSpec.width",
@@ -292,7 +315,8 @@ std::set<std::string> flags_of_headers() {
                     rotary = without(commented, comments.c_str());
   std::set<std::string> all;
   for (const char* type :
-       {"NormSpec", "LatentSpec", "AttentionSpec", "MlpSpec", "ExpertsSpec", "LayerSpec", "DecoderSpec"})
+       {"NormSpec", "LatentSpec", "AttentionSpec", "MlpSpec", "ExpertsSpec", "AltUpSpec", "LayerInputsSpec",
+        "LayerSpec", "DecoderSpec"})
     for (const auto& member : members_of(spec, type)) all.insert(member);
   for (const auto& member : members_of(rotary, "RotaryOptions")) all.insert(member);
   for (const auto& [within, name] :

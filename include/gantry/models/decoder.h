@@ -45,10 +45,22 @@ class DecoderNorm {
   nn::LayerNorm layer_{nullptr};
 };
 
+class AltUp;
 class ImageEncoder;
 class ExpertsOfLayer;
+class Laurel;
+class LayerInputGate;
+class LayerInputs;
+class StreamEnds;
 class LatentAttention;
 class LayerMixer;
+
+// The state that a part of a layer reads, and its changes so far: layers share keys and values there. Not owned; null:
+// the layer has its own keys and values, and no other layer uses them.
+struct SharedState {
+  const TensorDict* read = nullptr;
+  TensorDict* made = nullptr;
+};
 
 // One layer with at most two parts, "attention" (or the mixer in its place) and "mlp". If the autograd graph is split
 // between parts (nn/layer_watch.h) and experts are on other ranks, "mlp" is replaced by "dispatch", "experts" and
@@ -56,8 +68,8 @@ class LayerMixer;
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   DecoderLayerImpl(const DecoderSpec& spec, int index);
-  // Returns the parts for a state with "hidden" [B, S, H]. `sums_routers`: experts add to the sums of
-  // models/router_loss.h.
+  // Returns the parts for a state with "hidden" [B, S, H], or [B, S, N * H] with N streams. `sums_routers`: experts add
+  // to the sums of models/router_loss.h.
   LayerParts parts(const nn::TokenContext& tokens, bool sums_routers = false);
   // For a layer of multi-token prediction: its input from the embeddings of tokens and the hidden states of the depth
   // before, and the hidden states of its depth from the output of the parts. All [B, S, H].
@@ -71,6 +83,8 @@ class DecoderLayerImpl : public torch::nn::Module {
     torch::Tensor gate;  // [B, S, local features] before the sigmoid; undefined: none
   };
   void make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout);
+  void make_streams(const DecoderSpec& spec);
+  void share_keys(Heads& heads, const SharedState& shared) const;
   void make_mlp(const DecoderNames& names, std::int64_t hidden, double output_dropout);
   // Query, key and value in the order of rows of the projections. Sets the head ranges in `heads` to those that this
   // rank holds.
@@ -78,14 +92,19 @@ class DecoderLayerImpl : public torch::nn::Module {
   Heads project(const torch::Tensor& input);
   Heads turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens, std::int64_t cached);
   torch::Tensor tempered(const torch::Tensor& query, const nn::TokenContext& tokens, std::int64_t cached) const;
-  torch::Tensor attention(const torch::Tensor& input, const nn::TokenContext& tokens);
-  torch::Tensor mixed(const torch::Tensor& input, const nn::TokenContext& tokens);  // by attention or the mixer
+  torch::Tensor attention(const torch::Tensor& input, const nn::TokenContext& tokens, const SharedState& shared);
+  // By attention or the mixer.
+  torch::Tensor mixed(const torch::Tensor& input, const nn::TokenContext& tokens, const SharedState& shared = {});
   torch::Tensor mlp(const torch::Tensor& input);
   LayerParts parts_with_sums(const nn::TokenContext& tokens);
   LayerParts parts_with_norms_behind(const nn::TokenContext& tokens);
   LayerParts parts_in_turn(const nn::TokenContext& tokens);
   LayerParts parts_side_by_side(const nn::TokenContext& tokens);
-  torch::Tensor with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens);
+  LayerParts parts_with_streams(const nn::TokenContext& tokens);
+  TensorDict computed_stream(const TensorDict& state, const nn::TokenContext& tokens);
+  TensorDict corrected_streams(const TensorDict& state);
+  torch::Tensor with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens,
+                               const SharedState& shared = {});
   static torch::Tensor weighted(const torch::Tensor& residual, const torch::Tensor& made,
                                 const ResidualFactors& factors);
   torch::Tensor input_of_mlp(const torch::Tensor& hidden);
@@ -94,7 +113,8 @@ class DecoderLayerImpl : public torch::nn::Module {
 
   const LayerSpec spec_;
   const int index_;
-  DecoderNorm input_, query_norm_, key_norm_, after_attention_, before_mlp_, after_mlp_;
+  const std::vector<int> users_of_keys_;  // layers that use the same keys and values, in order; empty: this one alone
+  DecoderNorm input_, query_norm_, key_norm_, value_norm_, after_attention_, before_mlp_, after_mlp_;
   nn::SplitRmsNorm wide_query_norm_{nullptr}, wide_key_norm_{nullptr};
   nn::HeadsLayerNorm own_query_norm_{nullptr}, own_key_norm_{nullptr};
   nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, fused_{nullptr}, output_{nullptr};
@@ -103,6 +123,9 @@ class DecoderLayerImpl : public torch::nn::Module {
   std::shared_ptr<ExpertsOfLayer> experts_;  // null: an MLP
   std::shared_ptr<LatentAttention> latent_;  // null: separate or fused projections
   std::shared_ptr<LayerMixer> mixer_;        // null: attention
+  std::shared_ptr<AltUp> altup_;             // null: one stream
+  std::shared_ptr<Laurel> laurel_;
+  std::shared_ptr<LayerInputGate> input_gate_;
   nn::Linear gate_{nullptr}, up_{nullptr}, fused_gate_{nullptr}, down_{nullptr};
   std::shared_ptr<nn::XieluImpl> xielu_;  // null: an activation without parameters
   DecoderNorm mtp_embedding_norm_, mtp_hidden_norm_, mtp_norm_;
@@ -125,8 +148,10 @@ class DecoderImpl : public torch::nn::Module {
   // tokens of each sample. Models with nn::RotaryOptions::sections also read position_ids [3, B, S].
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden [B, S, H]}, and in training after the layers of multi-token prediction also
-  // the hidden states of their depths. Throws InputError if S exceeds the model's positions, and for
-  // entries that a decoder of text does not read: images, and position_ids [B, S, 3] without sections.
+  // the hidden states of their depths. With streams, hidden is [B, S, N * H], and there are further entries:
+  // layer_inputs [B, S, layers * width] of later layers, and the keys and values that later layers share.
+  // Throws InputError if S exceeds the model's positions, and for entries and tokens that a decoder of text does not
+  // read: images, sounds, and position_ids [B, S, 3] without sections.
   TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
   // Enables noise on the token embeddings in training (NEFTune, arXiv 2310.05914). Call it once, before the model is
@@ -150,6 +175,9 @@ class DecoderImpl : public torch::nn::Module {
   // tokens; undefined: they are looked up.
   torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions,
                       const torch::Tensor& rows, const TensorDict& batch);
+  // The state of the first stage before its layers.
+  TensorDict first_state(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens);
+  TensorDict handed_on(const StageContext& stage, const TensorDict& state) const;
   // The features of the images instead of the image tokens, in hidden [B, S or this rank's part, H].
   torch::Tensor with_images(const torch::Tensor& hidden, const torch::Tensor& input_ids, const TensorDict& batch);
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
@@ -159,6 +187,8 @@ class DecoderImpl : public torch::nn::Module {
   nn::Embedding tokens_{nullptr}, positions_{nullptr};
   std::shared_ptr<nn::EmbeddingNoiseImpl> noise_;  // null: none
   std::shared_ptr<ImageEncoder> encoder_;          // null: the model reads text only
+  std::shared_ptr<StreamEnds> streams_;            // null: one stream
+  std::shared_ptr<LayerInputs> layer_inputs_;      // null: the layers have no embeddings of their own
   nn::PrepareInput image_rows_{nullptr};
   nn::Dropout dropout_{nullptr};
   torch::nn::ModuleList layers_;

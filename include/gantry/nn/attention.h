@@ -26,6 +26,7 @@ struct SequencePart;
 // Options of the attention core: its mask, and the computation of the scores.
 struct AttentionOptions {
   bool causal = false;
+  bool cache_has_keys = false;  // another layer, whose keys and values these are, has appended them to `cache`
   torch::Tensor keep;  // bool [samples, tokens], including cached tokens: keys that are attended to; undefined: all
   KeyValueCache* cache = nullptr;  // earlier keys and values, to which the new ones are appended; not owned; null: none
   // A query attends to itself and the window - 1 keys before it and, without causal, the window - 1 keys after it; 0:

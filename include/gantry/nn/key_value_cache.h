@@ -24,6 +24,8 @@ class KeyValueCache {
   // before it; only these are kept, so the memory is bounded.
   std::pair<torch::Tensor, torch::Tensor> append(const torch::Tensor& key, const torch::Tensor& value,
                                                  std::int64_t window = 0);
+  // Returns the result of the last append().
+  std::pair<torch::Tensor, torch::Tensor> kept() const;
   // Replaces sample i by sample samples[i] (int64 [any number]), for beam search and copies of a prompt. Two buffers
   // are used in turn while the number of samples is constant.
   void select(const torch::Tensor& samples);

@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 FAMILIES = """apertus bamba bart bert bloom clip codegen cohere cohere2 deepseek_v2 deepseek_v3 distilbert dots1 electra ernie4_5
-ernie4_5_moe exaone4 falcon falcon_h1 falcon_mamba gemma gemma2 gemma3 gemma3_text glm4 glm4_moe glm4v gpt2
+ernie4_5_moe exaone4 falcon falcon_h1 falcon_mamba gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text glm4 glm4_moe glm4v gpt2
 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid helium hunyuan_v1_dense jamba kimi_k2
 kimi_linear lfm2 llama llama4 llama4_text llava mamba mamba2 minimax minimax_m2 mistral mistral3 mixtral modernbert
 mt5 nemotron nemotron_h nomic_bert olmo olmo2 olmo3 olmo_hybrid olmoe opt pegasus phi phi3 qwen2 qwen2_5_vl

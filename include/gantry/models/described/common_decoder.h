@@ -14,8 +14,9 @@ namespace gantry::models {
 // The family's defaults for keys that are missing in config.json, and the names of keys that differ between families.
 struct CommonDefaults {
   std::int64_t vocabulary = 32000, hidden = 4096, width = 11008, layers = 32, heads = 32;
-  std::int64_t key_heads = 0;  // 0: equal to heads
-  std::int64_t head_size = 0;  // 0: hidden / heads
+  std::int64_t key_heads = 0;        // 0: equal to heads
+  std::int64_t head_size = 0;        // 0: hidden / heads
+  bool width_of_each_layer = false;  // intermediate_size may be a list
   std::int64_t positions = 2048;
   double eps = 1e-6;
   double theta = 10000;

@@ -34,6 +34,11 @@ class ConfigReader {
   nlohmann::json mapping(const std::string& key);
   // Returns a list of `count` strings, each one of `choices`; empty if the key is absent.
   std::vector<std::string> words(const std::string& key, std::size_t count, const std::vector<std::string>& choices);
+  // Returns `count` numbers: those of a list, or one number for all. A key that is absent or null returns `missing` for
+  // each.
+  std::vector<std::int64_t> sizes(const std::string& key, std::size_t count, std::int64_t missing);
+  // Returns a list of `count` numbers in [least, below); empty if the key is absent or null.
+  std::vector<double> numbers(const std::string& key, std::size_t count, double least, double below);
   // Returns the name of an activation, one of nn::activation_names(). Throws ConfigError for activations with weights.
   std::string activation(const std::string& key, const std::string& missing);
   // Throws ConfigError for any other value: the only one that the family supports. `reason`: a clause for the message

@@ -46,6 +46,8 @@ struct TowerKeys {
   bool tied = false;         // tie_word_embeddings if neither config.json nor the mapping has it
   // The modules of transformers have the names in files. Otherwise the decoder is the module model.language_model.
   bool has_names_of_files = false;
+  // Returns DecoderSpec::text_tokens from the keys of config.json. Null: 0.
+  std::int64_t (*text_tokens)(const nlohmann::json& keys) = nullptr;
 };
 
 // Small sizes for families with the key names of Llama.

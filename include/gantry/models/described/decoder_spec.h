@@ -62,6 +62,7 @@ struct AttentionSpec {
   bool bias = false, output_bias = false;
   NormSpec head_norm;              // norm of each query and key head, before the rotary embedding
   bool norm_after_rotary = false;  // head_norm is after the rotary embedding instead
+  NormSpec value_norm;             // norm of each value head
   NormSpec qk_norm;            // norm over all query heads together, and over all KV heads, before the rotary embedding
   NormSpec per_head_norm;      // like head_norm, with separate weights for each head; kLayer without a bias
   std::vector<double> slopes;  // ALiBi slope of each head, instead of a rotary embedding; empty: none
@@ -81,6 +82,9 @@ struct AttentionSpec {
   // rows of the gates: after the query of each head, its gate. Requires kSeparate and no latent attention.
   bool gated = false;
   std::optional<LatentSpec> latent = {};  // replaces the projections of query, key and value
+  // Index of an earlier layer whose keys and values this layer uses instead of its own; -1: its own. Requires a serial
+  // layer, kSeparate and no latent attention.
+  int keys_of = -1;
 
   bool operator==(const AttentionSpec&) const = default;
 };
@@ -95,6 +99,9 @@ struct MlpSpec {
   bool bias = false;
   std::string activation = "silu";          // one of nn::activation_names(), or kTrainedActivation
   double gate_scale = 1, output_scale = 1;  // scales of the gate before its activation, and of the output
+  // Fraction of the gate's features that nn::sparse_gate() sets to zero; 0: none. Requires a gate with a projection of
+  // its own.
+  double sparsity = 0;
 
   bool operator==(const MlpSpec&) const = default;
 };
@@ -121,6 +128,27 @@ struct ExpertsSpec {
   bool operator==(const ExpertsSpec&) const = default;
 };
 
+// Alternating updates (AltUp, arXiv 2301.13310): layers pass several streams on, of which each computes one. See
+// models/altup.h.
+struct AltUpSpec {
+  std::int64_t streams = 2;
+  std::int64_t active = 0;  // index of the stream that the layer computes
+  double clip = 0;          // in training, the weights of the coefficients are clamped to [-clip, clip]; 0: no clamping
+  bool scaled = false;      // the active stream is multiplied by a trained vector before the layer's embedding is used
+
+  bool operator==(const AltUpSpec&) const = default;
+};
+
+// Embeddings of tokens for each layer: a table with `width` columns for each of `layers` layers, to which a projection
+// of the model's embedding is added. See models/layer_inputs.h.
+struct LayerInputsSpec {
+  std::int64_t vocabulary = 1;  // number of rows; larger tokens have row 0
+  std::int64_t width = 1, layers = 1;
+
+  std::int64_t columns() const { return width * layers; }
+  bool operator==(const LayerInputsSpec&) const = default;
+};
+
 // Factors of a sum "factor kept * residual + factor added * output".
 struct ResidualFactors {
   double kept = 1, added = 1;
@@ -136,6 +164,11 @@ struct ResidualFactors {
 //   normed_residual: with n = input(x), a = kept n + added attention(n); then, with m = before_mlp(a) and factors of
 //              their own, kept m + added mlp(m) (MiniMax)
 //
+// A serial layer with laurel_rank adds a low-rank branch of the normed input n = input(x) (LAuReL, arXiv 2411.07501):
+// a = (x + after_attention(attention(n)) + n + norm(B A n)) / sqrt(2). With altup, x is the prediction of the active
+// stream, and the result of the layer corrects all streams. With input_width, all streams but the first add
+// norm(P (activation(G s) * e)) to that, of the corrected active stream s and the token's embedding e for this layer.
+//
 // A mixer of another kind replaces the attention, or its output is added to the attention's. All layers have the sizes
 // of `attention`, with or without a mixer. A serial layer may have no MLP: x + scale attention(input(x)), or nothing
 // else: x + scale mlp(before_mlp(x)).
@@ -150,8 +183,11 @@ struct LayerSpec {
   MixerSpec mixer = {};                                  // replaces attention; empty: attention
   bool adds_attention = false;                           // the mixer is next to attention, instead of replacing it
   bool has_mlp = true;
-  bool only_mlp = false;  // a serial layer without attention and mixer
-  bool mtp = false;       // predicts a further token, see DecoderSpec::mtp_loss
+  bool only_mlp = false;                // a serial layer without attention and mixer
+  bool mtp = false;                     // predicts a further token, see DecoderSpec::mtp_loss
+  std::optional<AltUpSpec> altup = {};  // requires a serial layer with attention and an MLP without experts
+  std::int64_t laurel_rank = 0;         // requires altup; 0: no such branch
+  std::int64_t input_width = 0;         // LayerInputsSpec::width, requires altup; 0: no embeddings of this layer
 
   bool has_attention() const { return !only_mlp && (!mixer || adds_attention); }
 
@@ -186,6 +222,14 @@ struct DecoderNames {
   std::string rope_key = "self_attn.turning_key";  // has no parameters
   std::string mtp_embedding_norm = "enorm", mtp_hidden_norm = "hnorm", mtp_projection = "eh_proj";
   std::string mtp_norm = "shared_head.norm";
+  std::string value_norm = "self_attn.v_norm";
+  std::string altup = "altup", laurel = "laurel";
+  std::string input_gate = "per_layer_input_gate", input_projection = "per_layer_projection";
+  std::string input_norm = "post_per_layer_input_norm";
+  // Outside of layers: the embeddings of all layers, and the projections between the first stream and the other ones.
+  std::string layer_tokens = "embed_tokens_per_layer", layer_projection = "per_layer_model_projection";
+  std::string layer_projection_norm = "per_layer_projection_norm";
+  std::string streams_in = "altup_projections", streams_out = "altup_unembed_projections";
 };
 
 // The description of a decoder.
@@ -202,6 +246,10 @@ struct DecoderSpec {
   // Above 0: position p of the counted tokens is row p + offset of a table with that many additional rows.
   std::int64_t position_offset = 0;
   NormSpec embedding_norm;
+  std::int64_t streams = 1;  // AltUpSpec::streams of all layers; 1: the layers have none
+  std::optional<LayerInputsSpec> layer_inputs = {};
+  // Above 0: tokens from this number on stand for images and sounds, which the model does not read.
+  std::int64_t text_tokens = 0;
   double embedding_scale = 1;    // rounded to float32, then to the dtype of the embedding
   double embedding_dropout = 0;  // at names.dropout; no dropout if that is empty
   double output_dropout = 0;     // after attention and MLP, if names has paths for it

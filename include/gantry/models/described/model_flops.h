@@ -17,7 +17,7 @@ double parameter_count(const DecoderSpec& spec);
 struct ForwardFlops {
   double weights = 0;    // FLOPs of the layers
   double attention = 0;  // FLOPs of the attention cores, and of mixers in their place
-  double head = 0;       // FLOPs of the head, including the projections of a narrower embedding
+  double head = 0;       // FLOPs of the head, including the projections before the first and after the last layer
 
   double sum() const { return weights + attention + head; }
 };
@@ -34,6 +34,10 @@ double layer_weights(const LayerSpec& layer, std::int64_t hidden);
 double head_weights(const DecoderSpec& spec);
 // The number of weights that project a narrower embedding into the layers; 0: none.
 double embedding_weights(const DecoderSpec& spec);
+// The number of weights that make or merge the streams of AltUp; 0: none.
+double stream_weights(const DecoderSpec& spec);
+// The number of weights that a token is multiplied by before the layers.
+double entry_weights(const DecoderSpec& spec);
 // FLOPs of one query with `keys` keys and their values.
 double core_flops(const AttentionSpec& attention, double keys);
 // The mean number of keys that a query attends to.
