@@ -130,6 +130,7 @@ ToySteps penalized_by_autograd() {
     const torch::NoGradGuard no_grad;
     for (const auto& item : model->named_parameters()) {
       torch::Tensor parameter = item.value();
+      if (!parameter.grad().defined()) continue;  // the tie's second name
       if (step == 1) steps.gradients.set(item.key(), parameter.grad().clone());
       parameter.sub_(0.05 * parameter.grad());
       parameter.mutable_grad() = torch::Tensor();
