@@ -240,4 +240,16 @@ void ProcessEngine::close() {
   everyone_.reset();
 }
 
+bool ProcessEngine::abandon() {
+  std::vector<std::shared_ptr<ProcessOperation>> dropped;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  if (!transport_->abandon()) return false;
+  dropped.swap(live_);
+  polled_.clear();
+  pending_.clear();
+  free_.clear();
+  everyone_.reset();
+  return closed_ = true;
+}
+
 }  // namespace gantry
