@@ -241,7 +241,7 @@ void ProcessEngine::close() {
 }
 
 bool ProcessEngine::abandon() {
-  std::vector<std::shared_ptr<ProcessOperation>> dropped;  // destroyed without the lock
+  std::vector<std::shared_ptr<ProcessOperation>> dropped;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   if (!transport_->abandon()) return false;
   dropped.swap(live_);
@@ -249,7 +249,8 @@ bool ProcessEngine::abandon() {
   pending_.clear();
   free_.clear();
   everyone_.reset();
-  return closed_ = true;
+  closed_ = true;
+  return true;
 }
 
 }  // namespace gantry

@@ -27,7 +27,7 @@ void Job::welcome(const Hello& hello, const ShimConnection& connection) {
   here.shim_process = hello.host == host_name() ? hello.process : 0;
   shims_.heard(hello.rank);
   connection->send(encode_command(options_.program));
-  if (over_) connection->send(encode_frame(FrameKind::kill));  // it has come too late to join
+  if (comes_too_late(hello.rank)) connection->send(encode_frame(FrameKind::kill));
   if (end_.asked_by != 0) connection->send(encode_number(FrameKind::signal, SIGUSR1));
   if (paused_) connection->send(encode_frame(FrameKind::pause));
   spawn(context_, hear_shim(hello.rank));

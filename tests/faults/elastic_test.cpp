@@ -172,6 +172,15 @@ TEST(Elastic, AReplicaOfSeveralRanksJoinsAsAWhole) {
                  {2, 1, 2, 2, 2, 2});
 }
 
+TEST(Elastic, AReplicaThatLosesOneRankAsItJoinsIsStartedAgain) {
+  expect_exact({.faults = "kill@batch:1:2:0 kill@joins:1:0:* wait@step:2:2:1",
+                .ranks = 4,
+                .sets = "--set parallel.tensor=2 --set parallel.order=[dp,pp,tp]",
+                .elastic = "rejoin: true",
+                .each_fault_once = true},
+               {2, 1, 2, 2, 2, 2});
+}
+
 TEST(Elastic, AReplicaThatIsLostAsItJoinsIsStartedAgain) {
   for (const char* moment : {"body:1:0", "start:1:2", "batch:1:3"})
     expect_exact({.faults = fmt::format("kill@batch:1:2:0 wait@step:0:2:1 kill@{}:2 wait@step:0:3:3", moment),
