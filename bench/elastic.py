@@ -170,7 +170,7 @@ def run_faults(job, kinds, period, begin, end, source):
                 faults.append((now, kind, rank))
         if job.process.poll() is not None:
             sys.exit(f"error: the job has ended:\n{job.output()}")
-        time.sleep(max(0.0, min([0.05, end - time.monotonic()])))
+        time.sleep(max(0.0, min(0.05, end - time.monotonic())))
     for _, act in ends:
         act()
     return faults

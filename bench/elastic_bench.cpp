@@ -5,6 +5,7 @@
 // elastic_bench CONFIG MILLISECONDS MOMENTS [KEY=VALUE...]: appends a line to MOMENTS/RANK.jsonl at each moment of the
 // rank, with the time of CLOCK_MONOTONIC and the processor time of the process, in seconds.
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
