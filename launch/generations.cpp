@@ -118,11 +118,15 @@ void JobGenerations::grow() {
 // A rank whose connection has ended without a word of the launch's is reported to it.
 bool JobGenerations::wait_for_change() {
   if (plane_->wait_for_generation(members_.generation, kWordSeconds)) return true;
-  std::vector<int> lost;
-  if (const auto engine = engine_.lock()) lost = engine->lost_ranks();
+  const std::vector<int> lost = lost_ranks();
   if (!lost.empty())
     plane_->lose_unreachable(members_.generation, members_.ranks[static_cast<std::size_t>(lost.front())]);
   return plane_->wait_for_generation(members_.generation, policy_.lost_after_seconds() + control::kBrokenSeconds);
+}
+
+std::vector<int> JobGenerations::lost_ranks() const {
+  const auto engine = engine_.lock();
+  return engine ? engine->lost_ranks() : lost_ranks_;
 }
 
 bool JobGenerations::agree(const std::string& mine) {
@@ -192,6 +196,7 @@ bool JobGenerations::may_continue(const std::exception_ptr& failure) const {
 
 void JobGenerations::run_body(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
   const auto failures = begin_generation();
+  lost_ranks_.clear();
   const auto describe_rank = [mesh](int rank) { return mesh.describe_rank(rank); };
   const int generation = members_.generation;
   auto transport =
@@ -209,9 +214,15 @@ void JobGenerations::run_body(const Config& config, const Mesh& mesh, const std:
   engine_ = backend->engine();
   set_rank_threads(config.comm, static_cast<int>(backend->engine()->hosts().cores_of_rank() + 1e-6));
   World world(*backend, config, mesh);
-  body(world);
-  backend->close();
-  plane_->leave();
+  try {
+    body(world);
+    backend->close();
+    plane_->leave();
+  } catch (...) {
+    lost_ranks_ = backend->engine()->lost_ranks();
+    engine_.reset();
+    throw;
+  }
 }
 
 }  // namespace gantry

@@ -43,6 +43,7 @@ class JobGenerations final : public Generation {
   bool may_continue(const std::exception_ptr& failure) const;
   bool continues_after(std::exception_ptr& failure);
   bool wait_for_change();
+  std::vector<int> lost_ranks() const;
   int place_in(const JobMembers& members) const;
 
   const int rank_;
@@ -54,6 +55,7 @@ class JobGenerations final : public Generation {
   std::any carried_;
   std::string carried_report_;
   std::weak_ptr<ProcessEngine> engine_;  // the present one
+  std::vector<int> lost_ranks_;          // when the last one ended: those without a connection
   std::atomic<bool> waits_{false};
   std::mutex mutex_;  // guards the next, and the failures that it ends
   JobMembers heard_;  // the newest ranks that the control plane has reported

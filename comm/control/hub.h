@@ -47,6 +47,7 @@ class Hub {
   const Membership* membership() const;
   // The job continues without the replica of `rank`. Returns false if it cannot: then nothing changes.
   bool lose_replica(int rank);
+  bool is_connected(int rank) const { return peers_.contains(rank); }
   bool is_member(int rank) const { return !membership_ || membership_->ranks().contains(rank); }
   void close();
 

@@ -8,7 +8,7 @@
 namespace gantry {
 namespace {
 
-// Engines that could not be closed: the transport may still write to their memory.
+// Engines that could not be closed or abandoned: the transport may still write to their memory.
 void keep_for_good(std::shared_ptr<ProcessEngine> engine) {
   static auto* kept = new std::vector<std::shared_ptr<ProcessEngine>>;
   kept->push_back(std::move(engine));
@@ -31,7 +31,7 @@ ProcessBackend::~ProcessBackend() {
   } catch (const std::exception&) {
     // A caller that needs the error has called close() already.
   }
-  if (!engine_->closed()) keep_for_good(engine_);
+  if (!engine_->closed() && !engine_->abandon()) keep_for_good(engine_);
 }
 
 const char* ProcessBackend::name() const { return engine_->transport().name(); }

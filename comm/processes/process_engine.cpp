@@ -240,4 +240,17 @@ void ProcessEngine::close() {
   everyone_.reset();
 }
 
+bool ProcessEngine::abandon() {
+  std::vector<std::shared_ptr<ProcessOperation>> dropped;  // destroyed after the lock is released
+  const std::lock_guard lock(mutex_);
+  if (!transport_->abandon()) return false;
+  dropped.swap(live_);
+  polled_.clear();
+  pending_.clear();
+  free_.clear();
+  everyone_.reset();
+  closed_ = true;
+  return true;
+}
+
 }  // namespace gantry

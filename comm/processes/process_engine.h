@@ -68,6 +68,9 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
   // Waits until all is sent; then the engine is of no more use.
   void close();
   bool closed() const { return closed_; }
+  // In place of close() after a failure: drops all operations. Returns false if the transport cannot do that; then the
+  // engine must stay, because the transport may still write to their memory.
+  bool abandon();
 
  private:
   friend class ProcessOperation;

@@ -48,6 +48,9 @@ class Transport {
   virtual std::vector<int> lost_ranks() const { return {}; }
   // True if a message has arrived for which no receive was posted.
   virtual bool probe(Channel& channel, int peer, int tag) = 0;
+  // Drops all requests and connections, for a rank that leaves its job; only the destructor may be called afterwards.
+  // Returns false, without a change, if the transport may still use the memory of the requests.
+  virtual bool abandon() { return false; }
 };
 
 }  // namespace gantry

@@ -75,12 +75,17 @@ class TcpTransport final : public Transport {
   void test_some(std::vector<Completion>& done) override;
   std::vector<int> lost_ranks() const override {
     std::vector<int> ranks;
-    for (int rank = 0; rank < size(); ++rank)
-      if (links_[static_cast<std::size_t>(rank)]->is_broken()) ranks.push_back(rank);
+    for (std::size_t rank = 0; rank < links_.size(); ++rank)
+      if (links_[rank]->is_broken()) ranks.push_back(static_cast<int>(rank));
     return ranks;
   }
   bool probe(Channel& channel, int peer, int tag) override {
     return link_to(channel, peer).has_arrived(tcp_channel(channel).number, tag);
+  }
+  bool abandon() override {
+    broken_.clear();
+    links_.clear();  // the kernel removes their sockets from the epoll instance
+    return true;
   }
 
  private:

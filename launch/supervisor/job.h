@@ -73,6 +73,7 @@ class Job {
   void lose_silent(int rank);
   void end_rank(int rank, RankEnd end);
   bool continues_without(int rank, const RankEnd& end);
+  bool comes_too_late(int rank) const;
   void rejoin(int rank);
   void look_at_restarts();
   awaitable<void> start_again(std::set<int> replica);

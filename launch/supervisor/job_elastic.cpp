@@ -34,16 +34,26 @@ bool Job::continues_without(int rank, const RankEnd& end) {
   for (const int other : replica) {
     spare_.insert(other);
     seat(other).report.cancel();
-    if (seat(other).is_running()) seat(other).shim->send(encode_frame(FrameKind::kill));
   }
   return true;
 }
 
-// Starts the replica of a rank again when all of its ranks have ended.
+// True for a rank that was started again after another rank of its replica has ended: the replica cannot join.
+bool Job::comes_too_late(int rank) const {
+  const Membership* job = hub_.membership();
+  if (over_ || !job || !spare_.contains(rank)) return over_;
+  return std::ranges::any_of(job->replica_of(rank),
+                             [this](int other) { return seats_[static_cast<std::size_t>(other)]->ended; });
+}
+
+// Ends the other ranks of the replica of a rank that has ended, and starts the replica again when all have ended.
 void Job::rejoin(int rank) {
   const Membership* job = hub_.membership();
-  if (!job || !job->policy().rejoin || escalation_.has_begun() || end_.asked_by != 0 || over_) return;
+  if (!job) return;
   const std::set<int> replica = job->replica_of(rank);
+  for (const int other : replica)
+    if (seat(other).is_running()) seat(other).shim->send(encode_frame(FrameKind::kill));
+  if (!job->policy().rejoin || escalation_.has_begun() || end_.asked_by != 0 || over_) return;
   if (std::ranges::all_of(replica, [this](int other) { return seat(other).ended; }))
     spawn(context_, start_again(replica));
 }

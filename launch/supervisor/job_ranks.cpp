@@ -27,7 +27,7 @@ void Job::welcome(const Hello& hello, const ShimConnection& connection) {
   here.shim_process = hello.host == host_name() ? hello.process : 0;
   shims_.heard(hello.rank);
   connection->send(encode_command(options_.program));
-  if (over_) connection->send(encode_frame(FrameKind::kill));  // it has come too late to join
+  if (comes_too_late(hello.rank)) connection->send(encode_frame(FrameKind::kill));
   if (end_.asked_by != 0) connection->send(encode_number(FrameKind::signal, SIGUSR1));
   if (paused_) connection->send(encode_frame(FrameKind::pause));
   spawn(context_, hear_shim(hello.rank));
@@ -116,11 +116,11 @@ void Job::lose_silent(int rank) {
   if (here.shim_process > 0) ::kill(here.shim_process, SIGKILL);  // and the program with it
 }
 
-// A rank has left the hub before its work was done. Its shim says in a moment how its program ended; a program that
-// lives on is no rank of the job any more.
+// A rank has left the hub before its work was done. If its connection has closed, its shim reports in a moment how its
+// program ended. A program that lives on, for example a suspended one, leaves the job.
 asio::awaitable<void> Job::watch_closed(JobFailure failure) {
   RankSlot& here = seat(failure.rank);
-  here.report.expires_after(seconds(kReportSeconds));
+  here.report.expires_after(seconds(hub_.is_connected(failure.rank) ? 0 : kReportSeconds));
   error_code cancelled;
   co_await here.report.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
   if (cancelled || spare_.contains(failure.rank)) co_return;
