@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <set>
+#include <vector>
 
 #include "gantry/tensors/libtorch.h"
 
@@ -17,7 +20,7 @@ LayoutDifference difference_of(const std::string& name, double largest, const to
           .reference = reference.to(torch::kFloat64).norm().item<double>()};
 }
 
-// Whether a difference is more than rounding, beside tensors of which the largest entry is `scale`.
+// Whether a difference is more than rounding, compared with tensors whose largest entry is `scale`.
 class Judge {
  public:
   Judge(double tolerance, double scale) : tolerance_(tolerance), floor_(scale / 1000) {}
@@ -34,9 +37,15 @@ class Judge {
 void judge_losses(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
   comparison.loss = found.loss;
   comparison.is_loss_equal = std::abs(found.loss - full.loss) <= tolerance * std::abs(full.loss);
-  for (const auto& [name, reference] : full.added_losses) {
-    const auto added = found.added_losses.find(name);
-    const double loss = added == found.added_losses.end() ? 0 : added->second;
+  std::set<std::string> names;
+  for (const auto* losses : {&full.added_losses, &found.added_losses})
+    for (const auto& [name, loss] : *losses) names.insert(name);
+  const auto value_in = [](const std::map<std::string, double>& losses, const std::string& name) {
+    const auto loss = losses.find(name);
+    return loss == losses.end() ? 0 : loss->second;
+  };
+  for (const auto& name : names) {
+    const double loss = value_in(found.added_losses, name), reference = value_in(full.added_losses, name);
     if (std::abs(loss - reference) <= tolerance * std::max(std::abs(reference), std::abs(full.loss) / 1000)) continue;
     const auto places = full.outputs.losses.find(name);
     comparison.wrong_losses.push_back(
@@ -80,7 +89,7 @@ void judge_outputs(const FullStep& full, const LayoutStep& found, double toleran
     if (!comparison.first_output && judge.differs(difference->second, output))
       comparison.first_output = difference_of(name, difference->second, output);
   }
-  // A module that a layout has no need of is no difference where all numbers are equal.
+  // A layout may not need a module: that is no difference if all numbers are equal.
   if (first_absent && comparison.error.empty() && !comparison.is_equal()) comparison.first_output = first_absent;
 }
 

@@ -10,16 +10,16 @@
 
 namespace gantry {
 
-// What one rank computed.
+// The numbers of the step on one rank.
 struct FullStep {
-  TensorDict values;  // that the model was built with, where it is not deferred
+  TensorDict values;  // initial values of the model, if it is not deferred
   FullOutputs outputs;
   TensorDict gradients;
   double loss = 0;
   std::map<std::string, double> added_losses;
 };
 
-// What the ranks of a layout found beside it; the worst of them. Guarded by the mutex until they have ended.
+// The largest differences from it on any rank of a layout. The mutex guards the others until the ranks have ended.
 struct LayoutStep {
   std::mutex mutex;
   std::map<std::string, double> outputs, gradients, added_losses;

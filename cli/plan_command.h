@@ -10,8 +10,8 @@
 
 namespace gantry::cli {
 
-// Called with the configuration and its overrides before they are read: for the families of its libraries, which need
-// LibTorch. The front end replaces itself by the engine there, and the engine loads the libraries.
+// Called with the configuration and its overrides before they are read, for the families of its libraries, which need
+// LibTorch: the front end replaces itself by the engine, and the engine loads the libraries.
 using Prepare = std::function<void(const std::string& config, const std::vector<std::string>& sets)>;
 
 void add_plan_command(CLI::App& app, PlanMeasureArguments& measure, const std::function<void()>& run_measure,

@@ -90,6 +90,7 @@ void add_full_loss(const std::string& name, const torch::Tensor& loss) {
 void add_parameter_loss(const std::string& name, const torch::Tensor& parameter,
                         const std::function<torch::Tensor(const torch::Tensor& part)>& term) {
   const Forward& known = forward_now();
+  if (!known.step_share && !torch::GradMode::is_enabled()) return;  // outputs alone
   if (!known.step_share)
     throw UsageError({"add_parameter_loss",
                       "the number of tokens or samples of the step is unknown, but the loss '" + name + "' needs it",

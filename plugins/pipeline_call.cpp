@@ -145,7 +145,7 @@ void PipelineCall::complete_plan(const StepCounts& counts, const Batch& batch) {
 
 // Not set if the step's tokens or samples are not known before its end.
 std::optional<double> PipelineCall::share_of_sample(const StepCounts& counts) const {
-  if (options_.step_tokens == 0 && !counts.is_exact) return std::nullopt;
+  if (options_.step_tokens == 0 && (plan_.adds || !counts.is_exact)) return std::nullopt;
   if (options_.step_samples == 0 && plan_.adds) return std::nullopt;
   const double tokens = options_.step_tokens > 0 ? static_cast<double>(options_.step_tokens) : counts.expected;
   const std::int64_t samples = options_.step_samples > 0 ? options_.step_samples : counts.global_samples;

@@ -38,6 +38,8 @@ class OutlinedDecoder {
   // Empty, or the reason why there is no spec.
   std::string describe() {
     if (lists_.size() != 1) return fmt::format("it has {} lists of layers", lists_.size());
+    for (const auto& [path, module] : map_.modules)
+      if (module->as<nn::RouterImpl>()) return "it has experts (" + path + ")";
     spec_.names.layers = lists_.front().path;
     if (const auto reason = describe_table(); !reason.empty()) return reason;
     if (const auto reason = describe_head(); !reason.empty()) return reason;
@@ -116,22 +118,17 @@ class OutlinedDecoder {
                         .shards_sequences = std::ranges::any_of(split_.shards, [](const ShardRule& rule) {
                           return std::holds_alternative<SequenceParallel>(rule.style);
                         })};
-    double used = 1;  // fraction of the experts that a token uses
     for (const auto& [each, module] : map_.modules) {
       if (!is_within(each, path) || each == path) continue;
-      if (const auto* router = module->as<nn::RouterImpl>())
-        used = static_cast<double>(router->options.used) / static_cast<double>(router->options.experts);
       const auto rule = std::ranges::find_if(split_.shards, [&, at = each](const ShardRule& one) {
-        return matches_pattern(one.pattern, at, Star::kOnePart);
+        return shards_parameters(one.style) && matches_pattern(one.pattern, at, Star::kOnePart);
       });
-      if (rule != split_.shards.end() && shards_parameters(rule->style))
-        sizes.shards.push_back({each.substr(path.size() + 1), rule->style});
+      if (rule != split_.shards.end()) sizes.shards.push_back({each.substr(path.size() + 1), rule->style});
     }
     for (const NamedTensor& parameter : map_.parameters) {
       const std::string& name = parameter.names.front();
       if (!is_within(name, path)) continue;
-      sizes.parameters.push_back(
-          {name.substr(path.size() + 1), parameter.tensor.sizes().vec(), parameter.tensor.dim() > 2 ? used : 1});
+      sizes.parameters.push_back({name.substr(path.size() + 1), parameter.tensor.sizes().vec()});
     }
     if (!spec_.layers.empty())
       if (const auto* before = dynamic_cast<const models::OutlinedLayer*>(&*spec_.layers.back().mixer);

@@ -16,13 +16,13 @@
 namespace gantry {
 namespace {
 
-constexpr double kNanoseconds = 1e9;  // a second has
-constexpr double kFinishSeconds = 3, kFinishSecondsOfFailure = 1;
+constexpr double kNanosecondsPerSecond = 1e9;
+constexpr double kFinishSeconds = 5;
 
 std::int64_t wall_offset() {
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() -
-         std::llround(steady_seconds() * kNanoseconds);
+         std::llround(steady_seconds() * kNanosecondsPerSecond);
 }
 
 OtlpAttributes resource_of(const ProcessGroupMesh& mesh) {
@@ -55,10 +55,10 @@ RunSpans::RunSpans(std::function<void()> before_print)
 
 RunSpans::~RunSpans() = default;
 
-// 0 would be no number.
+// An id of 0 is invalid in OpenTelemetry.
 std::uint64_t RunSpans::new_id() { return random_() | 1; }
 
-std::int64_t RunSpans::wall_time(double steady) const { return std::llround(steady * kNanoseconds) + offset_; }
+std::int64_t RunSpans::wall_time(double steady) const { return std::llround(steady * kNanosecondsPerSecond) + offset_; }
 
 void RunSpans::open(const Config& config, ProcessGroupMesh& mesh, std::int64_t done, bool prints) {
   const auto number = [this] { return static_cast<std::int64_t>(new_id()); };
@@ -174,7 +174,7 @@ void RunSpans::end(const std::string& error) noexcept {
       spans_.push_back(run_);
     }
     hand_over();
-    exporter_->finish(error.empty() ? kFinishSeconds : kFinishSecondsOfFailure);
+    exporter_->finish(kFinishSeconds);
     if (error.empty()) warn_once();  // nothing follows the line of an error
     const std::int64_t dropped = exporter_->dropped() + lost_;
     if (prints_ && dropped > 0)

@@ -38,7 +38,7 @@ class RunSpans final : public OperationObserver {
   // Ends the step and hands its spans to the exporter. No metrics: the step was aborted.
   void end_step(const std::optional<StepMetrics>& metrics);
   void saved(std::int64_t step, double start, double end);
-  // Ends the run, and waits for the collector for at most 3 s, or 1 s after an error. An empty `error`: the run
+  // Ends the run, and waits for the collector for at most 5 s. An empty `error`: the run
   // succeeded.
   void end(const std::string& error) noexcept;
 

@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <string_view>
+#include <utility>
 
 #include "gantry/core/base/utf8.h"
 #include "gantry/core/host/this_host.h"

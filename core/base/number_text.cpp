@@ -10,12 +10,13 @@ std::string quantity(std::int64_t number, const std::string& noun) {
 
 std::string bytes_text(double bytes) {
   const char* unit = "B";
-  for (const char* larger : {"KiB", "MiB", "GiB"}) {
-    if (bytes < 1000) break;
+  constexpr double kFourDigits = 999.5;  // from here on, three digits round to 1000
+  for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (bytes < kFourDigits) break;
     bytes /= 1024;
     unit = larger;
   }
-  return fmt::format("{:.3g} {}", bytes, unit);
+  return bytes < kFourDigits ? fmt::format("{:.3g} {}", bytes, unit) : fmt::format("{:.0f} {}", bytes, unit);
 }
 
 }  // namespace gantry

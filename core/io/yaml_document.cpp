@@ -107,12 +107,13 @@ void check_bytes(const std::string& text, const std::string& name) {
     refuse(name, mark_at(text, start), "comments that begin with // are not supported", "begin comments with #");
 }
 
-// The first tab before the text of a line.
-std::optional<std::size_t> indentation_tab(const std::string& text) {
-  for (std::size_t begin = 0; begin < text.size();) {
+// The first tab before the text of this line, or of the line before it. Lines count from 0.
+std::optional<std::size_t> indentation_tab(const std::string& text, int last) {
+  int line = 0;
+  for (std::size_t begin = 0; begin < text.size() && line <= last; ++line) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::size_t first = std::min(text.find_first_not_of(" \t", begin), end);
-    if (const std::size_t tab = text.find('\t', begin); tab < first && first < end) return tab;
+    if (const std::size_t tab = text.find('\t', begin); tab < first && first < end && line + 1 >= last) return tab;
     begin = end + 1;
   }
   return std::nullopt;
@@ -133,7 +134,7 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name) {
       refuse(name, second.start(), "several documents, but one is expected", "remove the text after '---'");
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    if (const auto tab = indentation_tab(text))
+    if (const auto tab = indentation_tab(text, error.mark.line))
       refuse(name, mark_at(text, *tab), "the line is indented with a tab", "indent it with spaces");
     refuse(name, error.mark, error.msg, "check the YAML there");
   }

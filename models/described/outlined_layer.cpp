@@ -26,9 +26,14 @@ bool can_shard(const OutlinedSizes& sizes, int ranks) {
 }  // namespace
 
 bool operator==(const OutlinedSizes& one, const OutlinedSizes& other) {
-  return std::ranges::equal(one.parameters, other.parameters, [](const auto& a, const auto& b) {
+  const auto are_equal = [](const ParameterShape& a, const ParameterShape& b) {
     return a.name == b.name && a.shape == b.shape && a.used == b.used;
-  });
+  };
+  const auto have_one_rule = [](const ModuleShard& a, const ModuleShard& b) {
+    return a.path == b.path && describe(a.style) == describe(b.style);
+  };
+  return std::ranges::equal(one.parameters, other.parameters, are_equal) &&
+         std::ranges::equal(one.shards, other.shards, have_one_rule);
 }
 
 std::int64_t OutlinedLayer::largest_tensor() const {

@@ -12,11 +12,11 @@ namespace gantry::models {
 struct OutlinedSizes {
   std::string first;                       // path of the first layer with these parameters, "blocks.0"
   std::vector<ParameterShape> parameters;  // with names relative to the layer
-  std::vector<ModuleShard> shards;         // likewise
+  std::vector<ModuleShard> shards;         // with paths relative to the layer
   bool shares_sequences = false;           // the policy supports context parallelism
   bool shards_sequences = false;           // the policy has rules for sequence parallelism
 };
-// Compares names and shapes of parameters.
+// Compares the names and shapes of parameters, and the rules.
 bool operator==(const OutlinedSizes& one, const OutlinedSizes& other);
 
 class OutlinedLayer final : public MixerOf<OutlinedSizes> {

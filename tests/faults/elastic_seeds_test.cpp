@@ -72,12 +72,17 @@ ElasticCase elastic_case_of(unsigned seed, const ReplicaLayout& layout) {
   ElasticCase one{.ranks = layout.replicas * layout.ranks, .sets = layout.sets, .each_fault_once = true};
   for (int faults = 1 + choice.any(4); faults > 0; --faults) one.faults += choice.kill();
   one.elastic = choice.happens(3) ? "rejoin: false" : "rejoin: true";
-  if (one.elastic == "rejoin: true" && !choice.happens(4))
-    one.faults += fmt::format("grow@step:{}:{}:*", choice.survivor(),
-                              choice.happens(2) ? "*" : std::to_string(1 + choice.any(kElasticSteps - 1)));
-  if (choice.happens(2))
-    one.sets += fmt::format("--set checkpoint.every={} --set checkpoint.async={} ", 1 + choice.any(2),
-                            choice.happens(2) ? "true" : "false");
+  // Drawn one after the other: the order of arguments is that of the compiler.
+  if (one.elastic == "rejoin: true" && !choice.happens(4)) {
+    const int rank = choice.survivor();
+    const std::string step = choice.happens(2) ? "*" : std::to_string(1 + choice.any(kElasticSteps - 1));
+    one.faults += fmt::format("grow@step:{}:{}:*", rank, step);
+  }
+  if (choice.happens(2)) {
+    const int every = 1 + choice.any(2);
+    const char* async = choice.happens(2) ? "true" : "false";
+    one.sets += fmt::format("--set checkpoint.every={} --set checkpoint.async={} ", every, async);
+  }
   if (choice.happens(3)) one.sets += "--set evaluation.path=TEXT --set evaluation.every=2 --set evaluation.batches=2 ";
   if (choice.has_hosts())
     for (int rank = 0; rank < one.ranks; ++rank) one.hosts += fmt::format("{}{}", rank == 0 ? "" : ",", rank);
@@ -108,7 +113,7 @@ TEST(ElasticSeeds, AnyListOfLossesAndJoinsIsExact) {
     fmt::print("seed {}: {} ranks, {} happened of {}\n", seed, one.ranks, faults, one.faults);
     std::fflush(stdout);
   }
-  if (seeds.count >= 3) EXPECT_GT(happened, 0);
+  if (seeds.count >= 3) EXPECT_GE(happened, static_cast<int>(seeds.count / 2));
 }
 
 }  // namespace

@@ -130,9 +130,22 @@ void wait_for_replica(const gantry::Generation& generation) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-void print_open_files() {
+int open_files() {
   const std::filesystem::directory_iterator files("/proc/self/fd");
-  std::printf("open files: %d\n", static_cast<int>(std::distance(begin(files), end(files))));
+  return static_cast<int>(std::distance(begin(files), end(files)));
+}
+
+// Connections of the control plane may be opening or closing: the number is printed once it stays the same.
+void print_open_files() {
+  constexpr int kEqual = 20, kMost = 400;
+  int files = open_files();
+  for (int equal = 0, all = 0; equal < kEqual && all < kMost; ++all) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    const int now = open_files();
+    equal = now == files ? equal + 1 : 0;
+    files = now;
+  }
+  std::printf("open files: %d\n", files);
   std::fflush(stdout);
 }
 

@@ -164,7 +164,7 @@ TEST(LossForms, SeveralCallsStateTokensAndSamples) {
                                    penalty_config("parallel: {data: 2}\nschedule: {microbatches: 1}")));
 }
 
-std::string refusal(const ToyCase& toy, const Criterion& criterion, bool is_wrong = false) {
+std::string refusal(const ToyCase& toy, const Criterion& criterion, bool is_wrong = false, bool adds = false) {
   ::testing::internal::CaptureStderr();
   const Config config = penalty_config("parallel: {tensor: 2}\nschedule: {microbatches: 2}");
   EXPECT_NE(start_ranks()(config,
@@ -174,7 +174,10 @@ std::string refusal(const ToyCase& toy, const Criterion& criterion, bool is_wron
                             std::dynamic_pointer_cast<PenaltyModelImpl>(model)->is_wrong = is_wrong;
                             auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), 0.05);
                             auto boosted = booster.boost(model, optimizer, criterion);
-                            booster.execute_pipeline(make_batch(toy.batch), boosted);
+                            std::optional<Booster::NoSync> guard;
+                            if (adds) guard.emplace(booster.no_sync(boosted));
+                            booster.execute_pipeline(make_batch(toy.batch), boosted,
+                                                     {.step_samples = toy.step_samples});
                           }),
             0);
   return ::testing::internal::GetCapturedStderr();
@@ -185,6 +188,9 @@ TEST(LossForms, AreRefusedWithoutACountAndForViews) {
     return Loss{outputs.at("logits").square().sum(), batch.at("labels").ne(-100).sum()};
   };
   EXPECT_THAT(refusal(penalized(), own), HasSubstr("number of tokens or samples of the step is unknown"));
+  // Several calls need both numbers.
+  EXPECT_THAT(refusal(penalized(1, 0, 6), cross_entropy(), /*is_wrong=*/false, /*adds=*/true),
+              HasSubstr("number of tokens or samples of the step is unknown"));
   EXPECT_THAT(refusal(penalized(), cross_entropy(), /*is_wrong=*/true),
               HasSubstr("the tensor of the loss 'rows' is not a parameter of the model"));
 }

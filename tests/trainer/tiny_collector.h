@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <gtest/gtest.h>
 #include <mutex>
 #include <netinet/in.h>
 #include <nlohmann/json.hpp>
@@ -60,10 +61,10 @@ class TinyCollector {
     const std::lock_guard lock(mutex_);
     return requests_;
   }
-  // Waits until there are this many requests.
+  // Waits until there are this many requests, for at most a minute.
   void wait_for(std::size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return requests_.size() >= count; });
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::minutes(1), [&] { return requests_.size() >= count; }));
   }
   // All spans, each with the attributes of its resource as "resource".
   std::vector<nlohmann::json> spans() const {

@@ -160,6 +160,7 @@ TEST(TrainerOtlp, AFailureIsTheStatusOfItsSpans) {
   EXPECT_NE(run_logged(traced_config(scratch, collector.url(), "{data: 2}"), fails), 0);
   const Spans spans = collector.spans();
   for (const char* name : {"run", "step"}) {
+    ASSERT_FALSE(named(spans, name, 1).empty()) << name;
     const auto span = named(spans, name, 1).back();
     EXPECT_EQ(span.at("status").at("code"), 2);
     EXPECT_THAT(span.at("status").at("message").get<std::string>(), HasSubstr("a fault of the program"));

@@ -1,7 +1,9 @@
 #include "gantry/trainer/status/host_lookup.h"
 
+#include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace gantry {
 
@@ -16,13 +18,18 @@ struct HostLookup::Shared {
 
 HostLookup::HostLookup(const std::string& host, int port) : shared_(std::make_shared<Shared>()) {
   std::thread([shared = shared_, host, port] {
-    control::asio::io_context context;
     control::error_code error;
-    const auto found = tcp::resolver(context).resolve(host, std::to_string(port), error);
+    std::vector<tcp::endpoint> endpoints;
+    try {
+      control::asio::io_context context;
+      for (const auto& entry : tcp::resolver(context).resolve(host, std::to_string(port), error))
+        endpoints.push_back(entry.endpoint());
+    } catch (const std::exception&) {  // of memory or descriptors
+      error = control::asio::error::no_memory;
+    }
     const std::lock_guard lock(shared->mutex);
     shared->error = error;
-    if (!error)
-      for (const auto& entry : found) shared->endpoints.push_back(entry.endpoint());
+    shared->endpoints = std::move(endpoints);
     shared->is_done = true;
   }).detach();
 }

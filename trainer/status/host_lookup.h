@@ -1,4 +1,4 @@
-// The addresses of a host, without a thread that waits for them.
+// The addresses of a host, without blocking the caller.
 #pragma once
 
 #include <memory>

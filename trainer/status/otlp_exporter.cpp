@@ -4,14 +4,18 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+#include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <fmt/format.h>
 #include <iterator>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "gantry/comm/control/event_thread.h"
 #include "gantry/core/version.h"
@@ -177,7 +181,9 @@ asio::awaitable<void> OtlpExporter::Impl::connect() {
     asio::steady_timer poll(thread.context(), kPoll);
     co_await poll.async_wait(asio::use_awaitable);
   }
+  // From here on, finish() finds the stream and closes it.
   stream.emplace(thread.context());
+  if (cancelled()) throw boost::system::system_error(asio::error::operation_aborted);
   stream->expires_after(kRequestDeadline);
   co_await stream->async_connect(lookup.endpoints(), asio::use_awaitable);
 }
@@ -209,6 +215,7 @@ asio::awaitable<Delivery> OtlpExporter::Impl::post(std::string body) {
     error_code error;
     try {
       if (!stream) co_await connect();
+      if (cancelled()) throw boost::system::system_error(asio::error::operation_aborted);
       co_return co_await exchange(body);
     } catch (const boost::system::system_error& thrown) {
       error = thrown.code();

@@ -1,18 +1,23 @@
 // Adapts the data sets and loaders of torch::data.
 #pragma once
 
+#include <charconv>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <torch/data/example.h>
 
+#include "gantry/core/error.h"
 #include "gantry/data/function_dataset.h"
 #include "gantry/data/sample_stream.h"
+#include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
 
@@ -42,7 +47,8 @@ std::shared_ptr<Dataset> from_torch(Source source, const std::string& data = "x"
 }
 
 // The samples of a loader of torch::data, in its order. Its state is the number of samples that were read, so that a
-// resumed run reads and drops them.
+// resumed run reads and drops them. Used by one thread at a time. load_state() throws InputError for another text, and
+// if the loader has fewer samples.
 template <class Loader>
 class TorchLoaderStream final : public SampleStream {
  public:
@@ -63,8 +69,15 @@ class TorchLoaderStream final : public SampleStream {
   }
   std::string state() const override { return std::to_string(read_); }
   void load_state(const std::string& state) override {
-    for (const std::int64_t read = std::stoll(state); read_ < read;)
-      if (!next()) return;
+    std::int64_t read = 0;
+    const auto [end, fault] = std::from_chars(state.data(), state.data() + state.size(), read);
+    if (fault != std::errc() || end != state.data() + state.size())
+      throw InputError({"stream", "the state '" + state + "' is not a number of samples", "the state of such a stream",
+                        "resume with the loader that the run was saved with"});
+    while (read_ < read)
+      if (!next())
+        throw InputError({"stream", "the loader has " + std::to_string(read_) + " samples, but " + state + " were read",
+                          "the data of the saved run", "resume with the same data"});
   }
 
  private:

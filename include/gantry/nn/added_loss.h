@@ -3,9 +3,9 @@
 // Any module of any stage can add one, also within recomputed layers, where it counts once. There is one form for each
 // kind of sum, which is right in every layout:
 //
-//   add_loss("size", hidden.square().sum(), Shard{1})         over tokens: of the part of the sequence that a rank has
-//   add_loss("size", full.square().sum(), Replicate{})        over tokens: of the full sequence
-//   add_loss("gates", gates.square().sum(), Partial{})        over the heads or features that a rank has
+//   add_loss("size", hidden.square().sum(), Shard{1})         over this rank's tokens
+//   add_loss("size", full.square().sum(), Replicate{})        over all tokens
+//   add_loss("gates", gates.square().sum(), Partial{})        over this rank's heads or features
 //   add_parameter_loss("table", table->weight, [](const torch::Tensor& part) { return part.square().sum(); })
 //
 // Like the criterion's sum, the first three are divided by the number of counted tokens of the step.
@@ -30,7 +30,8 @@ namespace gantry {
 // are computed and losses are not collected.
 void add_loss(const std::string& name, const torch::Tensor& loss, const std::optional<Layout>& of = std::nullopt);
 
-// Like add_loss(), for a sum that already covers all that the ranks have.
+// Like add_loss(), for a sum that is already over all tokens, heads and features. Throws UsageError for a tensor that
+// is not a scalar, and if gradients are computed and losses are not collected.
 void add_full_loss(const std::string& name, const torch::Tensor& loss);
 
 // Adds a loss of the elements of a parameter alone to the mean loss, once per step: it is not divided by the number of

@@ -18,7 +18,9 @@ TEST(NumberText, GivesBytesThreeDigitsAndAUnit) {
   EXPECT_EQ(bytes_text(1536), "1.5 KiB");
   EXPECT_EQ(bytes_text(589'512), "576 KiB");
   EXPECT_EQ(bytes_text(1024.0 * 1024 * 1024 * 79.5), "79.5 GiB");
-  EXPECT_EQ(bytes_text(1e15), "9.31e+05 GiB");
+  EXPECT_EQ(bytes_text(1023.6), "1 KiB");
+  EXPECT_EQ(bytes_text(1024.0 * 999.8), "0.976 MiB");
+  EXPECT_EQ(bytes_text(1e16), "9095 TiB");
 }
 
 }  // namespace
