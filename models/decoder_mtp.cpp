@@ -15,7 +15,7 @@ std::string name_of_depth(int depth) { return fmt::format("mtp_hidden_{}", depth
 
 }  // namespace
 
-// Only execute_pipeline knows the numbers of labels. A model in eval() can be trained by it too.
+// Only execute_pipeline knows the numbers of labels. It also trains models in eval().
 bool DecoderImpl::predicts_further() const {
   if (spec.mtp_loss == 0) return false;
   if (forward_now().mtp_ratios) return true;

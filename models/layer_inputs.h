@@ -2,6 +2,7 @@
 // model's own embedding. The first stage computes them for all layers; stages pass on those of later layers.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "gantry/models/decoder.h"

@@ -55,9 +55,8 @@ void add_loss(const std::string& name, const torch::Tensor& loss, const std::opt
   ProcessGroup* sequence = stage ? stage->sequence_group() : nullptr;
   if (sequence && !of)
     throw UsageError({"add_loss", "the activations are sequence shards, but the layout of the loss was not passed",
-                      "add_loss(name, loss, Shard{1}) for a sum over this rank's shard of the sequence, "
-                      "add_loss(name, loss, Replicate{}) for a sum over the full sequence, or "
-                      "add_loss(name, loss, Partial{}) for a sum over this rank's heads or features",
+                      "Shard{1} for a sum over this rank's shard of the sequence, Replicate{} for one over the full "
+                      "sequence, or Partial{} for one over this rank's heads or features",
                       "pass the layout; see gantry/nn/added_loss.h"});
   if (stage && stage->sequence() && (!of || std::holds_alternative<Replicate>(*of)))
     throw ConfigError({"parallel.context",

@@ -1,7 +1,5 @@
 #include "gantry/nn/mtp_tokens.h"
 
-#include <algorithm>
-
 #include "gantry/core/error.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
@@ -11,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kIgnored = -100;
 
-// [samples, tokens] of the entries `places` ahead, and `after` behind the end.
+// Returns the entries `places` ahead, [samples, tokens]; `after` fills the end.
 torch::Tensor ahead(const torch::Tensor& entry, std::int64_t places, std::int64_t after) {
   torch::Tensor moved = torch::full_like(entry, after);
   const std::int64_t kept = entry.size(1) - places;

@@ -19,7 +19,7 @@ torch::Tensor mean_of_all(const torch::Tensor& features, const Linear& projectio
   return sum / static_cast<double>(projection->options.out_features());
 }
 
-// The number below which a fraction `share` of normal numbers lies, in float32 as in transformers.
+// The quantile `share` of the normal distribution, computed in float32 as in transformers.
 double normal_quantile(double share) {
   const torch::Tensor twice = torch::tensor(2 * static_cast<float>(share) - 1, torch::kFloat32);
   return at::erfinv(twice).item<double>() * std::sqrt(2.0);

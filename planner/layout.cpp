@@ -85,6 +85,7 @@ std::optional<std::string> vocabulary_objection(const Workload& workload, const 
     return fmt::format("vocabulary over the pipeline does not support zero {}, only 0 and 1", layout.zero);
   if (layout.expert > 1) return fmt::format("vocabulary over the pipeline does not support expert {}", layout.expert);
   if (!workload.trained.adapters.empty()) return "vocabulary over the pipeline does not support adapters";
+  if (workload.model.mtp_loss > 0) return "vocabulary over the pipeline does not support multi-token prediction";
   if (layout.schedule == "dualpipe_v")
     return "vocabulary over the pipeline does not support dualpipe_v, because it overlaps actions";
   return std::nullopt;

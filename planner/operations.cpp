@@ -93,6 +93,16 @@ void OperationBuilder::move_parts(std::vector<Operation>& operations) const {
         {Operation::Kind::kElementwise, 0, 2 * (activation_bytes() + activation_bytes() / layout_.tensor)});
 }
 
+// See nn/sparse_gate.cpp: mean and deviation of the gates of a token, over all tensor ranks, in float32.
+void OperationBuilder::sparse_gate(double rows, double width) {
+  const double wide = std::max(4.0, bytes_) * rows * width;
+  elementwise(3 * wide, 3 * wide);
+  keep(wide);
+  if (layout_.tensor == 1) return;
+  for (auto* operations : {&part_.forward, &part_.input_gradient})
+    for (int i = 0; i < 2; ++i) operations->push_back({Operation::Kind::kReduce, 0, std::max(4.0, bytes_) * rows});
+}
+
 void OperationBuilder::mlp(double rows, double width, const models::MlpSpec& mlp, bool keeps_input) {
   const double between = mlp.gated ? 2 * width : width;
   product(rows, hidden_, between, keeps_input ? bytes_ * tokens_between_ * hidden_ : 0, mlp.bias);
@@ -104,6 +114,7 @@ void OperationBuilder::mlp(double rows, double width, const models::MlpSpec& mlp
   } else {
     elementwise(bytes_ * rows * (between + width), bytes_ * rows * (2 * between + width), mlp.activation);
   }
+  if (mlp.sparsity > 0) sparse_gate(rows, width);
   hold(bytes_ * (2 * rows * width + tokens_between_ * hidden_));
   product(rows, width, hidden_, bytes_ * rows * width, mlp.bias);
 }
@@ -234,10 +245,6 @@ void compute_in_tiles(OperationBuilder& builder, double columns, double words) {
   builder.keep((3 * wide + 9) * builder.tokens());
   builder.hold(2 * as_double(kLogitLimit) + (builder.bytes() + wide) * builder.tokens() * columns);
 }
-
-}  // namespace
-
-namespace {
 
 // Logits in the precision of the model and in float32: both are read and written twice in the forward of the loss and
 // once in the backward.

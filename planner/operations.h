@@ -47,9 +47,10 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
 PartOperations head_operations(const Workload& workload, const Layout& layout);
 
 // The numbers of a token that a stage sends to the next one, whose first layer is `next`, on one of `tensor` tensor
-// ranks. These are its features in all streams, the embeddings of later layers, and the keys and values that later
-// layers share.
-double columns_passed(const models::DecoderSpec& model, std::size_t next, int tensor);
+// ranks. These are its features in all streams, the outputs of depths of multi-token prediction, the embeddings of
+// later layers, and the keys and values that later layers share. `token_parts`: number of ranks that share the tokens
+// between layers; each has the keys of all tokens.
+double columns_passed(const models::DecoderSpec& model, std::size_t next, int tensor, int token_parts);
 
 // True if the logits of a microbatch are too large to be stored (core/config/logit_limit.h).
 bool has_tiled_logits(const Workload& workload, const Layout& layout);
@@ -110,6 +111,7 @@ class OperationBuilder {
   void mixer(const models::MixerKind& mixer);
   // `width`: the part of this rank.
   void mlp(double rows, double width, const models::MlpSpec& mlp, bool keeps_input);
+  void sparse_gate(double rows, double width);  // for MlpSpec::sparsity
   void experts(const models::ExpertsSpec& experts);
 
  private:

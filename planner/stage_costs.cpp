@@ -158,13 +158,13 @@ LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, co
     add_ends(costs.stages, table);
   }
   add_table_of_mtp(costs.stages, workload, layout, layers);
-  const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context /
-                        (layout.sequence_parallel || workload.program.scatters_messages ? layout.tensor : 1);
+  const int token_parts = layout.sequence_parallel || workload.program.scatters_messages ? layout.tensor : 1;
+  const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context / token_parts;
   double columns = static_cast<double>(workload.model.hidden);
   std::size_t begin = 0;
   for (std::size_t stage = 0; stage + 1 < layers.size(); ++stage) {  // the largest message
     begin += layers[stage];
-    columns = std::max(columns, columns_passed(workload.model, begin, layout.tensor));
+    columns = std::max(columns, columns_passed(workload.model, begin, layout.tensor, token_parts));
   }
   const double sent = value_bytes(workload.precision) * tokens * columns;
   costs.hop = message(pipeline_group(layout), sent, cluster);

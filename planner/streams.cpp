@@ -78,10 +78,12 @@ void merge_streams(OperationBuilder& builder, const models::DecoderSpec& model) 
   }
 }
 
-double columns_passed(const models::DecoderSpec& model, std::size_t next, int tensor) {
+double columns_passed(const models::DecoderSpec& model, std::size_t next, int tensor, int token_parts) {
   double columns = as_double(model.streams * model.hidden);
   if (model.layer_inputs)
     columns += as_double(model.layer_inputs->width * (model.layer_inputs->layers - static_cast<std::int64_t>(next)));
+  const int main = models::main_layers(model);  // later stages read the outputs of the depths before
+  if (static_cast<int>(next) > main) columns += as_double(model.hidden * (static_cast<int>(next) - main));
   std::vector<int> sources;
   for (std::size_t layer = next; layer < model.layers.size(); ++layer) {
     const models::AttentionSpec& attention = model.layers[layer].attention;
@@ -89,7 +91,7 @@ double columns_passed(const models::DecoderSpec& model, std::size_t next, int te
         std::ranges::find(sources, attention.keys_of) != sources.end())
       continue;
     sources.push_back(attention.keys_of);
-    columns += 2 * largest_part(attention.key_heads, tensor) * as_double(attention.head_size);
+    columns += 2 * token_parts * largest_part(attention.key_heads, tensor) * as_double(attention.head_size);
   }
   return columns;
 }

@@ -56,9 +56,9 @@ void refuse_unstated(const std::vector<std::string>& paths) {
        fmt::format("the activations are sequence shards, but no rule covers these modules and parameters: {}{}",
                    fmt::join(shown, ", "), more),
        "SequenceParallel{} for work on this rank's shard of the sequence or FullSequence{} for work on the full "
-       "sequence "
-       "(before it is split, after it is gathered)",
-       fmt::format("add {{\"{0}\", SequenceParallel{{}}}} or {{\"{0}\", Whole{{}}}} to the plan", paths.front())});
+       "sequence (before it is split, after it is gathered)",
+       fmt::format("add {{\"{0}\", SequenceParallel{{}}}} or {{\"{0}\", FullSequence{{}}}} to the plan",
+                   paths.front())});
 }
 
 // Parameters whose gradients are summed in the backward already. Guarded by the mutex: rank threads split their models

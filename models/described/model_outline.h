@@ -14,7 +14,7 @@
 namespace gantry::models {
 
 struct ModelOutline {
-  LayerWork work;                   // of the policy, or the weights of matrices
+  LayerWork work;                   // the policy's, or the weights of matrices
   std::optional<DecoderSpec> spec;  // not set: the planner cannot describe the model, for the reason `without_spec`
   std::string without_spec = {};
 };

@@ -9,7 +9,7 @@
 namespace gantry {
 namespace {
 
-constexpr const char* kMissingEntry = "tensors: there is no entry";  // of TensorDict::at
+constexpr const char* kMissingEntry = "tensors: there is no entry";  // the error of TensorDict::at
 
 // "h.3 (mlp)", or "h 0 to 3" if no layer runs.
 std::string place_of(const StageModule& model, int stage, const ForwardReport& report) {

@@ -38,7 +38,7 @@ TEST(Stop, AStopOnRequestSavesAndTheRestIsAsIfNothingHadHappened) {
   }
 }
 
-// A loop of one's own, by Gantry's helper: examples/own_loop.cpp.
+// A custom training loop that uses train_by_loop: examples/own_loop.cpp.
 TEST(Stop, ALoopOfOnesOwnReturns75) {
   const ScratchFolder scratch;
   Background run(

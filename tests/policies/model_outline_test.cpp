@@ -1,4 +1,4 @@
-// Outlines of models of one's own class: the parameters that the planner counts are those that ranks hold.
+// Outlines of custom models: the parameters that the planner counts are those that ranks hold.
 #include "gantry/policies/model_outline.h"
 
 #include <gmock/gmock.h>

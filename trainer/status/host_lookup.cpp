@@ -24,7 +24,7 @@ HostLookup::HostLookup(const std::string& host, int port) : shared_(std::make_sh
       control::asio::io_context context;
       for (const auto& entry : tcp::resolver(context).resolve(host, std::to_string(port), error))
         endpoints.push_back(entry.endpoint());
-    } catch (const std::exception&) {  // of memory or descriptors
+    } catch (const std::exception&) {  // no memory or descriptors are left
       error = control::asio::error::no_memory;
     }
     const std::lock_guard lock(shared->mutex);
