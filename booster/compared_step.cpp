@@ -89,7 +89,7 @@ void judge_outputs(const FullStep& full, const LayoutStep& found, double toleran
     if (!comparison.first_output && judge.differs(difference->second, output))
       comparison.first_output = difference_of(name, difference->second, output);
   }
-  // A layout may not need a module: that is no difference if all numbers are equal.
+  // If all numbers are equal, a module that the layout does not need is not reported.
   if (first_absent && comparison.error.empty() && !comparison.is_equal()) comparison.first_output = first_absent;
 }
 

@@ -96,10 +96,10 @@ class TorchLoaderStream final : public SampleStream {
   std::int64_t read_ = 0;
 };
 
-// `make`: returns the loader of a stream, counted from 0, as torch::data::make_data_loader does, in the same order on
-// every rank: with torch::data::samplers::SequentialSampler, or a data set that shuffles by a seed of its own. Its
-// examples have a tensor as data and one as target; the sizes of its batches have no effect. `data` and `target` are
-// the names of the batch's entries. `streams`: see StreamSource.
+// `make`: returns the loader of a stream, counted from 0, as torch::data::make_data_loader does. Its order must be the
+// same on every rank: use torch::data::samplers::SequentialSampler, or a data set that shuffles by a seed. Its examples
+// have a tensor as data and one as target; the sizes of its batches have no effect. `data` and `target` are the names
+// of the batch's entries. `streams`: see StreamSource.
 template <class Make>
 StreamSource from_torch_loader(Make make, int streams = 1, const std::string& data = "x",
                                const std::string& target = "labels") {

@@ -48,8 +48,8 @@ struct Forward {
   nn::WeightGradientStore* weight_gradients = nullptr;
   nn::OutputObserver* observer = nullptr;  // receives the outputs of modules; not owned; null: none
   TensorDict* losses = nullptr;            // name -> sum of add_loss(); not owned; null: losses are not collected
-  // The factor of losses that do not depend on the samples, such as those of parameters: the number by which the sum
-  // of the losses of the step is divided, times the fraction of the step that this forward computes. Not set: unknown.
+  // The factor of losses of parameters: the number by which the sum of the step's losses is divided, times the fraction
+  // of the step's samples that this forward computes. Not set: unknown.
   std::optional<double> step_share = 1;
   // The placement of a parameter of the model; null for another tensor. Not set: parameters are full.
   std::function<const Placement*(const torch::Tensor& parameter)> placement_of = {};

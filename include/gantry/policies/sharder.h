@@ -84,7 +84,7 @@ class StageModule {
   std::vector<LayerList> lists_;
   ProcessGroup* sequence_group_;
   bool vocabulary_apart_;
-  std::map<const void*, std::string> names_;  // of the module's own parameters; shared ones have their first name
+  std::map<const void*, std::string> names_;  // names of the module's parameters; shared ones have their first name
 };
 
 // Shards `model`. Throws ConfigError with the path, the numbers and a remedy. Errors in the plan are a rule that
