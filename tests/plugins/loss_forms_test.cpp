@@ -175,7 +175,7 @@ std::string refusal(const ToyCase& toy, const Criterion& criterion, bool is_wron
                             auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), 0.05);
                             auto boosted = booster.boost(model, optimizer, criterion);
                             std::optional<Booster::NoSync> guard;
-                            if (adds) guard.emplace(booster.no_sync(boosted));
+                            if (adds) guard.emplace(booster.plugin().no_sync_guards(nullptr));
                             booster.execute_pipeline(make_batch(toy.batch), boosted,
                                                      {.step_samples = toy.step_samples});
                           }),
