@@ -146,13 +146,13 @@ std::string to_json(const ResolvedConfig& resolved, const std::string& plan) {
 namespace {
 
 // Throws the errors of a training run whose parameters cannot be sharded or adapted.
-void check_shards(const Config& config, const nlohmann::json& keys) {
-  const auto spec = models::described_decoder(keys, config.model.policy);
+void check_shards(const Config& config) {
+  const auto spec = models::described_decoder(models::keys_of_model(config.model), config.model.policy);
   if (!spec || !config.lora.path.empty()) return;
   planner::held_parameters(*spec, config.parallel.tensor, config.parallel.expert, planner::trained_part(config, *spec));
 }
 
-// Checks the keys of the model, and its layout. Families in libraries are not known here.
+// Checks the keys of the model. Families in libraries are not known here.
 void check_model(const Config& config) {
   const nlohmann::json keys = models::keys_of_model(config.model);
   if (!keys.is_object()) return;
@@ -172,7 +172,6 @@ void check_model(const Config& config) {
       models::judge_unknown_keys(models::check_keys(*family, keys), name, config.model.unknown_keys,
                                  models::keys_of_model({.policy = "", .path = config.model.path}), file);
   if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
-  check_shards(config, keys);
 }
 
 }  // namespace
@@ -203,6 +202,7 @@ void show_config(const std::string& path, const std::vector<std::string>& sets, 
   planner::PlannedConfig read = read_config(path, sets, cluster);
   check_model(read.config);
   const ResolvedConfig resolved = planner::resolve_config(std::move(read.config));
+  check_shards(resolved.config);
   print_output(json ? to_json(resolved, read.text)
                     : resolved.config.to_yaml() + (read.text.empty() ? "" : "\n" + read.text) +
                           mesh_text(resolved.mesh) + stages_text(resolved) + step_text(resolved.step) +

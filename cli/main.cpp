@@ -58,7 +58,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_completion_command(app);
   cli::add_report_command(app);
   const auto hand_own_families_on = [argv](const std::string& config, const std::vector<std::string>& sets) {
-    if (!planner::configured(config, sets, {}).libraries.empty()) cli::run_engine(argv);
+    if (!planner::stated_libraries(config, sets).empty()) cli::run_engine(argv);
   };
   cli::add_plan_command(app, arguments.measure, hand_on, hand_own_families_on);
   cli::add_config_command(app, hand_own_families_on);

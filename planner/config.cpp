@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 #include <yaml-cpp/yaml.h>
 
 #include "gantry/core/config/schedule_choice.h"
@@ -207,6 +208,18 @@ Config configured(const std::string& path, const std::vector<std::string>& sets,
   std::vector<std::string> overrides = overrides_with(open_keys(parse_yaml(text, path), sets), sets);
   overrides.insert(overrides.end(), layout.begin(), layout.end());
   return Config::parse(text, path, overrides);
+}
+
+std::vector<std::string> stated_libraries(const std::string& path, const std::vector<std::string>& sets) {
+  YAML::Node libraries = parse_yaml(read_text(path), path)["libraries"];
+  constexpr std::string_view kOverride = "libraries=";
+  for (const auto& set : sets)
+    if (set.starts_with(kOverride)) libraries = parse_yaml(set.substr(kOverride.size()), "--set libraries");
+  std::vector<std::string> names;
+  if (libraries.IsSequence())
+    for (const auto& each : libraries)
+      if (each.IsScalar()) names.push_back(each.Scalar());
+  return names;
 }
 
 Layout with_data(const PlanRequest& request, int data) {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "gantry/booster/recipe.h"
+#include "gantry/booster/plugin_library.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/model_family.h"
 #include "gantry/planner/config.h"
@@ -23,7 +23,7 @@ models::ModelOutline outline_of_family(const std::string& name, const nlohmann::
 }  // namespace
 
 void outline_own_families(const std::string& path, const std::vector<std::string>& sets) {
-  load_libraries(planner::configured(path, sets, {}));
+  for (const auto& library : planner::stated_libraries(path, sets)) load_plugin_library(library.c_str());
   for (const auto& name : models::families().names()) {
     if (models::find_family_reader(name) || models::outlines().contains(name)) continue;
     const auto known = std::make_shared<std::map<std::string, models::ModelOutline>>();

@@ -216,13 +216,13 @@ TEST(ConfigText, ShowsWhatMixersExchange) {
       << refused.err;
 }
 
-// The front program has no policies, so it can't ask one that a library registers.
-TEST(ConfigText, SaysWhereAPolicyOfALibraryMayWeighOtherwise) {
-  const char* note = "the policy of a library may define different work";
-  const std::string balanced = "--set schedule.layers=balanced";
-  EXPECT_EQ(show(kConfig, balanced).out.find(note), std::string::npos);
-  EXPECT_EQ(show(kConfig, "--set libraries=[own.so]").out.find(note), std::string::npos);
-  EXPECT_NE(show(kConfig, balanced + " --set libraries=[own.so]").out.find(note), std::string::npos);
+TEST(ConfigText, FindsLayersThatCannotBeShardedAndWrongAdapters) {
+  const Outcome heads = show(kConfig, "--set parallel.tensor=4");
+  EXPECT_EQ(heads.exit_code, 3);
+  EXPECT_NE(heads.err.find("2 units (of 8 elements) over 4 ranks leave 2 ranks empty"), std::string::npos) << heads.err;
+  const Outcome adapters = show(kConfig, "--set 'lora={target_modules: [q_projj]}'");
+  EXPECT_EQ(adapters.exit_code, 3);
+  EXPECT_NE(adapters.err.find("q_projj"), std::string::npos) << adapters.err;
 }
 
 // A program that reads stdout must not take half an answer for one.

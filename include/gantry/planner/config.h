@@ -57,4 +57,8 @@ std::string name_of(Recompute recompute);
 // "tensor 8, pipeline 4, data 2, 1f1b, microbatch 1, zero 1": the differences from a single rank.
 std::string describe(const Layout& layout);
 
+// The libraries that the file or an override lists. Checks nothing else, so that it can be called before the libraries
+// register the families that other keys name.
+std::vector<std::string> stated_libraries(const std::string& path, const std::vector<std::string>& sets);
+
 }  // namespace gantry::planner
