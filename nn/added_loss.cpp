@@ -93,8 +93,8 @@ void add_parameter_loss(const std::string& name, const torch::Tensor& parameter,
   if (!known.step_share)
     throw UsageError({"add_parameter_loss",
                       "the number of tokens or samples of the step is unknown, but the loss '" + name + "' needs it",
-                      "gantry::cross_entropy or gantry::causal_cross_entropy, or ExecuteOptions::step_tokens",
-                      "pass the step's counted tokens, and with several calls step_samples, to execute_pipeline"});
+                      "gantry::cross_entropy, a criterion with Criterion::set_count, or ExecuteOptions::step_tokens",
+                      "state the counted tokens of the step; with several calls, also ExecuteOptions::step_samples"});
   torch::Tensor part = parameter;
   ProcessGroup* group = nullptr;  // over which values are summed
   if (known.placement_of) {

@@ -38,7 +38,7 @@ void refuse_different_calls(const std::vector<RankCounts>& ranks) {
 }  // namespace
 
 std::int64_t known_labels(const Criterion& criterion, const TensorDict& batch) {
-  if (!criterion.labelled()) return -1;
+  if (!criterion.labelled()) return criterion.counted(batch).value_or(-1);  // a function of the program
   const torch::Tensor labels = batch.get(criterion.labelled()->labels);
   if (!labels.defined() || !labels.is_cpu()) return -1;
   return criterion.counted(batch).value_or(-1);

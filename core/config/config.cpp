@@ -257,6 +257,9 @@ bool has_path(const YAML::Node& root, const std::string& path) {
 
 void apply_overrides(YAML::Node& document, const std::vector<std::string>& overrides, ConfigFaults& faults) {
   for (const auto& text : overrides) {
+    if (text.starts_with("--"))
+      throw UsageError(
+          {text, "the argument is a flag", "arguments KEY=VALUE, such as parallel.tensor=2", "leave the flag out"});
     const auto equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
       throw UsageError(

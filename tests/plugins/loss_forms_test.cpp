@@ -164,22 +164,24 @@ TEST(LossForms, SeveralCallsStateTokensAndSamples) {
                                    penalty_config("parallel: {data: 2}\nschedule: {microbatches: 1}")));
 }
 
+// The exit code of a call over tp 2. `adds`: later calls add to its gradients.
+int outcome(const ToyCase& toy, const Criterion& criterion, bool is_wrong = false, bool adds = false) {
+  const Config config = penalty_config("parallel: {tensor: 2}\nschedule: {microbatches: 2}");
+  return start_ranks()(config, [&](World& world) {
+    Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+    auto model = build_toy(toy);
+    std::dynamic_pointer_cast<PenaltyModelImpl>(model)->is_wrong = is_wrong;
+    auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), 0.05);
+    auto boosted = booster.boost(model, optimizer, criterion);
+    std::optional<Booster::NoSync> guard;
+    if (adds) guard.emplace(booster.plugin().no_sync_guards(nullptr));
+    booster.execute_pipeline(make_batch(toy.batch), boosted, {.step_samples = toy.step_samples});
+  });
+}
+
 std::string refusal(const ToyCase& toy, const Criterion& criterion, bool is_wrong = false, bool adds = false) {
   ::testing::internal::CaptureStderr();
-  const Config config = penalty_config("parallel: {tensor: 2}\nschedule: {microbatches: 2}");
-  EXPECT_NE(start_ranks()(config,
-                          [&](World& world) {
-                            Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
-                            auto model = build_toy(toy);
-                            std::dynamic_pointer_cast<PenaltyModelImpl>(model)->is_wrong = is_wrong;
-                            auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), 0.05);
-                            auto boosted = booster.boost(model, optimizer, criterion);
-                            std::optional<Booster::NoSync> guard;
-                            if (adds) guard.emplace(booster.plugin().no_sync_guards(nullptr));
-                            booster.execute_pipeline(make_batch(toy.batch), boosted,
-                                                     {.step_samples = toy.step_samples});
-                          }),
-            0);
+  EXPECT_NE(outcome(toy, criterion, is_wrong, adds), 0);
   return ::testing::internal::GetCapturedStderr();
 }
 
@@ -188,6 +190,10 @@ TEST(LossForms, AreRefusedWithoutACountAndForViews) {
     return Loss{outputs.at("logits").square().sum(), batch.at("labels").ne(-100).sum()};
   };
   EXPECT_THAT(refusal(penalized(), own), HasSubstr("number of tokens or samples of the step is unknown"));
+  // A function that counts the labels is enough.
+  Criterion counting = own;
+  counting.set_count([](const TensorDict& batch) { return batch.at("labels").ne(-100).sum().item<std::int64_t>(); });
+  EXPECT_EQ(outcome(penalized(), counting), 0);
   // Several calls need both numbers.
   EXPECT_THAT(refusal(penalized(1, 0, 6), cross_entropy(), /*is_wrong=*/false, /*adds=*/true),
               HasSubstr("number of tokens or samples of the step is unknown"));
