@@ -1,5 +1,6 @@
 // The program `gantry`. It runs the commands that need no LibTorch itself, so that they start at once, and starts the
 // engine for the others.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <sstream>
@@ -23,6 +24,7 @@
 #include "gantry/cli/version_text.h"
 #include "gantry/core/error.h"
 #include "gantry/core/io/output.h"
+#include "gantry/core/io/paths.h"
 #include "gantry/launch/supervisor/rank_shim.h"
 #include "gantry/launch/supervisor/rank_starter.h"
 #include "gantry/planner/config.h"
@@ -58,7 +60,10 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_completion_command(app);
   cli::add_report_command(app);
   const auto hand_own_families_on = [argv](const std::string& config, const std::vector<std::string>& sets) {
-    if (!planner::stated_libraries(config, sets).empty()) cli::run_engine(argv);
+    const auto libraries = planner::stated_libraries(config, sets);
+    // A configuration may be written before its libraries are built.
+    const bool are_there = std::ranges::all_of(libraries, [](const std::string& path) { return path_exists(path); });
+    if (!libraries.empty() && are_there) cli::run_engine(argv);
   };
   cli::add_plan_command(app, arguments.measure, hand_on, hand_own_families_on);
   cli::add_config_command(app, hand_own_families_on);

@@ -211,8 +211,8 @@ Config configured(const std::string& path, const std::vector<std::string>& sets,
 }
 
 std::vector<std::string> stated_libraries(const std::string& path, const std::vector<std::string>& sets) {
-  const YAML::Node document = parse_yaml(read_text(path), path);
-  YAML::Node libraries = document.IsMap() ? YAML::Node(document["libraries"]) : YAML::Node();
+  YAML::Node document = parse_yaml(read_text(path), path);
+  YAML::Node libraries = document.IsMap() ? document["libraries"] : YAML::Node();
   constexpr std::string_view kOverride = "libraries=";
   for (const auto& set : sets)
     if (set.starts_with(kOverride)) libraries = parse_yaml(set.substr(kOverride.size()), "--set libraries");
