@@ -20,7 +20,6 @@
 #include "gantry/planner/parameters.h"
 #include "gantry/planner/plan.h"
 #include "gantry/planner/resolved_config.h"
-#include "gantry/planner/workload.h"
 
 namespace gantry::cli {
 namespace {
@@ -145,11 +144,10 @@ std::string to_json(const ResolvedConfig& resolved, const std::string& plan) {
 
 namespace {
 
-// Throws the errors of a training run whose parameters cannot be sharded or adapted.
+// Throws ConfigError if parameters cannot be sharded over the ranks.
 void check_shards(const Config& config) {
-  const auto spec = models::described_decoder(models::keys_of_model(config.model), config.model.policy);
-  if (!spec || !config.lora.path.empty()) return;
-  planner::held_parameters(*spec, config.parallel.tensor, config.parallel.expert, planner::trained_part(config, *spec));
+  if (const auto spec = models::described_decoder(models::keys_of_model(config.model), config.model.policy))
+    planner::held_parameters(*spec, config.parallel.tensor, config.parallel.expert);
 }
 
 // Checks the keys of the model. Families in libraries are not known here.
