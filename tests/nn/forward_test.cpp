@@ -64,7 +64,6 @@ TEST(AddLoss, IsAScalarWithAName) {
   const ForwardScope scope({.losses = &losses});
   EXPECT_THAT(refusal_of([] { add_loss("a", torch::ones({2})); }), HasSubstr("'a' and float32 [2]"));
   EXPECT_THAT(refusal_of([] { add_loss("", torch::ones({})); }), HasSubstr("expected a name and a scalar"));
-  EXPECT_THAT(refusal_of([] { add_loss("a", torch::ones({}), Partial{}); }), HasSubstr("Partial"));
 }
 
 TEST(AddLoss, OfARecomputedPartCountsOnceAndHasItsGradient) {
