@@ -9,15 +9,18 @@
 
 namespace gantry {
 
-// Throws UserError for the exception that is being handled, or throws it again if it is an error with its own code.
+// Throws UserError for the exception that is being handled, or throws it again if it is an error with its own code. The
+// error of a missing entry gets the place.
 [[noreturn]] void throw_with_place(const char* what, const StageModule& model, const StageCall& call,
                                    const TensorDict& given, const ForwardReport& report);
 
-// Runs a computation. Errors of Gantry pass unchanged.
+// Runs a computation. Errors of Gantry pass unchanged, except that of a missing entry.
 template <class Run>
 auto with_place(const char* what, const StageModule& model, const StageCall& call, const TensorDict& given,
                 const ForwardReport& report, Run run) try {
   return run();
+} catch (const InputError&) {
+  throw_with_place(what, model, call, given, report);
 } catch (const Error&) {
   throw;
 } catch (...) {
