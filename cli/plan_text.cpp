@@ -55,7 +55,7 @@ Json estimate_json(const Estimate& estimate) {
 std::string estimate_text(const planner::PlanRequest& request, const planner::Layout& layout,
                           const planner::Cluster& cluster, const Estimate& estimate) {
   std::string text = fmt::format("{} on {} of {} ({})\n", describe(layout), quantity(cluster.hosts, "host"),
-                                 quantity(cluster.per_host, "device"), cluster.name);
+                                 cluster.per_host, cluster.name);
   text += fmt::format("step: {:.4g} s, {:.4g} tokens/s, MFU {:.1f}%, bubble {:.1f}%\n", estimate.step_seconds,
                       estimate.tokens_per_second, 100 * estimate.mfu, 100 * estimate.bubble);
   text += fmt::format("{} samples of {} tokens, {} microbatches per replica\n", request.workload.batch,
@@ -81,9 +81,9 @@ Json plan_json(const planner::SearchResult& found) {
 }
 
 std::string plan_text(const planner::SearchResult& found, const planner::Cluster& cluster, int top) {
-  std::string text = fmt::format("{} of {} ({}): {}, {} too large for memory, {} simulated\n\n",
-                                 quantity(cluster.hosts, "host"), quantity(cluster.per_host, "device"), cluster.name,
-                                 quantity(found.layouts, "layout"), found.too_large, found.estimated);
+  std::string text =
+      fmt::format("{} of {} ({}): {}, {} too large for memory, {} simulated\n\n", quantity(cluster.hosts, "host"),
+                  cluster.per_host, cluster.name, quantity(found.layouts, "layout"), found.too_large, found.estimated);
   text += fmt::format("{:>10}  {:>5}  {:>6}  {:>7}  {:<24}  {}\n", "step s", "MFU", "bubble", "GiB", "largest parts",
                       "layout");
   for (int row = 0; row < std::min(top, static_cast<int>(found.best.size())); ++row) {

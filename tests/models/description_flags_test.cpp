@@ -246,20 +246,13 @@ const std::vector<Flag>& flags() {
 
 // What every case says in its own way; names of modules are files' and checkpoints'.
 const std::set<std::string> kInEveryCase = {
-    "AttentionSpec.heads",
-    "MlpSpec.width",
-    "LayerInputsSpec.width",
-    "ExpertsSpec.count",
-    "ExpertsSpec.used",
-    "ExpertsSpec.width",
-    "LayerSpec.attention",
-    "LayerSpec.mlp",
-    "DecoderSpec.family",
-    "DecoderSpec.vocabulary",
-    "DecoderSpec.hidden",
-    "DecoderSpec.positions",
-    "DecoderSpec.names",
-    "DecoderSpec.initializer_range",
+    "AttentionSpec.heads",   "MlpSpec.width",
+    "LayerInputsSpec.width", "ExpertsSpec.count",
+    "ExpertsSpec.used",      "ExpertsSpec.width",
+    "LayerSpec.attention",   "LayerSpec.mlp",
+    "DecoderSpec.family",    "DecoderSpec.vocabulary",
+    "DecoderSpec.hidden",    "DecoderSpec.positions",
+    "DecoderSpec.names",     "DecoderSpec.initializer_range",
 };
 // Shown by DecoderGrid.HeadsForLabels, since the cases of this table are language models, and by tests/golden/mtp.
 const std::set<std::string> kInOtherCases = {"DecoderSpec.labels", "DecoderSpec.vision", "LayerSpec.mtp",
@@ -314,9 +307,8 @@ std::set<std::string> flags_of_headers() {
   const std::string spec = without(read_file(root + "models/described/decoder_spec.h"), comments.c_str()),
                     rotary = without(commented, comments.c_str());
   std::set<std::string> all;
-  for (const char* type :
-       {"NormSpec", "LatentSpec", "AttentionSpec", "MlpSpec", "ExpertsSpec", "AltUpSpec", "LayerInputsSpec",
-        "LayerSpec", "DecoderSpec"})
+  for (const char* type : {"NormSpec", "LatentSpec", "AttentionSpec", "MlpSpec", "ExpertsSpec", "AltUpSpec",
+                           "LayerInputsSpec", "LayerSpec", "DecoderSpec"})
     for (const auto& member : members_of(spec, type)) all.insert(member);
   for (const auto& member : members_of(rotary, "RotaryOptions")) all.insert(member);
   for (const auto& [within, name] :

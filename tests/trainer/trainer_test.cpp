@@ -395,6 +395,7 @@ class OwnMomentum final : public torch::optim::Optimizer, public StatefulOptimiz
   torch::Tensor step(LossClosure /*closure*/ = nullptr) override {
     const torch::NoGradGuard no_grad;
     for (auto& parameter : param_groups_.front().params()) {
+      if (!parameter.grad().defined()) continue;
       torch::Tensor momentum = state_tensors(parameter).front().second;
       momentum.mul_(0.9).add_(parameter.grad());
       parameter.sub_(param_groups_.front().options().get_lr() * momentum);
@@ -414,7 +415,12 @@ class OwnMomentum final : public torch::optim::Optimizer, public StatefulOptimiz
 TEST(Trainer, ResumesAnOwnOptimizerThatStatesItsState) {
   const ScratchFolder scratch;
   const auto losses_of = [&](const std::string& folder, const std::string& sets) {
-    Config config = text_config(scratch, fmt::format("checkpoint: {{path: \"{}\", every: 3}}\n", scratch / folder));
+    Config config = Config::parse(fmt::format(
+        "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: 16}}}}\n"
+        "parallel: {{tensor: 2, pipeline: 2}}\nprecision: float64\ntrain: {{steps: 6}}\n"
+        "data: {{format: text, path: \"{}\", sequence_length: 8, batch_size: 4}}\ncheckpoint: {{path: \"{}\", every: "
+        "3}}\n",
+        scratch.write("text.txt", some_letters(300)), scratch / folder));
     if (!sets.empty()) config.checkpoint.resume = sets;
     std::vector<double> losses;
     EXPECT_EQ(train(resolve_model(config),

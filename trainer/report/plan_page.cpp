@@ -147,10 +147,10 @@ std::string plan_page(const std::string& title, const planner::PlanRequest& requ
   page += "<meta name=\"generator\" content=\"Gantry\">\n<title>" + safe(title) + "</title>\n";
   page += "<link rel=\"icon\" href=\"data:,\">\n<style>\n" + std::string(kPageStyle) + "\n</style>\n</head>\n<body>\n";
   page += "<header class=\"top\"><div><p class=\"eyebrow\">Gantry plan</p><h1>" + safe(title) + "</h1>";
-  page += fmt::format("<p class=\"quiet\">{} of {} ({}): {}, {:.4g} s per step, {:.4g} tokens/s, MFU {:.1f}%</p>",
-                      quantity(cluster.hosts, "host"), quantity(cluster.per_host, "device"), safe(cluster.name),
-                      safe(describe(best.layout)), best.estimate.step_seconds, best.estimate.tokens_per_second,
-                      100 * best.estimate.mfu);
+  page +=
+      fmt::format("<p class=\"quiet\">{} of {} ({}): {}, {:.4g} s per step, {:.4g} tokens/s, MFU {:.1f}%</p>",
+                  quantity(cluster.hosts, "host"), cluster.per_host, safe(cluster.name), safe(describe(best.layout)),
+                  best.estimate.step_seconds, best.estimate.tokens_per_second, 100 * best.estimate.mfu);
   page += "</div></header>\n<main>\n";
   page += bars(found.best, "Time of a step", "s", time_parts,
                [](const planner::Estimate& one) { return fmt::format("{:.4g}", one.step_seconds); });
