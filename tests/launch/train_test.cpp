@@ -112,9 +112,6 @@ TEST(LaunchTrain, AKilledRankSaysHowTheJobGoesOn) {
       << bare.err;
   EXPECT_EQ((bare.out + bare.err).find("saved"), std::string::npos) << bare.out << bare.err;
   EXPECT_EQ((bare.out + bare.err).find("checkpoint"), std::string::npos) << bare.out << bare.err;
-  const std::string page = read_file(scratch / "bare/report.html");
-  EXPECT_NE(page.find("rank 1"), std::string::npos) << page.substr(0, 400);
-  EXPECT_NE(page.find("\"failure\":\""), std::string::npos);
   const Outcome saved = with_killed_rank(scratch, "saved", "");
   EXPECT_NE(saved.err.find(fmt::format("resume the job from {}/c/step-", scratch / "saved")), std::string::npos)
       << saved.err;
