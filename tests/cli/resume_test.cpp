@@ -62,25 +62,6 @@ TEST(Resume, SkippedStepsDoNotCountForTheOptimizer) {
   EXPECT_EQ(saved.err.find("warning: step 3 is skipped"), std::string::npos) << saved.err;
 }
 
-TEST(Resume, AnOlderVersionsRatesAreOneWarning) {
-  const ScratchFolder scratch;
-  const std::string config = write_config(scratch, "lr_schedule: {name: cosine}");
-  ASSERT_EQ(run_program(train_line(scratch, config, "run", fmt::format("--set checkpoint.every={}", kStop))).exit_code,
-            0);
-  const std::string manifest = scratch / fmt::format("run/c/step-{:06}/manifest.json", kStop);
-  std::string text = read_file(manifest);
-  const auto key = text.find("\"learning_rate_index\"");
-  ASSERT_NE(key, std::string::npos) << text;
-  text.replace(key, std::string("\"learning_rate_index\"").size(), "\"learning_rate_other\"");
-  scratch.write(fmt::format("run/c/step-{:06}/manifest.json", kStop), text);
-  const Outcome resumed = run_program(train_line(
-      scratch, config, "again", fmt::format("--set checkpoint.resume={}/run/c/step-{:06}", scratch / "", kStop)));
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  const std::string line = "learning rates were those of one step later";
-  EXPECT_NE(resumed.err.find(line), std::string::npos) << resumed.err;
-  EXPECT_EQ(resumed.err.find(line), resumed.err.rfind(line)) << resumed.err;
-}
-
 TEST(Resume, DamagedOnesArePassedOverAndNamed) {
   const ScratchFolder scratch;
   const std::string config = write_saved_run(scratch, "run"), newest = scratch / "run/c/step-000004";
