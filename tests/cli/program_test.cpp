@@ -73,7 +73,7 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
       {"train FOLDER/train.yaml --set checkpoint.path=/proc/none", 6, "/proc/none"},
       {"train FOLDER/train.yaml --set checkpoint.resume=FOLDER", 5, "no complete checkpoint"},
       {"train FOLDER/train.yaml --set optimizer.lr=1.0e+30", 8, "finite"},
-      {"train FOLDER/train.yaml --set schedule.layers=\"[1,2,3]\"", 3, "1 stage "},
+      {"train FOLDER/train.yaml --set schedule.layers=\"[1,2,3]\"", 3, "1 stages"},
       {"train FOLDER/train.yaml --set schedule.layers=\"E|L\"", 3, "2 stages with 0 layers"},
       {"train FOLDER/train.yaml --set comm.backend=gloo", 3, "comm.backend"},
       {"train FOLDER/train.yaml --set libraries=[FOLDER/none.so]", 3, "none.so"},
