@@ -5,9 +5,13 @@
 #include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
-#include "gantry/cli/doctor_text.h"
+#include "gantry/cli/engine_exec.h"
+#include "gantry/cli/torch_library.h"
+#include "gantry/core/host/usable_cores.h"
 #include "gantry/core/io/output.h"
+#include "gantry/core/version.h"
 #include "gantry/diagnosis/diagnosis.h"
 
 namespace gantry::cli {
@@ -100,8 +104,26 @@ std::string report_json(const JobRecords& job, const recorder::Diagnosis& diagno
          "\n";
 }
 
+// The properties of this build and machine.
+void show_build(bool as_json) {
+  const double gigabytes =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 1e9;
+  if (as_json)
+    return print_output(Json{{"version", GANTRY_VERSION},
+                             {"cores", usable_cores()},
+                             {"memory_gb", gigabytes},
+                             {"engine", engine_path()},
+                             {"libtorch", describe(find_torch_library())},
+                             {"backends", GANTRY_BACKENDS}}
+                            .dump(2) +
+                        "\n");
+  print_output(fmt::format("gantry {}\ncores: {}\nmemory: {:.1f} GB\nengine: {}\nLibTorch: {}\nbackends: {}\n",
+                           GANTRY_VERSION, usable_cores(), gigabytes, engine_path(), describe(find_torch_library()),
+                           GANTRY_BACKENDS));
+}
+
 void run(const Arguments& arguments) {
-  if (arguments.folder.empty()) return show_doctor(arguments.json);
+  if (arguments.folder.empty()) return show_build(arguments.json);
   const JobRecords job = recorder::read_folder(arguments.folder);
   const auto diagnosis = recorder::diagnose(job, arguments.stuck_after);
   print_output(arguments.json ? report_json(job, diagnosis) : report_text(job, diagnosis));

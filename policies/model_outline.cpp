@@ -51,8 +51,8 @@ class OutlinedDecoder {
   DecoderSpec take() { return std::move(spec_); }
 
  private:
-  const NamedTensor* weight_of(const std::string& module) const {
-    const std::string name = module + ".weight";
+  // Null if the model has no such parameter.
+  const NamedTensor* parameter_at(const std::string& name) const {
     const auto found = std::ranges::find_if(
         map_.parameters, [&](const NamedTensor& each) { return std::ranges::count(each.names, name) > 0; });
     return found == map_.parameters.end() ? nullptr : &*found;
@@ -64,7 +64,7 @@ class OutlinedDecoder {
     for (const auto& [path, module] : map_.modules) {
       if (!is_in(path, split_.stages.first)) continue;
       if (!module->as<nn::EmbeddingImpl>() && !module->as<torch::nn::EmbeddingImpl>()) continue;
-      const torch::Tensor weight = weight_of(path)->tensor;
+      const torch::Tensor weight = parameter_at(path + ".weight")->tensor;
       if (++tables == 1) {
         spec_.names.tokens = path;
         spec_.vocabulary = weight.size(0);
@@ -81,11 +81,11 @@ class OutlinedDecoder {
   std::string describe_head() {
     std::string path;
     for (const auto& [each, module] : map_.modules)
-      if (const NamedTensor* weight = weight_of(each);
+      if (const NamedTensor* weight = parameter_at(each + ".weight");
           weight && is_in(each, split_.stages.last) && weight->tensor.dim() == 2)
         path = each;
     if (!split_.split_outputs.empty()) path = split_.split_outputs.front().module;
-    const NamedTensor* weight = path.empty() ? nullptr : weight_of(path);
+    const NamedTensor* weight = path.empty() ? nullptr : parameter_at(path + ".weight");
     if (!weight) return "its last stage has no output layer";
     if (weight->tensor.dim() != 2 || weight->tensor.size(0) != spec_.vocabulary ||
         weight->tensor.size(1) != spec_.hidden)
@@ -93,20 +93,16 @@ class OutlinedDecoder {
                          fmt::join(weight->tensor.sizes().vec(), ", "), spec_.vocabulary, spec_.hidden);
     spec_.names.head = path;
     spec_.tied = std::ranges::count(weight->names, spec_.names.tokens + ".weight") > 0;
-    spec_.head_bias = std::ranges::any_of(
-        map_.parameters, [&](const NamedTensor& each) { return std::ranges::count(each.names, path + ".bias") > 0; });
+    spec_.head_bias = parameter_at(path + ".bias") != nullptr;
     return "";
   }
 
   void describe_norm() {
     for (const auto& [path, module] : map_.modules) {
-      const NamedTensor* weight = is_in(path, split_.stages.last) ? weight_of(path) : nullptr;
+      const NamedTensor* weight = is_in(path, split_.stages.last) ? parameter_at(path + ".weight") : nullptr;
       if (!weight || weight->tensor.dim() != 1 || weight->tensor.size(0) != spec_.hidden) continue;
-      const bool has_bias = std::ranges::any_of(map_.parameters, [&, at = path](const NamedTensor& each) {
-        return std::ranges::count(each.names, at + ".bias") > 0;
-      });
       spec_.names.norm = path;
-      spec_.norm.kind = has_bias ? models::NormSpec::Kind::kLayer : models::NormSpec::Kind::kRms;
+      spec_.norm.kind = parameter_at(path + ".bias") ? models::NormSpec::Kind::kLayer : models::NormSpec::Kind::kRms;
     }
   }
 

@@ -1,8 +1,6 @@
 // Losses that modules in the midst of layers add: in every layout those of plain autograd on one device.
 #include <gmock/gmock.h>
 
-#include <torch/nn/functional/loss.h>
-
 #include "gantry/nn/norms.h"
 #include "gantry/tensors/libtorch.h"
 #include "toy_step.h"
@@ -100,32 +98,8 @@ ToySteps routed_steps(const std::string& layout, const ToyCase& toy = routed()) 
 
 // The same two steps by LibTorch alone.
 ToySteps by_autograd() {
-  const auto model = std::dynamic_pointer_cast<RoutedImpl>(build_toy(routed()));
-  materialize(*model, 1);
-  set_global_names(*model);
-  const TensorDict batch = routed_batch();
-  ToySteps steps;
-  for (int step = 0; step < 2; ++step) {
-    TensorDict losses;
-    const ForwardScope scope(
-        {.random = RandomContext{.seed = 1, .step = static_cast<std::uint64_t>(step)}, .losses = &losses});
-    const torch::Tensor logits = model->forward(batch).at("logits").flatten(0, 1);
-    torch::Tensor sum = torch::nn::functional::cross_entropy(
-        logits, batch.at("labels").flatten(),
-        torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-100).reduction(torch::kSum));
-    for (const auto& [name, loss] : losses) sum = sum + loss;
-    (sum / kCounted).backward();
-    steps.losses.push_back(sum.item<double>());
-    steps.added.push_back(
-        {{"balance", losses.at("balance").item<double>()}, {"size", losses.at("size").item<double>()}});
-    const torch::NoGradGuard no_grad;
-    for (const auto& item : model->named_parameters()) {
-      torch::Tensor parameter = item.value();
-      if (step == 1) steps.gradients.set(item.key(), parameter.grad().clone());
-      parameter.sub_(0.05 * parameter.grad());
-      parameter.mutable_grad() = torch::Tensor();
-    }
-  }
+  const ToySteps steps = toy_by_autograd<RoutedImpl>(routed(), kCounted);
+  EXPECT_TRUE(steps.added.front().contains("balance") && steps.added.front().contains("size"));
   return steps;
 }
 

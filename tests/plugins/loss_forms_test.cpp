@@ -1,8 +1,6 @@
 // Losses over features, heads and parameters: in every layout those of plain autograd on one device.
 #include <gmock/gmock.h>
 
-#include <torch/nn/functional/loss.h>
-
 #include "gantry/booster/compare_layouts.h"
 #include "gantry/nn/norms.h"
 #include "gantry/tensors/libtorch.h"
@@ -107,37 +105,7 @@ Config penalty_config(const std::string& layout) {
 }
 
 // The same two steps by LibTorch alone.
-ToySteps penalized_by_autograd() {
-  const auto model = std::dynamic_pointer_cast<PenaltyModelImpl>(build_toy(penalized()));
-  materialize(*model, 1);
-  set_global_names(*model);
-  const TensorDict batch = penalty_batch();
-  ToySteps steps;
-  for (int step = 0; step < 2; ++step) {
-    TensorDict losses;
-    const ForwardScope scope({.losses = &losses, .step_share = kPenaltyCount});
-    const torch::Tensor logits = model->forward(batch).at("logits").flatten(0, 1);
-    torch::Tensor sum = torch::nn::functional::cross_entropy(
-        logits, batch.at("labels").flatten(),
-        torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-100).reduction(torch::kSum));
-    auto& added = steps.added.emplace_back();
-    for (const auto& [name, loss] : losses) {
-      sum = sum + loss;
-      added[name] = loss.item<double>();
-    }
-    (sum / kPenaltyCount).backward();
-    steps.losses.push_back(sum.item<double>());
-    const torch::NoGradGuard no_grad;
-    for (const auto& item : model->named_parameters()) {
-      torch::Tensor parameter = item.value();
-      if (!parameter.grad().defined()) continue;  // the tie's second name
-      if (step == 1) steps.gradients.set(item.key(), parameter.grad().clone());
-      parameter.sub_(0.05 * parameter.grad());
-      parameter.mutable_grad() = torch::Tensor();
-    }
-  }
-  return steps;
-}
+ToySteps penalized_by_autograd() { return toy_by_autograd<PenaltyModelImpl>(penalized(), kPenaltyCount); }
 
 TEST(LossForms, AreExactInEveryLayout) {
   const ToySteps expected = penalized_by_autograd();

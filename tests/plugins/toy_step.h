@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
+#include <torch/nn/functional/loss.h>
+
 #include "gantry/nn/dropout.h"
 #include "gantry/nn/embedding.h"
+#include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
 #include "gantry/tensors/deferred_init.h"
 #include "tiny_rig.h"
@@ -81,6 +84,41 @@ inline ToySteps run_toy(const ToyCase& toy, const Config& config) {
     }
     return steps;
   });
+}
+
+// The same steps of a full model by LibTorch alone. `counted`: number of labels that count.
+template <class Model>
+ToySteps toy_by_autograd(const ToyCase& toy, std::int64_t counted) {
+  const auto model = std::dynamic_pointer_cast<Model>(build_toy(toy));
+  materialize(*model, 1);
+  set_global_names(*model);
+  ToySteps steps;
+  for (int step = 0; step < 2; ++step) {
+    TensorDict losses;
+    const ForwardScope scope({.random = RandomContext{.seed = 1, .step = static_cast<std::uint64_t>(step)},
+                              .losses = &losses,
+                              .step_share = static_cast<double>(counted)});
+    const torch::Tensor logits = model->forward(toy.batch).at("logits").flatten(0, 1);
+    torch::Tensor sum = torch::nn::functional::cross_entropy(
+        logits, toy.batch.at("labels").flatten(),
+        torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-100).reduction(torch::kSum));
+    auto& added = steps.added.emplace_back();
+    for (const auto& [name, loss] : losses) {
+      sum = sum + loss;
+      added[name] = loss.template item<double>();
+    }
+    (sum / counted).backward();
+    steps.losses.push_back(sum.item<double>());
+    const torch::NoGradGuard no_grad;
+    for (const auto& item : model->named_parameters()) {
+      torch::Tensor parameter = item.value();
+      if (!parameter.grad().defined()) continue;  // a tie's second name
+      if (step == 1) steps.gradients.set(item.key(), parameter.grad().clone());
+      parameter.sub_(0.05 * parameter.grad());
+      parameter.mutable_grad() = torch::Tensor();
+    }
+  }
+  return steps;
 }
 
 inline void expect_steps(const ToySteps& expected, const ToySteps& actual) {
