@@ -128,6 +128,7 @@ bool has_images(const std::string& folder) {
 
 std::string extra_keys(const std::string& folder) {
   if (has_images(folder)) return R"({"image_encoder": true})";
+  if (keys_of_case(folder).value("num_nextn_predict_layers", 0) == 0) return "{}";
   bool has_mtp = false;  // published files may lack the layers that their keys state
   for (const auto& [name, tensor] : read_safetensors(folder + "/model.safetensors"))
     has_mtp = has_mtp || name.ends_with(".eh_proj.weight");
