@@ -6,12 +6,12 @@
 #include <unistd.h>
 #include <utility>
 
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "gantry/booster/measure_rates.h"
 #include "gantry/core/base/steady_seconds.h"
 #include "gantry/planner/calibration.h"
+#include "gantry/tensors/device_memory.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -105,12 +105,7 @@ double operation_seconds(World& world, ProcessGroup& ranks) {
 }
 
 double memory_bytes(World& world, int ranks_of_host) {
-  if (!world.device().is_cpu()) {
-    const auto device = world.device();
-    auto* allocator = c10::getDeviceAllocator(device.type());
-    return static_cast<double>(
-        allocator->getMemoryInfo(device.has_index() ? device.index() : c10::DeviceIndex{0}).second);
-  }
+  if (const auto bytes = device_memory_bytes(world.device())) return static_cast<double>(*bytes);
   const double all = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   return all / ranks_of_host;
 }

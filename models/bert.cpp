@@ -112,7 +112,7 @@ BertLayerImpl::BertLayerImpl(const BertConfig& config) : activation_(config.hidd
 torch::Tensor BertLayerImpl::wide(const torch::Tensor& hidden) {
   if (!gate) return nn::activate(intermediate(hidden), activation_);
   const auto parts = nn::together(hidden, {intermediate, gate});
-  return nn::activate(parts[1], activation_) * parts[0];
+  return nn::gated(parts[1], parts[0], activation_);
 }
 
 LayerParts BertLayerImpl::parts(const nn::TokenContext& tokens) {

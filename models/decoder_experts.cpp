@@ -52,8 +52,9 @@ ExpertsOfLayer::ExpertsOfLayer(torch::nn::Module& root, const ExpertsSpec& spec,
 
 torch::Tensor ExpertsOfLayer::shared_wide(const torch::Tensor& input) {
   if (!gate_up_ && !gate_) return nn::activate(up_(input), activation_);
-  const auto parts = gate_up_ ? gate_up_(input).chunk(2, -1) : nn::together(input, {gate_, up_});
-  return nn::activate(parts[0], activation_) * parts[1];
+  if (gate_up_) return nn::gated_halves(gate_up_(input), activation_);
+  const auto parts = nn::together(input, {gate_, up_});
+  return nn::gated(parts[0], parts[1], activation_);
 }
 
 torch::Tensor ExpertsOfLayer::shared(const torch::Tensor& input, const torch::Tensor& wide) {

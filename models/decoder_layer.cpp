@@ -270,12 +270,11 @@ torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
   const MlpSpec& mlp = spec_.mlp;
   torch::Tensor wide;
   if (mlp.fused_gate) {
-    const auto parts = fused_gate_(input).chunk(2, -1);
-    wide = nn::activate(multiplied(parts[0], mlp.gate_scale), mlp.activation) * parts[1];
+    wide = nn::gated_halves(fused_gate_(input), mlp.activation);  // gate_scale is a factor of separate gates
   } else if (mlp.gated) {
     auto parts = nn::together(input, {gate_, up_});
     if (mlp.sparsity > 0) parts[0] = nn::sparse_gate(parts[0], mlp.sparsity, gate_);
-    wide = nn::activate(multiplied(parts[0], mlp.gate_scale), mlp.activation) * parts[1];
+    wide = nn::gated(multiplied(parts[0], mlp.gate_scale), parts[1], mlp.activation);
   } else {
     wide = xielu_ ? xielu_->forward(up_(input)) : nn::activate(up_(input), mlp.activation);
   }

@@ -54,7 +54,7 @@ LayerInputGate::LayerInputGate(torch::nn::Module& root, const LayerSpec& layer, 
       norm_(root, names.input_norm, layer.input, hidden) {}
 
 torch::Tensor LayerInputGate::operator()(const torch::Tensor& hidden, const torch::Tensor& embedding) {
-  return norm_(projection_(nn::activate(gate_(hidden), activation_) * embedding));
+  return norm_(projection_(nn::gated(gate_(hidden), embedding, activation_)));
 }
 
 }  // namespace gantry::models

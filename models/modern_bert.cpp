@@ -73,8 +73,7 @@ torch::Tensor ModernBertLayerImpl::attend(const torch::Tensor& input, const nn::
 }
 
 torch::Tensor ModernBertLayerImpl::mlp(const torch::Tensor& input) {
-  const auto parts = fused_gate_(input).chunk(2, -1);
-  const torch::Tensor wide = nn::activate(parts[0], activation_) * parts[1];
+  const torch::Tensor wide = nn::gated_halves(fused_gate_(input), activation_);
   return down_(dropped_columns(mlp_dropout_, wide, fused_gate_));
 }
 

@@ -97,7 +97,7 @@ torch::Tensor T5LayerImpl::mlp(const torch::Tensor& input) {
   torch::Tensor wide;
   if (gate_) {
     const auto parts = nn::together(input, {gate_, up_});
-    wide = nn::activate(parts[0], activation_) * parts[1];
+    wide = nn::gated(parts[0], parts[1], activation_);
   } else {
     wide = nn::activate(up_(input), activation_);
   }

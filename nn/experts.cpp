@@ -98,8 +98,9 @@ torch::Tensor ExpertsImpl::output_bias() const {
 torch::Tensor ExpertsImpl::activated(const torch::Tensor& gate_up) const {
   if (!options.shape.gated) return activate(gate_up, options.activation);
   const bool pairs = options.shape.interleaved;
+  if (!pairs && options.limit == 0) return gated_halves(gate_up, options.activation);
   const auto parts = pairs ? gate_up.view({gate_up.size(0), gate_up.size(1) / 2, 2}).unbind(-1) : gate_up.chunk(2, -1);
-  if (options.limit == 0) return activate(parts[0], options.activation) * parts[1];
+  if (options.limit == 0) return gated(parts[0], parts[1], options.activation);
   const torch::Tensor gate = parts[0].clamp_max(options.limit), up = parts[1].clamp(-options.limit, options.limit);
   return (up + 1) * (gate * torch::sigmoid(gate * 1.702));
 }

@@ -1,6 +1,7 @@
 #include "gantry/nn/linear_function.h"
 
 #include <array>
+#include <utility>
 
 #include "gantry/core/error.h"
 #include "gantry/nn/forward.h"
@@ -58,7 +59,24 @@ torch::Tensor values_to_multiply(const torch::Tensor& weight, const torch::Tenso
 
 torch::Tensor read_rows(const torch::Tensor& rows, const OptionalTensor& weight, const OptionalTensor& bias) {
   torch::Tensor outputs = empty_aligned_rows(rows.size(0), weight->size(0), rows.options());
-  return bias ? at::addmm_out(outputs, *bias, rows, weight->t()) : at::mm_out(outputs, rows, weight->t());
+  for (const Range& part : product_parts(weight->size(0), rows.options())) {
+    torch::Tensor made = outputs.narrow(1, part.begin, part.size());
+    const torch::Tensor read = weight->narrow(0, part.begin, part.size()).t();
+    bias ? at::addmm_out(made, bias->narrow(0, part.begin, part.size()), rows, read) : at::mm_out(made, rows, read);
+  }
+  return outputs;
+}
+
+// sum + gradient weight, where an undefined sum is 0. The largest part comes last: in half precisions the sum of parts
+// is rounded each time.
+torch::Tensor with_input_gradient(torch::Tensor sum, const torch::Tensor& gradient, const torch::Tensor& weight) {
+  const std::vector<Range> parts = product_parts(weight.size(0), gradient.options());
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    const torch::Tensor of_part = gradient.narrow(1, part->begin, part->size()),
+                        read = weight.narrow(0, part->begin, part->size());
+    sum = sum.defined() ? sum.addmm_(of_part, read) : at::mm(of_part, read);
+  }
+  return sum;
 }
 
 // What each reader makes of the gathered input, and that.
@@ -147,7 +165,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       for (std::size_t i = 0; i < gradients.size(); ++i) {
         const torch::Tensor weight = values_to_multiply(saved[1 + 2 * i], saved[0], context->saved_data["code"].toInt(),
                                                         context->saved_data["scale_group"].toInt());
-        sum = sum.defined() ? sum.addmm_(gradients[i], weight) : at::mm(gradients[i], weight);
+        sum = with_input_gradient(std::move(sum), gradients[i], weight);
       }
       input_gradient.emplace(sum.view(context->saved_data["shape"].toIntVector()), group,
                              context->saved_data["gather_dim"].toInt(), context->saved_data["sizes"].toIntVector());
@@ -171,7 +189,13 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 torch::Tensor give_product_gradient(const torch::Tensor& weight, WeightGradientStore* store,
                                     const torch::Tensor& gradient, const torch::Tensor& rows) {
   return give_gradient(
-      weight, store, [=](torch::Tensor& into) { add_product(into, gradient.t(), rows); },
+      weight, store,
+      [=](torch::Tensor& into) {
+        for (const Range& part : product_parts(into.size(0), gradient.options())) {
+          torch::Tensor of_part = into.narrow(0, part.begin, part.size());
+          add_product(of_part, gradient.narrow(1, part.begin, part.size()).t(), rows);
+        }
+      },
       [&] { return at::mm(gradient.t(), rows); });
 }
 

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <utility>
 
+#include "gantry/tensors/kernels/rotate.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
@@ -14,34 +15,22 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// The two features of each pair: [..., rotated / 2] each.
-std::pair<torch::Tensor, torch::Tensor> pairs(const torch::Tensor& heads, std::int64_t half, bool paired) {
-  if (!paired) return {heads.narrow(-1, 0, half), heads.narrow(-1, half, half)};
-  return {heads.slice(-1, 0, 2 * half, 2), heads.slice(-1, 1, 2 * half, 2)};
-}
-
-torch::Tensor turned(const torch::Tensor& heads, const torch::Tensor& cosine, const torch::Tensor& sine, bool paired) {
-  const std::int64_t half = cosine.size(-1), rest = heads.size(-1) - 2 * half;
-  const auto [first, second] = pairs(heads, half, paired);
-  torch::Tensor out = torch::empty(heads.sizes(), heads.options().requires_grad(false));
-  const auto [turned_first, turned_second] = pairs(out, half, paired);
-  turned_first.copy_(first * cosine).addcmul_(second, sine, -1);
-  turned_second.copy_(second * cosine).addcmul_(first, sine);
-  if (rest > 0) out.narrow(-1, 2 * half, rest).copy_(heads.narrow(-1, 2 * half, rest));
-  return out;
+kernels::PairOrder order_of(bool paired) {
+  return paired ? kernels::PairOrder::kAdjacent : kernels::PairOrder::kHalves;
 }
 
 // The gradient of a rotation is the rotation back, so nothing of the input is kept.
-struct Turn : torch::autograd::Function<Turn> {
+struct RotationFunction : torch::autograd::Function<RotationFunction> {
   static Variable forward(AutogradContext* context, const Variable& heads, const torch::Tensor& cosine,
                           const torch::Tensor& sine, bool paired) {
     context->save_for_backward({cosine, sine});
     context->saved_data["paired"] = paired;
-    return turned(heads, cosine, sine, paired);
+    return kernels::rotate(heads, cosine, sine, order_of(paired), kernels::Turn::kForward);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    return {turned(gradients[0], saved[0], -saved[1], context->saved_data["paired"].toBool()), {}, {}, {}};
+    const kernels::PairOrder order = order_of(context->saved_data["paired"].toBool());
+    return {kernels::rotate(gradients[0], saved[0], saved[1], order, kernels::Turn::kBack), {}, {}, {}};
   }
 };
 
@@ -188,7 +177,7 @@ torch::Tensor Rotary::turned_to(const torch::Tensor& heads, const torch::Tensor&
   }
   const torch::Tensor angles =
       (positions_of_pairs(positions).to(torch::kFloat32) * frequencies_).unsqueeze(1).to(torch::kFloat64);
-  return Turn::apply(heads, cosine_of(angles, heads.scalar_type()), sine_of(angles, heads.scalar_type()),
+  return RotationFunction::apply(heads, cosine_of(angles, heads.scalar_type()), sine_of(angles, heads.scalar_type()),
                      options_.paired);
 }
 
@@ -197,7 +186,7 @@ torch::Tensor Rotary::operator()(const torch::Tensor& heads, const torch::Tensor
   if (positions.defined()) return turned_to(heads, positions, length);
   prepare(heads, length);
   const std::int64_t tokens = heads.size(2);
-  return Turn::apply(heads, cosine_.narrow(0, 0, tokens), sine_.narrow(0, 0, tokens), options_.paired);
+  return RotationFunction::apply(heads, cosine_.narrow(0, 0, tokens), sine_.narrow(0, 0, tokens), options_.paired);
 }
 
 }  // namespace gantry::nn

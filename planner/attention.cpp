@@ -173,8 +173,7 @@ void OperationBuilder::attention(const AttentionSpec& attention) {
   keep(projected);
   const double rotated = bytes_ * tokens_ * (heads + keys) * size;
   if (attention.rotary >= 0) {
-    // Each half is a product that is copied to its place, and a second product that is added to it (see nn/rotary.cpp).
-    elementwise(7 * rotated, 7 * rotated);
+    elementwise(2 * rotated, 2 * rotated);  // one pass each way: tensors/kernels/rotate.h
     if (workload_.program.keeps_results && !attention.latent) keep(rotated);
   }
   if (attention.head_norm.exists() || attention.qk_norm.exists() || attention.per_head_norm.exists()) {

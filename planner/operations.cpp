@@ -107,13 +107,10 @@ void OperationBuilder::mlp(double rows, double width, const models::MlpSpec& mlp
   const double between = mlp.gated ? 2 * width : width;
   product(rows, hidden_, between, keeps_input ? bytes_ * tokens_between_ * hidden_ : 0, mlp.bias);
   keep(bytes_ * rows * between);
-  if (mlp.gated && workload_.program.keeps_results) {  // the multiplication with the gate is a separate operation
-    elementwise(2 * bytes_ * rows * width, 3 * bytes_ * rows * width, mlp.activation);
-    elementwise(3 * bytes_ * rows * width, 6 * bytes_ * rows * width);
-    keep(bytes_ * rows * width);
-  } else {
-    elementwise(bytes_ * rows * (between + width), bytes_ * rows * (2 * between + width), mlp.activation);
-  }
+  elementwise(bytes_ * rows * (between + width), bytes_ * rows * (2 * between + width), mlp.activation);
+  // On the CPU the multiplication by the values is an operation of its own (see tensors/kernels/gated.cpp).
+  if (mlp.gated && workload_.program.keeps_results)
+    elementwise(2 * bytes_ * rows * width, 6 * bytes_ * rows * width);
   if (mlp.sparsity > 0) sparse_gate(rows, width);
   hold(bytes_ * (2 * rows * width + tokens_between_ * hidden_));
   product(rows, width, hidden_, bytes_ * rows * width, mlp.bias);

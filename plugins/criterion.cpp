@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "gantry/core/config/logit_limit.h"
 #include "gantry/core/error.h"
 #include "gantry/nn/deferred_logits.h"
 #include "gantry/tensors/host_copy.h"
@@ -97,8 +96,6 @@ void Criterion::set_logit_limit(std::int64_t bytes) {
                       "pass the largest std::int64_t for full logits"});
   logit_limit_ = bytes;
 }
-
-std::int64_t Criterion::logit_limit() const { return logit_limit_.value_or(kLogitLimit); }
 
 Criterion mean_squared_error(const std::string& logits, const std::string& labels) {
   return over_numbers(logits, labels, [](const torch::Tensor& given, const torch::Tensor& wanted) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "gantry/core/shard_spec.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry {
@@ -12,5 +14,10 @@ namespace gantry {
 // this: with a vocabulary of an odd size, such as 50257, contiguous rows are not aligned. Otherwise the tensor is
 // contiguous.
 torch::Tensor empty_aligned_rows(std::int64_t rows, std::int64_t columns, const torch::TensorOptions& options);
+
+// Returns the columns of a matrix in the parts in which it is multiplied: one part, or a multiple of 16 bytes and the
+// rest, for a device that multiplies half precisions and a large number of columns. cuBLAS reads element by element if
+// the inner or the contiguous dimension of a product has an odd size.
+std::vector<Range> product_parts(std::int64_t columns, const torch::TensorOptions& options);
 
 }  // namespace gantry

@@ -35,7 +35,7 @@ torch::Tensor RotaryTowerLayerImpl::forward(const torch::Tensor& hidden, const t
                                             const torch::Tensor& groups) {
   const torch::Tensor attended = hidden + attend(before_attention_(hidden), angles, groups);
   const auto parts = nn::together(before_mlp_(attended), {gate_, up_});
-  return attended + down_(nn::activate(parts[0], activation_) * parts[1]);
+  return attended + down_(nn::gated(parts[0], parts[1], activation_));
 }
 
 }  // namespace gantry::models

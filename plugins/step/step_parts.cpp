@@ -1,6 +1,7 @@
 #include "gantry/plugins/step/step_parts.h"
 
 #include "gantry/core/error.h"
+#include "gantry/nn/logit_limit.h"
 #include "gantry/plugins/step/gathered_part.h"
 #include "gantry/plugins/step/gradient_parts.h"
 #include "gantry/plugins/step/interleaved_part.h"
@@ -48,7 +49,8 @@ StepParts step_parts(ModelState& state, const CallPlan& plan, const ExecuteOptio
                                                                    .keeps_outputs = options.return_outputs,
                                                                    .is_aligned = state.parts.has_value(),
                                                                    .loss = state.vocabulary->loss_of(criterion),
-                                                                   .logit_limit = criterion.logit_limit()}));
+                                                                   .logit_limit = criterion.logit_limit().value_or(
+                                                                       nn::default_logit_limit(plugin.world.device()))}));
   if (runs && plan.trains && state.graphs) {
     if (interleaves)
       throw ConfigError({"train.device_graphs",

@@ -119,6 +119,26 @@ TEST_P(KernelsOnDevice, CrossEntropyIsTheCpus) {
   }
 }
 
+// The output, the gradients of the input, the weight and the bias are computed in two parts (tensors/aligned_rows.h).
+TEST_P(KernelsOnDevice, ProductsOfOddSizesAreTheCpus) {
+  constexpr std::int64_t kOutputs = 4099;
+  const torch::Tensor input = (torch::arange(6 * 16, torch::kFloat32) * 0.37).sin().view({2, 3, 16});
+  const torch::Tensor weight = (torch::arange(kOutputs * 16, torch::kFloat32) * 0.73).cos().view({kOutputs, 16}) / 8;
+  const torch::Tensor bias = (torch::arange(kOutputs, torch::kFloat32) * 0.11).sin();
+  std::vector<torch::Tensor> made[2];
+  for (const torch::Device device : {torch::Device(torch::kCPU), device_}) {
+    const auto leaf = [&](const torch::Tensor& tensor) {
+      return tensor.to(device, torch::kBFloat16).detach().requires_grad_();
+    };
+    const torch::Tensor rows = leaf(input), matrix = leaf(weight), added = leaf(bias);
+    const torch::Tensor outputs = nn::linear(rows, {{matrix, added}}, {}).front();
+    (outputs * outputs.detach()).sum().backward();
+    made[device.is_cpu() ? 0 : 1] = {outputs.detach(), rows.grad(), matrix.grad(), added.grad()};
+  }
+  for (std::size_t i = 0; i < made[0].size(); ++i)
+    EXPECT_TRUE(torch::allclose(made[1][i].cpu(), made[0][i], 2e-2, 2e-2)) << i;
+}
+
 // A vocabulary of 7 words: a contiguous row of logits has 14 or 28 bytes.
 TEST_P(KernelsOnDevice, RowsOfLogitsAndOfTheirGradientsBeginAtMultiplesOf16Bytes) {
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {

@@ -6,9 +6,12 @@
 #include "checked_device.h"
 #include "gantry/comm/device_sum.h"
 #include "gantry/nn/cross_entropy.h"
+#include "gantry/nn/linear_function.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/kernels/add_rows.h"
 #include "gantry/tensors/kernels/draw.h"
+#include "gantry/tensors/kernels/gated.h"
+#include "gantry/tensors/kernels/rotate.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/sent_ahead.h"
 
@@ -86,6 +89,89 @@ TEST(DeviceKernels, SumsOverRanksHaveTheCpusBits) {
         reduce_by_rank(there[1], there, op);
         EXPECT_TRUE(torch::equal(there[1].cpu(), here[1])) << type << " " << ranks << " " << name_of(op);
       }
+}
+
+double largest_difference(const torch::Tensor& there, const torch::Tensor& here) {
+  const torch::Tensor expected = here.to(torch::kFloat64);
+  return (there.cpu().to(torch::kFloat64) - expected).abs().max().item<double>() / expected.abs().max().item<double>();
+}
+
+double tolerance_of(torch::ScalarType type) {
+  if (type == torch::kFloat64) return 1e-13;
+  if (type == torch::kFloat32) return 2e-6;
+  return type == torch::kBFloat16 ? 1e-2 : 2e-3;
+}
+
+torch::Tensor waves(const std::vector<std::int64_t>& shape, double step, torch::ScalarType type) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return (torch::arange(count, torch::kFloat64) * step).sin().mul_(3).view(shape).to(type);
+}
+
+// Heads of a projection, in packs of 16 bytes and of sizes that are none; the features behind the pairs are copied.
+TEST(DeviceKernels, RotationsAreTheCpus) {
+  using kernels::PairOrder, kernels::Turn;
+  for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16})
+    for (const auto& [size, pairs] : {std::pair<std::int64_t, std::int64_t>{64, 32}, {64, 16}, {14, 5}})
+      for (const bool by_sample : {false, true})
+        for (const PairOrder order : {PairOrder::kHalves, PairOrder::kAdjacent}) {
+          const torch::Tensor here = waves({2, 37, 5, size}, 0.7, type).transpose(1, 2);
+          const torch::Tensor there =
+              waves({2, 37, 5, size}, 0.7, type).to(checked_device()).transpose(1, 2);
+          const torch::Tensor angles = by_sample ? waves({2, 1, 37, pairs}, 1.3, torch::kFloat64)
+                                                 : waves({37, pairs}, 1.3, torch::kFloat64);
+          const torch::Tensor cosine = angles.cos().to(type), sine = angles.sin().to(type);
+          const auto on = [&](const torch::Tensor& tensor) { return tensor.to(checked_device()); };
+          for (const Turn turn : {Turn::kForward, Turn::kBack})
+            EXPECT_LE(largest_difference(kernels::rotate(there, on(cosine), on(sine), order, turn),
+                                         kernels::rotate(here, cosine, sine, order, turn)),
+                      tolerance_of(type))
+                << type << " size " << size << " pairs " << pairs;
+        }
+}
+
+// Matrices of their own, the halves of one, and columns that fill no pack.
+TEST(DeviceKernels, GatesAreTheCpus) {
+  using kernels::GateFunction;
+  for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16})
+    for (const std::int64_t columns : {64, 37})
+      for (const bool halves : {false, true})
+        for (const GateFunction function : {GateFunction::kSilu, GateFunction::kGelu, GateFunction::kTanhGelu}) {
+          std::vector<torch::Tensor> made[2];
+          for (const bool is_there : {false, true}) {
+            const auto on = [&](const torch::Tensor& tensor) { return is_there ? tensor.to(checked_device()) : tensor; };
+            const torch::Tensor both = on(waves({301, 2 * columns}, 0.7, type));
+            const auto part = [&](std::int64_t which) {
+              const torch::Tensor columns_of = both.narrow(1, which * columns, columns);
+              return halves ? columns_of : columns_of.contiguous();
+            };
+            const torch::Tensor gate = part(0), values = part(1), gradient = on(waves({301, columns}, 0.3, type));
+            torch::Tensor of_both = torch::zeros_like(both);
+            torch::Tensor of_gate = of_both.narrow(1, 0, columns), of_values = of_both.narrow(1, columns, columns);
+            if (!halves) of_gate = torch::zeros_like(gate), of_values = torch::zeros_like(values);
+            kernels::gated_backward(of_gate, of_values, gradient, gate, values, function);
+            made[is_there ? 1 : 0] = {kernels::gated(gate, values, function), of_gate, of_values};
+          }
+          for (int i = 0; i < 3; ++i)
+            EXPECT_LE(largest_difference(made[1][i], made[0][i]), 3 * tolerance_of(type))
+                << type << " columns " << columns << " result " << i;
+        }
+}
+
+// A vocabulary of an odd size: products in two parts.
+TEST(DeviceKernels, ProductsOfOddSizesAreTheCpus) {
+  std::vector<torch::Tensor> made[2];
+  for (const bool is_there : {false, true}) {
+    const auto leaf = [&](const torch::Tensor& tensor) {
+      return (is_there ? tensor.to(checked_device()) : tensor).detach().requires_grad_();
+    };
+    const torch::Tensor rows = leaf(waves({33, 64}, 0.37, torch::kBFloat16));
+    const torch::Tensor weight = leaf(waves({4099, 64}, 0.73, torch::kBFloat16) / 16);
+    const torch::Tensor outputs = nn::linear(rows, {{weight, {}}}, {}).front();
+    (outputs * outputs.detach()).sum().backward();
+    made[is_there ? 1 : 0] = {outputs.detach(), rows.grad(), weight.grad()};
+  }
+  for (std::size_t i = 0; i < made[0].size(); ++i) EXPECT_LE(largest_difference(made[1][i], made[0][i]), 2e-2) << i;
 }
 
 // Half precisions into float32: a device that can does not round the product.

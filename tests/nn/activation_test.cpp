@@ -31,6 +31,26 @@ TEST(Activations, HaveTheValuesAndGradientsOfTransformers) {
   }
 }
 
+// SiLU and GELU have a backward of their own, which the other activations do not.
+TEST(Activations, GateValuesAsTheProductDoes) {
+  for (const auto& name : nn::activation_names()) {
+    SCOPED_TRACE(name);
+    torch::Tensor both = (torch::arange(2 * 3 * 8, torch::kFloat64) * 0.7).sin().mul_(3).view({2, 3, 8});
+    both.requires_grad_();
+    const auto halves = both.chunk(2, -1);
+    const torch::Tensor expected = nn::activate(halves[0], name) * halves[1];
+    expected.square().sum().backward();
+    const torch::Tensor gradient = both.grad().clone();
+    for (const bool fused : {false, true}) {
+      both.mutable_grad() = {};
+      const torch::Tensor made = fused ? nn::gated_halves(both, name) : nn::gated(halves[0], halves[1], name);
+      EXPECT_TRUE(torch::allclose(made, expected, 1e-13, 1e-13));
+      made.square().sum().backward();
+      EXPECT_TRUE(torch::allclose(both.grad(), gradient, 1e-12, 1e-12));
+    }
+  }
+}
+
 // All others of transformers' table have weights of their own.
 TEST(Activations, AreAllWithoutWeights) {
   const nlohmann::json all = stored_activations();

@@ -108,9 +108,11 @@ class Criterion {
   }
   const std::optional<OfDeferredLogits>& deferred_logits() const { return deferred_; }
   // The largest size of the logits of a microbatch that are computed in full, and of a tile of larger ones, in bytes on
-  // one rank. The default is 32 MB. Throws UsageError for a size below 1.
+  // one rank. The default is 32 MB on the CPU and a 32nd of the memory of other devices. Throws UsageError for a size
+  // below 1.
   void set_logit_limit(std::int64_t bytes);
-  std::int64_t logit_limit() const;
+  // Returns the limit that was set; empty: the default.
+  const std::optional<std::int64_t>& logit_limit() const { return logit_limit_; }
 
   // Attaches the declarative form of this criterion.
   Criterion described_by(LabelledLoss loss) && {

@@ -7,7 +7,9 @@
 
 #include "gantry/tensors/kernels/add_rows_element.h"
 #include "gantry/tensors/kernels/draw_element.h"
+#include "gantry/tensors/kernels/gated_element.h"
 #include "gantry/tensors/kernels/reduce_element.h"
+#include "gantry/tensors/kernels/rotate_element.h"
 
 namespace gantry::kernels {
 
@@ -39,6 +41,29 @@ const char* launch_loss_gradient(void* out, const Rows& rows, const GradientTerm
 // Rows of the table's type, or of a half precision for a float32 table.
 const char* launch_add_rows(void* table, Element type, const void* rows, Element rows_type, const SortedRows& sorted,
                             void* stream);
+
+// What rotate() reads, of the type of `out`.
+struct RotationOperands {
+  const void *heads = nullptr, *cosine = nullptr, *sine = nullptr;
+};
+const char* launch_rotate(void* out, Element type, const RotationOperands& from, const RotatedHeads& heads,
+                          void* stream);
+
+// Matrices [rows, columns] with adjacent columns; strides in elements from one row to the next.
+struct GatedOperands {
+  const void *gate = nullptr, *values = nullptr;
+  Element type = Element::kFloat32;
+  std::int64_t rows = 0, columns = 0, gate_stride = 0, values_stride = 0;
+};
+const char* launch_gated(void* out, std::int64_t out_stride, const GatedOperands& from, GateFunction function,
+                         void* stream);
+struct GatedGradients {
+  void *gate = nullptr, *values = nullptr;
+  const void* out = nullptr;  // of the product
+  std::int64_t gate_stride = 0, values_stride = 0, out_stride = 0;
+};
+const char* launch_gated_backward(const GatedGradients& gradients, const GatedOperands& from, GateFunction function,
+                                  void* stream);
 
 // Terms of the type that `out` has, which may be the memory of one of them. `running`: as many elements as `out`, float
 // for half precisions, else of the type; null for at most Terms::kMost terms.

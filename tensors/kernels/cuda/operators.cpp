@@ -9,6 +9,7 @@
 #include "gantry/tensors/kernels/add_rows.h"
 #include "gantry/tensors/kernels/cuda/launches.h"
 #include "gantry/tensors/kernels/draw.h"
+#include "gantry/tensors/kernels/rotate.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -105,6 +106,51 @@ at::Tensor& add_rows_on_cuda(at::Tensor& table, const at::Tensor& index, const a
   return table;
 }
 
+at::Tensor& rotate_on_cuda(at::Tensor& out, const at::Tensor& heads, const at::Tensor& cosine, const at::Tensor& sine,
+                           bool adjacent, bool back) {
+  const c10::DeviceGuard on_device(out.device());
+  check(launch_rotate(out.data_ptr(), element_of(out, "rotation of heads"),
+                      {heads.const_data_ptr(), cosine.const_data_ptr(), sine.const_data_ptr()},
+                      rotated_heads(out, heads, cosine, adjacent, back), stream_of(out)),
+        "rotation of heads");
+  return out;
+}
+
+// Matrices whose rows follow each other are one row: a kernel divides less.
+GatedOperands gated_operands(const at::Tensor& gate, const at::Tensor& values, bool in_one_row) {
+  const bool one = in_one_row && gate.is_contiguous() && values.is_contiguous();
+  return {.gate = gate.const_data_ptr(),
+          .values = values.const_data_ptr(),
+          .type = element_of(gate, "gates"),
+          .rows = one ? 1 : gate.size(0),
+          .columns = one ? gate.numel() : gate.size(1),
+          .gate_stride = one ? 0 : gate.stride(0),
+          .values_stride = one ? 0 : values.stride(0)};
+}
+
+at::Tensor& gated_on_cuda(at::Tensor& out, const at::Tensor& gate, const at::Tensor& values, std::int64_t function) {
+  const c10::DeviceGuard on_device(out.device());
+  check(launch_gated(out.data_ptr(), out.stride(0), gated_operands(gate, values, out.is_contiguous()),
+                     static_cast<GateFunction>(function), stream_of(out)),
+        "gates");
+  return out;
+}
+
+void gated_backward_on_cuda(at::Tensor& of_gate, at::Tensor& of_values, const at::Tensor& gradient,
+                            const at::Tensor& gate, const at::Tensor& values, std::int64_t function) {
+  const c10::DeviceGuard on_device(of_gate.device());
+  const bool in_one_row = of_gate.is_contiguous() && of_values.is_contiguous() && gradient.is_contiguous();
+  const GatedGradients gradients{.gate = of_gate.data_ptr(),
+                                 .values = of_values.data_ptr(),
+                                 .out = gradient.const_data_ptr(),
+                                 .gate_stride = of_gate.stride(0),
+                                 .values_stride = of_values.stride(0),
+                                 .out_stride = gradient.stride(0)};
+  check(launch_gated_backward(gradients, gated_operands(gate, values, in_one_row), static_cast<GateFunction>(function),
+                              stream_of(of_gate)),
+        "gates");
+}
+
 ReducedType reduced_type_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kLong:
@@ -154,6 +200,9 @@ TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
   library.impl("loss_gradient_", &loss_gradient_on_cuda);
   library.impl("add_rows_", &add_rows_on_cuda);
   library.impl("reduce_by_rank_", &reduce_on_cuda);
+  library.impl("rotate_", &rotate_on_cuda);
+  library.impl("gated_", &gated_on_cuda);
+  library.impl("gated_backward_", &gated_backward_on_cuda);
 }
 
 }  // namespace gantry::kernels
