@@ -42,7 +42,7 @@ TEST(Activations, GateValuesAsTheProductDoes) {
     expected.square().sum().backward();
     const torch::Tensor gradient = both.grad().clone();
     for (const bool fused : {false, true}) {
-      both.mutable_grad() = {};
+      both.mutable_grad().reset();
       const torch::Tensor made = fused ? nn::gated_halves(both, name) : nn::gated(halves[0], halves[1], name);
       EXPECT_TRUE(torch::allclose(made, expected, 1e-13, 1e-13));
       made.square().sum().backward();
