@@ -111,13 +111,29 @@ def idle_share(intervals):
     return 1 - covered / (end - min(begin for begin, _ in intervals))
 
 
+def largest(times, count, total):
+    """The names with the largest times, with their shares of the total."""
+    return {name: round(time / total, 3) for name, time in sorted(times.items(), key=lambda one: -one[1])[:count]}
+
+
 def longest(kernels):
-    """The ten names of kernels that take most of the time, with their shares of it."""
+    """The kernels that take most of the time, by names, with their shares of it."""
     times = {}
     for event in kernels:
-        times[event["name"]] = times.get(event["name"], 0) + event["dur"]
-    total = sum(times.values())
-    return {name[:60]: round(time / total, 3) for name, time in sorted(times.items(), key=lambda one: -one[1])[:10]}
+        times[event["name"][:90]] = times.get(event["name"][:90], 0) + event["dur"]
+    return largest(times, 25, sum(times.values()))
+
+
+def idle_between(kernels):
+    """The pairs of kernels between which the device is idle for most of the time, with their shares of the idle time."""
+    times, end, last = {}, None, ""
+    for event in sorted(kernels, key=lambda one: one["ts"]):
+        if end is not None and event["ts"] > end:
+            pair = f"{last[:50]} -> {event['name'][:50]}"
+            times[pair] = times.get(pair, 0) + event["ts"] - end
+        if end is None or event["ts"] + event["dur"] > end:
+            end, last = event["ts"] + event["dur"], event["name"]
+    return largest(times, 12, sum(times.values()) or 1)
 
 
 def profile(args, size, folder):
@@ -128,7 +144,7 @@ def profile(args, size, folder):
     if not kernels:
         return dict(kernels=0, idle_share=None)
     return dict(kernels_per_step=len(kernels) / 10, idle_share=round(idle_share([(e["ts"], e["ts"] + e["dur"]) for e in kernels]), 4),
-                longest=longest(kernels))
+                longest=longest(kernels), idle_between=idle_between(kernels))
 
 
 def peer_model(args, size):
