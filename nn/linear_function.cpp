@@ -57,12 +57,17 @@ torch::Tensor values_to_multiply(const torch::Tensor& weight, const torch::Tenso
   return unpack_records({static_cast<WeightCode>(code), rows.size(-1), group}, weight, rows.scalar_type());
 }
 
+// tensor[part] along a dimension.
+torch::Tensor part_of(const torch::Tensor& tensor, std::int64_t dim, const Range& part) {
+  return part.size() == tensor.size(dim) ? tensor : tensor.narrow(dim, part.begin, part.size());
+}
+
 torch::Tensor read_rows(const torch::Tensor& rows, const OptionalTensor& weight, const OptionalTensor& bias) {
   torch::Tensor outputs = empty_aligned_rows(rows.size(0), weight->size(0), rows.options());
   for (const Range& part : product_parts(weight->size(0), rows.options())) {
-    torch::Tensor made = outputs.narrow(1, part.begin, part.size());
-    const torch::Tensor read = weight->narrow(0, part.begin, part.size()).t();
-    bias ? at::addmm_out(made, bias->narrow(0, part.begin, part.size()), rows, read) : at::mm_out(made, rows, read);
+    torch::Tensor made = part_of(outputs, 1, part);
+    const torch::Tensor read = part_of(*weight, 0, part).t();
+    bias ? at::addmm_out(made, part_of(*bias, 0, part), rows, read) : at::mm_out(made, rows, read);
   }
   return outputs;
 }
@@ -72,8 +77,7 @@ torch::Tensor read_rows(const torch::Tensor& rows, const OptionalTensor& weight,
 torch::Tensor with_input_gradient(torch::Tensor sum, const torch::Tensor& gradient, const torch::Tensor& weight) {
   const std::vector<Range> parts = product_parts(weight.size(0), gradient.options());
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    const torch::Tensor of_part = gradient.narrow(1, part->begin, part->size()),
-                        read = weight.narrow(0, part->begin, part->size());
+    const torch::Tensor of_part = part_of(gradient, 1, *part), read = part_of(weight, 0, *part);
     sum = sum.defined() ? sum.addmm_(of_part, read) : at::mm(of_part, read);
   }
   return sum;
@@ -192,8 +196,8 @@ torch::Tensor give_product_gradient(const torch::Tensor& weight, WeightGradientS
       weight, store,
       [=](torch::Tensor& into) {
         for (const Range& part : product_parts(into.size(0), gradient.options())) {
-          torch::Tensor of_part = into.narrow(0, part.begin, part.size());
-          add_product(of_part, gradient.narrow(1, part.begin, part.size()).t(), rows);
+          torch::Tensor of_part = part_of(into, 0, part);
+          add_product(of_part, part_of(gradient, 1, part).t(), rows);
         }
       },
       [&] { return at::mm(gradient.t(), rows); });

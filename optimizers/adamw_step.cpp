@@ -43,6 +43,24 @@ class RemainderElements {
   std::vector<std::pair<torch::Tensor, torch::Tensor>> ends_;
 };
 
+// Numbers of steps as the fused kernel reads them: float32, on the device of the parameter. They are filled there,
+// without a copy that waits, and parameters with the same number share a tensor: one kernel for each of them would keep
+// a device idle for milliseconds.
+class StepNumbers {
+ public:
+  const torch::Tensor& of(std::int64_t step, const torch::Device& device) {
+    if (!tensor_.defined() || step_ != step || tensor_.device() != device) {
+      tensor_ = torch::full({}, static_cast<float>(step), torch::dtype(torch::kFloat32).device(device));
+      step_ = step;
+    }
+    return tensor_;
+  }
+
+ private:
+  torch::Tensor tensor_;
+  std::int64_t step_ = 0;
+};
+
 }  // namespace
 
 AdamWParamState& adamw_state(OptimizerStates& states, const torch::Tensor& parameter, bool keeps_largest) {
@@ -63,6 +81,7 @@ AdamWParamState& adamw_state(OptimizerStates& states, const torch::Tensor& param
 void step_by_adamw(const std::vector<torch::Tensor>& parameters, OptimizerStates& states,
                    const torch::optim::AdamWOptions& options, double factor) {
   std::vector<torch::Tensor> stepped, gradients, averages, squares, largest, steps;
+  StepNumbers numbers;
   for (const auto& parameter : parameters) {
     if (!parameter.grad().defined() || parameter.numel() == 0) continue;
     auto& state = adamw_state(states, parameter, options.amsgrad());
@@ -72,9 +91,7 @@ void step_by_adamw(const std::vector<torch::Tensor>& parameters, OptimizerStates
     averages.push_back(state.exp_avg());
     squares.push_back(state.exp_avg_sq());
     if (options.amsgrad()) largest.push_back(state.max_exp_avg_sq());
-    // Where the parameter is, as the fused kernel of a device wants it; filled there, without a copy that waits.
-    steps.push_back(
-        torch::full({}, static_cast<float>(state.step()), torch::dtype(torch::kFloat32).device(parameter.device())));
+    steps.push_back(numbers.of(state.step(), parameter.device()));
   }
   if (stepped.empty()) return;
   RemainderElements tails;

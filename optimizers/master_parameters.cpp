@@ -165,15 +165,17 @@ void MasterParameters::write_values(std::size_t parameter, torch::Tensor& values
 void MasterParameters::after_step() {
   const torch::NoGradGuard no_grad;
   std::vector<GatheredUnits::Move> moves;
+  std::vector<torch::Tensor> values, masters;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     if (is_full(i)) {
       moves.push_back(move(i, gradients_.owned_values(i), masters_[i]));
       masters_[i].mutable_grad().reset();  // its memory is the step's
     } else if (is_low_[i] && gradients_.has_values(i)) {
-      torch::Tensor values = gradients_.owned_values(i);
-      write_values(i, values);
+      values.push_back(gradients_.owned_values(i));
+      masters.push_back(masters_[i].view({-1}));
     }
   }
+  if (!values.empty()) at::_foreach_copy_(values, masters);  // few kernels of a device
   units_.hand_out(moves);
   gradients_.gather_values();
 }

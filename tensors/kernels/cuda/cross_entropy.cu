@@ -6,6 +6,7 @@
 
 #include "gantry/tensors/kernels/cross_entropy_row.h"
 #include "gantry/tensors/kernels/cuda/launches.h"
+#include "gantry/tensors/kernels/cuda/pack.h"
 
 namespace gantry::kernels {
 namespace {
@@ -55,7 +56,8 @@ __global__ void row_sums_kernel(A* out, Rows rows, const A* largest, const std::
   out[2 * rows.rows + row] = all;
 }
 
-template <class T, class A>
+// kCount columns at a time, as far as these go.
+template <class T, class A, int kCount>
 __global__ void loss_gradient_kernel(T* out, Rows rows, GradientTerms terms) {
   const std::int64_t row = blockIdx.x;
   const auto number_of = [row](const void* numbers) { return static_cast<const A*>(numbers)[row]; };
@@ -69,7 +71,17 @@ __global__ void loss_gradient_kernel(T* out, Rows rows, GradientTerms terms) {
   of_row.label = terms.labels[row];
   const T* logits = row_of<T>(rows, row);
   T* gradient = out + row * terms.out_stride;
-  for (std::int64_t column = threadIdx.x; column < rows.columns; column += kThreads)
+  const std::int64_t packed = rows.width / kCount * kCount;
+  for (std::int64_t column = static_cast<std::int64_t>(threadIdx.x) * kCount; column < packed;
+       column += kThreads * kCount) {
+    const auto few = read_pack<T, kCount>(logits + column);
+    Pack<T, kCount> made;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      made.of[i] = static_cast<T>(gradient_of(static_cast<A>(few.of[i]), column + i, of_row));
+    write_pack<T, kCount>(gradient + column, made);
+  }
+  for (std::int64_t column = packed + threadIdx.x; column < rows.columns; column += kThreads)
     gradient[column] = column < rows.width ? static_cast<T>(gradient_of(static_cast<A>(logits[column]), column, of_row))
                                            : static_cast<T>(0.0F);
 }
@@ -113,8 +125,11 @@ const char* launch_row_sums(void* out, const Rows& rows, const void* largest, co
 
 const char* launch_loss_gradient(void* out, const Rows& rows, const GradientTerms& terms, void* stream) {
   return by_type(rows.type, [&]<class T, class A>(T, A) {
-    loss_gradient_kernel<T, A>
-        <<<rows.rows, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<T*>(out), rows, terms);
+    constexpr int kCount = kPackElements<T>;
+    const bool in_packs = begins_with_pack(out) && begins_with_pack(rows.logits) && rows.row_stride % kCount == 0 &&
+                          terms.out_stride % kCount == 0;
+    const auto kernel = in_packs ? loss_gradient_kernel<T, A, kCount> : loss_gradient_kernel<T, A, 1>;
+    kernel<<<rows.rows, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<T*>(out), rows, terms);
   });
 }
 
