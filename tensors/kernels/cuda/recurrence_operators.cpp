@@ -1,0 +1,54 @@
+// The operators of recurrences for tensors of CUDA devices, built if CUDA's compiler is found.
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
+
+#include "gantry/core/error.h"
+#include "gantry/tensors/kernels/cuda/recurrence_launches.h"
+#include "gantry/tensors/kernels/selective_scan_arguments.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry::kernels {
+namespace {
+
+// Calls launch(stream) on the current stream of the tensor's device.
+template <class Launch>
+void launch_recurrence(const at::Tensor& on, const char* what, const Launch& launch) {
+  const c10::DeviceGuard on_device(on.device());
+  const c10::impl::VirtualGuardImpl guard(on.device().type());
+  const char* error = launch(guard.getStreamNativeHandle(guard.getStream(on.device())));
+  if (error)
+    throw ResourceError({what, std::string("CUDA reports: ") + error, "a kernel for this device",
+                         "see docs/gpu.md for the devices that Gantry is built for"});
+}
+
+void scan_on_cuda(at::Tensor& out, at::Tensor& state, at::Tensor& borders, const at::Tensor& x, const at::Tensor& dt,
+                  const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, const OptionalTensor& d,
+                  const OptionalTensor& starts) {
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "gantry::selective_scan_", [&] {
+    launch_recurrence(x, "selective scan", [&](void* stream) {
+      return launch_selective_scan(scan_inputs<scalar_t>(x, dt, a, b, c, d, starts),
+                                   scan_results<scalar_t>(out, state, borders), stream);
+    });
+  });
+}
+
+void scan_backward_on_cuda(at::TensorList to, const at::Tensor& of_out, const at::Tensor& borders, const at::Tensor& x,
+                           const at::Tensor& dt, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
+                           const OptionalTensor& d, const OptionalTensor& starts) {
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "gantry::selective_scan_backward_", [&] {
+    launch_recurrence(x, "selective scan", [&](void* stream) {
+      return launch_selective_scan_backward(scan_inputs<scalar_t>(x, dt, a, b, c, d, starts),
+                                            scan_gradients<scalar_t>(to, of_out, borders), stream);
+    });
+  });
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
+  library.impl("selective_scan_", &scan_on_cuda);
+  library.impl("selective_scan_backward_", &scan_backward_on_cuda);
+}
+
+}  // namespace gantry::kernels
