@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/kernels/causal_convolution_arguments.h"
 #include "gantry/tensors/kernels/cuda/recurrence_launches.h"
 #include "gantry/tensors/kernels/selective_scan_arguments.h"
 #include "gantry/tensors/libtorch.h"
@@ -44,11 +45,38 @@ void scan_backward_on_cuda(at::TensorList to, const at::Tensor& of_out, const at
   });
 }
 
+void convolve_on_cuda(at::Tensor& out, const at::Tensor& x, const OptionalTensor& past, const at::Tensor& weight,
+                      const OptionalTensor& bias, const OptionalTensor& reach, bool silu, std::int64_t piece) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "gantry::causal_convolution_", [&] {
+    using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+    launch_recurrence(x, "causal convolution", [&](void* stream) {
+      return launch_causal_convolution(convolution_inputs<scalar_t, Sum>(x, past, weight, bias, reach, silu, piece),
+                                       out.data_ptr<scalar_t>(), stream);
+    });
+  });
+}
+
+void convolve_backward_on_cuda(at::TensorList to, const at::Tensor& of_out, const at::Tensor& x,
+                               const OptionalTensor& past, const at::Tensor& weight, const OptionalTensor& bias,
+                               const OptionalTensor& reach, bool silu, std::int64_t piece) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf, at::kBFloat16, x.scalar_type(), "gantry::causal_convolution_backward_", [&] {
+        using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+        launch_recurrence(x, "causal convolution", [&](void* stream) {
+          return launch_causal_convolution_backward(
+              convolution_inputs<scalar_t, Sum>(x, past, weight, bias, reach, silu, piece),
+              convolution_gradients<scalar_t, Sum>(to, of_out), stream);
+        });
+      });
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
   library.impl("selective_scan_", &scan_on_cuda);
   library.impl("selective_scan_backward_", &scan_backward_on_cuda);
+  library.impl("causal_convolution_", &convolve_on_cuda);
+  library.impl("causal_convolution_backward_", &convolve_backward_on_cuda);
 }
 
 }  // namespace gantry::kernels
