@@ -14,7 +14,8 @@ using torch::autograd::variable_list;
 
 using OptionalPart = std::optional<torch::Tensor>;
 
-// In wide_type(), contiguous. `of`: the tensors in the order of SelectiveScanInputs, and the tokens that begin documents.
+// In wide_type(), contiguous. `of`: the tensors in the order of SelectiveScanInputs, and the tokens that begin
+// documents.
 kernels::SelectiveScanTensors scan_tensors(const variable_list& of) {
   const auto wide = [type = wide_type(of[0])](const torch::Tensor& tensor) {
     return tensor.defined() ? tensor.detach().to(type).contiguous() : tensor;
@@ -62,8 +63,8 @@ RecurrenceResult selective_scan(const SelectiveScanInputs& inputs, const torch::
   const torch::Tensor before = state_or_zeros(state, {inputs.x.size(0), inputs.a.size(0), inputs.a.size(1)},
                                               torch::empty({0}, inputs.x.options().dtype(wide_type(inputs.x))));
   const OptionalPart d = inputs.d.defined() ? OptionalPart(inputs.d) : std::nullopt;
-  const variable_list made = SelectiveScan::apply(inputs.x, inputs.dt, inputs.a, inputs.b, inputs.c, d,
-                                                  document_starts(documents), before);
+  const variable_list made =
+      SelectiveScan::apply(inputs.x, inputs.dt, inputs.a, inputs.b, inputs.c, d, document_starts(documents), before);
   return {made[0], made[1]};
 }
 

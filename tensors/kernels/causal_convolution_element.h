@@ -1,5 +1,5 @@
-// A causal depthwise convolution: its arguments, and the sum of a token in one channel, for host and device. T is the type of the tokens, and A the
-// type of the sums.
+// A causal depthwise convolution: its arguments, and the sum of a token in one channel, for host and device. T is the
+// type of the tokens, and A the type of the sums.
 #pragma once
 
 #include <cstdint>

@@ -170,8 +170,7 @@ GANTRY_IN_LOOPS void convolve_tokens_backward(ConvolvedPiece<T, A>& piece, const
   bias_gradient(piece, to.bias + sums_row * of.channels + piece.first);
   if (piece.begin() == 0)
     for (std::int64_t token = -earlier; token < 0; ++token)
-      token_gradient(piece, token,
-                     to.past + (piece.sample * earlier + earlier + token) * of.channels + piece.first);
+      token_gradient(piece, token, to.past + (piece.sample * earlier + earlier + token) * of.channels + piece.first);
 }
 
 }  // namespace

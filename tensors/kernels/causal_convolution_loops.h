@@ -25,7 +25,6 @@ void convolve_piece_backward(const ConvolutionInputs<c10::BFloat16, float>& of,
                              const ConvolutionGradients<c10::BFloat16, float>& to, std::int64_t sample,
                              std::int64_t piece);
 void convolve_piece_backward(const ConvolutionInputs<c10::Half, float>& of,
-                             const ConvolutionGradients<c10::Half, float>& to, std::int64_t sample,
-                             std::int64_t piece);
+                             const ConvolutionGradients<c10::Half, float>& to, std::int64_t sample, std::int64_t piece);
 
 }  // namespace gantry::kernels

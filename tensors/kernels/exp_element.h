@@ -1,6 +1,6 @@
 // The exponential function for host and device, made of IEEE's operations alone, so that compilers vectorise loops of
-// it. The polynomial for float is that of Cephes (Moshier, 1992), and that for double is Taylor's. The relative error is
-// below one unit in the last place.
+// it. The polynomial for float is that of Cephes (Moshier, 1992), and that for double is Taylor's. The relative error
+// is below one unit in the last place.
 #pragma once
 
 #include <cmath>

@@ -77,8 +77,7 @@ struct ScanPiece {
     for (int token = 0; token < count(); ++token) {
       rows.read(x[token], of.x, row(token));
       rows.read(dt[token], of.dt, row(token));
-      for (int lane = 0; lane < kScanLanes; ++lane)
-        written[token].at[lane] = dt[token].at[lane] * x[token].at[lane];
+      for (int lane = 0; lane < kScanLanes; ++lane) written[token].at[lane] = dt[token].at[lane] * x[token].at[lane];
     }
   }
 };
@@ -110,7 +109,7 @@ GANTRY_IN_LOOPS void scan_piece(const ScanPiece<A>& piece, const ScanResults<A>&
 
 template <class A>
 GANTRY_IN_LOOPS void scan_channels(const ScanInputs<A>& of, const ScanResults<A>& to, std::int64_t sample,
-                                      std::int64_t group) {
+                                   std::int64_t group) {
   ScanPiece<A> piece{.of = of, .sample = sample, .piece = 0, .rows = lane_rows(of, group)};
   for (std::int64_t i = 0; i < of.pieces(); ++i) {
     piece.read(i);
@@ -126,8 +125,8 @@ struct PieceGradients {
 
 // One number of the states of each channel.
 template <class A>
-GANTRY_IN_LOOPS void scan_state_backward(const ScanPiece<A>& piece, const ScanGradients<A>& to,
-                                            PieceGradients<A>& sums, std::int64_t n, std::int64_t group) {
+GANTRY_IN_LOOPS void scan_state_backward(const ScanPiece<A>& piece, const ScanGradients<A>& to, PieceGradients<A>& sums,
+                                         std::int64_t n, std::int64_t group) {
   const ScanInputs<A>& of = piece.of;
   const int count = piece.count();
   Lanes<A> before[kScanTokens], factors[kScanTokens], state, a, to_a, to_state, to_b, to_c;
@@ -139,8 +138,7 @@ GANTRY_IN_LOOPS void scan_state_backward(const ScanPiece<A>& piece, const ScanGr
     for (int lane = 0; lane < kScanLanes; ++lane) {
       before[token].at[lane] = state.at[lane];
       factors[token].at[lane] = exp_element(piece.dt[token].at[lane] * a.at[lane]);
-      state.at[lane] =
-          scan_state(state.at[lane], factors[token].at[lane], piece.written[token].at[lane], b);
+      state.at[lane] = scan_state(state.at[lane], factors[token].at[lane], piece.written[token].at[lane], b);
     }
   }
   piece.rows.read(to_a, to.a, piece.state_row(n));
@@ -169,7 +167,7 @@ GANTRY_IN_LOOPS void scan_state_backward(const ScanPiece<A>& piece, const ScanGr
 
 template <class A>
 GANTRY_IN_LOOPS void scan_piece_backward(const ScanPiece<A>& piece, const ScanGradients<A>& to, Lanes<A>& to_d,
-                                            std::int64_t group) {
+                                         std::int64_t group) {
   PieceGradients<A> sums = {};
   Lanes<A> skip = {}, to_x;
   if (piece.of.d) piece.rows.read(skip, piece.of.d, 0);
@@ -188,8 +186,8 @@ GANTRY_IN_LOOPS void scan_piece_backward(const ScanPiece<A>& piece, const ScanGr
 }
 
 template <class A>
-GANTRY_IN_LOOPS void scan_channels_backward(const ScanInputs<A>& of, const ScanGradients<A>& to,
-                                               std::int64_t sample, std::int64_t group) {
+GANTRY_IN_LOOPS void scan_channels_backward(const ScanInputs<A>& of, const ScanGradients<A>& to, std::int64_t sample,
+                                            std::int64_t group) {
   ScanPiece<A> piece{.of = of, .sample = sample, .piece = 0, .rows = lane_rows(of, group)};
   Lanes<A> to_d = {};
   for (std::int64_t n = 0; n < of.states; ++n) piece.rows.write(to.a, piece.state_row(n), to_d);

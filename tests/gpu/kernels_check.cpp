@@ -121,18 +121,11 @@ void expect_as_on_cpu(const ResultsOn& results_on) {
 // Channels and states that no block divides.
 TEST(DeviceKernels, SelectiveScanIsTheCpus) {
   expect_as_on_cpu([](torch::Device device, torch::ScalarType type) {
-    const OperatorInputs of = operator_inputs({{2, 150, 70},
-                                               {2, 150, 70},
-                                               {70, 20},
-                                               {2, 150, 20},
-                                               {2, 150, 20},
-                                               {70},
-                                               {2, 70, 20}},
-                                              type, device);
+    const OperatorInputs of = operator_inputs(
+        {{2, 150, 70}, {2, 150, 70}, {70, 20}, {2, 150, 20}, {2, 150, 20}, {70}, {2, 70, 20}}, type, device);
     const auto& [x, dt, a, b, c, d, state] = std::tie(of.tensors[0], of.tensors[1], of.tensors[2], of.tensors[3],
                                                       of.tensors[4], of.tensors[5], of.tensors[6]);
-    const auto made =
-        nn::selective_scan({x, torch::softplus(dt), -torch::exp(a), b, c, d}, state, of.documents);
+    const auto made = nn::selective_scan({x, torch::softplus(dt), -torch::exp(a), b, c, d}, state, of.documents);
     return with_gradients({made.out, made.state}, of);
   });
 }

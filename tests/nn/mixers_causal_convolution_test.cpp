@@ -57,8 +57,7 @@ TEST(CausalConvolution, OfManyTokensIsThatOfTokens) {
     std::vector<torch::Tensor> outs;
     torch::Tensor last = state;
     for (std::int64_t token = 0; token < kTokens; ++token) {
-      if (token > 0)
-        last = last * documents.narrow(1, token, 1).eq(documents.narrow(1, token - 1, 1)).unsqueeze(-1);
+      if (token > 0) last = last * documents.narrow(1, token, 1).eq(documents.narrow(1, token - 1, 1)).unsqueeze(-1);
       const auto one = nn::causal_convolution(input.narrow(1, token, 1), by, last);
       outs.push_back(one.out);
       last = one.state;

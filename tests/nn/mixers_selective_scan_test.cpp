@@ -60,8 +60,8 @@ struct WideScan {
     for (std::int64_t token = 0; token < inputs.x.size(1); ++token) {
       const auto at = [token](const torch::Tensor& of) { return of.narrow(1, token, 1); };
       if (token > 0) last = last * at(documents).eq(documents.narrow(1, token - 1, 1)).unsqueeze(-1);
-      const nn::RecurrenceResult one = nn::selective_scan_step(
-          {at(inputs.x), at(inputs.dt), inputs.a, at(inputs.b), at(inputs.c), inputs.d}, last);
+      const nn::RecurrenceResult one =
+          nn::selective_scan_step({at(inputs.x), at(inputs.dt), inputs.a, at(inputs.b), at(inputs.c), inputs.d}, last);
       outs.push_back(one.out);
       last = one.state;
     }

@@ -37,8 +37,7 @@ __device__ void add_gradients(const ConvolutionInputs<T, A>& of, const Convoluti
   for (std::int64_t back = 0; back <= earlier; ++back) {
     const std::int64_t from = token - back;
     const A term = slope * of.tap(back)[channel];
-    if (token < end)
-      of_taps[(past - back) * of.channels] += slope * static_cast<A>(of.row(sample, from)[channel]);
+    if (token < end) of_taps[(past - back) * of.channels] += slope * static_cast<A>(of.row(sample, from)[channel]);
     if (back > 0 && from >= begin && from < end) to.x[of_token(from)] += term;
     if (from < 0 && begin == 0) to.past[(sample * past + past + from) * of.channels + channel] += term;
   }
@@ -85,8 +84,8 @@ const char* launch_causal_convolution(const ConvolutionInputs<T, A>& of, T* out,
 template <class T, class A>
 const char* launch_causal_convolution_backward(const ConvolutionInputs<T, A>& of, const ConvolutionGradients<T, A>& to,
                                                void* stream) {
-  convolution_backward_kernel<<<blocks_of_channels(of), kThreadsOfChannels, 0, static_cast<cudaStream_t>(stream)>>>(
-      of, to);
+  convolution_backward_kernel<<<blocks_of_channels(of), kThreadsOfChannels, 0, static_cast<cudaStream_t>(stream)>>>(of,
+                                                                                                                    to);
   return error_of_convolution();
 }
 

@@ -13,8 +13,8 @@ const char* launch_selective_scan(const ScanInputs<double>& of, const ScanResult
 const char* launch_selective_scan_backward(const ScanInputs<float>& of, const ScanGradients<float>& to, void* stream);
 const char* launch_selective_scan_backward(const ScanInputs<double>& of, const ScanGradients<double>& to, void* stream);
 
-// T: float, double, c10::BFloat16 or c10::Half, with sums in double for double, else in float. At most 65,535 pieces and
-// samples.
+// T: float, double, c10::BFloat16 or c10::Half, with sums in double for double, else in float. At most 65,535 pieces
+// and samples.
 template <class T, class A>
 const char* launch_causal_convolution(const ConvolutionInputs<T, A>& of, T* out, void* stream);
 template <class T, class A>

@@ -59,15 +59,15 @@ void convolve_on_cuda(at::Tensor& out, const at::Tensor& x, const OptionalTensor
 void convolve_backward_on_cuda(at::TensorList to, const at::Tensor& of_out, const at::Tensor& x,
                                const OptionalTensor& past, const at::Tensor& weight, const OptionalTensor& bias,
                                const OptionalTensor& reach, bool silu, std::int64_t piece) {
-  AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kHalf, at::kBFloat16, x.scalar_type(), "gantry::causal_convolution_backward_", [&] {
-        using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
-        launch_recurrence(x, "causal convolution", [&](void* stream) {
-          return launch_causal_convolution_backward(
-              convolution_inputs<scalar_t, Sum>(x, past, weight, bias, reach, silu, piece),
-              convolution_gradients<scalar_t, Sum>(to, of_out), stream);
-        });
-      });
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "gantry::causal_convolution_backward_",
+                                  [&] {
+                                    using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+                                    launch_recurrence(x, "causal convolution", [&](void* stream) {
+                                      return launch_causal_convolution_backward(
+                                          convolution_inputs<scalar_t, Sum>(x, past, weight, bias, reach, silu, piece),
+                                          convolution_gradients<scalar_t, Sum>(to, of_out), stream);
+                                    });
+                                  });
 }
 
 }  // namespace

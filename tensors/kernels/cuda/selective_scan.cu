@@ -131,9 +131,8 @@ __device__ void token_backward(const ScanInputs<A>& of, const ScanGradients<A>& 
   const std::int64_t at = place.of_token(of, token), pair = (place.sample * of.tokens + token) * of.states + n;
   const A x = read_if(place.has_channel, of.x, at), dt = read_if(place.has_channel, of.dt, at);
   const A of_out = read_if(place.has_channel, to.out, at);
-  const ScanTerms<A> terms =
-      scan_terms(own.state, of_out, own.before[token % kScanTokens], exp_element(dt * own.a), dt * x,
-                 read_if(is_there, of.b, pair), read_if(is_there, of.c, pair));
+  const ScanTerms<A> terms = scan_terms(own.state, of_out, own.before[token % kScanTokens], exp_element(dt * own.a),
+                                        dt * x, read_if(is_there, of.b, pair), read_if(is_there, of.c, pair));
   own.state = of.starts_at(place.sample, token) ? A(0) : terms.before;
   own.to_a += terms.exponent * dt;
   own.to_d += of_out * x;
