@@ -2,14 +2,8 @@
 
 #include <algorithm>
 
+#include "gantry/tensors/kernels/host_loops.h"
 #include "gantry/tensors/kernels/philox_block.h"
-
-// A version for each kind of processor, chosen when the library is loaded: before ThreadSanitizer is ready to see it.
-#if defined(__SANITIZE_THREAD__)
-#define GANTRY_CLONES
-#else
-#define GANTRY_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
 
 namespace gantry {
 namespace {
@@ -77,7 +71,7 @@ std::array<std::uint32_t, 4> philox(PhiloxKey key, std::uint64_t counter) {
   return {block.word[0], block.word[1], block.word[2], block.word[3]};
 }
 
-GANTRY_CLONES void philox_words(PhiloxKey key, std::uint64_t first, std::int64_t count, std::uint32_t* out) {
+GANTRY_HOST_LOOPS void philox_words(PhiloxKey key, std::uint64_t first, std::int64_t count, std::uint32_t* out) {
   for_each_word(key, first, count, [out](const std::uint32_t* words, std::int64_t n, std::int64_t at) {
     std::copy(words, words + n, out + at);
   });

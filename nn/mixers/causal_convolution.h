@@ -22,8 +22,8 @@ struct ConvolutionResult {
 // `state`: the inputs before the first token, in the form of ConvolutionResult::state; undefined: zeros. `documents`:
 // int [samples, tokens]; inputs of an earlier document count as zero, and `state` belongs to the first document of a
 // row; undefined: one document. Any number of tokens from 1, so the step of generation is a call with one token.
-// bfloat16 and float16 are summed in float32. All inputs get gradients; the backward keeps the input and computes the
-// sums again.
+// bfloat16 and float16 are summed in float32, see kernels::causal_convolution(). All inputs get gradients; the backward
+// keeps the input and computes the sums again.
 ConvolutionResult causal_convolution(const torch::Tensor& input, const CausalConvolution& by,
                                      const torch::Tensor& state = {}, const torch::Tensor& documents = {});
 

@@ -17,14 +17,11 @@ struct SelectiveScanInputs {
 // S_t = e^{dt_t a} * S_{t-1} + (dt_t x_t) b_t^T, elementwise [channels, state], and out_t = S_t c_t + d x_t; the
 // result's out is [samples, tokens, channels]. `state`: [samples, channels, state size], undefined: zeros. `documents`:
 // int [samples, tokens]; a token that differs from the one before begins a document with a state of zero, and the first
-// document continues `state`; undefined: one document. Computes in float32 or wider. All chunks of `chunk` tokens of a
-// group are scanned side by side; a group has kScanChunks chunks. Only a group's states exist at a time: the backward
-// scans each group again from its first state.
+// document continues `state`; undefined: one document. Computes in float32 or wider, see kernels::selective_scan(). The
+// forward keeps the states of every 32nd token, and the backward scans the tokens between again.
 RecurrenceResult selective_scan(const SelectiveScanInputs& inputs, const torch::Tensor& state = {},
-                                const torch::Tensor& documents = {}, std::int64_t chunk = 16);
+                                const torch::Tensor& documents = {});
 // The same for inputs of one token.
 RecurrenceResult selective_scan_step(const SelectiveScanInputs& inputs, const torch::Tensor& state = {});
-
-inline constexpr std::int64_t kScanChunks = 16;
 
 }  // namespace gantry::nn

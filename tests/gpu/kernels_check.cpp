@@ -7,6 +7,8 @@
 #include "gantry/comm/device_sum.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/linear_function.h"
+#include "gantry/nn/mixers/causal_convolution.h"
+#include "gantry/nn/mixers/selective_scan.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/kernels/add_rows.h"
 #include "gantry/tensors/kernels/draw.h"
@@ -71,6 +73,73 @@ TEST(DeviceKernels, RowsAreAddedWithTheCpusBits) {
     kernels::add_rows(there, index.to(checked_device()), rows.to(checked_device()));
     EXPECT_TRUE(torch::equal(there.cpu(), here)) << of_table << " " << of_rows;
   }
+}
+
+struct OperatorInputs {
+  std::vector<torch::Tensor> tensors;  // with gradients
+  torch::Tensor documents;
+};
+
+// The same numbers on each device. Documents of 19 tokens, whose first one begins before the row.
+OperatorInputs operator_inputs(const std::vector<std::vector<std::int64_t>>& shapes, torch::ScalarType type,
+                               torch::Device device) {
+  OperatorInputs made;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const std::int64_t count = torch::empty(shapes[i], torch::kMeta).numel();
+    const torch::Tensor numbers = (torch::arange(count, torch::kFloat64) * (0.7 + 0.1 * static_cast<double>(i))).sin();
+    made.tensors.push_back(numbers.view(shapes[i]).to(device, type).requires_grad_());
+  }
+  const torch::Tensor places = torch::arange(shapes[0][1]).unsqueeze(0) + torch::tensor({{0}, {4}});
+  made.documents = torch::floor_divide(places, 19).to(device);
+  return made;
+}
+
+// The results and the gradients of their weighted sum, on the host.
+std::vector<torch::Tensor> with_gradients(std::vector<torch::Tensor> results, const OperatorInputs& of) {
+  torch::Tensor loss = torch::zeros({}, results[0].options().dtype(torch::kFloat32));
+  for (const torch::Tensor& result : results) {
+    const torch::Tensor weights = torch::arange(result.numel(), torch::kFloat32).mul(0.3).sin().view(result.sizes());
+    loss = loss + (result * weights.to(result.device())).sum();
+  }
+  for (const torch::Tensor& gradient : torch::autograd::grad({loss}, of.tensors)) results.push_back(gradient);
+  for (torch::Tensor& result : results) result = result.detach().cpu();
+  return results;
+}
+
+using ResultsOn = std::function<std::vector<torch::Tensor>(torch::Device, torch::ScalarType)>;
+
+void expect_as_on_cpu(const ResultsOn& results_on) {
+  for (const auto& [type, near] :
+       {std::pair{torch::kFloat64, 1e-10}, std::pair{torch::kFloat32, 1e-4}, std::pair{torch::kBFloat16, 2e-2}}) {
+    const auto here = results_on(torch::kCPU, type), there = results_on(checked_device(), type);
+    const auto again = results_on(checked_device(), type);
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      const double off = (there[i] - here[i]).to(torch::kFloat64).abs().max().item<double>();
+      EXPECT_LE(off, near * std::max(1.0, here[i].abs().max().item<double>())) << i << " " << type;
+      EXPECT_TRUE(torch::equal(there[i], again[i])) << i << " " << type;
+    }
+  }
+}
+
+// Channels and states that no block divides.
+TEST(DeviceKernels, SelectiveScanIsTheCpus) {
+  expect_as_on_cpu([](torch::Device device, torch::ScalarType type) {
+    const OperatorInputs of = operator_inputs(
+        {{2, 150, 70}, {2, 150, 70}, {70, 20}, {2, 150, 20}, {2, 150, 20}, {70}, {2, 70, 20}}, type, device);
+    const auto& [x, dt, a, b, c, d, state] = std::tie(of.tensors[0], of.tensors[1], of.tensors[2], of.tensors[3],
+                                                      of.tensors[4], of.tensors[5], of.tensors[6]);
+    const auto made = nn::selective_scan({x, torch::softplus(dt), -torch::exp(a), b, c, d}, state, of.documents);
+    return with_gradients({made.out, made.state}, of);
+  });
+}
+
+TEST(DeviceKernels, CausalConvolutionIsTheCpus) {
+  expect_as_on_cpu([](torch::Device device, torch::ScalarType type) {
+    const OperatorInputs of = operator_inputs({{2, 150, 70}, {70, 4}, {70}, {2, 70, 3}}, type, device);
+    const auto made = nn::causal_convolution(
+        of.tensors[0], {.weight = of.tensors[1], .bias = of.tensors[2], .silu = true}, of.tensors[3], of.documents);
+    return with_gradients({made.out, made.state}, of);
+  });
 }
 
 // More terms than one launch takes, too.

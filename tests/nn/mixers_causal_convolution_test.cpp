@@ -40,5 +40,37 @@ TEST(CausalConvolution, WithoutActivationIsLibTorchs) {
   for (std::size_t i = 0; i < expected.size(); ++i) expect_within(expected[i], actual[i], 1e-13, "gradient");
 }
 
+// Several pieces of tokens, more channels than a kernel takes together, 1 to 6 taps, a state and documents: against one
+// token at a time.
+TEST(CausalConvolution, OfManyTokensIsThatOfTokens) {
+  constexpr std::int64_t kTokens = 150, kChannels = 270;
+  for (const std::int64_t taps : {1, 2, 4, 6}) {
+    SCOPED_TRACE(std::to_string(taps) + " taps");
+    const torch::Tensor input = sines({2, kTokens, kChannels}, 0.7).requires_grad_(),
+                        weight = sines({kChannels, taps}, 1.3).requires_grad_(),
+                        bias = sines({kChannels}, 0.9).requires_grad_(),
+                        state = sines({2, kChannels, taps - 1}, 1.1).requires_grad_();
+    const torch::Tensor documents =
+        torch::floor_divide(torch::arange(kTokens).unsqueeze(0) + torch::tensor({{0}, {30}}), 67);
+    const nn::CausalConvolution by{weight, bias, true};
+    const auto all = nn::causal_convolution(input, by, state, documents);
+    std::vector<torch::Tensor> outs;
+    torch::Tensor last = state;
+    for (std::int64_t token = 0; token < kTokens; ++token) {
+      if (token > 0) last = last * documents.narrow(1, token, 1).eq(documents.narrow(1, token - 1, 1)).unsqueeze(-1);
+      const auto one = nn::causal_convolution(input.narrow(1, token, 1), by, last);
+      outs.push_back(one.out);
+      last = one.state;
+    }
+    const torch::Tensor out = torch::cat(outs, 1), seed = sines({2, kTokens, kChannels}, 0.3);
+    expect_within(out, all.out, 1e-13, "out");
+    if (taps > 1) expect_within(last, all.state, 1e-13, "state");
+    const auto expected = torch::autograd::grad({out}, {input, weight, bias, state}, {seed});
+    const auto actual = torch::autograd::grad({all.out}, {input, weight, bias, state}, {seed});
+    for (std::size_t i = 0; i < actual.size(); ++i)
+      if (actual[i].numel() > 0) expect_within(expected[i], actual[i], 1e-12, "gradient " + std::to_string(i));
+  }
+}
+
 }  // namespace
 }  // namespace gantry::testing

@@ -1,0 +1,82 @@
+// The operators of recurrences for tensors of CUDA devices, built if CUDA's compiler is found.
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
+
+#include "gantry/core/error.h"
+#include "gantry/tensors/kernels/causal_convolution_arguments.h"
+#include "gantry/tensors/kernels/cuda/recurrence_launches.h"
+#include "gantry/tensors/kernels/selective_scan_arguments.h"
+#include "gantry/tensors/libtorch.h"
+
+namespace gantry::kernels {
+namespace {
+
+// Calls launch(stream) on the current stream of the tensor's device.
+template <class Launch>
+void launch_recurrence(const at::Tensor& on, const char* what, const Launch& launch) {
+  const c10::DeviceGuard on_device(on.device());
+  const c10::impl::VirtualGuardImpl guard(on.device().type());
+  const char* error = launch(guard.getStreamNativeHandle(guard.getStream(on.device())));
+  if (error)
+    throw ResourceError({what, std::string("CUDA reports: ") + error, "a kernel for this device",
+                         "see docs/gpu.md for the devices that Gantry is built for"});
+}
+
+void scan_on_cuda(at::Tensor& out, at::Tensor& state, at::Tensor& borders, const at::Tensor& x, const at::Tensor& dt,
+                  const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, const OptionalTensor& d,
+                  const OptionalTensor& starts) {
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "gantry::selective_scan_", [&] {
+    launch_recurrence(x, "selective scan", [&](void* stream) {
+      return launch_selective_scan(scan_inputs<scalar_t>(x, dt, a, b, c, d, starts),
+                                   scan_results<scalar_t>(out, state, borders), stream);
+    });
+  });
+}
+
+void scan_backward_on_cuda(at::TensorList to, const at::Tensor& of_out, const at::Tensor& borders, const at::Tensor& x,
+                           const at::Tensor& dt, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
+                           const OptionalTensor& d, const OptionalTensor& starts) {
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "gantry::selective_scan_backward_", [&] {
+    launch_recurrence(x, "selective scan", [&](void* stream) {
+      return launch_selective_scan_backward(scan_inputs<scalar_t>(x, dt, a, b, c, d, starts),
+                                            scan_gradients<scalar_t>(to, of_out, borders), stream);
+    });
+  });
+}
+
+void convolve_on_cuda(at::Tensor& out, const at::Tensor& x, const OptionalTensor& past, const at::Tensor& weight,
+                      const OptionalTensor& bias, const OptionalTensor& reach, bool silu, std::int64_t piece) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "gantry::causal_convolution_", [&] {
+    using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+    launch_recurrence(x, "causal convolution", [&](void* stream) {
+      return launch_causal_convolution(convolution_inputs<scalar_t, Sum>(x, past, weight, bias, reach, silu, piece),
+                                       out.data_ptr<scalar_t>(), stream);
+    });
+  });
+}
+
+void convolve_backward_on_cuda(at::TensorList to, const at::Tensor& of_out, const at::Tensor& x,
+                               const OptionalTensor& past, const at::Tensor& weight, const OptionalTensor& bias,
+                               const OptionalTensor& reach, bool silu, std::int64_t piece) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "gantry::causal_convolution_backward_",
+                                  [&] {
+                                    using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+                                    launch_recurrence(x, "causal convolution", [&](void* stream) {
+                                      return launch_causal_convolution_backward(
+                                          convolution_inputs<scalar_t, Sum>(x, past, weight, bias, reach, silu, piece),
+                                          convolution_gradients<scalar_t, Sum>(to, of_out), stream);
+                                    });
+                                  });
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
+  library.impl("selective_scan_", &scan_on_cuda);
+  library.impl("selective_scan_backward_", &scan_backward_on_cuda);
+  library.impl("causal_convolution_", &convolve_on_cuda);
+  library.impl("causal_convolution_backward_", &convolve_backward_on_cuda);
+}
+
+}  // namespace gantry::kernels
