@@ -178,7 +178,7 @@ torch::Tensor Rotary::turned_to(const torch::Tensor& heads, const torch::Tensor&
   const torch::Tensor angles =
       (positions_of_pairs(positions).to(torch::kFloat32) * frequencies_).unsqueeze(1).to(torch::kFloat64);
   return RotationFunction::apply(heads, cosine_of(angles, heads.scalar_type()), sine_of(angles, heads.scalar_type()),
-                     options_.paired);
+                                 options_.paired);
 }
 
 torch::Tensor Rotary::operator()(const torch::Tensor& heads, const torch::Tensor& positions, std::int64_t length) {

@@ -15,8 +15,8 @@ enum class PairOrder : int {
 enum class Turn : int { kForward, kBack };  // by the angles, or by the negative ones
 
 // heads [samples, heads, tokens, size] -> the same shape, with the order of the dimensions in memory that `heads` has.
-// cosine, sine: [tokens, pairs] or [samples, 1, tokens, pairs], of the type of `heads`, 2 pairs <= size. Features behind
-// the pairs are copied. Half precisions are computed in float32 and rounded once. No graph is made.
+// cosine, sine: [tokens, pairs] or [samples, 1, tokens, pairs], of the type of `heads`, 2 pairs <= size. Features
+// behind the pairs are copied. Half precisions are computed in float32 and rounded once. No graph is made.
 torch::Tensor rotate(const torch::Tensor& heads, const torch::Tensor& cosine, const torch::Tensor& sine,
                      PairOrder order, Turn turn);
 

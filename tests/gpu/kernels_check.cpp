@@ -185,10 +185,9 @@ TEST(DeviceKernels, RotationsAreTheCpus) {
       for (const bool by_sample : {false, true})
         for (const PairOrder order : {PairOrder::kHalves, PairOrder::kAdjacent}) {
           const torch::Tensor here = waves({2, 37, 5, size}, 0.7, type).transpose(1, 2);
-          const torch::Tensor there =
-              waves({2, 37, 5, size}, 0.7, type).to(checked_device()).transpose(1, 2);
-          const torch::Tensor angles = by_sample ? waves({2, 1, 37, pairs}, 1.3, torch::kFloat64)
-                                                 : waves({37, pairs}, 1.3, torch::kFloat64);
+          const torch::Tensor there = waves({2, 37, 5, size}, 0.7, type).to(checked_device()).transpose(1, 2);
+          const torch::Tensor angles =
+              by_sample ? waves({2, 1, 37, pairs}, 1.3, torch::kFloat64) : waves({37, pairs}, 1.3, torch::kFloat64);
           const torch::Tensor cosine = angles.cos().to(type), sine = angles.sin().to(type);
           const auto on = [&](const torch::Tensor& tensor) { return tensor.to(checked_device()); };
           for (const Turn turn : {Turn::kForward, Turn::kBack})
@@ -208,7 +207,9 @@ TEST(DeviceKernels, GatesAreTheCpus) {
         for (const GateFunction function : {GateFunction::kSilu, GateFunction::kGelu, GateFunction::kTanhGelu}) {
           std::vector<torch::Tensor> made[2];
           for (const bool is_there : {false, true}) {
-            const auto on = [&](const torch::Tensor& tensor) { return is_there ? tensor.to(checked_device()) : tensor; };
+            const auto on = [&](const torch::Tensor& tensor) {
+              return is_there ? tensor.to(checked_device()) : tensor;
+            };
             const torch::Tensor both = on(waves({301, 2 * columns}, 0.7, type));
             const auto part = [&](std::int64_t which) {
               const torch::Tensor columns_of = both.narrow(1, which * columns, columns);

@@ -18,7 +18,8 @@ constexpr std::int64_t kMostBlocks = 1 << 20;  // a thread takes several packs o
 // Calls body(row, first column) for each pack of this thread.
 template <int kCount, class Body>
 __device__ void for_each_pack(std::int64_t rows, std::int64_t columns, Body body) {
-  const std::int64_t packs = columns / kCount, all = rows * packs, step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  const std::int64_t packs = columns / kCount, all = rows * packs,
+                     step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < all; i += step) {
     const std::int64_t row = rows == 1 ? 0 : i / packs;
     body(row, (i - row * packs) * kCount);
@@ -33,8 +34,8 @@ __global__ void gated_kernel(T* out, std::int64_t out_stride, const T* gate, con
     Pack<T, kCount> made;
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      made.of[i] = static_cast<T>(gate_at<kFunction, A>(static_cast<A>(gates.of[i])).value *
-                                  static_cast<A>(factors.of[i]));
+      made.of[i] =
+          static_cast<T>(gate_at<kFunction, A>(static_cast<A>(gates.of[i])).value * static_cast<A>(factors.of[i]));
     write_pack<T, kCount>(out + row * out_stride + column, made);
   });
 }
@@ -138,11 +139,10 @@ const char* launch_gated_backward(const GatedGradients& gradients, const GatedOp
                                   void* stream) {
   return by_type(from.type, [&]<class A, class T>() {
     constexpr int kCount = kPackElements<T>;
-    const bool in_packs =
-        begin_with_packs({gradients.gate, gradients.values, gradients.out, from.gate, from.values}) &&
-        are_multiples({from.columns, gradients.gate_stride, gradients.values_stride, gradients.out_stride,
-                       from.gate_stride, from.values_stride},
-                      kCount);
+    const bool in_packs = begin_with_packs({gradients.gate, gradients.values, gradients.out, from.gate, from.values}) &&
+                          are_multiples({from.columns, gradients.gate_stride, gradients.values_stride,
+                                         gradients.out_stride, from.gate_stride, from.values_stride},
+                                        kCount);
     by_function(function, [&]<GateFunction kFunction>() {
       const auto on = static_cast<cudaStream_t>(stream);
       T* const of_gate = static_cast<T*>(gradients.gate);

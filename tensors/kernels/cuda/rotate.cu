@@ -68,17 +68,17 @@ __global__ void rotate_kernel(T* out, const T* in, const T* cosine, const T* sin
 
 template <int kCount>
 bool divides(const RotatedHeads& heads) {
-  const std::int64_t all[] = {heads.input.sample, heads.input.head,    heads.input.token,  heads.output.sample,
-                              heads.output.head,  heads.output.token,  heads.angle_sample, heads.angle_token,
-                              heads.pairs};
+  const std::int64_t all[] = {heads.input.sample,  heads.input.head,  heads.input.token,
+                              heads.output.sample, heads.output.head, heads.output.token,
+                              heads.angle_sample,  heads.angle_token, heads.pairs};
   return std::all_of(std::begin(all), std::end(all), [](std::int64_t each) { return each % kCount == 0; });
 }
 
 template <class A, int kCount, class T>
 void launch_packs(void* out, const RotationOperands& from, const RotatedHeads& heads, cudaStream_t stream) {
   const std::int64_t work = heads.heads * std::max(heads.pairs / kCount, heads.rest);
-  const auto threads = static_cast<unsigned>(
-      std::clamp<std::int64_t>((work + kWarp - 1) / kWarp * kWarp, kWarp, kMostThreads));
+  const auto threads =
+      static_cast<unsigned>(std::clamp<std::int64_t>((work + kWarp - 1) / kWarp * kWarp, kWarp, kMostThreads));
   const auto blocks = static_cast<unsigned>(heads.samples * heads.tokens);
   rotate_kernel<A, kCount><<<blocks, threads, 0, stream>>>(static_cast<T*>(out), static_cast<const T*>(from.heads),
                                                            static_cast<const T*>(from.cosine),
