@@ -214,6 +214,7 @@ StepCore PipelineCall::core_of(const Batch& batch, const std::vector<Batch>& mic
                         .seed_gradient = plan_.trains ? state_.accumulation->seed() : 1,
                         .sample_share = sample_share_,
                         .keeps_outputs = options_.return_outputs && plugin_.stages.holds_last(),
+                        .logit_limit = criterion_.logit_limit().value_or(plugin_.logit_limit),
                         .random = random_of(batch),
                         .recomputation = plugin_.options.recompute.how,
                         .recomputed_layers = plugin_.options.recompute.layers,

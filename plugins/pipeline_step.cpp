@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
-#include "gantry/nn/logit_limit.h"
 #include "gantry/plugins/step/error_place.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -94,9 +93,7 @@ nn::DeferredLogits PipelineStep::deferrable_logits(const ForwardCall& call) cons
   const auto& form = core_.losses.criterion().deferred_logits();
   if (!form || !call.is_last || !options_.defers_logits || core_.settings.keeps_outputs) return {};
   const torch::Tensor labels = core_.microbatches[call.microbatch].tensors.get(form->labels);
-  if (!labels.defined()) return {};
-  const auto& limit = core_.losses.criterion().logit_limit();
-  return {.rows = labels.numel(), .limit = limit ? *limit : nn::default_logit_limit(labels.device())};
+  return {.rows = labels.defined() ? labels.numel() : 0, .limit = core_.settings.logit_limit};
 }
 
 // The root of the backward of the last stage; undefined without a criterion.

@@ -1,5 +1,7 @@
 #include "gantry/plugins/plugin_context.h"
 
+#include "gantry/nn/logit_limit.h"
+
 namespace gantry {
 namespace {
 
@@ -17,7 +19,8 @@ PluginContext::PluginContext(World& world, ParallelOptions given)
       mesh(world),
       schedules(options.schedule, mesh.size(axis::kPipeline)),
       stages(mesh.coordinate(axis::kPipeline), schedules.stages_of_rank()),
-      link(mesh[axis::kPipeline]) {
+      link(mesh[axis::kPipeline]),
+      logit_limit(nn::default_logit_limit(world.device())) {
   if (mesh.mesh().ranks_of_sequence() > 1)
     layer_group = mesh.make_group("cp+tp", mesh.mesh().groups({axis::kContext, axis::kTensor}));
 }

@@ -2,6 +2,7 @@
 // plugin.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -28,6 +29,7 @@ struct PluginContext {
   const ScheduleSource schedules;  // for models whose stages compute embedding and head
   const PipelineStageManager stages;
   StageLink link;
+  const std::int64_t logit_limit;             // the default for the device of this rank (nn/logit_limit.h)
   std::unique_ptr<ProcessGroup> layer_group;  // the ranks that compute layers together; null: those of tp
   Plugin::ActionObserver observer;
   std::unique_ptr<schedule::ActionTimes> times;                    // null without an observer

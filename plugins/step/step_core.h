@@ -19,7 +19,8 @@ struct StepSettings {
   double seed_gradient = 1;                 // gradient of the sum of the losses
   std::optional<double> sample_share = {};  // Forward::step_share of one sample; not set: unknown
   bool keeps_outputs = false;
-  RandomContext random;  // first_sample is that of the batch
+  std::int64_t logit_limit = 0;  // bytes of a tensor of logits, if outputs are not kept
+  RandomContext random;          // first_sample is that of the batch
   Recomputation recomputation = Recomputation::kNone;
   std::vector<int> recomputed_layers;          // as in StageContext::Settings
   const nn::RouterBalance* balance = nullptr;  // losses that routers add; not owned; null: none

@@ -1,7 +1,6 @@
 #include "gantry/plugins/step/step_parts.h"
 
 #include "gantry/core/error.h"
-#include "gantry/nn/logit_limit.h"
 #include "gantry/plugins/step/gathered_part.h"
 #include "gantry/plugins/step/gradient_parts.h"
 #include "gantry/plugins/step/interleaved_part.h"
@@ -43,15 +42,13 @@ StepParts step_parts(ModelState& state, const CallPlan& plan, const ExecuteOptio
                                            .after_each_backward = plan.scattering == Scattering::kAfterEachBackward}));
   if (plan.trains && state.offload) add(std::make_unique<OffloadedPart>(*state.offload));
   if (runs && state.vocabulary)
-    add(std::make_unique<VocabularyPart>(
-        *state.vocabulary, core, *schedule,
-        VocabularyPasses::Options{
-            .seed = core.settings.seed_gradient,
-            .needs_gradients = plan.trains,
-            .keeps_outputs = options.return_outputs,
-            .is_aligned = state.parts.has_value(),
-            .loss = state.vocabulary->loss_of(criterion),
-            .logit_limit = criterion.logit_limit().value_or(nn::default_logit_limit(plugin.world.device()))}));
+    add(std::make_unique<VocabularyPart>(*state.vocabulary, core, *schedule,
+                                         VocabularyPasses::Options{.seed = core.settings.seed_gradient,
+                                                                   .needs_gradients = plan.trains,
+                                                                   .keeps_outputs = options.return_outputs,
+                                                                   .is_aligned = state.parts.has_value(),
+                                                                   .loss = state.vocabulary->loss_of(criterion),
+                                                                   .logit_limit = core.settings.logit_limit}));
   if (runs && plan.trains && state.graphs) {
     if (interleaves)
       throw ConfigError({"train.device_graphs",

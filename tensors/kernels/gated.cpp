@@ -2,7 +2,9 @@
 
 #include <torch/library.h>
 
+#include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::kernels {
 namespace {
@@ -35,6 +37,9 @@ void gradients_by_activations(at::Tensor& of_gate, at::Tensor& of_values, const 
 torch::Tensor gated(const torch::Tensor& gate, const torch::Tensor& values, GateFunction function) {
   static const auto kOperator =
       c10::Dispatcher::singleton().findSchemaOrThrow("gantry::gated_", "").typed<decltype(gated_by_activations)>();
+  if (gate.dim() != 2 || gate.sizes() != values.sizes() || gate.scalar_type() != values.scalar_type())
+    throw InternalError({"gated values", "gates " + describe(gate) + " and values " + describe(values) + " do not fit",
+                         "matrices of one shape and type", ""});
   const torch::NoGradGuard no_grad;
   at::Tensor out = at::empty(gate.sizes(), gate.options().requires_grad(false));
   if (out.numel() == 0) return out;

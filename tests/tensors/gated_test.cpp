@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "gantry/core/error.h"
 #include "gantry/tensors/aligned_rows.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -50,6 +51,12 @@ TEST(Gated, HasTheProductAndGradientsOfAutograd) {
     gated_backward(of_gate, of_values, gradient, gate, values, function);
     EXPECT_TRUE(torch::allclose(of_both, torch::cat({a.grad(), b.grad()}, 1), 1e-14, 1e-14));
   }
+}
+
+TEST(Gated, RefusesMatricesThatDoNotFit) {
+  const torch::Tensor gate = torch::ones({2, 3});
+  EXPECT_THROW(gated(gate, torch::ones({2, 4}), GateFunction::kSilu), InternalError);
+  EXPECT_THROW(gated(gate, torch::ones({2, 3}, torch::kFloat64), GateFunction::kSilu), InternalError);
 }
 
 TEST(ProductParts, SplitLargeOddSizesOfHalfPrecisionsOnDevices) {
