@@ -10,6 +10,11 @@ std::vector<DescriptionCase> description_cases() {
     what.keys = keys;
     return what;
   };
+  // AdamW divides gradients by their size, and with the small ones of a rarely used table also their rounding.
+  const auto by_small_steps = [](ModelCase what) {
+    what.lr = 1e-3;
+    return what;
+  };
   return {
       {"window in every layer", with("mistral", R"({"sliding_window": 3, "head_dim": 10})")},
       {"windows in later layers", with("qwen2", R"({"use_sliding_window": true, "sliding_window": 2,
@@ -109,10 +114,10 @@ std::vector<DescriptionCase> description_cases() {
       {"gated linear recurrences", with("recurrent_gemma", R"({"lru_width": 20, "attention_window_size": 4,
            "block_types": ["recurrent", "attention"]})")},
       {"an activation with trained slopes", with("apertus", "{}")},
-      {"streams of a few layers", with("gemma3n_text", R"({"head_dim": 6, "sliding_window": 3,
+      {"streams of a few layers", by_small_steps(with("gemma3n_text", R"({"head_dim": 6, "sliding_window": 3,
            "layer_types": ["sliding_attention", "full_attention", "full_attention"], "num_kv_shared_layers": 1,
            "vocab_size_per_layer_input": 49, "hidden_size_per_layer_input": 5, "laurel_rank": 3,
-           "altup_num_inputs": 3, "altup_coef_clip": 0.02, "activation_sparsity_pattern": [0.4, 0.0, 0.6]})")},
+           "altup_num_inputs": 3, "altup_coef_clip": 0.02, "activation_sparsity_pattern": [0.4, 0.0, 0.6]})"))},
       {"learned positions, one key head", with("gpt_bigcode", "{}")},
       {"learned positions, rows by head", with("gpt_bigcode", R"({"multi_query": false})")},
   };
