@@ -107,6 +107,8 @@ TEST(ConfigOfAModel, WarnsOrRefuses) {
   const Outcome unknown = config(R"({"model_type": "kimi_k3", "num_hidden_layers": 61})");
   EXPECT_EQ(unknown.exit_code, 3);
   EXPECT_THAT(unknown.err, HasSubstr("model_type 'kimi_k3' is not supported by Gantry"));
+  EXPECT_THAT(config(R"({"model_type": "a_model_of_my_own"})").err,
+              HasSubstr("register a model family for it, and name its library with --set 'libraries=[FILE]'"));
 }
 
 }  // namespace
