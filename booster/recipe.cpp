@@ -66,11 +66,11 @@ void refuse_tied_names(const models::ModelFamily& family, const nlohmann::json& 
     if (found == parameters.end()) continue;
     const auto [first, is_new] = listed.emplace(found->second, each.name);
     if (!is_new)
-      throw ConfigError({"model family '" + name + "'",
-                         fmt::format("tensor_names() lists a tied parameter twice, as '{}' and '{}'", first->second,
-                                     each.name),
-                         "each parameter once", "return models::names_of_parameters(model), or list '" + each.name +
-                         "' among TensorName::copies"});
+      throw ConfigError(
+          {"model family '" + name + "'",
+           fmt::format("tensor_names() lists a tied parameter twice, as '{}' and '{}'", first->second, each.name),
+           "each parameter once",
+           "return models::names_of_parameters(model), or list '" + each.name + "' among TensorName::copies"});
   }
 }
 

@@ -42,8 +42,8 @@ CheckedKeys check_keys(const FamilyReader& family, const nlohmann::json& keys);
 std::string judge_unknown_keys(const CheckedKeys& checked, const std::string& model_type, const std::string& rule,
                                const nlohmann::json& file, const std::string& where);
 
-// Returns judge(check(keys)). If `check` throws ConfigError for a value, unknown keys come first, because a misspelt key
-// is a frequent reason: `judge` gets the keys without the refused values, and then the error of `check` is thrown.
+// Returns judge(check(keys)). If `check` throws ConfigError for a value, unknown keys come first, because a misspelt
+// key is a frequent reason: `judge` gets the keys without the refused values, and then the error of `check` is thrown.
 std::string judge_before_values(const CheckKeys& check, const nlohmann::json& keys,
                                 const std::function<std::string(const CheckedKeys& checked)>& judge);
 

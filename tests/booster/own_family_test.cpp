@@ -1,6 +1,8 @@
 // Model families of a program: mistakes are errors before the first step, not at the export.
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
@@ -10,8 +12,8 @@
 namespace gantry {
 namespace {
 
-using ::testing::HasSubstr;
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 constexpr const char* kKeys = R"({"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 16, "n_positions": 8})";
 
@@ -36,8 +38,8 @@ TEST(OwnFamily, ATiedParameterIsListedOnce) {
   EXPECT_THAT(testing::thrown_by<ConfigError>([&] { build_model(twice); }),
               HasSubstr("model family 'tied_twice': tensor_names() lists a tied parameter twice, as 'wte.weight' and "
                         "'lm_head.weight'; expected each parameter once"));
-  const Config once = config_with(
-      "tied_once", [gpt2](const json& keys) { return models::names_of_parameters(*gpt2.build(keys)); });
+  const Config once =
+      config_with("tied_once", [gpt2](const json& keys) { return models::names_of_parameters(*gpt2.build(keys)); });
   EXPECT_NO_THROW(build_model(once));
 }
 

@@ -47,7 +47,8 @@ const Misspelt kMisspelt[] = {
     {"schedule draw 1f1b -p 2 -m 2 --fromat svg",
      "gantry schedule draw: '--fromat' is not a flag; did you mean '--format'?"},
     {"schedule draw 1f1b",
-     "gantry schedule: -p and -m are missing; expected the numbers of pipeline ranks and of microbatches; add -p 4 -m 8"},
+     "gantry schedule: -p and -m are missing; expected the numbers of pipeline ranks and of microbatches; add -p 4 -m "
+     "8"},
     {"schedule draw 1f1b -m 8", "gantry schedule: -p is missing; expected the number of pipeline ranks; add -p 4"},
     {"schedule show 1f1b -p 2 --microbatch=2",
      "gantry schedule show: '--microbatch' is not a flag; did you mean '--microbatches'?"},
