@@ -98,13 +98,13 @@ Config resolve_model(Config config) {
   if (family) {
     if (models::reads_images(*family) && has_images_for_text(config)) config = with_image_encoder(std::move(config));
     refuse_with_image_encoder(config);
-    if (config.lora.is_on())
-      config.lora = models::with_trained_heads(models::from_module_names(*family, std::move(config.lora)),
-                                               family->tensor_names(model_json(config)));
     const std::string path = config.model.path + "/config.json";
     nlohmann::json keys = model_json(config);
     const std::string warning = models::check_model_keys(*family, keys, config.model.unknown_keys, file, path);
     if (!warning.empty() && is_first_process()) print_warning(warning);
+    if (config.lora.is_on())
+      config.lora = models::with_trained_heads(models::from_module_names(*family, std::move(config.lora)),
+                                               family->tensor_names(keys));
     refuse_with_mtp(config);
     if (!config.model.path.empty()) {
       keys.update(compare_tied_tensors(config.model.path, *family, keys).keys);
