@@ -2,6 +2,8 @@
 
 #include <cstring>
 #include <dlfcn.h>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "gantry/core/error.h"
@@ -23,7 +25,10 @@ void load_plugin_library(const char* path) {
   if (std::strcmp(plugin->built_for, kBuiltFor) != 0)
     throw ConfigError({where, std::string("the library was built for ") + plugin->built_for, kBuiltFor,
                        "build it again against this Gantry and its LibTorch"});
-  plugin->add();
+  static std::mutex mutex;
+  static std::set<const PluginLibrary*> added;  // one path twice, or two paths of one file
+  const std::lock_guard lock(mutex);
+  if (added.insert(plugin).second) plugin->add();
 }
 
 }  // namespace gantry

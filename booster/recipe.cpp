@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "gantry/booster/class_names.h"
@@ -54,6 +55,25 @@ void add_noise(torch::nn::Module& model, const Config& config) {
   decoder->add_embedding_noise(config.train.neftune_alpha);
 }
 
+// The second name would be found out by the export of the first checkpoint.
+void refuse_tied_names(const models::ModelFamily& family, const nlohmann::json& keys, const torch::nn::Module& model,
+                       const std::string& name) {
+  std::map<std::string, const void*> parameters;
+  for (const auto& item : model.named_parameters()) parameters[item.key()] = item.value().unsafeGetTensorImpl();
+  std::map<const void*, std::string> listed;
+  for (const auto& each : family.tensor_names(keys)) {
+    const auto found = parameters.find(each.name);
+    if (found == parameters.end()) continue;
+    const auto [first, is_new] = listed.emplace(found->second, each.name);
+    if (!is_new)
+      throw ConfigError(
+          {"model family '" + name + "'",
+           fmt::format("tensor_names() lists a tied parameter twice, as '{}' and '{}'", first->second, each.name),
+           "each parameter once",
+           "return models::names_of_parameters(model), or list '" + each.name + "' among TensorName::copies"});
+  }
+}
+
 }  // namespace
 
 void load_libraries(const Config& config) {
@@ -78,13 +98,13 @@ Config resolve_model(Config config) {
   if (family) {
     if (models::reads_images(*family) && has_images_for_text(config)) config = with_image_encoder(std::move(config));
     refuse_with_image_encoder(config);
-    if (config.lora.is_on())
-      config.lora = models::with_trained_heads(models::from_module_names(*family, std::move(config.lora)),
-                                               family->tensor_names(model_json(config)));
     const std::string path = config.model.path + "/config.json";
     nlohmann::json keys = model_json(config);
     const std::string warning = models::check_model_keys(*family, keys, config.model.unknown_keys, file, path);
     if (!warning.empty() && is_first_process()) print_warning(warning);
+    if (config.lora.is_on())
+      config.lora = models::with_trained_heads(models::from_module_names(*family, std::move(config.lora)),
+                                               family->tensor_names(keys));
     refuse_with_mtp(config);
     if (!config.model.path.empty()) {
       keys.update(compare_tied_tensors(config.model.path, *family, keys).keys);
@@ -103,6 +123,7 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
     keys.update({{"output_router_logits", true}, {"router_aux_loss_coef", config.experts.aux_loss}});
   const DeferredInit deferred;
   auto model = family.build(keys);
+  refuse_tied_names(family, keys, *model, config.model.policy);
   add_noise(*model, config);
   set_dtype(*model, dtype_of(config.precision));
   add_lora(*model, config);

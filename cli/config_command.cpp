@@ -166,9 +166,12 @@ void check_model(const Config& config) {
     models::refuse_model_type(file, name, known);
   }
   if (!family) return;
-  const std::string warning =
-      models::judge_unknown_keys(models::check_keys(*family, keys), name, config.model.unknown_keys,
-                                 models::keys_of_model({.policy = "", .path = config.model.path}), file);
+  const nlohmann::json in_file = models::keys_of_model({.policy = "", .path = config.model.path});
+  const std::string warning = models::judge_before_values(
+      [&](const nlohmann::json& checked) { return models::check_keys(*family, checked); }, keys,
+      [&](const models::CheckedKeys& checked) {
+        return models::judge_unknown_keys(checked, name, config.model.unknown_keys, in_file, file);
+      });
   if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
 }
 

@@ -53,7 +53,7 @@ void run_estimate(const PlanArguments& arguments) {
   std::optional<int> ranks = arguments.ranks;
   if (!ranks && !arguments.hosts && !data_follows) ranks = layout.ranks();
   const Cluster cluster = cluster_of(arguments, ranks);
-  if (data_follows) layout = planner::with_data(request, cluster.ranks() / std::max(1, layout.ranks()));
+  if (data_follows) layout = planner::with_data(request, std::max(1, cluster.ranks() / layout.ranks()));
   const planner::Estimate result = planner::estimate(request.workload, layout, cluster);
   print_output(arguments.json ? estimate_json(result).dump(2) + "\n" : estimate_text(request, layout, cluster, result));
 }

@@ -36,10 +36,13 @@ Schedule read_schedule_file(const ScheduleOptions& options) {
   return read;
 }
 
-int required_size(const std::string& flag, const std::optional<int>& given, const std::string& meaning) {
-  if (!given)
-    throw UsageError({"gantry schedule", flag + " is missing", "the number of " + meaning, "add " + flag + " 4"});
-  return *given;
+void require_sizes(const ScheduleOptions& options) {
+  if (options.ranks && options.microbatches) return;
+  if (options.microbatches)
+    throw UsageError({"gantry schedule", "-p is missing", "the number of pipeline ranks", "add -p 4"});
+  if (options.ranks) throw UsageError({"gantry schedule", "-m is missing", "the number of microbatches", "add -m 8"});
+  throw UsageError({"gantry schedule", "-p and -m are missing", "the numbers of pipeline ranks and of microbatches",
+                    "add -p 4 -m 8"});
 }
 
 bool is_config(const std::string& source) { return source.ends_with(".yaml") || source.ends_with(".yml"); }
@@ -75,8 +78,7 @@ void take_config(ScheduleOptions& options) {
 Schedule named_schedule(const ScheduleOptions& options) {
   if (options.configured) return options.configured->schedule;
   if (is_schedule_csv(options.source)) return read_schedule_file(options);
-  const int ranks = required_size("-p", options.ranks, "pipeline ranks");
-  const int microbatches = required_size("-m", options.microbatches, "microbatches");
+  require_sizes(options);
   if (options.chunks && *options.chunks < 1)
     throw UsageError(
         {"-v " + std::to_string(*options.chunks), "the number of chunks per rank is too small", "at least 1", ""});
@@ -84,7 +86,7 @@ Schedule named_schedule(const ScheduleOptions& options) {
     throw UsageError({"--group-size " + std::to_string(*options.group_size),
                       "the number of microbatches of a group is too small", "at least 1", ""});
   const schedule::Costs times = stated_times(options);
-  return schedule::generate(options.source, ranks, microbatches, options.chunks.value_or(0),
+  return schedule::generate(options.source, *options.ranks, *options.microbatches, options.chunks.value_or(0),
                             {.memory_limit = options.memory_limit.value_or(0),
                              .group_size = options.group_size.value_or(0),
                              .forward = times.forward,

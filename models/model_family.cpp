@@ -20,17 +20,16 @@ namespace gantry::models {
 std::string check_model_keys(const ModelFamily& family, const nlohmann::json& config, const std::string& rule,
                              const nlohmann::json& file, const std::string& path) {
   if (!config.is_object() || (!family.check && family.keys.empty())) return "";
-  CheckedKeys checked;
-  if (family.check) {
-    checked = family.check(config);
-  } else {
-    checked.known = family.keys;
-    checked.known.insert(checked.known.end(), common_keys().begin(), common_keys().end());
-    for (const auto& [key, value] : config.items())
-      if (std::find(checked.known.begin(), checked.known.end(), key) == checked.known.end())
-        checked.unknown.push_back(key);
-  }
-  return judge_unknown_keys(checked, family.model_type, rule, file, path);
+  const auto judge = [&](const CheckedKeys& checked) {
+    return judge_unknown_keys(checked, family.model_type, rule, file, path);
+  };
+  if (family.check) return judge_before_values(family.check, config, judge);
+  CheckedKeys checked{.known = family.keys, .unknown = {}};
+  checked.known.insert(checked.known.end(), common_keys().begin(), common_keys().end());
+  for (const auto& [key, value] : config.items())
+    if (std::find(checked.known.begin(), checked.known.end(), key) == checked.known.end())
+      checked.unknown.push_back(key);
+  return judge(checked);
 }
 
 std::vector<TensorName> names_of_parameters(const torch::nn::Module& model) {

@@ -42,6 +42,16 @@ bool is_a(const Optimizer& optimizer) {
   return dynamic_cast<const Class*>(&optimizer) != nullptr;
 }
 
+// A derived class may have a state of its own, which the table lacks.
+template <class Class>
+bool is_exactly(const Optimizer& optimizer) {
+  return typeid(optimizer) == typeid(Class);
+}
+
+bool is_adamw(const Optimizer& optimizer) {
+  return is_exactly<torch::optim::AdamW>(optimizer) || is_exactly<FusedAdamW>(optimizer);
+}
+
 template <class State>
 std::unique_ptr<OptimizerParamState> make_state() {
   return std::make_unique<State>();
@@ -94,23 +104,23 @@ const std::array<StateTable, 5>& state_tables() {
   using namespace torch::optim;
   // The first step of SGD sets the buffer to the gradient, which is also the result from a buffer of zeros.
   static const std::array<StateTable, 5> tables = {
-      StateTable{.is_of = is_a<AdamW>,
+      StateTable{.is_of = is_adamw,
                  .make = make_state<AdamWParamState>,
                  .tensors = moments<AdamWParamState, AdamWOptions>(),
                  .steps = steps_in<AdamWParamState>},
-      StateTable{.is_of = is_a<Adam>,
+      StateTable{.is_of = is_exactly<Adam>,
                  .make = make_state<AdamParamState>,
                  .tensors = moments<AdamParamState, AdamOptions>(),
                  .steps = steps_in<AdamParamState>},
-      StateTable{.is_of = is_a<SGD>,
+      StateTable{.is_of = is_exactly<SGD>,
                  .make = make_state<SGDParamState>,
                  .tensors = {{"momentum_buffer", tensor_in<SGDParamState, &SGDParamState::momentum_buffer>,
                               has_momentum<SGDOptions>}}},
-      StateTable{.is_of = is_a<RMSprop>,
+      StateTable{.is_of = is_exactly<RMSprop>,
                  .make = make_state<RMSpropParamState>,
                  .tensors = rmsprop_tensors(),
                  .steps = steps_in<RMSpropParamState>},
-      StateTable{.is_of = is_a<Adagrad>,
+      StateTable{.is_of = is_exactly<Adagrad>,
                  .make = make_state<AdagradParamState>,
                  .tensors = {{"sum", tensor_in<AdagradParamState, &AdagradParamState::sum>}},
                  .steps = steps_in<AdagradParamState>,
@@ -191,7 +201,7 @@ void refuse_unsaved_optimizer(const Optimizer& optimizer, const std::string& whe
        "the optimizer cannot be saved, because the state of its class " + c10::demangle(typeid(optimizer).name()) +
            " is unknown",
        "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon, Adafactor, AdamW8bit or a gantry::StatefulOptimizer",
-       "derive its class from gantry::StatefulOptimizer"});
+       "derive its class from gantry::StatefulOptimizer and return its state in state_tensors()"});
 }
 
 void forget_initial_state(Optimizer& optimizer) {
@@ -207,13 +217,8 @@ void make_initial_state(Optimizer& optimizer) {
     for (const auto& parameter : group.params()) optimizer_tensors(optimizer, parameter);
 }
 
-bool is_known_optimizer(const Optimizer& optimizer) {
-  if (dynamic_cast<const StatefulOptimizer*>(&optimizer)) return true;
-  const auto& type = typeid(optimizer);
-  return type == typeid(FusedAdamW) || type == typeid(torch::optim::Adam) || type == typeid(torch::optim::AdamW) ||
-         type == typeid(torch::optim::SGD) || type == typeid(torch::optim::RMSprop) ||
-         type == typeid(torch::optim::Adagrad);
-}
+// The classes of the tables step each element by itself.
+bool is_known_optimizer(const Optimizer& optimizer) { return is_saved_optimizer(optimizer); }
 
 OptimizerUnit optimizer_unit(const Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group) {
   const auto* own = dynamic_cast<const StatefulOptimizer*>(&optimizer);

@@ -22,6 +22,12 @@ std::string shortened(const std::string& text) {
   return fmt::format("{}... ({} bytes)", text.substr(0, utf8_start(text, kMostShown)), text.size());
 }
 
+// "parallel.tensor" -> "parallel" -> "".
+std::string section_of(const std::string& path) {
+  const auto dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
 }  // namespace
 
 bool ConfigFaults::is_overridden(const std::string& path) const {
@@ -30,18 +36,26 @@ bool ConfigFaults::is_overridden(const std::string& path) const {
   });
 }
 
+// An override creates the sections on its way, which have no position in the file.
+std::string ConfigFaults::place_of(const std::string& path, const YAML::Mark& mark) const {
+  const std::string key = shortened(path);
+  if (is_overridden(path)) return "--set " + key;
+  for (std::string section = path; mark.is_null() && !section.empty(); section = section_of(section)) {
+    const auto inside = overridden.lower_bound(section + ".");
+    if (inside != overridden.end() && inside->starts_with(section + "."))
+      return fmt::format("--set {}: {}", shortened(*inside), key);
+  }
+  if (file.empty()) return key;
+  return fmt::format("{}:{}:{}: {}", file, std::max(0, mark.line) + 1, std::max(0, mark.column) + 1, key);
+}
+
 void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const std::string& what,
                        const std::string& expected, const std::string& remedy) {
   if (lines.size() == kMostLines) {
     ++further;
     return;
   }
-  const std::string key = shortened(path);
-  const std::string where =
-      is_overridden(path) ? "--set " + key
-      : file.empty()      ? key
-                     : fmt::format("{}:{}:{}: {}", file, std::max(0, mark.line) + 1, std::max(0, mark.column) + 1, key);
-  lines.push_back(format_error({where, shortened(what), shortened(expected), remedy}));
+  lines.push_back(format_error({place_of(path, mark), shortened(what), shortened(expected), remedy}));
 }
 
 std::string ConfigFaults::joined() const {

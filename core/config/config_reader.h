@@ -20,6 +20,7 @@ struct ConfigFaults {
   std::size_t further = 0;           // number of faults beyond the limit
 
   bool is_overridden(const std::string& path) const;  // whether --set has set it, or a section that contains it
+  std::string place_of(const std::string& path, const YAML::Mark& mark) const;  // the first part of an error
   void add(const std::string& path, const YAML::Mark& mark, const std::string& what, const std::string& expected,
            const std::string& remedy = "");
   std::string joined() const;

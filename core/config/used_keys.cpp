@@ -1,5 +1,6 @@
 #include "gantry/core/used_keys.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "gantry/core/config.h"
@@ -11,8 +12,10 @@ namespace {
 struct UsedKey {
   const char* key;
   bool (*is_set)(const Config&);
-  const char* by;  // functions that use the key in a custom loop
+  std::string_view by;  // functions that use the key in a custom loop
 };
+
+constexpr std::string_view kTrainer = "gantry::Trainer";
 
 // Except clip_grad_norm, which boost() uses.
 bool describes_optimizer(const OptimizerConfig& optimizer) {
@@ -35,16 +38,15 @@ constexpr UsedKey kCheckedKeys[] = {
      "build_model, or freeze_parameters for a custom model"},
     {"train.objective", [](const Config& c) { return c.train.objective.is_on(); }, "build_criterion"},
     {"train.label_smoothing", [](const Config& c) { return c.train.label_smoothing > 0; }, "build_criterion"},
-    {"train.max_minutes", [](const Config& c) { return c.train.max_minutes > 0; }, "gantry::Trainer"},
-    {"train.log_files", [](const Config& c) { return c.train.log_files != TrainConfig().log_files; },
-     "gantry::Trainer"},
-    {"train.otlp", [](const Config& c) { return !c.train.otlp.empty(); }, "gantry::Trainer"},
-    {"train.epochs", [](const Config& c) { return c.train.epochs > 0; }, "gantry::Trainer"},
+    {"train.max_minutes", [](const Config& c) { return c.train.max_minutes > 0; }, kTrainer},
+    {"train.log_files", [](const Config& c) { return c.train.log_files != TrainConfig().log_files; }, kTrainer},
+    {"train.otlp", [](const Config& c) { return !c.train.otlp.empty(); }, kTrainer},
+    {"train.epochs", [](const Config& c) { return c.train.epochs > 0; }, kTrainer},
     {"train.neftune_alpha", [](const Config& c) { return c.train.neftune_alpha > 0; }, "build_model"},
-    {"train.patience", [](const Config& c) { return c.train.patience > 0; }, "gantry::Trainer"},
-    {"evaluation.choices", [](const Config& c) { return !c.evaluation.choices.empty(); }, "gantry::Trainer"},
-    {"evaluation.prompts", [](const Config& c) { return !c.evaluation.prompts.empty(); }, "gantry::Trainer"},
-    {"checkpoint.keep_best", [](const Config& c) { return c.checkpoint.keep_best; }, "gantry::Trainer"},
+    {"train.patience", [](const Config& c) { return c.train.patience > 0; }, kTrainer},
+    {"evaluation.choices", [](const Config& c) { return !c.evaluation.choices.empty(); }, kTrainer},
+    {"evaluation.prompts", [](const Config& c) { return !c.evaluation.prompts.empty(); }, kTrainer},
+    {"checkpoint.keep_best", [](const Config& c) { return c.checkpoint.keep_best; }, kTrainer},
     {"checkpoint.load", [](const Config& c) { return !c.checkpoint.load.empty(); }, "RunCheckpoints"},
     {"data", [](const Config& c) { return !c.data.format.empty(); }, "build_loader"},
     {"optimizer", [](const Config& c) { return describes_optimizer(c.optimizer); }, "build_optimizer"},
@@ -52,13 +54,19 @@ constexpr UsedKey kCheckedKeys[] = {
      [](const Config& c) {
        return c.lr_schedule.name != "constant" || c.lr_schedule.warmup_steps > 0 || c.lr_schedule.warmup_ratio > 0;
      },
-     "build_lr_schedule, whose result is passed to boost"},
+     "build_lr_schedule, whose result is passed to boost or the Trainer"},
     {"evaluation.path", [](const Config& c) { return !c.evaluation.path.empty(); }, "build_evaluation_loader"},
     {"checkpoint.path", [](const Config& c) { return !c.checkpoint.path.empty(); }, "RunCheckpoints"},
     {"output", [](const Config& c) { return !c.output.empty(); }, "open_output"},
-    {"elastic", [](const Config& c) { return c.elastic.is_on(); }, "gantry::Trainer"},
+    {"elastic", [](const Config& c) { return c.elastic.is_on(); }, kTrainer},
     {"profile", [](const Config& c) { return c.profile.active > 0; }, "RunProfile"},
 };
+
+// The Trainer uses all keys that only it uses.
+bool runs_trainer(const UsedKeys& used) {
+  return std::ranges::all_of(kCheckedKeys,
+                             [&](const UsedKey& each) { return each.by != kTrainer || used.has(each.key); });
+}
 
 }  // namespace
 
@@ -96,9 +104,10 @@ void refuse_unused_keys(const Config& config) {
     remedies += fmt::format("{}{} with {}", remedies.empty() ? "" : ", ", key, by);
   }
   if (keys.empty()) return;
-  throw ConfigError(
-      {keys, "the configuration sets this, but the program does not use it", "",
-       "run the steps with gantry::Trainer, use " + remedies + ", call config.mark_used(KEY), or remove the key"});
+  const std::string way = runs_trainer(*config.used_keys) ? "pass the Trainer no part of your own for it"
+                                                          : fmt::format("run the steps with {}", kTrainer);
+  throw ConfigError({keys, "the configuration sets this, but the program does not use it", "",
+                     way + ", use " + remedies + ", call config.mark_used(KEY), or remove the key"});
 }
 
 }  // namespace gantry

@@ -1,8 +1,10 @@
 #include "gantry/models/described/family_reader.h"
 
 #include <algorithm>
+#include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
 
 #include "gantry/core/error.h"
 #include "gantry/models/described/config_keys.h"
@@ -65,6 +67,31 @@ std::vector<FamilyReader> all_readers() {
                      near.empty() ? "remove it" : "did you mean '" + near + "'?"});
 }
 
+// Removes the value that an error of a model's keys names, of `keys` or of a mapping in it. False if the error names no
+// key, one that is not set, or `architectures`, which decides about the keys of the head.
+bool remove_refused(json& keys, const std::string& error) {
+  constexpr std::string_view kPlace = "model.config.";
+  if (!error.starts_with(kPlace)) return false;
+  const std::string path = error.substr(kPlace.size(), error.find(':') - kPlace.size());
+  const std::string key = path.substr(path.rfind('.') + 1);
+  if (key == "architectures") return false;
+  if (keys.erase(key) > 0) return true;
+  return std::ranges::any_of(keys, [&](json& part) { return part.is_object() && part.erase(key) > 0; });
+}
+
+// The keys that are unknown by default and resemble a key that is not set.
+CheckedKeys misspelt_keys(const CheckKeys& check, const json& keys) try {
+  CheckedKeys misspelt{.known = check(json::object()).known, .unknown = {}};
+  for (const auto& [key, value] : keys.items()) {
+    if (std::ranges::count(misspelt.known, key) > 0) continue;
+    const std::string near = nearest_name(key, misspelt.known);
+    if (!near.empty() && !keys.contains(near)) misspelt.unknown.push_back(key);
+  }
+  return misspelt;
+} catch (const ConfigError&) {  // the defaults alone are refused too
+  return {};
+}
+
 }  // namespace
 
 const std::vector<FamilyReader>& family_readers() {
@@ -82,7 +109,8 @@ void refuse_model_type(const std::string& where, const std::string& model_type, 
   const std::string near = nearest_name(model_type, known);
   throw ConfigError({where, "model_type '" + model_type + "' is not supported by Gantry",
                      fmt::format("one of {}", fmt::join(known, ", ")),
-                     near.empty() ? "register a model family for it" : "did you mean '" + near + "'?"});
+                     near.empty() ? "register a model family for it, and name its library with --set 'libraries=[FILE]'"
+                                  : "did you mean '" + near + "'?"});
 }
 
 CheckedKeys check_keys(const FamilyReader& family, const json& keys) {
@@ -106,6 +134,24 @@ std::string judge_unknown_keys(const CheckedKeys& checked, const std::string& mo
   const std::string count = passed.size() == 1 ? "1 key that is" : fmt::format("{} keys that are", passed.size());
   return fmt::format("{}: {} unknown to {}: {}; they have no effect; set model.unknown_keys: refuse to reject them",
                      where, count, model_type, fmt::join(passed, ", "));
+}
+
+std::string judge_before_values(const CheckKeys& check, const json& keys,
+                                const std::function<std::string(const CheckedKeys& checked)>& judge) {
+  json accepted = keys;
+  std::exception_ptr refusal;
+  std::optional<CheckedKeys> checked;
+  while (!checked) {
+    try {
+      checked = check(accepted);
+    } catch (const ConfigError& error) {
+      if (!refusal) refusal = std::current_exception();
+      if (!remove_refused(accepted, error.what())) checked = misspelt_keys(check, keys);
+    }
+  }
+  const std::string warning = judge(*checked);
+  if (refusal) std::rethrow_exception(refusal);
+  return warning;
 }
 
 }  // namespace gantry::models

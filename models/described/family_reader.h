@@ -30,6 +30,9 @@ const FamilyReader* find_family_reader(const std::string& model_type);
 [[noreturn]] void refuse_model_type(const std::string& where, const std::string& model_type,
                                     const std::vector<std::string>& known);
 
+// check_keys() of a family.
+using CheckKeys = std::function<CheckedKeys(const nlohmann::json& keys)>;
+
 // Reads `keys` with all checks of the family. Throws ConfigError for unsupported values.
 CheckedKeys check_keys(const FamilyReader& family, const nlohmann::json& keys);
 
@@ -38,5 +41,10 @@ CheckedKeys check_keys(const FamilyReader& family, const nlohmann::json& keys);
 // own configuration and is always an error. `file`: the keys of config.json. `where`: its path.
 std::string judge_unknown_keys(const CheckedKeys& checked, const std::string& model_type, const std::string& rule,
                                const nlohmann::json& file, const std::string& where);
+
+// Returns judge(check(keys)). If `check` throws ConfigError for a value, unknown keys come first, because a misspelt
+// key is a frequent reason: `judge` gets the keys without the refused values, and then the error of `check` is thrown.
+std::string judge_before_values(const CheckKeys& check, const nlohmann::json& keys,
+                                const std::function<std::string(const CheckedKeys& checked)>& judge);
 
 }  // namespace gantry::models

@@ -62,6 +62,21 @@ TEST(Libraries, WorkInEveryCommandThatNamesAModel) {
   EXPECT_EQ(generated.exit_code, 0) << generated.err;
 }
 
+TEST(Libraries, MayBeListedTwice) {
+  const ScratchFolder scratch;
+  const std::string config = scratch.write(
+      "train.yaml",
+      fmt::format("model: {{policy: next_token, config: {{vocab_size: 1000, width: 8, layers: 2}}}}\n"
+                  "data: {{format: text, path: \"{}\", tokenizer: bytes, sequence_length: 8, batch_size: "
+                  "2}}\ntrain: {{steps: 1}}\nlibraries: [\"{}\", \"{}\", \"{}\"]\n",
+                  scratch.write("text.txt", std::string(200, 'a')), kLibrary, kLibrary, scratch / "link.so"));
+  fs::create_symlink(kLibrary, scratch / "link.so");
+  for (const char* command : {" train ", " config "}) {
+    const Outcome run = run_program(gantry_program() + command + config);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+  }
+}
+
 TEST(Libraries, DescribeTheirModelsForConfigAndPlan) {
   const ScratchFolder scratch;
   const std::string config = scratch.write(

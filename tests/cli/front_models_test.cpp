@@ -107,6 +107,22 @@ TEST(ConfigOfAModel, WarnsOrRefuses) {
   const Outcome unknown = config(R"({"model_type": "kimi_k3", "num_hidden_layers": 61})");
   EXPECT_EQ(unknown.exit_code, 3);
   EXPECT_THAT(unknown.err, HasSubstr("model_type 'kimi_k3' is not supported by Gantry"));
+  EXPECT_THAT(config(R"({"model_type": "a_model_of_my_own"})").err,
+              HasSubstr("register a model family for it, and name its library with --set 'libraries=[FILE]'"));
+}
+
+TEST(ConfigOfAModel, NamesUnknownKeysBeforeRefusedValues) {
+  const ScratchFolder scratch;
+  const std::string file = scratch.write(
+      "c.yaml", fmt::format("model: {{policy: llama, config: {{hidden_size: 48, num_attention_hed: 4}}}}\n"
+                            "lora: {{r: 2, target_modules: all-linear}}\ndata: {{format: text, path: \"{}\"}}\n"
+                            "train: {{steps: 1}}\n",
+                            scratch.write("text.txt", "abc")));
+  for (const char* command : {"config", "train"}) {
+    const Outcome run = run_program(fmt::format("{} {} {}", gantry_program(), command, file));
+    EXPECT_EQ(run.exit_code, 3) << command;
+    EXPECT_THAT(run.err, HasSubstr("model.config.num_attention_hed: unknown key of llama")) << command;
+  }
 }
 
 }  // namespace

@@ -45,6 +45,9 @@ TEST(PlanCommand, ReplicasFollowFromTheRanks) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("tensor 4, pipeline 1, data 4"));
   EXPECT_THAT(run.out, HasSubstr("on 2 hosts of 8 (h100_80g)"));
+  const Outcome large = plan("estimate {} --cluster h100_80g --set parallel.tensor=4 --set parallel.pipeline=4");
+  EXPECT_EQ(large.exit_code, 3);
+  EXPECT_THAT(large.err, HasSubstr("tensor 4 * pipeline 4 * context 1 * data 1 = 16 ranks, and 1 host of 8 devices"));
 }
 
 TEST(PlanCommand, TheBestLayoutsAsATableAsJsonAndAsAFile) {

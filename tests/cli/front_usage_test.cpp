@@ -46,6 +46,10 @@ const Misspelt kMisspelt[] = {
      "gantry checkpoint export: '--fore' is not a flag; see gantry checkpoint export --help"},
     {"schedule draw 1f1b -p 2 -m 2 --fromat svg",
      "gantry schedule draw: '--fromat' is not a flag; did you mean '--format'?"},
+    {"schedule draw 1f1b",
+     "gantry schedule: -p and -m are missing; expected the numbers of pipeline ranks and of microbatches; add -p 4 -m "
+     "8"},
+    {"schedule draw 1f1b -m 8", "gantry schedule: -p is missing; expected the number of pipeline ranks; add -p 4"},
     {"schedule show 1f1b -p 2 --microbatch=2",
      "gantry schedule show: '--microbatch' is not a flag; did you mean '--microbatches'?"},
     {"config x.yaml --jsn", "gantry config: '--jsn' is not a flag; did you mean '--json'?"},

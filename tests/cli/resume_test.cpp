@@ -1,6 +1,8 @@
 // Runs of `gantry train` that resume from a checkpoint: their numbers equal those of an uninterrupted run.
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "gantry/checkpoint/format/files.h"
 #include "resume_case.h"
 
 namespace gantry::testing {
@@ -60,6 +62,37 @@ TEST(Resume, SkippedStepsDoNotCountForTheOptimizer) {
                 "parallel: {pipeline: 2}\nprecision: float16\nloss_scale: {initial: 1e+6, hysteresis: 1}"});
   EXPECT_NE(saved.err.find("warning: step 1 is skipped"), std::string::npos) << saved.err;
   EXPECT_EQ(saved.err.find("warning: step 3 is skipped"), std::string::npos) << saved.err;
+}
+
+// Older versions did not save the index of the learning rate. The first line of a manifest holds the hash of the rest.
+void remove_rate_index(const ScratchFolder& scratch, const std::string& manifest) {
+  auto all = nlohmann::json::parse(read_file(scratch / manifest));
+  ASSERT_EQ(all["progress"].erase("learning_rate_index"), 1u);
+  all.erase("hash");
+  const std::string body = all.dump().substr(1);
+  scratch.write(manifest, "{\"hash\": \"" + hash_of(body) + "\"," + body);
+}
+
+TEST(Resume, AnOlderVersionsRatesAreOneWarning) {
+  const ScratchFolder scratch;
+  const std::string config = write_config(scratch, "parallel: {pipeline: 2}\nlr_schedule: {name: cosine}");
+  ASSERT_EQ(run_program(train_line(scratch, config, "run", fmt::format("--set checkpoint.every={}", kStop))).exit_code,
+            0);
+  const std::string checkpoint = fmt::format("run/c/step-{:06}", kStop), line = "rates were those of one step later";
+  const auto resumed = [&](const std::string& name, const std::string& sets = "") {
+    return run_program(
+        train_line(scratch, config, name, fmt::format("--set checkpoint.resume={} {}", scratch / checkpoint, sets)));
+  };
+  EXPECT_EQ(resumed("same").err.find(line), std::string::npos);
+  remove_rate_index(scratch, checkpoint + "/manifest.json");
+  const Outcome older = resumed("older");
+  EXPECT_EQ(older.exit_code, 0) << older.err;
+  EXPECT_NE(older.err.find(line), std::string::npos) << older.err;
+  EXPECT_EQ(older.err.find(line), older.err.rfind(line)) << older.err;
+  // A constant rate is the same at every step.
+  const Outcome constant = resumed("constant", "--set lr_schedule.name=constant");
+  EXPECT_EQ(constant.exit_code, 0) << constant.err;
+  EXPECT_EQ(constant.err.find(line), std::string::npos) << constant.err;
 }
 
 TEST(Resume, DamagedOnesArePassedOverAndNamed) {

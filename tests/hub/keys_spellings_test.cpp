@@ -32,7 +32,11 @@ const char* const kEveryKind[] = {"llama",      "gpt2",   "bert",        "robert
 
 std::string judged(const std::string& family, const json& keys, const std::string& rule, const json& file) {
   return thrown_by([&] {
-    const std::string line = models::judge_unknown_keys(check(family, keys), family, rule, file, "m/config.json");
+    const std::string line =
+        models::judge_before_values([&](const json& checked) { return check(family, checked); }, keys,
+                                    [&](const CheckedKeys& checked) {
+                                      return models::judge_unknown_keys(checked, family, rule, file, "m/config.json");
+                                    });
     throw ConfigError(line.empty() ? "nothing" : "warning: " + line);
   });
 }
@@ -53,6 +57,27 @@ TEST(UnknownKeys, OfTheRunsOwnConfigurationAreAnError) {
   EXPECT_EQ(judged("gpt2", {{"n_embdd", 8}}, "warn", json::object()),
             "model.config.n_embdd: unknown key of gpt2; expected a key of Hugging Face's config.json for gpt2; did you "
             "mean 'n_embd'?");
+}
+
+// A misspelt key is a frequent reason for the refusal of a value.
+TEST(UnknownKeys, ComeBeforeRefusedValues) {
+  const json none = json::object();
+  EXPECT_THAT(
+      judged("gpt2", {{"n_embd", 16}, {"n_hed", 2}, {"n_layer", -1}}, "warn", none),
+      HasSubstr("model.config.n_hed: unknown key of gpt2; expected a key of Hugging Face's config.json for gpt2; "
+                "did you mean 'n_head'?"));
+  EXPECT_THAT(judged("llama", {{"hidden_size", 48}, {"num_attention_hed", 4}}, "warn", none),
+              HasSubstr("model.config.num_attention_hed: unknown key of llama"));
+  EXPECT_THAT(judged("llama", {{"rope_scaling", {{"type", "linear"}, {"factor", -2.0}}}, {"my_note", 1}}, "warn", none),
+              HasSubstr("model.config.my_note: unknown key"));
+  // Without unknown keys, and with those of a file, the value is the error.
+  EXPECT_THAT(judged("gpt2", {{"n_embd", 16}, {"n_head", 3}}, "warn", none),
+              HasSubstr("model.config.n_embd: the value"));
+  const json file = {{"n_embd", 16}, {"n_head", 3}, {"my_note", 1}};
+  EXPECT_THAT(judged("gpt2", file, "warn", file), HasSubstr("model.config.n_embd: the value is 16"));
+  // The head decides which keys are known.
+  EXPECT_THAT(judged("llava", {{"architectures", {"LlavaForSequenceClassification"}}, {"my_note", 1}}, "warn", none),
+              HasSubstr("model.config.architectures: the value is"));
 }
 
 TEST(UnknownKeys, WithinTheRotaryEmbeddingToo) {

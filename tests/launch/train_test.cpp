@@ -112,6 +112,10 @@ TEST(LaunchTrain, AKilledRankSaysHowTheJobGoesOn) {
       << bare.err;
   EXPECT_EQ((bare.out + bare.err).find("saved"), std::string::npos) << bare.out << bare.err;
   EXPECT_EQ((bare.out + bare.err).find("checkpoint"), std::string::npos) << bare.out << bare.err;
+  const std::string page = read_file(scratch / "bare/report.html");
+  const auto failure = page.find("\"failure\":\"");
+  ASSERT_NE(failure, std::string::npos) << page.substr(0, 400);
+  EXPECT_NE(page.find("rank 1", failure), std::string::npos) << page.substr(failure, 400);
   const Outcome saved = with_killed_rank(scratch, "saved", "");
   EXPECT_NE(saved.err.find(fmt::format("resume the job from {}/c/step-", scratch / "saved")), std::string::npos)
       << saved.err;

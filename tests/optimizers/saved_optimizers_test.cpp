@@ -99,6 +99,19 @@ class Closed : public torch::optim::Optimizer {
   }
 };
 
+// Its own state is not among the tensors of LibTorch's class.
+class Averaging : public torch::optim::SGD {
+ public:
+  using torch::optim::SGD::SGD;
+  torch::Tensor step(LossClosure closure = nullptr) override {
+    steps_ += 1;
+    return SGD::step(std::move(closure));
+  }
+
+ private:
+  int steps_ = 0;
+};
+
 Failure refusal(const MakeOptimizer& make, const Config& config) {
   int steps = 0;
   const auto failed = launch_quietly(config, [&](World& world) {
@@ -119,6 +132,14 @@ TEST(SavedOptimizers, WhatCanNotBeSavedOrSteppedIsRefusedBeforeTheFirstStep) {
   EXPECT_EQ(saved.exit_code, UsageError::kExitCode);
   EXPECT_THAT(saved.line, HasSubstr("boost: the optimizer cannot be saved, because the state of its class"));
   EXPECT_THAT(saved.line, HasSubstr("Closed is unknown"));
+  const auto derived = make_with<Averaging>(torch::optim::SGDOptions(0.1));
+  const auto averaging = refusal(
+      derived, saved_config(scratch, "{data: 1}", fmt::format("checkpoint: {{path: \"{}\"}}\n", scratch / "c")));
+  EXPECT_EQ(averaging.exit_code, UsageError::kExitCode);
+  EXPECT_THAT(averaging.line, HasSubstr("Averaging is unknown"));
+  EXPECT_THAT(averaging.line, HasSubstr("derive its class from gantry::StatefulOptimizer and return its state in "
+                                        "state_tensors()"));
+  EXPECT_EQ(refusal(derived, saved_config(scratch, "{data: 1}", "")).line, "nothing failed");
   EXPECT_EQ(refusal(closed, saved_config(scratch, "{data: 1}", "")).line, "nothing failed");
   const auto lbfgs =
       refusal(make_with<torch::optim::LBFGS>(torch::optim::LBFGSOptions(1e-2)), saved_config(scratch, "{data: 1}", ""));

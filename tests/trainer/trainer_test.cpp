@@ -367,7 +367,9 @@ TEST(Trainer, RefusesPartsThatDoNotFitEachOtherAndKeysThatThePartsReplace) {
                         .lr_schedule = LrSchedule({}, 1e-3, 6)};
   });
   EXPECT_EQ(twice.exit_code, ConfigError::kExitCode);
-  EXPECT_THAT(twice.line, HasSubstr("data, lr_schedule: the configuration sets this, but the program does not use it"));
+  EXPECT_THAT(twice.line, HasSubstr("data, lr_schedule: the configuration sets this, but the program does not use it; "
+                                    "pass the Trainer no part of your own for it, use data with build_loader"));
+  EXPECT_THAT(twice.line, Not(HasSubstr("run the steps with gantry::Trainer")));
 }
 
 TEST(Trainer, ThatWasNotRunIsAnError) {

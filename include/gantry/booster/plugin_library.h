@@ -27,8 +27,8 @@ inline constexpr const char* kBuiltFor =
   extern "C" __attribute__((visibility("default"))) const gantry::PluginLibrary gantry_plugin_library; \
   const gantry::PluginLibrary gantry_plugin_library{gantry::kBuiltFor, add_function};
 
-// Loads a library, checks its version and calls its add(). Throws ConfigError if the file cannot be loaded, has another
-// format, or was built for another version.
+// Loads a library, checks its version and calls its add(), once even if the same file is loaded again. Throws
+// ConfigError if the file cannot be loaded, has another format, or was built for another version.
 void load_plugin_library(const char* path);
 
 }  // namespace gantry

@@ -219,6 +219,17 @@ TEST(Config, OverridesWinAndAreNamedInErrors) {
   EXPECT_THROW(Config::parse(kModel, "c", {"parallel.tensor"}), UsageError);
 }
 
+// A section that only an override has created is at no line of the file.
+TEST(Config, FaultsOfSectionsThatOverridesCreateNameTheOverride) {
+  EXPECT_EQ(fault_of(kModel, {"modle.policy=gpt2"}).find("--set modle.policy: modle: unknown key"), 0u)
+      << fault_of(kModel, {"modle.policy=gpt2"});
+  EXPECT_EQ(fault_of(kModel, {"parallel.tensor=100000", "parallel.pipeline=100000"})
+                .find("--set parallel.pipeline: parallel: tensor 100000"),
+            0u);
+  EXPECT_EQ(fault_of(kModel, {"data.path=x"}).find("--set data.path: data.format: the key is missing"), 0u);
+  EXPECT_EQ(fault_of(std::string(kModel) + "data: {shuffle: 1}", {"data.path=x"}).find("c.yaml:2:8: data.shuffle"), 0u);
+}
+
 TEST(Config, DefaultsAreThoseOfTheDesign) {
   const Config config = Config::parse(kModel);
   EXPECT_EQ(config.ranks(), 1);
