@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gantry/tensors/kernels/causal_convolution_element.h"
+#include "gantry/tensors/kernels/rg_lru_element.h"
 #include "gantry/tensors/kernels/selective_scan_element.h"
 
 namespace gantry::kernels {
@@ -20,5 +21,10 @@ const char* launch_causal_convolution(const ConvolutionInputs<T, A>& of, T* out,
 template <class T, class A>
 const char* launch_causal_convolution_backward(const ConvolutionInputs<T, A>& of, const ConvolutionGradients<T, A>& to,
                                                void* stream);
+
+template <class T, class A>
+const char* launch_rg_lru(const LruInputs<T, A>& of, A* states, void* stream);
+template <class T, class A>
+const char* launch_rg_lru_backward(const LruInputs<T, A>& of, const LruGradients<A>& to, void* stream);
 
 }  // namespace gantry::kernels

@@ -6,6 +6,7 @@
 #include "gantry/core/error.h"
 #include "gantry/tensors/kernels/causal_convolution_arguments.h"
 #include "gantry/tensors/kernels/cuda/recurrence_launches.h"
+#include "gantry/tensors/kernels/rg_lru_arguments.h"
 #include "gantry/tensors/kernels/selective_scan_arguments.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -70,6 +71,30 @@ void convolve_backward_on_cuda(at::TensorList to, const at::Tensor& of_out, cons
                                   });
 }
 
+void lru_on_cuda(at::Tensor& states, const at::Tensor& x, const at::Tensor& input_gate,
+                 const at::Tensor& recurrent_gate, const at::Tensor& scale, const at::Tensor& initial,
+                 const OptionalTensor& starts) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "gantry::rg_lru_", [&] {
+    using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+    launch_recurrence(x, "gated linear recurrent unit", [&](void* stream) {
+      return launch_rg_lru(lru_inputs<scalar_t, Wide>(x, input_gate, recurrent_gate, scale, initial, starts),
+                           states.data_ptr<Wide>(), stream);
+    });
+  });
+}
+
+void lru_backward_on_cuda(at::TensorList to, const at::Tensor& of_states, const at::Tensor& states, const at::Tensor& x,
+                          const at::Tensor& input_gate, const at::Tensor& recurrent_gate, const at::Tensor& scale,
+                          const at::Tensor& initial, const OptionalTensor& starts) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "gantry::rg_lru_backward_", [&] {
+    using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+    launch_recurrence(x, "gated linear recurrent unit", [&](void* stream) {
+      return launch_rg_lru_backward(lru_inputs<scalar_t, Wide>(x, input_gate, recurrent_gate, scale, initial, starts),
+                                    lru_gradients<Wide>(to, of_states, states), stream);
+    });
+  });
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
@@ -77,6 +102,8 @@ TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
   library.impl("selective_scan_backward_", &scan_backward_on_cuda);
   library.impl("causal_convolution_", &convolve_on_cuda);
   library.impl("causal_convolution_backward_", &convolve_backward_on_cuda);
+  library.impl("rg_lru_", &lru_on_cuda);
+  library.impl("rg_lru_backward_", &lru_backward_on_cuda);
 }
 
 }  // namespace gantry::kernels
