@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gantry/tensors/kernels/causal_convolution_element.h"
+#include "gantry/tensors/kernels/channel_scores_element.h"
 #include "gantry/tensors/kernels/rg_lru_element.h"
 #include "gantry/tensors/kernels/selective_scan_element.h"
 
@@ -26,5 +27,11 @@ template <class T, class A>
 const char* launch_rg_lru(const LruInputs<T, A>& of, A* states, void* stream);
 template <class T, class A>
 const char* launch_rg_lru_backward(const LruInputs<T, A>& of, const LruGradients<A>& to, void* stream);
+
+// A: float or double.
+template <class A>
+const char* launch_channel_scores(const ScoredTokens<A>& of, const ChannelScores<A>& to, void* stream);
+template <class A>
+const char* launch_channel_scores_backward(const ScoredTokens<A>& of, const ScoredGradients<A>& to, void* stream);
 
 }  // namespace gantry::kernels
