@@ -54,6 +54,4 @@ RecurrenceResult rg_lru(const RgLruInputs& inputs, const torch::Tensor& state) {
   return {states.to(type), states.select(1, states.size(1) - 1)};
 }
 
-RecurrenceResult rg_lru_step(const RgLruInputs& inputs, const torch::Tensor& state) { return rg_lru(inputs, state); }
-
 }  // namespace gantry::nn

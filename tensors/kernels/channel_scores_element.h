@@ -33,7 +33,7 @@ struct ChannelScores {
 // Gradients [blocks, tokens, channels].
 template <class A>
 struct ScoredGradients {
-  const A *of_query = nullptr, *of_key = nullptr;  // of the scores
+  const A *of_query = nullptr, *of_key = nullptr;  // gradients of the scores
   A *query = nullptr, *key = nullptr, *sums = nullptr;
 };
 

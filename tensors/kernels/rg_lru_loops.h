@@ -9,7 +9,7 @@
 
 namespace gantry::kernels {
 
-inline constexpr std::int64_t kLruChannels = 128;  // of a group
+inline constexpr std::int64_t kLruChannels = 128;  // channels of a group
 
 // states: [samples, tokens, channels], after each token.
 void lru_group(const LruInputs<float, float>& of, float* states, std::int64_t sample, std::int64_t group);

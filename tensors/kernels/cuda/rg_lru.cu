@@ -1,4 +1,4 @@
-// A thread takes one channel of a sample. Threads beside each other take channels beside each other.
+// A thread takes one channel of a sample. Neighbouring threads take neighbouring channels.
 #include <cuda_runtime.h>
 
 #include <c10/util/BFloat16.h>
