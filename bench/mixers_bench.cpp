@@ -1,11 +1,11 @@
 // The rate of the operators of recurrent mixers (nn/mixers), forward and backward of one row of 2,048 tokens in
 // float32. Operators that consist of products are compared with batched products of their block sizes, in FLOPs of
-// their chunked form; the selective scan with LibTorch's exp, in exponentials; the others with a copy of memory, in
-// bytes of their inputs, outputs and gradients. Both are measured in turns within one run, and a JSON line has the
-// median of the ratios.
+// their chunked form. The selective scan is compared with LibTorch's exp, in exponentials. The others are compared with
+// a copy of memory, in bytes of their inputs, outputs and gradients. Both are measured in turns within one run with one thread, by its
+// processor time, so that other work of the machine matters little. A JSON line has the median of the ratios.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <vector>
 
@@ -25,10 +25,12 @@ using namespace gantry;
 constexpr std::int64_t kTokens = 2048, kHeads = 4, kChannels = 1024, kStates = 16;
 constexpr int kRounds = 9;
 
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
 double seconds_of(const std::function<void()>& call) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = processor_seconds();
   call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return processor_seconds() - start;
 }
 
 double median(std::vector<double> values) {
@@ -141,6 +143,7 @@ void channels() {
 }  // namespace
 
 int main() {
+  at::set_num_threads(1);
   channels();
   for (const std::int64_t size : {64, 128, 256}) heads_of(size);
   return 0;

@@ -53,9 +53,8 @@ torch::Tensor RgLruMixer::forward(const torch::Tensor& input, const nn::TokenCon
                               .recurrent_gate = recurrent_gate_(x, exchange),
                               .rate = exchange.own(rate_->value(), channels),
                               .starts = text_starts(exchange.tokens(), x.size(1), x, state)};
-  const torch::Tensor made = nn::continue_recurrence(
-      state, x.size(1), [&](const torch::Tensor& before) { return nn::rg_lru_step(given, before); },
-      [&](const torch::Tensor& before) { return nn::rg_lru(given, before); });
+  const auto scan = [&](const torch::Tensor& before) { return nn::rg_lru(given, before); };
+  const torch::Tensor made = nn::continue_recurrence(state, x.size(1), scan, scan);
   return output_(exchange.to_tokens(made, sizes_.head_size) * nn::activate(parts[0], sizes_.activation));
 }
 

@@ -10,7 +10,7 @@ namespace gantry::nn {
 // documents.
 struct DeltaChunks {
   torch::Tensor scores;      // [..., size, size]: q_i k_j, decayed from token j to token i; 0 for j > i
-  torch::Tensor key_scores;  // [..., size, size]: k_i k_j, decayed the same way; 0 for j >= i
+  torch::Tensor key_scores;  // [..., size, size]: k_i k_j, decayed the same way; read for j < i
   torch::Tensor query, key;  // [..., size, keys], decayed from the end of the chunk before to the token
   torch::Tensor key_to_end;  // [..., size, keys], decayed from the token to the end of the chunk
   torch::Tensor decay;       // [samples, chunks, heads, keys or 1]: of the chunk

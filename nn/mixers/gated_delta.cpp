@@ -28,7 +28,7 @@ RecurrenceResult gated_delta(const GatedDeltaInputs& inputs, const torch::Tensor
   const ChunkDecays decays = chunk_decays(chunks.split(inputs.decay), chunk_documents(documents, chunks));
   const torch::Tensor keys = for_values(key, heads), from_start = decays.from_start.unsqueeze(-1);
   const DeltaChunks of{.scores = for_values(torch::matmul(query, key.mT()), heads) * decays.within,
-                       .key_scores = (for_values(torch::matmul(key, key.mT()), heads) * decays.within).tril(-1),
+                       .key_scores = for_values(torch::matmul(key, key.mT()), heads) * decays.within,
                        .query = for_values(query, heads) * from_start,
                        .key = keys * from_start,
                        .key_to_end = keys * decays.to_end.unsqueeze(-1),

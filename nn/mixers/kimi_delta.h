@@ -15,9 +15,8 @@ struct KimiDeltaInputs {
 // S' = diag(e^{g_t}) S_{t-1}, S_t = S' + beta_t k_t (v_t - S'^T k_t)^T and out_t = S_t^T q_t for each head. `state`:
 // [samples, heads, keys, values], undefined: zeros. `documents`: int [samples, tokens]; a token that differs from the
 // one before begins a document with a state of zero, and the first document continues `state`; undefined: one document.
-// Computes in float32 or wider by chunks of `chunk` tokens, a power of two; otherwise throws InternalError. No exponent
-// is above 0: a chunk is halved until single tokens are left, and decays between two halves are factored at their
-// border. The backward computes these factors again.
+// Computes in float32 or wider by chunks of `chunk` tokens, with one state per chunk. No exponent is above 0, see
+// kernels::channel_scores().
 RecurrenceResult kimi_delta(const KimiDeltaInputs& inputs, const torch::Tensor& state = {},
                             const torch::Tensor& documents = {}, std::int64_t chunk = kChunkTokens);
 // The same for inputs of one token.

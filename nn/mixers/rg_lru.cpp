@@ -1,7 +1,9 @@
 #include "gantry/nn/mixers/rg_lru.h"
 
+#include <optional>
+
 #include "gantry/nn/mixers/chunk_states.h"
-#include "gantry/nn/mixers/linear_scan.h"
+#include "gantry/tensors/kernels/rg_lru.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
@@ -10,53 +12,46 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kDecayScale = 8, kLargestSlope = 1000;
+constexpr double kDecayScale = 8;
 
-// A square root whose slope is bounded near zero.
-struct BoundedRoot : torch::autograd::Function<BoundedRoot> {
-  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& input) {
-    context->save_for_backward({input});
-    return input.sqrt();
+// `of`: x, the gates, the logarithms of the smallest decays, the state before and the tokens that begin texts.
+kernels::RgLruTensors lru_tensors(const variable_list& of) {
+  const auto close = [](const torch::Tensor& tensor) {
+    return tensor.defined() ? tensor.detach().contiguous() : tensor;
+  };
+  return {close(of[0]), close(of[1]), close(of[2]), close(of[3]), close(of[4]), close(of[5])};
+}
+
+// Returns the states after each token.
+struct GatedStates : torch::autograd::Function<GatedStates> {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x, const torch::Tensor& input_gate,
+                               const torch::Tensor& recurrent_gate, const torch::Tensor& scale,
+                               const torch::Tensor& before, const std::optional<torch::Tensor>& starts) {
+    const variable_list kept = {x, input_gate, recurrent_gate, scale, before, starts.value_or(torch::Tensor())};
+    torch::Tensor states = kernels::rg_lru(lru_tensors(kept));
+    context->save_for_backward({x, input_gate, recurrent_gate, scale, before, kept.back(), states});
+    return states;
   }
+
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const torch::Tensor input = context->get_saved_variables()[0];
-    return {gradients[0] * torch::rsqrt((4 * input).clamp_min(1 / (kLargestSlope * kLargestSlope)))};
+    const variable_list of = context->get_saved_variables();
+    const auto made = kernels::rg_lru_backward(lru_tensors(of), of.back().detach(), gradients[0].contiguous());
+    const torch::ScalarType type = of[0].scalar_type();
+    return {made.x.to(type), made.input_gate.to(type), made.recurrent_gate.to(type), made.scale, made.initial, {}};
   }
 };
-
-struct GatedInputs {
-  torch::Tensor decay, input;  // [samples, tokens, channels] in wide_type()
-};
-
-GatedInputs gated(const RgLruInputs& of) {
-  const torch::ScalarType type = wide_type(of.x);
-  const torch::Tensor logarithms =
-      -kDecayScale * torch::sigmoid(of.recurrent_gate.to(type)) * torch::softplus(of.rate.to(type));
-  torch::Tensor decay = logarithms.exp(), factor = BoundedRoot::apply(-torch::expm1(2 * logarithms));
-  if (of.starts.defined()) {
-    const torch::Tensor starts = of.starts.unsqueeze(-1);
-    decay = decay.masked_fill(starts, 0);
-    factor = factor.masked_fill(starts, 1);
-  }
-  return {decay, of.x.to(type) * torch::sigmoid(of.input_gate.to(type)) * factor};
-}
-
-torch::Tensor before_of(const torch::Tensor& state, const GatedInputs& made) {
-  return state_or_zeros(state, {made.input.size(0), made.input.size(2)}, made.input);
-}
 
 }  // namespace
 
-RecurrenceResult rg_lru(const RgLruInputs& inputs, const torch::Tensor& state, std::int64_t chunk) {
-  const GatedInputs made = gated(inputs);
-  const torch::Tensor states = linear_scan(made.decay, made.input, before_of(state, made), chunk);
-  return {states.to(inputs.x.scalar_type()), states.select(1, states.size(1) - 1)};
-}
-
-RecurrenceResult rg_lru_step(const RgLruInputs& inputs, const torch::Tensor& state) {
-  const GatedInputs made = gated(inputs);
-  const torch::Tensor after = torch::addcmul(made.input.select(1, 0), made.decay.select(1, 0), before_of(state, made));
-  return {after.unsqueeze(1).to(inputs.x.scalar_type()), after};
+RecurrenceResult rg_lru(const RgLruInputs& inputs, const torch::Tensor& state) {
+  const torch::ScalarType type = inputs.x.scalar_type();
+  const torch::Tensor scale = -kDecayScale * torch::softplus(inputs.rate.to(wide_type(inputs.x)));
+  const torch::Tensor before = state_or_zeros(state, {inputs.x.size(0), inputs.x.size(2)}, scale);
+  std::optional<torch::Tensor> starts;
+  if (inputs.starts.defined()) starts = inputs.starts.expand({inputs.x.size(0), inputs.x.size(1)});
+  const torch::Tensor states =
+      GatedStates::apply(inputs.x, inputs.input_gate.to(type), inputs.recurrent_gate.to(type), scale, before, starts);
+  return {states.to(type), states.select(1, states.size(1) - 1)};
 }
 
 }  // namespace gantry::nn

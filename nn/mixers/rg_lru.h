@@ -18,9 +18,8 @@ struct RgLruInputs {
 
 // With log a_t = -8 sigmoid(recurrent_gate_t) softplus(rate): h_t = a_t h_{t-1} + sqrt(1 - a_t^2) sigmoid(input_gate_t)
 // x_t. The result's out is all h_t, [samples, tokens, channels], and its state the last one, [samples, channels].
-// `state`: undefined: zeros. Computes in float32 or wider. The slope of the square root is at most 1000.
-RecurrenceResult rg_lru(const RgLruInputs& inputs, const torch::Tensor& state = {}, std::int64_t chunk = kChunkTokens);
-// The same for inputs of one token.
-RecurrenceResult rg_lru_step(const RgLruInputs& inputs, const torch::Tensor& state = {});
+// `state`: undefined: zeros. Computes in float32 or wider, see kernels::rg_lru(). The slope of the square root is at
+// most 1000. Any number of tokens from 1, so the step of generation is a call with one token.
+RecurrenceResult rg_lru(const RgLruInputs& inputs, const torch::Tensor& state = {});
 
 }  // namespace gantry::nn

@@ -43,7 +43,7 @@ struct SelectiveScan : torch::autograd::Function<SelectiveScan> {
     variable_list all = {made.x, made.dt, made.a.t(), made.b, made.c, made.d};
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].defined()) all[i] = all[i].to(of[i].scalar_type());
-    all.emplace_back();  // of the tokens that begin documents
+    all.emplace_back();  // the tokens that begin documents have no gradient
     all.push_back(made.state.transpose(1, 2));
     return all;
   }

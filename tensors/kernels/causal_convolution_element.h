@@ -50,11 +50,11 @@ struct ConvolutionGradients {
 
 template <class A>
 GANTRY_HOST_DEVICE A silu(A x) {
-  return x / (A(1) + exp_element(-x));
+  return x * sigmoid_element(x);
 }
 template <class A>
 GANTRY_HOST_DEVICE A silu_slope(A x) {
-  const A sigmoid = A(1) / (A(1) + exp_element(-x));
+  const A sigmoid = sigmoid_element(x);
   return sigmoid * (A(1) + x * (A(1) - sigmoid));
 }
 

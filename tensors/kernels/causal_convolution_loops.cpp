@@ -57,7 +57,7 @@ struct ConvolvedPiece {
   std::int64_t end() const { return std::min(begin() + of.piece, of.tokens); }
   // One after the last token that reads tokens of the piece.
   std::int64_t last_reader() const { return std::min(begin() + of.piece + of.taps - 1, of.tokens); }
-  // Of the channels in a tensor [samples, tokens, channels].
+  // The index of the channels in a tensor [samples, tokens, channels].
   std::int64_t row(std::int64_t token) const { return (sample * of.tokens + token) * of.channels + first; }
   const T* input(std::int64_t token) const { return of.row(sample, token) + first; }
   const A* tap(std::int64_t back) const { return of.tap(back) + first; }

@@ -11,10 +11,15 @@
 
 namespace gantry::kernels {
 
-// Zero below -87, infinity above 88, NaN for NaN.
-GANTRY_HOST_DEVICE float exp_element(float x) {
-  constexpr float kSmallest = -87.0F, kLargest = 88.0F, kInverseLog2 = 1.44269504F;
-  constexpr float kLog2Head = 0.693359375F, kLog2Tail = -2.12194440e-4F;
+// e^x = scale (1 + rest), in which scale is a power of two and 1 + rest is between sqrt(1/2) and sqrt(2).
+template <class A>
+struct ExpParts {
+  A scale, rest;
+};
+
+// x: from -87 to 88.
+GANTRY_HOST_DEVICE ExpParts<float> exp_parts(float x) {
+  constexpr float kInverseLog2 = 1.44269504F, kLog2Head = 0.693359375F, kLog2Tail = -2.12194440e-4F;
   constexpr float kShift = 12582912.0F;  // 1.5 * 2^23: a sum with it has the rounded term in its lowest bits
   const float shifted = x * kInverseLog2 + kShift, power = shifted - kShift;
   const float rest = (x - power * kLog2Head) - power * kLog2Tail;
@@ -24,19 +29,17 @@ GANTRY_HOST_DEVICE float exp_element(float x) {
   sum = sum * rest + 4.1665795894e-2F;
   sum = sum * rest + 1.6666665459e-1F;
   sum = sum * rest + 5.0000001201e-1F;
-  sum = sum * (rest * rest) + rest + 1.0F;
   std::uint32_t bits = 0;
   std::memcpy(&bits, &shifted, sizeof bits);
   bits = (bits << 23) + 0x3F800000U;  // 2^power
   float scale = 0;
   std::memcpy(&scale, &bits, sizeof scale);
-  const float finite = x < kSmallest ? 0.0F : sum * scale;
-  return x > kLargest ? static_cast<float>(INFINITY) : finite;
+  return {scale, sum * (rest * rest) + rest};
 }
 
-// Zero below -708, infinity above 709, NaN for NaN.
-GANTRY_HOST_DEVICE double exp_element(double x) {
-  constexpr double kSmallest = -708.0, kLargest = 709.0, kInverseLog2 = 1.4426950408889634;
+// x: from -708 to 709.
+GANTRY_HOST_DEVICE ExpParts<double> exp_parts(double x) {
+  constexpr double kInverseLog2 = 1.4426950408889634;
   constexpr double kLog2Head = 6.93147180369123816490e-01, kLog2Tail = 1.90821492927058770002e-10;
   constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52
   const double shifted = x * kInverseLog2 + kShift, power = shifted - kShift;
@@ -53,14 +56,39 @@ GANTRY_HOST_DEVICE double exp_element(double x) {
   sum = sum * rest + 1.0 / 24;
   sum = sum * rest + 1.0 / 6;
   sum = sum * rest + 1.0 / 2;
-  sum = sum * (rest * rest) + rest + 1.0;
   std::uint64_t bits = 0;
   std::memcpy(&bits, &shifted, sizeof bits);
   bits = (bits << 52) + 0x3FF0000000000000U;  // 2^power
   double scale = 0;
   std::memcpy(&scale, &bits, sizeof scale);
-  const double finite = x < kSmallest ? 0.0 : sum * scale;
-  return x > kLargest ? static_cast<double>(INFINITY) : finite;
+  return {scale, sum * (rest * rest) + rest};
+}
+
+// Arguments of exp_parts().
+template <class A>
+struct ExpRange {
+  static constexpr A kSmallest = sizeof(A) == sizeof(float) ? A(-87) : A(-708);
+  static constexpr A kLargest = sizeof(A) == sizeof(float) ? A(88) : A(709);
+};
+
+// Zero below the range, infinity above it, NaN for NaN.
+template <class A>
+GANTRY_HOST_DEVICE A exp_element(A x) {
+  const ExpParts<A> parts = exp_parts(x);
+  const A finite = x < ExpRange<A>::kSmallest ? A(0) : (parts.rest + A(1)) * parts.scale;
+  return x > ExpRange<A>::kLargest ? static_cast<A>(INFINITY) : finite;
+}
+
+// e^x - 1 for x of at most 0, exact near 0.
+template <class A>
+GANTRY_HOST_DEVICE A expm1_element(A x) {
+  const ExpParts<A> parts = exp_parts(x);
+  return x < ExpRange<A>::kSmallest ? A(-1) : parts.rest * parts.scale + (parts.scale - A(1));
+}
+
+template <class A>
+GANTRY_HOST_DEVICE A sigmoid_element(A x) {
+  return A(1) / (A(1) + exp_element(-x));
 }
 
 }  // namespace gantry::kernels

@@ -8,6 +8,7 @@
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/linear_function.h"
 #include "gantry/nn/mixers/causal_convolution.h"
+#include "gantry/nn/mixers/rg_lru.h"
 #include "gantry/nn/mixers/selective_scan.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/kernels/add_rows.h"
@@ -138,6 +139,20 @@ TEST(DeviceKernels, CausalConvolutionIsTheCpus) {
     const OperatorInputs of = operator_inputs({{2, 150, 70}, {70, 4}, {70}, {2, 70, 3}}, type, device);
     const auto made = nn::causal_convolution(
         of.tensors[0], {.weight = of.tensors[1], .bias = of.tensors[2], .silu = true}, of.tensors[3], of.documents);
+    return with_gradients({made.out, made.state}, of);
+  });
+}
+
+TEST(DeviceKernels, GatedRecurrenceIsTheCpus) {
+  expect_as_on_cpu([](torch::Device device, torch::ScalarType type) {
+    const OperatorInputs of = operator_inputs({{2, 150, 70}, {2, 150, 70}, {2, 150, 70}, {70}, {2, 70}}, type, device);
+    const torch::Tensor starts = torch::constant_pad_nd(of.documents.diff(1, 1), {1, 0}).ne(0);
+    const auto made = nn::rg_lru({.x = of.tensors[0],
+                                  .input_gate = of.tensors[1],
+                                  .recurrent_gate = of.tensors[2],
+                                  .rate = of.tensors[3],
+                                  .starts = starts},
+                                 of.tensors[4]);
     return with_gradients({made.out, made.state}, of);
   });
 }

@@ -1,54 +1,15 @@
-// The gated linear recurrence by chunks: against a loop over tokens with autograd, from a state, one token at a time,
-// and with texts that begin within a row.
+// The gated linear recurrence: against its formula by tokens with autograd, from a state, one token at a time, and with
+// texts that begin within a row.
 #include <gtest/gtest.h>
 
-#include "gantry/nn/mixers/linear_scan.h"
 #include "gantry/nn/mixers/rg_lru.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
 namespace {
 
-constexpr std::int64_t kSamples = 2, kTokens = 13, kChannels = 5;
-
-torch::Tensor drawn_leaf(torch::IntArrayRef shape) { return torch::randn(shape, torch::kFloat64).requires_grad_(); }
-
-struct ScanCase {
-  torch::Tensor decay, input, initial;
-
-  ScanCase() {
-    torch::manual_seed(3);
-    decay = torch::rand({kSamples, kTokens, kChannels}, torch::kFloat64).requires_grad_();
-    input = drawn_leaf({kSamples, kTokens, kChannels});
-    initial = drawn_leaf({kSamples, kChannels});
-  }
-  std::vector<torch::Tensor> gradients(const torch::Tensor& states) const {
-    const torch::Tensor weights = torch::arange(1, states.numel() + 1, torch::kFloat64).view(states.sizes()).sin();
-    return torch::autograd::grad({(states * weights).sum()}, {decay, input, initial});
-  }
-  torch::Tensor by_tokens() const {
-    std::vector<torch::Tensor> states;
-    torch::Tensor state = initial;
-    for (std::int64_t token = 0; token < kTokens; ++token) {
-      state = decay.select(1, token) * state + input.select(1, token);
-      states.push_back(state);
-    }
-    return torch::stack(states, 1);
-  }
-};
-
-TEST(LinearScan, HasTheStatesAndGradientsOfALoop) {
-  const ScanCase of;
-  const torch::Tensor expected = of.by_tokens();
-  const auto wanted = of.gradients(expected);
-  for (const std::int64_t chunk : {1, 4, 13, 64}) {
-    SCOPED_TRACE(chunk);
-    const torch::Tensor states = nn::linear_scan(of.decay, of.input, of.initial, chunk);
-    EXPECT_TRUE(torch::allclose(states, expected, 1e-12, 1e-12));
-    const auto made = of.gradients(states);
-    for (std::size_t i = 0; i < made.size(); ++i) EXPECT_TRUE(torch::allclose(made[i], wanted[i], 1e-11, 1e-11)) << i;
-  }
-}
+// More channels than a kernel takes together.
+constexpr std::int64_t kSamples = 2, kTokens = 13, kChannels = 133;
 
 nn::RgLruInputs unit_inputs(const torch::Tensor& starts) {
   torch::manual_seed(4);
@@ -65,12 +26,46 @@ nn::RgLruInputs tokens_of(const nn::RgLruInputs& all, std::int64_t first, std::i
   return {part(all.x), part(all.input_gate), part(all.recurrent_gate), all.rate, part(all.starts)};
 }
 
+std::vector<torch::Tensor> lru_by_tokens(const nn::RgLruInputs& of, const torch::Tensor& state) {
+  std::vector<torch::Tensor> states;
+  torch::Tensor last = state;
+  for (std::int64_t token = 0; token < kTokens; ++token) {
+    const auto at = [token](const torch::Tensor& all) { return all.select(1, token); };
+    const torch::Tensor starts = at(of.starts).unsqueeze(-1);
+    const torch::Tensor logarithm = -8 * torch::sigmoid(at(of.recurrent_gate)) * torch::softplus(of.rate);
+    const torch::Tensor decay = torch::exp(logarithm).masked_fill(starts, 0);
+    const torch::Tensor factor = torch::sqrt(-torch::expm1(2 * logarithm)).masked_fill(starts, 1);
+    last = decay * last + factor * torch::sigmoid(at(of.input_gate)) * at(of.x);
+    states.push_back(last);
+  }
+  return {torch::stack(states, 1), last};
+}
+
+TEST(RgLru, HasTheStatesAndGradientsOfItsFormula) {
+  torch::Tensor starts = torch::zeros({kSamples, kTokens}, torch::kBool);
+  starts.index_put_({1, 6}, true);
+  nn::RgLruInputs of = unit_inputs(starts);
+  const torch::Tensor state = torch::randn({kSamples, kChannels}, torch::kFloat64).requires_grad_();
+  const std::vector<torch::Tensor> leaves = {of.x.requires_grad_(), of.input_gate.requires_grad_(),
+                                             of.recurrent_gate.requires_grad_(), of.rate.requires_grad_(), state};
+  const auto gradients = [&](const torch::Tensor& out, const torch::Tensor& last) {
+    const torch::Tensor weights = torch::arange(out.numel(), torch::kFloat64).view(out.sizes()).sin();
+    return torch::autograd::grad({(out * weights).sum() + (last * weights.select(1, 0)).sum()}, leaves);
+  };
+  const auto expected = lru_by_tokens(of, state);
+  const nn::RecurrenceResult made = nn::rg_lru(of, state);
+  EXPECT_TRUE(torch::allclose(made.out, expected[0], 1e-12, 1e-12));
+  EXPECT_TRUE(torch::allclose(made.state, expected[1], 1e-12, 1e-12));
+  const auto wanted = gradients(expected[0], expected[1]), got = gradients(made.out, made.state);
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(torch::allclose(got[i], wanted[i], 1e-10, 1e-11)) << i;
+}
+
 TEST(RgLru, OfOneTokenAtATimeIsThatOfAll) {
   const nn::RgLruInputs all = unit_inputs({});
-  const nn::RecurrenceResult together = nn::rg_lru(all, {}, 4);
+  const nn::RecurrenceResult together = nn::rg_lru(all);
   torch::Tensor state;
   for (std::int64_t token = 0; token < kTokens; ++token) {
-    const nn::RecurrenceResult one = nn::rg_lru_step(tokens_of(all, token, 1), state);
+    const nn::RecurrenceResult one = nn::rg_lru(tokens_of(all, token, 1), state);
     EXPECT_TRUE(torch::allclose(one.out, together.out.narrow(1, token, 1), 1e-12, 1e-12)) << token;
     state = one.state;
   }
@@ -90,7 +85,7 @@ TEST(RgLru, BeginsTextsWithinARow) {
   starts.index_put_({0, 0}, true);
   starts.index_put_({0, 8}, true);
   const nn::RgLruInputs all = unit_inputs(starts.expand({kSamples, kTokens}));
-  const torch::Tensor out = nn::rg_lru(all, {}, 4).out;
+  const torch::Tensor out = nn::rg_lru(all).out;
   EXPECT_TRUE(torch::allclose(out.narrow(1, 8, 5), nn::rg_lru(tokens_of(all, 8, 5)).out, 1e-12, 1e-12));
   EXPECT_TRUE(torch::allclose(out.select(1, 8), (all.x * torch::sigmoid(all.input_gate)).select(1, 8), 1e-12, 1e-12));
 }

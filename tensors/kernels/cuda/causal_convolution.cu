@@ -1,4 +1,4 @@
-// A thread takes one channel of a piece of tokens. Threads beside each other take channels beside each other.
+// A thread takes one channel of a piece of tokens. Neighbouring threads take neighbouring channels.
 #include <cuda_runtime.h>
 
 #include <c10/util/BFloat16.h>
@@ -26,7 +26,7 @@ __global__ void convolution_kernel(ConvolutionInputs<T, A> of, T* out) {
   }
 }
 
-// What a token adds to the gradients of its piece. Tokens after the piece add to those of its last tokens.
+// Adds the terms of a token to the gradients of its piece. Tokens after the piece add to those of its last tokens.
 template <class T, class A>
 __device__ void add_gradients(const ConvolutionInputs<T, A>& of, const ConvolutionGradients<T, A>& to, A slope,
                               std::int64_t token, std::int64_t channel, A* of_taps) {

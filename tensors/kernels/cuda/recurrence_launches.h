@@ -3,6 +3,8 @@
 #pragma once
 
 #include "gantry/tensors/kernels/causal_convolution_element.h"
+#include "gantry/tensors/kernels/channel_scores_element.h"
+#include "gantry/tensors/kernels/rg_lru_element.h"
 #include "gantry/tensors/kernels/selective_scan_element.h"
 
 namespace gantry::kernels {
@@ -20,5 +22,16 @@ const char* launch_causal_convolution(const ConvolutionInputs<T, A>& of, T* out,
 template <class T, class A>
 const char* launch_causal_convolution_backward(const ConvolutionInputs<T, A>& of, const ConvolutionGradients<T, A>& to,
                                                void* stream);
+
+template <class T, class A>
+const char* launch_rg_lru(const LruInputs<T, A>& of, A* states, void* stream);
+template <class T, class A>
+const char* launch_rg_lru_backward(const LruInputs<T, A>& of, const LruGradients<A>& to, void* stream);
+
+// A: float or double.
+template <class A>
+const char* launch_channel_scores(const ScoredTokens<A>& of, const ChannelScores<A>& to, void* stream);
+template <class A>
+const char* launch_channel_scores_backward(const ScoredTokens<A>& of, const ScoredGradients<A>& to, void* stream);
 
 }  // namespace gantry::kernels

@@ -5,7 +5,9 @@
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/kernels/causal_convolution_arguments.h"
+#include "gantry/tensors/kernels/channel_scores_arguments.h"
 #include "gantry/tensors/kernels/cuda/recurrence_launches.h"
+#include "gantry/tensors/kernels/rg_lru_arguments.h"
 #include "gantry/tensors/kernels/selective_scan_arguments.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -70,6 +72,50 @@ void convolve_backward_on_cuda(at::TensorList to, const at::Tensor& of_out, cons
                                   });
 }
 
+void lru_on_cuda(at::Tensor& states, const at::Tensor& x, const at::Tensor& input_gate,
+                 const at::Tensor& recurrent_gate, const at::Tensor& scale, const at::Tensor& initial,
+                 const OptionalTensor& starts) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "gantry::rg_lru_", [&] {
+    using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+    launch_recurrence(x, "gated linear recurrent unit", [&](void* stream) {
+      return launch_rg_lru(lru_inputs<scalar_t, Wide>(x, input_gate, recurrent_gate, scale, initial, starts),
+                           states.data_ptr<Wide>(), stream);
+    });
+  });
+}
+
+void lru_backward_on_cuda(at::TensorList to, const at::Tensor& of_states, const at::Tensor& states, const at::Tensor& x,
+                          const at::Tensor& input_gate, const at::Tensor& recurrent_gate, const at::Tensor& scale,
+                          const at::Tensor& initial, const OptionalTensor& starts) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "gantry::rg_lru_backward_", [&] {
+    using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+    launch_recurrence(x, "gated linear recurrent unit", [&](void* stream) {
+      return launch_rg_lru_backward(lru_inputs<scalar_t, Wide>(x, input_gate, recurrent_gate, scale, initial, starts),
+                                    lru_gradients<Wide>(to, of_states, states), stream);
+    });
+  });
+}
+
+void scores_on_cuda(at::Tensor& of_query, at::Tensor& of_key, const at::Tensor& query, const at::Tensor& key,
+                    const at::Tensor& sums) {
+  AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "gantry::channel_scores_", [&] {
+    launch_recurrence(query, "scores by channels", [&](void* stream) {
+      const ChannelScores<scalar_t> to{of_query.data_ptr<scalar_t>(), of_key.data_ptr<scalar_t>()};
+      return launch_channel_scores(scored_tokens<scalar_t>(query, key, sums), to, stream);
+    });
+  });
+}
+
+void scores_backward_on_cuda(at::TensorList to, const at::Tensor& of_query, const at::Tensor& of_key,
+                             const at::Tensor& query, const at::Tensor& key, const at::Tensor& sums) {
+  AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "gantry::channel_scores_backward_", [&] {
+    launch_recurrence(query, "scores by channels", [&](void* stream) {
+      return launch_channel_scores_backward(scored_tokens<scalar_t>(query, key, sums),
+                                            scored_gradients<scalar_t>(to, of_query, of_key), stream);
+    });
+  });
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
@@ -77,6 +123,10 @@ TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
   library.impl("selective_scan_backward_", &scan_backward_on_cuda);
   library.impl("causal_convolution_", &convolve_on_cuda);
   library.impl("causal_convolution_backward_", &convolve_backward_on_cuda);
+  library.impl("channel_scores_", &scores_on_cuda);
+  library.impl("channel_scores_backward_", &scores_backward_on_cuda);
+  library.impl("rg_lru_", &lru_on_cuda);
+  library.impl("rg_lru_backward_", &lru_backward_on_cuda);
 }
 
 }  // namespace gantry::kernels

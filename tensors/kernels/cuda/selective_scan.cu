@@ -1,6 +1,6 @@
 // A block takes kScanBlock channels of a sample, with kStates threads for each of them. A thread has one number of the
-// channel's state at a time: larger states are scanned kStates numbers after kStates numbers. Threads beside each other
-// have the numbers of one channel, whose outputs they add up by shuffles.
+// channel's state at a time: larger states are scanned kStates numbers after kStates numbers. Neighbouring threads have
+// the numbers of one channel, and add up its outputs by shuffles.
 #include <cuda_runtime.h>
 
 #include "gantry/tensors/kernels/cuda/recurrence_launches.h"
@@ -15,7 +15,7 @@ constexpr unsigned kAllThreads = 0xFFFFFFFF;
 template <class A>
 struct Place {
   std::int64_t sample, channel;
-  int lane;  // of the states
+  int lane;  // index of the state
   bool has_channel;
 
   __device__ explicit Place(const ScanInputs<A>& of)
@@ -40,7 +40,7 @@ __device__ A over_states(A value) {
   return value;
 }
 
-// Of memory that the kernel does not write.
+// Reads memory that the kernel does not write.
 template <class A>
 __device__ A read_if(bool is_there, const A* from, std::int64_t at) {
   return is_there ? __ldg(from + at) : A(0);
@@ -98,7 +98,7 @@ __device__ void write_sums(const ScanInputs<A>& of, const ScanGradients<A>& to, 
   __syncthreads();
 }
 
-// What a thread has of its number of the state.
+// The values of a thread for its number of the state.
 template <class A>
 struct Gradient {
   A a, state;  // the factor a, and the gradient of the state after the tokens so far

@@ -1,0 +1,29 @@
+// The loops of a real-gated linear recurrent unit on the host. T is float, double, c10::BFloat16 or c10::Half, and A
+// double for double, else float. Different groups of channels and samples may run at the same time.
+#pragma once
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include "gantry/tensors/kernels/rg_lru_element.h"
+
+namespace gantry::kernels {
+
+inline constexpr std::int64_t kLruChannels = 128;  // channels of a group
+
+// states: [samples, tokens, channels], after each token.
+void lru_group(const LruInputs<float, float>& of, float* states, std::int64_t sample, std::int64_t group);
+void lru_group(const LruInputs<double, double>& of, double* states, std::int64_t sample, std::int64_t group);
+void lru_group(const LruInputs<c10::BFloat16, float>& of, float* states, std::int64_t sample, std::int64_t group);
+void lru_group(const LruInputs<c10::Half, float>& of, float* states, std::int64_t sample, std::int64_t group);
+
+void lru_group_backward(const LruInputs<float, float>& of, const LruGradients<float>& to, std::int64_t sample,
+                        std::int64_t group);
+void lru_group_backward(const LruInputs<double, double>& of, const LruGradients<double>& to, std::int64_t sample,
+                        std::int64_t group);
+void lru_group_backward(const LruInputs<c10::BFloat16, float>& of, const LruGradients<float>& to, std::int64_t sample,
+                        std::int64_t group);
+void lru_group_backward(const LruInputs<c10::Half, float>& of, const LruGradients<float>& to, std::int64_t sample,
+                        std::int64_t group);
+
+}  // namespace gantry::kernels
