@@ -1,8 +1,9 @@
 // The rate of the operators of recurrent mixers (nn/mixers), forward and backward of one row of 2,048 tokens in
 // float32. Operators that consist of products are compared with batched products of their block sizes, in FLOPs of
 // their chunked form. The selective scan is compared with LibTorch's exp, in exponentials. The others are compared with
-// a copy of memory, in bytes of their inputs, outputs and gradients. Both are measured in turns within one run with one thread, by its
-// processor time, so that other work of the machine matters little. A JSON line has the median of the ratios.
+// a copy of memory, in bytes of their inputs, outputs and gradients. Both are measured in turns within one run with one
+// thread, by its processor time, so that other work of the machine matters little. A JSON line has the median of the
+// ratios.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>

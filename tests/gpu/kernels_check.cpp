@@ -8,6 +8,7 @@
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/linear_function.h"
 #include "gantry/nn/mixers/causal_convolution.h"
+#include "gantry/nn/mixers/kimi_delta.h"
 #include "gantry/nn/mixers/rg_lru.h"
 #include "gantry/nn/mixers/selective_scan.h"
 #include "gantry/nn/weight_gradient.h"
@@ -139,6 +140,21 @@ TEST(DeviceKernels, CausalConvolutionIsTheCpus) {
     const OperatorInputs of = operator_inputs({{2, 150, 70}, {70, 4}, {70}, {2, 70, 3}}, type, device);
     const auto made = nn::causal_convolution(
         of.tensors[0], {.weight = of.tensors[1], .bias = of.tensors[2], .silu = true}, of.tensors[3], of.documents);
+    return with_gradients({made.out, made.state}, of);
+  });
+}
+
+TEST(DeviceKernels, KimiDeltaAttentionIsTheCpus) {
+  expect_as_on_cpu([](torch::Device device, torch::ScalarType type) {
+    const OperatorInputs of = operator_inputs(
+        {{2, 150, 3, 24}, {2, 150, 3, 24}, {2, 150, 3, 40}, {2, 150, 3, 24}, {2, 150, 3}, {2, 3, 24, 40}}, type,
+        device);
+    const auto made = nn::kimi_delta({.query = of.tensors[0],
+                                      .key = of.tensors[1],
+                                      .value = of.tensors[2],
+                                      .decay = -torch::softplus(of.tensors[3]),
+                                      .beta = torch::sigmoid(of.tensors[4])},
+                                     of.tensors[5], of.documents);
     return with_gradients({made.out, made.state}, of);
   });
 }
