@@ -7,8 +7,8 @@
 
 namespace gantry::nn {
 
-// Returns the default limit in bytes: 32 MB on the CPU, where tiles fit into the caches, and a 32nd of the memory of
-// other devices (at least 32 MB), where tiles save little memory and their backward computes each logit again.
+// Returns the default limit in bytes: 32 MB on the CPU, and a 32nd of the memory of other devices (at least 32 MB).
+// Tiles save memory, but the backward computes each of their logits again.
 std::int64_t default_logit_limit(const torch::Device& device);
 
 }  // namespace gantry::nn

@@ -10,7 +10,7 @@ namespace gantry::kernels {
 // Where the heads of a rotation are in memory. Strides are in elements; the features of a head are adjacent.
 struct RotatedHeads {
   std::int64_t samples = 0, heads = 0, tokens = 0;
-  std::int64_t pairs = 0, rest = 0;  // of each head: the rotated pairs, and the features behind them, which are copied
+  std::int64_t pairs = 0, rest = 0;  // rotated pairs of a head, and the features behind them, which are copied
   struct Strides {
     std::int64_t sample = 0, head = 0, token = 0;
   } input, output;

@@ -1,4 +1,4 @@
-// Gated values: the functions of host and device beside LibTorch's activations and autograd.
+// Gated values: the functions of host and device, compared with LibTorch's activations and autograd.
 #include "gantry/tensors/kernels/gated.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(GateFunctions, HaveTheValuesAndSlopesOfLibTorch) {
   }
 }
 
-// Of separate matrices, and of the halves of one.
+// Gates and values are the halves of one matrix.
 TEST(Gated, HasTheProductAndGradientsOfAutograd) {
   for (const GateFunction function : kFunctions) {
     const torch::Tensor both = (torch::arange(7 * 10, torch::kFloat64) * 0.7).sin().mul_(3).view({7, 10});

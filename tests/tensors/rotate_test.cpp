@@ -1,4 +1,4 @@
-// Rotations of pairs of features, beside their formula in LibTorch's operators.
+// Rotations of pairs of features, compared with their formula in LibTorch's operators.
 #include "gantry/tensors/kernels/rotate.h"
 
 #include <gtest/gtest.h>

@@ -63,7 +63,8 @@ HeldByStage bytes_of_run(const Config& config) {
 constexpr double kMostError = 0.05;  // of the peak
 
 // Peaks depend on the order in which ranks get the processor: a rank that is ahead keeps what others have not read, and
-// reductions overlap more or less. Of several runs, each rank's peak next to the plan; the first run is often enough.
+// reductions overlap more or less. Returns the peak of each rank that is nearest to the plan. There are several runs if
+// one is not enough.
 HeldByStage nearest_of_runs(const Config& config, const planner::Estimate& estimate) {
   constexpr int kMostRuns = 8;
   const auto distance = [&](const HeldByStage& run, std::size_t stage) {

@@ -13,7 +13,7 @@ namespace gantry::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMostBlocks = 1 << 20;  // a thread takes several packs of what is larger
+constexpr std::int64_t kMostBlocks = 1 << 20;  // a thread takes several packs of larger matrices
 
 // Calls body(row, first column) for each pack of this thread.
 template <int kCount, class Body>

@@ -42,7 +42,7 @@ const char* launch_loss_gradient(void* out, const Rows& rows, const GradientTerm
 const char* launch_add_rows(void* table, Element type, const void* rows, Element rows_type, const SortedRows& sorted,
                             void* stream);
 
-// What rotate() reads, of the type of `out`.
+// The inputs of rotate(), with the type of `out`.
 struct RotationOperands {
   const void *heads = nullptr, *cosine = nullptr, *sine = nullptr;
 };
@@ -59,7 +59,7 @@ const char* launch_gated(void* out, std::int64_t out_stride, const GatedOperands
                          void* stream);
 struct GatedGradients {
   void *gate = nullptr, *values = nullptr;
-  const void* out = nullptr;  // of the product
+  const void* out = nullptr;  // the gradient of the product
   std::int64_t gate_stride = 0, values_stride = 0, out_stride = 0;
 };
 const char* launch_gated_backward(const GatedGradients& gradients, const GatedOperands& from, GateFunction function,
