@@ -15,9 +15,9 @@ namespace gantry {
 // contiguous.
 torch::Tensor empty_aligned_rows(std::int64_t rows, std::int64_t columns, const torch::TensorOptions& options);
 
-// Returns the ranges of columns in which a matrix is multiplied. For half precisions on devices, a large
-// number of columns is divided into a multiple of 16 bytes and the rest; otherwise there is one range. cuBLAS reads element by element
-// if the inner or the contiguous dimension of a product has an odd size.
+// Returns the ranges of columns in which a matrix is multiplied. For half precisions on devices, a large number of
+// columns is divided into a multiple of 16 bytes and the rest. Otherwise there is one range. Kernels of cuBLAS read
+// element by element if the inner or the contiguous dimension of a product has an odd size.
 std::vector<Range> product_parts(std::int64_t columns, const torch::TensorOptions& options);
 
 }  // namespace gantry
