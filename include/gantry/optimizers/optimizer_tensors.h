@@ -48,8 +48,8 @@ std::optional<int> missing_dim(const torch::optim::Optimizer& optimizer, const s
 void set_optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter, std::int64_t steps);
 // Returns the step count of a parameter; empty if the optimizer does not count steps (SGD, Lion).
 std::optional<std::int64_t> optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
-// Returns true for optimizers that optimizer_tensors() supports: LibTorch's Adam, AdamW, SGD, RMSprop and Adagrad, but
-// not classes derived from them, which may have a state of their own, and StatefulOptimizers.
+// Returns true for optimizers that optimizer_tensors() supports: StatefulOptimizers, and LibTorch's Adam, AdamW, SGD,
+// RMSprop and Adagrad. A class derived from one of these may have a state of its own: it must be a StatefulOptimizer.
 bool is_saved_optimizer(const torch::optim::Optimizer& optimizer);
 // Throws UsageError for an optimizer that cannot be saved.
 [[noreturn]] void refuse_unsaved_optimizer(const torch::optim::Optimizer& optimizer, const std::string& where);
