@@ -76,7 +76,9 @@ void OperationBuilder::mixer(const models::MixerKind& mixer) {
     operations->push_back({Operation::Kind::kProduct, tokens * core / ranks, 0});
   const double moved = bytes_ * tokens * work.moved / ranks;
   elementwise(moved, 2 * moved);
-  keep(bytes_ * tokens * work.kept / ranks);
+  const double wide = std::max(4.0, bytes_);
+  keep(tokens * (bytes_ * work.kept + wide * work.kept_wide) / ranks);
+  hold(wide * tokens * work.working / ranks);
   if (layout_.context > 1) exchange_heads(work.exchanged_of(layout_.tensor, layout_.context));
   leave_split();
 }

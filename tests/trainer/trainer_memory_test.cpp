@@ -84,28 +84,49 @@ HeldByStage nearest_of_runs(const Config& config, const planner::Estimate& estim
   return nearest;
 }
 
-Config memory_config(const ScratchFolder& scratch, const std::string& family, const std::string& keys) {
+struct MemoryCase {
+  std::string family, keys;  // keys of the configuration
+  std::string model = {};    // further keys of config.json, after a comma
+};
+
+Config memory_config(const ScratchFolder& scratch, const MemoryCase& what) {
   const std::string text = some_letters(5000);
-  const std::string experts = family == "mixtral" ? ", num_local_experts: 4, num_experts_per_tok: 2" : "";
+  const std::string experts = what.family == "mixtral" ? ", num_local_experts: 4, num_experts_per_tok: 2" : "";
   return Config::parse(fmt::format(
       "model: {{policy: {}, config: {{hidden_size: 128, intermediate_size: 352, num_hidden_layers: 4, "
       "num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 256, max_position_embeddings: 128{}}}}}\n"
       "data: {{format: text, path: \"{}\", sequence_length: 128, batch_size: 8, prefetch: 0}}\n"
       "comm: {{threads_per_rank: 1}}\ntrain: {{steps: 3}}\n{}",
-      family, experts, scratch.write("text.txt", text), keys));
+      what.family, experts + what.model, scratch.write("text.txt", text), what.keys));
 }
 
 // Batches and tables of positions, which stay too; beside adapters they are more than a hundredth.
 constexpr double kNextToStates = 80 * 1024;
 
-struct MemoryCase {
-  std::string family, keys;
-};
-
 // States within 1%, and the peak within 5%, of every pipeline rank's fullest one.
+void expect_memory_of_plan(const MemoryCase& what) {
+  const ScratchFolder scratch;
+  const Config config = memory_config(scratch, what);
+  const planner::PlanRequest request = planner::plan_request(config);
+  const auto layout = planner::with_data(request, std::max(1, config.parallel.data));
+  const auto cluster = planner::with_ranks(planner::load_cluster("a100_80g"), layout.ranks(), /*grows=*/true);
+  const planner::Estimate estimate = planner::estimate(request.workload, layout, cluster);
+  const HeldByStage measured = nearest_of_runs(config, estimate);
+  ASSERT_EQ(estimate.memory.size(), measured.held.size());
+  for (std::size_t stage = 0; stage < measured.held.size(); ++stage) {
+    const planner::Memory& memory = estimate.memory[stage];
+    const double states = memory.parameters + memory.gradients + memory.optimizer;
+    const std::string label = fmt::format("{} {}stage {}", what.family, what.keys, stage);
+    EXPECT_NEAR(states, measured.held[stage], std::max(0.01 * measured.held[stage], kNextToStates)) << label;
+    EXPECT_NEAR(memory.sum() / measured.peak[stage], 1, kMostError)
+        << label << " activations " << memory.activations << " of " << memory.sum() << ", measured "
+        << measured.peak[stage];
+  }
+}
+
 TEST(PlannedMemory, IsThatOfRuns) {
   const std::string pipelined = "parallel: {pipeline: 2}\nschedule: {microbatches: 4";
-  for (const auto& [family, keys] : std::vector<MemoryCase>{
+  for (const MemoryCase& what : std::vector<MemoryCase>{
            {"llama", ""},
            {"llama", "schedule: {microbatches: 4}\n"},
            {"llama", "schedule: {recompute: selective}\n"},
@@ -154,22 +175,27 @@ TEST(PlannedMemory, IsThatOfRuns) {
            {"mixtral", "parallel: {data: 2, expert: 2}\n"},
            {"mixtral", "parallel: {data: 2, expert: 2, zero: 1}\n"},
            {"mixtral", "parallel: {data: 2, expert: 2, zero: 3}\n"}}) {
-    const ScratchFolder scratch;
-    const Config config = memory_config(scratch, family, keys);
-    const planner::PlanRequest request = planner::plan_request(config);
-    const auto layout = planner::with_data(request, std::max(1, config.parallel.data));
-    const auto cluster = planner::with_ranks(planner::load_cluster("a100_80g"), layout.ranks(), /*grows=*/true);
-    const planner::Estimate estimate = planner::estimate(request.workload, layout, cluster);
-    const HeldByStage measured = nearest_of_runs(config, estimate);
-    ASSERT_EQ(estimate.memory.size(), measured.held.size());
-    for (std::size_t stage = 0; stage < measured.held.size(); ++stage) {
-      const planner::Memory& memory = estimate.memory[stage];
-      const double states = memory.parameters + memory.gradients + memory.optimizer;
-      const std::string label = fmt::format("{} {}stage {}", family, keys, stage);
-      EXPECT_NEAR(states, measured.held[stage], std::max(0.01 * measured.held[stage], kNextToStates)) << label;
-      EXPECT_NEAR(memory.sum() / measured.peak[stage], 1, kMostError) << label;
-    }
+    expect_memory_of_plan(what);
   }
+}
+
+// Layers of two kinds.
+TEST(PlannedMemory, OfHybridsIsThatOfRuns) {
+  const std::string mamba =
+      ", mamba_d_state: 16, mamba_dt_rank: 8, attn_layer_period: 2, attn_layer_offset: 1, "
+      "num_experts: 1, num_experts_per_tok: 1";
+  const std::string ssd =
+      ", mamba_d_ssm: 256, mamba_n_heads: 8, mamba_n_groups: 1, mamba_d_state: 32, mamba_d_head: 32";
+  const std::string delta =
+      ", layer_types: [linear_attention, full_attention, linear_attention, full_attention], "
+      "linear_num_key_heads: 2, linear_num_value_heads: 4, linear_key_head_dim: 32, "
+      "linear_value_head_dim: 32, head_dim: 32";
+  const std::string recurrence = ", lru_width: 128, attention_window_size: 64, block_types: [recurrent, attention]";
+  for (const std::string keys :
+       {"", "parallel: {tensor: 2}\n", "parallel: {data: 2, zero: 3}\n", "schedule: {recompute: full}\n"})
+    for (const auto& [family, model] : std::vector<std::pair<std::string, std::string>>{
+             {"jamba", mamba}, {"falcon_h1", ssd}, {"qwen3_5_text", delta}, {"recurrent_gemma", recurrence}})
+      expect_memory_of_plan({family, keys, model});
 }
 
 TEST(PlannedMemory, WhatIsNotCountedIsRefusedByName) {
@@ -177,7 +203,7 @@ TEST(PlannedMemory, WhatIsNotCountedIsRefusedByName) {
   for (const auto& [keys, words] : std::vector<std::pair<std::string, std::string>>{
            {"lora: {r: 4, target_modules: [q_prok]}\n", "lora.target_modules: 'q_prok' matches nothing"},
            {"train.freeze", "train.freeze: 'embedding*' matches nothing"}}) {
-    Config config = memory_config(scratch, "llama", keys.starts_with("train") ? "" : keys);
+    Config config = memory_config(scratch, {"llama", keys.starts_with("train") ? "" : keys});
     if (keys.starts_with("train")) config.train.freeze = {"embedding*"};
     try {
       planner::plan_request(config);

@@ -74,9 +74,14 @@ MixerWork GatedDelta::work() const {
   const auto chunk = static_cast<double>(nn::kChunkTokens);
   const double flops = heads * (4 * chunk * key + chunk * (key + value) + 2 * chunk * value + 6 * key * value);
   const double features = static_cast<double>(channels() + 2 * values());
+  // Of a chunk: decays, three scores of queries and keys each, and the state before it. Of a head: queries and keys in
+  // several forms, values, written values and keys.
+  const double repeated = served() > 1 ? 2 * key : 0;
+  const double by_head = 6 * chunk + 4 * key + repeated + 3 * value + key * value / chunk;
   return {.flops = flops,
           .moved = 4 * features + heads * 4 * chunk,
-          .kept = 2 * features + heads * (3 * chunk + 3 * key + 2 * value),
+          .kept = static_cast<double>(channels() + 3 * values()),
+          .kept_wide = static_cast<double>(2 * keys()) + heads * by_head,
           .exchanged = static_cast<double>(2 * values()) + 2 * heads,
           .shared_blocks = sizes.key_heads,
           .shared_size = 2 * key};

@@ -17,9 +17,11 @@ namespace gantry::models {
 // The work of a mixer for one token, without the matrix multiplications with its parameters: the sum over all tensor
 // ranks.
 struct MixerWork {
-  double flops = 0;  // forward FLOPs, without element-wise operations on single features
-  double moved = 0;  // numbers that these element-wise operations and the core read and write in the forward
-  double kept = 0;   // numbers that are kept for the backward
+  double flops = 0;      // forward FLOPs, without element-wise operations on single features
+  double moved = 0;      // numbers that these element-wise operations and the core read and write in the forward
+  double kept = 0;       // numbers that are kept for the backward, in the precision of the model
+  double kept_wide = 0;  // further ones in float32 or wider
+  double working = 0;    // numbers that only the backward has, in float32 or wider
   // Numbers that context ranks exchange in the forward, before and after the recurrence, without the blocks that
   // several heads read; and those blocks, each of which is sent to every rank that reads it.
   double exchanged = 0;

@@ -36,7 +36,12 @@ std::vector<ModuleShard> RgLru::shards() const {
 // The recurrence has element-wise operations only: products and states of a scan in two passes, and the gates.
 MixerWork RgLru::work() const {
   const auto channels = static_cast<double>(sizes.channels());
-  return {.flops = 0, .moved = 30 * channels, .kept = 12 * channels, .exchanged = 2 * channels};
+  return {.flops = 0,
+          .moved = 30 * channels,
+          .kept = 4 * channels,
+          .kept_wide = channels,
+          .working = 4 * channels,
+          .exchanged = 2 * channels};
 }
 
 }  // namespace gantry::models

@@ -1,5 +1,7 @@
 #include "gantry/models/described/mixers/ssd.h"
 
+#include "gantry/nn/mixers/chunk_tokens.h"
+
 namespace gantry::models {
 
 std::vector<ParameterShape> Ssd::parameters(std::int64_t hidden) const {
@@ -30,9 +32,14 @@ std::vector<ModuleShard> Ssd::shards() const {
 // The two products with a state in each step, counted for the recurrence.
 MixerWork Ssd::work() const {
   const auto inner = static_cast<double>(sizes.inner()), convolved = static_cast<double>(sizes.convolved());
+  const auto heads = static_cast<double>(sizes.heads), groups = static_cast<double>(sizes.groups);
+  const auto state = static_cast<double>(sizes.state), chunk = static_cast<double>(nn::kChunkTokens);
+  // Of a chunk: decays and scores by head, products of queries and keys by group, and the state before it.
+  const double chunked = 2 * heads * chunk + groups * (chunk + 2 * state) + inner * state / chunk;
   return {.flops = 4 * inner * static_cast<double>(sizes.state),
           .moved = 2 * convolved + (sizes.normed ? 9 : 7) * inner,
-          .kept = convolved + (sizes.normed ? 3 : 2) * inner,
+          .kept = 2 * convolved + (sizes.normed ? 0 : 2) * inner,
+          .kept_wide = chunked + (sizes.normed ? 7 : 3) * inner,
           .exchanged = 2 * inner + static_cast<double>(sizes.heads),
           .shared_blocks = sizes.groups,
           .shared_size = 2 * static_cast<double>(sizes.state)};
