@@ -79,6 +79,7 @@ void OperationBuilder::mixer(const models::MixerKind& mixer) {
   const double wide = std::max(4.0, bytes_);
   keep(tokens * (bytes_ * work.kept + wide * work.kept_wide) / ranks);
   hold(wide * tokens * work.working / ranks);
+  if (layout_.tensor > 1 && workload_.program.keeps_results) keep(bytes_ * tokens_ * hidden_);  // as in attention()
   if (layout_.context > 1) exchange_heads(work.exchanged_of(layout_.tensor, layout_.context));
   leave_split();
 }
