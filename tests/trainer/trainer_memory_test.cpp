@@ -191,10 +191,19 @@ TEST(PlannedMemory, OfHybridsIsThatOfRuns) {
       "linear_num_key_heads: 2, linear_num_value_heads: 4, linear_key_head_dim: 32, "
       "linear_value_head_dim: 32, head_dim: 32";
   const std::string recurrence = ", lru_width: 128, attention_window_size: 64, block_types: [recurrent, attention]";
+  const std::string kinds = ", layer_types: [linear_attention, full_attention, linear_attention, full_attention]";
+  const std::string convolution = ", layer_types: [conv, full_attention, conv, full_attention]";
+  const std::string lightning = kinds + ", num_local_experts: 4, num_experts_per_tok: 2";
   for (const std::string keys :
        {"", "parallel: {tensor: 2}\n", "parallel: {data: 2, zero: 3}\n", "schedule: {recompute: full}\n"})
     for (const auto& [family, model] : std::vector<std::pair<std::string, std::string>>{
-             {"jamba", mamba}, {"falcon_h1", ssd}, {"qwen3_5_text", delta}, {"recurrent_gemma", recurrence}})
+             {"jamba", mamba},
+             {"falcon_h1", ssd},
+             {"qwen3_5_text", delta},
+             {"recurrent_gemma", recurrence},
+             {"lfm2", convolution},
+             {"minimax", lightning},
+         })
       expect_memory_of_plan({family, keys, model});
 }
 

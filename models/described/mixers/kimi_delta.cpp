@@ -41,14 +41,15 @@ std::vector<ModuleShard> KimiDelta::shards() const {
 }
 
 // Products of a chunk by head: scores of queries and of keys, the triangular system, reads and writes of the state, and
-// the scores' products with values. Scores are products of halves of halves.
+// the scores' products with values.
 MixerWork KimiDelta::work() const {
   const double size = static_cast<double>(sizes.head_size), heads = static_cast<double>(sizes.heads);
   const auto width = static_cast<double>(features());
   const auto chunk = static_cast<double>(nn::kChunkTokens);
   return {.flops = heads * (6 * chunk * size + 6 * size * size),
           .moved = 40 * width + 6 * heads * chunk,
-          .kept = 14 * width + 4 * heads * chunk,
+          .kept = 5 * width,
+          .kept_wide = 13 * width + 3 * heads * chunk + width * size / chunk,
           .exchanged = 5 * width + heads};
 }
 
