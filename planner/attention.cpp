@@ -116,7 +116,6 @@ void OperationBuilder::core(const AttentionSpec& attention) {
     part_.forward.push_back({Kind::kCore, flops, inputs});
     part_.input_gradient.push_back({Kind::kCore, 2.5 * flops, 2 * inputs});
     keep_for_core(4 * tokens_ * heads);  // log-sum-exp of each row, in float32
-    if (program.keeps_results) keep_for_core(bytes_ * tokens_ * heads * value);
   } else {
     const double scores = tokens_ * heads * as_double(workload_.sequence);
     const double mask = program.mask_bytes * scores;

@@ -80,8 +80,9 @@ MixerWork GatedDelta::work() const {
   const double by_head = 6 * chunk + 4 * key + repeated + 3 * value + key * value / chunk;
   return {.flops = flops,
           .moved = 4 * features + heads * 4 * chunk,
-          .kept = static_cast<double>(channels() + 3 * values()),
+          .kept = static_cast<double>(channels() + 4 * values()),
           .kept_wide = static_cast<double>(2 * keys()) + heads * by_head,
+          .working = heads * (3 * chunk + 2 * key + 2 * value),
           .exchanged = static_cast<double>(2 * values()) + 2 * heads,
           .shared_blocks = sizes.key_heads,
           .shared_size = 2 * key};

@@ -28,7 +28,8 @@ MixerWork Lightning::work() const {
   const auto chunk = static_cast<double>(nn::kChunkTokens);
   return {.flops = heads * (4 * chunk * size + 4 * size * size),
           .moved = 14 * width + 4 * heads * chunk,
-          .kept = 8 * width + 3 * heads * chunk,
+          .kept = 4 * width,
+          .kept_wide = 4 * width + 2 * heads * chunk + width * size / chunk,
           .exchanged = 4 * width};
 }
 
