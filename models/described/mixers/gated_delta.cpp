@@ -74,8 +74,8 @@ MixerWork GatedDelta::work() const {
   const auto chunk = static_cast<double>(nn::kChunkTokens);
   const double flops = heads * (4 * chunk * key + chunk * (key + value) + 2 * chunk * value + 6 * key * value);
   const double features = static_cast<double>(channels() + 2 * values());
-  // Of a chunk: decays, three scores of queries and keys each, and the state before it. Of a head: queries and keys in
-  // several forms, values, written values and keys.
+  // Decays, three forms of the scores of queries and of keys, the state before the chunk, queries and keys in several
+  // forms, values, written values and keys.
   const double repeated = served() > 1 ? 2 * key : 0;
   const double by_head = 6 * chunk + 4 * key + repeated + 3 * value + key * value / chunk;
   return {.flops = flops,

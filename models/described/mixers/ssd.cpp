@@ -34,7 +34,7 @@ MixerWork Ssd::work() const {
   const auto inner = static_cast<double>(sizes.inner()), convolved = static_cast<double>(sizes.convolved());
   const auto heads = static_cast<double>(sizes.heads), groups = static_cast<double>(sizes.groups);
   const auto state = static_cast<double>(sizes.state), chunk = static_cast<double>(nn::kChunkTokens);
-  // Of a chunk: decays and scores by head, products of queries and keys by group, and the state before it.
+  // Decays and scores by head, products of queries and keys by group, and the state before the chunk.
   const double chunked = 2 * heads * chunk + groups * (chunk + 2 * state) + inner * state / chunk;
   return {.flops = 4 * inner * static_cast<double>(sizes.state),
           .moved = 2 * convolved + (sizes.normed ? 9 : 7) * inner,
