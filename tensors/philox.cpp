@@ -40,7 +40,7 @@ __attribute__((always_inline)) inline void philox_lanes(PhiloxKey key, std::uint
 template <class Take>
 __attribute__((always_inline)) inline void for_each_word(PhiloxKey key, std::uint64_t first, std::int64_t count,
                                                          Take take) {
-  constexpr std::int64_t kPerPiece = 4 * kLanes;
+  constexpr std::int64_t kPerPiece = std::int64_t{4} * kLanes;
   std::uint32_t words[kPerPiece];
   Lanes lanes;
   for (std::int64_t done = 0; done < count;) {

@@ -175,6 +175,7 @@ GANTRY_IN_LOOPS void convolve_tokens_backward(ConvolvedPiece<T, A>& piece, const
 
 }  // namespace
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types
 #define GANTRY_CONVOLVE(T, A)                                                                               \
   GANTRY_HOST_LOOPS void convolve_piece(const ConvolutionInputs<T, A>& of, T* out, std::int64_t sample,     \
                                         std::int64_t number) {                                              \
@@ -193,6 +194,7 @@ GANTRY_IN_LOOPS void convolve_tokens_backward(ConvolvedPiece<T, A>& piece, const
       convolve_tokens_backward(piece, to);                                                                  \
     }                                                                                                       \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 GANTRY_CONVOLVE(float, float)
 GANTRY_CONVOLVE(double, double)

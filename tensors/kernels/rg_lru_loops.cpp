@@ -57,6 +57,7 @@ GANTRY_IN_LOOPS void lru_tokens_backward(const LruInputs<T, A>& of, const LruGra
 
 }  // namespace
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types
 #define GANTRY_LRU(T, A)                                                                                               \
   GANTRY_HOST_LOOPS void lru_group(const LruInputs<T, A>& of, A* states, std::int64_t sample, std::int64_t group) {    \
     lru_tokens(of, states, sample, group);                                                                             \
@@ -65,6 +66,7 @@ GANTRY_IN_LOOPS void lru_tokens_backward(const LruInputs<T, A>& of, const LruGra
                                             std::int64_t group) {                                                      \
     lru_tokens_backward(of, to, sample, group);                                                                        \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 GANTRY_LRU(float, float)
 GANTRY_LRU(double, double)
