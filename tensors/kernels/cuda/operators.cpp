@@ -2,11 +2,11 @@
 #include <vector>
 
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/kernels/add_rows.h"
-#include "gantry/tensors/kernels/cuda/current_stream.h"
 #include "gantry/tensors/kernels/cuda/launches.h"
 #include "gantry/tensors/kernels/draw.h"
 #include "gantry/tensors/kernels/rotate.h"
@@ -32,13 +32,25 @@ Element element_of(const at::Tensor& tensor, const char* what) {
   }
 }
 
+// This thread's stream of the device, as CUDA has it.
+void* stream_of(const at::Tensor& tensor) {
+  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+  return guard.getStreamNativeHandle(guard.getStream(tensor.device()));
+}
+
+void check(const char* error, const char* what) {
+  if (error)
+    throw ResourceError({what, std::string("CUDA reports: ") + error, "a kernel for this device",
+                         "see docs/gpu.md for the devices that Gantry is built for"});
+}
+
 at::Tensor& draw_on_cuda(at::Tensor& out, at::IntArrayRef in_full, std::int64_t first, std::int64_t law, double a,
                          double b, std::int64_t seed, std::int64_t stream) {
   const c10::DeviceGuard on_device(out.device());
   const Drawn drawn{static_cast<Law>(law), a, b, static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(stream)};
-  check_launch(launch_draw(out.data_ptr(), element_of(out, "random numbers"), box_of(out, first, in_full), out.numel(),
-                           drawn, stream_of(out)),
-               "random numbers");
+  check(launch_draw(out.data_ptr(), element_of(out, "random numbers"), box_of(out, first, in_full), out.numel(), drawn,
+                    stream_of(out)),
+        "random numbers");
   return out;
 }
 
@@ -50,7 +62,7 @@ Rows rows_of(const at::Tensor& logits, std::int64_t width) {
 
 at::Tensor& row_maximum_on_cuda(at::Tensor& out, const at::Tensor& logits, std::int64_t width) {
   const c10::DeviceGuard on_device(out.device());
-  check_launch(launch_row_maximum(out.data_ptr(), rows_of(logits, width), stream_of(out)), "cross entropy");
+  check(launch_row_maximum(out.data_ptr(), rows_of(logits, width), stream_of(out)), "cross entropy");
   return out;
 }
 
@@ -58,9 +70,9 @@ at::Tensor& row_sums_on_cuda(at::Tensor& out, const at::Tensor& logits, std::int
                              const at::Tensor& labels, bool) {
   const c10::DeviceGuard on_device(out.device());
   const at::Tensor close = largest.contiguous(), columns = labels.contiguous();
-  check_launch(launch_row_sums(out.data_ptr(), rows_of(logits, width), close.const_data_ptr(),
-                               columns.const_data_ptr<std::int64_t>(), stream_of(out)),
-               "cross entropy");
+  check(launch_row_sums(out.data_ptr(), rows_of(logits, width), close.const_data_ptr(),
+                        columns.const_data_ptr<std::int64_t>(), stream_of(out)),
+        "cross entropy");
   return out;
 }
 
@@ -80,7 +92,7 @@ at::Tensor& loss_gradient_on_cuda(at::Tensor& out, const at::Tensor& logits, std
                             .of_label = of_label,
                             .of_all = of_all,
                             .out_stride = out.stride(0)};
-  check_launch(launch_loss_gradient(out.data_ptr(), rows_of(logits, width), terms, stream_of(out)), "cross entropy");
+  check(launch_loss_gradient(out.data_ptr(), rows_of(logits, width), terms, stream_of(out)), "cross entropy");
   return out;
 }
 
@@ -88,19 +100,19 @@ at::Tensor& add_rows_on_cuda(at::Tensor& table, const at::Tensor& index, const a
   const c10::DeviceGuard on_device(table.device());
   const auto [to, from] = index.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   const SortedRows sorted = sorted_rows(table, to, from, rows);
-  check_launch(launch_add_rows(table.data_ptr(), element_of(table, "rows of a table"), rows.const_data_ptr(),
-                               element_of(rows, "rows of a table"), sorted, stream_of(table)),
-               "rows of a table");
+  check(launch_add_rows(table.data_ptr(), element_of(table, "rows of a table"), rows.const_data_ptr(),
+                        element_of(rows, "rows of a table"), sorted, stream_of(table)),
+        "rows of a table");
   return table;
 }
 
 at::Tensor& rotate_on_cuda(at::Tensor& out, const at::Tensor& heads, const at::Tensor& cosine, const at::Tensor& sine,
                            bool adjacent, bool back) {
   const c10::DeviceGuard on_device(out.device());
-  check_launch(launch_rotate(out.data_ptr(), element_of(out, "rotation of heads"),
-                             {heads.const_data_ptr(), cosine.const_data_ptr(), sine.const_data_ptr()},
-                             rotated_heads(out, heads, cosine, adjacent, back), stream_of(out)),
-               "rotation of heads");
+  check(launch_rotate(out.data_ptr(), element_of(out, "rotation of heads"),
+                      {heads.const_data_ptr(), cosine.const_data_ptr(), sine.const_data_ptr()},
+                      rotated_heads(out, heads, cosine, adjacent, back), stream_of(out)),
+        "rotation of heads");
   return out;
 }
 
@@ -118,9 +130,9 @@ GatedOperands gated_operands(const at::Tensor& gate, const at::Tensor& values, b
 
 at::Tensor& gated_on_cuda(at::Tensor& out, const at::Tensor& gate, const at::Tensor& values, std::int64_t function) {
   const c10::DeviceGuard on_device(out.device());
-  check_launch(launch_gated(out.data_ptr(), out.stride(0), gated_operands(gate, values, out.is_contiguous()),
-                            static_cast<GateFunction>(function), stream_of(out)),
-               "gates");
+  check(launch_gated(out.data_ptr(), out.stride(0), gated_operands(gate, values, out.is_contiguous()),
+                     static_cast<GateFunction>(function), stream_of(out)),
+        "gates");
   return out;
 }
 
@@ -134,9 +146,9 @@ void gated_backward_on_cuda(at::Tensor& of_gate, at::Tensor& of_values, const at
                                  .gate_stride = of_gate.stride(0),
                                  .values_stride = of_values.stride(0),
                                  .out_stride = gradient.stride(0)};
-  check_launch(launch_gated_backward(gradients, gated_operands(gate, values, in_one_row),
-                                     static_cast<GateFunction>(function), stream_of(of_gate)),
-               "gates");
+  check(launch_gated_backward(gradients, gated_operands(gate, values, in_one_row), static_cast<GateFunction>(function),
+                              stream_of(of_gate)),
+        "gates");
 }
 
 ReducedType reduced_type_of(const at::Tensor& tensor) {
@@ -175,7 +187,7 @@ at::Tensor& reduce_on_cuda(at::Tensor& out, at::TensorList terms, std::int64_t h
                         .terms = memory.data(),
                         .count = static_cast<int>(memory.size()),
                         .elements = out.numel()};
-  check_launch(launch_reduce(reduced, stream_of(out)), "sum over ranks");
+  check(launch_reduce(reduced, stream_of(out)), "sum over ranks");
   return out;
 }
 

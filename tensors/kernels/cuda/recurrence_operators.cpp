@@ -1,10 +1,11 @@
 // The operators of recurrences for tensors of CUDA devices, built if CUDA's compiler is found.
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
+#include "gantry/core/error.h"
 #include "gantry/tensors/kernels/causal_convolution_arguments.h"
 #include "gantry/tensors/kernels/channel_scores_arguments.h"
-#include "gantry/tensors/kernels/cuda/current_stream.h"
 #include "gantry/tensors/kernels/cuda/recurrence_launches.h"
 #include "gantry/tensors/kernels/rg_lru_arguments.h"
 #include "gantry/tensors/kernels/selective_scan_arguments.h"
@@ -17,7 +18,11 @@ namespace {
 template <class Launch>
 void launch_recurrence(const at::Tensor& on, const char* what, const Launch& launch) {
   const c10::DeviceGuard on_device(on.device());
-  check_launch(launch(stream_of(on)), what);
+  const c10::impl::VirtualGuardImpl guard(on.device().type());
+  const char* error = launch(guard.getStreamNativeHandle(guard.getStream(on.device())));
+  if (error)
+    throw ResourceError({what, std::string("CUDA reports: ") + error, "a kernel for this device",
+                         "see docs/gpu.md for the devices that Gantry is built for"});
 }
 
 void scan_on_cuda(at::Tensor& out, at::Tensor& state, at::Tensor& borders, const at::Tensor& x, const at::Tensor& dt,
