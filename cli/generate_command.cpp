@@ -85,6 +85,8 @@ void add_lengths(CLI::App& command, GenerateArguments& arguments) {
                      "Minimum number of tokens before a stop token, including the longest prompt");
   command.add_option("--repetition-penalty", arguments.repetition_penalty,
                      "Penalty on tokens that the text already contains; above 1: less likely");
+  command.add_option("--no-repeat-ngram-size", arguments.no_repeat_ngram_size,
+                     "Length of runs of tokens of which no two in a text are equal; 0: no limit [0]");
 }
 
 void add_sampling(CLI::App& command, GenerateArguments& arguments) {
@@ -97,6 +99,10 @@ void add_sampling(CLI::App& command, GenerateArguments& arguments) {
   command.add_option("--top-k", arguments.top_k, "Sample from the k most probable tokens; 0: all [50]");
   command.add_option("--top-p", arguments.top_p,
                      "Sample from the most probable tokens whose probabilities add up to p [1]");
+  command.add_option("--min-p", arguments.min_p,
+                     "Sample from tokens with at least this fraction of the highest probability [0]");
+  command.add_option("--typical-p", arguments.typical_p,
+                     "Sample from the tokens closest to the entropy whose probabilities add up to p [1]");
   command.add_option("--seed", arguments.seed, "Seed of the sampling [1]")->check(CLI::NonNegativeNumber);
 }
 

@@ -24,8 +24,8 @@ struct GenerateArguments {
   std::string language, task;        // for speech; empty: not given
   bool time_stamps = false;
   std::vector<std::string> stops;  // tokens, by number or text
-  std::optional<std::int64_t> max_new_tokens, max_length, min_new_tokens, min_length, top_k;
-  std::optional<double> temperature, top_p, repetition_penalty, length_penalty;
+  std::optional<std::int64_t> max_new_tokens, max_length, min_new_tokens, min_length, top_k, no_repeat_ngram_size;
+  std::optional<double> temperature, top_p, min_p, typical_p, repetition_penalty, length_penalty;
   std::optional<int> num_beams, num_return_sequences;
   std::optional<std::uint64_t> seed;
   std::optional<bool> sample;

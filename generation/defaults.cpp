@@ -44,18 +44,40 @@ void take_tokens(const JsonView& keys, const char* key, std::vector<std::int64_t
 }
 
 // One token or a list of them.
-void take_stop_tokens(const JsonView& keys, std::vector<std::int64_t>& value) {
-  const auto found = keys.find("eos_token_id");
+void take_one_or_more(const JsonView& keys, const char* key, std::vector<std::int64_t>& value) {
+  const auto found = keys.find(key);
   if (!found) return;
   value.clear();
   if (!found->json().is_array()) return value.push_back(found->count(kMostTokens));
   for (std::size_t i = 0; i < found->list().size(); ++i) value.push_back(found->element(i).count(kMostTokens));
 }
 
+// Older files have -1 for none.
+bool is_absent(const JsonView& keys, const char* key) {
+  const auto found = keys.find(key);
+  return !found || found->json() == -1;
+}
+
+void take_forced_tokens(const JsonView& keys, GenerationOptions& options) {
+  if (!is_absent(keys, "forced_bos_token_id")) take_count(keys, "forced_bos_token_id", options.forced_bos_token);
+  if (!is_absent(keys, "forced_eos_token_id")) take_one_or_more(keys, "forced_eos_token_id", options.forced_eos_tokens);
+}
+
+void take_words(const JsonView& keys, const char* key, std::vector<std::vector<std::int64_t>>& value) {
+  const auto found = keys.find(key);
+  if (!found) return;
+  for (std::size_t i = 0; i < found->list().size(); ++i) {
+    const JsonView word = found->element(i);
+    if (word.list().empty()) word.refuse("a list of tokens");
+    value.emplace_back();
+    for (std::size_t k = 0; k < word.list().size(); ++k) value.back().push_back(word.element(k).count(kMostTokens));
+  }
+}
+
 // The tokens in the configuration of a model. A larger model may have them among the keys of its text decoder.
 void take_stop_tokens_of_model(const JsonView& keys, std::vector<std::int64_t>& value) {
-  if (const auto text = keys.find("text_config")) take_stop_tokens(*text, value);
-  take_stop_tokens(keys, value);
+  if (const auto text = keys.find("text_config")) take_one_or_more(*text, "eos_token_id", value);
+  take_one_or_more(keys, "eos_token_id", value);
 }
 
 void take_early_stopping(const JsonView& keys, EarlyStopping& value) {
@@ -76,7 +98,6 @@ struct Foreign {
 };
 constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();  // every number means something
 constexpr Foreign kForeign[] = {
-    {"bad_words_ids"},
     {"compression_ratio_threshold", kNoNumber},
     {"condition_on_prev_tokens"},
     {"constraints"},
@@ -88,12 +109,8 @@ constexpr Foreign kForeign[] = {
     {"eta_cutoff"},
     {"exponential_decay_length_penalty"},
     {"force_words_ids"},
-    {"forced_bos_token_id", -1},
-    {"forced_eos_token_id", -1},
     {"guidance_scale", 1},
     {"logprob_threshold", kNoNumber},
-    {"min_p"},
-    {"no_repeat_ngram_size"},
     {"no_speech_threshold", kNoNumber},
     {"num_beam_groups", 1},
     {"penalty_alpha"},
@@ -102,7 +119,6 @@ constexpr Foreign kForeign[] = {
     {"return_token_timestamps"},
     {"sequence_bias"},
     {"stop_strings"},
-    {"typical_p", 1},
     {"watermarking_config"},
 };
 
@@ -152,7 +168,7 @@ GenerationOptions generation_defaults(const std::string& directory, const Speech
     take_stop_tokens_of_model(keys, options.stop_tokens);
     return options;
   }
-  take_stop_tokens(keys, options.stop_tokens);
+  take_one_or_more(keys, "eos_token_id", options.stop_tokens);
   refuse_foreign(object, path);
   take_tokens(keys, "suppress_tokens", options.suppress_tokens);
   take_tokens(keys, "begin_suppress_tokens", options.begin_suppress_tokens);
@@ -162,10 +178,15 @@ GenerationOptions generation_defaults(const std::string& directory, const Speech
   take_count(keys, "min_new_tokens", options.min_new_tokens);
   take_count(keys, "min_length", options.min_length);
   take_number(keys, "repetition_penalty", options.repetition_penalty);
+  take_count(keys, "no_repeat_ngram_size", options.no_repeat_ngram_size);
+  take_words(keys, "bad_words_ids", options.bad_words);
+  take_forced_tokens(keys, options);
   options.sample = keys.flag_or("do_sample", options.sample);
   take_number(keys, "temperature", options.temperature);
   take_count(keys, "top_k", options.top_k);
   take_number(keys, "top_p", options.top_p);
+  take_number(keys, "min_p", options.min_p);
+  take_number(keys, "typical_p", options.typical_p);
   take_count(keys, "num_beams", options.num_beams);
   take_number(keys, "length_penalty", options.length_penalty);
   take_early_stopping(keys, options.early_stopping);

@@ -28,6 +28,16 @@ void check_sampling(const GenerationOptions& options) {
   require(options.top_k >= 0, "top_k", fmt::format("the value is {}", options.top_k), "1 or more, or 0 for all", "");
   require(options.top_p > 0 && options.top_p <= 1, "top_p", fmt::format("the value is {}", options.top_p),
           "above 0 and at most 1", "");
+  require(options.min_p >= 0 && options.min_p <= 1, "min_p", fmt::format("the value is {}", options.min_p),
+          "0 to 1, where 0 keeps all tokens");
+  require(options.typical_p > 0 && options.typical_p <= 1, "typical_p",
+          fmt::format("the value is {}", options.typical_p), "above 0 and at most 1, where 1 keeps all tokens");
+}
+
+void check_words(const GenerationOptions& options) {
+  require(options.no_repeat_ngram_size >= 0, "no_repeat_ngram_size",
+          fmt::format("the value is {}", options.no_repeat_ngram_size), "0 or more, where 0 allows all repetitions");
+  for (const auto& word : options.bad_words) require(!word.empty(), "bad_words", "a word has no tokens", "tokens");
 }
 
 void check_counts(const GenerationOptions& options) {
@@ -45,6 +55,7 @@ void check_counts(const GenerationOptions& options) {
 void check_options(const GenerationOptions& options) {
   check_counts(options);
   if (options.sample) check_sampling(options);
+  check_words(options);
   require(is_divisor(options.repetition_penalty), "repetition_penalty",
           fmt::format("the value is {}", options.repetition_penalty),
           fmt::format("at least {}, where 1 means no penalty", kLeastDivisor));
@@ -181,6 +192,8 @@ Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& pr
   std::sort(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end());
   plan.options.stop_tokens.erase(std::unique(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end()),
                                  plan.options.stop_tokens.end());
+  std::erase_if(plan.options.bad_words,
+                [&](const TokenIds& word) { return word.size() == 1 && plan.is_stop(word.front()); });
   plan.max_new = new_tokens(options, plan.longest, continuation.positions);
   plan.width = plan.is_beams() ? options.num_beams : options.num_return_sequences;
   return plan;

@@ -23,6 +23,13 @@ struct Plan {
   bool is_too_short(std::int64_t new_tokens) const {
     return new_tokens < options.min_new_tokens || longest + new_tokens < options.min_length;
   }
+  // True if the token after so many new ones is forced_bos_token, or one of forced_eos_tokens.
+  bool begins_with_forced_token(std::int64_t new_tokens) const {
+    return options.forced_bos_token && longest + new_tokens == 1;
+  }
+  bool ends_with_forced_token(std::int64_t new_tokens) const {
+    return !options.forced_eos_tokens.empty() && new_tokens == max_new - 1;
+  }
 };
 
 // The prompts of a call: where an encoder is given its rows and there are none, as many texts as rows, which begin as

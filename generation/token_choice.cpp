@@ -17,9 +17,21 @@ torch::Tensor at_least_float32(const torch::Tensor& logits) {
                    /*copy=*/true);
 }
 
-// What can't be the coming token, of scores whose first column is token `first`.
-void forbid_now(torch::Tensor& scores, const Plan& plan, std::int64_t new_tokens, std::int64_t first) {
+// The text of each sequence.
+std::vector<const TokenIds*> texts_of(const TextGroup& group) {
+  std::vector<const TokenIds*> texts;
+  for (std::int64_t i = 0; i < group.sequences(); ++i) texts.push_back(&group.texts()[group.row_of(i)]);
+  return texts;
+}
+
+// What can't be the coming token, of scores with a row for each sequence whose first column is token `first`.
+void forbid_now(torch::Tensor& scores, const Plan& plan, const TextGroup& group, std::int64_t first) {
+  const std::int64_t new_tokens = group.rounds(), repeated = plan.options.no_repeat_ngram_size;
+  if (repeated > 0) forbid_repeated_runs(scores, texts_of(group), repeated, first);
+  if (!plan.options.bad_words.empty()) forbid_words(scores, texts_of(group), plan.options.bad_words, first);
   if (plan.is_too_short(new_tokens)) forbid(scores, plan.options.stop_tokens, first);
+  if (plan.begins_with_forced_token(new_tokens)) force(scores, {*plan.options.forced_bos_token}, first);
+  if (plan.ends_with_forced_token(new_tokens)) force(scores, plan.options.forced_eos_tokens, first);
   forbid(scores, plan.options.suppress_tokens, first);
   if (new_tokens == 0) forbid(scores, plan.options.begin_suppress_tokens, first);
   if (!plan.only.empty()) keep_only(scores, plan.only, first);
@@ -53,7 +65,7 @@ Decision TokenChoice::choose(const torch::Tensor& logits, const TextGroup& group
     torch::Tensor scores = at_least_float32(logits);
     const std::int64_t first = first_column(split_);
     forbid_padding(scores, plan_.options.vocabulary, first);
-    forbid_now(scores, plan_, group.rounds(), first);
+    forbid_now(scores, plan_, group, first);
     return extended(tokens_of(best_tokens(scores, split_), group));
   }
   const torch::Tensor scores = scores_of(logits, group);
@@ -90,12 +102,9 @@ torch::Tensor TokenChoice::scores_of(const torch::Tensor& logits, const TextGrou
   if (scores.size(0) != group.sequences()) scores = scores.repeat_interleave(plan_.width, 0);
   forbid_padding(scores, plan_.options.vocabulary, 0);
   if (plan_.is_beams()) scores = scores.log_softmax(1);
-  if (plan_.options.repetition_penalty != 1) {
-    std::vector<const TokenIds*> texts;
-    for (std::int64_t i = 0; i < group.sequences(); ++i) texts.push_back(&group.texts()[group.row_of(i)]);
-    penalise_repetition(scores, texts, plan_.options.repetition_penalty);
-  }
-  forbid_now(scores, plan_, group.rounds(), 0);
+  if (plan_.options.repetition_penalty != 1)
+    penalise_repetition(scores, texts_of(group), plan_.options.repetition_penalty);
+  forbid_now(scores, plan_, group, 0);
   if (plan_.options.time_stamps) keep_time_stamps(scores, *plan_.options.time_stamps, new_tokens_of(group));
   return scores;
 }
@@ -104,6 +113,8 @@ std::vector<std::int64_t> TokenChoice::drawn(const torch::Tensor& scores, const 
   torch::Tensor filtered = scores / plan_.options.temperature;
   keep_top_k(filtered, plan_.options.top_k);
   keep_top_p(filtered, plan_.options.top_p);
+  keep_min_p(filtered, plan_.options.min_p);
+  keep_typical(filtered, plan_.options.typical_p);
   std::vector<std::int64_t> tokens;
   for (std::int64_t row = 0; row < filtered.size(0); ++row) {
     const auto sequence = static_cast<std::uint64_t>(first_prompt_ * plan_.width + row);

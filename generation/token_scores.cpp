@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "gantry/tensors/libtorch.h"
 
@@ -10,6 +11,29 @@ namespace gantry::generation {
 namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+// The tokens that are forbidden in single rows of `scores`.
+class RowTokens {
+ public:
+  RowTokens(torch::Tensor& scores, std::int64_t first_column) : scores_(scores), first_(first_column) {}
+  void add(std::int64_t row, std::int64_t token) {
+    if (token < first_ || token >= first_ + scores_.size(1)) return;
+    rows_.push_back(row);
+    columns_.push_back(token - first_);
+  }
+  void forbid() {
+    if (rows_.empty()) return;
+    const auto index = [&](const std::vector<std::int64_t>& values) {
+      return std::optional(torch::tensor(values, torch::kInt64).to(scores_.device()));
+    };
+    scores_.index_put_({index(rows_), index(columns_)}, torch::full({}, kNever, scores_.options()));
+  }
+
+ private:
+  torch::Tensor& scores_;
+  std::int64_t first_;
+  std::vector<std::int64_t> rows_, columns_;
+};
 
 }  // namespace
 
@@ -23,6 +47,39 @@ void keep_only(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, s
   for (const std::int64_t token : tokens)
     if (token >= first && token < first + scores.size(1)) others[token - first].fill_(false);
   scores.masked_fill_(others.to(scores.device()), kNever);
+}
+
+void forbid_repeated_runs(torch::Tensor& scores, const std::vector<const TokenIds*>& texts, std::int64_t size,
+                          std::int64_t first) {
+  RowTokens forbidden(scores, first);
+  for (std::size_t row = 0; row < texts.size(); ++row) {
+    const TokenIds& text = *texts[row];
+    const auto before = size - 1, length = static_cast<std::int64_t>(text.size());
+    for (std::int64_t start = 0; start + size <= length; ++start)
+      if (std::equal(text.end() - before, text.end(), text.begin() + start))
+        forbidden.add(static_cast<std::int64_t>(row), text[start + before]);
+  }
+  forbidden.forbid();
+}
+
+void forbid_words(torch::Tensor& scores, const std::vector<const TokenIds*>& texts, const std::vector<TokenIds>& words,
+                  std::int64_t first) {
+  RowTokens forbidden(scores, first);
+  for (std::size_t row = 0; row < texts.size(); ++row)
+    for (const TokenIds& word : words) {
+      const TokenIds& text = *texts[row];
+      const auto before = static_cast<std::int64_t>(word.size()) - 1;
+      if (static_cast<std::int64_t>(text.size()) >= before &&
+          std::equal(text.end() - before, text.end(), word.begin()))
+        forbidden.add(static_cast<std::int64_t>(row), word.back());
+    }
+  forbidden.forbid();
+}
+
+void force(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, std::int64_t first) {
+  scores.fill_(kNever);
+  for (const std::int64_t token : tokens)
+    if (token >= first && token < first + scores.size(1)) scores.select(1, token - first).zero_();
 }
 
 void forbid_padding(torch::Tensor& scores, std::int64_t vocabulary, std::int64_t first) {
@@ -55,6 +112,24 @@ void keep_top_p(torch::Tensor& scores, double top_p) {
   torch::Tensor is_tail = sorted.softmax(1).cumsum(1) <= 1 - top_p;
   is_tail.select(1, is_tail.size(1) - 1).fill_(false);
   scores.masked_fill_(torch::zeros_like(is_tail).scatter_(1, order, is_tail), kNever);
+}
+
+void keep_min_p(torch::Tensor& scores, double min_p) {
+  if (min_p <= 0) return;
+  const torch::Tensor shares = scores.softmax(1), most = shares.amax(1, /*keepdim=*/true);
+  scores.masked_fill_(shares < min_p * most, kNever);
+}
+
+void keep_typical(torch::Tensor& scores, double typical_p) {
+  if (typical_p >= 1) return;
+  const torch::Tensor logarithms = scores.log_softmax(1);
+  const torch::Tensor entropy = -(logarithms * logarithms.exp()).nansum(1, /*keepdim=*/true);
+  const auto [sorted, order] = (-logarithms - entropy).abs().sort(1, /*descending=*/false);
+  const torch::Tensor sums = scores.gather(1, order).softmax(1).cumsum(1);
+  const torch::Tensor last = (sums < typical_p).sum(1, /*keepdim=*/true).clamp_max(scores.size(1) - 1);
+  torch::Tensor is_far = sorted > sorted.gather(1, last);
+  is_far.select(1, 0).fill_(false);
+  scores.masked_fill_(torch::zeros_like(is_far).scatter_(1, order, is_far), kNever);
 }
 
 std::int64_t drawn_token(const torch::Tensor& row, double uniform) {

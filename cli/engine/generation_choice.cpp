@@ -41,6 +41,8 @@ void refuse_lost_flags(const GenerateArguments& given, const GenerationOptions& 
     if (given.temperature) refuse_without("--temperature", "--sample");
     if (given.top_k) refuse_without("--top-k", "--sample");
     if (given.top_p) refuse_without("--top-p", "--sample");
+    if (given.min_p) refuse_without("--min-p", "--sample");
+    if (given.typical_p) refuse_without("--typical-p", "--sample");
     if (given.seed) refuse_without("--seed", "--sample");
   }
   if (options.num_beams > 1) return;
@@ -61,10 +63,13 @@ GenerationOptions options_of(const GenerateArguments& given, const TrainedModel&
   take(options.min_new_tokens, given.min_new_tokens);
   take(options.min_length, given.min_length);
   take(options.repetition_penalty, given.repetition_penalty);
+  take(options.no_repeat_ngram_size, given.no_repeat_ngram_size);
   take(options.sample, given.sample);
   take(options.temperature, given.temperature);
   take(options.top_k, given.top_k);
   take(options.top_p, given.top_p);
+  take(options.min_p, given.min_p);
+  take(options.typical_p, given.typical_p);
   take(options.seed, given.seed);
   take(options.num_beams, given.num_beams);
   take(options.length_penalty, given.length_penalty);

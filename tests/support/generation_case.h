@@ -89,6 +89,11 @@ inline ReferenceCases read_reference_cases(const std::string& name) {
     options.min_new_tokens = given.value("min_new_tokens", 0);
     options.min_length = given.value("min_length", 0);
     options.repetition_penalty = given.value("repetition_penalty", 1.0);
+    options.no_repeat_ngram_size = given.value("no_repeat_ngram_size", 0);
+    options.bad_words = given.value("bad_words_ids", std::vector<TokenIds>());
+    if (given.contains("forced_bos_token_id"))
+      options.forced_bos_token = given["forced_bos_token_id"].get<std::int64_t>();
+    options.forced_eos_tokens = given.value("forced_eos_token_id", std::vector<std::int64_t>());
     options.num_beams = given.value("num_beams", 1);
     options.num_return_sequences = given.value("num_return_sequences", 1);
     options.length_penalty = given.value("length_penalty", 1.0);

@@ -49,6 +49,14 @@ struct GenerationOptions {
   // Scores of tokens that occur in the sequence are divided (negative scores: multiplied) by this value: Keskar et al.,
   // arXiv 1909.05858.
   double repetition_penalty = 1;
+  // Above 0: no run of this number of tokens occurs twice in a text.
+  std::int64_t no_repeat_ngram_size = 0;
+  // Runs of tokens that are not generated: the last token of each is not chosen after the others. A run of one stop
+  // token has no effect.
+  std::vector<std::vector<std::int64_t>> bad_words;
+  // The second token of texts that begin with one token, such as those of a decoder after an encoder.
+  std::optional<std::int64_t> forced_bos_token;
+  std::vector<std::int64_t> forced_eos_tokens;  // one of them is the last token of a text that was not stopped before
   // Tokens that are never chosen, and tokens that are not chosen as the first new token.
   std::vector<std::int64_t> suppress_tokens, begin_suppress_tokens;
 
@@ -57,6 +65,12 @@ struct GenerationOptions {
   std::int64_t top_k = 50;  // sample from the top_k most likely tokens; 0: all
   // Sample from the smallest set of most likely tokens with this total probability: Holtzman et al., arXiv 1904.09751.
   double top_p = 1;
+  // Sample from tokens with at least min_p times the probability of the most likely one: Nguyen et al., arXiv
+  // 2407.01082.
+  double min_p = 0;
+  // Sample from the smallest set of tokens with this total probability whose information is closest to the entropy:
+  // Meister et al., arXiv 2202.00666.
+  double typical_p = 1;
   // Random numbers depend on the seed, the number of the sequence and the number of the token.
   std::uint64_t seed = 1;
 

@@ -44,6 +44,7 @@ def make_models():
         model.save_pretrained(HERE / name)
 
 
+UNPASSED = ("name", "stop_after", "bad_after")  # keys of a setting that are not options of generate()
 SETTINGS = [
     {"name": "greedy", "max_new_tokens": 14},
     {"name": "greedy, short texts may not stop", "max_new_tokens": 12, "min_new_tokens": 6, "stop_after": 3},
@@ -62,6 +63,14 @@ SETTINGS = [
      "length_penalty": -1.5, "stop_after": 2},
     {"name": "beams of 5, minimum length and repetition penalty", "num_beams": 5, "max_new_tokens": 12, "min_new_tokens": 5,
      "repetition_penalty": 1.3, "stop_after": 2},
+    {"name": "greedy, no repeated pairs", "max_new_tokens": 14, "no_repeat_ngram_size": 2, "repetition_penalty": 0.7},
+    {"name": "greedy, no repeated tokens", "max_new_tokens": 14, "no_repeat_ngram_size": 1},
+    {"name": "greedy, bad words", "max_new_tokens": 14, "bad_after": 3},
+    {"name": "greedy, forced ends", "max_new_tokens": 10, "forced_bos_token_id": 9, "forced_eos_token_id": [11, 12]},
+    {"name": "beams of 3, no repeated triples, bad words", "num_beams": 3, "max_new_tokens": 12, "no_repeat_ngram_size": 3,
+     "repetition_penalty": 0.7, "bad_after": 2},
+    {"name": "beams of 3, forced ends", "num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 8,
+     "forced_bos_token_id": 9, "forced_eos_token_id": [11], "stop_after": 4},
 ]
 
 
@@ -72,7 +81,7 @@ def run(model, prompts, setting, stops):
     pad = lambda values, filler: values + filler if reads else filler + values
     ids = torch.tensor([pad(p, [0] * (longest - len(p))) for p in prompts])
     mask = torch.tensor([pad([1] * len(p), [0] * (longest - len(p))) for p in prompts])
-    given = {key: value for key, value in setting.items() if key not in ("name", "stop_after")}
+    given = {key: value for key, value in setting.items() if key not in UNPASSED}
     model.generation_config = transformers.GenerationConfig(decoder_start_token_id=model.config.decoder_start_token_id if reads else None)
     with torch.no_grad():
         out = model.generate(input_ids=ids, attention_mask=mask, eos_token_id=stops or None, pad_token_id=0, do_sample=False,
@@ -93,11 +102,14 @@ def cases(model, vocabulary):
         stops = []
         if "stop_after" in setting:
             stops = sorted({plain[0][setting["stop_after"]], plain[2][setting["stop_after"] + 1]})
+        if "bad_after" in setting:  # a token, and runs of two and three tokens
+            text, after = plain[1], setting["bad_after"]
+            setting = setting | {"bad_words_ids": [[plain[0][after]], text[after:after + 2], plain[2][after:after + 3]]}
         tokens, scores = run(model, prompts, setting, stops)
         if not is_steady(model, prompts, setting, stops, tokens):
             print("  left out:", setting["name"])
             continue
-        options = {key: value for key, value in setting.items() if key not in ("name", "stop_after")}
+        options = {key: value for key, value in setting.items() if key not in UNPASSED}
         if "early_stopping" in options:
             options["early_stopping"] = str(options["early_stopping"]).lower()
         yield {"name": setting["name"], "options": options, "stop_tokens": stops, "prompts": prompts, "tokens": tokens,
