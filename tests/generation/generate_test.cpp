@@ -47,10 +47,28 @@ TEST(Generate, DrawsKeepWithinTheirFilters) {
   GenerationJob nearly_all = narrow;
   nearly_all.options.top_k = 0;
   nearly_all.options.top_p = 1e-9;
+  GenerationJob most_likely = nearly_all;
+  most_likely.options.top_p = 1;
+  most_likely.options.min_p = 1;
   const GenerationJob greedy{"greedy", kPrompts, {.max_new_tokens = 12}};
-  const auto got = generate_in({}, golden_model("llama"), {narrow, nearly_all, greedy});
+  const auto got = generate_in({}, golden_model("llama"), {narrow, nearly_all, greedy, most_likely});
   EXPECT_EQ(tokens_of(got[0]), tokens_of(got[2]));
   EXPECT_EQ(tokens_of(got[1]), tokens_of(got[2]));
+  EXPECT_EQ(tokens_of(got[3]), tokens_of(got[2]));
+}
+
+TEST(Generate, FiltersAndProhibitionsOfSamplesHoldInEveryLayout) {
+  GenerationJob job = sampled(2);
+  job.options.no_repeat_ngram_size = 2;
+  job.options.bad_words = {{3}, {17, 42}};
+  job.options.forced_eos_tokens = {9};
+  job.options.min_p = 0.02;
+  job.options.typical_p = 0.9;
+  const auto one = generate_in({}, golden_model("llama"), {job, sampled(2)});
+  EXPECT_NE(tokens_of(one[0]), tokens_of(one[1]));
+  for (const auto& sequence : one[0]) EXPECT_EQ(sequence.tokens.back(), 9);
+  for (const Layout& layout : {Layout{.tensor = 3}, Layout{.pipeline = 2, .tensor = 2}, Layout{.data = 3}})
+    EXPECT_EQ(tokens_of(generate_in(layout, golden_model("llama"), {job})[0]), tokens_of(one[0])) << describe(layout);
 }
 
 // Every token computed from the whole text, without padding on the left.
@@ -319,6 +337,10 @@ TEST(Generate, RefusesWhatCannotBe) {
        "max_new_tokens: the value is 9223372036854775807"},
       {{.sample = true, .top_p = 0}, fine, 2, "top_p: the value is 0"},
       {{.sample = true, .top_k = -1}, fine, 2, "top_k: the value is -1"},
+      {{.sample = true, .min_p = 1.5}, fine, 2, "min_p: the value is 1.5"},
+      {{.sample = true, .typical_p = 0}, fine, 2, "typical_p: the value is 0"},
+      {{.no_repeat_ngram_size = -1}, fine, 2, "no_repeat_ngram_size: the value is -1"},
+      {{.bad_words = {{3}, {}}}, fine, 2, "bad_words: a word has no tokens"},
       {{.repetition_penalty = 0}, fine, 2, "repetition_penalty: the value is 0"},
       {{.num_beams = 0}, fine, 2, "num_beams: the value is 0"},
       {{.num_beams = 2, .num_return_sequences = 3},
@@ -381,13 +403,28 @@ TEST(Generate, DefaultsOfADirectory) {
                 R"({"no_repeat_ngram_size": 0, "typical_p": 1.0, "num_beam_groups": 1, "suppress_tokens": null,
                     "bad_words_ids": [], "renormalize_logits": false, "forced_bos_token_id": null, "use_cache": true})");
   EXPECT_EQ(generation_defaults(scratch.path()).num_beams, 1);
-  scratch.write("generation_config.json", R"({"no_repeat_ngram_size": 3, "forced_bos_token_id": 0})");
+  scratch.write("generation_config.json",
+                R"({"no_repeat_ngram_size": 3, "forced_bos_token_id": 0, "forced_eos_token_id": [2, 8], "min_p": 0.1,
+                    "typical_p": 0.8, "bad_words_ids": [[7], [5, 6]]})");
+  const auto limited = generation_defaults(scratch.path());
+  EXPECT_EQ(limited.no_repeat_ngram_size, 3);
+  EXPECT_EQ(limited.forced_bos_token, 0);
+  EXPECT_EQ(limited.forced_eos_tokens, (std::vector<std::int64_t>{2, 8}));
+  EXPECT_EQ(limited.bad_words, (std::vector<TokenIds>{{7}, {5, 6}}));
+  EXPECT_EQ(limited.min_p, 0.1);
+  EXPECT_EQ(limited.typical_p, 0.8);
+  scratch.write("generation_config.json", R"({"forced_bos_token_id": -1, "forced_eos_token_id": -1})");
+  EXPECT_FALSE(generation_defaults(scratch.path()).forced_bos_token);
+  EXPECT_TRUE(generation_defaults(scratch.path()).forced_eos_tokens.empty());
+  scratch.write("generation_config.json", R"({"bad_words_ids": [[7], []]})");
+  EXPECT_THROW(generation_defaults(scratch.path()), InputError);
+  scratch.write("generation_config.json", R"({"guidance_scale": 2, "diversity_penalty": 0.5})");
   try {
     generation_defaults(scratch.path());
     ADD_FAILURE();
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what())
-                  .find("the file sets forced_bos_token_id: 0, no_repeat_ngram_size: 3, which Gantry does not support"),
+                  .find("the file sets diversity_penalty: 0.5, guidance_scale: 2, which Gantry does not support"),
               std::string::npos)
         << error.what();
   }
