@@ -11,7 +11,7 @@ namespace {
 using Rows = std::vector<TokenIds>;
 
 // The tokens of each row that can be chosen.
-Rows allowed(const torch::Tensor& scores) {
+Rows left_in(const torch::Tensor& scores) {
   Rows rows;
   for (std::int64_t row = 0; row < scores.size(0); ++row) {
     rows.emplace_back();
@@ -29,7 +29,7 @@ TEST(TokenScores, MinPKeepsTokensNearTheMostLikelyOne) {
   const auto kept = [](double min_p) {
     torch::Tensor scores = two_rows();
     generation::keep_min_p(scores, min_p);
-    return allowed(scores);
+    return left_in(scores);
   };
   EXPECT_EQ(kept(0), (Rows{{0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5}}));
   EXPECT_EQ(kept(0.05), (Rows{{0, 1, 2, 5}, {5}}));
@@ -41,7 +41,7 @@ TEST(TokenScores, TypicalPKeepsTokensNearTheEntropy) {
   const auto kept = [](double typical_p) {
     torch::Tensor scores = two_rows();
     generation::keep_typical(scores, typical_p);
-    return allowed(scores);
+    return left_in(scores);
   };
   EXPECT_EQ(kept(0.05), (Rows{{1}, {5}}));
   EXPECT_EQ(kept(0.6), (Rows{{0, 1}, {5}}));
@@ -50,14 +50,14 @@ TEST(TokenScores, TypicalPKeepsTokensNearTheEntropy) {
 }
 
 // Six tokens from `first` on, one row for each text.
-torch::Tensor zeros(std::size_t rows) { return torch::zeros({static_cast<std::int64_t>(rows), 6}, torch::kFloat32); }
+torch::Tensor even_scores(std::size_t rows) { return torch::zeros({static_cast<std::int64_t>(rows), 6}, torch::kFloat32); }
 
 TEST(TokenScores, NoRunOfTokensIsRepeated) {
   const TokenIds one = {1, 2, 3, 1, 2}, other = {4, 4}, brief = {5};
   const auto left = [&](std::int64_t size, std::int64_t first) {
-    torch::Tensor scores = zeros(3);
+    torch::Tensor scores = even_scores(3);
     generation::forbid_repeated_runs(scores, {&one, &other, &brief}, size, first);
-    return allowed(scores);
+    return left_in(scores);
   };
   EXPECT_EQ(left(1, 0), (Rows{{0, 4, 5}, {0, 1, 2, 3, 5}, {0, 1, 2, 3, 4}}));
   EXPECT_EQ(left(2, 0), (Rows{{0, 1, 2, 4, 5}, {0, 1, 2, 3, 5}, {0, 1, 2, 3, 4, 5}}));
@@ -68,15 +68,15 @@ TEST(TokenScores, NoRunOfTokensIsRepeated) {
 
 TEST(TokenScores, WordsAreNotCompleted) {
   const TokenIds one = {1, 2, 3}, other = {2};
-  torch::Tensor scores = zeros(2);
+  torch::Tensor scores = even_scores(2);
   generation::forbid_words(scores, {&one, &other}, {{5}, {3, 0}, {2, 3, 1}, {2, 4}, {9, 9, 9, 9, 3, 2}}, 0);
-  EXPECT_EQ(allowed(scores), (Rows{{2, 3, 4}, {0, 1, 2, 3}}));
+  EXPECT_EQ(left_in(scores), (Rows{{2, 3, 4}, {0, 1, 2, 3}}));
 }
 
 TEST(TokenScores, ForcedTokensHaveTheScoreZero) {
-  torch::Tensor scores = zeros(2) + 7;
+  torch::Tensor scores = even_scores(2) + 7;
   generation::force(scores, {4, 8}, 3);
-  EXPECT_EQ(allowed(scores), (Rows{{1, 5}, {1, 5}}));
+  EXPECT_EQ(left_in(scores), (Rows{{1, 5}, {1, 5}}));
   EXPECT_EQ(scores[0][1].item<float>(), 0);
 }
 
