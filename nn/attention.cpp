@@ -163,6 +163,15 @@ torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, c
                                           /*enable_gqa=*/grouped);
 }
 
+// The CPU's kernel requires values of the size of the queries; without it, LibTorch stores all scores. So narrower
+// values, those of latent attention, are padded. One query has few scores, and the keys of a cache would be copied.
+template <class Core>
+torch::Tensor with_padded_values(const torch::Tensor& query, const torch::Tensor& value, const Core& core) {
+  const std::int64_t missing = query.size(3) - value.size(3);
+  if (missing <= 0 || !query.is_cpu() || query.size(2) == 1) return core(value);
+  return core(at::constant_pad_nd(value, {0, missing})).narrow(3, 0, value.size(3));
+}
+
 }  // namespace
 
 torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
@@ -170,9 +179,12 @@ torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& ke
                              const DropoutImpl& dropout) {
   const bool drops = dropout.is_training() && dropout.p() > 0;
   const ByKeyHead by(heads, key_heads);
-  if (!needs_plain_products(options, drops) && !options.sinks.defined())
-    return by.is_grouped() ? fused_core(query, key, value, options, /*grouped=*/true)
-                           : fused_core(query, by.repeated(key), by.repeated(value), options, /*grouped=*/false);
+  if (!needs_plain_products(options, drops) && !options.sinks.defined()) {
+    const bool grouped = by.is_grouped();
+    return with_padded_values(query, grouped ? value : by.repeated(value), [&](const torch::Tensor& values) {
+      return fused_core(query, grouped ? key : by.repeated(key), values, options, grouped);
+    });
+  }
   return plain_core(query, key, value, by, options, [&](const torch::Tensor& weights) {
     if (!drops) return weights;
     const RandomContext context = random_context();

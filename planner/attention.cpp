@@ -170,6 +170,9 @@ void OperationBuilder::attention(const AttentionSpec& attention) {
   if (attention.rows != models::ProjectionRows::kSeparate && workload_.program.keeps_results)
     part_.input_gradient.push_back({Kind::kElementwise, 0, 2 * projected});
   keep(projected);
+  // Values are a view of the tensor that also has the keys without positions.
+  if (attention.latent && workload_.program.keeps_results)
+    keep(bytes_ * tokens_ * heads * as_double(attention.latent->plain));
   const double rotated = bytes_ * tokens_ * (heads + keys) * size;
   if (attention.rotary >= 0) {
     elementwise(2 * rotated, 2 * rotated);  // one pass each way: tensors/kernels/rotate.h

@@ -1,10 +1,12 @@
 // LibTorch's kernels of attention: by which one a block is computed, and that blocks add up to the whole.
 #include "gantry/nn/attention_kernels.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 
 #include "attention_blocks.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace gantry::testing {
 namespace {
@@ -46,6 +48,28 @@ TEST(AttentionKernels, AreChosenByWhatIsAsked) {
     options.*part = torch::ones({4});
     EXPECT_TRUE(nn::needs_plain_products(options, false));
   }
+}
+
+// Values of latent attention are narrower than queries.
+TEST(AttentionKernels, NarrowerValuesStoreNoScores) {
+  constexpr std::int64_t kHeads = 3, kTokens = 256, kSize = 12, kValue = 8;
+  const auto wave = [](std::int64_t size, double speed) {
+    const torch::Tensor all = torch::sin(torch::arange(kHeads * kTokens * size, torch::kFloat64) * speed);
+    return all.view({1, kHeads, kTokens, size}).requires_grad_();
+  };
+  const std::vector<torch::Tensor> inputs = {wave(kSize, 0.7), wave(kSize, 1.3), wave(kValue, 2.1)};
+  const torch::Tensor gradient = torch::cos(wave(kValue, 0.3)).detach();
+  const MemoryMeter meter;
+  const torch::Tensor out = nn::attention(inputs[0], inputs[1], inputs[2], {0, kHeads, kHeads}, {0, kHeads, kHeads},
+                                          {.causal = true}, nn::DropoutImpl(0));
+  EXPECT_LT(meter.bytes(), static_cast<std::int64_t>(sizeof(double)) * kHeads * kTokens * kTokens / 2);
+  const torch::Tensor later = torch::ones({kTokens, kTokens}, torch::kBool).triu(1);
+  const torch::Tensor scores = at::matmul(inputs[0], inputs[1].transpose(-2, -1)) / std::sqrt(kSize);
+  const torch::Tensor expected = at::matmul(scores.masked_fill(later, -1e300).softmax(-1), inputs[2]);
+  EXPECT_TRUE(torch::allclose(out, expected, 1e-12, 1e-13));
+  const auto got = torch::autograd::grad({out}, inputs, {gradient});
+  const auto want = torch::autograd::grad({expected}, inputs, {gradient});
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(torch::allclose(got[i], want[i], 1e-12, 1e-12)) << i;
 }
 
 // A part of the heads that share a key head: gradients of both are summed up.

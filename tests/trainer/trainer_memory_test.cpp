@@ -179,6 +179,18 @@ TEST(PlannedMemory, IsThatOfRuns) {
   }
 }
 
+// Latent attention, and experts with sigmoid scores and a shared expert after the first layer.
+TEST(PlannedMemory, OfLatentAttentionIsThatOfRuns) {
+  const std::string latent =
+      ", q_lora_rank: 96, kv_lora_rank: 64, qk_nope_head_dim: 32, qk_rope_head_dim: 16, v_head_dim: 48";
+  const std::string experts =
+      ", n_routed_experts: 4, num_experts_per_tok: 2, n_group: 1, topk_group: 1, moe_intermediate_size: 96";
+  for (const std::string keys :
+       {"", "parallel: {tensor: 2}\n", "parallel: {data: 2, zero: 3}\n", "schedule: {recompute: full}\n"})
+    for (const int dense : {4, 1})
+      expect_memory_of_plan({"deepseek_v3", keys, latent + experts + fmt::format(", first_k_dense_replace: {}", dense)});
+}
+
 // Layers of two kinds.
 TEST(PlannedMemory, OfHybridsIsThatOfRuns) {
   const std::string mamba =
