@@ -4,6 +4,15 @@
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
+namespace {
+
+// Heads [samples, heads, tokens, size] of two parts, with the heads of a token side by side in memory: attention returns
+// its results in the order of the queries, and merging the heads then copies nothing.
+torch::Tensor joined(const torch::Tensor& plain, const torch::Tensor& turned) {
+  return torch::cat({plain.transpose(1, 2), turned.transpose(1, 2)}, -1).transpose(1, 2);
+}
+
+}  // namespace
 
 LatentAttention::LatentAttention(torch::nn::Module& root, const AttentionSpec& spec, const DecoderNames& names,
                                  std::int64_t hidden)
@@ -30,12 +39,12 @@ LatentHeads LatentAttention::project(const torch::Tensor& input,
   made.heads = nn::held_heads(query_, spec_.head_size, spec_.heads);
   const torch::Tensor query = query_(narrow_query_ ? query_norm_(narrow_query_(input)) : input);
   const auto queries = nn::split_heads(query, made.heads.count).split_with_sizes({latent.plain, latent.rope}, -1);
-  made.query = torch::cat({queries[0], turn(queries[1])}, -1);
+  made.query = joined(queries[0], turn(queries[1]));
   const auto narrow = narrow_key_(input).split_with_sizes({latent.key_rank, latent.rope}, -1);
   const torch::Tensor wide = wide_key_(key_norm_(narrow[0]));
   const auto keys = nn::split_heads(wide, made.heads.count).split_with_sizes({latent.plain, latent.value}, -1);
   const torch::Tensor turned = turn(rope_key_(narrow[1]).unsqueeze(1));
-  made.key = torch::cat({keys[0], turned.expand({-1, made.heads.count, -1, -1})}, -1);
+  made.key = joined(keys[0], turned.expand({-1, made.heads.count, -1, -1}));
   made.value = keys[1];
   return made;
 }

@@ -145,16 +145,18 @@ void OperationBuilder::projections(const AttentionSpec& attention) {
                    bytes_ * tokens_between_ * hidden_, attention.bias);
   const models::LatentSpec& latent = *attention.latent;
   const double kv_a_proj = as_double(latent.key_rank + latent.rope);
+  // A norm between two products keeps its input, the normalized values, and its output.
+  const double norms = workload_.program.keeps_results ? 3 : 2;
   const double queries = heads * size, q_a_proj = as_double(latent.query_rank);
   if (latent.query_rank > 0) {
     product(tokens_, hidden_, q_a_proj, bytes_ * tokens_between_ * hidden_);
-    product(tokens_, q_a_proj, queries, 2 * bytes_ * tokens_ * q_a_proj);
+    product(tokens_, q_a_proj, queries, norms * bytes_ * tokens_ * q_a_proj);
   } else {
     product(tokens_, hidden_, queries, bytes_ * tokens_between_ * hidden_);
   }
   product(tokens_, hidden_, kv_a_proj, 0);
   product(tokens_, as_double(latent.key_rank), heads * as_double(latent.plain + latent.value),
-          2 * bytes_ * tokens_ * kv_a_proj);
+          bytes_ * tokens_ * (norms * as_double(latent.key_rank) + as_double(latent.rope)));
 }
 
 void OperationBuilder::attention(const AttentionSpec& attention) {
