@@ -184,12 +184,19 @@ TEST(PlannedMemory, IsThatOfRuns) {
 TEST(PlannedMemory, OfLatentAttentionIsThatOfRuns) {
   const std::string latent =
       ", q_lora_rank: 96, kv_lora_rank: 64, qk_nope_head_dim: 32, qk_rope_head_dim: 16, v_head_dim: 48";
+  const std::string kimi =
+      ", q_lora_rank: null, kv_lora_rank: 64, qk_nope_head_dim: 32, qk_rope_head_dim: 16, v_head_dim: 48, "
+      "layer_types: [linear_attention, full_attention, linear_attention, full_attention], linear_head_dim: 32, "
+      "linear_num_heads: 4, mlp_layer_types: [dense, sparse, sparse, sparse], num_experts: 4, "
+      "num_experts_per_token: 2, num_expert_group: 1, topk_group: 1, moe_intermediate_size: 96, num_shared_experts: 1";
   const std::string experts =
       ", n_routed_experts: 4, num_experts_per_tok: 2, n_group: 1, topk_group: 1, moe_intermediate_size: 96";
   for (const std::string keys :
-       {"", "parallel: {tensor: 2}\n", "parallel: {data: 2, zero: 3}\n", "schedule: {recompute: full}\n"})
+       {"", "parallel: {tensor: 2}\n", "parallel: {data: 2, zero: 3}\n", "schedule: {recompute: full}\n"}) {
+    expect_memory_of_plan({"kimi_linear", keys, kimi}, kMostLatentError);
     for (const std::string layers : {", first_k_dense_replace: 4", ", first_k_dense_replace: 1"})
       expect_memory_of_plan({"deepseek_v3", keys, latent + experts + layers}, kMostLatentError);
+  }
 }
 
 // Layers of two kinds.
