@@ -51,7 +51,8 @@ void add_lora(torch::nn::Module& model, const Config& config) {
 
 void quantize_base(torch::nn::Module& model, const Config& config) {
   config.mark_used("model.quantize");
-  if (const auto code = weight_code(config.model.quantize))
+  config.mark_used("model.quantize_double");
+  if (const auto code = weight_code(config.model.quantize, config.model.quantize_double))
     models::quantize_layers(model, *code, output_layers(*policies().at(config.model.policy)(), model),
                             config.lora.is_on());
 }

@@ -209,12 +209,13 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
     if (!config.model.path.empty())
       found = load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
                                 without_adapters(module.parameters), mesh.coordinates(), read,
-                                weight_code(config.model.quantize));
+                                weight_code(config.model.quantize, config.model.quantize_double));
     if (!config.lora.path.empty())
       load_configured_adapter(config, module, mesh, read);
     else if (models::starts_from_base(config.lora))
       load_adapter_starts(config.model.path, models::families().at(config.model.policy), model_json(config),
-                          config.lora, module.parameters, mesh.coordinates(), read, weight_code(config.model.quantize));
+                          config.lora, module.parameters, mesh.coordinates(), read,
+                          weight_code(config.model.quantize, config.model.quantize_double));
   });
   if (mesh.rank() == 0 && !config.model.path.empty()) say_how_files_were_read(config, found);
   return std::move(found.fresh);

@@ -26,11 +26,14 @@ json stored_keys(const CheckpointInfo& info, const models::ModelFamily& family) 
 
 // The values of the base are others in other codes.
 void require_same_base(const CheckpointInfo& info, const ModelConfig& mine) {
-  const std::string theirs = Config::parse_written(info.config_text, info.path).model.quantize;
-  const auto kind = [](const std::string& code) { return code.empty() ? "no quantisation" : code; };
-  if (theirs != mine.quantize)
+  const ModelConfig theirs = Config::parse_written(info.config_text, info.path).model;
+  const auto kind = [](const ModelConfig& model) {
+    if (model.quantize.empty()) return std::string("no quantisation");
+    return model.quantize + (model.quantize_double ? " with model.quantize_double" : "");
+  };
+  if (kind(theirs) != kind(mine))
     throw CheckpointError({info.path, "the adapters were trained on a base with model.quantize: " + kind(theirs),
-                           kind(mine.quantize) + ", as in this run", "use the checkpoint's model.quantize"});
+                           kind(mine) + ", as in this run", "use the checkpoint's model.quantize"});
 }
 
 // Adapters of another rank have other shapes; those of another scale have the same.

@@ -7,6 +7,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/io/strict_json.h"
+#include "gantry/tensors/double_scales.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -16,8 +17,6 @@ using nlohmann::json;
 
 constexpr std::int64_t kFourBitAtOnce = std::int64_t{1} << 22;  // elements
 constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
-
-std::int64_t full_blocks(std::int64_t size, std::int64_t block) { return size / block + (size % block != 0); }
 
 struct QuantState {
   Shape shape;
@@ -121,21 +120,33 @@ class FourBitTensor : public EncodedTensor {
     return values;
   }
   std::optional<CodedWeight> coded(WeightCode code) const override {
-    if (code != places_.code)
+    if (std::string(name_of(code)) != name_of(places_.code))
       throw InputError({places_.codes.name, fmt::format("the weight is stored in {}", name_of(places_.code)),
                         fmt::format("{}, as in model.quantize", name_of(code)),
                         fmt::format("set model.quantize to {}", name_of(places_.code))});
+    if (is_double(code) && state_.nested_block == 0)
+      throw InputError({places_.scales.name, "the scales are stored without double quantization",
+                        "codes of 8 bits, as in model.quantize_double", "remove model.quantize_double"});
     if (!torch::equal(read_real(places_.table), code_values(code)))
       throw InputError({places_.table.name, "the values of the codes are not those of bitsandbytes",
                         fmt::format("the values of {}", name_of(code)),
                         "remove model.quantize: the weights are then decoded"});
+    if (is_double(code)) require_own_scale_table();
     const std::int64_t elements = elements_of(state_.shape);
     const torch::Tensor bytes = places_.codes.file->view(places_.codes.name).reshape({-1}).view(torch::kUInt8);
     const torch::Tensor codes = torch::stack({bytes.bitwise_right_shift(4), bytes.bitwise_and(15)}, 1);
-    const torch::Tensor scales =
-        scales_of({0, full_blocks(elements, state_.block)}).repeat_interleave(state_.block).narrow(0, 0, elements);
-    return CodedWeight{codes.reshape({-1}).narrow(0, 0, elements).view(state_.shape).contiguous(),
-                       scales.view(state_.shape).contiguous()};
+    const auto spread = [&](const torch::Tensor& numbers, std::int64_t block) {
+      return numbers.repeat_interleave(block).narrow(0, 0, elements).view(state_.shape).contiguous();
+    };
+    CodedWeight weight{codes.reshape({-1}).narrow(0, 0, elements).view(state_.shape).contiguous(), {}};
+    if (!is_double(code)) {
+      weight.scales = spread(scales_of({0, full_blocks(elements, state_.block)}), state_.block);
+      return weight;
+    }
+    weight.scales = spread(read_real(*places_.nested_scales), state_.block * state_.nested_block);
+    weight.scale_codes = spread(places_.scales.file->read(places_.scales.name), state_.block);
+    weight.means = torch::full({1, 1}, state_.nested_offset, torch::kFloat32).expand(state_.shape);
+    return weight;
   }
   std::int64_t rows_at_once() const override { return std::max<std::int64_t>(1, kFourBitAtOnce / state_.shape[1]); }
 
@@ -161,6 +172,14 @@ class FourBitTensor : public EncodedTensor {
                         std::string(kFourBitNestedScales) + " and " + kFourBitNestedTable, "download the file again"});
     require_real(*places_.nested_scales, full_blocks(blocks, state_.nested_block));
     require_real(*places_.nested_table, 256);
+  }
+
+  // bitsandbytes computes the table again on each machine, with a last bit of its own.
+  void require_own_scale_table() const {
+    constexpr double kLastBits = 1e-6;
+    if (!torch::allclose(read_real(*places_.nested_table), scale_table(), kLastBits, 0))
+      throw InputError({places_.nested_table->name, "the values of the codes are not those of bitsandbytes",
+                        "its dynamic map of 8 bits", "remove model.quantize_double: the scales are then decoded"});
   }
 
   torch::Tensor scales_of(const Range& blocks) const {

@@ -15,6 +15,9 @@ inline constexpr const char *kFourBitScales = ".absmax", *kFourBitTable = ".quan
                             *kNf4State = ".quant_state.bitsandbytes__nf4",
                             *kFp4State = ".quant_state.bitsandbytes__fp4";
 
+// The number of blocks, of which the last may be short.
+inline std::int64_t full_blocks(std::int64_t size, std::int64_t block) { return size / block + (size % block != 0); }
+
 struct FourBitPlaces {
   WeightCode code;
   TensorPlace codes;   // two codes in a byte, the first one in its high half; the weight is flattened by rows

@@ -15,6 +15,7 @@
 #include "gantry/models/quantize.h"
 #include "gantry/policies/policy.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/double_scales.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/quantized_weight.h"
 
@@ -66,22 +67,67 @@ torch::Tensor two_in_a_byte(const torch::Tensor& codes) {
   return pairs.select(1, 0).bitwise_left_shift(4).bitwise_or(pairs.select(1, 1)).unsqueeze(1);
 }
 
-std::vector<ExportTensor> four_bit_entries(const ExportTensor& weight, WeightCode code, torch::ScalarType type) {
+// In the order and with the spaces of bitsandbytes. `mean`: of the scales, with double quantization.
+std::string state_of(const ExportTensor& weight, WeightCode code, torch::ScalarType type, std::optional<float> mean) {
+  std::string nested;
+  if (mean)
+    nested = fmt::format(R"(, "nested_blocksize": {}, "nested_dtype": "float32", "nested_offset": {})", kScalesOfBlock,
+                         json(static_cast<double>(*mean)).dump());
+  return fmt::format(R"({{"quant_type": "{}", "blocksize": {}, "dtype": "{}", "shape": [{}, {}]{}}})", name_of(code),
+                     kScaleBlock, dtype_name(type), weight.shape[0], weight.shape[1], nested);
+}
+
+torch::Tensor bytes_of_text(const std::string& text) {
+  return torch::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), torch::kUInt8);
+}
+
+// One number of each block of elements.
+torch::Tensor of_blocks(const torch::Tensor& numbers, std::int64_t block) {
+  return numbers.reshape({-1}).slice(0, 0, std::nullopt, block);
+}
+
+ExportTensor entry(const ExportTensor& weight, const char* ending, Shape shape, torch::ScalarType type,
+                   std::function<torch::Tensor()> read) {
+  return {weight.name + ending, std::move(shape), type, std::move(read), /*keeps_type=*/true};
+}
+
+const char* ending_of_state(WeightCode code) { return std::string(name_of(code)) == "nf4" ? kNf4State : kFp4State; }
+
+std::vector<ExportTensor> scale_entries(const ExportTensor& weight, WeightCode code, torch::ScalarType type) {
+  const std::string state = state_of(weight, code, type, std::nullopt);
+  return {entry(weight, kFourBitScales, {full_blocks(elements_of(weight.shape), kScaleBlock)}, torch::kFloat32,
+                [=] { return of_blocks(codes_of(weight, code, type).scales, kScaleBlock); }),
+          entry(weight, ending_of_state(code), {static_cast<std::int64_t>(state.size())}, torch::kUInt8,
+                [=] { return bytes_of_text(state); })};
+}
+
+// The mean is in the state, whose size is needed before the mean is known: spaces follow.
+std::vector<ExportTensor> double_scale_entries(const ExportTensor& weight, WeightCode code, torch::ScalarType type) {
+  constexpr std::int64_t kDoubleBlock = kScaleBlock * kScalesOfBlock;
+  constexpr std::size_t kMostOfMean = 24;
   const std::int64_t elements = elements_of(weight.shape);
-  // In the order and with the spaces of bitsandbytes.
-  const std::string state = fmt::format(R"({{"quant_type": "{}", "blocksize": {}, "dtype": "{}", "shape": [{}, {}]}})",
-                                        name_of(code), kScaleBlock, dtype_name(type), weight.shape[0], weight.shape[1]);
-  const auto entry = [&](const char* ending, Shape shape, torch::ScalarType stored, auto read) {
-    return ExportTensor{weight.name + ending, std::move(shape), stored, std::move(read), /*keeps_type=*/true};
-  };
-  return {
-      entry("", {(elements + 1) / 2, 1}, torch::kUInt8,
+  const std::size_t most = state_of(weight, code, type, 0.F).size() + kMostOfMean;
+  return {entry(weight, kFourBitScales, {full_blocks(elements, kScaleBlock)}, torch::kUInt8,
+                [=] { return of_blocks(codes_of(weight, code, type).scale_codes, kScaleBlock); }),
+          entry(weight, kFourBitNestedScales, {full_blocks(elements, kDoubleBlock)}, torch::kFloat32,
+                [=] { return of_blocks(codes_of(weight, code, type).scales, kDoubleBlock); }),
+          entry(weight, kFourBitNestedTable, {scale_table().size(0)}, torch::kFloat32, [] { return scale_table(); }),
+          entry(weight, ending_of_state(code), {static_cast<std::int64_t>(most)}, torch::kUInt8, [=] {
+            const float mean = codes_of(weight, code, type).means[0][0].item<float>();
+            std::string state = state_of(weight, code, type, mean);
+            state.resize(most, ' ');
+            return bytes_of_text(state);
+          })};
+}
+
+std::vector<ExportTensor> four_bit_entries(const ExportTensor& weight, WeightCode code, torch::ScalarType type) {
+  std::vector<ExportTensor> entries = {
+      entry(weight, "", {full_blocks(elements_of(weight.shape), 2), 1}, torch::kUInt8,
             [=] { return two_in_a_byte(codes_of(weight, code, type).codes); }),
-      entry(kFourBitScales, {(elements + kScaleBlock - 1) / kScaleBlock}, torch::kFloat32,
-            [=] { return codes_of(weight, code, type).scales.reshape({-1}).slice(0, 0, std::nullopt, kScaleBlock); }),
-      entry(kFourBitTable, {16}, torch::kFloat32, [=] { return code_values(code); }),
-      entry(code == WeightCode::kNf4 ? kNf4State : kFp4State, {static_cast<std::int64_t>(state.size())}, torch::kUInt8,
-            [=] { return torch::tensor(std::vector<std::uint8_t>(state.begin(), state.end()), torch::kUInt8); })};
+      entry(weight, kFourBitTable, {16}, torch::kFloat32, [=] { return code_values(code); })};
+  const auto scales = is_double(code) ? double_scale_entries(weight, code, type) : scale_entries(weight, code, type);
+  entries.insert(entries.end(), scales.begin(), scales.end());
+  return entries;
 }
 
 std::vector<ExportTensor> eight_bit_entries(const ExportTensor& weight, torch::ScalarType type) {
@@ -102,7 +148,7 @@ json bitsandbytes_keys(WeightCode code, torch::ScalarType type, const std::vecto
   if (!others.empty()) keys["llm_int8_skip_modules"] = others;
   if (!is_int8)
     keys.update({{"bnb_4bit_quant_type", name_of(code)},
-                 {"bnb_4bit_use_double_quant", false},
+                 {"bnb_4bit_use_double_quant", is_double(code)},
                  {"bnb_4bit_compute_dtype", dtype_name(type)},
                  {"bnb_4bit_quant_storage", "uint8"}});
   return keys;

@@ -17,7 +17,7 @@ CodedWeight coded_tensor(const StoredModel& model, const std::string& name, bool
   const auto turned = [&](const torch::Tensor& tensor) { return transposed ? tensor.t().contiguous() : tensor; };
   if (const EncodedTensor* encoded = model.encoded(name)) {
     encoded->check(stored);
-    if (const auto codes = encoded->coded(code)) return {turned(codes->codes), turned(codes->scales)};
+    if (const auto codes = encoded->coded(code)) return for_each(*codes, turned);
   } else {
     const TensorPlace& place = model.place(name);
     check_stored_shape(place, name, stored);
@@ -35,10 +35,12 @@ RowEncoding encoding_of(const Placement& placement, const Coordinates& coordinat
   return row_encoding(code, inputs, {{0, inputs}});
 }
 
-void require_equal_scales(const RowEncoding& encoding, const CodedWeight& weight, const models::TensorName& name) {
-  if (encoding.scales() == 0) return;
-  const torch::Tensor grouped = weight.scales.view({-1, encoding.group});
-  if (torch::equal(grouped, grouped.narrow(1, 0, 1).expand_as(grouped))) return;
+void require_scales_of(const RowEncoding& encoding, const CodedWeight& weight, const models::TensorName& name) {
+  if (has_scales_of(encoding, weight)) return;
+  if (is_double(encoding.code))
+    throw InputError({name.name, "the scales in the files belong to other blocks than those that this rank needs",
+                      fmt::format("blocks of a multiple of {} inputs and of {} scales", kScaleBlock, kScalesOfBlock),
+                      "remove model.quantize_double: the scales are then decoded"});
   throw InputError({name.name, "the scales in the files belong to other blocks than those that this rank needs",
                     fmt::format("blocks of a multiple of {} inputs", kScaleBlock),
                     "remove model.quantize: the weights are then decoded"});
@@ -53,11 +55,20 @@ CodedWeight coded_weight(const StoredModel& model, const models::TensorName& nam
     return coded_tensor(model, name.hugging_face, name.transposed, stored, code);
   }
   CodedWeight weight{torch::zeros(full, torch::kUInt8), torch::zeros(full, torch::kFloat32)};
+  if (is_double(code)) {
+    weight.scale_codes = torch::zeros_like(weight.codes);
+    weight.means = torch::zeros_like(weight.scales);
+  }
   for (const auto& part : name.parts) {
     const Slice slice = slice_of_part(full, part);
     const CodedWeight read = coded_tensor(model, part.hugging_face, false, shape_of_part(slice), code);
-    copy_common(weight.codes, full_slice(full), read.codes.view(slice.shape), slice);
-    copy_common(weight.scales, full_slice(full), read.scales.view(slice.shape), slice);
+    const auto place = [&](torch::Tensor& into, const torch::Tensor& from) {
+      if (into.defined()) copy_common(into, full_slice(full), from.reshape(slice.shape), slice);
+    };
+    place(weight.codes, read.codes);
+    place(weight.scales, read.scales);
+    place(weight.scale_codes, read.scale_codes);
+    place(weight.means, read.means);
   }
   return weight;
 }
@@ -66,9 +77,9 @@ std::uint64_t load_records(const StoredModel& model, const models::TensorName& n
                            const Coordinates& coordinates, WeightCode code) {
   const Slice mine = held_slice(held.placement, coordinates);
   const CodedWeight full = coded_weight(model, name, held.placement.global_shape, code);
-  const CodedWeight part{take_slice(full.codes, mine).contiguous(), take_slice(full.scales, mine).contiguous()};
+  const CodedWeight part = for_each(full, [&](const torch::Tensor& tensor) { return take_slice(tensor, mine); });
   const RowEncoding encoding = encoding_of(held.placement, coordinates, code);
-  require_equal_scales(encoding, part, name);
+  require_scales_of(encoding, part, name);
   const torch::NoGradGuard no_grad;
   torch::Tensor target = held.tensor;
   target.copy_(pack_records(encoding, part));

@@ -14,7 +14,7 @@ namespace gantry {
 CodedWeight coded_weight(const StoredModel& model, const models::TensorName& name, const Shape& full, WeightCode code);
 
 // Writes this rank's records of a weight to `held`, whose tensor they are. Returns the number of bytes that were read.
-// Throws InputError if the blocks of the files are smaller than kScaleBlock.
+// Throws InputError if the blocks of the files are smaller than kScaleBlock or kScalesOfBlock.
 std::uint64_t load_records(const StoredModel& model, const models::TensorName& name, const HeldTensor& held,
                            const Coordinates& coordinates, WeightCode code);
 

@@ -145,11 +145,16 @@ void add_dtype(CLI::App& command, std::string& dtype, const std::string& left_ou
       ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
 }
 
-void add_quantize(CLI::App& command, std::string& code) {
+void add_quantize(CLI::App& command, std::string& code, bool& is_double) {
+  auto* option =
+      command
+          .add_option("--quantize", code,
+                      "Write the linear layers in 4 or 8 bits, in the layout of bitsandbytes; default: unquantized")
+          ->check(CLI::IsMember({"nf4", "fp4", "int8"}));
   command
-      .add_option("--quantize", code,
-                  "Write the linear layers in 4 or 8 bits, in the layout of bitsandbytes; default: unquantized")
-      ->check(CLI::IsMember({"nf4", "fp4", "int8"}));
+      .add_flag("--quantize-double", is_double,
+                "Write the scales of nf4 and fp4 in 8 bits (double quantization); default: float32")
+      ->needs(option);
 }
 
 void add_shard_size(CLI::App& command, double& most_gb) {
@@ -169,7 +174,7 @@ CLI::App* add_export_command(CLI::App& checkpoint, CheckpointExportArguments& ar
       ->required();
   command->add_option("output", arguments.output, "The directory to write")->required();
   add_dtype(*command, arguments.dtype, "the stored type");
-  add_quantize(*command, arguments.quantize);
+  add_quantize(*command, arguments.quantize, arguments.quantize_double);
   add_shard_size(*command, arguments.most_shard_gb);
   add_libraries(*command, arguments.libraries);
   command->add_flag("--ema", arguments.ema, "Write the averages of the weights that a run with train.ema keeps");
@@ -210,7 +215,7 @@ CLI::App* add_merge_command(CLI::App& checkpoint, CheckpointMergeArguments& argu
       ->add_option("--model", arguments.model, "The base model, instead of the one that the run or the adapter names")
       ->type_name("DIR");
   add_dtype(*command, arguments.dtype, "the type in the base model");
-  add_quantize(*command, arguments.quantize);
+  add_quantize(*command, arguments.quantize, arguments.quantize_double);
   add_shard_size(*command, arguments.most_shard_gb);
   add_libraries(*command, arguments.libraries);
   command->add_flag("--json", arguments.json, kOutcome);

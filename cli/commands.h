@@ -51,7 +51,8 @@ struct CheckpointExportArguments {
   std::vector<std::string> libraries;  // instead of the libraries in the configuration of the checkpoint
   double most_shard_gb = 5;
   std::string quantize;  // empty: unquantized weights
-  bool ema = false;      // the averaged weights
+  bool quantize_double = false;
+  bool ema = false;  // the averaged weights
   bool json = false;
 };
 
@@ -73,6 +74,7 @@ struct CheckpointMergeArguments {
   std::string dtype;  // empty: the type in the base model
   std::vector<std::string> libraries;
   std::string quantize;  // empty: unquantized weights
+  bool quantize_double = false;
   double most_shard_gb = 5;
   bool json = false;
 };

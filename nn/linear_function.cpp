@@ -19,7 +19,7 @@ using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
 constexpr std::int64_t kNotGathered = -1;
-constexpr std::size_t kBeforeWeights = 5;  // arguments of LinearFunction before the weights
+constexpr std::size_t kBeforeWeights = 6;  // arguments of LinearFunction before the weights
 using OptionalTensor = std::optional<torch::Tensor>;
 
 // The input's gradient on its way back: summed or reduce-scattered over the group, or as it is.
@@ -52,9 +52,9 @@ using Readers = std::array<std::pair<OptionalTensor, OptionalTensor>, kMostWeigh
 constexpr std::int64_t kNoCode = -1;
 
 torch::Tensor values_to_multiply(const torch::Tensor& weight, const torch::Tensor& rows, std::int64_t code,
-                                 std::int64_t group) {
+                                 std::int64_t group, std::int64_t runs) {
   if (code == kNoCode || !has_records(weight)) return weight;
-  return unpack_records({static_cast<WeightCode>(code), rows.size(-1), group}, weight, rows.scalar_type());
+  return unpack_records({static_cast<WeightCode>(code), rows.size(-1), group, runs}, weight, rows.scalar_type());
 }
 
 // tensor[part] along a dimension.
@@ -115,7 +115,7 @@ Gathered gather_and_read(ProcessGroup& group, const torch::Tensor& part, std::in
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list forward(AutogradContext* context, const Variable& input, ProcessGroup* group,
                                std::int64_t gather_dim, std::int64_t code, std::int64_t scale_group,
-                               const OptionalTensor& weight0, const OptionalTensor& bias0,
+                               std::int64_t scale_runs, const OptionalTensor& weight0, const OptionalTensor& bias0,
                                const OptionalTensor& weight1, const OptionalTensor& bias1,
                                const OptionalTensor& weight2, const OptionalTensor& bias2,
                                const OptionalTensor& weight3, const OptionalTensor& bias3,
@@ -128,7 +128,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
         {{weight0, bias0}, {weight1, bias1}, {weight2, bias2}, {weight3, bias3}, {weight4, bias4}, {weight5, bias5}}};
     Readers readers = given;
     for (auto& [weight, bias] : readers)
-      if (weight) weight = values_to_multiply(*weight, input, code, scale_group);
+      if (weight) weight = values_to_multiply(*weight, input, code, scale_group, scale_runs);
     Gathered made{input, {}};
     if (gathers && goes_in_pieces(input, static_cast<int>(gather_dim), *group))
       made = gather_and_read(*group, input, gather_dim, sizes, readers);
@@ -153,6 +153,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     context->saved_data["gather_dim"] = gather_dim;
     context->saved_data["code"] = code;
     context->saved_data["scale_group"] = scale_group;
+    context->saved_data["scale_runs"] = scale_runs;
     context->saved_data["store"] = reinterpret_cast<std::int64_t>(forward_now().weight_gradients);
     return made.outputs;
   }
@@ -167,8 +168,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (context->needs_input_grad(0)) {
       torch::Tensor sum;
       for (std::size_t i = 0; i < gradients.size(); ++i) {
-        const torch::Tensor weight = values_to_multiply(saved[1 + 2 * i], saved[0], context->saved_data["code"].toInt(),
-                                                        context->saved_data["scale_group"].toInt());
+        const torch::Tensor weight =
+            values_to_multiply(saved[1 + 2 * i], saved[0], context->saved_data["code"].toInt(),
+                               context->saved_data["scale_group"].toInt(), context->saved_data["scale_runs"].toInt());
         sum = with_input_gradient(std::move(sum), gradients[i], weight);
       }
       input_gradient.emplace(sum.view(context->saved_data["shape"].toIntVector()), group,
@@ -215,15 +217,16 @@ std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<
   ProcessGroup* group = how.group && how.group->size() > 1 ? how.group : nullptr;
   std::int64_t gather_dim = kNotGathered;
   if (group && how.gather_dim) gather_dim = *how.gather_dim < 0 ? *how.gather_dim + input.dim() : *how.gather_dim;
-  std::int64_t code = kNoCode, scale_group = 0;
+  std::int64_t code = kNoCode, scale_group = 0, scale_runs = 0;
   for (const LinearWeight& weight : weights)
     if (weight.encoding) {
       code = static_cast<std::int64_t>(weight.encoding->code);
       scale_group = weight.encoding->group;
+      scale_runs = weight.encoding->runs;
     }
-  return LinearFunction::apply(input, group, gather_dim, code, scale_group, tensors[0], tensors[1], tensors[2],
-                               tensors[3], tensors[4], tensors[5], tensors[6], tensors[7], tensors[8], tensors[9],
-                               tensors[10], tensors[11]);
+  return LinearFunction::apply(input, group, gather_dim, code, scale_group, scale_runs, tensors[0], tensors[1],
+                               tensors[2], tensors[3], tensors[4], tensors[5], tensors[6], tensors[7], tensors[8],
+                               tensors[9], tensors[10], tensors[11]);
 }
 
 }  // namespace gantry::nn

@@ -231,7 +231,7 @@ Layout stated_layout(const Config& config) {
 TrainedPart trained_part(const Config& config, const DecoderSpec& model) {
   TrainedPart trained =
       config.lora.is_on() ? of_adapters(resolve_lora(config.lora), model) : of_freeze(config.train.freeze, model);
-  if (const auto code = weight_code(config.model.quantize)) {
+  if (const auto code = weight_code(config.model.quantize, config.model.quantize_double)) {
     const double value = value_bytes(config.precision);
     for (const auto& [name, columns] : quantised_weights(trained, model)) {
       const RowEncoding row = row_encoding(*code, columns, {{0, columns}});

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <vector>
 
 #include <ATen/Dispatch.h>
@@ -10,6 +9,7 @@
 
 #include "gantry/tensors/block_codes.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/double_scales.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -43,7 +43,9 @@ constexpr float kLargestInt8 = 127;
 constexpr std::int64_t kRowsOfTask = 16;
 constexpr std::int64_t kElementsAtOnce = std::int64_t{1} << 22;
 
-const std::array<float, 16>& table_of(WeightCode code) { return code == WeightCode::kNf4 ? kNf4Values : kFp4Values; }
+const std::array<float, 16>& table_of(WeightCode code) {
+  return code == WeightCode::kNf4 || code == WeightCode::kNf4Double ? kNf4Values : kFp4Values;
+}
 
 CodedWeight quantize_rows(const torch::Tensor& values) {
   const torch::Tensor largest = values.abs().amax(1, /*keepdim=*/true);
@@ -54,20 +56,49 @@ CodedWeight quantize_rows(const torch::Tensor& values) {
 CodedWeight quantize_blocks(WeightCode code, const torch::Tensor& values) {
   const auto [ascending, codes] = code_values(code).sort(/*stable=*/true, 0, /*descending=*/false);
   const BlockCodes coded = encode_blocks(values.reshape({1, -1}), kScaleBlock, ascending);
-  const torch::Tensor scales = coded.scales.view({-1, 1}).expand({-1, kScaleBlock}).reshape({-1});
-  return {codes.to(torch::kUInt8).index_select(0, coded.codes.reshape({-1}).to(torch::kInt32)).view_as(values),
-          scales.narrow(0, 0, values.numel()).view_as(values)};
+  const auto spread = [&](const torch::Tensor& numbers, std::int64_t block) {
+    return numbers.view({-1, 1}).expand({-1, block}).reshape({-1}).narrow(0, 0, values.numel()).view_as(values);
+  };
+  CodedWeight made{codes.to(torch::kUInt8).index_select(0, coded.codes.reshape({-1}).to(torch::kInt32)).view_as(values),
+                   {}};
+  if (!is_double(code)) {
+    made.scales = spread(coded.scales, kScaleBlock);
+    return made;
+  }
+  const DoubleScales scales = encode_scales(coded.scales.view({-1}));
+  made.scales = spread(scales.factors, kScaleBlock * kScalesOfBlock);
+  made.scale_codes = spread(scales.codes, kScaleBlock);
+  made.means = scales.means.expand_as(values);
+  return made;
 }
 
+// [rows, encoding.scales()]. The copy starts at an address that is a multiple of four.
 torch::Tensor scales_of_records(const RowEncoding& encoding, const torch::Tensor& records) {
-  const torch::Tensor bytes = records.narrow(1, 0, 4 * encoding.scales()).contiguous();
-  return bytes.view(torch::kFloat32);
+  const torch::Tensor bytes = records.narrow(1, 0, encoding.scale_bytes());
+  if (is_double(encoding.code) && encoding.scales() > 0) return unpack_double_scales(encoding, bytes);
+  return bytes.clone(at::MemoryFormat::Contiguous).view(torch::kFloat32);
+}
+
+// Of each group of neighbouring inputs, the first: [rows, encoding.scales()].
+torch::Tensor by_group(const RowEncoding& encoding, const torch::Tensor& tensor) {
+  return tensor.reshape({tensor.size(0), encoding.scales(), encoding.group}).select(2, 0);
+}
+
+bool is_equal_in_groups(const RowEncoding& encoding, const torch::Tensor& tensor) {
+  return torch::equal(by_group(encoding, tensor).unsqueeze(2).expand({-1, -1, encoding.group}).reshape_as(tensor),
+                      tensor);
+}
+
+torch::Tensor scaled_values(WeightCode code, const torch::Tensor& codes, const torch::Tensor& scales) {
+  if (code == WeightCode::kInt8) return codes.view(torch::kInt8).to(torch::kFloat32) * (scales / kLargestInt8);
+  const torch::Tensor table = code_values(code).to(codes.device());
+  return table.index_select(0, codes.reshape({-1}).to(torch::kInt32)).view_as(codes) * scales;
 }
 
 // One multiplication for each element, so that the values are those of values_of() on every device.
 torch::Tensor unpack_by_operators(const RowEncoding& encoding, const torch::Tensor& records) {
   const std::int64_t rows = records.size(0);
-  const torch::Tensor stored = records.narrow(1, 4 * encoding.scales(), encoding.code_bytes());
+  const torch::Tensor stored = records.narrow(1, encoding.scale_bytes(), encoding.code_bytes());
   torch::Tensor codes = stored;
   if (encoding.code != WeightCode::kInt8)
     codes = torch::stack({stored.bitwise_right_shift(4), stored.bitwise_and(15)}, 2)
@@ -75,7 +106,7 @@ torch::Tensor unpack_by_operators(const RowEncoding& encoding, const torch::Tens
                 .narrow(1, 0, encoding.columns);
   const std::vector<std::int64_t> grouped = {rows, encoding.scales(), encoding.group};
   const torch::Tensor scales = scales_of_records(encoding, records).unsqueeze(2);
-  return values_of(encoding.code, {codes.reshape(grouped), scales}).view({rows, encoding.columns});
+  return scaled_values(encoding.code, codes.reshape(grouped), scales).view({rows, encoding.columns});
 }
 
 // In blocks of rows, which bounds the memory of intermediate results.
@@ -115,17 +146,11 @@ void unpack_bytes(const std::uint8_t* codes, float scale, std::int64_t columns, 
 }
 
 template <class Element>
-void unpack_row(const RowEncoding& encoding, const std::uint8_t* record, const std::array<float, 16>& table,
-                Element* values) {
-  const std::uint8_t* codes = record + 4 * encoding.scales();
-  for (std::int64_t first = 0, group = 0; first < encoding.columns; first += encoding.group, ++group) {
-    float scale = 0;
-    std::memcpy(&scale, record + 4 * group, sizeof(scale));
-    if (encoding.code == WeightCode::kInt8)
-      unpack_bytes(codes, scale, encoding.columns, values);
-    else
-      unpack_half_bytes(codes, table, scale, first, first + encoding.group, values);
-  }
+void unpack_row(const RowEncoding& encoding, const std::uint8_t* codes, const float* scale,
+                const std::array<float, 16>& table, Element* values) {
+  if (encoding.code == WeightCode::kInt8) return unpack_bytes(codes, *scale, encoding.columns, values);
+  for (std::int64_t first = 0; first < encoding.columns; first += encoding.group, ++scale)
+    unpack_half_bytes(codes, table, *scale, first, first + encoding.group, values);
 }
 
 }  // namespace
@@ -143,10 +168,18 @@ CodedWeight quantize(WeightCode code, const torch::Tensor& weight) {
 
 torch::Tensor values_of(WeightCode code, const CodedWeight& weight) {
   const torch::NoGradGuard no_grad;
-  if (code == WeightCode::kInt8)
-    return weight.codes.view(torch::kInt8).to(torch::kFloat32) * (weight.scales / kLargestInt8);
-  const torch::Tensor table = code_values(code).to(weight.codes.device());
-  return table.index_select(0, weight.codes.reshape({-1}).to(torch::kInt32)).view_as(weight.codes) * weight.scales;
+  if (!is_double(code)) return scaled_values(code, weight.codes, weight.scales);
+  return scaled_values(code, weight.codes, decode_scales({weight.scale_codes, weight.scales, weight.means}));
+}
+
+bool has_scales_of(const RowEncoding& encoding, const CodedWeight& weight) {
+  if (encoding.scales() == 0) return true;
+  if (!is_equal_in_groups(encoding, weight.scales)) return false;
+  if (!is_double(encoding.code)) return true;
+  const torch::Tensor means = by_group(encoding, weight.means);
+  return is_equal_in_groups(encoding, weight.scale_codes) &&
+         most_runs(by_group(encoding, weight.scales)) <= encoding.runs &&
+         torch::equal(means, means.narrow(1, 0, 1).expand_as(means));
 }
 
 torch::Tensor pack_records(const RowEncoding& encoding, const CodedWeight& weight) {
@@ -159,8 +192,10 @@ torch::Tensor pack_records(const RowEncoding& encoding, const CodedWeight& weigh
     codes = pairs.select(2, 0).bitwise_left_shift(4).bitwise_or(pairs.select(2, 1));
   }
   if (encoding.scales() == 0) return codes.contiguous();
-  const torch::Tensor scales = weight.scales.view({rows, encoding.scales(), encoding.group}).select(2, 0).contiguous();
-  return torch::cat({scales.view(torch::kUInt8), codes}, 1).contiguous();
+  const torch::Tensor scales = by_group(encoding, weight.scales).contiguous();
+  if (!is_double(encoding.code)) return torch::cat({scales.view(torch::kUInt8), codes}, 1).contiguous();
+  const DoubleScales parts{by_group(encoding, weight.scale_codes), scales, by_group(encoding, weight.means)};
+  return torch::cat({pack_double_scales(encoding, parts), codes}, 1).contiguous();
 }
 
 void make_records(torch::Tensor& weight, std::int64_t record_bytes, torch::Device device) {
@@ -173,14 +208,17 @@ torch::Tensor unpack_records(const RowEncoding& encoding, const torch::Tensor& r
   const torch::NoGradGuard no_grad;
   if (!records.is_cpu()) return unpack_on_device(encoding, records, type);
   torch::Tensor values = torch::empty({records.size(0), encoding.columns}, records.options().dtype(type));
-  const auto* record = records.const_data_ptr<std::uint8_t>();
-  const std::int64_t bytes = encoding.record_bytes();
+  if (values.numel() == 0) return values;
+  const torch::Tensor scales = scales_of_records(encoding, records);
+  const auto* scale = scales.const_data_ptr<float>();
+  const auto* codes = records.const_data_ptr<std::uint8_t>() + encoding.scale_bytes();
+  const std::int64_t bytes = encoding.record_bytes(), of_row = encoding.scales();
   const std::array<float, 16>& table = table_of(encoding.code);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "unpack_records", [&] {
     auto* value = values.data_ptr<scalar_t>();
     at::parallel_for(0, records.size(0), kRowsOfTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row)
-        unpack_row(encoding, record + row * bytes, table, value + row * encoding.columns);
+        unpack_row(encoding, codes + row * bytes, scale + row * of_row, table, value + row * encoding.columns);
     });
   });
   return values;

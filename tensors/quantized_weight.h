@@ -7,14 +7,22 @@
 
 namespace gantry {
 
-// By element of a weight [rows, columns], so that a rank takes its part of both in the same way.
+// By element of a weight [rows, columns], so that a rank takes its part of all in the same way.
 struct CodedWeight {
   torch::Tensor codes;   // uint8; of 4-bit codes one in each byte; of int8 the bits of the number
-  torch::Tensor scales;  // float32
+  torch::Tensor scales;  // float32; with double quantization the factors of the scales (tensors/double_scales.h)
+  torch::Tensor scale_codes = {}, means = {};  // uint8 and float32; defined with double quantization only
 };
 
 // Returns the nearest codes of a full weight [out, in] of real numbers.
 CodedWeight quantize(WeightCode code, const torch::Tensor& weight);
+
+// The same operation for each tensor of a weight.
+template <class Operation>
+CodedWeight for_each(const CodedWeight& weight, const Operation& operation) {
+  const auto change = [&](const torch::Tensor& tensor) { return tensor.defined() ? operation(tensor) : tensor; };
+  return {change(weight.codes), change(weight.scales), change(weight.scale_codes), change(weight.means)};
+}
 
 // The float32 values, of the same shape.
 torch::Tensor values_of(WeightCode code, const CodedWeight& weight);
@@ -22,7 +30,10 @@ torch::Tensor values_of(WeightCode code, const CodedWeight& weight);
 // The 16 values of a 4-bit code, float32.
 torch::Tensor code_values(WeightCode code);
 
-// The records of a local weight, uint8 [rows, encoding.record_bytes()]. The scales of a group are equal.
+// Whether the record of a row can have these scales: those of a group are equal, and with double quantization there are
+// at most encoding.runs different neighbouring factors, and one mean.
+bool has_scales_of(const RowEncoding& encoding, const CodedWeight& weight);
+// The records of such a local weight, uint8 [rows, encoding.record_bytes()].
 torch::Tensor pack_records(const RowEncoding& encoding, const CodedWeight& weight);
 // Whether a parameter is the records of a weight.
 inline bool has_records(const torch::Tensor& parameter) { return parameter.scalar_type() == torch::kByte; }

@@ -110,13 +110,22 @@ StoredForm require_exportable(const CheckpointExportArguments& arguments) {
   return form;
 }
 
+// --quantize and --quantize-double.
+template <class Arguments>
+std::optional<WeightCode> code_to_write(const Arguments& arguments) {
+  if (arguments.quantize_double && arguments.quantize == "int8")
+    throw UsageError({"--quantize-double", "int8 has one scale for each row, which is not quantized",
+                      "--quantize nf4 or fp4", "remove the option"});
+  return weight_code(arguments.quantize, arguments.quantize_double);
+}
+
 }  // namespace
 
 int run_checkpoint_export(const CheckpointExportArguments& arguments) {
   ExportOptions options;
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
   options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
-  options.quantize = weight_code(arguments.quantize);
+  options.quantize = code_to_write(arguments);
   options.average = arguments.ema;
   const bool parallelized = require_exportable(arguments) == StoredForm::kParallelized;
   if (parallelized && arguments.ema)
@@ -153,7 +162,7 @@ int run_checkpoint_merge(const CheckpointMergeArguments& arguments) {
                       "choose another directory"});
   ExportOptions options;
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
-  options.quantize = weight_code(arguments.quantize);
+  options.quantize = code_to_write(arguments);
   options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
   const bool is_directory = is_adapter_directory(arguments.checkpoint);
   const std::string from =

@@ -46,7 +46,10 @@ void take_adapters(const Config& made, const std::string& folder, Config& config
                            "the checkpoint has only adapters, and the base model of its run was not read from files",
                            "a run with model.path", "generate text in the program that created the base model"});
   config.model.path = made.model.path;
-  if (config.model.quantize.empty()) config.model.quantize = made.model.quantize;
+  if (config.model.quantize.empty()) {
+    config.model.quantize = made.model.quantize;
+    config.model.quantize_double = made.model.quantize_double;
+  }
   config.lora = made.lora;
   config.lora.path.clear();
 }

@@ -42,6 +42,7 @@ void read_model(ConfigSection& root, ConfigFaults& faults, ModelConfig& model) {
   section.text("path", model.path);
   section.text("unknown_keys", model.unknown_keys, {"warn", "refuse"});
   section.text("quantize", model.quantize, {"nf4", "fp4", "int8"});
+  section.flag("quantize_double", model.quantize_double);
   const YAML::Node keys = section.node("config");
   if (keys.IsDefined() && !keys.IsMap()) {
     section.fault("config", "the value is not a mapping", "keys of the model's config.json");

@@ -110,6 +110,7 @@ Values layout_values(const Config& config) {
           {"model.config", model.config_json},
           {"model.unknown_keys", model.unknown_keys == "warn" ? "" : model.unknown_keys},
           {"model.quantize", model.quantize},
+          {"model.quantize_double", model.quantize_double ? "true" : ""},
           {"parallel.tensor", std::to_string(parallel.tensor)},
           {"parallel.pipeline", std::to_string(parallel.pipeline)},
           {"parallel.data", size_text(parallel.data)},

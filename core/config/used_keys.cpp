@@ -33,6 +33,7 @@ constexpr UsedKey kCheckedKeys[] = {
     {"model.config", [](const Config& c) { return !c.model.config_json.empty() && c.model.path.empty(); },
      "build_model"},
     {"model.quantize", [](const Config& c) { return !c.model.quantize.empty(); }, "build_model"},
+    {"model.quantize_double", [](const Config& c) { return c.model.quantize_double; }, "build_model"},
     {"lora", [](const Config& c) { return c.lora.is_on(); }, "build_model, or add_lora for a custom model"},
     {"train.freeze", [](const Config& c) { return !c.train.freeze.empty(); },
      "build_model, or freeze_parameters for a custom model"},

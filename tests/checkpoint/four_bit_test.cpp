@@ -108,6 +108,55 @@ TEST(FourBit, OtherStatesAndShapesAreRefused) {
               HasSubstr("w.state: the quantisation state is not valid"));
 }
 
+// The scales of the files stay codes, with their values.
+TEST(FourBit, CodesOfScalesAreKept) {
+  const std::string folder = GANTRY_SOURCE_DIR "/tests/golden/lora/qlora_nf4_double";
+  const StoredModel model(folder, models::families().at("llama"), json::parse(read_file(folder + "/config.json")));
+  const TensorDict stored = read_safetensors(folder + "/model.safetensors");
+  int found = 0;
+  for (const auto& name : model.names()) {
+    const EncodedTensor* encoded = model.encoded(name);
+    if (!encoded) continue;
+    ++found;
+    const CodedWeight kept = *encoded->coded(WeightCode::kNf4Double);
+    EXPECT_TRUE(torch::equal(values_of(WeightCode::kNf4Double, kept), model.read(name).to(torch::kFloat32))) << name;
+    const torch::Tensor of_block = kept.scale_codes.reshape({-1}).slice(0, 0, std::nullopt, kScaleBlock);
+    EXPECT_TRUE(torch::equal(of_block, stored.at(name + ".absmax"))) << name;
+  }
+  EXPECT_EQ(found, 7);
+}
+
+TEST(FourBit, OtherCodesOfScalesAreRefused) {
+  SmallWeight weight;
+  weight.table = code_values(WeightCode::kFp4);
+  TensorDict tensors = weight.tensors();
+  const auto refusal = [&](WeightCode code) {
+    const ScratchFolder scratch;
+    write_safetensors(scratch / "w.safetensors", tensors);
+    const SafetensorsFile file(scratch / "w.safetensors");
+    FourBitPlaces places{
+        WeightCode::kFp4, {&file, "w"}, {&file, "w.state"}, {&file, "w.absmax"}, {&file, "w.quant_map"}};
+    if (tensors.contains("w.nested_absmax")) places.nested_scales = TensorPlace{&file, "w.nested_absmax"};
+    if (tensors.contains("w.nested_quant_map")) places.nested_table = TensorPlace{&file, "w.nested_quant_map"};
+    return thrown_by([&] { four_bit_tensor(places)->coded(code); });
+  };
+  EXPECT_EQ(refusal(WeightCode::kFp4), "no error");
+  EXPECT_THAT(refusal(WeightCode::kNf4Double), HasSubstr("w: the weight is stored in fp4"));
+  EXPECT_THAT(refusal(WeightCode::kFp4Double),
+              HasSubstr("w.absmax: the scales are stored without double quantization; expected codes of 8 bits, as in "
+                        "model.quantize_double; remove model.quantize_double"));
+  weight.state.update({{"nested_blocksize", 3}, {"nested_offset", 0.5}});
+  weight.scales = torch::tensor({1, 3, 7, 255}, torch::kUInt8);
+  tensors = weight.tensors();
+  tensors.set("w.nested_absmax", torch::tensor({0.5F, 0.25F}));
+  tensors.set("w.nested_quant_map", torch::arange(256).to(torch::kFloat));
+  EXPECT_EQ(refusal(WeightCode::kFp4), "no error");
+  EXPECT_THAT(
+      refusal(WeightCode::kFp4Double),
+      HasSubstr("w.nested_quant_map: the values of the codes are not those of bitsandbytes; expected its dynamic "
+                "map of 8 bits; remove model.quantize_double: the scales are then decoded"));
+}
+
 class FourBitModels : public ::testing::TestWithParam<std::string> {
  protected:
   std::string folder() const { return GANTRY_SOURCE_DIR "/tests/golden/lora/" + GetParam(); }

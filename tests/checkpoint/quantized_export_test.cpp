@@ -1,6 +1,7 @@
 // Models that are written in the layout of bitsandbytes.
 #include "gantry/checkpoint/quantized_export.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -59,9 +60,43 @@ TEST(QuantizedExport, HasTheTensorsOfBitsandbytes) {
     EXPECT_EQ(keys["quantization_config"][key], config["quantization_config"][key]) << key;
 }
 
+// The names, types and sizes of bitsandbytes' files. Their scales are not those of the decoded weights.
+TEST(QuantizedExport, HasTheTensorsOfDoubleQuantization) {
+  const std::string golden = kGoldens + "lora/qlora_nf4_double";
+  const ScratchFolder scratch;
+  const json config = read_model_config(golden);
+  json plain = config;
+  plain.erase("quantization_config");
+  save_hugging_face(scratch / "out", plain, decoded_tensors(golden, config), {.quantize = WeightCode::kNf4Double});
+  const TensorDict written = read_safetensors(scratch / "out/model.safetensors"),
+                   theirs = read_safetensors(golden + "/model.safetensors");
+  ASSERT_EQ(written.size(), theirs.size());
+  for (const auto& [name, tensor] : theirs) {
+    ASSERT_TRUE(written.contains(name)) << name;
+    const torch::Tensor& mine = written.at(name);
+    EXPECT_EQ(mine.scalar_type(), tensor.scalar_type()) << name;
+    if (name.ends_with(".nested_quant_map")) EXPECT_TRUE(torch::equal(mine, tensor)) << name;
+    if (!name.ends_with("bitsandbytes__nf4")) {
+      EXPECT_EQ(mine.sizes(), tensor.sizes()) << name;
+      continue;
+    }
+    const auto keys_of = [](const torch::Tensor& text) {
+      const auto* first = text.const_data_ptr<std::uint8_t>();
+      return nlohmann::ordered_json::parse(first, first + text.numel());
+    };
+    auto expected = keys_of(tensor), found = keys_of(mine);
+    EXPECT_NEAR(found["nested_offset"].get<double>(), expected["nested_offset"].get<double>(), 1e-2) << name;
+    expected["nested_offset"] = found["nested_offset"];
+    expected["dtype"] = "float32";
+    EXPECT_EQ(found.dump(), expected.dump()) << name;
+  }
+  EXPECT_EQ(read_model_config(scratch / "out")["quantization_config"]["bnb_4bit_use_double_quant"], true);
+}
+
 TEST(QuantizedExport, IsReadBackToTheSameCodes) {
-  for (const WeightCode code : {WeightCode::kNf4, WeightCode::kFp4, WeightCode::kInt8}) {
-    SCOPED_TRACE(name_of(code));
+  for (const WeightCode code :
+       {WeightCode::kNf4, WeightCode::kFp4, WeightCode::kInt8, WeightCode::kNf4Double, WeightCode::kFp4Double}) {
+    SCOPED_TRACE(fmt::format("{}{}", name_of(code), is_double(code) ? " double" : ""));
     const ScratchFolder scratch;
     merge_adapter(kGoldens + "lora/own_tokens/adapter", kGoldens + "lora/own_tokens", scratch / "plain");
     merge_adapter(kGoldens + "lora/own_tokens/adapter", kGoldens + "lora/own_tokens", scratch / "coded",
@@ -81,7 +116,13 @@ TEST(QuantizedExport, IsReadBackToTheSameCodes) {
       const CodedWeight expected = quantize(code, tensor), read = *encoded->coded(code);
       EXPECT_TRUE(torch::equal(read.codes, expected.codes)) << name;
       EXPECT_TRUE(torch::equal(read.scales, expected.scales)) << name;
+      if (is_double(code)) {
+        EXPECT_TRUE(torch::equal(read.scale_codes, expected.scale_codes)) << name;
+        EXPECT_TRUE(torch::equal(read.means, expected.means)) << name;
+        EXPECT_TRUE(torch::equal(coded.read(name).to(torch::kFloat32), values_of(code, expected))) << name;
+      }
     }
+    EXPECT_EQ(config["quantization_config"].value("bnb_4bit_use_double_quant", false), is_double(code));
     EXPECT_EQ(found, 2 * 4);
     EXPECT_THAT(config["quantization_config"]["llm_int8_skip_modules"].get<std::vector<std::string>>(),
                 ::testing::Contains("lm_head"));

@@ -82,6 +82,21 @@ checkpoint: {{path: {1}, resume: auto}}
   const Outcome decoded = gantry("generate --model " + (scratch / "coded") + tokens);
   ASSERT_EQ(decoded.exit_code, 0) << decoded.err;
   EXPECT_EQ(gantry("generate --model " + (scratch / "coded") + tokens + " --set model.quantize=nf4").out, decoded.out);
+  const std::string twice = scratch / "twice", is_double = " --set model.quantize=nf4 --set model.quantize_double=true";
+  ASSERT_EQ(gantry("checkpoint merge " + checkpoints + " " + twice + " --quantize nf4 --quantize-double").exit_code, 0);
+  const Outcome decoded_twice = gantry("generate --model " + twice + tokens);
+  ASSERT_EQ(decoded_twice.exit_code, 0) << decoded_twice.err;
+  EXPECT_EQ(gantry("generate --model " + twice + tokens + is_double + " --set parallel.tensor=2").out,
+            decoded_twice.out);
+  EXPECT_THAT(
+      gantry("checkpoint merge " + checkpoints + " " + twice + " --quantize int8 --quantize-double").err,
+      HasSubstr("--quantize-double: int8 has one scale for each row, which is not quantized; expected --quantize "
+                "nf4 or fp4; remove the option"));
+  EXPECT_THAT(gantry("checkpoint merge " + checkpoints + " " + twice + " --quantize-double").err,
+              HasSubstr("--quantize-double requires --quantize"));
+  EXPECT_THAT(gantry("train " + yaml + " --set train.steps=4" + is_double).err,
+              HasSubstr("the adapters were trained on a base with model.quantize: no quantisation; expected nf4 with "
+                        "model.quantize_double, as in this run; use the checkpoint's model.quantize"));
   EXPECT_THAT(gantry("checkpoint export " + checkpoints + " " + (scratch / "none") + " --quantize nf4").err,
               HasSubstr("contains only adapters, which are not quantized"));
   const Outcome merged = gantry("generate --model " + (scratch / "merged") + tokens);

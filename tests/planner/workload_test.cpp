@@ -74,6 +74,21 @@ TEST(TrainedPart, CountsTrainedTokens) {
   }
 }
 
+// Rows of 1024 inputs: codes, and 16 scales in 32 or 8 bits; the latter have a mean and a factor.
+TEST(TrainedPart, CountsScalesOfTheBase) {
+  const auto request = [](const std::string& quantize) {
+    return plan_request(Config::parse("model: {path: \"" + kAdapted + "dora\", config: {intermediate_size: 1024}, " +
+                                      quantize +
+                                      "}\nlora: {r: 4, target_modules: all-linear}\n"
+                                      "data: {format: text, path: x, sequence_length: 16, batch_size: 4}\n"));
+  };
+  const PlanRequest plain = request("quantize: nf4"), nested = request("quantize: nf4, quantize_double: true");
+  const std::string down = "layers.0.mlp.down_proj.weight";
+  ASSERT_TRUE(plain.workload.trained.quantised.contains(down));
+  EXPECT_EQ(plain.workload.trained.quantised.at(down), (512. + 4 * 16) / 4096);
+  EXPECT_EQ(nested.workload.trained.quantised.at(down), (512. + 16 + 8) / 4096);
+}
+
 TEST(TrainedPart, RefusesAnAdapterInOneLine) {
   const auto refusal = [](const std::string& lora) -> std::string {
     try {

@@ -10,8 +10,11 @@ namespace {
 
 class QuantizedWeight : public ::testing::TestWithParam<WeightCode> {};
 INSTANTIATE_TEST_SUITE_P(Codes, QuantizedWeight,
-                         ::testing::Values(WeightCode::kNf4, WeightCode::kFp4, WeightCode::kInt8),
-                         [](const auto& info) { return name_of(info.param); });
+                         ::testing::Values(WeightCode::kNf4, WeightCode::kFp4, WeightCode::kInt8,
+                                           WeightCode::kNf4Double, WeightCode::kFp4Double),
+                         [](const auto& info) {
+                           return std::string(name_of(info.param)) + (is_double(info.param) ? "_double" : "");
+                         });
 
 torch::Tensor numbers(std::int64_t rows, std::int64_t columns) {
   return torch::sin(torch::arange(rows * columns, torch::kFloat64) * 1.7).view({rows, columns}) *
@@ -36,8 +39,9 @@ TEST_P(QuantizedWeight, PartsOfTheInputsHaveTheValuesOfTheWhole) {
   const torch::Tensor full = values_of(GetParam(), coded);
   for (const Range part : {Range{0, 96}, Range{32, 96}, Range{64, 96}, Range{5, 12}, Range{5, 37}, Range{9, 9}}) {
     const RowEncoding encoding = row_encoding(GetParam(), 96, {part});
-    const CodedWeight mine{coded.codes.narrow(1, part.begin, part.size()).contiguous(),
-                           coded.scales.narrow(1, part.begin, part.size()).contiguous()};
+    const CodedWeight mine =
+        for_each(coded, [&](const torch::Tensor& tensor) { return tensor.narrow(1, part.begin, part.size()); });
+    EXPECT_TRUE(has_scales_of(encoding, mine));
     const torch::Tensor values = unpack_records(encoding, pack_records(encoding, mine), torch::kFloat32);
     EXPECT_TRUE(torch::equal(values, full.narrow(1, part.begin, part.size()))) << part.begin;
   }
@@ -48,6 +52,10 @@ TEST_P(QuantizedWeight, EachCodeIsTheNearestOne) {
   const CodedWeight coded = quantize(GetParam(), weight);
   torch::Tensor choices = torch::arange(-127, 128, torch::kFloat32) / 127;
   if (GetParam() != WeightCode::kInt8) choices = code_values(GetParam());
+  if (is_double(GetParam())) {  // nearest with the scales before they are quantised
+    EXPECT_TRUE(torch::equal(coded.codes, quantize(*weight_code(name_of(GetParam())), weight).codes));
+    return;
+  }
   const torch::Tensor distances = (weight.unsqueeze(-1) - coded.scales.unsqueeze(-1) * choices).abs().amin(-1);
   EXPECT_LE(((values_of(GetParam(), coded) - weight).abs() - distances).abs().max().item<float>(), 1e-6F);
 }
@@ -60,6 +68,9 @@ TEST_P(QuantizedWeight, ZerosStayZeros) {
 TEST(QuantizedWeight, BytesOfAnElement) {
   EXPECT_EQ(row_encoding(WeightCode::kNf4, 4096, {{0, 4096}}).record_bytes(), 4096 / 2 + 4 * 4096 / 64);
   EXPECT_EQ(row_encoding(WeightCode::kInt8, 4096, {{0, 4096}}).record_bytes(), 4096 + 4);
+  EXPECT_EQ(row_encoding(WeightCode::kNf4Double, 4096, {{0, 4096}}).record_bytes(), 4096 / 2 + 4096 / 64 + 8);
+  EXPECT_EQ(row_encoding(WeightCode::kNf4Double, 11008, {{0, 11008}}).record_bytes(), 11008 / 2 + 11008 / 64 + 16);
+  EXPECT_EQ(row_encoding(WeightCode::kFp4Double, 64, {{9, 9}}).record_bytes(), 0);
 }
 
 }  // namespace

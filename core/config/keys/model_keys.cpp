@@ -8,6 +8,12 @@ const KeyContext kWithPath = {"model.path", [](const Config& c) { return !c.mode
                               [](const Config&) { return std::string("without model.path"); },
                               "set model.path, or remove the key"};
 
+const KeyContext kWithFourBits = {
+    "model.quantize nf4 or fp4", [](const Config& c) { return c.model.quantize == "nf4" || c.model.quantize == "fp4"; },
+    [](const Config& c) {
+      return c.model.quantize.empty() ? "without model.quantize" : "with model.quantize " + c.model.quantize;
+    }};
+
 }  // namespace
 
 std::vector<ConfigKey> model_keys() {
@@ -27,6 +33,10 @@ std::vector<ConfigKey> model_keys() {
        "output layers and heads for labels. Their values are computed again at each use. Training needs `lora` "
        "([docs/fine_tuning.md](fine_tuning.md#a-base-model-in-4-or-8-bits))",
        &kWithPath},
+      {"model.quantize_double", "false",
+       "double quantization: the scales of `nf4` and `fp4` are in 8 bits instead of 32, as with bitsandbytes' "
+       "`bnb_4bit_use_double_quant`",
+       &kWithFourBits},
 
       {"lora.r", "8",
        "rank of the adapters, which are trained instead of the model ([docs/fine_tuning.md](fine_tuning.md))"},

@@ -22,6 +22,7 @@ struct ModelConfig {
   std::string config_json;            // Hugging Face configuration keys as a JSON object; empty: none
   std::string unknown_keys = "warn";  // warn | refuse: unknown keys in the config.json at `path`
   std::string quantize;  // nf4 | fp4 | int8: the frozen linear layers in memory; empty: in the type of `precision`
+  bool quantize_double = false;  // the scales of nf4 and fp4 are in 8 bits, too
 };
 
 // Low-rank adapters that are trained instead of the model: Hu et al., LoRA (arXiv 2106.09685).

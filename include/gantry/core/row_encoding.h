@@ -1,6 +1,6 @@
 // The format of frozen weights in 4 or 8 bits in memory (`model.quantize`). Each row of a weight [out, in] is one
-// record of bytes: its scales as float32, and then its codes. So a weight is a tensor [out, record bytes] of uint8, and
-// ZeRO shards and gathers it by rows without decoding it.
+// record of bytes: its scales, and then its codes. So a weight is a tensor [out, record bytes] of uint8, and ZeRO
+// shards and gathers it by rows without decoding it.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,34 @@
 namespace gantry {
 
 // nf4, fp4: a scale for each block of kScaleBlock elements of the full weight, flattened by rows, as in bitsandbytes
-// (QLoRA, arXiv 2305.14314). int8: a scale for each row, as in LLM.int8() (arXiv 2208.07339).
-enum class WeightCode { kNf4, kFp4, kInt8 };
+// (QLoRA, arXiv 2305.14314). int8: a scale for each row, as in LLM.int8() (arXiv 2208.07339). kNf4Double, kFp4Double:
+// double quantization (`model.quantize_double`). A scale is a code of 8 bits, times a float32 for each kScalesOfBlock
+// scales, plus the mean of all scales of the weight.
+enum class WeightCode { kNf4, kFp4, kInt8, kNf4Double, kFp4Double };
 
 inline constexpr std::int64_t kScaleBlock = 64;
+inline constexpr std::int64_t kScalesOfBlock = 256;
 // Neighbours in a row that share a scale in the averages of optimizer.name adamw8bit.
 inline constexpr std::int64_t kAverageBlock = 256;
 
 // Returns no value for an empty name (no quantisation). Throws ConfigError for an unknown name.
-std::optional<WeightCode> weight_code(const std::string& name);
+std::optional<WeightCode> weight_code(const std::string& name, bool is_double = false);
+// nf4, fp4 or int8.
 const char* name_of(WeightCode code);
+inline bool is_double(WeightCode code) { return code == WeightCode::kNf4Double || code == WeightCode::kFp4Double; }
 
 // The record of a row of which a rank holds `columns` inputs. `group`: number of neighbouring inputs that share a
-// scale. It divides `columns`; for int8 it is equal to it.
+// scale. It divides `columns`; for int8 it is equal to it. `runs`: with double quantization, the most blocks of scales
+// that the row has a part of. The scales of a record are then: the mean, float32; the factor of each run, float32; the
+// inputs at which each run but the last ends, int32; and the codes of the scales.
 struct RowEncoding {
   WeightCode code = WeightCode::kNf4;
-  std::int64_t columns = 0, group = 0;
+  std::int64_t columns = 0, group = 0, runs = 0;
 
   std::int64_t scales() const { return group == 0 ? 0 : columns / group; }
+  std::int64_t scale_bytes() const { return is_double(code) ? 8 * runs + scales() : 4 * scales(); }
   std::int64_t code_bytes() const { return code == WeightCode::kInt8 ? columns : (columns + 1) / 2; }
-  std::int64_t record_bytes() const { return 4 * scales() + code_bytes(); }
+  std::int64_t record_bytes() const { return scale_bytes() + code_bytes(); }
 };
 
 // The encoding of a rank that holds these ranges of the inputs of a weight with `inputs` inputs. If block boundaries
