@@ -75,6 +75,8 @@ TEST_F(ImagePrompts, AreAnsweredLikeMessagesInEveryLayout) {
     EXPECT_EQ(samples_of(prompts, layout + std::string(has_replicas ? " --set data.batch_size=2" : "")), expected)
         << layout;
   }
+  EXPECT_EQ(samples_of(prompts, " --set evaluation.only=false --set train.steps=1 --set optimizer.lr=1.0e-300"),
+            expected);
 }
 
 TEST_F(ImagePrompts, ThatCannotBeReadAreErrorsBeforeTheFirstStep) {

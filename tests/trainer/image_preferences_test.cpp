@@ -145,6 +145,23 @@ TEST_F(ImagePreferences, OfAPairAreThoseOfItsChats) {
   }
 }
 
+// The completion of the line before is the own one, so the divergence of kto is the mean of the rewards.
+TEST_F(ImagePreferences, OtherCompletionsHaveTheImagesOfTheirPrompt) {
+  std::string lines;
+  for (const AskedAbout& asked : kAsked)
+    lines += Json{{"prompt", said("user", "Look: ", asked.images)},
+                  {"completion", said("assistant", "a door and a band")},
+                  {"label", true}}
+                 .dump() +
+             "\n";
+  for (const char* family : {"gemma3", "llava", "mistral3", "qwen2_5_vl"}) {
+    const std::vector<Json> steps = metrics(run(family, {{"name", "kto"}, {"beta", 0.5}}, lines));
+    ASSERT_EQ(steps.size(), 3U);
+    EXPECT_GT(steps[2].at("kl").get<double>(), 0) << family;
+    EXPECT_NEAR(0.5 * steps[2].at("kl").get<double>(), steps[2].at("rewards/chosen").get<double>(), 1e-10) << family;
+  }
+}
+
 TEST_F(ImagePreferences, BadImagesAreNamedByFileAndLine) {
   const auto refusal = [&](const Json& prompt, const Json& chosen, const Json& more = Json::object()) {
     const Json line = {{"prompt", prompt}, {"chosen", chosen}, {"rejected", said("assistant", "no")}};
