@@ -86,7 +86,14 @@ void ContinuedPrompts::encode(const Config& config, const std::string& tokenizer
       chats = std::make_unique<ChatPrompts>(tokenizer, config.data.chat_template, config.data.template_kwargs);
     tokens_.push_back(chats->encode(chat, where, images ? &*images : nullptr));
   }
-  if (images) options_.images = images->entries();
+  if (!images) return;
+  options_.images = images->entries();
+  for (std::size_t i = 0; i < prompts_.size(); ++i)
+    if (!prompts_[i].is_chat && images->reader().marks_in(prompts_[i].text) > 0)
+      throw ConfigError({fmt::format("evaluation.prompts[{}]", i),
+                         fmt::format("the text has the mark of an image ({}), but a text has no images",
+                                     images->reader().format().marks.mark),
+                         "a list of messages with image parts", "remove the mark, or write messages"});
 }
 
 std::vector<ContinuedPrompt> ContinuedPrompts::make(Boosted& boosted, Plugin& plugin) const {

@@ -95,6 +95,12 @@ TEST_F(ImagePrompts, ThatCannotBeReadAreErrorsBeforeTheFirstStep) {
                         "parallel.sequence_parallel; expected texts; remove the images, or"));
 }
 
+TEST_F(ImagePrompts, AreChats) {
+  EXPECT_THAT(evaluated({"a <|image_pad|>", chat_with_images({kPromptImages + "rgb.png"}, "What?")}).err,
+              HasSubstr("evaluation.prompts[0]: the text has the mark of an image (<|image_pad|>), but a text has no "
+                        "images; expected a list of messages with image parts; remove the mark, or write messages"));
+}
+
 TEST_F(ImagePrompts, NeedTheImageEncoder) {
   const json prompts = {chat_with_images({kPromptImages + "rgb.png"}, "What?")};
   EXPECT_THAT(evaluated(prompts, "", /*of_data=*/{}).err,
