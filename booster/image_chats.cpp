@@ -21,12 +21,13 @@ std::optional<models::VisionSpec> vision_of(const Config& config) {
 }
 
 // The images of all samples one after the other become entries with the samples first.
-TensorDict batch_of_chats(std::vector<TensorDict> samples, const models::VisionSpec& vision) {
+TensorDict batch_with_images(std::vector<TensorDict> samples, const std::vector<SampleEntry>& entries,
+                             const models::VisionSpec& vision) {
   TensorDict batch;
-  for (const char* name : {"input_ids", "labels", "document_ids"}) {
+  for (const SampleEntry& entry : entries) {
     std::vector<torch::Tensor> rows;
-    for (TensorDict& sample : samples) rows.push_back(sample.take(name));
-    batch.set(name, torch::stack(rows));
+    for (TensorDict& sample : samples) rows.push_back(sample.take(entry.name));
+    batch.set(entry.name, torch::stack(rows));
   }
   for (const auto& [name, tensor] : joined_entries(samples)) batch.set(name, tensor);
   return models::completed_images(std::move(batch), vision);
@@ -49,6 +50,13 @@ LineRules chat_rules(const Config& config, const DataConfig& data) {
   return rules;
 }
 
+std::function<TensorDict(const std::vector<TensorDict>&)> collate_images(const Config& config,
+                                                                         const std::vector<SampleEntry>& entries) {
+  return [entries, vision = *vision_of(config)](const std::vector<TensorDict>& samples) {
+    return batch_with_images(samples, entries, vision);
+  };
+}
+
 SampleSource chat_samples(const Config& config, const DataConfig& data, const std::string& key) {
   const LineRules rules = chat_rules(config, data);
   const auto open = [rules, data, key](const OpenProgress& progress) {
@@ -58,10 +66,7 @@ SampleSource chat_samples(const Config& config, const DataConfig& data, const st
   };
   SampleSource source{
       .entries = packed_entries(data.sequence_length), .sequence_length = data.sequence_length, .open = open};
-  if (rules.images)
-    source.collate = [vision = *vision_of(config)](const std::vector<TensorDict>& samples) {
-      return batch_of_chats(samples, vision);
-    };
+  if (rules.images) source.collate = collate_images(config, source.entries);
   return source;
 }
 

@@ -10,6 +10,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/io/strict_json.h"
 #include "gantry/data/chat_line.h"
+#include "gantry/data/completion_line.h"
 #include "gantry/data/dataset.h"
 #include "gantry/data/line_rows.h"
 #include "gantry/models/described/config_keys.h"
@@ -39,9 +40,9 @@ bool begins_with_images(const std::string& path) try {
   const auto files = data_files("jsonl", path);
   FoundLine line;
   if (!FoundLines(files).next(line)) return false;
-  nlohmann::ordered_json chat;
-  return parse_strict(line.text, chat).empty() && chat.is_object() && chat.contains("messages") &&
-         has_image_parts(chat["messages"]);
+  nlohmann::ordered_json object;
+  return parse_strict(line.text, object).empty() &&
+         std::ranges::any_of(chats_of_line(object), [](const auto& chat) { return has_image_parts(chat["messages"]); });
 } catch (const InputError&) {
   return false;  // opening the data reports it
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "gantry/booster/image_chats.h"
 #include "gantry/booster/run_task.h"
 #include "gantry/core/error.h"
 #include "gantry/data/encoded_text.h"
@@ -67,9 +68,8 @@ SampleSource preference_samples(const Config& config, DataConfig data, const std
   require_model(config);
   const auto vocabulary = vocabulary_of(config);
   data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
-  LineRules rules = line_rules(data, vocabulary);
+  LineRules rules = chat_rules(config, data);
   rules.loss_on = "last";
-  rules.no_images = {.reason = "preferences are read as texts", .expected = "texts", .remedy = "remove the line"};
   const bool held_out = key == "evaluation.path", are_pairs = config.train.objective.name != "kto";
   const PairForm form = form_of(config.train.objective.name);
   const auto open = [=](const OpenProgress& progress) -> std::vector<WeightedDataset> {
@@ -78,9 +78,12 @@ SampleSource preference_samples(const Config& config, DataConfig data, const std
     if (!are_pairs) return {{open_judged_lines(files, rules, held_out, place, progress)}};
     return {{open_preference_lines(files, rules, form, held_out, place, progress)}};
   };
-  return {.entries = are_pairs ? preference_entries(form, data.sequence_length) : judged_entries(data.sequence_length),
-          .sequence_length = data.sequence_length,
-          .open = open};
+  SampleSource source{
+      .entries = are_pairs ? preference_entries(form, data.sequence_length) : judged_entries(data.sequence_length),
+      .sequence_length = data.sequence_length,
+      .open = open};
+  if (rules.images) source.collate = collate_images(config, source.entries);
+  return source;
 }
 
 }  // namespace gantry

@@ -135,11 +135,15 @@ CLI::App* add_generate_command(CLI::App& app, GenerateArguments& arguments) {
 }
 
 CLI::App* add_chat_command(CLI::App& app, GenerateArguments& arguments) {
-  auto* chat = app.add_subcommand(
-      "chat",
-      "Talk to a model: each line of the standard input is a message, which the model answers by its chat template");
+  auto* chat = app.add_subcommand("chat",
+                                  "Talk to a model: each line of the standard input is a message, which the model "
+                                  "answers by its chat template. The "
+                                  "line /reset forgets the messages before, and /exit ends the chat");
   add_model(*chat, arguments);
   chat->add_option("--system", arguments.system, "Text of a system message that begins the chat")->type_name("TEXT");
+  chat->add_flag(
+      "--images", arguments.reads_images,
+      "Load the model's image encoder. The line /image PATH attaches a JPEG or PNG file to the next message");
   add_lengths(*chat, arguments);
   add_sampling(*chat, arguments);
   add_sets(*chat, arguments.sets);

@@ -20,6 +20,7 @@ struct GenerateArguments {
   std::string messages;              // a file of chats, or "-"; empty: none
   std::string system;                // text of a system message; empty: none
   std::vector<std::string> images;   // image files of the prompts
+  bool reads_images = false;         // for a chat
   std::string features;              // a safetensors file for a speech encoder; empty: none
   std::string language, task;        // for speech; empty: not given
   bool time_stamps = false;

@@ -19,4 +19,15 @@ std::string completion_line(nlohmann::ordered_json object, const char* completio
   return object.dump();
 }
 
+std::vector<nlohmann::ordered_json> chats_of_line(const nlohmann::ordered_json& line) {
+  if (!line.is_object()) return {};
+  if (line.contains("messages")) return {line};
+  if (line.contains("prompt") && !line["prompt"].is_array()) return {};
+  std::vector<nlohmann::ordered_json> chats;
+  for (const char* key : {"chosen", "rejected", "completion"})
+    if (line.contains(key) && line[key].is_array())
+      chats.push_back(nlohmann::ordered_json::parse(completion_line(line, key)));
+  return chats;
+}
+
 }  // namespace gantry

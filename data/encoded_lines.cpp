@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/data/line_images.h"
-
 namespace gantry {
 namespace {
 
@@ -78,22 +76,13 @@ std::string EncodedLines::summary() const {
 }
 
 EncodedRow EncodedLines::row(std::size_t index) const {
-  EncodedRow row = lines_.rows().row(index);
-  if (const std::size_t images = count_images(row); images > 0) {
-    const std::size_t ranges = row.ranges.size() - images;
-    row.tokens = row.tokens.first(static_cast<std::size_t>(row.ranges[ranges].first));
-    row.ranges = row.ranges.first(ranges);
-  }
-  return row;
+  const EncodedRow row = lines_.rows().row(index);
+  return without_images(row, count_images(row));
 }
 
-EncodedLines::RowImages EncodedLines::images_of(std::size_t index) const {
+RowImages EncodedLines::images_of(std::size_t index) const {
   const EncodedRow row = lines_.rows().row(index);
-  RowImages made{.images = {}, .place = lines_.place_of(row.facts)};
-  for (const auto& [first, second] : row.ranges.last(count_images(row)))
-    made.images.push_back(
-        image_of_row(row.tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(second - first))));
-  return made;
+  return {images_of_row(row, count_images(row)), lines_.place_of(row.facts)};
 }
 
 EncodedLines::RowNumbers EncodedLines::rows_of(std::int64_t sample) const {

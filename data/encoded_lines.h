@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gantry/data/line_encoder.h"
+#include "gantry/data/line_images.h"
 #include "gantry/data/line_rows.h"
 
 namespace gantry {
@@ -25,11 +26,6 @@ class EncodedLines {
   };
   RowNumbers rows_of(std::int64_t sample) const;
   EncodedRow row(std::size_t index) const;
-  // The images of a row, in order, and the place of its line for errors.
-  struct RowImages {
-    std::vector<LineImage> images;
-    std::string place;
-  };
   RowImages images_of(std::size_t index) const;
 
   // Encodes the lines of a sample again, for display.

@@ -5,10 +5,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/encoded_lines.h"
-#include "gantry/data/images/processor_entries.h"
-#include "gantry/data/sample_dataset.h"
-#include "gantry/data/sample_numbers.h"
-#include "gantry/tensors/libtorch.h"
+#include "gantry/data/image_samples.h"
 
 namespace gantry {
 namespace {
@@ -55,44 +52,16 @@ class JsonLines final : public Dataset {
   std::int64_t length_;
 };
 
-// The same samples with their images, in the form of processors, one after the other.
-class ImageLines final : public SampleDataset {
- public:
-  ImageLines(std::unique_ptr<const EncodedLines> lines, const LineRules& rules)
-      : lines_(*lines), text_(std::move(lines), rules.sequence_length), reader_(rules.images) {}
-
-  std::int64_t size() const override { return text_.size(); }
-  std::int64_t sequence_length() const override { return text_.sequence_length(); }
-  bool is_slow() const override { return true; }
-  std::vector<SampleEntry> entries() const override { return text_.entries(); }
-  std::string summary() const override { return text_.summary(); }
-  std::vector<SampleToken> tokens_of(std::int64_t sample) const override { return text_.tokens_of(sample); }
-  void read(std::int64_t sample, std::int64_t* numbers) const override { text_.read(sample, numbers); }
-
-  TensorDict sample(std::int64_t index) const override {
-    TensorDict made = sample_of(entries(), [&](const NumberRow& row) { read(index, row.as<std::int64_t>()); });
-    std::vector<ProcessedImage> images;
-    const auto [first_row, last_row] = lines_.rows_of(index);
-    for (std::size_t row = first_row; row < last_row; ++row) append_images(row, images);
-    for (const auto& [name, tensor] : processor_entries(images, reader_->format().sizes)) made.set(name, tensor);
-    return made;
-  }
-
- private:
-  void append_images(std::size_t row, std::vector<ProcessedImage>& images) const {
-    const auto [of_row, place] = lines_.images_of(row);
-    for (const LineImage& image : of_row) {
-      images.push_back(reader_->read(std::filesystem::path(place).parent_path() / image.file));
-      if (images.back().size != image.size)
-        throw InputError({place, "the image '" + image.file + "' has another size than when the line was encoded",
-                          "unchanged images", "start the run again with data.cache: never"});
-    }
-  }
-
-  const EncodedLines& lines_;  // those of text_
-  JsonLines text_;
-  std::shared_ptr<const ImageReader> reader_;
-};
+// The chats with their images.
+std::unique_ptr<Dataset> image_lines(std::unique_ptr<const EncodedLines> lines, const LineRules& rules) {
+  const auto images_of = [&lines = *lines](std::int64_t sample) {
+    std::vector<RowImages> images;
+    const auto [first_row, last_row] = lines.rows_of(sample);
+    for (std::size_t row = first_row; row < last_row; ++row) images.push_back(lines.images_of(row));
+    return images;
+  };
+  return with_images(std::make_unique<JsonLines>(std::move(lines), rules.sequence_length), rules.images, images_of);
+}
 
 class PairLines final : public Dataset {
  public:
@@ -133,7 +102,7 @@ std::unique_ptr<Dataset> open_json_lines(const LinePaths& files, const LineRules
   auto lines = std::make_unique<const EncodedLines>(files, rules, progress);
   lines->lines().require_rows(place, "lines of JSON to train on");
   if (rules.target_length > 0) return std::make_unique<PairLines>(std::move(lines), rules);
-  if (rules.images) return std::make_unique<ImageLines>(std::move(lines), rules);
+  if (rules.images) return image_lines(std::move(lines), rules);
   return std::make_unique<JsonLines>(std::move(lines), rules.sequence_length);
 }
 

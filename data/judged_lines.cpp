@@ -7,6 +7,7 @@
 
 #include "gantry/core/io/strict_json.h"
 #include "gantry/data/completion_line.h"
+#include "gantry/data/image_samples.h"
 
 namespace gantry {
 namespace {
@@ -44,20 +45,26 @@ LineTokens encode_judged(const LineEncoder& encoder, const LineRules& rules, con
                    fmt::format("the text has {} tokens, more than data.sequence_length {} + 1", text.tokens.size(),
                                rules.sequence_length),
                    "a text that fits into a sample", "raise data.sequence_length, or set data.bad_lines: skip"});
+  require_images_in_prompt(text, "completion", where);
   return text;
 }
 
-// The label is in the flags.
+// Flags of a row. The others are the number of its images.
+constexpr std::int64_t kIsDesirable = 1, kImageOfJudged = 2;
+
 LineRowEncoder judged_encoder(const LineRules& rules) {
   const auto encoder = std::make_shared<const LineEncoder>(rules);
   return {.encode =
               [encoder, rules](const FoundLine& line) {
                 const Json object = judged_object(line.text, line.place);
                 const LineTokens text = encode_judged(*encoder, rules, object, line.place);
-                LineRow row{.tokens = text.tokens, .flags = is_desirable(object) ? 1 : 0};
+                LineRow row{.tokens = text.tokens,
+                            .flags = (is_desirable(object) ? kIsDesirable : 0) +
+                                     kImageOfJudged * static_cast<std::int64_t>(text.images.size())};
                 for (const auto& [first, second] : text.trained)
                   row.ranges.push_back(
                       {static_cast<std::int32_t>(std::max<std::int64_t>(1, first)), static_cast<std::int32_t>(second)});
+                append_images(text.images, row);
                 return row;
               },
           .note = encoder->chat_template()};
@@ -96,11 +103,15 @@ class JudgedLines final : public Dataset {
         lines_(rows_input("judged completions", files, rules), progress, [&] { return judged_encoder(rules); }) {}
 
   const LineRows& lines() const { return lines_; }
+  RowImages images_of(std::int64_t sample) const {
+    const EncodedRow row = lines_.rows().row(static_cast<std::size_t>(sample));
+    return {images_of_row(row, count_images(row)), lines_.place_of(row.facts)};
+  }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(lines_.rows().size()); }
   std::int64_t sequence_length() const override { return rules_.sequence_length; }
   std::vector<SampleEntry> entries() const override { return judged_entries(rules_.sequence_length); }
-  std::string summary() const override { return lines_.in_words("completions", "completion"); }
+  std::string summary() const override { return lines_.in_words("completions", "completion", count_images); }
 
   std::vector<SampleToken> tokens_of(std::int64_t sample) const override {
     const auto row = static_cast<std::size_t>(sample);
@@ -113,7 +124,7 @@ class JudgedLines final : public Dataset {
   }
 
   std::string label_of(std::int64_t sample) const override {
-    return row_of(sample).facts.flags == 1 ? "desirable" : "undesirable";
+    return (row_of(sample).facts.flags & kIsDesirable) != 0 ? "desirable" : "undesirable";
   }
 
   void read(std::int64_t sample, std::int64_t* numbers) const override {
@@ -130,12 +141,18 @@ class JudgedLines final : public Dataset {
     mixed.write(own, 0, prompt, 0);
     mixed.write(other, completion, tokens_of_row(other), prompt);
     mixed.end(prompt + tokens_of_row(other) - completion);
-    numbers[4 * length] = own.facts.flags;
+    numbers[4 * length] = own.facts.flags & kIsDesirable;
     numbers[4 * length + 1] = held_out_ ? -1 - sample : sample;
   }
 
  private:
-  EncodedRow row_of(std::int64_t sample) const { return lines_.rows().row(static_cast<std::size_t>(sample)); }
+  static std::size_t count_images(const EncodedRow& row) {
+    return static_cast<std::size_t>(row.facts.flags / kImageOfJudged);
+  }
+  EncodedRow row_of(std::int64_t sample) const {
+    const EncodedRow row = lines_.rows().row(static_cast<std::size_t>(sample));
+    return without_images(row, count_images(row));
+  }
 
   LineRules rules_;
   bool held_out_;
@@ -157,7 +174,9 @@ std::unique_ptr<Dataset> open_judged_lines(const Files& files, const LineRules& 
   if (judged->size() < 2)
     throw InputError({place, "there is one completion, but kto compares its prompt with the completion of another line",
                       "at least two lines", "add lines"});
-  return judged;
+  if (!rules.images) return judged;
+  const auto images_of = [&lines = *judged](std::int64_t sample) { return std::vector{lines.images_of(sample)}; };
+  return with_images(std::move(judged), rules.images, images_of);
 }
 
 }  // namespace gantry

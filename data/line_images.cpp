@@ -10,6 +10,7 @@
 #include "gantry/core/base/utf8.h"
 #include "gantry/core/io/strict_json.h"
 #include "gantry/data/chat_line.h"
+#include "gantry/data/completion_line.h"
 #include "gantry/data/images/chat_images.h"
 
 namespace gantry {
@@ -28,6 +29,15 @@ void add_outside(const Places& range, const LineImage& image, std::vector<Places
     if (part.first < part.second) parts.push_back(part);
 }
 
+// The name, size and time of an image. A missing file is a fault of its line.
+std::string facts_of_image(const std::filesystem::path& folder, const std::string& image) {
+  const auto file = folder / image;
+  std::error_code failure;
+  const auto size = std::filesystem::file_size(file, failure);
+  const auto time = std::filesystem::last_write_time(file, failure).time_since_epoch().count();
+  return fmt::format("{}\n{} {} {}\n", image, size, time, failure.value());
+}
+
 }  // namespace
 
 std::string image_key(const ImageReader* reader, const LinePaths& paths) {
@@ -43,17 +53,14 @@ std::string image_state(const LinePaths& paths, const OpenProgress& progress) {
   FoundLines found(paths);
   for (FoundLine line; found.next(line); progress(line.text.size())) {
     if (line.text.find("\"image") == std::string::npos) continue;  // parsing takes long
-    nlohmann::ordered_json chat;
-    if (!parse_strict(line.text, chat).empty() || !chat.is_object() || !chat.contains("messages")) continue;
-    for (const std::string& image : read_chat_line(chat, /*loss_on=*/"").images) {
-      const auto file = paths[line.file].parent_path() / image;
-      std::error_code failure;  // the image is then a fault of its line
-      const auto size = std::filesystem::file_size(file, failure);
-      const auto time = std::filesystem::last_write_time(file, failure).time_since_epoch().count();
-      const std::string facts = fmt::format("{}\n{} {} {}\n", image, size, time, failure.value());
-      hasher.update(facts.data(), facts.size());
-      has_images = true;
-    }
+    nlohmann::ordered_json object;
+    if (!parse_strict(line.text, object).empty()) continue;
+    for (const auto& chat : chats_of_line(object))
+      for (const std::string& image : read_chat_line(chat, /*loss_on=*/"").images) {
+        const std::string facts = facts_of_image(paths[line.file].parent_path(), image);
+        hasher.update(facts.data(), facts.size());
+        has_images = true;
+      }
   }
   return has_images ? hasher.digits() : "";
 }
@@ -114,6 +121,12 @@ void fit_images(const ImageReader& reader, const std::string& where, LineTokens&
                    fmt::format("remove {} from the texts, or check data.tokenizer", reader.format().marks.token)});
 }
 
+void require_images_in_prompt(const LineTokens& made, const char* completion, const std::string& where) {
+  if (!made.images.empty() && made.images.back().second > made.trained.front().first)
+    throw BadLine({where, fmt::format("'{}' has an image in its completion, the last message", completion),
+                   "images in the messages before", "correct the line, or set data.bad_lines: skip"});
+}
+
 void append_images(const std::vector<LineImage>& images, LineRow& row) {
   for (const LineImage& image : images) {
     const auto first = static_cast<std::int32_t>(row.tokens.size());
@@ -124,10 +137,22 @@ void append_images(const std::vector<LineImage>& images, LineRow& row) {
   }
 }
 
-LineImage image_of_row(std::span<const std::int32_t> record) {
-  LineImage image{.file = "", .size = {record[0], record[1]}};
-  for (const std::int32_t byte : record.subspan(kRecordHead)) image.file += static_cast<char>(byte);
-  return image;
+EncodedRow without_images(EncodedRow row, std::size_t count) {
+  if (count == 0) return row;
+  const std::size_t ranges = row.ranges.size() - count;
+  row.tokens = row.tokens.first(static_cast<std::size_t>(row.ranges[ranges].first));
+  row.ranges = row.ranges.first(ranges);
+  return row;
+}
+
+std::vector<LineImage> images_of_row(const EncodedRow& row, std::size_t count) {
+  std::vector<LineImage> images;
+  for (const auto& [first, second] : row.ranges.last(count)) {
+    const auto record = row.tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(second - first));
+    images.push_back({.file = "", .size = {record[0], record[1]}});
+    for (const std::int32_t byte : record.subspan(kRecordHead)) images.back().file += static_cast<char>(byte);
+  }
+  return images;
 }
 
 }  // namespace gantry

@@ -1,7 +1,6 @@
 // The images of a line of JSON: their tokens, and their records in a row.
 #pragma once
 
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,9 +36,21 @@ void keep_images_untrained(LineTokens& made);
 // because its last token is a label only, and if the line has other image tokens than those of its images.
 void fit_images(const ImageReader& reader, const std::string& where, LineTokens& made);
 
-// Appends the images to the tokens and ranges of a row: height, width and the bytes of the path of each.
+// Throws BadLine if an image is not before the first token with a loss. `completion`: the name of the tokens with a
+// loss.
+void require_images_in_prompt(const LineTokens& made, const char* completion, const std::string& where);
+
+// Appends the images to the tokens and ranges of a row, as its last ones: height, width and the bytes of the path of
+// each.
 void append_images(const std::vector<LineImage>& images, LineRow& row);
-// The file and size of an image in a row. `record`: its numbers.
-LineImage image_of_row(std::span<const std::int32_t> record);
+// Returns the row without its `count` images, and the files and sizes of these images.
+EncodedRow without_images(EncodedRow row, std::size_t count);
+std::vector<LineImage> images_of_row(const EncodedRow& row, std::size_t count);
+
+// The images of a row, in order, and the place of its line for errors.
+struct RowImages {
+  std::vector<LineImage> images;
+  std::string place;
+};
 
 }  // namespace gantry

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/base/parallel_for.h"
+#include "gantry/data/line_images.h"
 
 namespace gantry {
 namespace {
@@ -119,17 +120,19 @@ std::string LineRows::skipped_in_words() const {
   return fmt::format("{} skipped{}, the first: {}", skipped_, untrained, first_skipped_);
 }
 
-std::string LineRows::in_words(const char* rows, const char* row) const {
-  std::size_t tokens = 0, longest = 0;
+std::string LineRows::in_words(const char* rows, const char* row, std::size_t (*images_in)(const EncodedRow&)) const {
+  std::size_t tokens = 0, longest = 0, images = 0;
   for (std::size_t i = 0; i < rows_->size(); ++i) {
-    const std::size_t count = rows_->row(i).tokens.size();
+    const EncodedRow stored = rows_->row(i);
+    const std::size_t of_row = images_in(stored), count = without_images(stored, of_row).tokens.size();
     tokens += count;
     longest = std::max(longest, count);
+    images += of_row;
   }
   const std::string skipped = skipped_in_words();
-  return fmt::format("{} {} with {} tokens ({:.1f} per {}, at most {}){}{}", rows_->size(), rows, tokens,
+  return fmt::format("{} {} with {} tokens ({:.1f} per {}, at most {}){}{}{}", rows_->size(), rows, tokens,
                      static_cast<double>(tokens) / static_cast<double>(rows_->size()), row, longest,
-                     skipped.empty() ? "" : "; ", skipped);
+                     images > 0 ? fmt::format("; {} images", images) : "", skipped.empty() ? "" : "; ", skipped);
 }
 
 void LineRows::require_rows(const std::string& place, const char* expected) const {

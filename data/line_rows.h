@@ -73,9 +73,9 @@ class LineRows {
   void require_rows(const std::string& place, const char* expected) const;
   std::string skipped_in_words() const;  // "3 skipped (2 without a token in the loss), the first: ..."; "" for none
   const std::string& note() const { return note_; }
-  // "3 pairs of completions with 60 tokens (20.0 per pair, at most 31)", and the skipped lines; for "pairs of
-  // completions" and "pair".
-  std::string in_words(const char* rows, const char* row) const;
+  // "3 pairs of completions with 60 tokens (20.0 per pair, at most 31)", the images, and the skipped lines; for "pairs
+  // of completions" and "pair". `images_in`: the number of images of a row.
+  std::string in_words(const char* rows, const char* row, std::size_t (*images_in)(const EncodedRow&)) const;
   std::string place_of(const RowFacts& facts) const;                           // FILE:LINE
   std::vector<FoundLine> lines_of(std::size_t first, std::size_t last) const;  // of rows first to last - 1, read again
 

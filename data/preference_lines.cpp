@@ -8,6 +8,7 @@
 
 #include "gantry/core/io/strict_json.h"
 #include "gantry/data/completion_line.h"
+#include "gantry/data/image_samples.h"
 
 namespace gantry {
 namespace {
@@ -62,6 +63,8 @@ class PreferenceEncoder {
                                  pair.chosen.tokens.size(), pair.rejected.tokens.size(),
                                  left_out_ > 0 ? "without their last ones " : "", places, sequence_length_),
                      "a pair that fits into a sample", "raise data.sequence_length, or set data.bad_lines: skip"});
+    require_images_in_prompt(pair.chosen, "chosen", where);
+    require_images_in_prompt(pair.rejected, "rejected", where);
     return pair;
   }
 
@@ -80,19 +83,34 @@ float margin_of(const Json& object, const std::string& where) {
   return margin->get<float>();
 }
 
-// A row is the tokens of both texts and the ranges of their completions; the last range is the rejected text. The
-// margin is in the flags.
+// The margin is in the lower 32 bits of the flags of a row, and the number of images in the others.
+constexpr int kMarginBits = 32;
+
+// Rows of texts that an earlier version has stored have the sign of the margin there.
+std::size_t images_in_pair(const EncodedRow& row) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(0, row.facts.flags >> kMarginBits));
+}
+
+// A row is the tokens of both texts, and the ranges of their completions, those of the images in the texts, and the
+// rejected text, before the records of the images.
 LineRow row_of_pair(const PreferenceTokens& pair, float margin) {
   LineRow row;
+  std::vector<TokenRange> places;
+  std::vector<LineImage> images;
   for (const LineTokens* text : {&pair.chosen, &pair.rejected}) {
     const auto begin = static_cast<std::int32_t>(row.tokens.size());
+    const auto add = [&](std::int64_t first, std::int64_t second, std::vector<TokenRange>& ranges) {
+      ranges.push_back({begin + static_cast<std::int32_t>(first), begin + static_cast<std::int32_t>(second)});
+    };
     row.tokens.insert(row.tokens.end(), text->tokens.begin(), text->tokens.end());
-    for (const auto& [first, second] : text->trained)
-      row.ranges.push_back({begin + static_cast<std::int32_t>(std::max<std::int64_t>(1, first)),
-                            begin + static_cast<std::int32_t>(second)});
-    if (text == &pair.rejected) row.ranges.push_back({begin, static_cast<std::int32_t>(row.tokens.size())});
+    for (const auto& [first, second] : text->trained) add(std::max<std::int64_t>(1, first), second, row.ranges);
+    for (const LineImage& image : text->images) add(image.first, image.second, places);
+    images.insert(images.end(), text->images.begin(), text->images.end());
+    if (text == &pair.rejected) add(0, static_cast<std::int64_t>(text->tokens.size()), places);
   }
-  row.flags = std::bit_cast<std::int32_t>(margin);
+  row.ranges.insert(row.ranges.end(), places.begin(), places.end());
+  append_images(images, row);
+  row.flags = std::bit_cast<std::uint32_t>(margin) + (static_cast<std::int64_t>(images.size()) << kMarginBits);
   return row;
 }
 
@@ -114,8 +132,10 @@ LineRowsInput preference_input(const Files& files, const LineRules& rules, PairF
 // Writes a pair into the numbers of a sample.
 class PairWriter {
  public:
-  PairWriter(const EncodedRow& row, std::int64_t length, std::int64_t* numbers)
+  PairWriter(const EncodedRow& row, std::size_t images, std::int64_t length, std::int64_t* numbers)
       : row_(row),
+        completions_(row.ranges.first(row.ranges.size() - 1 - images)),
+        images_(row.ranges.subspan(completions_.size(), images)),
         length_(length),
         ids_(numbers),
         second_(row.ranges.back().first),
@@ -134,16 +154,18 @@ class PairWriter {
 
   void completion_labels(std::int64_t* labels) const {
     std::fill_n(labels, length_, kNotCounted);
-    for (const auto& [first, last] : row_.ranges.first(row_.ranges.size() - 1))
+    for (const auto& [first, last] : completions_)
       for (std::int64_t token = first; token < last; ++token)
         labels[token - (token < second_ ? 1 : 2)] = row_.tokens[static_cast<std::size_t>(token)];
   }
 
-  // Writes the labels of the tokens of the chosen text that have no completion label.
+  // Writes the labels of the tokens of the chosen text that have no completion label, except for those of images.
   void prompt_labels(const std::int64_t* labels, std::int64_t* prompts) const {
     std::fill_n(prompts, length_, kNotCounted);
     for (std::int64_t token = 1; token < second_; ++token)
       if (labels[token - 1] == kNotCounted) prompts[token - 1] = row_.tokens[static_cast<std::size_t>(token)];
+    for (const auto& [first, last] : images_)
+      if (last <= second_) std::fill(prompts + std::max(1, first) - 1, prompts + last - 1, kNotCounted);
   }
 
   void last_tokens(std::int64_t* places) const {
@@ -153,6 +175,7 @@ class PairWriter {
 
  private:
   const EncodedRow& row_;
+  std::span<const TokenRange> completions_, images_;  // images_: places in the texts
   std::int64_t length_;
   std::int64_t* ids_;
   std::int64_t second_, all_;  // the first token of the rejected text; the number of tokens
@@ -168,11 +191,15 @@ class PreferenceLines final : public Dataset {
         lines_(preference_input(files, rules, form), progress, [&] { return preference_encoder(rules, form); }) {}
 
   const LineRows& lines() const { return lines_; }
+  RowImages images_of(std::int64_t sample) const {
+    const EncodedRow row = lines_.rows().row(static_cast<std::size_t>(sample));
+    return {images_of_row(row, images_in_pair(row)), lines_.place_of(row.facts)};
+  }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(lines_.rows().size()); }
   std::int64_t sequence_length() const override { return rules_.sequence_length; }
   std::vector<SampleEntry> entries() const override { return preference_entries(form_, rules_.sequence_length); }
-  std::string summary() const override { return lines_.in_words("pairs of completions", "pair"); }
+  std::string summary() const override { return lines_.in_words("pairs of completions", "pair", images_in_pair); }
 
   std::vector<SampleToken> tokens_of(std::int64_t sample) const override {
     const auto row = static_cast<std::size_t>(sample);
@@ -188,14 +215,16 @@ class PreferenceLines final : public Dataset {
 
   void read_numbers(std::int64_t sample, const NumberRow& out) const override {
     const std::int64_t length = rules_.sequence_length;
-    const EncodedRow row = lines_.rows().row(static_cast<std::size_t>(sample));
+    const EncodedRow with_records = lines_.rows().row(static_cast<std::size_t>(sample));
+    const std::size_t images = images_in_pair(with_records);
+    const EncodedRow row = without_images(with_records, images);
     if (out.type() == NumberType::kFloat32) {
       *out.as<float>() = std::bit_cast<float>(static_cast<std::int32_t>(row.facts.flags));
       return;
     }
     auto* numbers = out.as<std::int64_t>();
     const std::int64_t number = held_out_ ? -1 - sample : sample;
-    PairWriter pair(row, length, numbers);
+    PairWriter pair(row, images, length, numbers);
     if (form_ == PairForm::kScores) {
       pair.texts(numbers + length, 0);
       pair.last_tokens(numbers + 2 * length);
@@ -234,7 +263,9 @@ std::unique_ptr<Dataset> open_preference_lines(const Files& files, const LineRul
                                                const std::string& place, const OpenProgress& progress) {
   auto pairs = std::make_unique<PreferenceLines>(files, rules, form, held_out, progress);
   pairs->lines().require_rows(place, kPreferenceObject);
-  return pairs;
+  if (!rules.images) return pairs;
+  const auto images_of = [&lines = *pairs](std::int64_t sample) { return std::vector{lines.images_of(sample)}; };
+  return with_images(std::move(pairs), rules.images, images_of);
 }
 
 }  // namespace gantry

@@ -29,7 +29,8 @@ std::vector<SampleEntry> preference_entries(PairForm form, std::int64_t sequence
 // `prompt`; lists of messages with a list `prompt`; or lists of messages that begin with the prompt. A line is a
 // sample: the prompt with the chosen completion is document 0, the prompt with the rejected one is document 1, and
 // padding is document 2. The last message of a list is the completion. The tokens of both documents must fit into
-// rules.sequence_length. kScores: the line may have a number `margin`, else 0.
+// rules.sequence_length. kScores: the line may have a number `margin`, else 0. With rules.images, prompts may have
+// images and the data set is that of with_images(): the images of the chosen text and then those of the rejected one.
 //
 // `held_out`: sample i has the number -1 - i, and else i. `place` names the files in errors. Throws InputError with
 // file and line for the first bad line if rules.bad_lines is stop (otherwise they are left out), and if no line is

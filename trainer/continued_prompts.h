@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gantry/core/config.h"
-#include "gantry/generation/chat_prompts.h"
+#include "gantry/generation/generate.h"
 #include "gantry/generation/prompt_text.h"
 #include "gantry/plugins/plugin.h"
 #include "gantry/trainer/metrics.h"
@@ -16,7 +16,9 @@ namespace gantry {
 
 class ContinuedPrompts {
  public:
-  // Null without evaluation.prompts. The configuration is resolved. ConfigError where there is no tokenizer.
+  // Null without evaluation.prompts. The configuration is resolved; image files are relative to the working directory.
+  // Throws ConfigError if there is no tokenizer or if the run does not read images, and InputError for a chat or an
+  // image that cannot be read.
   static std::unique_ptr<ContinuedPrompts> of(const Config& config);
 
   // Each prompt continued by the likeliest tokens, to the tokenizer's end token and evaluation.prompt_tokens at most.
@@ -26,13 +28,12 @@ class ContinuedPrompts {
  private:
   ContinuedPrompts(const Config& config, const std::string& tokenizer);
 
-  TokenIds tokens_of(const EvaluationPrompt& prompt) const;
+  void encode(const Config& config, const std::string& tokenizer);
 
   std::vector<EvaluationPrompt> prompts_;
-  std::int64_t new_tokens_;
   PromptText text_;
-  std::unique_ptr<ChatPrompts> chats_;  // null if no prompt is a chat
-  std::vector<std::int64_t> ends_;
+  std::vector<TokenIds> tokens_;  // one list for each prompt
+  GenerationOptions options_;
 };
 
 }  // namespace gantry

@@ -1,15 +1,20 @@
 #include <algorithm>
-#include <fmt/format.h>
+#include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <poll.h>
+#include <string_view>
 #include <unistd.h>
 
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/generation_choice.h"
+#include "gantry/cli/engine/model_images.h"
 #include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
 #include "gantry/core/io/output.h"
 #include "gantry/generation/chat_prompts.h"
+#include "gantry/generation/prompt_images.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/libtorch.h"
@@ -58,21 +63,17 @@ struct Talk {
   std::unique_ptr<PromptText> text;
   std::unique_ptr<ChatPrompts> chats;
   GenerationOptions options;
+  std::shared_ptr<const ImageReader> images;  // null: the chat reads text only
   std::string system;
   std::int64_t positions = 0;  // longest text of the model
 };
 
-OrderedJson beginning(const Talk& talk) {
-  OrderedJson chat = {{"messages", OrderedJson::array()}};
-  if (!talk.system.empty()) chat["messages"].push_back({{"role", "system"}, {"content", talk.system}});
-  return chat;
-}
-
 Talk prepare_talk(const GenerateArguments& arguments) {
-  Talk talk{.model = find_trained_model(arguments.model, arguments.sets, arguments.adapter),
+  Talk talk{.model = find_trained_model(arguments.model, arguments.sets, arguments.adapter, arguments.reads_images),
             .text = {},
             .chats = {},
             .options = {},
+            .images = {},
             .system = arguments.system};
   const std::string& tokenizer = arguments.tokenizer.empty() ? talk.model.tokenizer : arguments.tokenizer;
   if (tokenizer.empty())
@@ -82,37 +83,122 @@ Talk prepare_talk(const GenerateArguments& arguments) {
   talk.chats = std::make_unique<ChatPrompts>(tokenizer, talk.model.chat_template, talk.model.template_kwargs);
   talk.options = options_of(arguments, talk.model, talk.text.get());
   talk.options.vocabulary = talk.text->size();
+  if (arguments.reads_images) {
+    talk.images = image_reader_of(talk.model, "--images");
+    if (const auto& parallel = talk.model.config.parallel; parallel.sequence_parallel && parallel.tensor > 1)
+      throw ConfigError({"parallel.sequence_parallel", "chats with images do not support it", "false",
+                         "remove the key, or --images"});
+  }
   const auto& family = models::families().at(talk.model.config.model.policy);
   talk.positions = family.context_length(nlohmann::json::parse(talk.model.config.model.config_json));
   return talk;
 }
 
-// Generates the answer, prints it on the main rank as it grows, and returns its text.
-std::string answer(World& world, const Talk& talk, Boosted& boosted, HybridParallelPlugin& plugin,
-                   const OrderedJson& chat) {
-  GrowingText shown;
-  TokenIds tokens;
-  GenerationOptions options = talk.options;
-  const auto is_stop = [&](std::int64_t token) {
-    return std::ranges::find(options.stop_tokens, token) != options.stop_tokens.end();
-  };
-  if (world.is_main())
-    options.on_token = [&](std::int64_t, std::int64_t token) {
-      tokens.push_back(token);
-      if (!is_stop(token)) shown.show(talk.text->decode(tokens));
-    };
-  const TokenIds prompt = talk.chats->encode(chat, "the chat");
-  if (!options.max_new_tokens && !options.max_length)
-    options.max_new_tokens =
-        std::clamp<std::int64_t>(talk.positions - static_cast<std::int64_t>(prompt.size()), 1, kMostTokens);
-  auto sequence = generate(boosted, plugin, {prompt}, options).front();
-  if (sequence.stopped) sequence.tokens.pop_back();
-  const std::string text = talk.text->decode(sequence.tokens);
-  if (world.is_main()) {
-    shown.finish(text);
-    print_output("\n");
+// The messages of a chat. All ranks have the same.
+class Conversation {
+ public:
+  Conversation(World& world, const Talk& talk, Boosted& boosted, HybridParallelPlugin& plugin)
+      : world_(world), talk_(talk), boosted_(boosted), plugin_(plugin) {
+    reset();
   }
-  return valid_utf8(text);
+
+  void reset() {
+    attached_.clear();
+    chat_ = {{"messages", OrderedJson::array()}};
+    if (!talk_.system.empty()) add("system", talk_.system);
+  }
+
+  // Attaches an image to the next message. Collective over the world, like answer().
+  void attach(const std::string& file) {
+    const auto read = [&] {
+      if (!talk_.images)
+        throw UsageError({"/image", "the chat reads text only", "a chat with images", "start it with --images"});
+      if (file.empty()) throw UsageError({"/image", "the line has no path", "/image PATH", ""});
+      talk_.images->read(file);
+    };
+    if (succeeds(read)) attached_.push_back(file);
+  }
+
+  // Prints the answer on the main rank as it grows. A message whose images cannot be read is left out.
+  void answer(const std::string& line) {
+    add("user", line);
+    GenerationOptions options = talk_.options;
+    TokenIds prompt;
+    const auto encode = [&] { prompt = encoded(options.images); };
+    const bool is_read = !talk_.images || succeeds(encode);
+    attached_.clear();
+    if (!is_read) return chat_["messages"].erase(chat_["messages"].size() - 1);
+    if (prompt.empty()) encode();
+    add("assistant", generated(prompt, std::move(options)));
+  }
+
+ private:
+  // The main rank runs `read` and prints its error. Returns the same on all ranks.
+  bool succeeds(const std::function<void()>& read) {
+    std::string fault;
+    if (world_.is_main()) try {
+        read();
+      } catch (const Error& error) {
+        fault = error.what();
+        std::fputs(("error: " + fault + "\n").c_str(), stderr);
+      }
+    return broadcast_text(plugin_.mesh().world_group(), fault, 0).empty();
+  }
+
+  // With images, all contents are lists of parts, because some templates write no others.
+  void add(const std::string& role, const std::string& text) {
+    OrderedJson parts = OrderedJson::array();
+    for (const std::string& file : attached_) parts.push_back({{"type", "image"}, {"path", file}});
+    parts.push_back({{"type", "text"}, {"text", text}});
+    chat_["messages"].push_back({{"role", role}, {"content", talk_.images ? parts : OrderedJson(text)}});
+  }
+
+  // The tokens of the chat, and the entries of its images.
+  TokenIds encoded(TensorDict& entries) const {
+    if (!talk_.images) return talk_.chats->encode(chat_, "the chat");
+    PromptImages images(talk_.images);
+    TokenIds tokens = talk_.chats->encode(chat_, "the chat", &images);
+    if (!images.empty()) entries = images.entries();
+    return tokens;
+  }
+
+  std::string generated(const TokenIds& prompt, GenerationOptions options) {
+    GrowingText shown;
+    TokenIds tokens;
+    const std::vector<std::int64_t>& stops = talk_.options.stop_tokens;
+    if (world_.is_main())
+      options.on_token = [&](std::int64_t, std::int64_t token) {
+        tokens.push_back(token);
+        if (std::ranges::find(stops, token) == stops.end()) shown.show(talk_.text->decode(tokens));
+      };
+    if (!options.max_new_tokens && !options.max_length)
+      options.max_new_tokens =
+          std::clamp<std::int64_t>(talk_.positions - static_cast<std::int64_t>(prompt.size()), 1, kMostTokens);
+    auto sequence = generate(boosted_, plugin_, {prompt}, options).front();
+    if (sequence.stopped) sequence.tokens.pop_back();
+    const std::string text = talk_.text->decode(sequence.tokens);
+    if (world_.is_main()) {
+      shown.finish(text);
+      print_output("\n");
+    }
+    return valid_utf8(text);
+  }
+
+  World& world_;
+  const Talk& talk_;
+  Boosted& boosted_;
+  HybridParallelPlugin& plugin_;
+  OrderedJson chat_;
+  std::vector<std::string> attached_;  // image files of the next message
+};
+
+// The path of a line "/image PATH"; nothing for other lines.
+std::optional<std::string> attached_file(const std::string& line) {
+  constexpr std::string_view kCommand = "/image", kSpace = " \t";
+  if (line != kCommand && !line.starts_with(std::string(kCommand) + " ")) return std::nullopt;
+  const std::size_t begin = line.find_first_not_of(kSpace, kCommand.size());
+  if (begin == std::string::npos) return "";
+  return line.substr(begin, line.find_last_not_of(kSpace) + 1 - begin);
 }
 
 void talk_on_rank(World& world, const Talk& talk) {
@@ -122,7 +208,7 @@ void talk_on_rank(World& world, const Talk& talk) {
   load_trained_weights(talk.model, boosted, *plugin);
   const bool shows_prompt = world.is_main() && ::isatty(STDIN_FILENO) == 1;
   InputLines input;
-  OrderedJson chat = beginning(talk);
+  Conversation chat(world, talk, boosted, *plugin);
   const auto ask = [&] {
     if (shows_prompt) print_output("> ");
   };
@@ -132,13 +218,12 @@ void talk_on_rank(World& world, const Talk& talk) {
     if (read.empty()) continue;
     const std::string line = read.substr(1);
     if (read == "." || line == "/exit") return;
-    if (line == "/reset") {
-      chat = beginning(talk);
-    } else if (!line.empty()) {
-      chat["messages"].push_back({{"role", "user"}, {"content", line}});
-      const std::string said = answer(world, talk, boosted, *plugin, chat);
-      chat["messages"].push_back({{"role", "assistant"}, {"content", said}});
-    }
+    if (line == "/reset")
+      chat.reset();
+    else if (const auto file = attached_file(line))
+      chat.attach(*file);
+    else if (!line.empty())
+      chat.answer(line);
     ask();
   }
 }

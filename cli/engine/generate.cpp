@@ -6,21 +6,19 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "gantry/checkpoint/format/companion_files.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/generation_choice.h"
+#include "gantry/cli/engine/model_images.h"
 #include "gantry/cli/engine/trained_model.h"
 #include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
 #include "gantry/core/io/output.h"
 #include "gantry/generation/chat_prompts.h"
-#include "gantry/generation/image_format.h"
 #include "gantry/generation/prompt_images.h"
 #include "gantry/generation/prompt_text.h"
 #include "gantry/generation/time_stamps.h"
 #include "gantry/launch/launch.h"
-#include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -66,23 +64,11 @@ TensorDict features_of(const GenerateArguments& arguments, const Config& config)
   return {{entry, features}};
 }
 
-// The directory with the configuration of the model's image processor.
-std::string processor_folder(const TrainedModel& model) {
-  for (const std::string& folder : {model.path + "/" + kCompanionFolder, model.config.model.path})
-    if (has_image_processor(folder)) return folder;
-  return model.path;
-}
-
 // Nothing without images. `flag`: the one that names them.
 std::optional<PromptImages> images_of(const GenerateArguments& arguments, const TrainedModel& model,
                                       const std::string& flag) {
   if (flag.empty()) return std::nullopt;
-  const auto spec = models::described_decoder(nlohmann::json::parse(model.config.model.config_json));
-  if (!spec || !spec->vision)
-    throw UsageError({flag, "the model " + model.path + " has no image encoder",
-                      "a gemma3, llava, mistral3 or qwen2_5_vl model that was trained with its image encoder",
-                      "remove the images, or set model.config.image_encoder to true if the weights have the encoder"});
-  PromptImages images(std::make_shared<const ImageReader>(image_format_of(*spec->vision), processor_folder(model)));
+  PromptImages images(image_reader_of(model, flag));
   images.read(arguments.images);
   return images;
 }

@@ -1,4 +1,6 @@
-// `gantry generate --image`: tokens of transformers for prompts with image files, and errors.
+// `gantry generate --image`, --messages and `gantry chat --images`: tokens of transformers for prompts with image
+// files, and errors.
+#include <algorithm>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -104,6 +106,81 @@ TEST(GenerateCommand, MessagesHaveImages) {
   const Outcome text = answered(GANTRY_SOURCE_DIR "/tests/golden/llama", " --tokenizer bytes --messages " + chat);
   EXPECT_THAT(text.err, HasSubstr("--messages: the model "));
   EXPECT_THAT(text.err, HasSubstr("has no image encoder; expected a gemma3, llava, mistral3 or qwen2_5_vl model"));
+}
+
+class ImageTalk : public ::testing::Test {
+ protected:
+  static json question(const std::vector<std::string>& images, const std::string& text) {
+    json parts = json::array();
+    for (const std::string& image : images) parts.push_back({{"type", "image"}, {"path", kImageFiles + image}});
+    parts.push_back({{"type", "text"}, {"text", text}});
+    return {{"role", "user"}, {"content", parts}};
+  }
+  static Outcome talk(const std::string& input, const std::string& flags) {
+    return run_program("printf '%s' '" + input + "' | " + gantry_program() +
+                       " chat --max-new-tokens 4 --set comm.threads_per_rank=1 " + flags);
+  }
+  std::string answer_to(const json& messages) const {
+    const Outcome run = run_program(gantry_program() + " generate --max-new-tokens 4 --json --model " + model_ +
+                                    " --messages " + scratch_.write("chat.json", messages.dump()));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return json::parse(run.out)["text"];
+  }
+
+  ScratchFolder scratch_;
+  std::string model_ = kImageFiles + "chats/qwen2_5_vl";
+};
+
+TEST_F(ImageTalk, RemembersTheImagesOfEachMessage) {
+  json messages = json::array({question({"rgb.png"}, "What is this?")});
+  const std::string first = answer_to(messages);
+  messages.push_back({{"role", "assistant"}, {"content", json::array({{{"type", "text"}, {"text", first}}})}});
+  messages.push_back(question({"processors/tall.png", "processors/wide.png"}, "And these?"));
+  const std::string second = answer_to(messages), alone = answer_to(json::array({question({}, "And these?")}));
+  ASSERT_NE(second, alone);
+  const std::string input = "/image " + kImageFiles + "rgb.png \nWhat is this?\n/image " + kImageFiles +
+                            "processors/tall.png\n/image  " + kImageFiles + "processors/wide.png\nAnd these?\n/image " +
+                            kImageFiles + "rgb.png\n/reset\nAnd these?";
+  for (const char* layout : {"", " --set parallel.tensor=2", " --set parallel.pipeline=2"}) {
+    const Outcome run = talk(input, "--images --model " + model_ + layout);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_EQ(run.out, first + "\n" + second + "\n" + alone + "\n") << layout;
+  }
+}
+
+TEST_F(ImageTalk, GoesOnAfterALineThatCannotBeRead) {
+  const std::string missing = scratch_ / "no.png", answer = answer_to(json::array({question({}, "Who?")})) + "\n";
+  const std::string input =
+      "/image\n/image " + missing + "\n/image " + scratch_.write("text.png", "text") + "\nA <|image_pad|>\nWho?\n";
+  const Outcome run = talk(input, "--images --set parallel.pipeline=2 --model " + model_);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.out, answer);
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 4) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("error: /image: the line has no path; expected /image PATH\n"));
+  EXPECT_THAT(run.err, HasSubstr("error: " + missing + ": "));
+  EXPECT_THAT(run.err, HasSubstr("text.png: "));
+  EXPECT_THAT(run.err, HasSubstr("error: the chat: messages[0] has the mark of an image (<|image_pad|>) in a text"));
+  const Outcome text = talk("/image " + missing + "\nWho?\n", "--model " + model_);
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_EQ(text.out, answer);
+  EXPECT_THAT(text.err, HasSubstr("error: /image: the chat reads text only; expected a chat with images; start it with "
+                                  "--images\n"));
+}
+
+TEST_F(ImageTalk, NeedsAnImageEncoderAndACache) {
+  const Outcome text =
+      talk("Who?\n", "--images --tokenizer " + model_ + " --model " + GANTRY_SOURCE_DIR + "/tests/golden/llama");
+  EXPECT_EQ(text.exit_code, 2);
+  EXPECT_EQ(text.out, "");
+  EXPECT_THAT(text.err, HasSubstr("--images: the model "));
+  EXPECT_THAT(text.err, HasSubstr("has no image encoder; expected a gemma3, llava, mistral3 or qwen2_5_vl model"));
+  const Outcome sharded = talk("Who?\n",
+                               "--images --set parallel.tensor=2 --set parallel.sequence_parallel=true "
+                               "--model " +
+                                   model_);
+  EXPECT_EQ(sharded.out, "");
+  EXPECT_THAT(sharded.err, HasSubstr("parallel.sequence_parallel: chats with images do not support it; expected "
+                                     "false; remove the key, or --images"));
 }
 
 }  // namespace

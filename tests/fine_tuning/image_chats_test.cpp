@@ -240,14 +240,27 @@ TEST(ImageChatModel, NeedsTheConfigurationOfItsProcessor) {
   EXPECT_GT(loaded(question_about({}, "no card")).at("input_ids").numel(), 0);
 }
 
-TEST(ImageChatModel, ReadsPreferencesAsTexts) {
+TEST(ImageChatModel, HasItsEncoderIfAFirstPreferenceHasAnImage) {
   const ScratchFolder scratch;
-  const json line = {{"prompt", "What?"}, {"chosen", "a card"}, {"rejected", "a door"}, {"images", {"rgb.png"}}};
-  Config config = config_of_chats(scratch.write("pairs.jsonl", line.dump()), R"({"image_encoder": true})");
+  const json asked = question_about({"rgb.png"}, "a card")["messages"], text = question_about({}, "a door")["messages"];
+  const auto loaded = [&](const json& line) {
+    Config config = config_of_chats(scratch.write("pairs.jsonl", line.dump()));
+    EXPECT_TRUE(json::parse(config.model.config_json).value("image_encoder", false));
+    config.train.objective.name = "dpo";
+    config.data.sequence_length = 200;
+    config.data.batch_size = 1;
+    return build_loader(config)->next().tensors;
+  };
+  const json pair = {{"prompt", {asked[0]}}, {"chosen", {asked[1]}}, {"rejected", {text[1]}}};
+  EXPECT_EQ(loaded(pair).at("image_grid_thw").size(1), 2);
+  json whole = {{"chosen", asked}, {"rejected", asked}};
+  whole["rejected"][1] = text[1];
+  EXPECT_EQ(loaded(whole).at("image_grid_thw").size(1), 2);
+  const json texts = {{"prompt", "What?"}, {"chosen", "a card"}, {"rejected", "a door"}, {"images", {"rgb.png"}}};
+  Config config = config_of_chats(scratch.write("pairs.jsonl", texts.dump()), R"({"image_encoder": true})");
   config.train.objective.name = "dpo";
-  config.data.bad_lines = "skip";
   EXPECT_THAT(thrown_by([&] { build_loader(config)->next(); }),
-              HasSubstr("pairs.jsonl:1: the line has images, but preferences are read as texts; expected texts"));
+              HasSubstr("pairs.jsonl:1: the line has images, but no messages; expected messages"));
 }
 
 TEST(ImageChatModel, ShowsTokensOfImagesWithoutALoss) {
