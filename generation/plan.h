@@ -23,7 +23,7 @@ struct Plan {
   bool is_too_short(std::int64_t new_tokens) const {
     return new_tokens < options.min_new_tokens || longest + new_tokens < options.min_length;
   }
-  // True if the token after so many new ones is forced_bos_token, or one of forced_eos_tokens.
+  // True if the token after `new_tokens` is forced_bos_token, or one of forced_eos_tokens.
   bool begins_with_forced_token(std::int64_t new_tokens) const {
     return options.forced_bos_token && longest + new_tokens == 1;
   }

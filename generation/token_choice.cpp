@@ -24,7 +24,7 @@ std::vector<const TokenIds*> texts_of(const TextGroup& group) {
   return texts;
 }
 
-// What can't be the coming token, of scores with a row for each sequence whose first column is token `first`.
+// Forbids tokens that cannot follow. `scores`: a row for each sequence, columns from token `first` on.
 void forbid_now(torch::Tensor& scores, const Plan& plan, const TextGroup& group, std::int64_t first) {
   const std::int64_t new_tokens = group.rounds(), repeated = plan.options.no_repeat_ngram_size;
   if (repeated > 0) forbid_repeated_runs(scores, texts_of(group), repeated, first);

@@ -69,8 +69,7 @@ void forbid_words(torch::Tensor& scores, const std::vector<const TokenIds*>& tex
     for (const TokenIds& word : words) {
       const TokenIds& text = *texts[row];
       const auto before = static_cast<std::int64_t>(word.size()) - 1;
-      if (static_cast<std::int64_t>(text.size()) >= before &&
-          std::equal(text.end() - before, text.end(), word.begin()))
+      if (static_cast<std::int64_t>(text.size()) >= before && std::equal(text.end() - before, text.end(), word.begin()))
         forbidden.add(static_cast<std::int64_t>(row), word.back());
     }
   forbidden.forbid();

@@ -6,8 +6,8 @@
 namespace gantry::models {
 namespace {
 
-// Heads [samples, heads, tokens, size] of two parts, with the heads of a token side by side in memory: attention returns
-// its results in the order of the queries, and merging the heads then copies nothing.
+// Returns heads [samples, heads, tokens, size] of two parts, with the heads of a token side by side in memory.
+// Attention returns results in the order of its queries, so that merging the heads copies nothing.
 torch::Tensor joined(const torch::Tensor& plain, const torch::Tensor& turned) {
   return torch::cat({plain.transpose(1, 2), turned.transpose(1, 2)}, -1).transpose(1, 2);
 }

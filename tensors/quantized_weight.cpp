@@ -79,7 +79,7 @@ torch::Tensor scales_of_records(const RowEncoding& encoding, const torch::Tensor
   return bytes.clone(at::MemoryFormat::Contiguous).view(torch::kFloat32);
 }
 
-// Of each group of neighbouring inputs, the first: [rows, encoding.scales()].
+// Returns the first of each group of neighbouring inputs, [rows, encoding.scales()].
 torch::Tensor by_group(const RowEncoding& encoding, const torch::Tensor& tensor) {
   return tensor.reshape({tensor.size(0), encoding.scales(), encoding.group}).select(2, 0);
 }

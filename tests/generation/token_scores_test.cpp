@@ -50,7 +50,9 @@ TEST(TokenScores, TypicalPKeepsTokensNearTheEntropy) {
 }
 
 // Six tokens from `first` on, one row for each text.
-torch::Tensor even_scores(std::size_t rows) { return torch::zeros({static_cast<std::int64_t>(rows), 6}, torch::kFloat32); }
+torch::Tensor even_scores(std::size_t rows) {
+  return torch::zeros({static_cast<std::int64_t>(rows), 6}, torch::kFloat32);
+}
 
 TEST(TokenScores, NoRunOfTokensIsRepeated) {
   const TokenIds one = {1, 2, 3, 1, 2}, other = {4, 4}, brief = {5};

@@ -111,7 +111,7 @@ TEST(DoubleScales, RowsWithOtherBlocksHaveNoRecord) {
   EXPECT_FALSE(has_scales_of(encoding, weight));
 }
 
-// What quantize_4bit(compress_statistics=True) of bitsandbytes 0.50.2 makes of this weight.
+// The expected numbers are those of quantize_4bit(compress_statistics=True) in bitsandbytes 0.50.2.
 TEST(DoubleScales, AreThoseOfBitsandbytes) {
   const torch::Tensor index = torch::arange(1024, torch::kFloat64), block = (index / 64).floor();
   const torch::Tensor weight = torch::sin(index * 1.7) * (0.02 + 0.01 * torch::cos(block * 0.3));

@@ -60,7 +60,7 @@ HeldByStage bytes_of_run(const Config& config) {
   return all;
 }
 
-// Of the peak. Plans of latent attention are up to 6% too low.
+// Fractions of the peak. Plans of latent attention are up to 6% too low.
 constexpr double kMostError = 0.05, kMostLatentError = 0.07;
 
 // Peaks depend on the order in which ranks get the processor: a rank that is ahead keeps what others have not read, and

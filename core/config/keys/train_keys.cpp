@@ -69,8 +69,7 @@ std::vector<ConfigKey> train_keys() {
       {"evaluation.prompts", "[]",
        "list of prompts that each evaluation continues with the most likely tokens (greedy decoding). A prompt is a "
        "text, or a list of messages (`{role, content}`) that are answered by the chat template. Contents may have "
-       "image "
-       "parts ([docs/evaluation.md](evaluation.md#generated-samples))",
+       "image parts ([docs/evaluation.md](evaluation.md#generated-samples))",
        &kEvaluating},
       {"evaluation.prompt_tokens", "32", "maximum number of generated tokens per prompt", &kPrompting},
       {"evaluation.only", "false",

@@ -12,10 +12,10 @@
 
 namespace gantry {
 
-// nf4, fp4: a scale for each block of kScaleBlock elements of the full weight, flattened by rows, as in bitsandbytes
-// (QLoRA, arXiv 2305.14314). int8: a scale for each row, as in LLM.int8() (arXiv 2208.07339). kNf4Double, kFp4Double:
-// double quantization (`model.quantize_double`). A scale is a code of 8 bits, times a float32 for each kScalesOfBlock
-// scales, plus the mean of all scales of the weight.
+// nf4, fp4: one scale per block of kScaleBlock elements, as in bitsandbytes (QLoRA, arXiv 2305.14314). The blocks are
+// those of the full weight, flattened by rows. int8: one scale per row, as in LLM.int8() (arXiv 2208.07339). kNf4Double,
+// kFp4Double: double quantization (`model.quantize_double`). A scale is a code of 8 bits, times a float32 for each
+// kScalesOfBlock scales, plus the mean of all scales of the weight.
 enum class WeightCode { kNf4, kFp4, kInt8, kNf4Double, kFp4Double };
 
 inline constexpr std::int64_t kScaleBlock = 64;
@@ -31,8 +31,8 @@ inline bool is_double(WeightCode code) { return code == WeightCode::kNf4Double |
 
 // The record of a row of which a rank holds `columns` inputs. `group`: number of neighbouring inputs that share a
 // scale. It divides `columns`; for int8 it is equal to it. `runs`: with double quantization, the most blocks of scales
-// that the row has a part of. The scales of a record are then: the mean, float32; the factor of each run, float32; the
-// inputs at which each run but the last ends, int32; and the codes of the scales.
+// that the row has a part of. A record then begins with the mean (float32), the factor of each run (float32), the
+// inputs at which the runs end except the last one (int32), and the codes of the scales.
 struct RowEncoding {
   WeightCode code = WeightCode::kNf4;
   std::int64_t columns = 0, group = 0, runs = 0;
