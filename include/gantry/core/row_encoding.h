@@ -13,9 +13,9 @@
 namespace gantry {
 
 // nf4, fp4: one scale per block of kScaleBlock elements, as in bitsandbytes (QLoRA, arXiv 2305.14314). The blocks are
-// those of the full weight, flattened by rows. int8: one scale per row, as in LLM.int8() (arXiv 2208.07339). kNf4Double,
-// kFp4Double: double quantization (`model.quantize_double`). A scale is a code of 8 bits, times a float32 for each
-// kScalesOfBlock scales, plus the mean of all scales of the weight.
+// those of the full weight, flattened by rows. int8: one scale per row, as in LLM.int8() (arXiv 2208.07339).
+// kNf4Double, kFp4Double: double quantization (`model.quantize_double`). A scale is a code of 8 bits, times a float32
+// for each kScalesOfBlock scales, plus the mean of all scales of the weight.
 enum class WeightCode { kNf4, kFp4, kInt8, kNf4Double, kFp4Double };
 
 inline constexpr std::int64_t kScaleBlock = 64;
