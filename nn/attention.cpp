@@ -165,10 +165,12 @@ torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, c
 
 // The CPU's kernel requires values of the size of the queries; without it, LibTorch stores all scores. So narrower
 // values, those of latent attention, are padded. One query has few scores, and the keys of a cache would be copied.
+// With a padding mask, queries may see no key: their gradients differ between the kernel and products of scores.
 template <class Core>
-torch::Tensor with_padded_values(const torch::Tensor& query, const torch::Tensor& value, const Core& core) {
+torch::Tensor with_padded_values(const torch::Tensor& query, const torch::Tensor& value,
+                                 const AttentionOptions& options, const Core& core) {
   const std::int64_t missing = query.size(3) - value.size(3);
-  if (missing <= 0 || !query.is_cpu() || query.size(2) == 1) return core(value);
+  if (missing <= 0 || !query.is_cpu() || query.size(2) == 1 || options.keep.defined()) return core(value);
   return core(at::constant_pad_nd(value, {0, missing})).narrow(3, 0, value.size(3));
 }
 
@@ -181,7 +183,7 @@ torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& ke
   const ByKeyHead by(heads, key_heads);
   if (!needs_plain_products(options, drops) && !options.sinks.defined()) {
     const bool grouped = by.is_grouped();
-    return with_padded_values(query, grouped ? value : by.repeated(value), [&](const torch::Tensor& values) {
+    return with_padded_values(query, grouped ? value : by.repeated(value), options, [&](const torch::Tensor& values) {
       return fused_core(query, grouped ? key : by.repeated(key), values, options, grouped);
     });
   }
