@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <gtest/gtest.h>
+#include <limits>
 
 #include "attention_blocks.h"
 #include "gantry/tensors/libtorch.h"
@@ -51,25 +52,50 @@ TEST(AttentionKernels, AreChosenByWhatIsAsked) {
 }
 
 // Values of latent attention are narrower than queries.
+struct NarrowerValues {
+  std::int64_t heads = 3, tokens = 8, size = 12, value = 8;
+
+  torch::Tensor wave(std::int64_t features, double speed) const {
+    const torch::Tensor all = torch::sin(torch::arange(heads * tokens * features, torch::kFloat64) * speed);
+    return all.view({1, heads, tokens, features}).requires_grad_();
+  }
+  std::vector<torch::Tensor> inputs() const { return {wave(size, 0.7), wave(size, 1.3), wave(value, 2.1)}; }
+  torch::Tensor attention(const std::vector<torch::Tensor>& of, const nn::AttentionOptions& options) const {
+    return nn::attention(of[0], of[1], of[2], {0, heads, heads}, {0, heads, heads}, options, nn::DropoutImpl(0));
+  }
+  // `unseen`: bool [tokens, tokens].
+  torch::Tensor products(const std::vector<torch::Tensor>& of, const torch::Tensor& unseen) const {
+    const torch::Tensor scores = at::matmul(of[0], of[1].transpose(-2, -1)) / std::sqrt(size);
+    const torch::Tensor added =
+        torch::zeros({tokens, tokens}, torch::kFloat64).masked_fill_(unseen, std::numeric_limits<double>::lowest());
+    return at::matmul((scores + added).softmax(-1), of[2]);
+  }
+  void expect_equal(const nn::AttentionOptions& options, const torch::Tensor& unseen) const {
+    const auto of = inputs();
+    const torch::Tensor got = attention(of, options), want = products(of, unseen);
+    EXPECT_TRUE(torch::allclose(got, want, 1e-12, 1e-13));
+    const torch::Tensor gradient = torch::cos(wave(value, 0.3)).detach();
+    const auto of_got = torch::autograd::grad({got}, of, {gradient});
+    const auto of_want = torch::autograd::grad({want}, of, {gradient});
+    for (std::size_t i = 0; i < of.size(); ++i) EXPECT_TRUE(torch::allclose(of_got[i], of_want[i], 1e-12, 1e-12)) << i;
+  }
+};
+
 TEST(AttentionKernels, NarrowerValuesStoreNoScores) {
-  constexpr std::int64_t kHeads = 3, kTokens = 256, kSize = 12, kValue = 8;
-  const auto wave = [](std::int64_t size, double speed) {
-    const torch::Tensor all = torch::sin(torch::arange(kHeads * kTokens * size, torch::kFloat64) * speed);
-    return all.view({1, kHeads, kTokens, size}).requires_grad_();
-  };
-  const std::vector<torch::Tensor> inputs = {wave(kSize, 0.7), wave(kSize, 1.3), wave(kValue, 2.1)};
-  const torch::Tensor gradient = torch::cos(wave(kValue, 0.3)).detach();
+  const NarrowerValues is{.tokens = 256};
+  const auto of = is.inputs();
   const MemoryMeter meter;
-  const torch::Tensor out = nn::attention(inputs[0], inputs[1], inputs[2], {0, kHeads, kHeads}, {0, kHeads, kHeads},
-                                          {.causal = true}, nn::DropoutImpl(0));
-  EXPECT_LT(meter.bytes(), static_cast<std::int64_t>(sizeof(double)) * kHeads * kTokens * kTokens / 2);
-  const torch::Tensor later = torch::ones({kTokens, kTokens}, torch::kBool).triu(1);
-  const torch::Tensor scores = at::matmul(inputs[0], inputs[1].transpose(-2, -1)) / std::sqrt(kSize);
-  const torch::Tensor expected = at::matmul(scores.masked_fill(later, -1e300).softmax(-1), inputs[2]);
-  EXPECT_TRUE(torch::allclose(out, expected, 1e-12, 1e-13));
-  const auto got = torch::autograd::grad({out}, inputs, {gradient});
-  const auto want = torch::autograd::grad({expected}, inputs, {gradient});
-  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(torch::allclose(got[i], want[i], 1e-12, 1e-12)) << i;
+  const torch::Tensor out = is.attention(of, {.causal = true});
+  EXPECT_LT(meter.bytes(), static_cast<std::int64_t>(sizeof(double)) * is.heads * is.tokens * is.tokens / 2);
+  is.expect_equal({.causal = true}, torch::ones({is.tokens, is.tokens}, torch::kBool).triu(1));
+}
+
+// The first queries see no key.
+TEST(AttentionKernels, NarrowerValuesAfterPaddingHaveTheGradientsOfProducts) {
+  const NarrowerValues is;
+  const torch::Tensor padding = torch::arange(is.tokens) < 3;
+  is.expect_equal({.causal = true, .keep = ~padding.unsqueeze(0)},
+                  torch::ones({is.tokens, is.tokens}, torch::kBool).triu(1) | padding.unsqueeze(0));
 }
 
 // A part of the heads that share a key head: gradients of both are summed up.
