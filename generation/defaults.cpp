@@ -37,19 +37,21 @@ void take_number(const JsonView& keys, const char* key, double& value) {
   value = found->json().get<double>();
 }
 
+std::vector<std::int64_t> tokens_in(const JsonView& list) {
+  std::vector<std::int64_t> tokens;
+  for (std::size_t i = 0; i < list.list().size(); ++i) tokens.push_back(list.element(i).count(kMostTokens));
+  return tokens;
+}
+
 void take_tokens(const JsonView& keys, const char* key, std::vector<std::int64_t>& value) {
-  const auto found = keys.find(key);
-  if (!found) return;
-  for (std::size_t i = 0; i < found->list().size(); ++i) value.push_back(found->element(i).count(kMostTokens));
+  if (const auto found = keys.find(key)) value = tokens_in(*found);
 }
 
 // One token or a list of them.
 void take_one_or_more(const JsonView& keys, const char* key, std::vector<std::int64_t>& value) {
   const auto found = keys.find(key);
   if (!found) return;
-  value.clear();
-  if (!found->json().is_array()) return value.push_back(found->count(kMostTokens));
-  for (std::size_t i = 0; i < found->list().size(); ++i) value.push_back(found->element(i).count(kMostTokens));
+  value = found->json().is_array() ? tokens_in(*found) : std::vector<std::int64_t>{found->count(kMostTokens)};
 }
 
 // Older files have -1 for none.
@@ -69,8 +71,7 @@ void take_words(const JsonView& keys, const char* key, std::vector<std::vector<s
   for (std::size_t i = 0; i < found->list().size(); ++i) {
     const JsonView word = found->element(i);
     if (word.list().empty()) word.refuse("a list of tokens");
-    value.emplace_back();
-    for (std::size_t k = 0; k < word.list().size(); ++k) value.back().push_back(word.element(k).count(kMostTokens));
+    value.push_back(tokens_in(word));
   }
 }
 

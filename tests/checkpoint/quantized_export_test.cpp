@@ -34,16 +34,24 @@ std::vector<ExportTensor> decoded_tensors(const std::string& directory, const js
   return tensors;
 }
 
-// Files of bitsandbytes, decoded and written again: the largest value of a block is one of its codes.
-TEST(QuantizedExport, HasTheTensorsOfBitsandbytes) {
-  const std::string golden = kGoldens + "lora/qlora_nf4";
-  const ScratchFolder scratch;
+// A directory of bitsandbytes, and its weights decoded and written again.
+struct WrittenAgain {
+  json config;
+  TensorDict written, theirs;
+};
+
+WrittenAgain written_again(const std::string& golden, WeightCode code, const std::string& output) {
   const json config = read_model_config(golden);
   json plain = config;
   plain.erase("quantization_config");
-  save_hugging_face(scratch / "out", plain, decoded_tensors(golden, config), {.quantize = WeightCode::kNf4});
-  const TensorDict written = read_safetensors(scratch / "out/model.safetensors"),
-                   theirs = read_safetensors(golden + "/model.safetensors");
+  save_hugging_face(output, plain, decoded_tensors(golden, config), {.quantize = code});
+  return {config, read_safetensors(output + "/model.safetensors"), read_safetensors(golden + "/model.safetensors")};
+}
+
+// Files of bitsandbytes, decoded and written again: the largest value of a block is one of its codes.
+TEST(QuantizedExport, HasTheTensorsOfBitsandbytes) {
+  const ScratchFolder scratch;
+  const auto [config, written, theirs] = written_again(kGoldens + "lora/qlora_nf4", WeightCode::kNf4, scratch / "out");
   ASSERT_EQ(written.size(), theirs.size());
   for (const auto& [name, tensor] : theirs) {
     ASSERT_TRUE(written.contains(name)) << name;
@@ -62,14 +70,9 @@ TEST(QuantizedExport, HasTheTensorsOfBitsandbytes) {
 
 // The names, types and sizes of bitsandbytes' files. Their scales are not those of the decoded weights.
 TEST(QuantizedExport, HasTheTensorsOfDoubleQuantization) {
-  const std::string golden = kGoldens + "lora/qlora_nf4_double";
   const ScratchFolder scratch;
-  const json config = read_model_config(golden);
-  json plain = config;
-  plain.erase("quantization_config");
-  save_hugging_face(scratch / "out", plain, decoded_tensors(golden, config), {.quantize = WeightCode::kNf4Double});
-  const TensorDict written = read_safetensors(scratch / "out/model.safetensors"),
-                   theirs = read_safetensors(golden + "/model.safetensors");
+  const auto [config, written, theirs] =
+      written_again(kGoldens + "lora/qlora_nf4_double", WeightCode::kNf4Double, scratch / "out");
   ASSERT_EQ(written.size(), theirs.size());
   for (const auto& [name, tensor] : theirs) {
     ASSERT_TRUE(written.contains(name)) << name;
