@@ -163,6 +163,21 @@ void add_tower_shards(std::vector<ModuleShard>& shards, const TowerSpec& tower, 
   shards.push_back({prefix + ".*.mlp.fc2", Row{.output = Replicate{}}});
 }
 
+int tower_layers(const DecoderSpec& spec) { return spec.vision ? static_cast<int>(spec.vision->tower.layers) : 0; }
+
+double patches_of_feature(const VisionSpec& vision) {
+  const auto square = [](std::int64_t merge) { return static_cast<double>(merge * merge); };
+  if (vision.grid_tower) return square(vision.grid_tower->merge);
+  if (vision.pixtral) return square(vision.pixtral->merge);
+  return static_cast<double>(vision.places()) / static_cast<double>(vision.features());
+}
+
+double tower_layer_weights(const VisionSpec& vision) {
+  const bool is_gated = vision.grid_tower || vision.pixtral;
+  const auto hidden = static_cast<double>(vision.tower.hidden), width = static_cast<double>(vision.tower.width);
+  return hidden * (4 * hidden + (is_gated ? 3 : 2) * width);
+}
+
 std::vector<ModuleShard> vision_shards(const VisionSpec& vision) {
   std::vector<ModuleShard> shards;
   if (vision.grid_tower) {

@@ -23,6 +23,16 @@ std::vector<ParameterShape> vision_parameters(const VisionSpec& vision, std::int
 // by heads, and the MLP by its width.
 void add_tower_shards(std::vector<ModuleShard>& shards, const TowerSpec& tower, const std::string& prefix);
 
+// The number of layers of the tower of a decoder's image encoder, which precede the layers of the decoder in the
+// pipeline; 0: the model has no image encoder.
+int tower_layers(const DecoderSpec& spec);
+
+// The number of patches that one feature is made from.
+double patches_of_feature(const VisionSpec& vision);
+
+// The number of weights that a patch is multiplied by in a layer of the tower.
+double tower_layer_weights(const VisionSpec& vision);
+
 // Returns the rules of the tower. A projector of one image size is replicated.
 std::vector<ModuleShard> vision_shards(const VisionSpec& vision);
 

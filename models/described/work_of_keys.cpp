@@ -16,6 +16,7 @@
 #include "gantry/models/described/model_flops.h"
 #include "gantry/models/described/model_outline.h"
 #include "gantry/models/described/sentence_modules.h"
+#include "gantry/models/described/vision_modules.h"
 
 namespace gantry::models {
 namespace {
@@ -130,6 +131,8 @@ LayerWork stacks_work(const json& keys, const StacksConfig& defaults) {
 
 LayerWork layer_work_of(const DecoderSpec& spec) {
   LayerWork work{.layers = {}, .first = entry_weights(spec), .last = head_weights(spec), .mtp = mtp_depths(spec)};
+  if (spec.vision)
+    work.layers.assign(tower_layers(spec), patches_of_feature(*spec.vision) * tower_layer_weights(*spec.vision));
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
     const bool repeats = index > 0 && spec.layers[index] == spec.layers[index - 1];
     work.layers.push_back(repeats ? work.layers.back() : layer_weights(spec.layers[index], spec.hidden));
@@ -198,6 +201,9 @@ std::optional<DecoderSpec> described_decoder(const json& keys, const std::string
 int layers_of(const json& keys, const std::string& family) {
   const std::string name = family_of(keys, family);
   if (outlines().contains(name)) return static_cast<int>(outlines().at(name)(keys).work.layers.size());
+  if (keys.is_object() && flag_key(keys, kImageEncoder, false))
+    if (const auto spec = described_decoder(keys, family))
+      return tower_layers(*spec) + static_cast<int>(spec->layers.size());
   return layers_in(keys);
 }
 
