@@ -7,6 +7,7 @@
 #include "gantry/core/error.h"
 #include "gantry/models/altup.h"
 #include "gantry/models/decoder_mtp.h"
+#include "gantry/models/described/vision_modules.h"
 #include "gantry/models/layer_inputs.h"
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
@@ -61,14 +62,6 @@ void check_text_tokens(const torch::Tensor& input_ids, const DecoderSpec& spec) 
         {"input_ids", fmt::format("token {} stands for an image or a sound", largest),
          fmt::format("tokens of text, below {}, because the model {} reads text only", spec.text_tokens, spec.family),
          "remove the token"});
-}
-
-// Without the types of tokens the image tokens would attend causally, which no model was trained with.
-void check_token_types(const TensorDict& batch, const VisionSpec& vision) {
-  if (!vision.both_directions || !batch.contains("pixel_values") || batch.contains("token_type_ids")) return;
-  throw InputError({"token_type_ids", "the batch has pixel_values, but no types of its tokens",
-                    "[samples, tokens], 1 for the tokens of an image, and 0 for text",
-                    "add the token_type_ids of the model's processor"});
 }
 
 }  // namespace
@@ -134,8 +127,9 @@ void DecoderImpl::add_embedding_noise(double alpha) {
   noise_ = register_module(kEmbeddingNoise, std::make_shared<nn::EmbeddingNoiseImpl>(alpha));
 }
 
-torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::TokenContext& known,
-                                 const torch::Tensor& positions, const torch::Tensor& rows, const TensorDict& batch) {
+torch::Tensor DecoderImpl::embed(const StageContext& stage, const torch::Tensor& input_ids,
+                                 const nn::TokenContext& known, const torch::Tensor& rows,
+                                 const torch::Tensor& patches) {
   const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
   if (tokens > spec.positions && !spec.unlimited_positions) {
     throw InputError({"input_ids", fmt::format("there are {} tokens per sample", tokens),
@@ -145,28 +139,14 @@ torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::Token
   const torch::Tensor ids = is_outside ? input_ids.masked_fill(input_ids == spec.vision->image_token, 0) : input_ids;
   const torch::Tensor found = rows.defined() ? rows : tokens_(ids);
   torch::Tensor hidden = scaled(noise_ ? noise_->forward(found) : found, spec.embedding_scale);
-  if (encoder_) hidden = with_images(hidden, input_ids, batch);
+  if (patches.defined()) hidden = with_images(hidden, input_ids, patches, stage.batch());
   if (project_in_) hidden = project_in_(hidden);
-  if (positions_)
-    hidden = hidden + positions_(positions.defined() ? positions : CountedNumbers(tokens, input_ids.options()).numbers);
+  if (positions_) {
+    const torch::Tensor known_rows = rows_of_positions(stage, known.positions);
+    hidden =
+        hidden + positions_(known_rows.defined() ? known_rows : CountedNumbers(tokens, input_ids.options()).numbers);
+  }
   return dropped(dropout_, embedding_norm_(hidden));
-}
-
-torch::Tensor DecoderImpl::with_images(const torch::Tensor& hidden, const torch::Tensor& input_ids,
-                                       const TensorDict& batch) {
-  // A continued text has had its images with the prompt.
-  if (!batch.contains("pixel_values") && !torch::GradMode::is_enabled()) return hidden;
-  check_token_types(batch, *spec.vision);
-  const torch::Tensor features = encoder_->features(batch, input_ids.size(0));
-  torch::Tensor is_image = input_ids == spec.vision->image_token;
-  if (!batch.contains("pixel_values"))
-    is_image = torch::zeros_like(is_image);
-  else if (const torch::Tensor known = on_host(input_ids); known.defined() && known.numel() > 0)
-    encoder_->check_tokens(known, batch);
-  // Row k of a sample is the feature of its k-th image token, and row 0 stands for text.
-  const torch::Tensor rows = torch::constant_pad_nd(features, {0, 0, 1, 0});
-  const torch::Tensor index = (is_image.cumsum(1) * is_image).unsqueeze(-1).expand({-1, -1, rows.size(2)});
-  return torch::where(image_rows_(is_image.unsqueeze(-1)), image_rows_(rows.gather(1, index)), hidden);
 }
 
 torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const {
@@ -205,10 +185,11 @@ torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const Tens
 
 TensorDict DecoderImpl::first_state(const StageContext& stage, const TensorDict& input,
                                     const nn::TokenContext& tokens) {
-  const torch::Tensor& ids = input.at("input_ids");
+  const torch::Tensor& ids = (encoder_ ? stage.batch() : input).at("input_ids");
   check_text_tokens(ids, spec);
-  const torch::Tensor hidden = embed(ids, tokens, rows_of_positions(stage, tokens.positions),
-                                     stage.vocabulary_apart() ? input.at("embedded") : torch::Tensor(), stage.batch());
+  const torch::Tensor hidden =
+      embed(stage, ids, tokens, stage.vocabulary_apart() ? input.at("embedded") : torch::Tensor(),
+            encoder_ ? input.at(kImagePatches) : torch::Tensor());
   TensorDict state{{"hidden", streams_ ? streams_->split(hidden) : hidden}};
   if (layer_inputs_) state.set(kLayerInputs, layer_inputs_->forward(ids, hidden));
   return state;
@@ -218,7 +199,8 @@ TensorDict DecoderImpl::first_state(const StageContext& stage, const TensorDict&
 TensorDict DecoderImpl::handed_on(const StageContext& stage, const TensorDict& state) const {
   TensorDict later{{"hidden", state.at("hidden")}};
   if (state.contains(kLayerInputs)) later.set(kLayerInputs, state.at(kLayerInputs));
-  for (const auto& name : entries_of_earlier_layers(spec, stage.layer_range().end)) later.set(name, state.at(name));
+  for (const auto& name : entries_of_earlier_layers(spec, stage.layer_range(decoder_list()).end))
+    later.set(name, state.at(name));
   return later;
 }
 
@@ -228,19 +210,22 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDic
   if (const torch::Tensor types = stage.batch().get("token_type_ids");
       types.defined() && spec.vision && spec.vision->both_directions)
     tokens.images = numbered_images(types);
-  TensorDict begin = stage.is_first() ? first_state(stage, input, tokens) : input;
-  if (layer_inputs_) split_layer_inputs(begin, stage.layer_range(), spec.layer_inputs->width);
+  const int list = decoder_list();
+  TensorDict begin = encoder_ ? run_tower(stage, input) : input;
+  if (encoder_ && stage.layer_range(list).end == 0) return begin;  // all layers of the stage are of the tower
+  if (encoder_ ? stage.begins(list) : stage.is_first()) begin = first_state(stage, begin, tokens);
+  if (layer_inputs_) split_layer_inputs(begin, stage.layer_range(list), spec.layer_inputs->width);
   // The routers' loss is joint over all layers: a stage that has only some does without. A continued text has none.
   const bool is_continued = tokens.caches || (!is_training() && !stage.batch().contains("labels"));
   const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1 && !is_continued;
   // After the layers of multi-token prediction, stages have the hidden states of all depths.
-  TensorDict state =
-      stage.run_layers(std::move(begin), [&](int index) { return parts_of_layer(stage, index, tokens, sums_routers); });
+  TensorDict state = stage.run_layers(
+      std::move(begin), [&](int index) { return parts_of_layer(stage, index, tokens, sums_routers); }, list);
   if (state.contains(kMainHidden)) state.set("hidden", state.take(kMainHidden));
   if (sums_routers) add_router_loss(stage, state, spec.router_loss, layers_with_experts(spec));
   torch::Tensor hidden = state.at("hidden");
   const bool has_mtp = spec.mtp_loss > 0;
-  if (has_mtp ? stage.layer_range().contains(main_layers(spec)) && !predicts_further() : stage.is_last()) {
+  if (has_mtp ? stage.layer_range(list).contains(main_layers(spec)) && !predicts_further() : stage.is_last()) {
     hidden = tokens.for_head(hidden);
     hidden = norm_(streams_ ? streams_->merged(hidden) : hidden);
   }
@@ -260,7 +245,9 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDic
 }
 
 TensorDict DecoderImpl::forward(const TensorDict& inputs) {
-  return stage_forward(*StageContext::full(layers_->size(), samples_first(inputs)), inputs);
+  std::vector<int> lists = {static_cast<int>(layers_->size())};
+  if (encoder_) lists.insert(lists.begin(), tower_layers(spec));
+  return stage_forward(*StageContext::full(std::move(lists), samples_first(inputs)), inputs);
 }
 
 }  // namespace gantry::models

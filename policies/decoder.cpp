@@ -5,6 +5,7 @@
 #include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/decoder_model_family.h"
 #include "gantry/models/described/decoder_shards.h"
+#include "gantry/models/described/vision_modules.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/vision/images_by_sample.h"
 #include "gantry/tensors/libtorch.h"
@@ -15,7 +16,8 @@ namespace {
 using models::DecoderNames;
 using models::DecoderSpec;
 
-std::vector<std::string> encoder_modules(const models::VisionSpec& vision) {
+// The modules of the encoder that contain all others.
+std::vector<std::string> encoder_roots(const models::VisionSpec& vision) {
   if (vision.grid_tower) return {models::kGridTower};
   return {models::kVisionTower, models::kImageProjector};
 }
@@ -48,7 +50,7 @@ ShardPlan shards_of(const models::DecoderImpl& model) {
   for (const auto& path : before_layers(spec)) plan.push_back({path, SequenceParallel{}});
   for (const auto& path : after_layers(spec)) plan.push_back({path, SequenceParallel{}});
   if (spec.vision) {
-    for (const std::string& encoder : encoder_modules(*spec.vision)) plan.push_back({encoder, FullSequence{}});
+    for (const std::string& encoder : encoder_roots(*spec.vision)) plan.push_back({encoder, FullSequence{}});
     plan.push_back({models::kImageRows, PrepareInput{.from = Replicate{}, .to = Shard{1}}});
   }
   if (spec.labels > 0) {
@@ -61,26 +63,43 @@ ShardPlan shards_of(const models::DecoderImpl& model) {
   return plan;
 }
 
+// The modules before the layers of the decoder.
+std::vector<std::string> embedding_modules(const models::DecoderImpl& model) {
+  const DecoderSpec& spec = model.spec;
+  const DecoderNames& names = spec.names;
+  std::vector<std::string> paths = {names.tokens};
+  if (spec.vision) paths.emplace_back(models::kImageRows);
+  if (spec.embedding_width > 0) paths.push_back(names.project_in);
+  if (spec.layer_inputs) paths.push_back(names.layer_tokens);
+  for (const auto& path : before_layers(spec)) paths.push_back(path);
+  if (spec.learned_positions) paths.push_back(names.positions);
+  if (!names.dropout.empty()) paths.push_back(names.dropout);
+  if (model.has_embedding_noise()) paths.emplace_back(models::kEmbeddingNoise);
+  if (spec.embedding_norm.exists()) paths.push_back(names.embedding_norm);
+  return paths;
+}
+
+// The modules after the layers.
+std::vector<std::string> head_modules(const DecoderSpec& spec) {
+  const DecoderNames& names = spec.names;
+  std::vector<std::string> paths = after_layers(spec);
+  if (spec.norm.exists() && spec.mtp_loss == 0) paths.push_back(names.norm);
+  if (spec.embedding_width > 0) paths.push_back(names.project_out);
+  if (spec.labels > 0) paths.emplace_back(models::kFullSequence);
+  paths.push_back(names.head);
+  return paths;
+}
+
+// The layers of an image encoder's tower run before those of the decoder.
 StageLayout stages_of(const models::DecoderImpl& model) {
-  const DecoderNames& names = model.spec.names;
-  StageLayout layout{.first = {names.tokens}, .repeated = names.layers, .last = {}};
-  if (model.spec.vision) {
-    for (const std::string& encoder : encoder_modules(*model.spec.vision)) layout.first.push_back(encoder);
-    layout.first.emplace_back(models::kImageRows);
-  }
-  if (model.spec.embedding_width > 0) layout.first.push_back(names.project_in);
-  if (model.spec.layer_inputs) layout.first.push_back(names.layer_tokens);
-  for (const auto& path : before_layers(model.spec)) layout.first.push_back(path);
-  for (const auto& path : after_layers(model.spec)) layout.last.push_back(path);
-  if (model.spec.norm.exists() && model.spec.mtp_loss == 0) layout.last.push_back(names.norm);
-  if (model.spec.embedding_width > 0) layout.last.push_back(names.project_out);
-  if (model.spec.labels > 0) layout.last.push_back(models::kFullSequence);
-  layout.last.push_back(names.head);
-  if (model.spec.learned_positions) layout.first.push_back(names.positions);
-  if (!names.dropout.empty()) layout.first.push_back(names.dropout);
-  if (model.has_embedding_noise()) layout.first.push_back(models::kEmbeddingNoise);
-  if (model.spec.embedding_norm.exists()) layout.first.push_back(names.embedding_norm);
-  return layout;
+  const DecoderSpec& spec = model.spec;
+  std::vector<std::string> embedding = embedding_modules(model);
+  if (!spec.vision) return {.first = embedding, .repeated = spec.names.layers, .last = head_modules(spec)};
+  const models::EncoderPaths encoder = models::encoder_paths(*spec.vision);
+  embedding.insert(embedding.end(), encoder.after.begin(), encoder.after.end());
+  return {.first = encoder.before,
+          .repeated = {{encoder.layers, {}}, {spec.names.layers, embedding}},
+          .last = head_modules(spec)};
 }
 
 std::string without_context(const DecoderSpec& spec) {
@@ -150,6 +169,8 @@ ModelSplit DecoderPolicy::split(const models::DecoderImpl& model) const {
   split.batch.between = {"attention_mask", "document_ids", "position_ids", "token_type_ids"};
   split.mtp_depths = models::mtp_depths(spec);
   if (split.mtp_depths > 0) split.batch.between.emplace_back("input_ids");
+  if (spec.vision)
+    for (const char* entry : {"input_ids", "image_sizes", "image_grid_thw"}) split.batch.between.emplace_back(entry);
   return split;
 }
 

@@ -163,6 +163,17 @@ void add_tower_shards(std::vector<ModuleShard>& shards, const TowerSpec& tower, 
   shards.push_back({prefix + ".*.mlp.fc2", Row{.output = Replicate{}}});
 }
 
+EncoderPaths encoder_paths(const VisionSpec& vision) {
+  const std::string grid = std::string(kGridTower) + ".", tower = std::string(kVisionTower) + ".";
+  if (vision.grid_tower) return {{grid + "patch_embed"}, grid + "blocks", {grid + "merger"}};
+  if (vision.pixtral)
+    return {{tower + "patch_conv", tower + "ln_pre"}, tower + "transformer.layers", {kImageProjector}};
+  EncoderPaths paths{{tower + "embeddings"}, tower + "encoder.layers", {kImageProjector}};
+  if (vision.class_token) paths.before.push_back(tower + "pre_layrnorm");
+  if (vision.final_norm) paths.after.push_back(tower + "post_layernorm");
+  return paths;
+}
+
 int tower_layers(const DecoderSpec& spec) { return spec.vision ? static_cast<int>(spec.vision->tower.layers) : 0; }
 
 double patches_of_feature(const VisionSpec& vision) {

@@ -23,6 +23,14 @@ std::vector<ParameterShape> vision_parameters(const VisionSpec& vision, std::int
 // by heads, and the MLP by its width.
 void add_tower_shards(std::vector<ModuleShard>& shards, const TowerSpec& tower, const std::string& prefix);
 
+// The modules of an image encoder in the order in which they run.
+struct EncoderPaths {
+  std::vector<std::string> before;  // before the layers of the tower
+  std::string layers;               // the list of layers
+  std::vector<std::string> after;   // after the layers
+};
+EncoderPaths encoder_paths(const VisionSpec& vision);
+
 // The number of layers of the tower of a decoder's image encoder, which precede the layers of the decoder in the
 // pipeline; 0: the model has no image encoder.
 int tower_layers(const DecoderSpec& spec);

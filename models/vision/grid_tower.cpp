@@ -7,7 +7,6 @@
 #include "gantry/models/register_at.h"
 #include "gantry/models/vision/patch_rotary.h"
 #include "gantry/models/vision/rotary_tower_layer.h"
-#include "gantry/models/vision/tower_layer.h"
 #include "gantry/nn/activation.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -57,20 +56,24 @@ GridTowerImpl::GridTowerImpl(const VisionSpec& spec, double initializer_range) :
   output_ = linear_at(*this, "merger.mlp.2", square, grid.outputs, true);
 }
 
-torch::Tensor GridTowerImpl::forward(const torch::Tensor& pixels, const GridLayout& layout) {
-  const torch::ScalarType type = patch_weight_.scalar_type();
-  const torch::Tensor patches = torch::linear(pixels.to(type), patch_weight_.flatten(1));
-  const torch::Tensor angles_of_patches = patch_angles(layout.places, spec_.tower.head_size(), kTheta, type);
+torch::Tensor GridTowerImpl::embed(const torch::Tensor& pixels) {
+  return torch::linear(pixels.to(patch_weight_.scalar_type()), patch_weight_.flatten(1));
+}
+
+ImageEncoder::Layer GridTowerImpl::layers(const GridLayout& layout, torch::ScalarType type) {
+  const torch::Tensor angles = patch_angles(layout.places, spec_.tower.head_size(), kTheta, type);
   // Masks are kept by the tensor of the groups, which must stay the same object in a recomputation.
-  const auto layer = [layers = layers_, full = spec_.grid_tower->full_layers, angles = angles_of_patches, layout](
-                         int index, const torch::Tensor& hidden) {
+  return [layers = layers_, full = spec_.grid_tower->full_layers, angles, layout](int index,
+                                                                                  const torch::Tensor& patches) {
     const bool is_full = std::find(full.begin(), full.end(), index) != full.end();
-    return layers->ptr<RotaryTowerLayerImpl>(index)->forward(hidden, angles, is_full ? layout.frames : layout.windows);
+    return layers->ptr<RotaryTowerLayerImpl>(index)->forward(patches, angles, is_full ? layout.frames : layout.windows);
   };
-  const torch::Tensor hidden = run_tower(static_cast<int>(layers_->size()), patches, layer);
+}
+
+torch::Tensor GridTowerImpl::merge(const torch::Tensor& patches) {
   const std::int64_t square = spec_.grid_tower->merge * spec_.grid_tower->merge;
   const torch::Tensor squares =
-      norm_(hidden).reshape({hidden.size(0), hidden.size(1) / square, square * hidden.size(2)});
+      norm_(patches).reshape({patches.size(0), patches.size(1) / square, square * patches.size(2)});
   return output_(nn::activate(wide_(squares), "gelu"));
 }
 
@@ -78,16 +81,16 @@ GridImages::GridImages(torch::nn::Module& root, const VisionSpec& spec, double i
   tower_ = root.register_module(kGridTower, GridTower(spec, initializer_range));
 }
 
-torch::Tensor GridImages::features(const TensorDict& batch, std::int64_t samples) {
+torch::Tensor GridImages::embed(const TensorDict& batch, std::int64_t /*samples*/) {
   const GridTowerSpec& grid = *spec_.grid_tower;
   const std::int64_t numbers = spec_.channels * grid.frames * spec_.patch * spec_.patch;
   const std::int64_t square = grid.merge * grid.merge;
   torch::Tensor pixels = batch.get("pixel_values");
   torch::Tensor grids = torch::zeros({0, 1, 3}, torch::kInt64);
-  const torch::Device device = tower_->parameters().front().device();
   if (pixels.defined()) {
     grids = read_grids(batch);
   } else {
+    const torch::Device device = tower_->parameters().front().device();
     pixels = torch::zeros({0, square, numbers}, torch::TensorOptions(torch::kFloat32).device(device));
   }
   if (pixels.dim() != 3 || pixels.size(2) != numbers || pixels.size(1) % square != 0 || grids.size(0) != pixels.size(0))
@@ -96,18 +99,30 @@ torch::Tensor GridImages::features(const TensorDict& batch, std::int64_t samples
                                   "samples",
                                   numbers, square),
                       "prepare the images with the model's processor, and pad the samples with zeros"});
-  GridLayout layout = lay_out_grids(grids, pixels.size(1), spec_);
-  for (torch::Tensor* places : {&layout.places, &layout.frames, &layout.windows}) *places = places->to(device);
-  const torch::Tensor made = tower_(pixels, layout);
-  return batch.contains("pixel_values") ? made : made.reshape({samples, 0, made.size(2)});
+  lay_out_grids(grids, pixels.size(1), spec_);  // checks the sizes
+  return tower_->embed(pixels);
 }
 
-void GridImages::check_tokens(const torch::Tensor& input_ids, const TensorDict& batch) const {
+ImageEncoder::Layer GridImages::layers(const torch::Tensor& patches, const TensorDict& batch) {
+  const torch::Tensor grids = patches.size(0) > 0 ? read_grids(batch) : torch::zeros({0, 1, 3}, torch::kInt64);
+  GridLayout layout = lay_out_grids(grids, patches.size(1), spec_);
+  for (torch::Tensor* places : {&layout.places, &layout.frames, &layout.windows})
+    *places = places->to(patches.device());
+  return tower_->layers(layout, patches.scalar_type());
+}
+
+torch::Tensor GridImages::features(const torch::Tensor& patches, const TensorDict& /*batch*/, std::int64_t samples) {
+  const torch::Tensor made = tower_->merge(patches);
+  return patches.size(0) > 0 ? made : made.reshape({samples, 0, made.size(2)});
+}
+
+void GridImages::check_tokens(const torch::Tensor& input_ids, const torch::Tensor& patches,
+                              const TensorDict& batch) const {
   if (!batch.contains("position_ids"))
     throw InputError({"position_ids", "the batch has images, but no positions of its tokens",
                       "[3, samples, tokens]: time, row and column",
                       "add the positions that the model's processor or get_rope_index computes"});
-  const GridLayout layout = lay_out_grids(read_grids(batch), batch.at("pixel_values").size(1), spec_);
+  const GridLayout layout = lay_out_grids(read_grids(batch), patches.size(1), spec_);
   check_feature_counts(input_ids, spec_.image_token, layout.features);
 }
 

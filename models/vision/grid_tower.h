@@ -16,8 +16,11 @@ namespace gantry::models {
 class GridTowerImpl : public torch::nn::Module {
  public:
   GridTowerImpl(const VisionSpec& spec, double initializer_range);
-  // [samples, patches, channels * frames * patch * patch] -> [samples, squares, outputs]
-  torch::Tensor forward(const torch::Tensor& pixels, const GridLayout& layout);
+  // [samples, patches, channels * frames * patch * patch] -> [samples, patches, tower's hidden]
+  torch::Tensor embed(const torch::Tensor& pixels);
+  ImageEncoder::Layer layers(const GridLayout& layout, torch::ScalarType type);
+  // The patches after the last layer -> [samples, squares, outputs]
+  torch::Tensor merge(const torch::Tensor& patches);
 
  private:
   const VisionSpec spec_;
@@ -32,8 +35,11 @@ TORCH_MODULE(GridTower);
 class GridImages final : public ImageEncoder {
  public:
   GridImages(torch::nn::Module& root, const VisionSpec& spec, double initializer_range);
-  torch::Tensor features(const TensorDict& batch, std::int64_t samples) override;
-  void check_tokens(const torch::Tensor& input_ids, const TensorDict& batch) const override;
+  torch::Tensor embed(const TensorDict& batch, std::int64_t samples) override;
+  Layer layers(const torch::Tensor& patches, const TensorDict& batch) override;
+  torch::Tensor features(const torch::Tensor& patches, const TensorDict& batch, std::int64_t samples) override;
+  void check_tokens(const torch::Tensor& input_ids, const torch::Tensor& patches,
+                    const TensorDict& batch) const override;
 
  private:
   const VisionSpec spec_;

@@ -1,6 +1,7 @@
 // The image encoder of a decoder: the features that replace image tokens.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,16 +12,27 @@
 
 namespace gantry::models {
 
+// The entry that stages with layers of the tower exchange.
+inline constexpr const char* kImagePatches = "patches";
+
+// The layers of the tower are layers of the pipeline: embed() is on the first stage, layers() on the stages of the
+// tower, and features() on the stage of the decoder's first layer. Only embed() reads pixel_values.
 class ImageEncoder {
  public:
   virtual ~ImageEncoder() = default;
-  // Returns the features of the images of each sample one after the other, [samples, features, width of the decoder];
-  // samples with fewer features are padded at the end. Without images in the batch it runs on none of them: parameters
-  // then have gradients of 0, and all replicas reduce the same gradients. Throws InputError for images that the encoder
-  // cannot read.
-  virtual torch::Tensor features(const TensorDict& batch, std::int64_t samples) = 0;
+  // Returns the patches before the first layer, [images or samples, ..., tower's hidden]. Without images in the batch
+  // there are none of them, [0, ...]: parameters then have gradients of 0, and all replicas reduce the same gradients.
+  // Throws InputError for images that the encoder cannot read.
+  virtual torch::Tensor embed(const TensorDict& batch, std::int64_t samples) = 0;
+  using Layer = std::function<torch::Tensor(int index, const torch::Tensor& patches)>;
+  // Returns the layers for the patches of this batch. Each returns a tensor of the same shape.
+  virtual Layer layers(const torch::Tensor& patches, const TensorDict& batch) = 0;
+  // Returns the features of the images of each sample one after the other, [samples, features, width of the decoder],
+  // from the patches after the last layer. Samples with fewer features are padded at the end.
+  virtual torch::Tensor features(const torch::Tensor& patches, const TensorDict& batch, std::int64_t samples) = 0;
   // Throws InputError if a sample has other numbers of image tokens than its images. `input_ids`: on the host.
-  virtual void check_tokens(const torch::Tensor& input_ids, const TensorDict& batch) const = 0;
+  virtual void check_tokens(const torch::Tensor& input_ids, const torch::Tensor& patches,
+                            const TensorDict& batch) const = 0;
 };
 
 // Registers the modules of the encoder below `root`. `hidden`: the width of the decoder.

@@ -82,6 +82,15 @@ struct SizedImages {
   torch::Tensor sizes;   // [samples, images, 2], on the host
 };
 
+// The layout of a batch with these patches [images, rows, columns, hidden] of `samples` samples.
+SizedLayout layout_of(const torch::Tensor& patches, const TensorDict& batch, std::int64_t samples,
+                      const VisionSpec& spec) {
+  const std::int64_t merge = spec.pixtral->merge, images = patches.size(0) / samples;
+  const torch::Tensor sizes =
+      images > 0 ? read_sizes(batch).reshape({samples, images, 2}) : torch::zeros({samples, 0, 2}, torch::kInt64);
+  return lay_out_sizes(sizes, patches.size(1) / merge, patches.size(2) / merge, spec);
+}
+
 SizedImages read_images(const TensorDict& batch, const VisionSpec& spec) {
   SizedImages images{batch.at("pixel_values"), read_sizes(batch)};
   if (images.pixels.dim() == 4) images.pixels = images.pixels.unsqueeze(1);
@@ -112,26 +121,34 @@ PixtralImages::PixtralImages(torch::nn::Module& root, const VisionSpec& spec, st
   projector_ = root.register_module(kImageProjector, PatchProjector(spec, hidden));
 }
 
-torch::Tensor PixtralImages::features(const TensorDict& batch, std::int64_t samples) {
-  const std::int64_t side = side_of_square(spec_), merge = spec_.pixtral->merge;
+torch::Tensor PixtralImages::embed(const TensorDict& batch, std::int64_t /*samples*/) {
+  if (batch.contains("pixel_values")) {
+    const SizedImages images = read_images(batch, spec_);
+    const std::int64_t side = side_of_square(spec_);
+    lay_out_sizes(images.sizes, images.pixels.size(3) / side, images.pixels.size(4) / side, spec_);  // checks the sizes
+    return tower_->embed(images.pixels.flatten(0, 1));
+  }
+  const std::int64_t side = side_of_square(spec_);
   const torch::Device device = tower_->parameters().front().device();
-  SizedImages images{
-      torch::zeros({samples, 0, spec_.channels, side, side}, torch::TensorOptions(torch::kFloat32).device(device)),
-      torch::zeros({samples, 0, 2}, torch::kInt64)};
-  if (batch.contains("pixel_values")) images = read_images(batch, spec_);
-  const std::int64_t rows = images.pixels.size(3) / side, columns = images.pixels.size(4) / side;
-  SizedLayout layout = lay_out_sizes(images.sizes, rows, columns, spec_);
-  if (layout.groups.defined()) layout.groups = layout.groups.to(device);
-  const torch::Tensor made = projector_(tower_(images.pixels.flatten(0, 1), layout.groups), columns * merge);
-  const torch::Tensor by_sample = made.reshape({samples, images.pixels.size(1) * rows * columns, made.size(2)});
-  return by_sample.gather(1, layout.squares.to(device).unsqueeze(-1).expand({-1, -1, made.size(2)}));
+  return tower_->embed(
+      torch::zeros({0, spec_.channels, side, side}, torch::TensorOptions(torch::kFloat32).device(device)));
 }
 
-void PixtralImages::check_tokens(const torch::Tensor& input_ids, const TensorDict& batch) const {
-  const SizedImages images = read_images(batch, spec_);
-  const std::int64_t side = side_of_square(spec_);
-  const auto layout = lay_out_sizes(images.sizes, images.pixels.size(3) / side, images.pixels.size(4) / side, spec_);
-  check_feature_counts(input_ids, spec_.image_token, layout.features);
+ImageEncoder::Layer PixtralImages::layers(const torch::Tensor& patches, const TensorDict& batch) {
+  const torch::Tensor groups = layout_of(patches, batch, batch.at("input_ids").size(0), spec_).groups;
+  return tower_->layers(patches, groups.defined() ? groups.to(patches.device()) : groups);
+}
+
+torch::Tensor PixtralImages::features(const torch::Tensor& patches, const TensorDict& batch, std::int64_t samples) {
+  const SizedLayout layout = layout_of(patches, batch, samples, spec_);
+  const torch::Tensor made = projector_(patches);
+  const torch::Tensor by_sample = made.reshape({samples, patches.size(0) / samples * made.size(1), made.size(2)});
+  return by_sample.gather(1, layout.squares.to(made.device()).unsqueeze(-1).expand({-1, -1, made.size(2)}));
+}
+
+void PixtralImages::check_tokens(const torch::Tensor& input_ids, const torch::Tensor& patches,
+                                 const TensorDict& batch) const {
+  check_feature_counts(input_ids, spec_.image_token, layout_of(patches, batch, input_ids.size(0), spec_).features);
 }
 
 TensorDict sized_images_by_sample(TensorDict batch, const VisionSpec& spec) {

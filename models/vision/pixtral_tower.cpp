@@ -3,7 +3,6 @@
 #include "gantry/models/register_at.h"
 #include "gantry/models/vision/patch_rotary.h"
 #include "gantry/models/vision/rotary_tower_layer.h"
-#include "gantry/models/vision/tower_layer.h"
 #include "gantry/nn/activation.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -44,15 +43,20 @@ PixtralTowerImpl::PixtralTowerImpl(const VisionSpec& spec, double initializer_ra
     layers_->push_back(RotaryTowerLayer(tower, layer_names()));
 }
 
-torch::Tensor PixtralTowerImpl::forward(const torch::Tensor& pixels, const torch::Tensor& groups) {
-  const torch::ScalarType type = patch_weight_.scalar_type();
-  const torch::Tensor patches = at::conv2d(pixels.to(type), patch_weight_, {}, /*stride=*/spec_.patch);
-  const torch::Tensor angles = patch_angles(places_in_rows(patches.size(2), patches.size(3), pixels.device()),
-                                            spec_.tower.head_size(), spec_.pixtral->theta, type, kColumnOffset);
-  const auto layer = [layers = layers_, angles, groups](int index, const torch::Tensor& hidden) {
-    return layers->ptr<RotaryTowerLayerImpl>(index)->forward(hidden, angles, groups);
+torch::Tensor PixtralTowerImpl::embed(const torch::Tensor& pixels) {
+  const torch::Tensor patches =
+      at::conv2d(pixels.to(patch_weight_.scalar_type()), patch_weight_, {}, /*stride=*/spec_.patch);
+  return norm_(patches.flatten(2).transpose(1, 2)).unflatten(1, {patches.size(2), patches.size(3)});
+}
+
+ImageEncoder::Layer PixtralTowerImpl::layers(const torch::Tensor& patches, const torch::Tensor& groups) {
+  const std::int64_t rows = patches.size(1), columns = patches.size(2);
+  const torch::Tensor angles = patch_angles(places_in_rows(rows, columns, patches.device()), spec_.tower.head_size(),
+                                            spec_.pixtral->theta, patches.scalar_type(), kColumnOffset);
+  return [layers = layers_, angles, groups, rows, columns](int index, const torch::Tensor& input) {
+    const torch::Tensor made = layers->ptr<RotaryTowerLayerImpl>(index)->forward(input.flatten(1, 2), angles, groups);
+    return made.unflatten(1, {rows, columns});
   };
-  return run_tower(static_cast<int>(layers_->size()), norm_(patches.flatten(2).transpose(1, 2)), layer);
 }
 
 PatchProjectorImpl::PatchProjectorImpl(const VisionSpec& spec, std::int64_t hidden) : spec_(spec) {
@@ -63,9 +67,9 @@ PatchProjectorImpl::PatchProjectorImpl(const VisionSpec& spec, std::int64_t hidd
   second_ = linear_at(*this, "linear_2", hidden, hidden, spec.projector_bias);
 }
 
-torch::Tensor PatchProjectorImpl::forward(const torch::Tensor& patches, std::int64_t columns) {
-  const std::int64_t merge = spec_.pixtral->merge, images = patches.size(0), size = patches.size(2),
-                     rows = patches.size(1) / columns;
+torch::Tensor PatchProjectorImpl::forward(const torch::Tensor& patches) {
+  const std::int64_t merge = spec_.pixtral->merge, images = patches.size(0), rows = patches.size(1),
+                     columns = patches.size(2), size = patches.size(3);
   // The features of a square are ordered by feature first, and by patch second.
   const torch::Tensor squares = norm_(patches)
                                     .reshape({images, rows / merge, merge, columns / merge, merge, size})

@@ -5,6 +5,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "gantry/models/described/vision_spec.h"
+#include "gantry/models/vision/image_encoder.h"
 #include "gantry/nn/linear.h"
 #include "gantry/nn/norms.h"
 
@@ -15,9 +16,10 @@ namespace gantry::models {
 class PixtralTowerImpl : public torch::nn::Module {
  public:
   PixtralTowerImpl(const VisionSpec& spec, double initializer_range);
-  // [images, channels, height, width] -> [images, patches, tower's hidden], row by row. `groups` int64 [images,
-  // patches]: see RotaryTowerLayer.
-  torch::Tensor forward(const torch::Tensor& pixels, const torch::Tensor& groups);
+  // [images, channels, height, width] -> [images, rows, columns, tower's hidden]
+  torch::Tensor embed(const torch::Tensor& pixels);
+  // Returns the layers for these patches. `groups` int64 [images, rows * columns]: see RotaryTowerLayer.
+  ImageEncoder::Layer layers(const torch::Tensor& patches, const torch::Tensor& groups);
 
  private:
   const VisionSpec spec_;
@@ -32,9 +34,8 @@ class PatchProjectorImpl : public torch::nn::Module {
  public:
   // `hidden`: the width of the decoder.
   PatchProjectorImpl(const VisionSpec& spec, std::int64_t hidden);
-  // [images, patches, tower's hidden] of images with `columns` patches in a row -> [images, squares, hidden], row by
-  // row.
-  torch::Tensor forward(const torch::Tensor& patches, std::int64_t columns);
+  // [images, rows, columns, tower's hidden] -> [images, squares, hidden], row by row
+  torch::Tensor forward(const torch::Tensor& patches);
 
  private:
   const VisionSpec spec_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/models/vision/tower_layer.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -14,7 +15,7 @@ SquareImages::SquareImages(torch::nn::Module& root, const VisionSpec& spec, std:
   projector_ = root.register_module(kImageProjector, ImageProjector(spec, hidden, initializer_range));
 }
 
-torch::Tensor SquareImages::features(const TensorDict& batch, std::int64_t samples) {
+torch::Tensor SquareImages::embed(const TensorDict& batch, std::int64_t samples) {
   const std::int64_t size = spec_.image_size;
   torch::Tensor pixels = batch.get("pixel_values");
   if (!pixels.defined())
@@ -27,13 +28,23 @@ torch::Tensor SquareImages::features(const TensorDict& batch, std::int64_t sampl
                                   "image_size of the image encoder",
                                   spec_.channels, size),
                       "resize the images"});
-  const torch::Tensor made = projector_(tower_(pixels.flatten(0, 1)));
-  return made.reshape({samples, pixels.size(1) * spec_.features(), made.size(2)});
+  return tower_->embed(pixels.flatten(0, 1));
 }
 
-void SquareImages::check_tokens(const torch::Tensor& input_ids, const TensorDict& batch) const {
-  const torch::Tensor& pixels = batch.at("pixel_values");
-  const std::int64_t images = pixels.dim() == 5 ? pixels.size(1) : 1, of_image = spec_.features();
+ImageEncoder::Layer SquareImages::layers(const torch::Tensor& /*patches*/, const TensorDict& /*batch*/) {
+  return [layers = tower_->layers()](int index, const torch::Tensor& patches) {
+    return layers->ptr<TowerLayerImpl>(index)->forward(patches, {});
+  };
+}
+
+torch::Tensor SquareImages::features(const torch::Tensor& patches, const TensorDict& /*batch*/, std::int64_t samples) {
+  const torch::Tensor made = projector_(tower_->normed(patches));
+  return made.reshape({samples, patches.size(0) / samples * spec_.features(), made.size(2)});
+}
+
+void SquareImages::check_tokens(const torch::Tensor& input_ids, const torch::Tensor& patches,
+                                const TensorDict& /*batch*/) const {
+  const std::int64_t images = patches.size(0) / input_ids.size(0), of_image = spec_.features();
   const torch::Tensor counts = (input_ids == spec_.image_token).sum(1);
   for (std::int64_t sample = 0; sample < counts.size(0); ++sample) {
     const auto count = counts[sample].item<std::int64_t>();

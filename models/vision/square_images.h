@@ -12,8 +12,11 @@ namespace gantry::models {
 class SquareImages final : public ImageEncoder {
  public:
   SquareImages(torch::nn::Module& root, const VisionSpec& spec, std::int64_t hidden, double initializer_range);
-  torch::Tensor features(const TensorDict& batch, std::int64_t samples) override;
-  void check_tokens(const torch::Tensor& input_ids, const TensorDict& batch) const override;
+  torch::Tensor embed(const TensorDict& batch, std::int64_t samples) override;
+  Layer layers(const torch::Tensor& patches, const TensorDict& batch) override;
+  torch::Tensor features(const torch::Tensor& patches, const TensorDict& batch, std::int64_t samples) override;
+  void check_tokens(const torch::Tensor& input_ids, const torch::Tensor& patches,
+                    const TensorDict& batch) const override;
 
  private:
   const VisionSpec spec_;

@@ -2,8 +2,6 @@
 
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
-#include "gantry/nn/recompute.h"
-#include "gantry/nn/stage_context.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
@@ -32,22 +30,6 @@ torch::Tensor TowerLayerImpl::attend(const torch::Tensor& input, const nn::Atten
 torch::Tensor TowerLayerImpl::forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention) {
   const torch::Tensor attended = hidden + attend(before_attention_(hidden), attention);
   return attended + down_(nn::activate(up_(before_mlp_(attended)), activation_));
-}
-
-torch::Tensor run_tower(int layers, torch::Tensor hidden,
-                        const std::function<torch::Tensor(int index, const torch::Tensor& hidden)>& layer) {
-  Forward known = forward_now();
-  known.observer = nullptr;  // observers expect the samples of a batch, not images
-  // The layers belong to no list of the pipeline; they are recomputed like the first layer of the stage.
-  const Recomputation how =
-      known.stage ? known.stage->recomputation(known.stage->layer_range().begin) : Recomputation::kNone;
-  known.recomputes_attention = how == Recomputation::kSelective;
-  const ForwardScope scope(known);
-  const bool again = how == Recomputation::kFull || how == Recomputation::kParts;
-  for (int index = 0; index < layers; ++index)
-    hidden = again ? nn::recompute([layer, index](const auto& inputs) { return layer(index, inputs[0]); }, {hidden})
-                   : layer(index, hidden);
-  return hidden;
 }
 
 }  // namespace gantry::models

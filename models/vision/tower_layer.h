@@ -1,7 +1,6 @@
 // A layer of the encoders of CLIP and SigLIP, for full sequences on every rank of tp.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -29,9 +28,5 @@ class TowerLayerImpl : public torch::nn::Module {
   nn::Dropout dropout_{nullptr};  // without effect: probability 0
 };
 TORCH_MODULE(TowerLayer);
-
-// Runs `layer` for each of the layers of a tower, with the recomputation of the running stage.
-torch::Tensor run_tower(int layers, torch::Tensor hidden,
-                        const std::function<torch::Tensor(int index, const torch::Tensor& hidden)>& layer);
 
 }  // namespace gantry::models

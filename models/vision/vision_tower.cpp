@@ -41,11 +41,4 @@ torch::Tensor VisionTowerImpl::embed(const torch::Tensor& pixels) {
 
 torch::Tensor VisionTowerImpl::normed(const torch::Tensor& hidden) { return after_ ? after_(hidden) : hidden; }
 
-torch::Tensor VisionTowerImpl::forward(const torch::Tensor& pixels) {
-  const auto layer = [layers = layers_](int index, const torch::Tensor& hidden) {
-    return layers->ptr<TowerLayerImpl>(index)->forward(hidden, {});
-  };
-  return normed(run_tower(static_cast<int>(layers_->size()), embed(pixels), layer));
-}
-
 }  // namespace gantry::models

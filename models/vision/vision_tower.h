@@ -15,9 +15,6 @@ class VisionTowerImpl : public torch::nn::Module {
  public:
   VisionTowerImpl(const VisionSpec& spec, double initializer_range);
   // [images, channels, size, size] -> [images, places, tower's hidden]; also of no images.
-  torch::Tensor forward(const torch::Tensor& pixels);
-
-  // The parts of forward(), for models whose layers are a list of the pipeline.
   torch::Tensor embed(const torch::Tensor& pixels);
   const torch::nn::ModuleList& layers() const { return layers_; }
   torch::Tensor normed(const torch::Tensor& hidden);  // the norm after the layers, if there is one

@@ -149,7 +149,9 @@ class DecoderImpl : public torch::nn::Module {
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden [B, S, H]}, and in training after the layers of multi-token prediction also
   // the hidden states of their depths. With streams, hidden is [B, S, N * H], and there are further entries:
-  // layer_inputs [B, S, layers * width] of later layers, and the keys and values that later layers share.
+  // layer_inputs [B, S, layers * width] of later layers, and the keys and values that later layers share. The layers of
+  // an image encoder's tower are a list before those of the decoder; its stages exchange {patches}, which is undefined
+  // without images outside of a training step.
   // Throws InputError if S exceeds the model's positions, and for entries and tokens that a decoder of text does not
   // read: images, sounds, and position_ids [B, S, 3] without sections.
   TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
@@ -171,15 +173,20 @@ class DecoderImpl : public torch::nn::Module {
   // The first layer adds the output of the model's last norm.
   LayerParts mtp_parts(const StageContext& stage, int index, const nn::TokenContext& tokens);
   void add_mtp_loss(const StageContext& stage, const TensorDict& state);
-  // [B, S] -> [B, S, H]. `positions`: rows of the position table; undefined: 0, 1, 2, ... `rows`: embeddings of the
-  // tokens; undefined: they are looked up.
-  torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions,
-                      const torch::Tensor& rows, const TensorDict& batch);
-  // The state of the first stage before its layers.
+  // The number of the list of the decoder's layers.
+  int decoder_list() const { return encoder_ ? 1 : 0; }
+  // [B, S] -> [B, S, H]. `rows`: embeddings of the tokens; undefined: they are looked up. `patches`: of the images,
+  // after the tower; undefined: there are none.
+  torch::Tensor embed(const StageContext& stage, const torch::Tensor& input_ids, const nn::TokenContext& known,
+                      const torch::Tensor& rows, const torch::Tensor& patches);
+  // Runs the stage's layers of the tower. `input`: of the stage.
+  TensorDict run_tower(const StageContext& stage, TensorDict input);
+  // The state before the first layer of the decoder.
   TensorDict first_state(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens);
   TensorDict handed_on(const StageContext& stage, const TensorDict& state) const;
   // The features of the images instead of the image tokens, in hidden [B, S or this rank's part, H].
-  torch::Tensor with_images(const torch::Tensor& hidden, const torch::Tensor& input_ids, const TensorDict& batch);
+  torch::Tensor with_images(const torch::Tensor& hidden, const torch::Tensor& input_ids, const torch::Tensor& patches,
+                            const TensorDict& batch);
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
   // [B, S, H] -> [B, H]: the last token of each sample before its padding; with pooled_tokens [B, n, H].
   torch::Tensor last_tokens(const nn::TokenContext& known, const TensorDict& batch, const torch::Tensor& own) const;
