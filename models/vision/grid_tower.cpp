@@ -85,21 +85,18 @@ torch::Tensor GridImages::embed(const TensorDict& batch, std::int64_t /*samples*
   const GridTowerSpec& grid = *spec_.grid_tower;
   const std::int64_t numbers = spec_.channels * grid.frames * spec_.patch * spec_.patch;
   const std::int64_t square = grid.merge * grid.merge;
-  torch::Tensor pixels = batch.get("pixel_values");
-  torch::Tensor grids = torch::zeros({0, 1, 3}, torch::kInt64);
-  if (pixels.defined()) {
-    grids = read_grids(batch);
-  } else {
+  const torch::Tensor pixels = batch.get("pixel_values");
+  if (!pixels.defined()) {
     const torch::Device device = tower_->parameters().front().device();
-    pixels = torch::zeros({0, square, numbers}, torch::TensorOptions(torch::kFloat32).device(device));
+    return tower_->embed(torch::zeros({0, square, numbers}, torch::TensorOptions(torch::kFloat32).device(device)));
   }
-  if (pixels.dim() != 3 || pixels.size(2) != numbers || pixels.size(1) % square != 0 || grids.size(0) != pixels.size(0))
+  if (pixels.dim() != 3 || pixels.size(2) != numbers || pixels.size(1) % square != 0 ||
+      read_grids(batch).size(0) != pixels.size(0))
     throw InputError({"pixel_values", "the tensor is " + describe(pixels),
                       fmt::format("[samples, patches, {}] with a multiple of {} patches, and image_grid_thw of as many "
                                   "samples",
                                   numbers, square),
                       "prepare the images with the model's processor, and pad the samples with zeros"});
-  lay_out_grids(grids, pixels.size(1), spec_);  // checks the sizes
   return tower_->embed(pixels);
 }
 

@@ -122,12 +122,7 @@ PixtralImages::PixtralImages(torch::nn::Module& root, const VisionSpec& spec, st
 }
 
 torch::Tensor PixtralImages::embed(const TensorDict& batch, std::int64_t /*samples*/) {
-  if (batch.contains("pixel_values")) {
-    const SizedImages images = read_images(batch, spec_);
-    const std::int64_t side = side_of_square(spec_);
-    lay_out_sizes(images.sizes, images.pixels.size(3) / side, images.pixels.size(4) / side, spec_);  // checks the sizes
-    return tower_->embed(images.pixels.flatten(0, 1));
-  }
+  if (batch.contains("pixel_values")) return tower_->embed(read_images(batch, spec_).pixels.flatten(0, 1));
   const std::int64_t side = side_of_square(spec_);
   const torch::Device device = tower_->parameters().front().device();
   return tower_->embed(
