@@ -136,9 +136,9 @@ TEST_P(ImageChats, TrainTheSameInEveryLayout) {
       of_encoder = std::max(of_encoder, tensor.abs().max().item<double>());
   EXPECT_GT(of_encoder, 0);
   for (const Split& split :
-       {Split{{.tensor = 2}, 1}, Split{{.pipeline = 2}, 2}, Split{{.data = 2}, 1}, Split{{.data = 2}, 3},
-        Split{{.data = 3}, 2}, Split{{.data = 3}, 1, /*zero=*/3}, Split{{.data = 3}, 2, 0, "full"},
-        Split{{.tensor = 2}, 1, 0, "none", /*sequence_parallel=*/true}}) {
+       {Split{{.tensor = 2}, 1}, Split{{.pipeline = 2}, 2}, Split{{.pipeline = 3}, 3}, Split{{.data = 2}, 1},
+        Split{{.data = 2}, 3}, Split{{.data = 3}, 2}, Split{{.data = 3}, 1, /*zero=*/3},
+        Split{{.data = 3}, 2, 0, "full"}, Split{{.tensor = 2}, 1, 0, "none", /*sequence_parallel=*/true}}) {
     expect_equal(expected, trained(split_config(split)), 1e-10, fmt::format("{} {}", GetParam(), split.in_words()));
     if (HasFailure()) return;
   }
@@ -155,8 +155,8 @@ TEST_P(ImageChats, StepsMayHaveNoImage) {
   EXPECT_EQ(second.at("pixel_values").numel(), 0);
   const CaseResult expected = trained(half({}), {4, 0});
   for (const Split& split :
-       {Split{{.tensor = 2}}, Split{{.data = 3}}, Split{{.data = 3}, 1, /*zero=*/3}, Split{{.data = 3}, 1, 0, "full"},
-        Split{{.tensor = 2}, 1, 0, "none", /*sequence_parallel=*/true}})
+       {Split{{.tensor = 2}}, Split{{.pipeline = 3}}, Split{{.data = 3}}, Split{{.data = 3}, 1, /*zero=*/3},
+        Split{{.data = 3}, 1, 0, "full"}, Split{{.tensor = 2}, 1, 0, "none", /*sequence_parallel=*/true}})
     expect_equal(expected, trained(half(split), {4, 0}), 1e-10, fmt::format("{} {}", GetParam(), split.in_words()));
 }
 
