@@ -32,7 +32,7 @@ struct StepCounts {
   // Expected number of counted labels of all replicas: exact if the labels are known before the criterion runs, else
   // the number of tokens. At least 1. Gradients are seeded with its inverse, so it must be equal on all ranks.
   double expected = 1;
-  std::int64_t images = 0;             // of all replicas
+  std::int64_t images = 0;             // number of images of all replicas
   bool is_exact = false;               // the labels of all replicas are known
   std::int64_t most_microbatches = 0;  // maximum over the replicas
   bool equal_microbatches = true;
