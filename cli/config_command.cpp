@@ -59,15 +59,25 @@ std::string mesh_text(const Mesh& mesh) {
          (has_experts ? view_text("the same ranks by the placement of experts", mesh, axis::View::kExpert) : "");
 }
 
+// The number of layers of a stage that are of the image encoder.
+int tower_layers(const ResolvedConfig& resolved, std::size_t stage) {
+  const auto& [begin, end] = resolved.layers[stage];
+  return std::max(0, std::min(end, resolved.tower_layers) - begin);
+}
+
 std::string stages_text(const ResolvedConfig& resolved) {
   const auto& [layers, work] = std::tie(resolved.layers, resolved.work);
   if (layers.empty()) return "";
   const double total = std::accumulate(work.begin(), work.end(), 0.0);
-  std::string text = fmt::format("\nstages of {} layers:\n", layers.back().end);
+  const int tower = resolved.tower_layers;
+  std::string text = fmt::format("\nstages of {} layers", layers.back().end);
+  text += tower > 0 ? fmt::format(", of which {} of the image encoder:\n", tower) : ":\n";
   for (std::size_t stage = 0; stage < layers.size(); ++stage) {
     const auto& [begin, end] = layers[stage];
     text += begin == end ? fmt::format("  stage {}: no layers", stage)
                          : fmt::format("  stage {}: layers {} to {} ({})", stage, begin, end - 1, end - begin);
+    if (const int of_encoder = tower_layers(resolved, stage); of_encoder > 0)
+      text += fmt::format(", {} to {} of the image encoder", begin, begin + of_encoder - 1);
     text += work.empty() ? "\n" : fmt::format(", {:.1f}% of the work\n", 100 * work[stage] / total);
   }
   if (layers.size() > 1 && !work.empty())
@@ -110,6 +120,7 @@ Json stages_json(const ResolvedConfig& resolved) {
   for (int stage = 0; stage < stages.num_stages(); ++stage) {
     Json entry = {{"stage", stage}, {"pipeline_rank", stages.rank_of(stage)}};
     if (!layers.empty()) entry.update({{"first_layer", layers[stage].begin}, {"layers", layers[stage].size()}});
+    if (resolved.tower_layers > 0) entry["image_encoder_layers"] = tower_layers(resolved, stage);
     if (!work.empty()) entry["work"] = work[stage] / total;
     all.push_back(std::move(entry));
   }

@@ -94,10 +94,12 @@ PassTotals pass_totals(const CostTable& table, const std::vector<Recompute>& rec
     for (const Recompute how : recomputations)
       totals.least_held = std::min(totals.least_held, kept_with(layer, how) + made_again(layer, how) + layer.working);
   }
-  totals.ends = seconds_of_pass(table.embedding) + seconds_of_pass(table.head);
+  for (const PartCosts* end : {&table.patches, &table.features, &table.embedding, &table.head})
+    totals.ends += seconds_of_pass(*end);
   for (const HeldParameters& layer : table.parameters.layers) totals.in_layers += layer;
-  totals.in_ends = table.parameters.first;
-  totals.in_ends += table.parameters.last;
+  const ModelParameters& parameters = table.parameters;
+  for (const HeldParameters* end : {&parameters.patches, &parameters.features, &parameters.first, &parameters.last})
+    totals.in_ends += *end;
   totals.in_ends.dense -= table.parameters.tied;
   totals.in_ends.trained_dense -= table.parameters.trained_tied;
   return totals;

@@ -7,6 +7,7 @@
 #include "gantry/core/config/schedule_names.h"
 #include "gantry/core/sharding/zero_level.h"
 #include "gantry/models/described/mixers/mixer_kind.h"
+#include "gantry/models/described/vision_modules.h"
 #include "gantry/planner/search.h"
 
 namespace gantry::planner {
@@ -14,7 +15,7 @@ namespace {
 
 // The layers of multi-token prediction are not partitioned.
 int most_stages(const models::DecoderSpec& model) {
-  return models::main_layers(model) + (models::mtp_depths(model) > 0 ? 1 : 0);
+  return models::tower_layers(model) + models::main_layers(model) + (models::mtp_depths(model) > 0 ? 1 : 0);
 }
 
 std::vector<int> divisors(int number, int most) {

@@ -57,7 +57,7 @@ void add_costs(ConfiguredStep& step, Config config, const models::DecoderSpec& s
   std::vector<int> rank_of_stage;
   for (int stage = 0; stage < manager.num_stages(); ++stage) rank_of_stage.push_back(manager.rank_of(stage));
   const auto layers = layers_per_stage(config.schedule, models::layer_work_of(spec), rank_of_stage);
-  step.layers = layer_ranges(layers, static_cast<int>(spec.layers.size()), manager.num_stages());
+  step.layers = layer_ranges(layers, pipeline_layers(spec), manager.num_stages());
   step.recompute = chosen_recompute(config, std::max(1, config.parallel.data));
   if (step.recompute) apply(*step.recompute, config.schedule);
   const Workload workload = stated_workload(config);

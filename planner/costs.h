@@ -14,7 +14,7 @@
 
 namespace gantry::planner {
 
-// ---- A part of the model (a layer, the embedding or the head) and one microbatch: part_costs.cpp
+// ---- A part of the model (a layer, the embedding, the head, ...) and one microbatch: part_costs.cpp
 
 // The fields are those of PartOperations.
 struct PartCosts {
@@ -24,7 +24,8 @@ struct PartCosts {
 
 // Depends only on tensor, context, expert, microbatch and sequence parallelism. Layouts with equal values share it.
 struct CostTable {
-  std::vector<PartCosts> layers;
+  std::vector<PartCosts> layers;  // all layers of the pipeline
+  PartCosts patches, features;    // the image encoder before and after its layers
   PartCosts embedding, head;
   ModelParameters parameters;
 };
@@ -101,15 +102,21 @@ struct LayoutCosts {
   std::vector<StageTimes> stages;
   int microbatches = 1;
   double hop = 0;                            // seconds of a message between stages
+  bool has_two_tables = false;               // two stages have the table of tokens, and add up its gradients
   std::optional<VocabularyPart> vocabulary;  // absent: the first and the last stage compute embedding and head
 };
 LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, const Cluster& cluster,
                               const CostTable& table, const std::vector<std::vector<int>>& stages_of_rank,
                               const std::vector<int>& layers);
 
-// The number of layers of each stage. Throws ConfigError if there are more stages than layers.
+// The number of layers of each stage. Throws ConfigError if they cannot be distributed, or a list has another number
+// of layers than the model.
 std::vector<int> layers_of(const Workload& workload, const Layout& layout,
                            const std::vector<std::vector<int>>& stages_of_rank);
+
+// The stage with the embedding of the tokens, and the end of an image encoder: with an encoder that of the decoder's
+// first layer, otherwise the first one.
+int embedding_stage(const models::DecoderSpec& model, const std::vector<int>& layers);
 
 // Why the layout cannot share the vocabulary; empty if it can, or if it does not.
 std::optional<std::string> vocabulary_objection(const Workload& workload, const Layout& layout);
@@ -171,7 +178,7 @@ double least_pipeline_seconds(const Workload& workload, const LayoutCosts& costs
 double least_memory_with(const Workload& workload, const Layout& layout, const LayoutCosts& costs);
 
 // Sums of a CostTable, for bounds of all layouts with the same sizes, with any schedule, recomputation and memory
-// state. A search skips thousands of layouts by one such bound. `ends`: embedding and head.
+// state. A search skips thousands of layouts by one such bound. `ends`: all parts that are not layers.
 struct PassTotals {
   double layers = 0, ends = 0;  // seconds of one microbatch, forward and backward
   double least_forward = 0;     // seconds of the fastest layer

@@ -101,6 +101,7 @@ LayerSeconds layer_seconds(const Workload& workload, const models::LayerSpec& la
                            const Cluster& cluster) {
   Workload alone = workload;
   alone.model.layers = {layer};
+  alone.model.vision.reset();
   const PartCosts part = make_cost_table(alone, layout, cluster).layers.front();
   LayerSeconds seconds{part.forward, part.input_gradient, part.weight_gradient, {}};
   if (const auto* again = computed_again(part, layout.recompute)) seconds.again = *again;

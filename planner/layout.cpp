@@ -22,6 +22,11 @@ namespace {
 
 // Whether attention and mixers of the layers support the layout.
 std::optional<std::string> mixing_objection(const models::DecoderSpec& model, const Layout& layout) {
+  if (model.vision && layout.tensor > model.vision->tower.heads)
+    return fmt::format("tensor {} is above the {} heads of the image encoder", layout.tensor,
+                       model.vision->tower.heads);
+  if (model.vision && layout.context > 1)
+    return fmt::format("models with an image encoder do not support context {}", layout.context);
   for (const auto& layer : model.layers) {
     if (layer.has_attention() && layout.tensor > layer.attention.heads)
       return fmt::format("tensor {} is above the {} heads", layout.tensor, layer.attention.heads);
@@ -85,6 +90,7 @@ std::optional<std::string> vocabulary_objection(const Workload& workload, const 
     return fmt::format("vocabulary over the pipeline does not support zero {}, only 0 and 1", layout.zero);
   if (layout.expert > 1) return fmt::format("vocabulary over the pipeline does not support expert {}", layout.expert);
   if (!workload.trained.adapters.empty()) return "vocabulary over the pipeline does not support adapters";
+  if (workload.model.vision) return "vocabulary over the pipeline does not support image encoders";
   if (workload.model.mtp_loss > 0) return "vocabulary over the pipeline does not support multi-token prediction";
   if (layout.schedule == "dualpipe_v")
     return "vocabulary over the pipeline does not support dualpipe_v, because it overlaps actions";

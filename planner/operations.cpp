@@ -4,6 +4,8 @@
 
 #include "gantry/core/config/logit_limit.h"
 #include "gantry/models/described/model_flops.h"
+#include "gantry/models/described/vision_modules.h"
+#include "gantry/planner/tower.h"
 
 namespace gantry::planner {
 namespace {
@@ -198,6 +200,22 @@ PartOperations layer_operations(const Workload& workload, const models::LayerSpe
   part.kept_layer_input =
       builder.bytes() * builder.tokens_between() * hidden * as_double(layer.altup ? layer.altup->streams : 1);
   return part;
+}
+
+PartOperations layer_operations(const Workload& workload, int layer, const Layout& layout) {
+  const int tower = models::tower_layers(workload.model);
+  if (layer < tower) return tower_layer_operations(workload, layout);
+  return layer_operations(workload, workload.model.layers.at(layer - tower), layout);
+}
+
+int pipeline_layers(const models::DecoderSpec& model) {
+  return models::tower_layers(model) + static_cast<int>(model.layers.size());
+}
+
+bool repeats_layer(const models::DecoderSpec& model, int layer) {
+  const int tower = models::tower_layers(model);
+  if (layer == 0 || layer == tower) return false;
+  return layer < tower || model.layers[layer - tower] == model.layers[layer - tower - 1];
 }
 
 PartOperations embedding_operations(const Workload& workload, const Layout& layout) {

@@ -41,15 +41,20 @@ struct PartOperations {
 };
 
 PartOperations layer_operations(const Workload& workload, const models::LayerSpec& layer, const Layout& layout);
-// The operations before the first layer.
+// The operations of a layer of the pipeline: those of the tower of an image encoder come before those of the decoder.
+PartOperations layer_operations(const Workload& workload, int layer, const Layout& layout);
+// The number of these layers, and whether a layer has the operations of the one before it.
+int pipeline_layers(const models::DecoderSpec& model);
+bool repeats_layer(const models::DecoderSpec& model, int layer);
+// The operations before the first layer of the decoder, without those of an image encoder.
 PartOperations embedding_operations(const Workload& workload, const Layout& layout);
 // The operations after the last layer, including the loss.
 PartOperations head_operations(const Workload& workload, const Layout& layout);
 
-// The numbers of a token that a stage sends to the next one, whose first layer is `next`, on one of `tensor` tensor
-// ranks. These are its features in all streams, the outputs of depths of multi-token prediction, the embeddings of
-// later layers, and the keys and values that later layers share. `token_parts`: number of ranks that share the tokens
-// between layers; each has the keys of all tokens.
+// The numbers of a token that a stage sends to the next one, whose first layer is layer `next` of the decoder, on one
+// of `tensor` tensor ranks. These are its features in all streams, the outputs of depths of multi-token prediction, the
+// embeddings of later layers, and the keys and values that later layers share. `token_parts`: number of ranks that
+// share the tokens between layers; each has the keys of all tokens.
 double columns_passed(const models::DecoderSpec& model, std::size_t next, int tensor, int token_parts);
 
 // True if the logits of a microbatch are too large to be stored (core/config/logit_limit.h).

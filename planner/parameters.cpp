@@ -9,6 +9,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/slice.h"
 #include "gantry/models/described/decoder_shards.h"
+#include "gantry/models/described/vision_modules.h"
 
 namespace gantry::planner {
 namespace {
@@ -123,6 +124,32 @@ HeldParameters layer_parameters(const DecoderSpec& without_layers, const LayerSp
   return held;
 }
 
+// Adds the layers of the tower, and the modules before and after them.
+void add_image_encoder(ModelParameters& held, const DecoderSpec& spec, int tensor, const TrainedPart& trained) {
+  DecoderSpec encoder = spec;
+  encoder.layers.clear();
+  models::VisionSpec& vision = *encoder.vision;
+  const int layers = models::tower_layers(spec);
+  const bool are_equal = trained.is_all() && layers > 0;
+  if (are_equal) vision.tower.layers = 1;
+  const models::EncoderPaths paths = models::encoder_paths(vision);
+  const std::string prefix = paths.layers + ".";
+  const ShardShares shares(encoder, tensor, /*expert=*/1);
+  std::vector<HeldParameters> tower(vision.tower.layers);
+  const auto part_of = [&](const std::string& name) -> HeldParameters& {
+    if (name.starts_with(prefix)) return tower.at(std::stoi(name.substr(prefix.size())));
+    const bool is_before =
+        std::ranges::any_of(paths.before, [&](const std::string& module) { return name.starts_with(module + "."); });
+    return is_before ? held.patches : held.features;
+  };
+  for (const ParameterShape& parameter : models::vision_parameters(vision, spec.hidden))
+    part_of(parameter.name)
+        .add_dense(static_cast<double>(elements_of(parameter.shape)) * shares.of(parameter).fraction,
+                   trained.trains(parameter.name));
+  if (are_equal) tower.resize(layers, tower.front());
+  held.layers.insert(held.layers.begin(), tower.begin(), tower.end());
+}
+
 }  // namespace
 
 HeldParameters& HeldParameters::operator+=(const HeldParameters& more) {
@@ -147,6 +174,7 @@ ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert,
   ModelParameters held;
   DecoderSpec without = spec;
   without.layers.clear();
+  without.vision.reset();
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
     const bool repeats = trained.is_all() && index > 0 && spec.layers[index] == spec.layers[index - 1];
     held.layers.push_back(repeats ? held.layers.back()
@@ -173,6 +201,7 @@ ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert,
     held.tied = elements + rows;
     held.trained_tied = (trained.trains(parameter.name) ? elements : 0) + rows;
   }
+  if (spec.vision) add_image_encoder(held, spec, tensor, trained);
   held.last.dense += held.tied;
   held.last.trained_dense += held.trained_tied;
   return held;

@@ -21,11 +21,13 @@ struct HeldParameters {
 
 // For each parameter, the number of elements on the rank with the largest part.
 struct ModelParameters {
-  std::vector<HeldParameters> layers;
-  HeldParameters first;     // embeddings
-  HeldParameters last;      // the last norm and the head, even if the head is tied
-  double tied = 0;          // elements of `last` that `first` contains as well
-  double trained_tied = 0;  // the trained elements of `tied`
+  std::vector<HeldParameters> layers;  // all layers of the pipeline
+  HeldParameters patches;              // the image encoder before its layers
+  HeldParameters features;             // the image encoder after its layers: the last norm and the projector
+  HeldParameters first;                // embeddings
+  HeldParameters last;                 // the last norm and the head, even if the head is tied
+  double tied = 0;                     // elements of `last` that `first` contains as well
+  double trained_tied = 0;             // the trained elements of `tied`
 };
 
 // Adapters of `trained` are included. The shards are those of models::decoder_shards(). Throws ConfigError if a

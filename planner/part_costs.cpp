@@ -6,9 +6,11 @@
 #include "gantry/core/base/wildcard.h"
 #include "gantry/core/slice.h"
 #include "gantry/models/described/decoder_shards.h"
+#include "gantry/models/described/vision_modules.h"
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/costs.h"
 #include "gantry/planner/operations.h"
+#include "gantry/planner/tower.h"
 
 namespace gantry::planner {
 namespace {
@@ -207,18 +209,22 @@ void leave_out_frozen(CostTable& table, const Workload& workload, const Layout& 
   };
   const bool is_rms = workload.model.norm.kind == models::NormSpec::Kind::kRms;
   const std::vector<bool> experts_alone = train_experts_alone(workload);
+  const std::size_t tower = models::tower_layers(workload.model);
+  leave_out(table.patches, parameters.patches);
+  for (std::size_t index = 0; index < tower; ++index) leave_out(table.layers[index], parameters.layers[index]);
+  leave_out(table.features, parameters.features);
   leave_out(table.embedding, parameters.first);
-  for (std::size_t index = 0; index < table.layers.size(); ++index) {
-    table.layers[index].kept += kept_by_adapters(workload, layout, index);
-    table.layers[index].kept += kept_for_magnitudes(workload, layout, index);
+  for (std::size_t index = 0; index < workload.model.layers.size(); ++index) {
+    PartCosts& layer = table.layers[tower + index];
+    layer.kept += kept_by_adapters(workload, layout, index);
+    layer.kept += kept_for_magnitudes(workload, layout, index);
     const std::string prefix = prefix_of_layer(workload.model, index);
-    if (is_rms) table.layers[index].kept -= kept_for_norms(workload, layout, prefix);
+    if (is_rms) layer.kept -= kept_for_norms(workload, layout, prefix);
     if (experts_alone[index]) {
-      PartCosts& layer = table.layers[index];
       const double norms = kept_for_norms(workload, layout, prefix);
       layer.kept -= kept_for_attention(layer, is_rms ? norms / 2 : 0, /*goes_back=*/!is_before);
     }
-    leave_out(table.layers[index], parameters.layers[index]);
+    leave_out(layer, parameters.layers[tower + index]);
   }
   if (is_rms) table.head.kept -= kept_for_norms(workload, layout, workload.model.names.norm + ".");
   leave_out(table.head, parameters.last);
@@ -229,11 +235,13 @@ void leave_out_frozen(CostTable& table, const Workload& workload, const Layout& 
 CostTable make_cost_table(const Workload& workload, const Layout& layout, const Cluster& cluster) {
   const Pricing pricing(workload, layout, cluster);
   CostTable table;
-  const auto& layers = workload.model.layers;
-  for (std::size_t index = 0; index < layers.size(); ++index) {
-    const bool repeats = index > 0 && layers[index] == layers[index - 1];
-    table.layers.push_back(repeats ? table.layers.back()
-                                   : part_costs(layer_operations(workload, layers[index], layout), pricing));
+  for (int layer = 0; layer < pipeline_layers(workload.model); ++layer)
+    table.layers.push_back(repeats_layer(workload.model, layer)
+                               ? table.layers.back()
+                               : part_costs(layer_operations(workload, layer, layout), pricing));
+  if (workload.model.vision) {
+    table.patches = part_costs(patch_operations(workload, layout), pricing);
+    table.features = part_costs(feature_operations(workload, layout), pricing);
   }
   table.embedding = part_costs(embedding_operations(workload, layout), pricing);
   table.head = part_costs(head_operations(workload, layout), pricing);

@@ -130,8 +130,7 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
   const double hidden = program.overlaps_gradients ? std::min(reduced, extra) : 0;
   once.data = reduced - hidden + (cluster.overlap_slowdown - 1) * hidden;
   const bool trains_table = workload.trained.trains(workload.model.names.tokens + ".weight");
-  const bool shares_table = workload.model.tied || workload.model.mtp_loss > 0;
-  if (shares_table && trains_table && layout.pipeline > 1 && !costs.vocabulary) {
+  if (costs.has_two_tables && trains_table) {
     const double table = program.gradient_bytes * static_cast<double>(workload.model.vocabulary) *
                          static_cast<double>(models::embedding_columns(workload.model)) / layout.tensor;
     once.data += all_reduce({2, pipeline_group(layout).stride}, table, cluster);

@@ -12,6 +12,7 @@
 #include "gantry/core/error.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/config.h"
+#include "gantry/planner/tower.h"
 #include "gantry/planner/workload.h"
 #include "gantry/schedule/configured_schedule.h"
 #include "gantry/schedule/pipeline_stage_manager.h"
@@ -50,11 +51,14 @@ RecomputeCosts::RecomputeCosts(const Workload& workload, const Layout& layout, c
       schedule_(schedule),
       layers_(std::move(layers)),
       embedding_(embedding_operations(workload, layout)),
-      head_(head_operations(workload, layout)) {
-  const auto& specs = workload.model.layers;
-  for (std::size_t index = 0; index < specs.size(); ++index)
-    parts_.push_back(index > 0 && specs[index] == specs[index - 1] ? parts_.back()
-                                                                   : layer_operations(workload, specs[index], layout));
+      head_(head_operations(workload, layout)),
+      embedding_stage_(embedding_stage(workload.model, layers_)) {
+  for (int layer = 0; layer < pipeline_layers(workload.model); ++layer)
+    parts_.push_back(repeats_layer(workload.model, layer) ? parts_.back() : layer_operations(workload, layer, layout));
+  if (workload.model.vision) {
+    patches_ = patch_operations(workload, layout);
+    features_ = feature_operations(workload, layout);
+  }
   const ModelParameters parameters = held_parameters(workload.model, layout.tensor, layout.expert);
   held_.stages_of_rank = schedule.stages_of_rank;
   held_.microbatches = schedule.microbatches;
@@ -64,9 +68,12 @@ RecomputeCosts::RecomputeCosts(const Workload& workload, const Layout& layout, c
     StageTimes& stage = held_.stages.emplace_back();
     for (int i = 0; i < count; ++i) stage.parameters += parameters.layers[next++];
   }
-  held_.stages.front().parameters += parameters.first;
+  held_.stages.front().parameters += parameters.patches;
+  held_.stages[embedding_stage_].parameters += parameters.features;
+  held_.stages[embedding_stage_].parameters += parameters.first;
   held_.stages.back().parameters += parameters.last;
-  if (held_.stages.size() == 1) held_.stages.back().parameters.dense -= parameters.tied;  // counted twice, held once
+  if (embedding_stage_ + 1 == stages())
+    held_.stages.back().parameters.dense -= parameters.tied;  // counted twice, held once
 }
 
 schedule::StageCosts RecomputeCosts::stage_costs(int stage, Recompute how, int count) const {
@@ -74,7 +81,9 @@ schedule::StageCosts RecomputeCosts::stage_costs(int stage, Recompute how, int c
       .forward = 0, .input_gradient = 0, .weight_gradient = 0, .activation = 0, .weight_input = 0};
   for (int i = 0; i < layers_[stage]; ++i)
     add_part(costs, parts_[first_layer_[stage] + i], i < count ? how : Recompute::kNone);
-  if (stage == 0) add_part(costs, embedding_, Recompute::kNone);
+  if (stage == 0) add_part(costs, patches_, Recompute::kNone);
+  if (stage == embedding_stage_) add_part(costs, features_, Recompute::kNone);
+  if (stage == embedding_stage_) add_part(costs, embedding_, Recompute::kNone);
   if (stage + 1 == stages()) add_part(costs, head_, Recompute::kNone);
   return costs;
 }
@@ -85,7 +94,8 @@ double RecomputeCosts::working(int stage, Recompute how, int count) const {
     const PartOperations& part = parts_[first_layer_[stage] + i];
     most = std::max(most, made_again(part, i < count ? how : Recompute::kNone) + part.working);
   }
-  if (stage == 0) most = std::max(most, embedding_.working);
+  if (stage == 0) most = std::max(most, patches_.working);
+  if (stage == embedding_stage_) most = std::max({most, features_.working, embedding_.working});
   // The bytes that the head keeps are released before the backwards of the layers.
   return stage + 1 == stages() ? std::max(most - head_.kept, head_.working) : most;
 }
@@ -332,7 +342,7 @@ std::optional<RecomputeChoice> chosen_recompute(const Config& given, int data) {
   const std::vector<int> rank_of_stage = ranks_of_stages(source.stages_of_rank());
   const int stages = static_cast<int>(rank_of_stage.size());
   const std::vector<int> layers = layers_per_stage(config.schedule, models::layer_work_of(spec), rank_of_stage);
-  layer_ranges(layers, static_cast<int>(spec.layers.size()), stages);  // throws if their sum is wrong
+  layer_ranges(layers, pipeline_layers(spec), stages);  // throws if their sum is wrong
   const std::int64_t samples = (config.data.batch_size + data - 1) / data;
   const int microbatches = source.microbatches(stages, samples);
   Layout layout = stated_layout(config);

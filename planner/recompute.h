@@ -43,8 +43,9 @@ class RecomputeCosts {
   const schedule::Schedule& schedule_;
   std::vector<int> layers_, first_layer_;  // for each stage
   std::vector<PartOperations> parts_;      // for each layer
-  PartOperations embedding_, head_;
-  LayoutCosts held_;  // has only the parameters of the stages
+  PartOperations patches_, features_, embedding_, head_;
+  int embedding_stage_;  // also has the features of an image encoder
+  LayoutCosts held_;     // has only the parameters of the stages
 };
 
 struct RecomputeChoice {

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "gantry/models/described/vision_modules.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/schedule/configured_schedule.h"
 #include "gantry/schedule/stages/layers_per_stage.h"
@@ -54,6 +55,7 @@ ResolvedConfig resolve_config(Config config) {
   PipelineStageManager manager(0, source.stages_of_rank());
   const int stages = manager.num_stages();
   std::vector<LayerRange> layers;
+  int tower_layers = 0;
   std::vector<double> work;
   const nlohmann::json keys = models::keys_of_model(config.model);
   if (const int all = models::layers_of(keys, config.model.policy); all > 0) {
@@ -62,6 +64,8 @@ ResolvedConfig resolve_config(Config config) {
     if (parallel.vocabulary == "pipeline" && parallel.pipeline > 1) by_layer.first = by_layer.last = 0;
     const auto counts = layers_per_stage(config.schedule, by_layer, ranks_of_stages(manager));
     layers = layer_ranges(counts, all, stages);
+    if (const auto spec = models::described_decoder(keys, config.model.policy))
+      tower_layers = models::tower_layers(*spec);
     if (is_known) work = work_of_stages(by_layer, counts);
   }
   std::optional<ResolvedStep> step;
@@ -69,8 +73,16 @@ ResolvedConfig resolve_config(Config config) {
   auto context = resolve_context(config, keys);
   auto experts = resolve_experts(config, keys, step ? step->microbatch_samples() : 0);
   auto recompute = chosen_recompute(config, mesh.axis_size(axis::kData));
-  return {std::move(config), std::move(mesh),    std::move(manager), std::move(layers),   std::move(work),
-          std::move(step),   std::move(context), std::move(experts), std::move(recompute)};
+  return {.config = std::move(config),
+          .mesh = std::move(mesh),
+          .stages = std::move(manager),
+          .layers = std::move(layers),
+          .tower_layers = tower_layers,
+          .work = std::move(work),
+          .step = std::move(step),
+          .context = std::move(context),
+          .experts = std::move(experts),
+          .recompute = std::move(recompute)};
 }
 
 }  // namespace gantry::planner

@@ -33,6 +33,7 @@ struct ResolvedConfig {
   Mesh mesh;
   PipelineStageManager stages;       // seen from pipeline rank 0
   std::vector<LayerRange> layers;    // by stage; empty: the number of layers is unknown
+  int tower_layers;                  // number of layers of an image encoder, which come first; 0: there is none
   std::vector<double> work;          // by stage; empty: the sizes of the matrices are unknown
   std::optional<ResolvedStep> step;  // empty: the configuration has no data section
   std::optional<ResolvedContext> context;

@@ -3,10 +3,13 @@
 
 #include "gantry/core/config.h"
 #include "gantry/core/config/logit_limit.h"
+#include "gantry/models/described/vision_modules.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/costs.h"
 #include "gantry/planner/operations.h"
+#include "gantry/planner/tower.h"
+#include "gantry/schedule/pipeline_stage_manager.h"
 #include "gantry/schedule/stages/layers_per_stage.h"
 
 namespace gantry::planner {
@@ -53,31 +56,43 @@ void add_rest_of_ends(std::vector<StageTimes>& stages, const CostTable& table, c
   stages.back().parameters += last;
 }
 
-void add_ends(std::vector<StageTimes>& stages, const CostTable& table) {
-  const auto add = [&table](StageTimes& stage, const PartCosts& part, const HeldParameters& parameters) {
-    add_layer(stage, part, Recompute::kNone);
-    stage.parameters += parameters;
-    stage.largest_end = std::max(stage.largest_end, parameters.dense);
-    if (table.parameters.tied > 0) stage.tied_end += parameters.dense;
-  };
-  add(stages.front(), table.embedding, table.parameters.first);
+void add_end(StageTimes& stage, const PartCosts& part, const HeldParameters& parameters) {
+  add_layer(stage, part, Recompute::kNone);
+  stage.parameters += parameters;
+  stage.largest_end = std::max(stage.largest_end, parameters.dense);
+}
+
+// `embedding`: embedding_stage().
+void add_ends(std::vector<StageTimes>& stages, const CostTable& table, int embedding) {
+  const ModelParameters& parameters = table.parameters;
+  StageTimes& first = stages.at(embedding);
+  add_end(stages.front(), table.patches, parameters.patches);
+  add_end(first, table.features, parameters.features);
+  add_end(first, table.embedding, parameters.first);
   // The bytes that the head keeps are released before the backwards of the layers.
   stages.back().working -= std::min(stages.back().working, table.head.kept);
-  add(stages.back(), table.head, table.parameters.last);
-  if (stages.size() > 1) return;
+  add_end(stages.back(), table.head, parameters.last);
+  if (parameters.tied > 0) first.tied_end += parameters.first.dense, stages.back().tied_end += parameters.last.dense;
+  if (&first != &stages.back()) return;
   stages.back().parameters.dense -= table.parameters.tied;  // counted twice, held once
   stages.back().parameters.trained_dense -= table.parameters.trained_tied;
   stages.back().tied_end -= table.parameters.tied;
 }
 
-// The embedding on the stage of multi-token prediction, unless this is the first stage.
+int stage_of_layer(int layer, const std::vector<int>& layers) {
+  int stage = 0;
+  for (int end = layers.front(); end <= layer;) end += layers.at(++stage);
+  return stage;
+}
+
+// The embedding on the stage of multi-token prediction, unless this stage has it.
 void add_table_of_mtp(std::vector<StageTimes>& stages, const Workload& workload, const Layout& layout,
                       const std::vector<int>& layers) {
-  if (workload.model.mtp_loss == 0) return;
-  int stage = 0;
-  for (int end = layers.front(); end <= models::main_layers(workload.model);) end += layers.at(++stage);
-  const bool has_tied_head = workload.model.tied && stage + 1 == static_cast<int>(stages.size());
-  if (stage == 0 || has_tied_head) return;
+  const models::DecoderSpec& model = workload.model;
+  if (model.mtp_loss == 0) return;
+  const int stage = stage_of_layer(models::tower_layers(model) + models::main_layers(model), layers);
+  const bool has_tied_head = model.tied && stage + 1 == static_cast<int>(stages.size());
+  if (stage == embedding_stage(model, layers) || has_tied_head) return;
   stages[stage].parameters.add_dense(words_of(workload, layout.tensor) * columns_of(workload),
                                      workload.trained.trains(workload.model.names.tokens + ".weight"));
 }
@@ -118,7 +133,21 @@ VocabularyPart shared_vocabulary(const Workload& workload, const Layout& layout,
   return part;
 }
 
+// The numbers that a rank sends for a microbatch to a stage whose first layer is layer `next` of the pipeline. Before
+// the decoder these are patches, which no other tensor rank shares.
+double numbers_sent(const Workload& workload, const Layout& layout, int next) {
+  const int tower = models::tower_layers(workload.model);
+  if (workload.model.vision && next <= tower) return patch_numbers(workload, layout);
+  const int token_parts = layout.sequence_parallel || workload.program.scatters_messages ? layout.tensor : 1;
+  const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context / token_parts;
+  return tokens * columns_passed(workload.model, next - tower, layout.tensor, token_parts);
+}
+
 }  // namespace
+
+int embedding_stage(const models::DecoderSpec& model, const std::vector<int>& layers) {
+  return model.vision ? stage_of_layer(models::tower_layers(model), layers) : 0;
+}
 
 std::vector<int> layers_of(const Workload& workload, const Layout& layout,
                            const std::vector<std::vector<int>>& stages_of_rank) {
@@ -133,7 +162,9 @@ std::vector<int> layers_of(const Workload& workload, const Layout& layout,
   ScheduleOptions config;
   if (layout.balanced) config.layers = std::string("balanced");
   if (!layout.layers.empty()) config.layers = layout.layers;
-  return layers_per_stage(config, work, rank_of_stage);
+  std::vector<int> layers = layers_per_stage(config, work, rank_of_stage);
+  layer_ranges(layers, pipeline_layers(workload.model), static_cast<int>(rank_of_stage.size()));  // throws
+  return layers;
 }
 
 LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, const Cluster& cluster,
@@ -155,19 +186,19 @@ LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, co
     costs.vocabulary = shared_vocabulary(workload, layout, cluster, table);
     add_rest_of_ends(costs.stages, table, workload, layout);
   } else {
-    add_ends(costs.stages, table);
+    const int embedding = embedding_stage(workload.model, layers);
+    add_ends(costs.stages, table, embedding);
+    costs.has_two_tables = (workload.model.tied && embedding + 1 < static_cast<int>(layers.size())) ||
+                           (workload.model.mtp_loss > 0 && layers.size() > 1);
   }
   add_table_of_mtp(costs.stages, workload, layout, layers);
-  const int token_parts = layout.sequence_parallel || workload.program.scatters_messages ? layout.tensor : 1;
-  const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context / token_parts;
-  double columns = static_cast<double>(workload.model.hidden);
-  std::size_t begin = 0;
+  double sent = 0;
+  int begin = 0;
   for (std::size_t stage = 0; stage + 1 < layers.size(); ++stage) {  // the largest message
     begin += layers[stage];
-    columns = std::max(columns, columns_passed(workload.model, begin, layout.tensor, token_parts));
+    sent = std::max(sent, numbers_sent(workload, layout, begin));
   }
-  const double sent = value_bytes(workload.precision) * tokens * columns;
-  costs.hop = message(pipeline_group(layout), sent, cluster);
+  costs.hop = message(pipeline_group(layout), value_bytes(workload.precision) * sent, cluster);
   if (!workload.program.blocking_messages) return costs;
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {  // sender and receiver wait equally long
     if (stage + 1 < costs.stages.size()) costs.stages[stage].forward.pipeline += costs.hop;

@@ -12,6 +12,7 @@
 #include "gantry/core/row_encoding.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/lora_names.h"
+#include "gantry/models/described/vision_modules.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/config.h"
 #include "gantry/planner/operations.h"
@@ -42,6 +43,9 @@ struct Paths {
 class AdaptedModel {
  public:
   explicit AdaptedModel(const DecoderSpec& model) : names_(model.names) {
+    if (model.vision)
+      for (const auto& parameter : models::vision_parameters(*model.vision, model.hidden))
+        of_encoder_.insert(parameter.name);
     for (const auto& family : models::decoder_families())
       if (family.model_type == model.family) files_ = family.files;
   }
@@ -58,14 +62,17 @@ class AdaptedModel {
     const std::string end = "." + names_.experts;
     return paths(parameter).own.ends_with(end) && !parameter.ends_with("_bias");
   }
+  // An image encoder has no adapters.
+  bool is_of_decoder(const models::ParameterShape& parameter) const { return !of_encoder_.contains(parameter.name); }
   // Whether it is the weight of a linear layer other than the head.
   bool is_linear(const models::ParameterShape& parameter) const {
     const std::string own = paths(parameter.name).own;
-    return parameter.name.ends_with(".weight") && parameter.shape.size() == 2 && own != names_.head &&
-           own != names_.tokens && own != names_.positions && own != names_.layer_tokens &&
+    return is_of_decoder(parameter) && parameter.name.ends_with(".weight") && parameter.shape.size() == 2 &&
+           own != names_.head && own != names_.tokens && own != names_.positions && own != names_.layer_tokens &&
            !own.ends_with("." + names_.router) && !own.ends_with("_coefs");
   }
   bool is_chosen(const models::ParameterShape& parameter, const std::string& entry) const {
+    if (!is_of_decoder(parameter)) return false;
     const Paths module = paths(parameter.name);
     const std::string last = parameter.name.substr(parameter.name.rfind('.'));
     if (is_stack(parameter.name)) return Paths{module.own + last, module.theirs + last}.are_named(entry);
@@ -77,6 +84,7 @@ class AdaptedModel {
  private:
   const models::DecoderNames& names_;
   models::FileNames files_;
+  std::set<std::string> of_encoder_;
 };
 
 void require_use(const char* key, const std::string& entry, bool is_used) {
@@ -137,9 +145,10 @@ Recompute recompute_of(const std::string& name) {
 bool shares_vocabulary(const Config& config, const std::vector<int>& layers) {
   if (config.parallel.vocabulary == "stages" || config.parallel.pipeline == 1) return false;
   if (config.parallel.vocabulary == "pipeline") return true;
-  if (stated_model(config).mtp_loss > 0) return false;  // not supported
+  const DecoderSpec model = stated_model(config);
+  if (model.mtp_loss > 0 || model.vision) return false;  // not supported
   return ScheduleSource(config.schedule, config.parallel.pipeline)
-      .gains_by_vocabulary(models::layer_work_of(stated_model(config)), layers);
+      .gains_by_vocabulary(models::layer_work_of(model), layers);
 }
 
 // The frozen weights that model.quantize stores in fewer bits, with their numbers of inputs.

@@ -156,9 +156,11 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   section.finish();
 }
 
-// The number of layers in the model's keys, or 0 if they have none.
+// The number of layers in the model's keys; 0: it is not known here. An image encoder has layers too.
 int stated_layers(const ModelConfig& model) {
-  return model.config_json.empty() ? 0 : layers_in(nlohmann::json::parse(model.config_json));
+  if (model.config_json.empty()) return 0;
+  const nlohmann::json keys = nlohmann::json::parse(model.config_json);
+  return keys.is_object() && keys.value("image_encoder", nlohmann::json()) == true ? 0 : layers_in(keys);
 }
 
 // Compares the stages and layers of a list or layout string with the other keys.

@@ -129,10 +129,21 @@ LayerWork stacks_work(const json& keys, const StacksConfig& defaults) {
 
 }  // namespace
 
+namespace {
+
+// The multiplications of a feature in a layer of the tower. Images of one size have a known number of keys.
+double tower_layer_work(const VisionSpec& vision) {
+  const bool has_one_size = !vision.grid_tower && !vision.pixtral;
+  const double keys = has_one_size ? static_cast<double>(vision.places()) : 0;
+  return patches_of_feature(vision) *
+         (tower_layer_weights(vision) + 2 * keys * static_cast<double>(vision.tower.hidden));
+}
+
+}  // namespace
+
 LayerWork layer_work_of(const DecoderSpec& spec) {
   LayerWork work{.layers = {}, .first = entry_weights(spec), .last = head_weights(spec), .mtp = mtp_depths(spec)};
-  if (spec.vision)
-    work.layers.assign(tower_layers(spec), patches_of_feature(*spec.vision) * tower_layer_weights(*spec.vision));
+  if (spec.vision) work.layers.assign(tower_layers(spec), tower_layer_work(*spec.vision));
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
     const bool repeats = index > 0 && spec.layers[index] == spec.layers[index - 1];
     work.layers.push_back(repeats ? work.layers.back() : layer_weights(spec.layers[index], spec.hidden));

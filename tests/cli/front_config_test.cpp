@@ -111,6 +111,21 @@ TEST(ConfigText, HasTheSame) {
     EXPECT_NE(out.find(part), std::string::npos) << part << "\nis not in\n" << out;
 }
 
+TEST(ConfigText, MarksTheLayersOfAnImageEncoder) {
+  const std::string text = "model: {path: \"" GANTRY_SOURCE_DIR
+                           "/tests/golden/images/chats/gemma3\", config: {image_encoder: true}}\n"
+                           "parallel: {pipeline: 3}\nschedule: {layers: [1, 2, 2]}\n";
+  const Outcome run = show(text);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  for (const char* part : {"stages of 5 layers, of which 2 of the image encoder:",
+                           "stage 0: layers 0 to 0 (1), 0 to 0 of the image encoder, ",
+                           "stage 1: layers 1 to 2 (2), 1 to 1 of the image encoder, ", "stage 2: layers 3 to 4 (2), "})
+    EXPECT_NE(run.out.find(part), std::string::npos) << part << "\nis not in\n" << run.out;
+  const Json stages = Json::parse(show(text, "--json").out)["stages"];
+  for (const auto& [stage, layers] : {std::pair(0, 1), {1, 1}, {2, 0}})
+    EXPECT_EQ(stages[stage]["image_encoder_layers"], layers) << stage;
+}
+
 // Stages of 81.8%, none and 18.2% of the work: the first of three ranks never waits, and works 2.45 times as long as
 // with equal ones, where six microbatches take the time of eight.
 TEST(ConfigText, SaysWhatTheImbalanceCosts) {
