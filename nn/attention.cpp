@@ -94,20 +94,31 @@ torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries
   });
 }
 
-// The score of a key that does not count, as in Hugging Face's models. A query without any key then gives a mixture of
-// all of them, not NaN; it is padding itself, so what it gives counts for nobody.
+// The score of a key that does not count, as in Hugging Face's models. A query without any key then gives the mean of
+// all values, not NaN; it is padding itself.
 double lowest(torch::ScalarType type) {
   return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "attention",
                                          [] { return static_cast<double>(std::numeric_limits<scalar_t>::lowest()); });
 }
 
-// For the fused kernels, which add it to the scores in float32 or wider.
+// For the fused kernels, which add it to the scores in float32 or wider. 0 for queries without any key.
 torch::Tensor additive_mask(const AttentionOptions& options, const torch::Tensor& query, std::int64_t keys) {
   const torch::ScalarType type = query.scalar_type();
   return once(AttentionMasks::Kind::kAdditive, options, query.size(2), keys, type, [&] {
     const torch::Tensor counted = counted_keys(options, query.size(2), keys);
-    return torch::zeros(counted.sizes(), query.options().requires_grad(false)).masked_fill(~counted, lowest(type));
+    return torch::zeros(counted.sizes(), query.options().requires_grad(false))
+        .masked_fill(~counted & counted.any(-1, /*keepdim=*/true), lowest(type));
   });
+}
+
+// The queries with 0 for those without any key: scores of 0 mix all keys equally. Equal scores of lowest() would give
+// the same result, but the backwards of LibTorch's kernels would take 1 for the weight of each key.
+torch::Tensor with_lost_queries(const torch::Tensor& query, const AttentionOptions& options, std::int64_t keys) {
+  if (!options.keep.defined()) return query;  // each token sees itself
+  const torch::Tensor counted = counted_keys(options, query.size(2), keys);
+  const torch::Tensor is_lost = ~counted.any(-1, /*keepdim=*/true);
+  if (is_lost.is_cpu() && !is_lost.any().item<bool>()) return query;
+  return query.masked_fill(is_lost, 0);
 }
 
 // The softmax of scores [samples, heads, queries, keys], and of each head's sink beside them.
@@ -154,23 +165,22 @@ torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, c
   const std::int64_t queries = query.size(2), keys = key.size(2);
   const bool plainly_causal = options.causal && queries > 1 && !options.sequence && keys == queries &&
                               !leaves_out_keys(options) && (options.window == 0 || keys <= options.window);
+  const torch::Tensor asking = leaves_out_keys(options) ? with_lost_queries(query, options, keys) : query;
   if (leaves_out_keys(options))
     mask = additive_mask(options, query, keys);
   else if (!plainly_causal)
     if (const torch::Tensor seen = seen_keys(options, queries, keys, query.device()); seen.defined()) mask = seen;
-  return at::scaled_dot_product_attention(query, key, value, mask, 0.0, plainly_causal,
+  return at::scaled_dot_product_attention(asking, key, value, mask, 0.0, plainly_causal,
                                           options.scale > 0 ? std::optional(options.scale) : std::nullopt,
                                           /*enable_gqa=*/grouped);
 }
 
 // The CPU's kernel requires values of the size of the queries; without it, LibTorch stores all scores. So narrower
 // values, those of latent attention, are padded. One query has few scores, and the keys of a cache would be copied.
-// With a padding mask, queries may see no key: their gradients differ between the kernel and products of scores.
 template <class Core>
-torch::Tensor with_padded_values(const torch::Tensor& query, const torch::Tensor& value,
-                                 const AttentionOptions& options, const Core& core) {
+torch::Tensor with_padded_values(const torch::Tensor& query, const torch::Tensor& value, const Core& core) {
   const std::int64_t missing = query.size(3) - value.size(3);
-  if (missing <= 0 || !query.is_cpu() || query.size(2) == 1 || options.keep.defined()) return core(value);
+  if (missing <= 0 || !query.is_cpu() || query.size(2) == 1) return core(value);
   return core(at::constant_pad_nd(value, {0, missing})).narrow(3, 0, value.size(3));
 }
 
@@ -183,7 +193,7 @@ torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& ke
   const ByKeyHead by(heads, key_heads);
   if (!needs_plain_products(options, drops) && !options.sinks.defined()) {
     const bool grouped = by.is_grouped();
-    return with_padded_values(query, grouped ? value : by.repeated(value), options, [&](const torch::Tensor& values) {
+    return with_padded_values(query, grouped ? value : by.repeated(value), [&](const torch::Tensor& values) {
       return fused_core(query, grouped ? key : by.repeated(key), values, options, grouped);
     });
   }

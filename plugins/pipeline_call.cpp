@@ -90,6 +90,7 @@ StepResult PipelineCall::run(const Batch& given) {
   state_.documents_checked = state_.documents_checked || plan_.trains;
   if (plan_.syncs) state_.audit_when_due();
   StepResult result = result_of(step);
+  result.images = counts.images;
   // A call that only adds to a step's gradients reads nothing back: it would have to wait for a device's times.
   if (plan_.syncs) plugin_.report_times();
   return result;

@@ -18,6 +18,7 @@ StepCounts agree_on_counts(Batch& batch, RankCounts mine, const Criterion& crite
   mine.samples = batch.samples;
   mine.tokens = batch.tokens_per_sample;
   mine.labels = known_labels(criterion, batch.tensors);
+  mine.images = known_images(batch.tensors);
   const StepCounts counts = combine_counts(exchange_counts(mine, mesh), mine.replica);
   if (counts.global_samples == 0)
     throw InputError({"batch", "no replica has samples", "at least one sample",

@@ -11,10 +11,10 @@
 namespace gantry {
 namespace {
 
-using Numbers = std::array<std::int64_t, 8>;
+using Numbers = std::array<std::int64_t, 9>;
 
 Numbers numbers_of(const RankCounts& counts) {
-  return {counts.replica,      counts.samples, counts.tokens, counts.labels,
+  return {counts.replica,      counts.samples, counts.tokens, counts.labels, counts.images,
           counts.microbatches, counts.trains,  counts.syncs,  counts.adds};
 }
 
@@ -44,6 +44,17 @@ std::int64_t known_labels(const Criterion& criterion, const TensorDict& batch) {
   return criterion.counted(batch).value_or(-1);
 }
 
+std::int64_t known_images(const TensorDict& batch) {
+  const torch::Tensor pixels = batch.get("pixel_values");
+  if (!pixels.defined() || !pixels.is_cpu()) return -1;
+  for (const char* sizes : {"image_grid_thw", "image_sizes"})
+    if (const torch::Tensor each = batch.get(sizes); each.defined())
+      return each.is_cpu() ? (each > 0).all(-1).sum().item<std::int64_t>() : -1;
+  if (pixels.dim() == 4) return pixels.size(0);
+  if (pixels.dim() != 5) return -1;
+  return (pixels.select(3, 0) != 0).flatten(2).any(-1).sum().item<std::int64_t>();
+}
+
 std::vector<RankCounts> exchange_counts(const RankCounts& mine, const ProcessGroupMesh& mesh) {
   ProcessGroup& group = mesh.batch_group_and(axis::kPipeline);
   if (group.size() == 1) return {mine};
@@ -55,7 +66,7 @@ std::vector<RankCounts> exchange_counts(const RankCounts& mine, const ProcessGro
   std::vector<RankCounts> ranks;
   const auto* next = all.const_data_ptr<std::int64_t>();
   for (int rank = 0; rank < group.size(); ++rank, next += width)
-    ranks.push_back({next[0], next[1], next[2], next[3], next[4], next[5], next[6], next[7]});
+    ranks.push_back({next[0], next[1], next[2], next[3], next[4], next[5], next[6], next[7], next[8]});
   return ranks;
 }
 
@@ -71,6 +82,7 @@ StepCounts combine_counts(const std::vector<RankCounts>& ranks, std::int64_t rep
            "the same samples on all ranks of a replica", "read the batch by the coordinate along dp"});
     known.tokens = std::max(known.tokens, rank.tokens);
     known.labels = std::max(known.labels, rank.labels);
+    known.images = std::max(known.images, rank.images);
   }
   StepCounts counts{.tokens_per_sample = replicas.at(replica).tokens,
                     .is_exact = true,
@@ -79,6 +91,7 @@ StepCounts combine_counts(const std::vector<RankCounts>& ranks, std::int64_t rep
   for (const auto& [number, each] : replicas) {
     if (number < replica) counts.first_sample += each.samples;
     counts.global_samples += each.samples;
+    counts.images += std::max<std::int64_t>(0, each.images);
     counts.is_exact = counts.is_exact && each.labels >= 0;
     expected += each.labels >= 0 ? each.labels : each.samples * std::max<std::int64_t>(1, each.tokens);
     counts.equal_microbatches = counts.equal_microbatches && each.microbatches == replicas.at(replica).microbatches;

@@ -17,6 +17,7 @@ struct RankCounts {
   std::int64_t samples = 0;
   std::int64_t tokens = 0;   // tokens per sample; 0: this rank cannot tell
   std::int64_t labels = -1;  // counted labels of the replica's samples; -1: this rank cannot tell
+  std::int64_t images = -1;  // images of the replica's samples; -1: none, or this rank cannot tell
   std::int64_t microbatches = 0;
   std::int64_t trains = 0, syncs = 0, adds = 0;  // 0 or 1, see StepPlan
 
@@ -31,6 +32,7 @@ struct StepCounts {
   // Expected number of counted labels of all replicas: exact if the labels are known before the criterion runs, else
   // the number of tokens. At least 1. Gradients are seeded with its inverse, so it must be equal on all ranks.
   double expected = 1;
+  std::int64_t images = 0;             // of all replicas
   bool is_exact = false;               // the labels of all replicas are known
   std::int64_t most_microbatches = 0;  // maximum over the replicas
   bool equal_microbatches = true;
@@ -39,6 +41,10 @@ struct StepCounts {
 // Number of counted labels of a batch of full sequences, if the criterion and the host know it without reading from a
 // device; else -1.
 std::int64_t known_labels(const Criterion& criterion, const TensorDict& batch);
+
+// Number of images of a batch with pixel_values, without those that pad samples with fewer images: images of zero
+// patches or pixels, and images whose first row is 0. Otherwise, and for images on a device, -1.
+std::int64_t known_images(const TensorDict& batch);
 
 // Returns the numbers of all ranks along the batch axes and pp, in the order of this group. Collective over it.
 std::vector<RankCounts> exchange_counts(const RankCounts& mine, const ProcessGroupMesh& mesh);

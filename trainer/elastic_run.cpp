@@ -19,10 +19,9 @@ struct CarriedState {
 };
 
 nlohmann::json to_json(const StepMetrics& metrics) {
-  return {{"step", metrics.step},           {"loss", metrics.loss},
-          {"grad_norm", metrics.grad_norm}, {"lr", metrics.lr},
-          {"tokens", metrics.tokens},       {"step_seconds", metrics.step_seconds},
-          {"replicas", metrics.replicas}};
+  return {{"step", metrics.step},     {"loss", metrics.loss},        {"grad_norm", metrics.grad_norm},
+          {"lr", metrics.lr},         {"tokens", metrics.tokens},    {"step_seconds", metrics.step_seconds},
+          {"images", metrics.images}, {"replicas", metrics.replicas}};
 }
 
 StepMetrics metrics_of(const nlohmann::json& json) {
@@ -31,6 +30,7 @@ StepMetrics metrics_of(const nlohmann::json& json) {
           .grad_norm = json.at("grad_norm"),
           .lr = json.at("lr"),
           .tokens = json.at("tokens"),
+          .images = json.at("images"),
           .replicas = json.at("replicas"),
           .step_seconds = json.at("step_seconds"),
           .peak_memory_bytes = {}};

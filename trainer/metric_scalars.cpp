@@ -11,6 +11,7 @@ MetricScalars scalars_of(const StepMetrics& metrics) {
                            {"speed/tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
                            {"speed/step_seconds", metrics.step_seconds},
                            {"speed/bubble", metrics.bubble}};
+  if (metrics.images > 0) scalars.emplace_back("train/images", static_cast<double>(metrics.images));
   if (metrics.rewards)
     for (const auto& [name, value] : named_values(*metrics.rewards)) scalars.emplace_back("train/" + name, value);
   for (const auto& [name, loss] : metrics.added_losses) scalars.emplace_back("train/loss/" + name, loss);

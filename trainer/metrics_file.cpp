@@ -42,6 +42,7 @@ void MetricsFile::write(const StepMetrics& metrics) {
                                  {"peak_memory_bytes", metrics.peak_memory_bytes},
                                  {"bubble", metrics.bubble},
                                  {"predicted_bubble", metrics.predicted_bubble}};
+  if (metrics.images > 0) line["images"] = metrics.images;
   if (metrics.replicas > 0) line["replicas"] = metrics.replicas;
   if (!metrics.added_losses.empty()) line["added_losses"] = metrics.added_losses;
   if (metrics.rewards)

@@ -167,6 +167,7 @@ class Trainer::Run {
                                      .grad_norm = known.at("grad_norm"),
                                      .lr = known.at("lr"),
                                      .tokens = known.at("tokens"),
+                                     .images = known.at("images"),
                                      .replicas = known.at("replicas"),
                                      .step_seconds = known.at("step_seconds"),
                                      .peak_memory_bytes = {}});

@@ -53,6 +53,7 @@ std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& booste
                       .added_losses = result.added_losses,
                       .grad_norm = norm,
                       .tokens = result.tokens,
+                      .images = result.images,
                       .step_seconds = steady_seconds() - start,
                       .peak_memory_bytes = {},
                       .experts = result.experts};

@@ -21,7 +21,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 const std::string kImagesOfChats = GANTRY_SOURCE_DIR "/tests/golden/images/";
-constexpr std::int64_t kChatsOfStep = 6;
+constexpr std::int64_t kChatsOfStep = 6, kImagesOfStep = 4;
 
 json question_about(const std::vector<std::string>& images, const std::string& answer) {
   json parts = {{{"type", "text"}, {"text", "Look: "}}};
@@ -100,8 +100,9 @@ class ImageChats : public ::testing::TestWithParam<std::string> {
       boosted.model->train();
       CaseResult mine;
       for (int step = 0; step < 2; ++step) {
-        mine.losses.push_back(
-            *booster.execute_pipeline(boosted.loader->next(), boosted, {.broadcast_loss = true}).loss);
+        const StepResult called = booster.execute_pipeline(boosted.loader->next(), boosted, {.broadcast_loss = true});
+        mine.losses.push_back(*called.loss);
+        EXPECT_EQ(called.images, kImagesOfStep);
         mine.added.emplace_back();
         mine.loads.emplace_back();
         mine.norms.push_back(boosted.optimizer->grad_norm());

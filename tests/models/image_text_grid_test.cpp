@@ -48,29 +48,32 @@ TEST(ImageTextGrid, Mistral3) { expect_layouts_equal(picture_case("mistral3"), p
 
 TEST(ImageTextGrid, Qwen25) { expect_layouts_equal(picture_case("qwen2_5_vl"), picture_layouts()); }
 
-// Two layers of the tower and three of the decoder.
+// Five layers of the tower and the decoder.
 std::vector<Parallelism> tower_layouts() {
-  return {{.layout = {.pipeline = 2}, .microbatches = 3, .layers = "Et|ttttL"},
-          {.layout = {.pipeline = 2}, .schedule = "gpipe", .microbatches = 3, .layers = "Ett|tttL"},
-          {.layout = {.pipeline = 2}, .microbatches = 2, .layers = "E|tttttL"},
-          {.layout = {.pipeline = 5}, .microbatches = 2},
-          {.layout = {.pipeline = 2}, .schedule = "interleaved_1f1b", .microbatches = 2, .chunks = 2},
-          {.layout = {.pipeline = 2}, .schedule = "zb_v", .microbatches = 4, .recompute = "full"},
-          {.layout = {.pipeline = 2, .tensor = 2},
-           .schedule = "interleaved_1f1b",
-           .microbatches = 2,
-           .sequence_parallel = true,
-           .chunks = 2},
-          {.layout = {.pipeline = 3, .data = 2}, .microbatches = 2, .recompute = "selective", .zero = 1},
-          {.layout = {.pipeline = 2, .data = 2}, .microbatches = 3, .recompute = "full", .zero = 3, .layers = "Et|ttttL"},
-          {.layout = {.pipeline = 2}, .microbatches = 2, .layers = "balanced"},
-          {.layout = {.pipeline = 3}, .microbatches = 2, .accumulation = 2}};
+  return {
+      {.layout = {.pipeline = 2}, .microbatches = 3, .layers = "Et|ttttL"},
+      {.layout = {.pipeline = 2}, .schedule = "gpipe", .microbatches = 3, .layers = "Ett|tttL"},
+      {.layout = {.pipeline = 2}, .microbatches = 2, .layers = "E|tttttL"},
+      {.layout = {.pipeline = 5}, .microbatches = 2},
+      {.layout = {.pipeline = 2}, .schedule = "interleaved_1f1b", .microbatches = 2, .chunks = 2},
+      {.layout = {.pipeline = 2}, .schedule = "zb_v", .microbatches = 4, .chunks = 2, .recompute = "full"},
+      {.layout = {.pipeline = 2, .tensor = 2},
+       .schedule = "interleaved_1f1b",
+       .microbatches = 2,
+       .sequence_parallel = true,
+       .chunks = 2},
+      {.layout = {.pipeline = 3, .data = 2}, .microbatches = 2, .recompute = "selective", .zero = 1},
+      {.layout = {.pipeline = 2, .data = 2}, .microbatches = 3, .recompute = "full", .zero = 3, .layers = "Et|ttttL"},
+      {.layout = {.pipeline = 2}, .microbatches = 2, .layers = "balanced"},
+      {.layout = {.pipeline = 3}, .microbatches = 2, .accumulation = 2}};
 }
 
 TEST(ImageTextGrid, TowersOverStages) {
   for (const char* family : {"gemma3", "llava", "mistral3", "qwen2_5_vl"}) {
     SCOPED_TRACE(family);
-    expect_layouts_equal(picture_case(family), tower_layouts());
+    ModelCase what = picture_case(family);
+    what.layers = family == std::string("llava") ? 4 : 3;  // only one of the tower's two layers is used
+    expect_layouts_equal(what, tower_layouts());
   }
 }
 

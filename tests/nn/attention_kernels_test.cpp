@@ -66,9 +66,7 @@ struct NarrowerValues {
   // `unseen`: bool [tokens, tokens].
   torch::Tensor products(const std::vector<torch::Tensor>& of, const torch::Tensor& unseen) const {
     const torch::Tensor scores = at::matmul(of[0], of[1].transpose(-2, -1)) / std::sqrt(size);
-    const torch::Tensor added =
-        torch::zeros({tokens, tokens}, torch::kFloat64).masked_fill_(unseen, std::numeric_limits<double>::lowest());
-    return at::matmul((scores + added).softmax(-1), of[2]);
+    return at::matmul(scores.masked_fill(unseen, std::numeric_limits<double>::lowest()).softmax(-1), of[2]);
   }
   void expect_equal(const nn::AttentionOptions& options, const torch::Tensor& unseen) const {
     const auto of = inputs();
@@ -90,12 +88,14 @@ TEST(AttentionKernels, NarrowerValuesStoreNoScores) {
   is.expect_equal({.causal = true}, torch::ones({is.tokens, is.tokens}, torch::kBool).triu(1));
 }
 
-// The first queries see no key.
-TEST(AttentionKernels, NarrowerValuesAfterPaddingHaveTheGradientsOfProducts) {
-  const NarrowerValues is;
-  const torch::Tensor padding = torch::arange(is.tokens) < 3;
-  is.expect_equal({.causal = true, .keep = ~padding.unsqueeze(0)},
-                  torch::ones({is.tokens, is.tokens}, torch::kBool).triu(1) | padding.unsqueeze(0));
+// The first queries see no key: the mean of all values, without gradients of queries and keys.
+TEST(AttentionKernels, QueriesAfterNoKeyHaveTheGradientsOfProducts) {
+  for (const std::int64_t value : {NarrowerValues().value, NarrowerValues().size}) {
+    const NarrowerValues is{.value = value};
+    const torch::Tensor padding = torch::arange(is.tokens) < 3;
+    is.expect_equal({.causal = true, .keep = ~padding.unsqueeze(0)},
+                    torch::ones({is.tokens, is.tokens}, torch::kBool).triu(1) | padding.unsqueeze(0));
+  }
 }
 
 // A part of the heads that share a key head: gradients of both are summed up.

@@ -36,6 +36,7 @@ Json example() {
     "evaluation": {"step": [40, 80], "loss": [2.5, 2.2], "perplexity": [12, 9]},
     "rewards": {"step": [40, 80], "rewards/chosen": [0.1, 0.4], "rewards/rejected": [-0.1, -0.2],
                 "rewards/margins": [0.2, 0.6], "rewards/accuracies": [0.5, 0.75]},
+    "images": {"step": [40, 80], "images": [3, 5]},
     "run": {"format": 1, "mesh": {"axes": [{"name": "pp", "size": 2}, {"name": "dp", "size": 1}, {"name": "tp", "size": 2}],
       "ranks": [{"rank": 0, "pp": 0, "dp": 0, "tp": 0}, {"rank": 1, "pp": 0, "dp": 0, "tp": 1},
                 {"rank": 2, "pp": 1, "dp": 0, "tp": 0}, {"rank": 3, "pp": 1, "dp": 0, "tp": 1}]},
@@ -151,12 +152,12 @@ Seen look(const Json& data, const std::string& flags, const char* frame = nullpt
 void expect_full(const Seen& seen) {
   EXPECT_THAT(seen.log, Not(HasSubstr("CONSOLE")));
   ASSERT_TRUE(seen.probe.is_object()) << seen.log;
-  ASSERT_EQ(seen.probe["plots"].size(), 8u) << seen.probe;  // six curves, the timeline, the bubble
+  ASSERT_EQ(seen.probe["plots"].size(), 9u) << seen.probe;  // seven curves, the timeline, the bubble
   for (const auto& marks : seen.probe["plots"]) EXPECT_GT(marks, 0) << seen.probe;
   EXPECT_EQ(seen.probe["meters"], 4 * 2 + 1 + 1);
   EXPECT_EQ(seen.probe["title"], "runs/<b>example");
-  EXPECT_EQ(seen.probe["sections"],
-            (Json{"training", "rewards", "pipeline", "memory", "communication", "operators", "layout", "setup"}));
+  EXPECT_EQ(seen.probe["sections"], (Json{"training", "rewards", "images", "pipeline", "memory", "communication",
+                                          "operators", "layout", "setup"}));
   EXPECT_EQ(seen.probe["width"], seen.probe["window"]) << "the page is wider than its window";
 }
 
@@ -200,7 +201,7 @@ TEST_F(Browser, ShowsARunWithoutStepsOrReport) {
   data["run"] = nullptr;
   data["peak_memory_bytes"] = Json::array();
   for (auto& column : data["metrics"]) column = Json::array();
-  for (const char* part : {"evaluation", "rewards"})
+  for (const char* part : {"evaluation", "rewards", "images"})
     for (auto& column : data[part]) column = Json::array();
   const ScratchFolder scratch;
   const std::string page = scratch.write("report.html", report_page(data));

@@ -52,6 +52,14 @@ TEST(RunReader, HasTheRewardsOfPreferences) {
   EXPECT_EQ(rewards["rewards/accuracies"], Json{nullptr});  // judged completions have none
 }
 
+TEST(RunReader, HasTheImagesOfSteps) {
+  const ScratchFolder run;
+  run.write("metrics.jsonl", step_line(1) + "{\"step\":2,\"loss\":0.7,\"images\":5}\n");
+  const Json images = RunReader(run.path()).data(false)["images"];
+  EXPECT_EQ(images["step"], Json{2});
+  EXPECT_EQ(images["images"], Json{5});
+}
+
 TEST(RunReader, ShowsOthersNoPathsAndSecretsOfALiveRun) {
   const ScratchFolder run;
   run.write(

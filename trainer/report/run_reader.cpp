@@ -94,6 +94,7 @@ RunReader::RunReader(std::string folder)
              {"loss", "grad_norm"}),
       rewards_({"step", "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"},
                {"rewards/margins"}),
+      images_({"step", "images"}, {"images"}),
       evaluations_({"step", "eval_loss", "perplexity"}, {"eval_loss"}) {}
 
 void RunReader::read_line(const std::string& line) {
@@ -106,6 +107,7 @@ void RunReader::read_line(const std::string& line) {
   } else {
     steps_.add(parsed);
     if (parsed.contains("rewards/margins")) rewards_.add(parsed);
+    if (parsed.contains("images")) images_.add(parsed);
     experts_.add(parsed);
     peaks_ = parsed.value("peak_memory_bytes", Json::array());
   }
@@ -158,6 +160,7 @@ Json RunReader::data(bool live) {
           {"config", live ? public_config(config) : config},
           {"metrics", steps_.columns()},
           {"rewards", rewards_.columns()},
+          {"images", images_.columns()},
           {"evaluation", std::move(evaluation)},
           {"answers", answers_},
           {"experts", experts_.data()},

@@ -31,7 +31,7 @@ class RunReader {
   std::uint64_t offset_ = 0;  // of the first line of metrics.jsonl that was not read yet
   std::string last_line_;     // that was read, which ends before it
   std::int64_t skipped_ = 0;
-  ThinnedRows steps_, rewards_, evaluations_;
+  ThinnedRows steps_, rewards_, images_, evaluations_;
   ExpertHistory experts_;
   nlohmann::json answers_;                          // of the last evaluation: choices and continued prompts
   nlohmann::json peaks_ = nlohmann::json::array();  // of the last step

@@ -54,6 +54,7 @@ struct StepResult {
   std::optional<double> loss;                  // mean over all counted tokens of the global batch
   std::map<std::string, double> added_losses;  // name -> part of the loss that stages added with add_loss()
   std::int64_t tokens = 0;                     // number of counted tokens of the global batch; set if `loss` is set
+  std::int64_t images = 0;                     // number of images of the global batch, by its pixel_values
   ExpertLoads experts = {};  // expert loads of the step whose gradients this call synced; set if `loss` is set
   TensorDict outputs;        // full outputs for this replica's samples, on the ranks of the last stage
   // True on all ranks if the step was aborted. There are no loss and no outputs, and all gradients since the last

@@ -20,6 +20,7 @@ struct StepMetrics {
   double grad_norm = 0;                             // before clipping
   double lr = 0;
   std::int64_t tokens = 0;  // number of counted tokens in this step, or of pairs with train.objective
+  std::int64_t images = 0;  // number of images in this step
   int replicas = 0;         // that computed the step, in an elastic job; else 0
   std::optional<RewardMetrics> rewards = std::nullopt;  // only with train.objective
   double step_seconds = 0;

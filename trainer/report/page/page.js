@@ -1,5 +1,5 @@
 // Puts the parts together, once for a report; again and again while a run is live.
-const order = ["training", "rewards", "answers", "pipeline", "experts", "memory", "communication", "plan", "operators", "layout", "setup"];
+const order = ["training", "rewards", "images", "answers", "pipeline", "experts", "memory", "communication", "plan", "operators", "layout", "setup"];
 const main = document.getElementById("main");
 const made = new Map();  // part -> its hosts, so that newer values keep place, focus and zoom
 const shown = new Map();  // part -> what it was drawn from
@@ -57,6 +57,10 @@ function render(data) {
     const scored = rewards["rewards/accuracies"].some(value => value !== null);
     const hosts = part("rewards", "Rewards", "Means over the samples of a step: the rewards of chosen and rejected completions, and their margin.", "charts", scored ? 2 : 1);
     fill("rewards", [rewards.step.length, last(rewards.step)], () => rewardCharts(hosts, rewards));
+  }
+  if (data.images.step.length) {
+    const [host] = part("images", "Images", "", "stack");
+    fill("images", [data.images.step.length, last(data.images.step)], () => imageChart(host, data));
   }
   if (data.answers) {
     const [host] = part("answers", "Answers", `Results of the evaluation after step ${data.answers.step.toLocaleString("en")}.`, "stack");

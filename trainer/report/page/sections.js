@@ -31,6 +31,7 @@ function tiles(host, data) {
   if (evaluation.step.length) all.splice(1, 0, ["Evaluation loss", digits(last(evaluation.loss)), `perplexity ${digits(last(evaluation.perplexity))}`]);
   const stages = run ? run.mesh.axes.find(axis => axis.name === "pp") : null;
   if (stages && stages.size > 1) all.push(["Bubble", percent(last(metrics.bubble)), `${percent(last(metrics.predicted_bubble))} predicted with equal stages`]);
+  if (data.images.step.length) all.push(["Images", digits(median(data.images.images)), "per step, median"]);
   if (data.peak_memory_bytes.length) all.push(["Peak memory", bytes(Math.max(...data.peak_memory_bytes)), "tensors of the rank with the most"]);
   host.replaceChildren(...all.map(([label, value, note]) =>
     element("div", { class: "card tile" }, element("p", { class: "label" }, label), element("p", { class: "value" }, value), element("p", { class: "note" }, note))));
@@ -43,6 +44,10 @@ function trainingCharts(hosts, { metrics, evaluation }) {
   curves(hosts[1], { title: "Gradient norm", unit: "before clipping", format: digits, smooth: true, series: [curve("gradient norm", metrics.grad_norm, colour("accent"))] });
   curves(hosts[2], { title: "Learning rate", format: value => digits(value, 3), fromZero: true, series: [curve("learning rate", metrics.lr, colour("accent"))] });
   curves(hosts[3], { title: "Throughput", unit: "tokens/s", format: shortened, fromZero: true, smooth: true, series: [curve("tokens/s", metrics.tokens_per_second, colour("accent"))] });
+}
+
+function imageChart(host, { images }) {
+  curves(host, { title: "Images", unit: "per step", format: shortened, fromZero: true, series: [{ name: "images", x: images.step, y: images.images, tint: colour("accent") }] });
 }
 
 function rewardCharts(hosts, rewards) {
