@@ -24,11 +24,11 @@ class EightBitTensor : public EncodedTensor {
   std::int64_t rows_at_once() const override {
     return std::max<std::int64_t>(1, kEightBitAtOnce / std::max<std::int64_t>(1, shape().back()));
   }
-  std::optional<CodedWeight> coded(WeightCode code) const override {
+  std::optional<CodedWeight> coded(WeightCode code, const Range& rows) const override {
     if (code != WeightCode::kInt8)
       throw InputError({codes_.name, "the weight is stored in int8",
                         fmt::format("{}, as in model.quantize", name_of(code)), "set model.quantize to int8"});
-    return coded_rows({0, shape().front()});
+    return coded_rows(rows);
   }
 
  private:

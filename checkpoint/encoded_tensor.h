@@ -33,9 +33,11 @@ class EncodedTensor {
   // Decodes `rows` of the first dimension to float32. They begin at a multiple of rows_at_once().
   virtual torch::Tensor decode(const Range& rows) const = 0;
   virtual std::int64_t rows_at_once() const = 0;
-  // The codes of the full weight, if the files have codes that can be used without decoding. Throws InputError if they
-  // are of another kind than `code`.
-  virtual std::optional<CodedWeight> coded(WeightCode) const { return std::nullopt; }
+  // The codes of `rows` of the first dimension, or of all, if the files have codes that can be used without decoding.
+  // Throws InputError if they are of another kind than `code`. The rows begin at a multiple of rows_at_once(). Stacks
+  // in mxfp4 are [experts, out, in], the order of their blocks.
+  virtual std::optional<CodedWeight> coded(WeightCode, const Range& /*rows*/) const { return std::nullopt; }
+  std::optional<CodedWeight> coded(WeightCode code) const { return coded(code, {0, shape().front()}); }
 };
 
 // Throws InputError if a tensor has another shape.

@@ -119,7 +119,7 @@ class FourBitTensor : public EncodedTensor {
         *value++ = number[i % 2 == 0 ? code[i / 2] >> 4 : code[i / 2] & 15] * *scale;
     return values;
   }
-  std::optional<CodedWeight> coded(WeightCode code) const override {
+  std::optional<CodedWeight> coded(WeightCode code, const Range& rows) const override {
     if (std::string(name_of(code)) != name_of(places_.code))
       throw InputError({places_.codes.name, fmt::format("the weight is stored in {}", name_of(places_.code)),
                         fmt::format("{}, as in model.quantize", name_of(code)),
@@ -132,6 +132,12 @@ class FourBitTensor : public EncodedTensor {
                         fmt::format("the values of {}", name_of(code)),
                         "remove model.quantize: the weights are then decoded"});
     if (is_double(code)) require_own_scale_table();
+    return for_each(all_codes(code), [&](const torch::Tensor& all) { return all.narrow(0, rows.begin, rows.size()); });
+  }
+  std::int64_t rows_at_once() const override { return std::max<std::int64_t>(1, kFourBitAtOnce / state_.shape[1]); }
+
+ private:
+  CodedWeight all_codes(WeightCode code) const {
     const std::int64_t elements = elements_of(state_.shape);
     const torch::Tensor bytes = places_.codes.file->view(places_.codes.name).reshape({-1}).view(torch::kUInt8);
     const torch::Tensor codes = torch::stack({bytes.bitwise_right_shift(4), bytes.bitwise_and(15)}, 1);
@@ -148,9 +154,7 @@ class FourBitTensor : public EncodedTensor {
     weight.means = torch::full({1, 1}, state_.nested_offset, torch::kFloat32).expand(state_.shape);
     return weight;
   }
-  std::int64_t rows_at_once() const override { return std::max<std::int64_t>(1, kFourBitAtOnce / state_.shape[1]); }
 
- private:
   // Files of bnb_4bit_quant_storage have the bytes as elements of a wider type.
   void check_codes(std::int64_t elements) const {
     const std::int64_t bytes =

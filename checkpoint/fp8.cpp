@@ -30,18 +30,15 @@ class Fp8Tensor : public EncodedTensor {
   void check(const Shape& expected) const override { check_stored_shape(values_, values_.name, expected); }
 
   torch::Tensor decode(const Range& rows) const override {
-    const torch::Tensor stored = values_.file->read_slice(values_.name, 0, {rows});
-    const torch::Tensor scales = scales_.file->read(scales_.name).to(torch::kFloat32);
-    if (stored.dim() == 2) {
-      const std::int64_t first = rows.begin / block_.rows;
-      return scaled(stored, scales.view(scale_shape_).narrow(0, first, blocks_of(rows.size(), block_.rows)));
-    }
-    std::vector<torch::Tensor> experts;
-    for (std::int64_t expert = 0; expert < rows.size(); ++expert) {
-      const torch::Tensor own = scales.numel() == 1 ? scales : scales[rows.begin + expert];
-      experts.push_back(scaled(stored[expert], own.view(scale_shape_)));
-    }
-    return torch::stack(experts);
+    return stored_rows(rows).to(torch::kFloat32) * scales_of_rows(rows);
+  }
+  std::optional<CodedWeight> coded(WeightCode code, const Range& rows) const override {
+    if (code != WeightCode::kFp8) return std::nullopt;
+    if (values_.type() != torch::kFloat8_e4m3fn)
+      throw InputError({values_.name, std::string("the weight is stored in ") + dtype_name(values_.type()),
+                        "float8_e4m3fn with model.quantize: fp8",
+                        "remove model.quantize: the weights are then decoded"});
+    return CodedWeight{stored_rows(rows).contiguous().view(torch::kUInt8), scales_of_rows(rows).contiguous()};
   }
 
   std::int64_t rows_at_once() const override {
@@ -83,12 +80,26 @@ class Fp8Tensor : public EncodedTensor {
     }
   }
 
-  torch::Tensor scaled(const torch::Tensor& stored, const torch::Tensor& scales) const {
-    const torch::Tensor wide = scales.repeat_interleave(block_.rows, 0)
-                                   .narrow(0, 0, stored.size(0))
-                                   .repeat_interleave(block_.columns, 1)
-                                   .narrow(1, 0, stored.size(1));
-    return stored.to(torch::kFloat32) * wide;
+  torch::Tensor stored_rows(const Range& rows) const { return values_.file->read_slice(values_.name, 0, {rows}); }
+
+  // The scale of each element.
+  torch::Tensor scales_of_rows(const Range& rows) const {
+    const torch::Tensor scales = scales_.file->read(scales_.name).to(torch::kFloat32);
+    if (values_.shape().size() == 2) {
+      const std::int64_t first = rows.begin / block_.rows;
+      return spread(scales.view(scale_shape_).narrow(0, first, blocks_of(rows.size(), block_.rows)), rows.size());
+    }
+    std::vector<torch::Tensor> experts;
+    for (std::int64_t expert = rows.begin; expert < rows.end; ++expert)
+      experts.push_back(spread((scales.numel() == 1 ? scales : scales[expert]).view(scale_shape_), rows_));
+    return torch::stack(experts);
+  }
+
+  torch::Tensor spread(const torch::Tensor& scales, std::int64_t rows) const {
+    return scales.repeat_interleave(block_.rows, 0)
+        .narrow(0, 0, rows)
+        .repeat_interleave(block_.columns, 1)
+        .narrow(1, 0, columns_);
   }
 
   TensorPlace values_, scales_;

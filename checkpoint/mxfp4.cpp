@@ -1,7 +1,5 @@
 #include "gantry/checkpoint/mxfp4.h"
 
-#include <array>
-#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,15 +18,15 @@ class Mxfp4Tensor : public EncodedTensor {
   }
   Shape shape() const override {
     const Shape& stored = blocks_.shape();
-    return stored.size() == 4 ? Shape{stored[0], stored[2] * kMxfp4Block, stored[1]} : Shape{};
+    return stored.size() == 4 ? Shape{stored[0], stored[2] * kMxfp4Columns, stored[1]} : Shape{};
   }
   void check(const Shape& full) const override {
-    if (full.size() != 3 || full[1] % kMxfp4Block != 0)
+    if (full.size() != 3 || full[1] % kMxfp4Columns != 0)
       throw InputError({blocks_.name, fmt::format("the blocks belong to a weight [{}]", fmt::join(full, ", ")),
-                        fmt::format("[experts, in, out] with a multiple of {} inputs", kMxfp4Block),
+                        fmt::format("[experts, in, out] with a multiple of {} inputs", kMxfp4Columns),
                         "check that config.json belongs to these weights"});
-    const std::int64_t in_row = full[1] / kMxfp4Block;
-    check_stored_shape(blocks_, blocks_.name, {full[0], full[2], in_row, kMxfp4Block / 2});
+    const std::int64_t in_row = full[1] / kMxfp4Columns;
+    check_stored_shape(blocks_, blocks_.name, {full[0], full[2], in_row, kMxfp4Columns / 2});
     check_stored_shape(scales_, scales_.name, {full[0], full[2], in_row});
     for (const TensorPlace* place : {&blocks_, &scales_})
       if (place->type() != torch::kUInt8)
@@ -36,36 +34,30 @@ class Mxfp4Tensor : public EncodedTensor {
                           "download the file again, because other kinds of blocks are not supported"});
   }
   torch::Tensor decode(const Range& rows) const override {
-    const torch::Tensor values = mxfp4_values(blocks_.file->read_slice(blocks_.name, 0, {rows}),
-                                              scales_.file->read_slice(scales_.name, 0, {rows}));
-    return values.transpose(1, 2).contiguous();
+    return values_of(WeightCode::kMxfp4, coded_rows(rows)).transpose(1, 2).contiguous();
+  }
+  std::optional<CodedWeight> coded(WeightCode code, const Range& rows) const override {
+    if (code != WeightCode::kMxfp4) return std::nullopt;
+    return coded_rows(rows);
   }
   std::int64_t rows_at_once() const override { return 1; }
 
  private:
+  CodedWeight coded_rows(const Range& rows) const {
+    return mxfp4_codes(blocks_.file->read_slice(blocks_.name, 0, {rows}),
+                       scales_.file->read_slice(scales_.name, 0, {rows}));
+  }
+
   TensorPlace blocks_, scales_;
 };
 
 }  // namespace
 
-torch::Tensor mxfp4_values(const torch::Tensor& blocks, const torch::Tensor& scales) {
-  // By bits: sign, two of exponent, one of mantissa.
-  constexpr std::array<float, 16> kNumbers = {0, .5F, 1, 1.5F, 2, 3, 4, 6, -0.F, -.5F, -1, -1.5F, -2, -3, -4, -6};
-  const torch::Tensor packed = blocks.contiguous(), exponents = scales.contiguous();
-  std::vector<std::int64_t> shape(exponents.sizes().begin(), exponents.sizes().end());
-  shape.back() *= kMxfp4Block;
-  torch::Tensor values = torch::empty(shape, torch::kFloat32);
-  const auto* byte = packed.const_data_ptr<std::uint8_t>();
-  const auto* exponent = exponents.const_data_ptr<std::uint8_t>();
-  auto* value = values.data_ptr<float>();
-  for (std::int64_t block = 0; block < exponents.numel(); ++block) {
-    const float scale = exponent[block] == 255 ? NAN : std::ldexp(1.0F, exponent[block] - 127);
-    for (int i = 0; i < kMxfp4Block / 2; ++i, ++byte) {
-      *value++ = kNumbers[*byte & 15] * scale;
-      *value++ = kNumbers[*byte >> 4] * scale;
-    }
-  }
-  return values;
+CodedWeight mxfp4_codes(const torch::Tensor& blocks, const torch::Tensor& scales) {
+  std::vector<std::int64_t> shape = scales.sizes().vec();
+  shape.back() *= kMxfp4Columns;
+  const torch::Tensor codes = torch::stack({blocks.bitwise_and(15), blocks.bitwise_right_shift(4)}, -1);
+  return {codes.reshape(shape), scales.repeat_interleave(kMxfp4Columns, -1)};
 }
 
 std::unique_ptr<EncodedTensor> mxfp4_tensor(TensorPlace blocks, TensorPlace scales) {

@@ -12,11 +12,10 @@
 namespace gantry {
 
 inline constexpr const char *kMxfp4Blocks = "_blocks", *kMxfp4Scales = "_scales";  // behind the weight's name
-inline constexpr int kMxfp4Block = 32;
 
-// The numbers of blocks [..., blocks of a row, 16] and scales [..., blocks of a row], both uint8, as float32 [...,
-// row]. A byte has two numbers, the first in its low half; a scale of 255 stands for NaN.
-torch::Tensor mxfp4_values(const torch::Tensor& blocks, const torch::Tensor& scales);
+// The codes [..., row] of blocks [..., blocks of a row, 16] and scales [..., blocks of a row], both uint8. A byte has
+// two numbers, the first in its low half; a scale of 255 stands for NaN.
+CodedWeight mxfp4_codes(const torch::Tensor& blocks, const torch::Tensor& scales);
 
 // A stack of experts' weights [experts, in, out], which files have turned: blocks [experts, out, blocks of a row, 16].
 // One expert is decoded at a time.

@@ -159,6 +159,9 @@ json bitsandbytes_keys(WeightCode code, torch::ScalarType type, const std::vecto
 std::vector<ExportTensor> quantized_tensors(const std::vector<ExportTensor>& tensors, json& config,
                                             const ExportOptions& options) {
   const WeightCode code = *options.quantize;
+  if (encodes_experts(code))
+    throw UsageError({"--quantize", std::string("the value is ") + name_of(code) + ", which bitsandbytes does not have",
+                      "nf4, fp4 or int8", "export without --quantize"});
   const std::string family = models::family_of(config);
   const LayersToQuantize layers = layers_to_quantize(family, config, code);
   const StoredNames known(models::families().at(family), config);

@@ -10,9 +10,10 @@
 
 namespace gantry::models {
 
-// Quantises all gantry::nn::Linear layers except the output layers `outputs` (module names), heads for labels, layers
-// that are trained, and layers that share their weight. Call it after adapters were added and parameters frozen. With
-// `trains` false, no layer counts as trained. Throws ConfigError if the model has no such layer.
+// Quantises the gantry::nn::Linear layers, with fp8 also the gantry::nn::Experts, and with mxfp4 only the latter.
+// Exceptions are the output layers `outputs` (module names), heads for labels, layers that are trained, and layers that
+// share their weight. Call it after adapters were added and parameters frozen. With `trains` false, no layer counts as
+// trained. Throws ConfigError if the model has no such layer.
 void quantize_layers(torch::nn::Module& model, WeightCode code, const std::vector<std::string>& outputs, bool trains);
 
 // The linear layers that quantize_layers() has quantised, and the other linear layers and routers.

@@ -11,6 +11,7 @@
 #include "gantry/nn/linear.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/prepare_input.h"
+#include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::nn {
@@ -59,6 +60,38 @@ void ExpertsImpl::add_adapter(const std::string& parameter, const AdapterOptions
   adapters_[parameter] = made;
 }
 
+void ExpertsImpl::quantize(WeightCode code) {
+  if (!encodings_.empty() || is_sharded_)
+    throw UsageError({"quantize",
+                      is_sharded_ ? "the experts have already been sharded" : "the experts are already quantized",
+                      "one call, before the model is boosted", ""});
+  ExpertShape stored = options.shape;
+  stored.output_is_first = code == WeightCode::kMxfp4;
+  const auto shapes = expert_parameters(stored);
+  const DeferredInit deferred;
+  for (torch::Tensor* weight : {&gate_up_proj, &down_proj}) {
+    const std::string name = weight == &down_proj ? kDownStack : options.shape.input_stack();
+    const std::int64_t columns = shapes.at(name).back();
+    encodings_.emplace(name, row_encoding(code, columns, {{0, columns}}));
+    weight->set_requires_grad(false);
+    if (stored.input_is_first() == options.shape.input_is_first()) continue;
+    const torch::Tensor turned = torch::empty(shapes.at(name), weight->options());
+    release_tensor(*weight);
+    weight->set_data(turned);
+  }
+}
+
+std::optional<RowEncoding> ExpertsImpl::encoding(const std::string& parameter) const {
+  const auto found = encodings_.find(parameter);
+  return found == encodings_.end() ? std::nullopt : std::optional(found->second);
+}
+
+ExpertShape ExpertsImpl::used_shape() const {
+  ExpertShape shape = options.shape;
+  shape.output_is_first = !encodings_.empty() && encodings_.begin()->second.code == WeightCode::kMxfp4;
+  return shape;
+}
+
 Placements ExpertsImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   is_sharded_ = true;
   const auto* expert = std::get_if<Expert>(&style);
@@ -67,10 +100,14 @@ Placements ExpertsImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
     throw ConfigError({"", "the border cannot be Partial", "Replicate or Shard", ""});
   style_ = *expert;
   if (axes.ranks() > 1) group_ = &axes.group();
-  Placements placements = split_of(style_, options.shape, axes.axes());
+  Placements placements = split_of(style_, used_shape(), axes.axes());
   for (const auto& [parameter, adapter] : adapters_)
     placements.merge(split_of_stack_adapter(parameter, style_, options.shape, axes.axes()));
   shard_parameters(*this, placements, axes);
+  for (auto& [parameter, encoding] : encodings_)
+    for (const ShardSpec& step : placements.at(parameter).shards)
+      if (step.dim == 2)
+        encoding = row_encoding(encoding.code, encoding.columns, step.ranges(axes.rank(), encoding.columns));
   if (style_.partitioned) held_ = partition(options.shape.experts, 1, axes.ranks());
   return placements;
 }
@@ -122,11 +159,12 @@ torch::Tensor ExpertsImpl::projected(const torch::Tensor& rows, const std::strin
 
 torch::Tensor ExpertsImpl::computed(const torch::Tensor& rows, const torch::Tensor& bias,
                                     const std::vector<std::int64_t>& counts) {
-  const bool input_is_first = options.shape.input_is_first();
+  const bool input_is_first = used_shape().input_is_first();
+  const std::string input = options.shape.input_stack();
   dropped_ -= std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  const torch::Tensor wide = activated(
-      projected(rows, options.shape.input_stack(), {gate_up_proj, gate_up_proj_bias, input_is_first}, counts));
-  return projected(wide, kDownStack, {down_proj, bias, input_is_first}, counts);
+  const torch::Tensor wide =
+      activated(projected(rows, input, {gate_up_proj, gate_up_proj_bias, input_is_first, encoding(input)}, counts));
+  return projected(wide, kDownStack, {down_proj, bias, input_is_first, encoding(kDownStack)}, counts);
 }
 
 // Rows by expert, and their weights if those multiply what experts read.

@@ -5,15 +5,17 @@
 #include <optional>
 #include <vector>
 
+#include "gantry/core/row_encoding.h"
 #include "gantry/nn/grouped_products.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
 
 struct GroupedWeight {
-  torch::Tensor weight;         // [experts, out, in]
-  torch::Tensor bias;           // [experts, out] or undefined
-  bool input_is_first = false;  // the weight is [experts, in, out]
+  torch::Tensor weight;                      // [experts, out, in], or the records of the rows of a frozen weight
+  torch::Tensor bias;                        // [experts, out] or undefined
+  bool input_is_first = false;               // the weight is [experts, in, out]
+  std::optional<RowEncoding> encoding = {};  // for records, which are decoded for one expert at a time
 };
 
 // input [rows, in] -> [rows, out], where the first counts[0] rows are expert 0's, and so on. The gradients of leaves

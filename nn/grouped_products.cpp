@@ -64,16 +64,8 @@ torch::Tensor rows_by_matrices(const torch::Tensor& rows, const torch::Tensor& m
       });
     return made;
   }
-  torch::Tensor made = torch::empty({rows.size(0), matrices.size(2)}, rows.options());
-  for_each_expert(of.counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
-    torch::Tensor out = made.narrow(0, begin, count);
-    const torch::Tensor in = rows.narrow(0, begin, count), matrix = matrices.select(0, expert);
-    if (biases.defined())
-      at::addmm_out(out, biases.select(0, expert), in, matrix);
-    else
-      at::mm_out(out, in, matrix);
-  });
-  return made;
+  const auto matrix_of = [&](std::int64_t expert) { return matrices.select(0, expert); };
+  return rows_by_each_matrix(rows, matrices.size(2), matrix_of, biases, of);
 }
 
 void add_rows_by_rows(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b, const ExpertRows& of) {

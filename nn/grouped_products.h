@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
@@ -41,6 +42,23 @@ void for_each_expert(const std::vector<std::int64_t>& counts, const Take& take) 
     if (counts[expert] > 0) take(static_cast<std::int64_t>(expert), begin, counts[expert]);
     begin += counts[expert];
   }
+}
+
+// rows [rows, in] times the matrix [in, out] of each row's expert, which matrix_of(expert) returns, plus its bias from
+// biases [experts, out], which may be undefined -> [rows, out]. One expert after the other.
+template <class MatrixOf>
+torch::Tensor rows_by_each_matrix(const torch::Tensor& rows, std::int64_t out, const MatrixOf& matrix_of,
+                                  const torch::Tensor& biases, const ExpertRows& of) {
+  torch::Tensor made = torch::empty({rows.size(0), out}, rows.options());
+  for_each_expert(of.counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
+    torch::Tensor product = made.narrow(0, begin, count);
+    const torch::Tensor in = rows.narrow(0, begin, count);
+    if (biases.defined())
+      at::addmm_out(product, biases.select(0, expert), in, matrix_of(expert));
+    else
+      at::mm_out(product, in, matrix_of(expert));
+  });
+  return made;
 }
 
 // rows [rows, in], matrices [experts, in, out], biases [experts, out] or undefined -> [rows, out].

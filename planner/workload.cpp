@@ -151,13 +151,19 @@ bool shares_vocabulary(const Config& config, const std::vector<int>& layers) {
       .gains_by_vocabulary(models::layer_work_of(model), layers);
 }
 
-// The frozen weights that model.quantize stores in fewer bits, with their numbers of inputs.
-std::map<std::string, std::int64_t> quantised_weights(const TrainedPart& trained, const DecoderSpec& model) {
+// The frozen weights that model.quantize stores in fewer bits, with the lengths of their rows. Those of mxfp4 are
+// turned from [experts, in, out] in gpt-oss.
+std::map<std::string, std::int64_t> quantised_weights(const TrainedPart& trained, const DecoderSpec& model,
+                                                      WeightCode code) {
   const AdaptedModel names(model);
-  std::map<std::string, std::int64_t> inputs;
-  for (const auto& parameter : models::parameter_shapes(model))
-    if (names.is_linear(parameter) && !trained.trains(parameter.name)) inputs[parameter.name] = parameter.shape.back();
-  return inputs;
+  std::map<std::string, std::int64_t> columns;
+  for (const auto& parameter : models::parameter_shapes(model)) {
+    const bool is_linear = encodes_linear(code) && names.is_linear(parameter);
+    const bool is_stack = encodes_experts(code) && names.is_stack(parameter.name);
+    if ((is_linear || is_stack) && !trained.trains(parameter.name))
+      columns[parameter.name] = code == WeightCode::kMxfp4 ? parameter.shape.at(1) : parameter.shape.back();
+  }
+  return columns;
 }
 
 // See nn/deferred_logits.h, and LinearImpl::has_factors().
@@ -242,7 +248,7 @@ TrainedPart trained_part(const Config& config, const DecoderSpec& model) {
       config.lora.is_on() ? of_adapters(resolve_lora(config.lora), model) : of_freeze(config.train.freeze, model);
   if (const auto code = weight_code(config.model.quantize, config.model.quantize_double)) {
     const double value = value_bytes(config.precision);
-    for (const auto& [name, columns] : quantised_weights(trained, model)) {
+    for (const auto& [name, columns] : quantised_weights(trained, model, *code)) {
       const RowEncoding row = row_encoding(*code, columns, {{0, columns}});
       trained.quantised[name] = static_cast<double>(row.record_bytes()) / (static_cast<double>(columns) * value);
     }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "gantry/core/sharding/row_shards.h"
+#include "gantry/nn/experts.h"
 #include "gantry/nn/linear.h"
 #include "gantry/policies/apply_plan.h"
 #include "gantry/policies/model_map.h"
@@ -113,9 +114,17 @@ void refuse_no_vocabulary(const StageModule& module) {
 // The weights that are kept as records of their rows, and the bytes of a record here. After sharding.
 std::map<const void*, std::int64_t> record_bytes_of(const ModelMap& map) {
   std::map<const void*, std::int64_t> bytes;
-  for (const auto& [path, module] : map.modules)
-    if (const auto* layer = dynamic_cast<const nn::LinearImpl*>(module.get()); layer && layer->encoding())
-      bytes[layer->weight.unsafeGetTensorImpl()] = layer->encoding()->record_bytes();
+  const auto add = [&](const torch::Tensor& weight, const std::optional<RowEncoding>& encoding) {
+    if (encoding) bytes[weight.unsafeGetTensorImpl()] = encoding->record_bytes();
+  };
+  for (const auto& [path, module] : map.modules) {
+    if (const auto* layer = dynamic_cast<const nn::LinearImpl*>(module.get())) add(layer->weight, layer->encoding());
+    if (const auto* experts = dynamic_cast<const nn::ExpertsImpl*>(module.get())) {
+      const auto [input, output] = experts->stacks();
+      add(experts->gate_up_proj, experts->encoding(input));
+      add(experts->down_proj, experts->encoding(output));
+    }
+  }
   return bytes;
 }
 

@@ -6,7 +6,9 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <c10/util/Float8_e4m3fn.h>
 
+#include "gantry/core/error.h"
 #include "gantry/tensors/block_codes.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/double_scales.h"
@@ -39,11 +41,25 @@ constexpr std::array<float, 16> kFp4Values = {
     0.0F,  0.0625F / 12,  8.0F / 12,  1.0F,  4.0F / 12,  0.5F,  2.0F / 12,  0.25F,
     -0.0F, -0.0625F / 12, -8.0F / 12, -1.0F, -4.0F / 12, -0.5F, -2.0F / 12, -0.25F,
 };
-constexpr float kLargestInt8 = 127;
+// A sign bit, two bits of exponent, and one of mantissa.
+constexpr std::array<float, 16> kE2m1Values = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
+                                               -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+constexpr float kLargestInt8 = 127, kLargestFp8 = 448;
 constexpr std::int64_t kRowsOfTask = 16;
 constexpr std::int64_t kElementsAtOnce = std::int64_t{1} << 22;
 
+const std::array<float, 256>& fp8_values() {
+  static const std::array<float, 256> kValues = [] {
+    std::array<float, 256> values{};
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = c10::Float8_e4m3fn(static_cast<std::uint8_t>(i), c10::Float8_e4m3fn::from_bits());
+    return values;
+  }();
+  return kValues;
+}
+
 const std::array<float, 16>& table_of(WeightCode code) {
+  if (code == WeightCode::kMxfp4) return kE2m1Values;
   return code == WeightCode::kNf4 || code == WeightCode::kNf4Double ? kNf4Values : kFp4Values;
 }
 
@@ -51,6 +67,25 @@ CodedWeight quantize_rows(const torch::Tensor& values) {
   const torch::Tensor largest = values.abs().amax(1, /*keepdim=*/true);
   const torch::Tensor factor = torch::where(largest > 0, kLargestInt8 / largest, torch::zeros_like(largest));
   return {(values * factor).round().to(torch::kInt8).view(torch::kUInt8), largest.expand_as(values).contiguous()};
+}
+
+// In blocks of kFp8Columns rows and columns; the last ones may be smaller.
+CodedWeight quantize_squares(const torch::Tensor& values) {
+  const std::int64_t rows = values.size(-2), columns = values.size(-1);
+  const auto full = [](std::int64_t size) { return (size + kFp8Columns - 1) / kFp8Columns; };
+  const torch::Tensor padded =
+      torch::constant_pad_nd(values, {0, full(columns) * kFp8Columns - columns, 0, full(rows) * kFp8Columns - rows});
+  const torch::Tensor largest =
+      padded.abs().view({-1, full(rows), kFp8Columns, full(columns), kFp8Columns}).amax({2, 4});
+  const torch::Tensor scales = (largest / kLargestFp8)
+                                   .repeat_interleave(kFp8Columns, 1)
+                                   .repeat_interleave(kFp8Columns, 2)
+                                   .narrow(1, 0, rows)
+                                   .narrow(2, 0, columns)
+                                   .contiguous()
+                                   .view_as(values);
+  const torch::Tensor scaled = torch::where(scales > 0, values / scales, torch::zeros_like(values));
+  return {scaled.to(torch::kFloat8_e4m3fn).view(torch::kUInt8), scales};
 }
 
 CodedWeight quantize_blocks(WeightCode code, const torch::Tensor& values) {
@@ -72,11 +107,18 @@ CodedWeight quantize_blocks(WeightCode code, const torch::Tensor& values) {
   return made;
 }
 
+// 2^(exponent - 127), and NaN for 255.
+torch::Tensor powers_of_two(const torch::Tensor& exponents) {
+  return exponents.view(torch::kFloat8_e8m0fnu).to(torch::kFloat32);
+}
+
 // [rows, encoding.scales()]. The copy starts at an address that is a multiple of four.
 torch::Tensor scales_of_records(const RowEncoding& encoding, const torch::Tensor& records) {
   const torch::Tensor bytes = records.narrow(1, 0, encoding.scale_bytes());
   if (is_double(encoding.code) && encoding.scales() > 0) return unpack_double_scales(encoding, bytes);
-  return bytes.clone(at::MemoryFormat::Contiguous).view(torch::kFloat32);
+  const torch::Tensor apart = bytes.clone(at::MemoryFormat::Contiguous);
+  if (encoding.code == WeightCode::kMxfp4) return powers_of_two(apart);
+  return apart.view(torch::kFloat32);
 }
 
 // Returns the first of each group of neighbouring inputs, [rows, encoding.scales()].
@@ -91,6 +133,7 @@ bool is_equal_in_groups(const RowEncoding& encoding, const torch::Tensor& tensor
 
 torch::Tensor scaled_values(WeightCode code, const torch::Tensor& codes, const torch::Tensor& scales) {
   if (code == WeightCode::kInt8) return codes.view(torch::kInt8).to(torch::kFloat32) * (scales / kLargestInt8);
+  if (code == WeightCode::kFp8) return codes.view(torch::kFloat8_e4m3fn).to(torch::kFloat32) * scales;
   const torch::Tensor table = code_values(code).to(codes.device());
   return table.index_select(0, codes.reshape({-1}).to(torch::kInt32)).view_as(codes) * scales;
 }
@@ -100,7 +143,7 @@ torch::Tensor unpack_by_operators(const RowEncoding& encoding, const torch::Tens
   const std::int64_t rows = records.size(0);
   const torch::Tensor stored = records.narrow(1, encoding.scale_bytes(), encoding.code_bytes());
   torch::Tensor codes = stored;
-  if (encoding.code != WeightCode::kInt8)
+  if (!is_byte(encoding.code))
     codes = torch::stack({stored.bitwise_right_shift(4), stored.bitwise_and(15)}, 2)
                 .view({rows, 2 * encoding.code_bytes()})
                 .narrow(1, 0, encoding.columns);
@@ -140,15 +183,24 @@ void unpack_half_bytes(const std::uint8_t* codes, const std::array<float, 16>& t
 }
 
 template <class Element>
-void unpack_bytes(const std::uint8_t* codes, float scale, std::int64_t columns, Element* values) {
+void unpack_integers(const std::uint8_t* codes, float scale, std::int64_t columns, Element* values) {
   for (std::int64_t i = 0; i < columns; ++i)
     values[i] = static_cast<Element>(static_cast<float>(static_cast<std::int8_t>(codes[i])) * (scale / kLargestInt8));
 }
 
 template <class Element>
+void unpack_floats(const RowEncoding& encoding, const std::uint8_t* codes, const float* scale, Element* values) {
+  const std::array<float, 256>& table = fp8_values();
+  for (std::int64_t first = 0; first < encoding.columns; first += encoding.group, ++scale)
+    for (std::int64_t i = first; i < first + encoding.group; ++i)
+      values[i] = static_cast<Element>(table[codes[i]] * *scale);
+}
+
+template <class Element>
 void unpack_row(const RowEncoding& encoding, const std::uint8_t* codes, const float* scale,
                 const std::array<float, 16>& table, Element* values) {
-  if (encoding.code == WeightCode::kInt8) return unpack_bytes(codes, *scale, encoding.columns, values);
+  if (encoding.code == WeightCode::kInt8) return unpack_integers(codes, *scale, encoding.columns, values);
+  if (encoding.code == WeightCode::kFp8) return unpack_floats(encoding, codes, scale, values);
   for (std::int64_t first = 0; first < encoding.columns; first += encoding.group, ++scale)
     unpack_half_bytes(codes, table, *scale, first, first + encoding.group, values);
 }
@@ -156,6 +208,8 @@ void unpack_row(const RowEncoding& encoding, const std::uint8_t* codes, const fl
 }  // namespace
 
 torch::Tensor code_values(WeightCode code) {
+  if (code == WeightCode::kFp8)
+    return torch::tensor(at::ArrayRef<float>(fp8_values().data(), fp8_values().size()), torch::kFloat32);
   const std::array<float, 16>& table = table_of(code);
   return torch::tensor(at::ArrayRef<float>(table.data(), table.size()), torch::kFloat32);
 }
@@ -163,11 +217,15 @@ torch::Tensor code_values(WeightCode code) {
 CodedWeight quantize(WeightCode code, const torch::Tensor& weight) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor values = weight.to(torch::kFloat32).contiguous();
+  if (code == WeightCode::kMxfp4)
+    throw InternalError({"quantize", "mxfp4 codes are read from files and are not computed", "another code", ""});
+  if (code == WeightCode::kFp8) return quantize_squares(values);
   return code == WeightCode::kInt8 ? quantize_rows(values) : quantize_blocks(code, values);
 }
 
 torch::Tensor values_of(WeightCode code, const CodedWeight& weight) {
   const torch::NoGradGuard no_grad;
+  if (code == WeightCode::kMxfp4) return scaled_values(code, weight.codes, powers_of_two(weight.scales));
   if (!is_double(code)) return scaled_values(code, weight.codes, weight.scales);
   return scaled_values(code, weight.codes, decode_scales({weight.scale_codes, weight.scales, weight.means}));
 }
@@ -186,7 +244,7 @@ torch::Tensor pack_records(const RowEncoding& encoding, const CodedWeight& weigh
   const torch::NoGradGuard no_grad;
   const std::int64_t rows = weight.codes.size(0);
   torch::Tensor codes = weight.codes;
-  if (encoding.code != WeightCode::kInt8) {
+  if (!is_byte(encoding.code)) {
     const torch::Tensor pairs =
         torch::constant_pad_nd(codes, {0, encoding.columns % 2}).view({rows, encoding.code_bytes(), 2});
     codes = pairs.select(2, 0).bitwise_left_shift(4).bitwise_or(pairs.select(2, 1));
@@ -199,9 +257,10 @@ torch::Tensor pack_records(const RowEncoding& encoding, const CodedWeight& weigh
 }
 
 void make_records(torch::Tensor& weight, std::int64_t record_bytes, torch::Device device) {
-  const std::int64_t rows = weight.size(0);
+  std::vector<std::int64_t> shape = weight.sizes().vec();
+  shape.back() = record_bytes;
   release_tensor(weight);
-  weight.set_data(torch::zeros({rows, record_bytes}, torch::TensorOptions(torch::kUInt8).device(device)));
+  weight.set_data(torch::zeros(shape, torch::TensorOptions(torch::kUInt8).device(device)));
 }
 
 torch::Tensor unpack_records(const RowEncoding& encoding, const torch::Tensor& records, torch::ScalarType type) {

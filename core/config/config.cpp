@@ -41,7 +41,7 @@ void read_model(ConfigSection& root, ConfigFaults& faults, ModelConfig& model) {
   section.text("policy", model.policy);
   section.text("path", model.path);
   section.text("unknown_keys", model.unknown_keys, {"warn", "refuse"});
-  section.text("quantize", model.quantize, {"nf4", "fp4", "int8"});
+  section.text("quantize", model.quantize, {"nf4", "fp4", "int8", "fp8", "mxfp4"});
   section.flag("quantize_double", model.quantize_double);
   const YAML::Node keys = section.node("config");
   if (keys.IsDefined() && !keys.IsMap()) {

@@ -76,6 +76,10 @@ void check_start(ConfigSection& section, const Config& config) {
     section.fault("init_lora_weights",
                   "loftq approximates the errors of a quantized base, but the base is not quantized", "model.quantize",
                   "set model.quantize, or remove the key");
+  if (start == kLoftq && config.model.quantize == "mxfp4")
+    section.fault("init_lora_weights",
+                  "loftq approximates the errors of quantized linear layers, but mxfp4 encodes experts only",
+                  "model.quantize: nf4, fp4, int8 or fp8", "remove one of the two keys");
   if (start == kLoftq && config.model.path.empty())
     section.fault("init_lora_weights", "loftq needs the weights of a base model, but model.path is not set",
                   "model.path", "set model.path, or remove the key");

@@ -1,6 +1,7 @@
 #include "gantry/core/row_encoding.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <numeric>
 
 #include "gantry/core/error.h"
@@ -22,14 +23,19 @@ std::int64_t runs_in(std::int64_t inputs, const Range& held) {
 
 std::optional<WeightCode> weight_code(const std::string& name, bool is_double) {
   if (name.empty()) return std::nullopt;
-  for (const WeightCode code : {WeightCode::kNf4, WeightCode::kFp4, WeightCode::kInt8})
+  for (const WeightCode code :
+       {WeightCode::kNf4, WeightCode::kFp4, WeightCode::kInt8, WeightCode::kFp8, WeightCode::kMxfp4})
     if (name == name_of(code)) {
       if (!is_double) return code;
-      if (code != WeightCode::kInt8) return code == WeightCode::kNf4 ? WeightCode::kNf4Double : WeightCode::kFp4Double;
-      throw ConfigError({"model.quantize_double", "the scales of int8 are not quantized, because each row has one",
+      if (code == WeightCode::kNf4) return WeightCode::kNf4Double;
+      if (code == WeightCode::kFp4) return WeightCode::kFp4Double;
+      const bool is_int8 = code == WeightCode::kInt8;
+      throw ConfigError({"model.quantize_double",
+                         fmt::format("the scales of {} are not quantized, because {}", name,
+                                     is_int8 ? "each row has one" : "they keep the form of the files"),
                          "model.quantize: nf4 or fp4", "remove the key"});
     }
-  throw ConfigError({"model.quantize", "the value is '" + name + "'", "nf4, fp4 or int8", ""});
+  throw ConfigError({"model.quantize", "the value is '" + name + "'", "nf4, fp4, int8, fp8 or mxfp4", ""});
 }
 
 const char* name_of(WeightCode code) {
@@ -39,13 +45,22 @@ const char* name_of(WeightCode code) {
     case WeightCode::kFp4:
     case WeightCode::kFp4Double:
       return "fp4";
+    case WeightCode::kFp8:
+      return "fp8";
+    case WeightCode::kMxfp4:
+      return "mxfp4";
     default:
       return "nf4";
   }
 }
 
+std::int64_t scale_block(WeightCode code) {
+  if (code == WeightCode::kFp8) return kFp8Columns;
+  return code == WeightCode::kMxfp4 ? kMxfp4Columns : kScaleBlock;
+}
+
 RowEncoding row_encoding(WeightCode code, std::int64_t inputs, const std::vector<Range>& held) {
-  RowEncoding encoding{.code = code, .columns = 0, .group = std::gcd(kScaleBlock, inputs)};
+  RowEncoding encoding{.code = code, .columns = 0, .group = std::gcd(scale_block(code), inputs)};
   for (const Range& range : held) {
     encoding.columns += range.size();
     encoding.group = std::gcd(encoding.group, std::gcd(range.begin, range.size()));

@@ -38,6 +38,25 @@ TEST(Fp8, ValuesAreNumpys) {
     const auto tensor = fp8_tensor({&file, "w"}, {&file, "s"}, {});
     EXPECT_EQ(tensor->shape(), golden.at(name + ".values").sizes().vec());
     EXPECT_TRUE(torch::equal(decoded(*tensor), golden.at(name + ".values"))) << name;
+    const CodedWeight coded = tensor->coded(WeightCode::kFp8).value();
+    EXPECT_TRUE(torch::equal(values_of(WeightCode::kFp8, coded), golden.at(name + ".values"))) << name;
+    EXPECT_FALSE(tensor->coded(WeightCode::kNf4)) << name;
+  }
+}
+
+TEST(Fp8, CodesOfAnotherTypeAreRefused) {
+  const ScratchFolder scratch;
+  write_safetensors(scratch / "w.safetensors",
+                    {{"w", torch::zeros({2, 2}).to(torch::kFloat8_e5m2)}, {"w_scale", torch::ones({})}});
+  const SafetensorsFile file(scratch / "w.safetensors");
+  const auto tensor = fp8_tensor({&file, "w"}, {&file, "w_scale"}, {});
+  try {
+    tensor->coded(WeightCode::kFp8);
+    FAIL() << "no error";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "w: the weight is stored in float8_e5m2; expected float8_e4m3fn with model.quantize: fp8; remove "
+                 "model.quantize: the weights are then decoded");
   }
 }
 

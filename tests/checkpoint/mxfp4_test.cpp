@@ -20,6 +20,10 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
+torch::Tensor mxfp4_values(const torch::Tensor& blocks, const torch::Tensor& scales) {
+  return values_of(WeightCode::kMxfp4, mxfp4_codes(blocks, scales));
+}
+
 constexpr int kExperts = 3, kHidden = 64, kExpertWidth = 32;
 
 TEST(Mxfp4, EveryNumberAndScale) {

@@ -175,6 +175,8 @@ TEST(QuantizedExport, RefusesWeightsThatAreStoredTransposed) {
 // transformers would convert the layers of the encoder, too.
 TEST(QuantizedExport, RefusesModelsWithAnImageEncoder) {
   json config = json::parse(read_file(kGoldens + "families/gemma3_mm/config.json"));
+  EXPECT_THAT(thrown_by([&] { quantized_tensors({}, config, {.quantize = WeightCode::kFp8}); }),
+              HasSubstr("--quantize: the value is fp8, which bitsandbytes does not have"));
   EXPECT_THAT(thrown_by([&] { quantized_tensors({}, config, {.quantize = WeightCode::kNf4}); }),
               HasSubstr("--quantize: the gemma3 model has an image encoder"));
 }

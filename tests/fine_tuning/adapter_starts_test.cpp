@@ -186,6 +186,7 @@ TEST(AdapterStartRefusals, Keys) {
   EXPECT_EQ(parse(", quantize: nf4", "init_lora_weights: loftq"), "no error");
   EXPECT_THAT(parse("", "init_lora_weights: olora"), HasSubstr("lora.init_lora_weights: 'olora' is not supported"));
   EXPECT_THAT(parse("", "init_lora_weights: pissa_niter_0"), HasSubstr("is not supported"));
+  EXPECT_THAT(parse(", quantize: mxfp4", "init_lora_weights: loftq"), HasSubstr("but mxfp4 encodes experts only"));
   EXPECT_THAT(parse("", "init_lora_weights: loftq"), HasSubstr("but the base is not quantized"));
   EXPECT_THAT(parse(", quantize: nf4", "init_lora_weights: loftq, use_dora: true"), HasSubstr("with use_dora"));
   EXPECT_THAT(thrown_by([] {

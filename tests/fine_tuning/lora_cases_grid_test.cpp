@@ -30,7 +30,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, LoraCasesGrid,
                                            LoraCase{"qlora_nf4_double"}, LoraCase{"qlora_nf4", "nf4"},
                                            LoraCase{"qlora_nf4_double", "nf4"}, LoraCase{"all", "fp4"},
                                            LoraCase{"dora", "int8"}, LoraCase{"qlora_nf4_double", "nf4", true},
-                                           LoraCase{"dora", "nf4", true}, LoraCase{"all", "fp4", true}),
+                                           LoraCase{"dora", "nf4", true}, LoraCase{"all", "fp4", true},
+                                           LoraCase{"dora", "fp8"}),
                          [](const auto& info) {
                            return info.param.name + (info.param.quantize.empty() ? "" : "_in_" + info.param.quantize) +
                                   (info.param.is_double ? "_twice" : "");

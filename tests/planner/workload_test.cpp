@@ -89,6 +89,23 @@ TEST(TrainedPart, CountsScalesOfTheBase) {
   EXPECT_EQ(nested.workload.trained.quantised.at(down), (512. + 16 + 8) / 4096);
 }
 
+// fp8 has a scale for 128 inputs, also in stacks of experts; mxfp4 has a byte for 32 inputs, in the stacks alone.
+TEST(TrainedPart, CountsCodesOfExperts) {
+  const auto request = [](const char* model, const char* code) {
+    return plan_request(Config::parse("model: {path: \"" GANTRY_SOURCE_DIR "/tests/golden/families/" +
+                                      std::string(model) + "\", config: {hidden_size: 1024}, quantize: " + code +
+                                      "}\nlora: {r: 4, target_modules: all-linear}\n"
+                                      "data: {format: text, path: x, sequence_length: 16, batch_size: 4}\n"))
+        .workload.trained.quantised;
+  };
+  const auto fp8 = request("deepseek_v3", "fp8"), mxfp4 = request("gpt_oss", "mxfp4");
+  EXPECT_EQ(fp8.at("layers.1.mlp.experts.gate_up_proj"), (1024. + 4 * 8) / 4096);
+  EXPECT_EQ(fp8.at("layers.0.mlp.gate_proj.weight"), (1024. + 4 * 8) / 4096);
+  EXPECT_EQ(mxfp4.at("layers.1.mlp.experts.gate_up_proj"), (512. + 32) / 4096);
+  EXPECT_FALSE(mxfp4.contains("layers.1.self_attn.q_proj.weight"));
+  EXPECT_FALSE(request("deepseek_v3", "nf4").contains("layers.1.mlp.experts.gate_up_proj"));
+}
+
 TEST(TrainedPart, RefusesAnAdapterInOneLine) {
   const auto refusal = [](const std::string& lora) -> std::string {
     try {

@@ -30,8 +30,9 @@ std::vector<ConfigKey> model_keys() {
        &kWithPath},
       {"model.quantize", "",
        "`nf4`, `fp4` or `int8`: linear layers that are not trained are in memory in 4 or 8 bits, all of them except "
-       "output layers and heads for labels. Their values are computed again at each use. Training needs `lora` "
-       "([docs/fine_tuning.md](fine_tuning.md#a-base-model-in-4-or-8-bits))",
+       "output layers and heads for labels. `fp8`: the same and stacks of experts, with the codes of fp8 files. "
+       "`mxfp4`: only the experts, whose files must have these codes (gpt-oss). Values are computed again at each "
+       "use. Training needs `lora` ([docs/fine_tuning.md](fine_tuning.md#a-base-model-in-4-or-8-bits))",
        &kWithPath},
       {"model.quantize_double", "false",
        "double quantization: the scales of `nf4` and `fp4` are in 8 bits instead of 32, as with bitsandbytes' "

@@ -129,9 +129,10 @@ struct ExpertShape {
   bool bias = false;
   bool interleaved = false;  // transposed, with alternating gate and up columns; requires a gate
   bool gated = true;
-  bool transposed = false;  // gate_up_proj is [experts, hidden, 2 width], down_proj [experts, width, hidden]
+  bool transposed = false;       // gate_up_proj is [experts, hidden, 2 width], down_proj [experts, width, hidden]
+  bool output_is_first = false;  // overrides the transposition: the order of the records of model.quantize mxfp4
 
-  bool input_is_first() const { return transposed || interleaved; }
+  bool input_is_first() const { return (transposed || interleaved) && !output_is_first; }
   const char* input_stack() const { return gated ? kGateUpStack : kUpStack; }
   std::int64_t inner() const { return gated ? 2 * width : width; }  // outputs of the input stack for each expert
 };

@@ -5,9 +5,11 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "gantry/core/row_encoding.h"
 #include "gantry/nn/router.h"
 
 namespace gantry::nn {
@@ -60,6 +62,12 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   // "gate_up_proj_lora_B" [experts, out, rank] have PEFT's initial values, deferred (tensors/deferred_init.h). It has
   // no dropout, as PEFT's adapters of parameters.
   void add_adapter(const std::string& parameter, const AdapterOptions& adapter);
+  // Stores the frozen stacks in 4 or 8 bits, like LinearImpl::quantize(): each row of an expert's matrix becomes a
+  // record. Each use computes the values of one expert at a time. With kMxfp4, matrices are [out, in] from then on.
+  // Call it at most once, before shard(); otherwise it throws UsageError.
+  void quantize(WeightCode code);
+  // The records of a stack on this rank; no value without quantize().
+  std::optional<RowEncoding> encoding(const std::string& parameter) const;
   // Returns the number of token-expert choices since the last call minus the number of rows that were computed here.
   // The sum over the group is 0 if no token was dropped.
   std::int64_t take_dropped() { return std::exchange(dropped_, 0); }
@@ -67,7 +75,8 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   std::array<std::string, 2> stacks() const { return {options.shape.input_stack(), kDownStack}; }
 
   const ExpertsOptions options;
-  // Without a gate, gate_up_proj is registered as up_proj. Biases are undefined if options.shape.bias is false.
+  // Without a gate, gate_up_proj is registered as up_proj. Biases are undefined if options.shape.bias is false. After
+  // quantize(), stacks are records of uint8.
   torch::Tensor gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias;
 
  private:
@@ -75,6 +84,7 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
     torch::Tensor a, b;
     double scale = 1;
   };
+  ExpertShape used_shape() const;
   torch::Tensor projected(const torch::Tensor& rows, const std::string& parameter, const GroupedWeight& weight,
                           const std::vector<std::int64_t>& counts) const;
   torch::Tensor input_rows(const torch::Tensor& tokens, const torch::Tensor& weights, const Dispatch& dispatch) const;
@@ -91,8 +101,9 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   ProcessGroup* group_ = nullptr;
   Expert style_;
   bool is_sharded_ = false;
-  std::map<std::string, Adapter> adapters_;  // by parameter name
-  std::vector<Range> held_;                  // if partitioned: the experts of each rank
+  std::map<std::string, Adapter> adapters_;       // by parameter name
+  std::map<std::string, RowEncoding> encodings_;  // by parameter name
+  std::vector<Range> held_;                       // if partitioned: the experts of each rank
   std::int64_t dropped_ = 0;
 };
 TORCH_MODULE(Experts);
