@@ -112,6 +112,8 @@ void OperationBuilder::mlp(double rows, double width, const models::MlpSpec& mlp
   elementwise(bytes_ * rows * (between + width), bytes_ * rows * (2 * between + width), mlp.activation);
   // On the CPU the multiplication by the values is an operation of its own (see tensors/kernels/gated.cpp).
   if (mlp.gated && workload_.program.keeps_results) elementwise(2 * bytes_ * rows * width, 6 * bytes_ * rows * width);
+  // quick_gelu is a product of its input and of a sigmoid, which are both kept.
+  if (mlp.activation == "quick_gelu" && workload_.program.keeps_results) keep(bytes_ * rows * width);
   if (mlp.sparsity > 0) sparse_gate(rows, width);
   hold(bytes_ * (2 * rows * width + tokens_between_ * hidden_));
   product(rows, width, hidden_, bytes_ * rows * width, mlp.bias);

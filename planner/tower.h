@@ -9,8 +9,8 @@ namespace gantry::planner {
 // The images of a sample. If images have one size, these are as many whole images as its tokens allow, at least one.
 // Otherwise it is one image with all of its tokens.
 struct SampleImages {
-  std::int64_t images = 1;                 // of a sample
-  std::int64_t patches = 1, features = 1;  // of an image
+  std::int64_t images = 1;                 // number of images in a sample
+  std::int64_t patches = 1, features = 1;  // numbers in an image
 };
 SampleImages sample_images(const models::VisionSpec& vision, std::int64_t sequence);
 
