@@ -35,8 +35,7 @@ class Fp8Tensor : public EncodedTensor {
   std::optional<CodedWeight> coded(WeightCode code, const Range& rows) const override {
     if (code != WeightCode::kFp8) return std::nullopt;
     if (values_.type() != torch::kFloat8_e4m3fn)
-      throw InputError({values_.name, std::string("the weight is stored in ") + dtype_name(values_.type()),
-                        "float8_e4m3fn with model.quantize: fp8",
+      throw InputError({values_.name, "the weight is stored in float8_e5m2", "float8_e4m3fn with model.quantize: fp8",
                         "remove model.quantize: the weights are then decoded"});
     return CodedWeight{stored_rows(rows).contiguous().view(torch::kUInt8), scales_of_rows(rows).contiguous()};
   }
