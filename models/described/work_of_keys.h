@@ -12,8 +12,8 @@
 
 namespace gantry::models {
 
-// Of a described decoder, by its layers' weights (model_flops.h): of experts, those that a token uses. The layers of an
-// image encoder's tower come first, with the work of a feature: as if every token were of an image.
+// The work of a described decoder, by the weights of its layers (model_flops.h): of experts, those that a token uses.
+// The layers of an image encoder's tower come first, with the work of a feature: as if every token were of an image.
 LayerWork layer_work_of(const DecoderSpec& spec);
 
 // The fewest heads of any layer's attention; none if no layer has attention.
