@@ -117,7 +117,7 @@ torch::Tensor with_lost_queries(const torch::Tensor& query, const AttentionOptio
   if (!options.keep.defined()) return query;  // each token sees itself
   const torch::Tensor counted = counted_keys(options, query.size(2), keys);
   const torch::Tensor is_lost = ~counted.any(-1, /*keepdim=*/true);
-  if (is_lost.is_cpu() && !is_lost.any().item<bool>()) return query;
+  if (is_lost.is_cpu() && number_of(is_lost.any()) == 0) return query;
   return query.masked_fill(is_lost, 0);
 }
 
