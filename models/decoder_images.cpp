@@ -28,7 +28,7 @@ TensorDict DecoderImpl::run_tower(const StageContext& stage, TensorDict input) {
     const TensorDict& batch = stage.batch();
     // A continued text has had its images with the prompt.
     const bool runs = batch.contains("pixel_values") || torch::GradMode::is_enabled();
-    state = {{kImagePatches, runs ? encoder_->embed(batch, batch.at("input_ids").size(0)) : torch::Tensor()}};
+    state = {{kImagePatches, runs ? encoder_->embed(batch) : torch::Tensor()}};
   }
   if (!state.contains(kImagePatches) || !state.at(kImagePatches).defined() || stage.layers(kTowerList).empty())
     return state;

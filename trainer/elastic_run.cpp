@@ -24,18 +24,6 @@ nlohmann::json to_json(const StepMetrics& metrics) {
           {"images", metrics.images}, {"replicas", metrics.replicas}};
 }
 
-StepMetrics metrics_of(const nlohmann::json& json) {
-  return {.step = json.at("step"),
-          .loss = json.at("loss"),
-          .grad_norm = json.at("grad_norm"),
-          .lr = json.at("lr"),
-          .tokens = json.at("tokens"),
-          .images = json.at("images"),
-          .replicas = json.at("replicas"),
-          .step_seconds = json.at("step_seconds"),
-          .peak_memory_bytes = {}};
-}
-
 nlohmann::json report_json(const std::string& report) {
   const auto parsed = nlohmann::json::parse(report, nullptr, /*allow_exceptions=*/false);
   return parsed.is_object() ? parsed : nlohmann::json::object();
@@ -55,6 +43,18 @@ void adopt(std::vector<StateEntry>& entries, const CarriedState& carried) {
 }
 
 }  // namespace
+
+StepMetrics carried_metrics(const nlohmann::json& report) {
+  return {.step = report.at("step"),
+          .loss = report.at("loss"),
+          .grad_norm = report.at("grad_norm"),
+          .lr = report.at("lr"),
+          .tokens = report.at("tokens"),
+          .images = report.at("images"),
+          .replicas = report.at("replicas"),
+          .step_seconds = report.at("step_seconds"),
+          .peak_memory_bytes = {}};
+}
 
 StepCommit ElasticRun::commit() const {
   const std::vector<int> replicas = generation_->replicas_in_reports();
@@ -116,7 +116,7 @@ nlohmann::json ElasticRun::restore(Plugin& plugin, Boosted& boosted) {
   generation_->carry({}, "");
   begin(commit.step, boosted);
   nlohmann::json record = numbers.at("record");
-  if (record.contains("metrics")) latest_ = metrics_of(record.at("metrics"));
+  if (record.contains("metrics")) latest_ = carried_metrics(record.at("metrics"));
   return record;
 }
 

@@ -20,6 +20,9 @@
 
 namespace gantry {
 
+// Returns the metrics of a step that a generation completed, from the report to the next one.
+StepMetrics carried_metrics(const nlohmann::json& report);
+
 class ElasticRun {
  public:
   // Not owned. Null: the job is not elastic, and only is_on() may be called.

@@ -161,16 +161,7 @@ class Trainer::Run {
     const nlohmann::json& known = earlier["metrics"];
     const bool is_missing =
         world_.is_main() && (config_.output.empty() || !has_metrics_of(config_.output, known.at("step")));
-    if (is_missing)
-      listeners_.publish(StepMetrics{.step = known.at("step"),
-                                     .loss = known.at("loss"),
-                                     .grad_norm = known.at("grad_norm"),
-                                     .lr = known.at("lr"),
-                                     .tokens = known.at("tokens"),
-                                     .images = known.at("images"),
-                                     .replicas = known.at("replicas"),
-                                     .step_seconds = known.at("step_seconds"),
-                                     .peak_memory_bytes = {}});
+    if (is_missing) listeners_.publish(carried_metrics(known));
     const bool was_missing = all_reduce_number(mesh_.world_group(), is_missing ? 1 : 0) > 0;
     elastic_.published();
     return was_missing;

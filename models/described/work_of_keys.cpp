@@ -127,10 +127,6 @@ LayerWork stacks_work(const json& keys, const StacksConfig& defaults) {
   return work;
 }
 
-}  // namespace
-
-namespace {
-
 // The multiplications of a feature in a layer of the tower. Images of one size have a known number of keys.
 double tower_layer_work(const VisionSpec& vision) {
   const bool has_one_size = !vision.grid_tower && !vision.pixtral;

@@ -81,7 +81,7 @@ GridImages::GridImages(torch::nn::Module& root, const VisionSpec& spec, double i
   tower_ = root.register_module(kGridTower, GridTower(spec, initializer_range));
 }
 
-torch::Tensor GridImages::embed(const TensorDict& batch, std::int64_t /*samples*/) {
+torch::Tensor GridImages::embed(const TensorDict& batch) {
   const GridTowerSpec& grid = *spec_.grid_tower;
   const std::int64_t numbers = spec_.channels * grid.frames * spec_.patch * spec_.patch;
   const std::int64_t square = grid.merge * grid.merge;

@@ -23,7 +23,7 @@ class ImageEncoder {
   // Returns the patches before the first layer, [images or samples, ..., tower's hidden]. Without images in the batch
   // there are none of them, [0, ...]: parameters then have gradients of 0, and all replicas reduce the same gradients.
   // Throws InputError for images that the encoder cannot read.
-  virtual torch::Tensor embed(const TensorDict& batch, std::int64_t samples) = 0;
+  virtual torch::Tensor embed(const TensorDict& batch) = 0;
   using Layer = std::function<torch::Tensor(int index, const torch::Tensor& patches)>;
   // Returns the layers for the patches of this batch. Each returns a tensor of the same shape.
   virtual Layer layers(const torch::Tensor& patches, const TensorDict& batch) = 0;

@@ -121,7 +121,7 @@ PixtralImages::PixtralImages(torch::nn::Module& root, const VisionSpec& spec, st
   projector_ = root.register_module(kImageProjector, PatchProjector(spec, hidden));
 }
 
-torch::Tensor PixtralImages::embed(const TensorDict& batch, std::int64_t /*samples*/) {
+torch::Tensor PixtralImages::embed(const TensorDict& batch) {
   if (batch.contains("pixel_values")) return tower_->embed(read_images(batch, spec_).pixels.flatten(0, 1));
   const std::int64_t side = side_of_square(spec_);
   const torch::Device device = tower_->parameters().front().device();

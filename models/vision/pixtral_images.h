@@ -11,7 +11,7 @@ namespace gantry::models {
 class PixtralImages final : public ImageEncoder {
  public:
   PixtralImages(torch::nn::Module& root, const VisionSpec& spec, std::int64_t hidden, double initializer_range);
-  torch::Tensor embed(const TensorDict& batch, std::int64_t samples) override;
+  torch::Tensor embed(const TensorDict& batch) override;
   Layer layers(const torch::Tensor& patches, const TensorDict& batch) override;
   torch::Tensor features(const torch::Tensor& patches, const TensorDict& batch, std::int64_t samples) override;
   void check_tokens(const torch::Tensor& input_ids, const torch::Tensor& patches,

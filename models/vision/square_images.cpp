@@ -15,11 +15,11 @@ SquareImages::SquareImages(torch::nn::Module& root, const VisionSpec& spec, std:
   projector_ = root.register_module(kImageProjector, ImageProjector(spec, hidden, initializer_range));
 }
 
-torch::Tensor SquareImages::embed(const TensorDict& batch, std::int64_t samples) {
+torch::Tensor SquareImages::embed(const TensorDict& batch) {
   const std::int64_t size = spec_.image_size;
   torch::Tensor pixels = batch.get("pixel_values");
   if (!pixels.defined())
-    pixels = torch::zeros({samples, 0, spec_.channels, size, size},
+    pixels = torch::zeros({0, spec_.channels, size, size},
                           torch::TensorOptions(torch::kFloat32).device(tower_->parameters().front().device()));
   if (pixels.dim() == 4) pixels = pixels.unsqueeze(1);
   if (pixels.dim() != 5 || pixels.size(2) != spec_.channels || pixels.size(3) != size || pixels.size(4) != size)
