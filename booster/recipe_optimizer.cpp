@@ -10,6 +10,7 @@
 #include "gantry/core/sharding/adapter_split.h"
 #include "gantry/optimizers/adafactor.h"
 #include "gantry/optimizers/adamw_8bit.h"
+#include "gantry/optimizers/adamw_bf16.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/group_options.h"
 #include "gantry/optimizers/lion.h"
@@ -148,6 +149,7 @@ std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, c
   if (name == "lion") return build<Lion>(config, model, lion_options);
   if (name == "muon") return build_muon(config, model);
   if (name == "adamw8bit") return build<AdamW8bit>(config, model, adamw_8bit_options);
+  if (name == "adamw_bf16") return build<AdamWBf16>(config, model, adamw_options);
   if (name == "adafactor") return build<Adafactor>(config, model, adafactor_options);
   return build<FusedAdamW>(config, model, adamw_options);
 }

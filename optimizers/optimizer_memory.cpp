@@ -7,6 +7,7 @@
 
 #include "gantry/optimizers/adafactor.h"
 #include "gantry/optimizers/adamw_8bit.h"
+#include "gantry/optimizers/adamw_bf16.h"
 #include "gantry/optimizers/lion.h"
 #include "gantry/optimizers/muon.h"
 
@@ -40,6 +41,7 @@ std::int64_t bytes_kept(torch::optim::Optimizer& optimizer, const torch::optim::
     const std::int64_t blocks = (columns + kAverageBlock - 1) / kAverageBlock;
     return 2 * (elements + elements / columns * blocks * item);
   }
+  if (dynamic_cast<AdamWBf16*>(&optimizer)) return 2 * elements * 2;
   if (dynamic_cast<const AdafactorOptions*>(&group.options()) && parameter.dim() >= 2)
     return (elements / columns + elements / parameter.size(-2)) * item;
   if (dynamic_cast<const AdafactorOptions*>(&group.options())) return elements * item;

@@ -200,7 +200,7 @@ void refuse_unsaved_optimizer(const Optimizer& optimizer, const std::string& whe
       {where,
        "the optimizer cannot be saved, because the state of its class " + c10::demangle(typeid(optimizer).name()) +
            " is unknown",
-       "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon, Adafactor, AdamW8bit or a gantry::StatefulOptimizer",
+       "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon, Adafactor, AdamW8bit, AdamWBf16 or a gantry::StatefulOptimizer",
        "derive its class from gantry::StatefulOptimizer and return its state in state_tensors()"});
 }
 

@@ -178,12 +178,15 @@ bool keeps_logits(const Config& config, const TrainedPart& trained, const Decode
 
 // Values of 16 bits have master weights. AdamW keeps two moments; those of adamw8bit have one byte for each element and
 // a scale for each block. The averages of Adafactor's rows and columns are not counted.
-Program gantry_program(const std::string& precision, const std::string& optimizer) {
+Program gantry_program(const std::string& precision, const OptimizerConfig& optimizer) {
   const double value = value_bytes(precision), wide = value == 8 ? 8 : 4;
-  const double state = optimizer == "adamw"       ? 2 * wide
-                       : optimizer == "adamw8bit" ? 2 * (1 + wide / static_cast<double>(kAverageBlock))
-                       : optimizer == "adafactor" ? 0
-                                                  : wide;
+  const std::string& name = optimizer.name;
+  const bool keeps_nothing = name == "adafactor" || (name == "sgd" && optimizer.momentum == 0);
+  const double state = name == "adamw"        ? 2 * wide
+                       : name == "adamw8bit"  ? 2 * (1 + wide / static_cast<double>(kAverageBlock))
+                       : name == "adamw_bf16" ? 2 * 2
+                       : keeps_nothing        ? 0
+                                              : wide;
   return {.mask_bytes = value, .gradient_bytes = wide, .optimizer_bytes = state + (value == 2 ? wide : 0)};
 }
 
@@ -199,7 +202,7 @@ models::DecoderSpec stated_model(const Config& config) {
 Workload stated_workload(const Config& config) {
   models::DecoderSpec model = stated_model(config);
   TrainedPart trained = trained_part(config, model);
-  Program program = gantry_program(config.precision, config.optimizer.name);
+  Program program = gantry_program(config.precision, config.optimizer);
   const bool stores = keeps_logits(config, trained, model);
   if (config.train.ema > 0) program.optimizer_bytes += program.gradient_bytes;  // an average of the same type
   return {.model = std::move(model),

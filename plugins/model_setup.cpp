@@ -176,7 +176,7 @@ void refuse_unknown_optimizer(const torch::optim::Optimizer& optimizer, const Pa
       {"boost",
        "the step of an optimizer of the class " + c10::demangle(typeid(optimizer).name()) +
            " may need full parameters, for example for their norms, but ranks hold shards",
-       "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon, Adafactor, AdamW8bit or a gantry::StatefulOptimizer",
+       "Adam, AdamW, SGD, RMSprop, Adagrad, Lion, Muon, Adafactor, AdamW8bit, AdamWBf16 or a gantry::StatefulOptimizer",
        "derive its class from gantry::StatefulOptimizer and override unit(), or train without "
        "parallel.tensor, parallel.expert and parallel.zero"});
 }

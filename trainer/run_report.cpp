@@ -18,6 +18,7 @@
 #include "gantry/core/io/durable_file.h"
 #include "gantry/core/sharding/zero_level.h"
 #include "gantry/core/version.h"
+#include "gantry/planner/layout.h"
 #include "gantry/schedule/stages/measured_work.h"
 #include "gantry/trainer/planned_step.h"
 #include "gantry/trainer/report/run_reader.h"
@@ -136,16 +137,10 @@ Json memory_of(const std::vector<std::int64_t>& parameters, double bytes_per_par
 }  // namespace
 
 double state_bytes_per_parameter(const Config& config, int replicas) {
-  const bool is_small = config.precision == "bfloat16" || config.precision == "float16";
-  const double number = config.precision == "float64" ? 8 : 4;  // of a gradient, a master, the optimizer's values
-  // Of muon: its matrices', which are most of a model.
-  const double values = config.optimizer.name == "adamw" ? 2
-                        : config.optimizer.name == "sgd" ? (config.optimizer.momentum > 0 ? 1 : 0)
-                                                         : 1;
-  const double weights = is_small ? 2 : number, masters = is_small ? number : 0;
+  const planner::Program program = planner::gantry_program(config.precision, config.optimizer);
   const ZeroLevel& zero = zero_level(config.parallel.zero);
   const double partitions = zero.states ? replicas : 1, gradients = zero.gradients ? replicas : 1;
-  return weights + number / gradients + (masters + values * number) / partitions;
+  return program.mask_bytes + program.gradient_bytes / gradients + program.optimizer_bytes / partitions;
 }
 
 namespace {

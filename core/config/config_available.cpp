@@ -28,7 +28,8 @@ void report_unavailable(const Config& config, const YAML::Node& document, Config
   require("parallel", "context_method", config.parallel.context_method,
           {"auto", "all_gather", "ring", "ulysses", "ulysses_ring"});
   require("parallel", "gather", config.parallel.gather, {"auto", "step", "window", "microbatch"});
-  require("optimizer", "name", config.optimizer.name, {"adamw", "adamw8bit", "adafactor", "sgd", "lion", "muon"});
+  require("optimizer", "name", config.optimizer.name,
+          {"adamw", "adamw8bit", "adamw_bf16", "adafactor", "sgd", "lion", "muon"});
   require("lr_schedule", "name", config.lr_schedule.name,
           {"constant", "linear", "cosine", "cosine_with_restarts", "wsd", "polynomial", "inverse_sqrt", "piecewise"});
   require("precision", "", config.precision, {"float32", "float64", "bfloat16", "float16"});

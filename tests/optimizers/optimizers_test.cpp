@@ -108,7 +108,7 @@ double weight_decay_of(const torch::optim::OptimizerOptions& options) {
 
 // Also where they are what LibTorch's own options begin with.
 TEST(Optimizer, GroupsKeepWhatTheyStateWhateverLibTorchsDefaultsAre) {
-  for (const std::string name : {"adamw", "adamw8bit", "adafactor", "sgd", "lion", "muon"}) {
+  for (const std::string name : {"adamw", "adamw8bit", "adamw_bf16", "adafactor", "sgd", "lion", "muon"}) {
     const auto config =
         config_with("optimizer: {name: " + name +
                     ", lr: 0.1, weight_decay: 0.5, groups: [{match: [\"wte*\"], lr: 0.001, weight_decay: "

@@ -1,4 +1,4 @@
-// Optimizers with less state than AdamW: Adafactor, and AdamW in 8 bits.
+// Optimizers with less state than AdamW: Adafactor, AdamW in 8 bits, and AdamW with averages in bfloat16.
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -6,7 +6,9 @@
 #include "gantry/core/slice.h"
 #include "gantry/optimizers/adafactor.h"
 #include "gantry/optimizers/adamw_8bit.h"
+#include "gantry/optimizers/adamw_bf16.h"
 #include "gantry/optimizers/fused_adamw.h"
+#include "gantry/optimizers/random_rounding.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::testing {
@@ -120,10 +122,97 @@ TEST(AdamW8bit, AveragesOfACheckpointGiveTheSameCodes) {
   }
 }
 
+TEST(RandomRounding, KeepsTheMean) {
+  constexpr std::int64_t kValues = 20000;
+  const torch::Tensor source = gradient_of_step(1, {kValues}).to(torch::kFloat32);
+  for (const double share : {0.0, 0.1, 0.5, 0.9})
+    for (const double unit : {1.0, -1.0, 1e-20}) {
+      // Numbers of bfloat16 from 1 to 2 have a distance of 2^-7.
+      const double value = unit * (1 + (3 + share) / 128);
+      const torch::Tensor values = torch::full({kValues}, value, torch::kFloat32);
+      const torch::Tensor rounded = randomly_rounded(values, source, 7).to(torch::kFloat64);
+      EXPECT_NEAR((rounded.mean().item<double>() / unit - 1) * 128 - 3, share, 0.03) << value;
+      EXPECT_LE((rounded - value).abs().max().item<double>(), std::abs(unit) / 128);
+    }
+}
+
+TEST(RandomRounding, NumbersOfBfloat16AreUnchanged) {
+  const torch::Tensor numbers =
+      torch::cat({gradient_of_step(2, {1000}), torch::tensor({0.0, -0.0, 1e38, HUGE_VAL, -HUGE_VAL}, torch::kFloat64)})
+          .to(torch::kBFloat16);
+  const torch::Tensor source = torch::linspace(-1, 1, numbers.numel());
+  for (const auto type : {torch::kBFloat16, torch::kFloat32, torch::kFloat64})
+    EXPECT_TRUE(torch::equal(randomly_rounded(numbers.to(type), source, 3), numbers));
+}
+
+// Constant gradients: the second average rises towards 1 in ever smaller steps. Rounded to the nearest number, it would
+// stop at 0.33, where a step is half of the distance to the next number.
+TEST(AdamWBf16, AveragesReachTheirLimit) {
+  torch::Tensor parameter = torch::zeros({2000}).requires_grad_();
+  AdamWBf16 optimizer({parameter}, torch::optim::AdamWOptions(0.0));
+  for (int step = 0; step < 3000; ++step) {
+    parameter.mutable_grad() = 1 + 0.01 * gradient_of_step(step % 7, {2000}).to(torch::kFloat32) / 7;
+    optimizer.step();
+  }
+  const double expected = 1 - std::pow(0.999, 3000);
+  const torch::Tensor squares = optimizer.state_tensors(parameter)[1].second;
+  EXPECT_EQ(squares.scalar_type(), torch::kBFloat16);
+  EXPECT_NEAR(squares.to(torch::kFloat64).mean().item<double>(), expected, 0.01);
+}
+
+TEST(AdamWBf16, IsNearAdamW) {
+  const torch::Tensor start = torch::linspace(-1, 1, 900, torch::kFloat64).view({3, 300});
+  torch::Tensor rounded = start.clone().requires_grad_(), full = start.clone().requires_grad_();
+  AdamWBf16 optimizer({rounded}, torch::optim::AdamWOptions(0.01).weight_decay(0.1));
+  FusedAdamW adamw({full}, torch::optim::AdamWOptions(0.01).weight_decay(0.1));
+  for (int step = 0; step < 20; ++step) {
+    rounded.mutable_grad() = gradient_of_step(step, {3, 300});
+    full.mutable_grad() = rounded.grad().clone();
+    optimizer.step();
+    adamw.step();
+    if (step == 0) EXPECT_LE(largest_difference(rounded, full), 1e-12);
+  }
+  const double moved = largest_difference(full, start), apart = largest_difference(rounded, full);
+  EXPECT_GT(apart, 0);
+  EXPECT_LE(apart, 0.05 * moved);
+}
+
+// Shards have the bits of the full parameter, and so has a run that continues from the saved state.
+TEST(AdamWBf16, PartsAndResumedRunsHaveTheSameBits) {
+  torch::Tensor full = torch::linspace(-1, 1, 700).requires_grad_();
+  torch::Tensor head = full.detach().narrow(0, 0, 300).clone().requires_grad_(),
+                rest = full.detach().narrow(0, 300, 400).clone().requires_grad_();
+  AdamWBf16 of_full({full}), of_parts({head, rest});
+  const auto step = [](AdamWBf16& optimizer, torch::Tensor& parameter, int number, std::int64_t begin) {
+    parameter.mutable_grad() =
+        gradient_of_step(number, {700}).to(torch::kFloat32).narrow(0, begin, parameter.numel()).clone();
+    optimizer.step();
+    parameter.mutable_grad() = {};
+  };
+  for (int number = 0; number < 4; ++number) {
+    step(of_full, full, number, 0);
+    step(of_parts, head, number, 0);
+    step(of_parts, rest, number, 300);
+  }
+  EXPECT_TRUE(torch::equal(full, torch::cat({head, rest})));
+
+  torch::Tensor resumed = full.detach().clone().requires_grad_();
+  AdamWBf16 second({resumed});
+  for (std::size_t i = 0; i < 2; ++i)
+    torch::Tensor(optimizer_tensors(second, resumed)[i].second).copy_(optimizer_tensors(of_full, full)[i].second);
+  set_optimizer_steps(second, resumed, *optimizer_steps(of_full, full));
+  for (int number = 4; number < 8; ++number) {
+    step(of_full, full, number, 0);
+    step(second, resumed, number, 0);
+    EXPECT_TRUE(torch::equal(full, resumed)) << number;
+  }
+}
+
 TEST(SmallState, RefusesOptionsOfAnotherClass) {
   const torch::Tensor parameter = torch::ones({2, 2});
   EXPECT_THROW(Adafactor(group_of(parameter, AdamW8bitOptions(0.1))), UsageError);
   EXPECT_THROW(AdamW8bit(group_of(parameter, torch::optim::SGDOptions(0.1))), UsageError);
+  EXPECT_THROW(AdamWBf16({parameter}, torch::optim::AdamWOptions(0.1).amsgrad(true)), UsageError);
 }
 
 }  // namespace

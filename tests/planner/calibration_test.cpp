@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/config.h"
 #include "gantry/core/error.h"
 #include "gantry/models/described/decoder_family.h"
 
@@ -21,7 +22,7 @@ Workload calibrated_llama() {
       .sequence = 1024,
       .batch = 32,
       .precision = "bfloat16",
-      .program = gantry_program("bfloat16", "adamw")};
+      .program = gantry_program("bfloat16", {})};
 }
 
 std::vector<MeasuredStep> steps_on(const Cluster& cluster) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/config.h"
 #include "gantry/core/error.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/model_flops.h"
@@ -22,7 +23,7 @@ Workload small_llama(std::int64_t batch = 64) {
       .sequence = 2048,
       .batch = batch,
       .precision = "bfloat16",
-      .program = gantry_program("bfloat16", "adamw")};
+      .program = gantry_program("bfloat16", {})};
 }
 
 Estimate estimated(const Workload& workload, const Layout& layout) {
@@ -170,7 +171,7 @@ TEST(Estimates, OperationsTakeTheirOwnRates) {
                             .sequence = 512,
                             .batch = 4,
                             .precision = "float32",
-                            .program = gantry_program("float32", "adamw")};
+                            .program = gantry_program("float32", {})};
     Cluster cluster = with_ranks(load_cluster("a100_80g"), layout.ranks(), /*grows=*/true);
     change(cluster);
     return estimate(workload, layout, cluster).seconds;
@@ -203,7 +204,7 @@ TEST(Estimates, ContextCostsWhatItsMethodSends) {
                           .sequence = 32768,
                           .batch = 1,
                           .precision = "float32",
-                          .program = gantry_program("float32", "adamw")};
+                          .program = gantry_program("float32", {})};
   const Cluster cluster = with_ranks(load_cluster("a100_80g"), 2, /*grows=*/true);
   const auto by = [&](const std::string& method) {
     return estimate(workload, {.context = 2, .context_method = method}, cluster).seconds;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/config.h"
 #include "gantry/core/config/byte_size.h"
 #include "gantry/core/error.h"
 #include "gantry/models/described/decoder_family.h"
@@ -30,7 +31,7 @@ Workload four_layers() {
           .sequence = 128,
           .batch = 8,
           .precision = "float32",
-          .program = gantry_program("float32", "adamw")};
+          .program = gantry_program("float32", {})};
 }
 
 struct RecomputeCase {

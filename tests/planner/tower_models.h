@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/core/config.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/config.h"
@@ -32,7 +33,7 @@ inline Workload tower_step_of(models::DecoderSpec model, std::int64_t sequence =
           .sequence = sequence,
           .batch = 8,
           .precision = "float32",
-          .program = gantry_program("float32", "adamw")};
+          .program = gantry_program("float32", {})};
 }
 
 inline Estimate tower_estimate(const Workload& workload, const Layout& layout) {

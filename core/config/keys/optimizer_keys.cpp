@@ -9,18 +9,19 @@ std::string with_optimizer(const Config& c) { return "with optimizer " + c.optim
 std::string with_rates(const Config& c) {
   return "with schedule " + c.lr_schedule.name + (c.lr_schedule.name == "wsd" ? " without decay_steps" : "");
 }
-const KeyContext kBetas = {"optimizer.name adamw, adamw8bit, lion or muon",
+const KeyContext kBetas = {"optimizer.name adamw, adamw8bit, adamw_bf16, lion or muon",
                            [](const Config& c) { return c.optimizer.name != "sgd" && c.optimizer.name != "adafactor"; },
                            with_optimizer,
                            "remove the key; adafactor has no such averages, and sgd has optimizer.momentum"};
 // Muon updates parameters that are not matrices of a layer like AdamW.
 const KeyContext kAdamW = {
-    "optimizer.name adamw, adamw8bit or muon",
+    "optimizer.name adamw, adamw8bit, adamw_bf16 or muon",
     [](const Config& c) { return c.optimizer.name.starts_with("adamw") || c.optimizer.name == "muon"; },
     with_optimizer};
 const KeyContext kMomentum = {"optimizer.name sgd or muon",
                               [](const Config& c) { return c.optimizer.name == "sgd" || c.optimizer.name == "muon"; },
-                              with_optimizer, "remove the key; adamw, adamw8bit and lion have optimizer.betas"};
+                              with_optimizer,
+                              "remove the key; adamw, adamw8bit, adamw_bf16 and lion have optimizer.betas"};
 const KeyContext kDecaying = {"optimizer.weight_decay above 0",
                               [](const Config& c) { return c.optimizer.weight_decay > 0; },
                               [](const Config&) { return std::string("with weight_decay 0"); }};
@@ -48,7 +49,7 @@ const KeyContext kFloat16 = {"precision float16", is_float16, with_precision};
 std::vector<ConfigKey> optimizer_keys() {
   return {
       {"optimizer.name", "adamw",
-       "optimizer: `adamw`, `adamw8bit`, `adafactor`, `sgd`, `lion` or `muon` "
+       "optimizer: `adamw`, `adamw8bit`, `adamw_bf16`, `adafactor`, `sgd`, `lion` or `muon` "
        "([docs/data_parallelism.md](data_parallelism.md#optimizers))"},
       {"optimizer.lr", "3e-4", "base learning rate, which `lr_schedule` scales"},
       {"optimizer.betas", "[0.9, 0.999]", "decay rates beta1 and beta2 of the optimizer's running averages", &kBetas},

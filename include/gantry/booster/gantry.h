@@ -25,6 +25,7 @@
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/optimizers/adafactor.h"
 #include "gantry/optimizers/adamw_8bit.h"
+#include "gantry/optimizers/adamw_bf16.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/lion.h"
 #include "gantry/optimizers/muon.h"

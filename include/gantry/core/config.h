@@ -160,7 +160,7 @@ struct OptimizerGroupConfig {
 
 // Section `optimizer`.
 struct OptimizerConfig {
-  std::string name = "adamw";  // adamw | sgd | lion | muon
+  std::string name = "adamw";  // adamw | adamw8bit | adamw_bf16 | adafactor | sgd | lion | muon
   double lr = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.999;

@@ -9,6 +9,10 @@
 
 #include "gantry/models/described/decoder_spec.h"
 
+namespace gantry {
+struct OptimizerConfig;
+}
+
 namespace gantry::planner {
 
 // Properties of a training program that differ between programs: computation, memory and communication.
@@ -27,7 +31,7 @@ struct Program {
   bool scatters_messages = false;  // tensor-parallel ranks send a part each and gather the received parts
 };
 // The properties of Gantry for a precision and an optimizer of the configuration.
-Program gantry_program(const std::string& precision, const std::string& optimizer);
+Program gantry_program(const std::string& precision, const OptimizerConfig& optimizer);
 
 // The trained parameters, by registered names; all of them if nothing is set.
 struct TrainedPart {
