@@ -20,7 +20,7 @@ namespace {
 constexpr int kRounds = 9;
 constexpr double kRoundSeconds =
     0.02;  // several quick calls form a round, so that a round is longer than the resolution of the clock
-constexpr double kLongestCall = 0.25;  // no larger products are measured after a call of this length
+constexpr double kLongestSeries = 0.5;  // seconds; no larger products are measured after a longer series
 
 void await_device(const torch::Device& device) {
   if (device.is_cpu()) return;
@@ -39,6 +39,18 @@ constexpr std::array<NamedType, 4> kPrecisions = {NamedType{"float32", torch::kF
 
 constexpr double kOperandBytes = 32.0 * 1024 * 1024;  // in total, so that no cache has an operand when it is used again
 
+// Returns the number of layers in a series of products. `last`: the measured time of the next smaller size. Few layers
+// are sufficient for slow products, such as those of a CPU without bfloat16: caches do not matter there.
+int layers_of_series(std::int64_t size, torch::ScalarType type, const std::vector<planner::ProductTime>& last) {
+  const double bytes = 4.0 * static_cast<double>(size * size) * static_cast<double>(c10::elementSize(type));
+  double layers = std::min(kOperandBytes / bytes, 64.0);
+  if (!last.empty()) {
+    const double expected = last.back().seconds * 2.0 * std::pow(static_cast<double>(size), 3) / last.back().flops;
+    layers = std::min(layers, kLongestSeries / (3 * expected));
+  }
+  return static_cast<int>(std::max(layers, 2.0));
+}
+
 // Measures the three matrix multiplications of linear layers, in the form of nn/linear_function.cpp. Returns the mean
 // time of one. It uses several layers and keeps their outputs until the backward, because in training operands come
 // from memory, and new tensors from the system.
@@ -48,8 +60,7 @@ std::vector<planner::ProductTime> product_times(World& world, ProcessGroup& rank
   if (!world.device().is_cpu()) sizes.insert(sizes.end(), {2048, 4096, 8192});
   std::vector<planner::ProductTime> times;
   for (const std::int64_t size : sizes) {
-    const double bytes = 4.0 * static_cast<double>(size * size) * static_cast<double>(c10::elementSize(type));
-    const int layers = static_cast<int>(std::clamp(kOperandBytes / bytes, 2.0, 64.0));
+    const int layers = layers_of_series(size, type, times);
     std::vector<torch::Tensor> weights, gradients;
     for (int layer = 0; layer < layers; ++layer) {
       weights.push_back(torch::full({size, size}, 1.0 / static_cast<double>(size), options));
@@ -67,7 +78,7 @@ std::vector<planner::ProductTime> product_times(World& world, ProcessGroup& rank
       }
     });
     times.push_back({2.0 * static_cast<double>(size * size * size), seconds / (3 * layers)});
-    if (seconds > layers * kLongestCall) break;  // the same on all ranks
+    if (times.size() > 1 && seconds > kLongestSeries) break;  // the same on all ranks
   }
   return times;
 }

@@ -1,5 +1,5 @@
 // Runs every command of the pages verbatim: the sh blocks of a page in a directory with small models, texts and runs
-// under the names that the pages use. Scripts run two pages from start to end. Commands that are not run are listed
+// under the names that the pages use. Scripts run three pages from start to end. Commands that are not run are listed
 // here, with the reasons.
 #include <algorithm>
 #include <atomic>
@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 // Pages that a script runs from start to end.
 constexpr std::pair<const char*, const char*> kScripted[] = {
     {"docs/quick_start.md", "tests/consumer/quick_start.sh"},
+    {"docs/tutorials/own_model.md", "tests/consumer/quick_start.sh"},
     {"docs/install.md", "tests/consumer/install_page.sh"},
 };
 

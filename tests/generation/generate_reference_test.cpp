@@ -21,7 +21,10 @@ std::vector<Layout> all_layouts(int stages) {
 
 std::vector<Layout> layouts_of(int stages) {
   if (is_long_form()) return all_layouts(stages);
-  return {{}, {.tensor = 2}, {.tensor = 3}, {.pipeline = 2}, {.pipeline = 3, .tensor = 2}};
+  std::vector<Layout> layouts = turn_of<Layout>(
+      next_turn("layouts"), 2, {{.tensor = 2}, {.pipeline = 2}, {.pipeline = 3, .tensor = 2}, {.tensor = 3}});
+  layouts.push_back({});
+  return layouts;
 }
 
 TEST(GenerateAsTransformers, Gpt2) {

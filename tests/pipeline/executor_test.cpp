@@ -114,10 +114,11 @@ void run_closed_form(const schedule::Schedule& made) {
 
 TEST(Executor, EveryScheduleGivesTheClosedForm) {
   const std::vector<int> counts = {1, 2, 3, 7};
+  const std::size_t parts = are_ranks_on_devices() ? 4 : 2;
   for (const auto& generator : schedule::generators())
     for (int chunks = generator.default_chunks; chunks <= std::min(3, generator.max_chunks); ++chunks)
       for (std::size_t ranks = 1; ranks <= 4; ++ranks)
-        for (const int microbatches : turn_of(ranks + static_cast<std::size_t>(chunks), 2, counts)) {
+        for (const int microbatches : turn_of(ranks + static_cast<std::size_t>(chunks), parts, counts)) {
           SCOPED_TRACE(generator.name + " over " + std::to_string(ranks) + " ranks, " + std::to_string(chunks) +
                        " chunks, " + std::to_string(microbatches) + " microbatches");
           run_closed_form(schedule::generate(generator.name, static_cast<int>(ranks), microbatches, chunks));
@@ -127,8 +128,8 @@ TEST(Executor, EveryScheduleGivesTheClosedForm) {
 // Whichever rank gives a step up, at whichever action: it computes no more, all ranks come to the step's end, and the
 // link is as good as before.
 TEST(Executor, AStepCanBeGivenUpAtAnyAction) {
-  for (const auto& [name, chunks] : std::vector<std::pair<std::string, int>>{
-           {"1f1b", 1}, {"gpipe", 1}, {"zb_h1", 1}, {"interleaved_1f1b", 2}, {"zb_v", 2}}) {
+  for (const auto& [name, chunks] : layouts_to_run<std::pair<std::string, int>>(
+           {{"1f1b", 1}, {"gpipe", 1}, {"zb_h1", 1}, {"interleaved_1f1b", 2}, {"zb_v", 2}})) {
     const auto made = schedule::generate(name, 3, 4, chunks);
     run_ranks({.pipeline = 3}, [&, what = name](World& world, ProcessGroupMesh& mesh) {
       const int me = mesh["pp"].rank();
@@ -214,10 +215,10 @@ TEST(Executor, AStageThatWritesIntoItsInputIsNamed) {
   });
 }
 
-// A thousand steps in all, of every schedule in turn, each rank late at random places.
+// Steps of every schedule in turn, each rank late at random places; a thousand under GANTRY_LONG=1.
 TEST(Executor, RandomDelaysOnEveryRankChangeNothing) {
   const auto& all = schedule::generators();
-  const int steps = (is_long_form() ? 1000 : 240) / static_cast<int>(all.size()) + 1;
+  const int steps = (is_long_form() ? 1000 : are_ranks_on_devices() ? 60 : 120) / static_cast<int>(all.size()) + 1;
   for (const auto& generator : all) {
     SCOPED_TRACE(generator.name);
     run_ranks({.pipeline = 4}, [&](World& world, ProcessGroupMesh& mesh) {

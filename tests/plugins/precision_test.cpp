@@ -21,11 +21,11 @@ CaseResult run(const std::string& precision, const Parallelism& how) {
 TEST(Precision, LowOnesFollowFloat32InEveryLayout) {
   const CaseResult exact = run("float32", {});
   for (const char* precision : {"bfloat16", "float16"})
-    for (const Parallelism& how : std::vector<Parallelism>{
-             {},
-             {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .microbatches = 2},
-             {.layout = {.data = 2, .tensor = 2}, .sequence_parallel = true},
-             {.layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .microbatches = 3, .zero = 1}}) {
+    for (const Parallelism& how : layouts_to_run<Parallelism>(
+             {{},
+              {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .microbatches = 2},
+              {.layout = {.data = 2, .tensor = 2}, .sequence_parallel = true},
+              {.layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .microbatches = 3, .zero = 1}})) {
       const CaseResult low = run(precision, how);
       ASSERT_EQ(low.losses.size(), exact.losses.size());
       for (std::size_t step = 0; step < low.losses.size(); ++step)

@@ -22,10 +22,10 @@ struct ModelCase {
   int vocabulary = 211;
   bool tied = true;
   double dropout = 0;
-  int tokens = 7;                           // of a sample
-  std::vector<int> batches = {6, 6, 6, 5};  // global samples of each step
-  int distinct = 0;                         // steps until the data begin again; 0: never
-  double ignored = 0.2;                     // share of labels that are not counted, unevenly spread
+  int tokens = 7;                        // of a sample
+  std::vector<int> batches = {6, 6, 5};  // global samples of each step
+  int distinct = 0;                      // steps until the data begin again; 0: never
+  double ignored = 0.2;                  // share of labels that are not counted, unevenly spread
   double clip = 0.5;
   double smoothing = 0;  // of the labels
   double z_loss = 0;

@@ -29,11 +29,11 @@ StartRanks& start_ranks();
 // True if this program puts its ranks on pretended devices (support/start_on_devices).
 bool are_ranks_on_devices();
 
-// The part of a list of layouts that a test runs: all of them, and on devices a third in turn unless GANTRY_LONG=1.
+// The part of a list of layouts that a test runs: all of them, and on devices a sixth in turn unless GANTRY_LONG=1.
 template <class T>
 std::vector<T> layouts_to_run(const std::vector<T>& layouts) {
   if (!are_ranks_on_devices()) return layouts;
-  return turn_of(next_turn("layouts to run"), std::min<std::size_t>(3, layouts.size()), layouts);
+  return turn_of(next_turn("layouts to run"), std::min<std::size_t>(6, layouts.size()), layouts);
 }
 
 // Runs `body` on every rank of the layout with a deadline (30 s a wait). An exception on any rank, or a gtest failure,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "grid.h"
 #include "program.h"
 
 namespace gantry::testing {
@@ -97,10 +98,11 @@ class ImagePreferences : public ::testing::Test {
     const std::vector<Json> expected = metrics(run(family, objective, lines));
     ASSERT_EQ(expected.size(), 3U);
     ASSERT_GT(expected[2].at("grad_norm"), 0);
-    for (const Json& layout :
-         {Json{{"parallel", {{"tensor", 2}}}},
-          Json{{"parallel", {{"pipeline", 2}}}, {"schedule", {{"microbatches", 2}}}}, Json{{"parallel", {{"data", 2}}}},
-          Json{{"parallel", {{"data", 2}, {"zero", 3}}}, {"schedule", {{"microbatches", 3}}}}}) {
+    const std::vector<Json> layouts = {
+        Json{{"parallel", {{"tensor", 2}}}}, Json{{"parallel", {{"data", 2}}}},
+        Json{{"parallel", {{"pipeline", 2}}}, {"schedule", {{"microbatches", 2}}}},
+        Json{{"parallel", {{"data", 2}, {"zero", 3}}}, {"schedule", {{"microbatches", 3}}}}};
+    for (const Json& layout : turn_of(next_turn("layouts"), 2, layouts)) {
       const std::string label = family + " " + objective.dump() + " " + layout.dump();
       const std::vector<Json> found = metrics(run(family, objective, lines, layout));
       ASSERT_EQ(found.size(), expected.size()) << label;

@@ -180,6 +180,12 @@ TEST(PlannedMemory, IsThatOfRuns) {
   }
 }
 
+// Two of four layouts for each case, in turn.
+std::vector<std::string> some_layouts(std::size_t index) {
+  return turn_of<std::string>(
+      index, 2, {"", "schedule: {recompute: full}\n", "parallel: {tensor: 2}\n", "parallel: {data: 2, zero: 3}\n"});
+}
+
 // Latent attention, and experts with sigmoid scores and a shared expert after the first layer.
 TEST(PlannedMemory, OfLatentAttentionIsThatOfRuns) {
   const std::string latent =
@@ -191,12 +197,13 @@ TEST(PlannedMemory, OfLatentAttentionIsThatOfRuns) {
       "num_experts_per_token: 2, num_expert_group: 1, topk_group: 1, moe_intermediate_size: 96, num_shared_experts: 1";
   const std::string experts =
       ", n_routed_experts: 4, num_experts_per_tok: 2, n_group: 1, topk_group: 1, moe_intermediate_size: 96";
-  for (const std::string keys :
-       {"", "parallel: {tensor: 2}\n", "parallel: {data: 2, zero: 3}\n", "schedule: {recompute: full}\n"}) {
-    expect_memory_of_plan({"kimi_linear", keys, kimi}, kMostLatentError);
-    for (const std::string layers : {", first_k_dense_replace: 4", ", first_k_dense_replace: 1"})
-      expect_memory_of_plan({"deepseek_v3", keys, latent + experts + layers}, kMostLatentError);
-  }
+  std::size_t index = 0;
+  for (const MemoryCase& what :
+       std::vector<MemoryCase>{{"kimi_linear", "", kimi},
+                               {"deepseek_v3", "", latent + experts + ", first_k_dense_replace: 4"},
+                               {"deepseek_v3", "", latent + experts + ", first_k_dense_replace: 1"}})
+    for (const std::string& keys : some_layouts(index++))
+      expect_memory_of_plan({what.family, keys, what.model}, kMostLatentError);
 }
 
 // Layers of two kinds.
@@ -214,17 +221,16 @@ TEST(PlannedMemory, OfHybridsIsThatOfRuns) {
   const std::string kinds = ", layer_types: [linear_attention, full_attention, linear_attention, full_attention]";
   const std::string convolution = ", layer_types: [conv, full_attention, conv, full_attention]";
   const std::string lightning = kinds + ", num_local_experts: 4, num_experts_per_tok: 2";
-  for (const std::string keys :
-       {"", "parallel: {tensor: 2}\n", "parallel: {data: 2, zero: 3}\n", "schedule: {recompute: full}\n"})
-    for (const auto& [family, model] : std::vector<std::pair<std::string, std::string>>{
-             {"jamba", mamba},
-             {"falcon_h1", ssd},
-             {"qwen3_5_text", delta},
-             {"recurrent_gemma", recurrence},
-             {"lfm2", convolution},
-             {"minimax", lightning},
-         })
-      expect_memory_of_plan({family, keys, model});
+  std::size_t index = 0;
+  for (const auto& [family, model] : std::vector<std::pair<std::string, std::string>>{
+           {"jamba", mamba},
+           {"falcon_h1", ssd},
+           {"qwen3_5_text", delta},
+           {"recurrent_gemma", recurrence},
+           {"lfm2", convolution},
+           {"minimax", lightning},
+       })
+    for (const std::string& keys : some_layouts(index++)) expect_memory_of_plan({family, keys, model});
 }
 
 TEST(PlannedMemory, WhatIsNotCountedIsRefusedByName) {
