@@ -1,4 +1,4 @@
-// Ranks as processes whose messages go over sockets.
+// Ranks as processes that communicate over sockets.
 #include <cstdio>
 #include <mutex>
 
@@ -14,7 +14,7 @@
 namespace gantry {
 namespace {
 
-// Names of ranks, which have their places in the mesh once that is known. Asked from any thread.
+// Names of ranks, which include their coordinates once the mesh is known. May be used from any thread.
 class RankNames {
  public:
   void set(const Mesh& mesh) {
@@ -90,7 +90,8 @@ class TcpJob final : public StartedJob {
     });
   }
 
-  // A throw would destroy this while a thread of ending_'s events still uses it.
+  // Ends the job instead of throwing, because an exception would destroy this object while a thread of
+  // ending_'s events still uses it.
   void or_end_job(const std::function<void()>& call, const std::string& own_error = "") {
     try {
       call();

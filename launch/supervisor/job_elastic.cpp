@@ -21,7 +21,7 @@ double pause_before(int tries) { return tries == 0 ? 0 : std::min(kLongestPauseS
 
 }  // namespace
 
-// A program that ends by itself has a reason that another start would not remove.
+// A program that ended by itself is not a loss: another start would not remove the cause.
 bool Job::continues_without(int rank, const RankEnd& end) {
   const bool is_loss = end.failed() && !end.notified && end.kind != RankEnd::Kind::kExit;
   const Membership* job = hub_.membership();
@@ -109,7 +109,7 @@ void Job::end_starters() {
   if (over_ && std::ranges::none_of(seats_, [](const auto& here) { return here->is_running(); })) escalation_.begin();
 }
 
-// The ranks that have not joined in time.
+// Kills the ranks that have not joined in time.
 void Job::end_spares() {
   over_ = true;
   for (const int rank : spare_)

@@ -17,7 +17,7 @@ enum class Stream { kOut, kErr };
 class OutputWriter {
  public:
   OutputWriter();
-  // Without finish(), queued text is lost.
+  // Text that is still queued is lost, unless finish() was called before.
   ~OutputWriter();
   OutputWriter(const OutputWriter&) = delete;
   OutputWriter& operator=(const OutputWriter&) = delete;
@@ -38,14 +38,14 @@ class OutputWriter {
   struct Item {
     Stream stream;
     std::string text;
-    std::size_t written = 0;  // bytes of it
+    std::size_t written = 0;  // bytes of the text that are already written
   };
   // Shared with the thread, which may outlive this in a write that never returns.
   struct State {
     mutable std::mutex mutex;  // guards the rest
     std::condition_variable changed;
     std::deque<Item> waiting;
-    std::size_t bytes = 0;  // queued, and being written
+    std::size_t bytes = 0;  // queued, or being written
     bool stopping = false, ended = false;
   };
   static void run(State& state);
