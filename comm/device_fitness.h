@@ -9,8 +9,8 @@ namespace gantry {
 
 // The CUDA version and the kernel architectures of this build.
 struct CudaBuild {
-  int cuda = 0;  // LibTorch's CUDA version: 13000 is 13.0; 0: LibTorch is a CPU build
-  std::vector<int> architectures;  // of Gantry's kernels: 90 is compute capability 9.0; empty: no kernels
+  int cuda = 0;                    // LibTorch's CUDA version: 13000 is 13.0; 0: LibTorch is a CPU build
+  std::vector<int> architectures;  // targets of the kernels: 90 is 9.0; empty: no kernels
 };
 
 // The state of the driver. `version` is encoded as in CudaBuild, 0 without a driver.
@@ -22,9 +22,9 @@ struct CudaDriver {
 struct CudaDevice {
   int ordinal = 0;
   std::string name;        // "NVIDIA H200"
-  int capability = 0;  // compute capability: 90 is 9.0
+  int capability = 0;      // compute capability: 90 is 9.0
   bool exclusive = false;  // its compute mode allows only one process
-  std::string refused;  // CUDA's error if this process may not use it; empty: it may
+  std::string refused;     // CUDA's error if this process may not use it; empty: it may
 };
 
 // Throws ResourceError if there is a driver, but it is older than LibTorch's CUDA or has failed. `backend` is

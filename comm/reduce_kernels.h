@@ -15,10 +15,9 @@ inline constexpr std::int64_t kReducePieceBytes = 8 << 10;
 void reduce_span(void* out, const void* const* inputs, int count, std::int64_t elements, torch::ScalarType type,
                  ReduceOp op);
 
-// The same in steps, for reductions whose terms are not all in one place. The running sum has float32
-// elements for half precisions, otherwise elements of the type itself: sum_item(type) bytes each.
-// extend_sum() adds the inputs, or starts with them if `begun` is false. round_sum() converts the running sum
-// to the type.
+// The same in steps, for reductions whose terms are not all in one place. The elements of the running sum are
+// float32 for half precisions, otherwise of the type itself, with sum_item(type) bytes each. extend_sum()
+// adds the inputs, or starts with them if `begun` is false. round_sum() converts the running sum to the type.
 std::int64_t sum_item(torch::ScalarType type);
 void extend_sum(void* running, bool begun, const void* const* inputs, int count, std::int64_t elements,
                 torch::ScalarType type, ReduceOp op);

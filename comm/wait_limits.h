@@ -12,7 +12,7 @@ namespace gantry {
 
 struct WaitLimits {
   double timeout_seconds = 60;  // after this time the job ends with PeerError
-  double notice_seconds = 15;  // after this time a warning names the awaited ranks, if the deadline is later
+  double notice_seconds = 15;   // after this time a warning names the awaited ranks, if the deadline is later
 };
 
 // Returns the error of a wait that reached its deadline; parameters as in ended_early_text().

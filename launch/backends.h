@@ -23,8 +23,8 @@ std::vector<std::string> available_backends();  // "local", "tcp", "mpi", "nccl"
 bool has_backend(const std::string& name);
 
 // Returns one of the available backends for a configured "auto | local | mpi | tcp | nccl | ipc". "auto"
-// selects nccl if this build has it and this process sees CUDA devices, otherwise the backend that starts the
-// ranks. Throws ConfigError for a backend that this build does not have.
+// selects nccl if this build has it and this process sees CUDA devices. Otherwise it selects the backend that
+// starts the ranks. Throws ConfigError for a backend that this build does not have.
 std::string choose_backend(const std::string& configured);
 // Returns the backend that starts the ranks: "mpi" under mpirun, "tcp" for processes without MPI, otherwise
 // "local". nccl can use any of them. ipc requires processes, on mpi.

@@ -14,7 +14,7 @@ namespace gantry {
 namespace {
 
 constexpr const char* kChangedText = "the ranks of the job have changed";
-constexpr int kMostElasticRanks = static_cast<int>(kMostPayload / 4) - 3;  // more do not fit into a frame with the policy
+constexpr int kMostElasticRanks = static_cast<int>(kMostPayload / 4) - 3;  // the limit of the policy frame
 
 // Time for the launch to end a generation, after a rank has lost a connection.
 constexpr double kWordSeconds = 2;

@@ -56,14 +56,14 @@ class JobGenerations final : public Generation {
   std::any carried_;
   std::string carried_report_;
   std::weak_ptr<ProcessEngine> engine_;  // the engine of the current generation
-  std::vector<int> lost_ranks_;  // when the last generation ended: ranks without a connection
+  std::vector<int> lost_ranks_;          // when the last generation ended: ranks without a connection
   std::atomic<bool> waits_{false};
   std::mutex mutex_;  // guards the next member, and the failures of the current generation
   JobMembers heard_;  // the newest ranks that the control plane has reported
 };
 
-// The requirements of an elastic job for its start. Throws ConfigError if the ranks are not those of `gantry launch
-// --backend tcp`.
+// The requirements of an elastic job for its start. Throws ConfigError if the ranks are not those of `gantry
+// launch --backend tcp`.
 void require_elastic_start(const Config& config);
 // The same for its mesh.
 ElasticPolicy elastic_policy(const Config& config, const Mesh& mesh);

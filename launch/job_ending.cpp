@@ -109,7 +109,8 @@ void JobEnding::end_lost(const JobFailure& failure) {
 // `seconds`. With sockets this process ends itself, with the exit code of a lost peer.
 void JobEnding::end_with_others(double seconds, const JobFailure& failure) {
   if (aborts_all_ || failure.rank == rank_) {
-    // A killed rank cannot run its last act, and `gantry launch` kills the others before `seconds` have passed.
+    // A killed rank cannot run its last act, and `gantry launch` kills the others before `seconds` have
+    // passed.
     if (failure.exit_code == PeerError::kExitCode) run_last_act(failure.cause);
     sleep_for(seconds);
     print_and_end(failure.exit_code, failure.cause);

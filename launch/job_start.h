@@ -16,7 +16,7 @@ struct JobStart {
   int rank = 0;
   int ranks = 1;
   bool by_launch = false;  // `gantry launch`; otherwise torchrun, or another program that sets its variables
-  bool joins = false;  // the job has already begun
+  bool joins = false;      // the job has already begun
 };
 
 // Reads GANTRY_RANK and GANTRY_RANKS, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Returns nullopt

@@ -83,7 +83,8 @@ class TcpJob final : public StartedJob {
     return events;
   }
 
-  // In an elastic job, the end of a connection does not fail the job: the launch decides whether the job continues.
+  // In an elastic job, the end of a connection does not fail the job: the launch decides whether the job
+  // continues.
   void listen_to_failures(ControlPlane& plane) const {
     set_failure_listener([&plane, is_elastic = is_elastic_](int exit_code, const std::string& cause) {
       if (!is_elastic || exit_code != PeerError::kExitCode) plane.tell(exit_code, cause);

@@ -58,7 +58,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string peer_;
   std::deque<std::string> outbox_;
   asio::steady_timer sent_;  // never expires: cancelled when the outbox is empty
-  bool closing_ = false;  // no more frames are queued
+  bool closing_ = false;     // no more frames are queued
 };
 
 // Returns true if a connection ended because the peer's host is unreachable, and not because its process has

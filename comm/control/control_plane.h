@@ -33,25 +33,25 @@ struct ControlOptions {
   int rank = 0;
   int ranks = 1;
   HubPlace hub = HubPlace::rank0;
-  double heartbeat_seconds = 1;  // 0: no heartbeats; the connections and all other frames stay
+  double heartbeat_seconds = 1;                   // 0: no heartbeats, only the other frames
   double lost_after_seconds = 15;                 // at least two heartbeats
-  double timeout_seconds = 60;  // deadline of rendezvous() and leave()
-  double handshake_seconds = 5;  // time for a new connection to send its hello
+  double timeout_seconds = 60;                    // deadline of rendezvous() and leave()
+  double handshake_seconds = 5;                   // time for a new connection to send its hello
   std::function<std::string(int)> describe_rank;  // "rank 2 (pp 1, dp 0, tp 0)"
   std::function<void(const std::string&)> warn =
       {};  // gets a line for each rejected connection; if empty: stderr as "warning: <line>"
   std::function<bool()> wants_stop = {};  // called at each heartbeat: does this rank want the job to stop?
-  bool beats = false;  // this rank sends heartbeats to a hub in a launch too
-  bool joins = false;  // the rank was started again, and waits until an elastic job admits it
+  bool beats = false;                     // this rank sends heartbeats to a hub in a launch too
+  bool joins = false;                     // the rank was started again, and waits to be admitted
 };
 
 // At most one of on_lost and on_abort is called, once. It returns before rendezvous() or leave() throws for
 // the failure.
 struct ControlEvents {
-  std::function<void(const JobFailure&)> on_lost;  // this rank found the rank lost; exit code 7
-  std::function<void(const JobFailure&)>
-      on_abort;  // the first failure: of another rank, or reported by this rank
-  // These ranks have left (their work is done), while others have not. Each rank is reported once, within a heartbeat.
+  std::function<void(const JobFailure&)> on_lost;   // this rank found the rank lost; exit code 7
+  std::function<void(const JobFailure&)> on_abort;  // the first failure, of another rank or this one
+  // These ranks have left (their work is done), while others have not. Each rank is reported once, within a
+  // heartbeat.
   std::function<void(const std::set<int>&)> on_left = {};
   std::function<void()> on_stop = {};  // another rank wants the job to stop; called once
   // In an elastic job: on_regroup when a new generation begins, on_waiting when a replica waits for its

@@ -30,7 +30,7 @@ class EventThread {
   void start() {
     sigset_t all, before;
     sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits the mask of the thread that creates it
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits the mask of its creator
     thread_ = std::thread([this] {
       run_context();
       const std::lock_guard lock(mutex_);

@@ -39,7 +39,7 @@ constexpr std::array kLengths = {
     kOneNumber,                                   // signal
     kEmpty,                                       // kill
     kOneNumber,                                   // stopped
-    kEmpty,                                       // told
+    kEmpty,                                       // notified
     Lengths{1, kMostReport},                      // report
     Lengths{2 * kNumber, kMostPayload},           // share
     Lengths{4 * kNumber, kMostPayload, kNumber},  // elastic

@@ -1,4 +1,4 @@
-// The frames that the processes of a job exchange: rank to rank, and between a launch and the shims of its ranks.
+// The frames between the processes of a job: between ranks, and between a launch and the shims of its ranks.
 //
 // A frame is a head of 12 bytes and a payload. Numbers are u32, little-endian:
 //   bytes 0-3   "GCP1"
@@ -7,36 +7,36 @@
 //   bytes 8-11  the payload's length
 // Payloads, by kind:
 //   hello    16 bytes job token, kind of peer (Peer), rank, ranks of the job, process, host name
-//                                                                   the first frame of a connection
-//   beat     empty                                                  a heartbeat
+//                                                        the first frame of a connection
+//   beat     empty                                       a heartbeat
 // between a rank and the hub of its job's control plane:
-//   begin    empty                                                  from the hub: all ranks have connected
-//   failure  rank, exit code, text (the cause)                      the job ends because of this rank
-//   done     empty                                                  this rank's work is done
-//   end      empty                                                  from the hub: every rank's work is done
-//   ask      empty                                                  to the hub: which ranks are late, or not done?
-//   late     a rank, one or more                                    the answer
-//   left     a rank, one or more                                    from the hub: these ranks are done, others not
-//   stop     empty                                                  a rank was asked to stop
-//   share    rank, generation, text                                 to the hub, then to all when all have sent one
+//   begin    empty                                       from the hub: all ranks have connected
+//   failure  rank, exit code, text (the cause)           the job ends because of this rank
+//   done     empty                                       this rank's work is done
+//   end      empty                                       from the hub: every rank's work is done
+//   ask      empty                                       to the hub: which ranks are late?
+//   late     a rank, one or more                         the answer
+//   left     a rank, one or more                         from the hub: these ranks are done, others not
+//   stop     empty                                       a rank was asked to stop
+//   share    rank, generation, text                      to the hub, then to all when all have sent one
 // in an elastic job (membership.h):
 //   elastic  least replicas, rejoin, heartbeat (ms), replica of each rank   to the hub: its policy
-//   regroup  generation, its ranks                                  from the hub: these ranks form the job now
-//   waiting  empty                                                  from the hub: a replica waits to join
-//   grow     empty                                                  to the hub: admit the waiting replicas
-//   lost     generation, rank                                       to the hub: no connection with this rank
+//   regroup  generation, its ranks                       from the hub: these ranks form the job now
+//   waiting  empty                                       from the hub: a replica waits to join
+//   grow     empty                                       to the hub: admit the waiting replicas
+//   lost     generation, rank                            to the hub: no connection with this rank
 // between a launch and a shim:
-//   command  text, a zero byte after each word                      to the shim, once: the program and its arguments
-//   begun    process                                                the program runs
-//   output   text                                                   from the program's stdout
-//   errors   text                                                   from the program's stderr
-//   signal   a signal's number                                      to the shim, for the program
-//   kill     empty                                                  to the shim: end the program at once
-//   pause    empty                                                  to the shim: stop reading the program's output
-//   resume   empty                                                  to the shim: read it again
-//   stopped  a signal's number                                      the program is stopped by it; 0: it runs again
-//   told     empty                                                  mpirun has requested the end of this rank
-//   report   text                                                   how the program ended; the shim's last frame
+//   command  text, a zero byte after each word           to the shim, once: the program and its arguments
+//   begun    process                                     the program runs
+//   output   text                                        from the program's stdout
+//   errors   text                                        from the program's stderr
+//   signal   a signal's number                           to the shim, for the program
+//   kill     empty                                       to the shim: end the program at once
+//   pause    empty                                       to the shim: stop reading the program's output
+//   resume   empty                                       to the shim: read it again
+//   stopped  a signal's number                           the program is stopped by it; 0: it runs again
+//   notified empty                                       mpirun has requested the end of this rank
+//   report   text                                        how the program ended; the shim's last frame
 // A reader rejects every other sequence of bytes, before it allocates memory for the payload.
 #pragma once
 
@@ -56,8 +56,8 @@
 namespace gantry {
 
 inline constexpr std::size_t kFrameHeadBytes = 12;
-inline constexpr std::size_t kMostPayload = 4096;  // of a frame between ranks, and of a hello
-inline constexpr std::size_t kMostOutput = 64 << 10;  // of output and errors
+inline constexpr std::size_t kMostPayload = 4096;     // in frames between ranks, and in a hello
+inline constexpr std::size_t kMostOutput = 64 << 10;  // in output and errors frames
 inline constexpr std::size_t kMostCommand = 1 << 20;
 
 enum class FrameKind : std::uint8_t {
@@ -90,7 +90,7 @@ enum class FrameKind : std::uint8_t {
   resume
 };
 
-// The bytes are not a valid frame; what() returns the reason.
+// Thrown if bytes are not a valid frame. Its message is the reason.
 struct FrameError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -38,9 +38,9 @@ class SilenceWatch {
   void plan(double now, bool late);
 
   const double heartbeat_, lost_after_;
-  double awake_ = 0;  // seconds that this process was awake, until the last check
-  double last_look_ = 0;  // time of the last check, by the caller's clock
-  double planned_ = 0;  // time of the next check, by the caller's clock
+  double awake_ = 0;             // seconds that this process was awake, until the last check
+  double last_look_ = 0;         // time of the last check, by the caller's clock
+  double planned_ = 0;           // time of the next check, by the caller's clock
   std::map<int, double> heard_;  // per peer: awake time of its last sign of life
 };
 

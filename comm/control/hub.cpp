@@ -67,7 +67,7 @@ asio::awaitable<void> Hub::converse(int rank, std::shared_ptr<Connection> connec
   }
   connection->close();
   const auto peer = peers_.find(rank);
-  if (closing_ || peer == peers_.end() || peer->second != connection) co_return;  // the job of this connection is over
+  if (closing_ || peer == peers_.end() || peer->second != connection) co_return;  // its job is over
   pulse_.forget(rank);
   if (ranks_) ranks_->forget(rank);
   peers_.erase(peer);
@@ -207,8 +207,8 @@ void Hub::grow() {
   events_.on_grown(now);
 }
 
-// If two ranks have no connection with each other, the rank that is reported first leaves. Further reports are
-// ignored until the next generation.
+// If two ranks have no connection with each other, the rank that is reported first leaves. Further reports
+// are ignored until the next generation.
 void Hub::lose_unreachable(int from, std::string_view payload) {
   const auto [generation, rank] = decode_lost(payload, options_.ranks);
   if (!membership() || generation != membership_->generation() || !membership_->ranks().contains(rank)) return;

@@ -30,8 +30,8 @@ struct HubEvents {
   // A rank is silent, sends invalid frames, or its connection closed before its work was done. The owner
   // decides whether the job fails because of it, by a call of fail().
   std::function<void(const JobFailure&)> on_lost;
-  std::function<void(const std::set<int>& joined)> on_grown = [](const std::set<int>&) {};  // in an elastic job
-  std::function<void(const std::set<int>& members)> on_over = [](const std::set<int>&) {};  // the job's work is done
+  std::function<void(const std::set<int>& joined)> on_grown = [](const std::set<int>&) {};  // if elastic
+  std::function<void(const std::set<int>& members)> on_over = [](const std::set<int>&) {};  // all is done
 };
 
 class Hub {
@@ -80,14 +80,14 @@ class Hub {
   const HubEvents events_;
   Heartbeats pulse_;
   Peers peers_;
-  std::set<int> absent_, working_;                    // ranks that have not connected, and ranks that are not done
-  std::set<int> left_;  // ranks that are done, but not yet reported to the others
-  std::map<int, std::string> shared_;  // the `share` frames that have arrived, until all have
+  std::set<int> absent_, working_;                    // ranks not connected, and ranks not done
+  std::set<int> left_;                                // ranks that are done, and not reported yet
+  std::map<int, std::string> shared_;                 // the `share` frames that have arrived, until all have
   std::optional<Membership> membership_;              // in an elastic job
   std::vector<std::unique_ptr<Heartbeats>> watches_;  // one per elastic job, in order
   Heartbeats* ranks_ = nullptr;  // the current one of `watches_`, which monitors the silence of the ranks
   std::optional<JobFailure> failure_;
-  int reported_ = -1;  // the last generation in which a rank reported another one as unreachable
+  int reported_ = -1;   // the last generation in which a rank reported another one as unreachable
   bool stops_ = false;  // all ranks were notified that the job stops
   bool closing_ = false;
 };

@@ -20,12 +20,12 @@
 namespace gantry::control {
 
 struct Progress {
-  bool begun = false;  // all ranks have connected
-  bool ended = false;  // the work of all ranks is done
-  std::set<int> late;  // the hub's answer: ranks that have not connected or are not done
-  std::string trouble;  // why the hub cannot be reached so far
+  bool begun = false;                 // all ranks have connected
+  bool ended = false;                 // the work of all ranks is done
+  std::set<int> late;                 // the hub's answer: ranks that have not connected or are not done
+  std::string trouble;                // why the hub cannot be reached so far
   std::string address;                // the local address of the connection to the hub
-  JobMembers members;  // the ranks of the current generation
+  JobMembers members;                 // the ranks of the current generation
   std::map<int, std::string> shared;  // the texts of the ranks, in this generation
   std::optional<JobFailure> failure;
 };
@@ -67,7 +67,7 @@ class Member {
   void tell(const JobFailure& failure);  // this rank failed; the hub decides whether its failure counts
   void lose(const JobFailure& failure);  // this process has detected that a rank is lost
   void finish() { send(encode_frame(FrameKind::done)); }  // this rank's work is done
-  void ask() { send(encode_frame(FrameKind::ask)); }  // asks which ranks are late; the answer goes to the milestones
+  void ask() { send(encode_frame(FrameKind::ask)); }      // which ranks are late? Sets Progress::late
   void share(int generation, const std::string& bytes) { send(encode_share({options_.rank, generation, bytes})); }
   void become_elastic(const ElasticPolicy& policy) { send(encode_policy(policy)); }
   void grow() { send(encode_frame(FrameKind::grow)); }
@@ -98,7 +98,7 @@ class Member {
   std::shared_ptr<Connection> connection_;  // null if not connected
   Heartbeats pulse_;
   std::optional<JobFailure> notified_;  // this rank's own failure, which the hub has not answered yet
-  bool answered_ = false;  // the hub's first frame has arrived
+  bool answered_ = false;               // the hub's first frame has arrived
   bool begun_ = false, stops_ = false;
   bool closing_ = false, ended_ = false, failed_ = false;
 };

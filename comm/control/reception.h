@@ -20,7 +20,7 @@ namespace gantry::control {
 
 struct ReceptionRules {
   std::string prefix;  // prefix of its warnings: "control plane: "
-  int ranks = 1;  // number of ranks of the job
+  int ranks = 1;       // number of ranks of the job
   bool several_hosts = false;
   double handshake_seconds = kHandshakeSeconds;
   // Returns why a peer that has the job's token is not admitted, or "" if it is.

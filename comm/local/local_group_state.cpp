@@ -38,7 +38,8 @@ struct LocalGroupState::Slot {
   int slices = 0;        // set before ready
   std::string mismatch;  // set before ready
   std::atomic<Slot*> following{nullptr};
-  std::atomic<int> frees{0};  // incremented by each member that has moved to the following slot, and by the last one to leave
+  // Incremented by each member that has moved to the following slot, and by the last one to leave.
+  std::atomic<int> frees{0};
 
   explicit Slot(int size) : entries(static_cast<std::size_t>(size)), joined(static_cast<std::size_t>(size)) {
     if (size > kMostReserved) return;

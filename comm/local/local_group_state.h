@@ -35,7 +35,7 @@ namespace gantry {
 
 class LocalGroupState {
  public:
-  struct Slot;  // of a collective
+  struct Slot;  // the state of one collective
 
   LocalGroupState(LocalJob& job, std::string label, std::vector<int> ranks);
   ~LocalGroupState();
@@ -97,7 +97,7 @@ class LocalGroupState {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<int> sleepers_{0};
-  std::atomic<std::uint64_t> epoch_{0};  // incremented with every change that a sleeper may wait for
+  std::atomic<std::uint64_t> epoch_{0};      // incremented with every change that a sleeper may wait for
   std::vector<std::vector<Message>> boxes_;  // by receiver; each has few messages at a time
 };
 

@@ -18,8 +18,8 @@ using Entries = std::span<const LocalEntry>;
 constexpr std::int64_t kSliceBytes = 128 << 10;
 
 struct Slice {
-  int source;  // the rank whose part it is, or the sender
-  int target;  // receiver, in all_to_all
+  int source;          // the rank whose part it is, or the sender
+  int target;          // receiver, in all_to_all
   std::int64_t begin;  // in elements of the part
   std::int64_t end;
 };

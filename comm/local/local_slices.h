@@ -16,8 +16,8 @@ struct LocalEntry {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   torch::Tensor in, out;  // in place: only `in`
-  Sizes sizes;  // all_gather, reduce_scatter; in all_to_all: rows sent to each
-  Sizes out_sizes;  // in all_to_all: rows received from each
+  Sizes sizes;            // all_gather, reduce_scatter; in all_to_all: rows sent to each
+  Sizes out_sizes;        // in all_to_all: rows received from each
 
   // `own_in` and `own_out` are used in place of the call's tensors.
   void fill(const Collective& call, const torch::Tensor& own_in, const torch::Tensor& own_out);

@@ -19,6 +19,6 @@ int mpi_world_size();
 int mpi_world_rank();
 // Waits for all ranks; has no effect if MPI is not running. Must not be called after a failure.
 void mpi_finalize();
-void set_mpi_finalize_deadline(double seconds);  // time limit for the end of the other ranks; then exit code 7
+void set_mpi_finalize_deadline(double seconds);  // for the other ranks to end; then exit code 7
 
 }  // namespace gantry

@@ -28,8 +28,8 @@ class CommunicatorEnds {
   // `end` makes the call and must own the objects that it uses; its exceptions are dropped. `communicator`:
   // its name in errors.
   void start(std::string communicator, std::function<void()> end);
-  // Waits until all that were started have ended, or until `give_up` returns true, which is polled every 20 ms. Returns
-  // the names of the communicators that have not ended. No other call may run meanwhile.
+  // Waits until all that were started have ended, or until `give_up` returns true, which is polled every 20
+  // ms. Returns the names of the communicators that have not ended. No other call may run meanwhile.
   std::vector<std::string> wait(const std::function<bool()>& give_up);
 
  private:

@@ -37,8 +37,8 @@ class NcclJob;
 struct NcclOptions {
   torch::Device device = torch::kCPU;  // the device of this rank
   WaitLimits waits;
-  bool registers_memory = false;  // groups provide registered memory (comm/registered_memory.h)
-  bool sums_by_rank = false;  // reductions are bitwise identical to those of the other backends
+  bool registers_memory = false;                  // see comm/registered_memory.h
+  bool sums_by_rank = false;                      // reductions bitwise identical to other backends
   std::function<std::string(int)> describe_rank;  // by world rank
   // Returns whether a group with this label gets communicators for messages. If not, its messages are sent
   // over the host.

@@ -68,7 +68,7 @@ class NcclOperation final : public DeviceEnd, public std::enable_shared_from_thi
 struct NcclMembers {
   std::string name;
   std::vector<int> ranks;  // world ranks
-  int rank = 0;  // the index of this rank in `ranks`
+  int rank = 0;            // the index of this rank in `ranks`
 };
 
 // Returns, once, the last operation for which this thread made its current stream wait. Null if there is
@@ -132,7 +132,8 @@ class NcclCommunicator {
   Operations under_way_;
   std::weak_ptr<Operations> left_behind_;  // pending operations of an end that has begun; freed after it
   std::set<void*> registered_;             // handles
-  Clock::time_point oldest_since_;  // start time of the first operation of under_way_, without its wait for the poster's stream
+  // Start time of the first operation of under_way_, without its wait for the poster's stream.
+  Clock::time_point oldest_since_;
   bool oldest_reported_ = false;  // a warning was printed about its duration
   // Time at which a member was first known to have ended its work while the first operation of under_way_ was
   // pending.

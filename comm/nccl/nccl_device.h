@@ -25,10 +25,10 @@ class NcclDevice {
 
   torch::Device device() const { return device_; }
   c10::Event new_event() const { return c10::Event(device_.type()); }
-  c10::Stream current_stream() const { return guard_.getStream(device_); }  // current stream of the calling thread
+  c10::Stream current_stream() const { return guard_.getStream(device_); }  // per thread
   // Returns the next stream of the pool of a priority, from kHighestPriority to -1.
   c10::Stream pooled_stream(int priority = kHighestPriority) const { return guard_.getNewStream(device_, priority); }
-  void wait() const { guard_.synchronizeDevice(device_.index()); }  // blocks the host until all work on the device is done
+  void wait() const { guard_.synchronizeDevice(device_.index()); }  // the host waits for the device
   void* handle(const c10::Stream& stream) const { return guard_.getStreamNativeHandle(stream); }
 
   // True for tensors on the device's type, false for tensors that another backend carries. Throws UsageError
@@ -67,11 +67,11 @@ class NcclStream {
 
 // The data that determine the device of a rank.
 struct DeviceQuestion {
-  int rank = 0;  // this rank
+  int rank = 0;                                   // this rank
   std::vector<std::vector<std::string>> visible;  // per rank: UUIDs of the devices that its process sees
-  bool threads = false;  // the ranks are threads of one process
-  int nccl_version = 0;  // result of ncclGetVersion: 23000 is 2.30.0
-  bool sharing_asked = false;  // NCCL_MULTI_RANK_GPU_ENABLE=1
+  bool threads = false;                           // the ranks are threads of one process
+  int nccl_version = 0;                           // result of ncclGetVersion: 23000 is 2.30.0
+  bool sharing_asked = false;                     // NCCL_MULTI_RANK_GPU_ENABLE=1
 };
 // Returns the device's index in this rank's process. Each rank gets its own device if possible. Throws
 // ResourceError if there is no device, or if ranks would share a device and cannot. All ranks compute the

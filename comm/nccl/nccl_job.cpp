@@ -60,9 +60,9 @@ void NcclJob::abort_the_rest() {
   }
 }
 
-// The ranks of a host wait here for each other. If the job has failed, or the rank has thrown an exception
-// that is not reported yet, the process ends at once: it does not wait for processes that do not know of the
-// failure yet.
+// The ranks of a host wait here for each other. A process does not wait if the job has failed, or if its rank
+// is throwing an exception that is not reported yet: it would wait for processes that do not know of the
+// failure.
 void NcclJob::wait_for_ends() {
   const bool of_processes = base_.name() != std::string("local");
   if (of_processes && std::uncaught_exceptions() > 0) return;
@@ -80,7 +80,7 @@ void NcclJob::wait_for_ends() {
 }
 
 void NcclJob::remember(const std::string& cause) {
-  if (failure_.set(PeerError::kExitCode, cause)) changed_.notify_all();  // the watching thread aborts all communicators at once
+  if (failure_.set(PeerError::kExitCode, cause)) changed_.notify_all();  // the watching thread aborts all
 }
 
 void NcclJob::fail(const std::string& cause) {

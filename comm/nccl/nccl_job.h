@@ -69,7 +69,7 @@ class NcclJob {
   const NcclDevice device_;
   SlowWaitNotices notices_;
   std::unique_ptr<ProcessGroup> everyone_;  // all ranks; used by the watching thread, and by close() after it
-  Work failure_elsewhere_;  // not done before close(); done() throws if any rank has failed
+  Work failure_elsewhere_;                  // not done before close(); done() throws if any rank has failed
 
   std::mutex mutex_;
   std::condition_variable changed_;

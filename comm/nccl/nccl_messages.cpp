@@ -162,7 +162,7 @@ class SendState final : public Work::State {
 
  private:
   const std::shared_ptr<NcclMessages> messages_;
-  const std::shared_ptr<NcclOperation> operation_;  // its communicator keeps the operation, which keeps the memory
+  const std::shared_ptr<NcclOperation> operation_;  // kept by its communicator; it keeps the memory
   const bool given_away_;
 };
 

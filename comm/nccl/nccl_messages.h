@@ -18,8 +18,8 @@ struct NcclMessage {
   Tag tag;
   torch::Tensor tensor;                      // undefined if absent, or still in `payload`
   std::shared_ptr<NcclOperation> operation;  // the receive that fills `tensor`; null if `tensor` is complete
-  Work payload;  // receive of the tensor over the host
-  bool on_host = false;  // the tensor is sent over the host, as `payload`
+  Work payload;                              // receive of the tensor over the host
+  bool on_host = false;                      // the tensor is sent over the host, as `payload`
 };
 
 // A recv() call. Calls with the same tag take messages in the order of the calls.
@@ -51,7 +51,7 @@ class NcclMessages : public std::enable_shared_from_this<NcclMessages> {
   struct Source {  // the messages from one member
     std::deque<std::shared_ptr<NcclReceive>> wanted;
     std::deque<NcclMessage> early;  // no recv() has asked for them yet
-    Work head;  // receive in flight while `listening`
+    Work head;                      // receive in flight while `listening`
     bool listening = false;
     std::uint64_t payloads = 0;  // number of tensors over the host so far
   };

@@ -124,7 +124,7 @@ void GroupChannel::make_ring(const HostMemory::Address& address) {
   const auto first = words.begin() + place_.members.front();
   if (const auto one = std::find_if(first, first + members, failed); me == 0 && one != first + members)
     warn_unshared(describe_member(rank_), HostMemory::describe_trouble(address, ring_bytes(), one->error));
-  if (std::any_of(words.begin(), words.end(), failed)) return;  // if a member cannot map the memory, the group uses messages
+  if (std::any_of(words.begin(), words.end(), failed)) return;  // the group uses messages then
   const std::int64_t bytes = engine_->limits().slot_bytes;
   ring_ = std::make_unique<HostRing>(std::move(memory), members, me, bytes);
   if (place_.alone) return;

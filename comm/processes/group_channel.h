@@ -18,8 +18,8 @@ namespace gantry {
 // The place of this rank's host among the hosts of the group.
 struct HostPlace {
   std::vector<int> members;  // ranks of the group on this host, ascending
-  bool alone = true;  // all ranks of the group are on this host
-  int slice_owners = 1;  // number of members per host that own a slice of an all_reduce: the size of the smallest host
+  bool alone = true;         // all ranks of the group are on this host
+  int slice_owners = 1;      // members per host with a slice of an all_reduce: the size of the smallest host
   // Owners of this rank's slice on the neighbouring hosts, with lower and with higher ranks; -1 if there is
   // none.
   int previous = -1, next = -1;

@@ -61,9 +61,9 @@ class HostMemory {
 };
 
 struct RoundHead {
-  std::uint32_t code = 0;  // a CallCode
-  std::int32_t root = 0;  // in a broadcast
-  std::int64_t bytes = 0;  // total size of the call
+  std::uint32_t code = 0;   // a CallCode
+  std::int32_t root = 0;    // in a broadcast
+  std::int64_t bytes = 0;   // total size of the call
   std::uint64_t parts = 0;  // hash of the sizes of the parts
   std::int64_t rounds = 0;
 };
@@ -147,9 +147,9 @@ class HostRing {
   Line* lines_;
   std::int64_t* parts_;
   char* slots_;
-  std::uint64_t turns_ = 0;  // assigned so far
-  std::uint64_t turn_ = 0;  // the current turn
-  std::uint64_t first_round_ = 0;  // of the current turn
+  std::uint64_t turns_ = 0;        // assigned so far
+  std::uint64_t turn_ = 0;         // the current turn
+  std::uint64_t first_round_ = 0;  // first round of the current turn
 };
 
 }  // namespace gantry

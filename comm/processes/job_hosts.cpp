@@ -113,7 +113,7 @@ void JobHosts::share_doorbells(Transport& transport, const std::string& name, co
   if (trouble != 0 && rank == leader) warn_unshared(name, HostMemory::describe_trouble(address, bytes, trouble));
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (of_host[hosts_[i]] == 0) continue;
-    hosts_[i] = static_cast<int>(i);  // for a leader this is no change: hosts have the numbers of their leaders
+    hosts_[i] = static_cast<int>(i);  // a leader's number stays the same
     places_[i] = 0;
   }
   neighbours_.resize(trouble == 0 ? size : 1);

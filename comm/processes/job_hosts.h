@@ -65,7 +65,7 @@ class JobHosts {
   void share_doorbells(Transport& transport, const std::string& name, const std::string& waited);
 
   std::vector<int> hosts_, places_;  // by world rank
-  std::vector<int> neighbours_;  // places of all ranks on this host
+  std::vector<int> neighbours_;      // places of all ranks on this host
   bool one_machine_ = true;
   double cores_of_rank_ = 1;
   std::unique_ptr<Doorbells> doorbells_;

@@ -37,7 +37,7 @@ class KnownFailures {
   std::atomic<bool> elsewhere_{false};
   mutable std::mutex mutex_;
   std::optional<JobFailure> known_;
-  std::map<int, std::chrono::steady_clock::time_point> ended_at_;  // time of the report to this rank, by world rank
+  std::map<int, std::chrono::steady_clock::time_point> ended_at_;  // time of the report, by world rank
 };
 
 }  // namespace gantry

@@ -182,7 +182,7 @@ void MessageCollective::plan_exchange(const std::vector<std::int64_t>& in_parts,
 void MessageCollective::plan_broadcast() {
   const int size = channel_->size(), root = call_.root;
   const int place = (channel_->rank() - root + size) % size;  // place in the tree; the root has 0
-  int reach = 1;  // children have place + reach / 2, place + reach / 4, ...
+  int reach = 1;  // the children are place + reach / 2, place + reach / 4, ...
   while (reach < size && !(place & reach)) reach *= 2;
   const int parent = place == 0 ? -1 : (place - reach + root) % size;
 

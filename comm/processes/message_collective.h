@@ -58,10 +58,10 @@ class MessageCollective final : public ProcessCollective {
   std::vector<Sum> sums_;
   std::vector<const void*> inputs_;
   std::vector<Phase> phases_;
-  std::size_t next_ = 0;  // number of the next phase
-  PooledMemory scratch_;  // memory for the terms of a reduction
-  std::vector<std::int64_t> slices_, offsets_;  // in a reduction: elements per rank, which are split into segments_ segments
-  std::int64_t segments_ = 1;
+  std::size_t next_ = 0;                        // number of the next phase
+  PooledMemory scratch_;                        // memory for the terms of a reduction
+  std::vector<std::int64_t> slices_, offsets_;  // in a reduction: elements per rank; see segments_
+  std::int64_t segments_ = 1;                   // number of parts of each slice
 };
 
 }  // namespace gantry

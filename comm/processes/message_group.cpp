@@ -21,7 +21,7 @@ namespace gantry {
 namespace {
 
 constexpr int kMostDims = 12;
-constexpr std::int64_t kMostInlineBytes = 3968;  // with the head below Open MPI's eager limit of 4096 on one host
+constexpr std::int64_t kMostInlineBytes = 3968;  // with the head: below Open MPI's eager limit of 4096
 
 struct Head {
   static constexpr std::int32_t kAbsent = -1;

@@ -23,8 +23,8 @@ struct ProcessLimits {
   std::int64_t chunk_bytes = std::int64_t{1} << 30;
   // Largest all_reduce for which each rank gets the inputs of all ranks and adds them itself.
   std::int64_t direct_bytes = std::int64_t{32} << 10;
-  std::int64_t segment_bytes = std::int64_t{8} << 20;  // larger reductions are split into pieces of this size, which stay in the cache
-  std::int64_t slot_bytes = std::int64_t{128} << 10;  // largest piece that a rank writes to shared memory at once
+  std::int64_t segment_bytes = std::int64_t{8} << 20;  // larger reductions are split, to stay in the cache
+  std::int64_t slot_bytes = std::int64_t{128} << 10;   // largest piece of a rank in shared memory
 };
 
 class ProcessBackend final : public Backend {
@@ -48,7 +48,8 @@ class ProcessBackend final : public Backend {
   std::shared_ptr<ProcessEngine> engine_;
 };
 
-// Collective over the job. `describe_rank` names world ranks in messages. `failures` is shared with the control plane.
+// Collective over the job. `describe_rank` names world ranks in messages. `failures` is shared with the
+// control plane.
 std::unique_ptr<ProcessBackend> make_process_backend(std::unique_ptr<Transport> transport,
                                                      std::shared_ptr<KnownFailures> failures, const WaitLimits& waits,
                                                      std::function<std::string(int)> describe_rank,

@@ -18,10 +18,10 @@ struct CollectiveCall {
   CallCode code;
   int root = 0;
   std::uint64_t sequence = 0;  // number of the call in its group
-  char* out = nullptr;  // contiguous, like `in`; equal to `in` if the call is in place
+  char* out = nullptr;         // contiguous, like `in`; equal to `in` if the call is in place
   char* in = nullptr;
-  std::int64_t item = 1;  // bytes per element
-  std::int64_t elements = 0;  // in the target
+  std::int64_t item = 1;                         // bytes per element
+  std::int64_t elements = 0;                     // in the target
   std::vector<std::int64_t> parts, other_parts;  // elements by rank; other_parts: received in an all_to_all
 
   void fill(const Collective& call, std::uint64_t number);

@@ -114,7 +114,7 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
 
   std::mutex mutex_;
   std::vector<Pending> pending_;  // by number of the request
-  std::vector<int> free_;  // unused numbers
+  std::vector<int> free_;         // unused numbers
   std::vector<std::shared_ptr<ProcessOperation>> live_;
   std::vector<ProcessOperation*> polled_;  // polled operations, in the order of their posts
   unsigned looks_ = 0;

@@ -61,7 +61,7 @@ class ProcessOperation : public Work::State {
   void end_job(const std::string& cause);
 
   std::shared_ptr<ProcessEngine> engine_;
-  int outstanding_ = 0;  // requests in flight
+  int outstanding_ = 0;         // requests in flight
   std::exception_ptr failure_;  // set before finished_
   std::atomic<bool> finished_{false};
   bool completed_ = false;

@@ -16,7 +16,7 @@
 namespace gantry {
 
 struct RollWord {
-  std::uint64_t channel = 0;  // number of the group's first channel, from the first member
+  std::uint64_t channel = 0;   // number of the group's first channel, from the first member
   HostMemory::Address memory;  // location of the host's shared memory, from the first member on the host
   int error = 0;
 };

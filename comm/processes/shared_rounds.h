@@ -1,8 +1,8 @@
 // The rounds of a collective in a host's ring: the copies and reductions of each round.
 //
-// In a round a member copies the data that other members need to its slot (fill), reduces its slice of all
-// slots (sum_slice, only in all_reduce), and copies its own data from the other slots (drain). Pieces end at
-// cache lines. A slot with a piece of each part contains the pieces in order.
+// A member does three things in a round. It copies the data that other members need to its slot (fill). In an
+// all_reduce it reduces its slice of all slots (sum_slice). It copies its own data from the other slots
+// (drain). Pieces end at cache lines. A slot with a piece of each part contains the pieces in order.
 #pragma once
 
 #include <vector>
@@ -68,7 +68,7 @@ class SharedRounds {
   bool sums_full_ = false;  // an all_reduce in which every member reduces the full tensor
   std::uint64_t first_round_ = 0;
   std::int64_t rounds_ = 0, own_rounds_ = 0;
-  std::vector<std::int64_t> offsets_;  // of the parts, in elements
+  std::vector<std::int64_t> offsets_;                   // start of each part, in elements
   std::vector<std::int64_t> peer_rounds_, peer_parts_;  // in all_to_all: peer_parts_[from * members + to]
   std::vector<const void*> inputs_;
 };

@@ -20,10 +20,10 @@ class Transport {
   };
   // The completion of a posted send or receive.
   struct Completion {
-    int request = 0;  // number from the call of send() or receive()
+    int request = 0;         // number from the call of send() or receive()
     std::int64_t bytes = 0;  // received
-    bool too_long = false;  // the message is longer than the receive's memory
-    std::string trouble;  // why it failed; "" if it did not
+    bool too_long = false;   // the message is longer than the receive's memory
+    std::string trouble;     // why it failed; "" if it did not
   };
 
   virtual ~Transport() = default;
@@ -49,8 +49,8 @@ class Transport {
   virtual std::vector<int> lost_ranks() const { return {}; }
   // Returns true if a message has arrived for which no receive was posted.
   virtual bool probe(Channel& channel, int peer, int tag) = 0;
-  // Drops all requests and connections, for a rank that leaves its job; only the destructor may be called afterwards.
-  // Returns false, without a change, if the transport may still use the memory of the requests.
+  // Drops all requests and connections, for a rank that leaves its job; only the destructor may be called
+  // afterwards. Returns false, without a change, if the transport may still use the memory of the requests.
   virtual bool abandon() { return false; }
 };
 

@@ -39,7 +39,7 @@ class DeviceCollective final : public ProcessCollective {
     SharedPlace place;
     SharedSignal ready;
     std::int64_t begin = 0, count = 0;  // range that the other member reads
-    std::int64_t full = 0;  // in all_reduce and broadcast: number of elements of the tensor
+    std::int64_t full = 0;              // in all_reduce and broadcast: number of elements of the tensor
     std::int64_t root = 0;
   };
 

@@ -20,8 +20,8 @@ using SharedHandle = std::array<char, 64>;
 // A location in memory, as a process sends it to another one.
 struct SharedPlace {
   SharedHandle allocation = {};  // opened as a unit; later allocations have other handles
-  std::uint64_t begin = 0;  // the allocation's address in its own process; 0: no memory
-  std::int64_t offset = 0;  // offset of the location in the allocation, in bytes
+  std::uint64_t begin = 0;       // the allocation's address in its own process; 0: no memory
+  std::int64_t offset = 0;       // offset of the location in the allocation, in bytes
 };
 
 // A point in the work of a stream, for which streams of other processes can wait. The last call of record()

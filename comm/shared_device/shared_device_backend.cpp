@@ -51,7 +51,7 @@ class SharedDeviceGroup final : public ProcessGroup {
       if (call.in) call.target->copy_(*call.in);
       return {};
     }
-    const c10::Stream stream = job_->current_stream();  // it may differ from the stream of the tensors' memory
+    const c10::Stream stream = job_->current_stream();  // may differ from that of the tensors' memory
     job_->record_use(call.target->storage(), stream);
     if (call.in) job_->record_use(call.in->storage(), stream);
     auto collective = std::make_shared<DeviceCollective>(job_, channel_);

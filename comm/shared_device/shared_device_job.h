@@ -41,7 +41,7 @@ class SharedDeviceJob {
 
   const std::shared_ptr<ProcessEngine>& engine() const { return engine_; }
   torch::Device device() const { return device_; }
-  c10::Stream current_stream() const { return guard_.getStream(device_); }  // current stream of the calling thread
+  c10::Stream current_stream() const { return guard_.getStream(device_); }  // per thread
   // True for tensors on the device, false for tensors on the host. Throws UsageError for any other device.
   bool holds(const torch::Device& device, const char* call) const;
   // Prevents the reuse of the memory after it is freed, until `stream` has completed its present work.
@@ -85,7 +85,7 @@ class SharedDeviceJob {
   std::map<c10::StreamId, OwnEvent> events_;
   std::map<std::pair<int, std::int64_t>, std::unique_ptr<SharedEvent>> opened_events_;  // by rank and number
   std::map<std::pair<int, std::uint64_t>, Opened> opened_;  // by rank and the address in its process
-  std::mutex sends_mutex_;  // guards the next member
+  std::mutex sends_mutex_;                                  // guards the next member
   std::deque<std::shared_ptr<ProcessOperation>> sends_;
 };
 

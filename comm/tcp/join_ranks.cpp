@@ -69,7 +69,7 @@ class RankJoin {
   // The connection attempts to a lower rank.
   struct Way {
     Clock::time_point due;  // time of the next attempt
-    std::string trouble;  // why the last attempt failed
+    std::string trouble;    // why the last attempt failed
   };
 
   RankAddress listen();

@@ -25,7 +25,7 @@ struct LinkFrame {
   std::uint32_t kind = kShort;
   std::int32_t tag = 0;
   std::uint64_t channel = 0;
-  std::int64_t bytes = 0;  // length of the message
+  std::int64_t bytes = 0;    // length of the message
   std::uint64_t number = 0;  // number of the offer, counted by its sender
 };
 
@@ -69,7 +69,7 @@ class PeerLink {
   };
   struct Arrived {
     LinkFrame frame;
-    PooledMemory copy;  // a short message
+    PooledMemory copy;          // a short message
     const char* own = nullptr;  // a longer message to itself, with its request in the next member
     int own_request = -1;
   };
@@ -99,8 +99,8 @@ class PeerLink {
   const std::string peer_;
   Completions& done_;
 
-  std::vector<Posted> posted_;  // receives without a message so far
-  std::vector<Arrived> arrived_;  // messages without a receive so far
+  std::vector<Posted> posted_;     // receives without a message so far
+  std::vector<Arrived> arrived_;   // messages without a receive so far
   std::vector<Numbered> offered_;  // messages that the peer has not requested so far
   std::vector<Numbered> awaited_;  // messages that were requested from the peer
   std::uint64_t offers_ = 0;

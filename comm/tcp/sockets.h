@@ -39,8 +39,8 @@ struct SocketAddress {
 // Throws ResourceError for a call that failed with this errno.
 [[noreturn]] void refuse_socket(const std::string& call, int error);
 
-// Raises the soft limit of open files if a connection with each of `ranks` ranks needs it. Throws ResourceError if the
-// hard limit is too low.
+// Raises the soft limit of open files if a connection with each of `ranks` ranks needs it. Throws
+// ResourceError if the hard limit is too low.
 void allow_descriptors(int ranks);
 
 }  // namespace gantry

@@ -99,7 +99,7 @@ class TcpTransport final : public Transport {
   Watch watch_;
   std::vector<Completion> done_;
   std::vector<std::unique_ptr<PeerLink>> links_;  // by rank
-  std::vector<bool> watched_;  // by descriptor: EPOLLOUT is set
+  std::vector<bool> watched_;                     // by descriptor: EPOLLOUT is set
   std::vector<PeerLink*> broken_;
   std::vector<char> block_ = std::vector<char>(256 << 10);
 };

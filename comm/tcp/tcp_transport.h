@@ -15,7 +15,7 @@ struct TcpOptions {
   int rank = 0;
   int size = 1;
   std::string address;  // local address for the connections of other ranks
-  JobToken token{};  // sent first on each connection
+  JobToken token{};     // sent first on each connection
   double timeout_seconds = 60;
   std::function<std::string(int)> describe_rank;
   // Implements Transport::gather(), with the control plane.

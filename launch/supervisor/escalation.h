@@ -20,7 +20,7 @@ class Escalation {
   Escalation(control::asio::io_context& context, std::array<Step, kSteps> steps)
       : context_(context), steps_(std::move(steps)), timer_(context) {}
 
-  void begin();  // further calls have no effect
+  void begin();      // further calls have no effect
   void skip_wait();  // runs the first step now; begins if it has not
   void stop();
   bool has_begun() const { return begun_.has_value(); }

@@ -193,8 +193,7 @@ void Job::finish() {
   }
   output_.mpirun_bytes(mpirun_->read_output());
   end_.mpirun_code = mpirun_->poll_end().value_or(0);
-  if (continued_)
-    end_.mpirun_code = 0;  // it may be the code of a lost rank; the shims have reported the ends of the other ranks
+  if (continued_) end_.mpirun_code = 0;  // may be a lost rank's; the shims have reported the other ranks
   end_.aborted_by = output_.aborted_by();
 }
 

@@ -37,7 +37,7 @@ struct RankSlot {
   bool stands_still = false;
   double stopped_or_woken = 0;           // steady_seconds()
   control::asio::steady_timer patience;  // time limit for a stopped program
-  control::asio::steady_timer report;  // time limit for the shim's report on a program that has left the hub
+  control::asio::steady_timer report;    // time limit for the report on a program that left the hub
 };
 
 class Job {
@@ -95,7 +95,7 @@ class Job {
   JobOutput& output_;
   const bool several_hosts_;
   control::asio::io_context context_{1};
-  control::Hub hub_;  // the hub of the ranks, if they are programs that use Gantry
+  control::Hub hub_;           // the hub of the ranks, if they are programs that use Gantry
   control::Heartbeats shims_;  // monitors the heartbeats of the shims
   control::Reception reception_;
   Rendezvous meeting_;

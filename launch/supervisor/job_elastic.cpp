@@ -38,7 +38,8 @@ bool Job::continues_without(int rank, const RankEnd& end) {
   return true;
 }
 
-// True for a rank that was started again after another rank of its replica has ended: the replica cannot join.
+// True for a rank that was started again after another rank of its replica has ended: the replica cannot
+// join.
 bool Job::comes_too_late(int rank) const {
   const Membership* job = hub_.membership();
   if (over_ || !job || !spare_.contains(rank)) return over_;
@@ -46,7 +47,8 @@ bool Job::comes_too_late(int rank) const {
                              [this](int other) { return seats_[static_cast<std::size_t>(other)]->ended; });
 }
 
-// Ends the other ranks of the replica of a rank that has ended, and starts the replica again when all have ended.
+// Ends the other ranks of the replica of a rank that has ended, and starts the replica again when all have
+// ended.
 void Job::rejoin(int rank) {
   const Membership* job = hub_.membership();
   if (!job) return;
@@ -75,8 +77,8 @@ asio::awaitable<void> Job::start_again(std::set<int> replica) {
                                           {kOnlyRanksVariable, fmt::format("{}", fmt::join(replica, ","))}})});
 }
 
-// A replica whose starter has ended before its ranks began, because its host is unreachable for example, is started
-// again too.
+// A replica whose starter has ended before its ranks began, because its host is unreachable for example, is
+// started again too.
 void Job::look_at_restarts() {
   std::vector<Restart> ended;
   for (Restart& restart : again_) {

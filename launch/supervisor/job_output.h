@@ -31,7 +31,7 @@ class JobOutput {
   void rank_ended(int rank);  // prints a last line that has no newline
   void mpirun_bytes(const std::string& bytes);
   void note(const std::string& line);  // prints "launch: line" on stderr
-  void show_mpirun();  // prints mpirun's last lines, if no rank has reported a cause
+  void show_mpirun();                  // prints mpirun's last lines, if no rank has reported a cause
   // Returns the rank that called MPI_Abort, according to mpirun's output; -1 for none.
   int aborted_by() const { return aborted_by_; }
   // is_behind(): too many lines wait for the terminal. has_caught_up(): few enough wait.
@@ -57,7 +57,7 @@ class JobOutput {
   LineSplitter mpirun_lines_;
   std::deque<std::string> last_mpirun_lines_;
   int aborted_by_ = -1;
-  double patience_ = std::numeric_limits<double>::infinity();  // time limit for the reader of the lines at the end
+  double patience_ = std::numeric_limits<double>::infinity();  // time limit for the final output
   OutputWriter writer_;
 };
 

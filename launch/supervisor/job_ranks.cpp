@@ -117,8 +117,8 @@ void Job::lose_silent(int rank) {
   if (here.shim_process > 0) ::kill(here.shim_process, SIGKILL);  // the program ends with its shim
 }
 
-// A rank has left the hub before its work was done. If its connection has closed, its shim reports in a moment how its
-// program ended. A program that lives on, for example a suspended one, leaves the job.
+// A rank has left the hub before its work was done. If its connection has closed, its shim reports in a
+// moment how its program ended. A program that lives on, for example a suspended one, leaves the job.
 asio::awaitable<void> Job::watch_closed(JobFailure failure) {
   RankSlot& here = seat(failure.rank);
   here.report.expires_after(seconds(hub_.is_connected(failure.rank) ? 0 : kReportSeconds));

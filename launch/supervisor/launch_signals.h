@@ -11,7 +11,7 @@ class LaunchSignals {
  public:
   LaunchSignals();
   int descriptor() const { return descriptor_.get(); }  // readable when a signal is pending
-  int take();  // the number of the next signal; 0: none
+  int take();                                           // the number of the next signal; 0: none
   // Waits for at most `seconds`. Returns the number of a stop signal if one arrives, otherwise 0.
   int wait(double seconds);
 

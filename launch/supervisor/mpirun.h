@@ -40,8 +40,8 @@ class Mpirun {
   Mpirun& operator=(const Mpirun&) = delete;
 
   int output() const { return output_.get(); }  // both its streams, for polling
-  std::string read_output();  // the output that is available now
-  void signal(int number) const;  // sent to mpirun only
+  std::string read_output();                    // the output that is available now
+  void signal(int number) const;                // sent to mpirun only
   void kill_group() const;
   // Returns its exit code, or the negative number of the signal that ended it; nullopt while it runs.
   std::optional<int> poll_end();

@@ -16,7 +16,7 @@ namespace gantry::launcher {
 namespace {
 
 constexpr std::size_t kBehindBytes = 1 << 20, kCaughtUpBytes = 1 << 18;
-constexpr std::size_t kPieceBytes = 4096;  // minimum that a pipe accepts at once if poll() reports it writable
+constexpr std::size_t kPieceBytes = 4096;  // minimum that a pipe accepts if poll() reports it writable
 constexpr std::chrono::milliseconds kAsk{50};
 
 int descriptor_of(Stream stream) { return stream == Stream::kOut ? STDOUT_FILENO : STDERR_FILENO; }

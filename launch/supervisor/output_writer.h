@@ -1,5 +1,5 @@
-// Writes the output of a launch on a thread of its own: a terminal or a pipe without a reader blocks this thread only,
-// and the launch continues to serve signals and ranks.
+// Writes the output of a launch on a thread of its own: a terminal or a pipe without a reader blocks this
+// thread only, and the launch continues to serve signals and ranks.
 #pragma once
 
 #include <condition_variable>
@@ -22,9 +22,9 @@ class OutputWriter {
   OutputWriter(const OutputWriter&) = delete;
   OutputWriter& operator=(const OutputWriter&) = delete;
 
-  // Queues the text and returns at once. The order of all texts is kept, unless one of the streams is blocked: the
-  // other one is written meanwhile. Text for a pipe whose reader has gone is dropped; so is text for a full disk, with
-  // one warning on the other stream.
+  // Queues the text and returns at once. The order of all texts is kept, unless one of the streams is
+  // blocked: the other one is written meanwhile. Text for a pipe whose reader has gone is dropped; so is text
+  // for a full disk, with one warning on the other stream.
   void write(Stream stream, std::string text);
 
   // True if more than 1 MiB is queued; the caller should pause its sources until has_caught_up().

@@ -13,8 +13,8 @@ struct RankEnd {
     kExit,     // number: its exit code
     kSignal,   // number: the signal that ended it
     kStopped,  // number: the signal that stopped it, for longer than the launch waits
-    kSilent,  // its shim sends no heartbeats
-    kLost,  // its host is unreachable
+    kSilent,   // its shim sends no heartbeats
+    kLost,     // its host is unreachable
     kLeft,     // its program lives, but has left the job before its work was done
     kNever,    // it never began
   };
@@ -40,17 +40,17 @@ std::string signal_name(int number);
 struct JobEnd {
   std::vector<RankEnd> ranks;      // in the order in which they ended
   std::string starter = "mpirun";  // the program that started the ranks
-  int mpirun_code = 0;  // or the negative number of the signal that ended it
+  int mpirun_code = 0;             // or the negative number of the signal that ended it
   bool mpirun_first = false;       // a signal ended mpirun before any rank had failed
-  int aborted_by = -1;  // the rank that called MPI_Abort, according to mpirun; -1: none
+  int aborted_by = -1;             // the rank that called MPI_Abort, according to mpirun; -1: none
   int asked_by = 0;                // the signal that asked the launch to stop; 0: none
-  bool forced = false;  // the stop was requested twice, or the job did not end by itself
+  bool forced = false;             // the stop was requested twice, or the job did not end by itself
 };
 
 struct Verdict {
   int exit_code = 0;
-  std::string line;  // the error, naming the rank; empty without one
-  std::string cause;  // identifies the failure: equal for two failures of the same kind
+  std::string line;           // the error, naming the rank; empty without one
+  std::string cause;          // identifies the failure: equal for two failures of the same kind
   bool mpirun_knows = false;  // no rank has reported a cause; mpirun's output has it
 };
 

@@ -14,8 +14,8 @@ namespace gantry::launcher {
 
 class RankProgram {
  public:
-  // Starts the program. If the program cannot be run, the child prints an error on its stderr and ends with exit
-  // code 2.
+  // Starts the program. If the program cannot be run, the child prints an error on its stderr and ends with
+  // exit code 2.
   explicit RankProgram(const std::vector<std::string>& words);
 
   pid_t process() const { return process_; }

@@ -17,7 +17,7 @@ struct JobFailure {
 struct RestartDecision {
   bool again = false;
   double seconds = 0;  // pause before the restart
-  std::string line;  // the reason; empty if no restarts were requested
+  std::string line;    // the reason; empty if no restarts were requested
 };
 
 // `starts`: number of starts so far. `restarts`: maximum number of restarts. `checkpoints`: where the job
