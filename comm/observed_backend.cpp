@@ -11,7 +11,7 @@
 namespace gantry {
 namespace {
 
-// Returns a name that is valid for ever, because observers do not copy texts.
+// Returns a name with static lifetime, because observers do not copy texts.
 const char* lasting_name(torch::ScalarType type) {
   static const auto* names = [] {
     auto* all = new std::array<std::string, static_cast<std::size_t>(torch::ScalarType::NumOptions)>;

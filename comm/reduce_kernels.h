@@ -16,8 +16,9 @@ void reduce_span(void* out, const void* const* inputs, int count, std::int64_t e
                  ReduceOp op);
 
 // The same in steps, for reductions whose terms are not all in one place. The elements of the running sum are
-// float32 for half precisions, otherwise of the type itself, with sum_item(type) bytes each. extend_sum()
-// adds the inputs, or starts with them if `begun` is false. round_sum() converts the running sum to the type.
+// float32 for half precisions, otherwise of the type itself, with sum_item(type) bytes each. The inputs are
+// added by extend_sum(), which starts with them if `begun` is false. The running sum is converted to the type
+// by round_sum().
 std::int64_t sum_item(torch::ScalarType type);
 void extend_sum(void* running, bool begun, const void* const* inputs, int count, std::int64_t elements,
                 torch::ScalarType type, ReduceOp op);

@@ -92,8 +92,8 @@ void JobEnding::end_reported(const JobFailure& failure) {
 // Ends the job because a rank is lost. This rank prints the cause.
 void JobEnding::end_lost(const JobFailure& failure) {
   failure_notes().record(failure.exit_code, failure.cause);
-  // Only rank 0 detects the loss of other ranks. The loss of rank 0 is detected by all of them: the lowest
-  // one prints it, and the others wait and end if a lower rank has ended meanwhile.
+  // Only rank 0 detects the loss of other ranks. Every other rank detects the loss of rank 0. The lowest of
+  // them prints it; the others wait, and end if a lower rank has ended meanwhile.
   if (failure.rank == 0 && rank_ > 1) {
     sleep_for(control::kLastWordsSeconds);
     const int before = lost_before_this();

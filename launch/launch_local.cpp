@@ -82,9 +82,9 @@ void WithinWork::leave() {
 }
 
 // While it exists, SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT first write "error: <rank>: ended by SIGSEGV"
-// to stderr and then have their default effect. Signals that already have a handler keep it. exit() on a
-// rank's thread would end all ranks with the exit code of a completed job; instead it prints an error and
-// ends the process with the exit code of PeerError. Only one may exist at a time in a process.
+// to stderr and then have their default effect. Signals that already have a handler keep it. A call of
+// exit() on a rank's thread would end all ranks with the exit code of a completed job. Instead it prints an
+// error and ends the process with the exit code of PeerError. Only one may exist at a time in a process.
 class CrashNote {
  public:
   CrashNote();
@@ -164,8 +164,8 @@ class Finish {
     changed_.notify_all();
   }
 
-  // Ranks end together, as over MPI. A rank that has not ended a timeout after the first one counts as
-  // failed. Returns false if the job has failed and not all ranks end within the grace time.
+  // Ranks end together, as over MPI. If a rank has not ended within the timeout after the first one, the job
+  // fails. Returns false if the job has failed and not all ranks end within the grace time.
   bool wait(LocalJob& job) {
     const auto timeout = std::chrono::duration<double>(job.timeout_seconds()) + kAfterDeadlines;
     std::unique_lock lock(mutex_);

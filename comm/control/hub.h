@@ -31,7 +31,7 @@ struct HubEvents {
   // decides whether the job fails because of it, by a call of fail().
   std::function<void(const JobFailure&)> on_lost;
   std::function<void(const std::set<int>& joined)> on_grown = [](const std::set<int>&) {};  // if elastic
-  std::function<void(const std::set<int>& members)> on_over = [](const std::set<int>&) {};  // all is done
+  std::function<void(const std::set<int>& members)> on_over = [](const std::set<int>&) {};  // work is done
 };
 
 class Hub {

@@ -2,8 +2,8 @@
 //
 // Every member posts its tensors to the slot of a collective. The last one to post splits the work into
 // slices. From then on, members that post or wait claim slices by an atomic counter and work directly on the
-// members' memory. The result is bitwise the same whichever thread processes a slice, because every element
-// is reduced in rank order.
+// members' memory. Results are bitwise identical whichever thread processes a slice, because every element is
+// reduced in rank order.
 //
 // Slots form a chain in the order of the calls. A member goes from the slot of its last call to the following
 // one, which the first member to arrive links. A slot is reused when every member has left its collective and

@@ -57,7 +57,8 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  // The number of requests in flight depends on timing. More than this allocate memory when it first happens.
+  // Reserved requests. The number in flight depends on timing. Above this number, a request may allocate
+  // memory.
   static constexpr std::size_t kUsualRequests = 1024;
 
   MPI_Request* add_request(int number) {

@@ -49,8 +49,8 @@ void NcclOperation::issued_on(const c10::Stream& stream) {
 void NcclOperation::precede(const c10::Stream& current) {
   event_.block(current);
   last_preceding = weak_from_this();
-  // On the stream that posted the operation, the allocator reuses the memory only for work after this point.
-  // For another stream the memory is kept until the operation is done.
+  // On the stream that posted the operation, the memory is released now: the allocator reuses it only for
+  // later work of that stream. For another stream the memory is kept until the operation is done.
   if (current == posted_on_) release();
 }
 

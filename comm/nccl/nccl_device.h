@@ -25,14 +25,14 @@ class NcclDevice {
 
   torch::Device device() const { return device_; }
   c10::Event new_event() const { return c10::Event(device_.type()); }
-  c10::Stream current_stream() const { return guard_.getStream(device_); }  // per thread
+  c10::Stream current_stream() const { return guard_.getStream(device_); }  // current in the calling thread
   // Returns the next stream of the pool of a priority, from kHighestPriority to -1.
   c10::Stream pooled_stream(int priority = kHighestPriority) const { return guard_.getNewStream(device_, priority); }
   void wait() const { guard_.synchronizeDevice(device_.index()); }  // the host waits for the device
   void* handle(const c10::Stream& stream) const { return guard_.getStreamNativeHandle(stream); }
 
-  // True for tensors on the device's type, false for tensors that another backend carries. Throws UsageError
-  // for a tensor on another device of the type.
+  // True for tensors on a device of this type, false for tensors that another backend carries. Throws
+  // UsageError for a tensor on another device of the type.
   bool holds(const torch::Tensor& tensor, const char* call) const;
   // Prevents the reuse of the tensor's memory after it is freed, until `stream` has completed its present
   // work.

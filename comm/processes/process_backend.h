@@ -30,7 +30,7 @@ struct ProcessLimits {
 class ProcessBackend final : public Backend {
  public:
   explicit ProcessBackend(std::shared_ptr<ProcessEngine> engine) : engine_(std::move(engine)) {}
-  ~ProcessBackend() override;  // calls close(), but ignores its errors
+  ~ProcessBackend() override;  // calls close() or, after a failure, drops all operations; ignores errors
 
   const char* name() const override;
   int rank() const override;

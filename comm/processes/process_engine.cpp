@@ -15,7 +15,8 @@ namespace {
 // The head of a message must not be split.
 constexpr std::int64_t kLeastChunkBytes = 4096;
 
-// Reserved requests. The number in flight depends on timing; more of them allocate when it first happens.
+// Reserved requests. The number in flight depends on timing. Above this number, a request may allocate
+// memory.
 constexpr std::size_t kUsualRequests = 1024;
 
 // While operations wait for shared memory, only every kLooksATest-th check tests messages too.

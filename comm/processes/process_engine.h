@@ -6,7 +6,6 @@
 // for the lock. An operation that waits for shared memory is polled repeatedly. A thread that has waited for
 // a while sleeps at its doorbell. The ranks of its host ring it when they have changed shared memory or sent
 // a message.
-// ranks of its host ring when they have changed or sent something.
 #pragma once
 
 #include <atomic>
@@ -56,7 +55,7 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
   // `thorough`: also test operations that are unlikely to have moved.
   void progress(bool thorough = false);
 
-  // Called in an operation's advance(). Split the data into chunks; `peer` is a member of `channel`. A
+  // Called in an operation's advance(). They split the data into chunks; `peer` is a member of `channel`. A
   // message must have `bytes` bytes unless `exact` is false. `open` counts the requests in flight, for an
   // operation that distinguishes them.
   void send(ProcessOperation& operation, const void* data, std::int64_t bytes, int peer, int tag,

@@ -4,10 +4,9 @@
 // Each element is reduced by one rank, in rank order, beginning with rank 0.
 //
 // An all_reduce across hosts: member j of each host owns slice j. The owner on the first host sends the sum
-// over its host to the owner on the second host. This one adds the terms of its host and sends the sum on.
+// over its host to the owner on the second host. The latter adds the terms of its host and sends the sum on.
 // The sum on the last host is the result, which returns on the same path. So the order is the rank order,
 // although every host adds its own terms. Running sums of half precisions are sent in float32.
-// order is by rank although every host sums its own. Running sums of half precisions travel in float32.
 #pragma once
 
 #include <array>

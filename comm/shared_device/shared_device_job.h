@@ -9,7 +9,6 @@
 //
 // Guarded by the engine's mutex: operations call non-const functions only in advance(). `sends_` has its own
 // mutex.
-// own.
 #pragma once
 
 #include <deque>
@@ -41,7 +40,7 @@ class SharedDeviceJob {
 
   const std::shared_ptr<ProcessEngine>& engine() const { return engine_; }
   torch::Device device() const { return device_; }
-  c10::Stream current_stream() const { return guard_.getStream(device_); }  // per thread
+  c10::Stream current_stream() const { return guard_.getStream(device_); }  // current in the calling thread
   // True for tensors on the device, false for tensors on the host. Throws UsageError for any other device.
   bool holds(const torch::Device& device, const char* call) const;
   // Prevents the reuse of the memory after it is freed, until `stream` has completed its present work.

@@ -23,7 +23,7 @@ bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK ||
 
 PeerLink::PeerLink(int descriptor, std::string peer, Completions& done)
     : descriptor_(descriptor), peer_(std::move(peer)), done_(done) {
-  constexpr std::size_t kUsual = 128;  // usual number in flight; more of them allocate once
+  constexpr std::size_t kUsual = 128;  // usual number in flight; above it, vectors grow
   posted_.reserve(kUsual);
   arrived_.reserve(kUsual);
   offered_.reserve(kUsual);

@@ -12,7 +12,7 @@ struct LaunchOptions {
   int ranks = 0;
   bool tcp = false;                      // the ranks are processes without MPI
   std::vector<Host> hosts;               // empty: this host, or the hosts of the batch system
-  std::string interface;                 // network between hosts: interface or address; may be empty on one host
+  std::string interface;                 // network between hosts: interface or address; empty if one host
   int port = 0;                          // port for the connections of the ranks; 0: any free one
   int restarts = 0;                      // maximum number of restarts
   std::string checkpoints;               // checkpoint directory of a program that is not `gantry train`
