@@ -8,7 +8,7 @@
 #include "gantry/core/error.h"
 #include "gantry/tensors/libtorch.h"
 
-// "80,90" in a build with kernels for CUDA.
+// For example "80,90" in a build with CUDA kernels.
 #ifndef GANTRY_CUDA_ARCHITECTURES
 #define GANTRY_CUDA_ARCHITECTURES
 #endif
@@ -23,7 +23,7 @@ std::string capability_text(int capability) { return fmt::format("{}.{}", capabi
 
 void check_driver(const std::string& backend, const CudaDriver& driver, const CudaBuild& build) {
   if (build.cuda == 0 || driver.version == 0) return;
-  // Within a major version older drivers do.
+  // Within a major version, older drivers work.
   if (driver.version / 1000 < build.cuda / 1000)
     throw ResourceError({"comm.backend",
                          fmt::format("{} cannot be used, because the NVIDIA driver only supports CUDA {}", backend,

@@ -11,7 +11,7 @@
 namespace gantry {
 namespace {
 
-// Observers keep no texts of their own.
+// Returns a name with static lifetime, because observers do not copy texts.
 const char* lasting_name(torch::ScalarType type) {
   static const auto* names = [] {
     auto* all = new std::array<std::string, static_cast<std::size_t>(torch::ScalarType::NumOptions)>;
@@ -31,7 +31,7 @@ std::int64_t bytes_of(const TensorSpec& spec) {
   return bytes;
 }
 
-// At its end the thread leaves the call or the wait.
+// Reports, when it is destroyed, that the thread leaves the call or the wait.
 struct Leaving {
   OperationObserver& observer;
   std::uint64_t operation;
@@ -40,7 +40,7 @@ struct Leaving {
 
 class ObservedWork final : public Work::State {
  public:
-  // `owned_by_receiver`: of a hand_over.
+  // `owned_by_receiver`: the operation is a hand_over.
   ObservedWork(std::shared_ptr<OperationObserver> observer, std::uint64_t number, Work inner, const Backend& backend,
                bool owned_by_receiver)
       : observer_(std::move(observer)),
@@ -59,11 +59,11 @@ class ObservedWork final : public Work::State {
   void wait() override {
     observer_->enter_wait(number_);
     const Leaving leaving{*observer_, number_};
-    if (noted_) return inner_.wait();  // once more: another stream may have to
+    if (noted_) return inner_.wait();  // waits again, because another stream may have to wait
     if (done()) return;
     observer_->waits(number_);
     watched([&] {
-      backend_.take_end();  // an earlier wait's, for which nobody asked
+      backend_.take_end();  // drops the end of an earlier wait, which no caller has taken
       inner_.wait();
       if (const auto end = backend_.take_end())
         note_at(*end);
@@ -76,7 +76,7 @@ class ObservedWork final : public Work::State {
   void dropped() override {
     if (!given_away_) return wait();
     inner_ = Work();
-    note(OperationState::kDone);  // of this rank nothing more is wanted
+    note(OperationState::kDone);  // this rank needs nothing more of the operation
   }
 
  private:
@@ -92,7 +92,8 @@ class ObservedWork final : public Work::State {
   void note(OperationState state) {
     if (!std::exchange(noted_, true)) observer_->finish(number_, state);
   }
-  // The host goes on and the device waits: that is the rank's wait until the device is through.
+  // The host continues while the device waits. The observed wait of the rank ends when the device has
+  // completed the operation.
   void note_at(DeviceEnd& end) {
     if (std::exchange(noted_, true)) return;
     end.when_ended([observer = observer_, number = number_](bool done) {
@@ -110,7 +111,7 @@ class ObservedWork final : public Work::State {
 
 class ObservedGroup final : public ProcessGroup, public RegistersMemory {
  public:
-  // `backend` has made `inner`, and outlives what it makes. `group`: its number at the observer.
+  // `backend` has made `inner`, and must outlive the group. `group`: its number in the observer.
   ObservedGroup(std::unique_ptr<ProcessGroup> inner, std::shared_ptr<OperationObserver> observer, int group,
                 std::vector<int> ranks, const Backend& backend)
       : inner_(std::move(inner)),
@@ -147,7 +148,7 @@ class ObservedGroup final : public ProcessGroup, public RegistersMemory {
     const bool rooted = call.kind == OperationKind::kBroadcast;
     const bool reduces = call.kind == OperationKind::kAllReduce || call.kind == OperationKind::kReduceScatter;
     if (rooted) check_rank(call.root, size(), name_of(call.kind));
-    // The whole of what is gathered, which nobody hands in.
+    // An all_gather is reported with the gathered tensor; its input is only this rank's part.
     const torch::Tensor& shown = call.kind == OperationKind::kAllGather ? *call.target : call.brought();
     ObservedCall notified{.group = group_, .kind = call.kind, .bytes = bytes_of(call.brought())};
     if (rooted) notified.peer = ranks_[call.root];
@@ -180,7 +181,7 @@ class ObservedGroup final : public ProcessGroup, public RegistersMemory {
     try {
       const Leaving leaving{*observer_, number};
       work = start();
-      // A send is mostly done at once, and its Work then not kept.
+      // A send is usually done at once; its Work is then not kept.
       if (call.kind == OperationKind::kSend && work.done()) {
         observer_->finish(number, OperationState::kDone);
         return work;

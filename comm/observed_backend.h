@@ -1,5 +1,6 @@
-// A backend whose groups tell an observer of every operation: the rank's flight recorder, or a meter. It hands
-// everything on to the backend that it wraps, name, device and failures included; several may stand on each other.
+// A backend whose groups report every operation to an observer: the rank's flight recorder, or a meter. It
+// forwards all calls to the backend that it wraps, including name, device and failures. Several can be
+// nested.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,7 @@ namespace gantry {
 
 class ObservedBackend final : public Backend {
  public:
-  // `inner` is not owned. Groups and pending operations hold the observer too.
+  // `inner` is not owned. Groups and pending operations also hold the observer.
   ObservedBackend(Backend& inner, std::shared_ptr<OperationObserver> observer)
       : inner_(inner), observer_(std::move(observer)) {}
 

@@ -20,7 +20,7 @@ std::int64_t row_elements(const torch::Tensor& tensor) {
 
 namespace {
 
-// Sizes that are none come to -1, which no tensor has.
+// Returns -1, which is not the size of any tensor, if the sizes are invalid.
 std::int64_t total_rows(const Sizes& sizes, int ranks) {
   if (static_cast<int>(sizes.size()) != ranks) return -1;
   const bool negative = std::any_of(sizes.begin(), sizes.end(), [](std::int64_t rows) { return rows < 0; });
@@ -79,7 +79,7 @@ void Collective::check(int rank, int size) const {
       check_gather(*in, *target, *sizes, rank, size, name_of(kind));
       [[fallthrough]];
     case OperationKind::kAllReduce:
-      sum_item(brought().scalar_type());  // refuses types without a sum
+      sum_item(brought().scalar_type());  // rejects types that cannot be reduced
       return;
     case OperationKind::kBroadcast:
       return check_rank(root, size, name_of(kind));

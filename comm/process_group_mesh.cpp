@@ -11,7 +11,7 @@ namespace gantry {
 ProcessGroupMesh::ProcessGroupMesh(World& world) : backend_(world.backend()), mesh_(world.mesh()), rank_(world.rank()) {
   for (const auto view : {axis::View::kDense, axis::View::kExpert})
     coordinates_.merge(mesh_.coordinates_by_axis(rank_, view));
-  for (auto& names : mesh_.group_sets()) {  // in one order on all ranks
+  for (auto& names : mesh_.group_sets()) {  // in the same order on all ranks
     const std::string label = fmt::format("{}", fmt::join(names, "+"));
     auto group = backend_.make_group(label, mesh_.ranks_along(rank_, names));
     std::sort(names.begin(), names.end());
@@ -26,7 +26,7 @@ ProcessGroup& ProcessGroupMesh::group(const std::string& axis) const {
 
 ProcessGroup& ProcessGroupMesh::group(std::vector<std::string> axes) const {
   std::sort(axes.begin(), axes.end());
-  // The same ranks in the same order, counted otherwise.
+  // With the expert axes: the same ranks in the same order as within_stage(), under other names.
   if (mesh_.has_expert_view() && axes == std::vector<std::string>{axis::kExpertData, axis::kExpert}) {
     axes = mesh_.within_stage();
     std::sort(axes.begin(), axes.end());

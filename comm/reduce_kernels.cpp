@@ -13,19 +13,20 @@ namespace {
 using kernels::combine;
 using kernels::Reduction;
 
-// As a device's kernel has it.
+// The operation as the type that the kernels share with the device.
 constexpr Reduction reduction_of(ReduceOp op) { return static_cast<Reduction>(op); }
 static_assert(reduction_of(ReduceOp::kSum) == Reduction::kSum && reduction_of(ReduceOp::kMax) == Reduction::kMax &&
               reduction_of(ReduceOp::kMin) == Reduction::kMin);
 
-// T is stored, A is computed in.
+// T: type of the stored elements. A: type of the computation.
 template <class T, class A, Reduction kHow>
 void reduce_typed(T* out, const void* const* inputs, int count, std::int64_t elements) {
   if constexpr (std::is_same_v<T, A>) {
     if (count == 2) {
       const T* a = static_cast<const T*>(inputs[0]);
       const T* b = static_cast<const T*>(inputs[1]);
-      // Equal or disjoint, element by element: no carried dependence.
+      // The tensors are equal or disjoint, and the loop works element by element, so no iteration depends on
+      // another.
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < elements; ++i) out[i] = combine<kHow, A>(a[i], b[i]);
       return;
@@ -62,7 +63,7 @@ void extend_typed(A* running, bool begun, const void* const* inputs, int count, 
   }
 }
 
-// Calls `body` with the two types: as stored, as computed in.
+// Calls `body` with values of the two types: of the stored elements, and of the computation.
 template <class Body>
 void by_type(torch::ScalarType type, Body body) {
   switch (type) {
@@ -86,7 +87,7 @@ void by_type(torch::ScalarType type, Body body) {
   }
 }
 
-// Calls `body` with the operation as a constant.
+// Calls `body` with the operation as a compile-time constant.
 template <class Body>
 void by_op(ReduceOp op, Body body) {
   switch (op) {

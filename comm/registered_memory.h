@@ -1,5 +1,5 @@
-// Memory that is registered with a backend before repeated communication from it: NCCL then needs no copies of its
-// own (its user buffer registration).
+// Memory that is registered with a backend before repeated communication from it. NCCL then needs no internal
+// copies (user buffer registration).
 #pragma once
 
 #include "gantry/comm/process_group.h"
@@ -7,17 +7,19 @@
 
 namespace gantry {
 
-// A group that may have such memory.
+// A group that can provide such memory.
 class RegistersMemory {
  public:
   virtual ~RegistersMemory() = default;
-  // Zeros [elements], registered with this group until nobody holds them any more; undefined where the group gives
-  // none. Every member calls it alike, and what one member brings to a collective from such memory all bring from
-  // theirs. The device's allocator does not know it. ResourceError where there is no memory.
+  // Returns zeros [elements] that are registered with this group until the last tensor on them is destroyed;
+  // undefined if the group has none. Every member must make the same calls, and all members must use this
+  // memory for a collective if one of them does. The device's allocator does not count it. Throws
+  // ResourceError if there is no memory.
   virtual torch::Tensor registered_zeros(std::int64_t elements, const torch::TensorOptions& options) = 0;
 };
 
-// Zeros [elements]: that group's registered ones where it has them, else plain ones. `group` may be null.
+// Returns zeros [elements]: registered ones if the group provides them, otherwise plain ones. `group` may be
+// null.
 torch::Tensor communicated_zeros(ProcessGroup* group, std::int64_t elements, const torch::TensorOptions& options);
 
 }  // namespace gantry

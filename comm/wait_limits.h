@@ -1,4 +1,5 @@
-// How long a rank waits for others, until it says so and until the job ends, and the failure that ends all waits.
+// Time limits of a rank that waits for others, until it prints a warning and until the job ends; and the
+// failure that ends all waits.
 #pragma once
 
 #include <atomic>
@@ -10,24 +11,24 @@
 namespace gantry {
 
 struct WaitLimits {
-  double timeout_seconds = 60;  // then the job ends with PeerError
-  double notice_seconds = 15;   // then a line names who is waited for, where the deadline is later
+  double timeout_seconds = 60;  // after this time the job ends with PeerError
+  double notice_seconds = 15;   // after this time a warning names the awaited ranks, if the deadline is later
 };
 
-// The failure of a wait at its deadline, as of the one below.
+// Returns the error of a wait that reached its deadline; parameters as in ended_early_text().
 std::string deadline_text(const std::string& who, double seconds, const std::string& what);
 
-// The failure of a wait that can't end: `who` waits for `what` ("all_reduce of float32 [4], which rank 1 has not
-// joined"), and `ended` has ended its work.
+// Returns the error of a wait that cannot end: `who` waits for `what` ("all_reduce of float32 [4], which rank
+// 1 has not joined"), and `ended` has ended its work.
 std::string ended_early_text(const std::string& who, const std::string& what, const std::string& ended);
 
-// The first failure that is known; later ones are dropped. Called from any thread.
+// The first known failure; later ones are dropped. May be called from any thread.
 class FirstFailure {
  public:
-  // True where it is the first one.
+  // Returns true if this is the first failure.
   bool set(int exit_code, const std::string& cause);
   bool is_set() const { return is_set_.load(std::memory_order_acquire); }
-  // PeerError with the cause. Here, since whoever waits asks again and again.
+  // Throws PeerError with the cause. Inline, because waiting threads call it repeatedly.
   void throw_if_set() const {
     if (is_set()) throw PeerError(cause());
   }
@@ -38,17 +39,18 @@ class FirstFailure {
   mutable std::mutex mutex_;  // guards the following two
   std::string cause_;
   int exit_code_ = 0;
-  std::atomic<bool> is_set_{false};  // last
+  std::atomic<bool> is_set_{false};  // set last
 };
 
-// The lines of waits that have become long, on stderr: whoever is stuck is named while it may still go on. Called from
-// any rank's thread.
+// Warnings on stderr about long waits, which name the stuck rank before the job fails. May be called from any
+// rank's thread.
 class SlowWaitNotices {
  public:
   explicit SlowWaitNotices(const WaitLimits& limits) : limits_(limits) {}
-  // Of waiting, until say() is due; infinite where the deadline comes first or enough was said.
+  // Returns the waiting time after which say() is due. Infinite if the deadline is earlier, or after kMost
+  // warnings.
   double due_seconds() const;
-  // "warning: <who> has waited <seconds> s for <what>; ..."
+  // Prints "warning: <who> has waited <seconds> s for <what>; ..."
   void say(const std::string& who, double seconds, const std::string& what);
 
  private:

@@ -15,11 +15,12 @@ namespace {
 const char* launcher_size() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"})
     if (const char* value = std::getenv(name)) return value;
-  // srun sets SLURM_* for every command; only with PMIx are its tasks one MPI job.
+  // srun sets SLURM_* for every command. Its tasks are one MPI job only with PMIx.
   return std::getenv("PMIX_RANK") ? std::getenv("SLURM_STEP_NUM_TASKS") : nullptr;
 }
 
-// The copies that torchrun has started on one host are one process's threads, unless comm.backend says otherwise.
+// Copies that torchrun has started on one host run as the threads of one process, unless comm.backend is set
+// otherwise.
 std::string started_ranks() {
   if (launcher_size()) return "mpi";
   return find_job_start() && !torchrun_copies() ? "tcp" : "local";

@@ -9,11 +9,11 @@
 namespace gantry {
 namespace {
 
-// The driver's interface as cuda.h has it: numbers for results, devices and attributes, 16 bytes for a UUID.
+// Types of cuda.h: results, devices and attributes are numbers, a UUID has 16 bytes.
 using Result = int;
 constexpr Result kSuccess = 0, kNoDevice = 100;
 
-// Why this process may not use the device: asked by using it.
+// Returns why this process may not use the device, found by an allocation on it; "" if it may.
 std::string refusal_of(torch::Device device) {
   try {
     torch::zeros({1}, torch::TensorOptions().device(device));
@@ -38,7 +38,7 @@ CudaDriverCalls::CudaDriverCalls() : library_(::dlopen("libcuda.so.1", RTLD_LAZY
 
 std::vector<std::string> CudaDriverCalls::uuids() const {
   using UuidCall = Result (*)(std::array<char, 16> * uuid, int device);
-  auto uuid_of = call<UuidCall>("cuDeviceGetUuid_v2");  // of a part of a device (MIG), too
+  auto uuid_of = call<UuidCall>("cuDeviceGetUuid_v2");  // also for a part of a device (MIG)
   if (!uuid_of) uuid_of = call<UuidCall>("cuDeviceGetUuid");
   std::vector<std::string> uuids;
   for (int ordinal = 0; ordinal < count_; ++ordinal) {
@@ -61,7 +61,7 @@ void CudaDriverCalls::require_device(const std::string& backend, torch::Device d
   check_device(backend, chosen, build);
 }
 
-// What the driver says of it, but for whether it may be used.
+// Returns the driver's data of the device, without `refused`.
 CudaDevice CudaDriverCalls::device(int ordinal) const {
   constexpr int kComputeMode = 20, kCapabilityMajor = 75, kCapabilityMinor = 76, kDefaultMode = 0;
   CudaDevice device{.ordinal = ordinal};

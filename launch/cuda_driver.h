@@ -1,4 +1,4 @@
-// The CUDA driver, loaded when it is asked: nothing is linked to it.
+// The CUDA driver, loaded at run time: no library is linked for it.
 #pragma once
 
 #include <string>
@@ -11,16 +11,18 @@ namespace gantry {
 
 class CudaDriverCalls {
  public:
-  // Loaded already where there are devices: LibTorch's CUDA parts stand on it.
+  // Loads the driver. LibTorch's CUDA libraries have already loaded it if there are devices.
   CudaDriverCalls();
 
   bool sees_devices() const { return count_ > 0; }
-  // Which CUDA devices this process sees, by 16 bytes each in the order of their indices: CUDA_VISIBLE_DEVICES may say
-  // the same ones in different words, or in another order. ResourceError for a device that does not say.
+  // Returns the UUIDs (16 bytes each) of the CUDA devices that this process sees, in the order of their
+  // indices. Unlike CUDA_VISIBLE_DEVICES, which can list the same devices in different forms or orders, they
+  // identify a device. Throws ResourceError for a device without a UUID.
   std::vector<std::string> uuids() const;
 
-  // For the backend of that name, as device_fitness.h has it: ResourceError for a driver that does not do, and for a
-  // device, which is used to see whether this process may.
+  // Checks for the named backend, see device_fitness.h. require() throws ResourceError if the driver is
+  // unsuitable, require_device() if the device is. The latter allocates memory on the device, to find out
+  // whether this process may use it.
   void require(const std::string& backend) const;
   void require_device(const std::string& backend, torch::Device device) const;
 

@@ -8,7 +8,7 @@
 namespace gantry {
 namespace {
 
-// This process's command line as one would type it.
+// Returns this process's command line, quoted for a shell.
 std::string own_command() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string command;

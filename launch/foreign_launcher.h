@@ -1,22 +1,25 @@
-// Launchers that can't start Gantry's ranks as they were called, recognized by their environment variables.
+// Detection of launchers that cannot start Gantry's ranks with the given command, by their environment
+// variables.
 #pragma once
 
 #include <string>
 
 namespace gantry {
 
-// UsageError with the command to run instead, where torchrun (or a launcher with its environment), or srun without
-// PMIx, has started this program several times: each copy would take itself for the whole job. The command line is this
-// process's own.
+// Throws UsageError with the command to use instead, if torchrun (or a launcher with its environment), or
+// srun without PMIx, has started this program several times: each copy would run the job on its own. The
+// command is built from this process's own command line.
 void refuse_foreign_launcher();
 
-// The same for a configured backend of processes without a launcher that can start them, for a job of `ranks` ranks.
+// The same if a backend is configured whose ranks are processes, but no launcher has started them, for a job
+// of `ranks` ranks.
 void refuse_missing_launcher(const std::string& backend, int ranks);
 
-// The number that a launcher has left in an environment variable; -1 where there is none.
+// Returns the number in an environment variable that a launcher has set; -1 if there is none.
 int launcher_number(const char* variable);
 
-// True for the copy of this program that speaks for all in messages: the only one, or the first of a launcher's.
+// True for the one copy of this program that prints messages for all: the only copy, or the first one of a
+// launcher.
 bool speaks_for_all();
 
 }  // namespace gantry

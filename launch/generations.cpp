@@ -14,15 +14,15 @@ namespace gantry {
 namespace {
 
 constexpr const char* kChangedText = "the ranks of the job have changed";
-constexpr int kMostElasticRanks = static_cast<int>(kMostPayload / 4) - 3;  // that fit into a frame with the policy
+constexpr int kMostElasticRanks = static_cast<int>(kMostPayload / 4) - 3;  // the limit of the policy frame
 
-// For the launch to end a generation, after a rank has found that it has lost a connection.
+// Time for the launch to end a generation, after a rank has lost a connection.
 constexpr double kWordSeconds = 2;
 
 Generation* current = nullptr;
 bool has_run = false;
 
-// The mesh of a generation: the same axes with fewer, or more, replicas.
+// The mesh of a generation: the same axes with fewer or more replicas.
 Mesh mesh_of(const Config& config, int ranks) {
   const ParallelConfig& parallel = config.parallel;
   return Mesh::hybrid(ranks, parallel.pipeline, /*data=*/0, parallel.tensor, parallel.order, parallel.context,
@@ -71,11 +71,11 @@ ElasticPolicy elastic_policy(const Config& config, const Mesh& mesh) {
   return policy;
 }
 
-// On the control plane's thread.
+// Called on the control plane's thread.
 void JobGenerations::regrouped(const JobMembers& members) {
   const std::lock_guard lock(mutex_);
   heard_ = members;
-  waits_ = false;  // the hub sends again that a replica waits
+  waits_ = false;  // the hub sends another `waiting` frame if a replica still waits
   ending_.failures()->first().set(PeerError::kExitCode, kChangedText);
 }
 
@@ -115,7 +115,7 @@ void JobGenerations::grow() {
   throw PeerError(kChangedText);
 }
 
-// A rank whose connection has ended without a word of the launch's is reported to it.
+// If the launch does not report a change, reports a rank whose connection has ended to the launch.
 bool JobGenerations::wait_for_change() {
   if (plane_->wait_for_generation(members_.generation, kWordSeconds)) return true;
   const std::vector<int> lost = lost_ranks();
@@ -180,7 +180,8 @@ int JobGenerations::run(const Config& config, const Mesh& mesh, ControlPlane& pl
   }
 }
 
-// True once the ranks of the next generation have met. `failure` becomes the reason of a job that does not continue.
+// Returns true once the ranks of the next generation are connected. Otherwise `failure` is the reason why the
+// job ends.
 bool JobGenerations::continues_after(std::exception_ptr& failure) try {
   if (!may_continue(failure)) return false;
   return next_.generation > members_.generation || agree(carried_report_);
@@ -189,7 +190,7 @@ bool JobGenerations::continues_after(std::exception_ptr& failure) try {
   return false;
 }
 
-// An error of this rank's own ends the job, unless it may come from the change.
+// An error of this rank ends the job, unless the change of ranks may have caused it.
 bool JobGenerations::may_continue(const std::exception_ptr& failure) const {
   return describe_exception(failure).exit_code == PeerError::kExitCode || has_ended();
 }

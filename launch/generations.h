@@ -15,7 +15,8 @@ namespace gantry {
 
 class JobGenerations final : public Generation {
  public:
-  // `rank`: this process's among all that the launch has started. It stays the same, unlike the rank of its world.
+  // `rank`: the rank of this process among all that the launch has started. It is constant, unlike the rank
+  // in its world.
   JobGenerations(int rank, JobEnding& ending) : rank_(rank), ending_(ending) {}
 
   // Events of the control plane.
@@ -23,7 +24,7 @@ class JobGenerations final : public Generation {
   void replica_came() { waits_ = true; }
   void left(const std::set<int>& ranks);
 
-  // Runs the body until the job is over, or ends it. `mesh`: that of generation 0.
+  // Runs the body until the job is over, or ends the job. `mesh`: the mesh of generation 0.
   int run(const Config& config, const Mesh& mesh, ControlPlane& plane, const std::function<void(World&)>& body);
 
   int number() const override { return members_.generation; }
@@ -50,19 +51,19 @@ class JobGenerations final : public Generation {
   JobEnding& ending_;
   ControlPlane* plane_ = nullptr;
   ElasticPolicy policy_;
-  JobMembers members_, next_;  // the present ones, and those for which the last agree() was
+  JobMembers members_, next_;  // the current ranks, and the ranks of the last agree()
   std::vector<std::string> reports_;
   std::any carried_;
   std::string carried_report_;
-  std::weak_ptr<ProcessEngine> engine_;  // the present one
-  std::vector<int> lost_ranks_;          // when the last one ended: those without a connection
+  std::weak_ptr<ProcessEngine> engine_;  // the engine of the current generation
+  std::vector<int> lost_ranks_;          // when the last generation ended: ranks without a connection
   std::atomic<bool> waits_{false};
-  std::mutex mutex_;  // guards the next, and the failures that it ends
+  std::mutex mutex_;  // guards the next member, and the failures of the current generation
   JobMembers heard_;  // the newest ranks that the control plane has reported
 };
 
-// The requirements of an elastic job for its start. Throws ConfigError if the ranks are not those of `gantry launch
-// --backend tcp`.
+// The requirements of an elastic job for its start. Throws ConfigError if the ranks are not those of `gantry
+// launch --backend tcp`.
 void require_elastic_start(const Config& config);
 // The same for its mesh.
 ElasticPolicy elastic_policy(const Config& config, const Mesh& mesh);

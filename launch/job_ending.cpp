@@ -18,7 +18,7 @@ void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::durati
 
 }  // namespace
 
-// Ending the job blocks until the process ends, so it gets a thread of its own.
+// Ending the job blocks until the process ends, so it runs on a separate thread.
 ControlEvents JobEnding::events() {
   return {[this](const JobFailure& failure) {
             failures()->hear(failure);
@@ -55,7 +55,7 @@ int JobEnding::lost_before_this() const {
   std::vector<int> lost;
   try {
     if (lost_ranks_) lost = lost_ranks_();
-  } catch (...) {  // on a thread of its own
+  } catch (...) {  // called on another thread than the rank's
     return 0;
   }
   return static_cast<int>(
@@ -71,7 +71,8 @@ void JobEnding::end_job(int exit_code, const std::string& line) {
     const std::string cause = is_of_rank ? describe_rank_(rank_) + ": " + line : line;
     failure_notes().record(exit_code, line);
     if (failures->first().set(exit_code, cause)) tell_failure(exit_code, cause);
-    // The control plane says whose failure stands: several ranks may fail at once, and one of them is to print.
+    // The control plane decides which failure counts: several ranks may fail at the same time, and only one
+    // of them prints.
     const auto deadline = Clock::now() + std::chrono::duration<double>(size_ == 1 ? 0 : control::kVerdictSeconds);
     while (!failures->known() && Clock::now() < deadline) sleep_for(1e-3);
     const auto known = failures->known();
@@ -82,16 +83,17 @@ void JobEnding::end_job(int exit_code, const std::string& line) {
   end_with_others(control::kOthersEndSeconds, known);
 }
 
-// For a failure that its rank reported, and is to print.
+// Ends this process after a failure that another rank has reported and prints.
 void JobEnding::end_reported(const JobFailure& failure) {
   failure_notes().record(failure.exit_code, failure.cause);
   end_with_others(control::kStuckRankSeconds, failure);
 }
 
-// For a rank that is lost, this rank prints the cause and ends the job.
+// Ends the job because a rank is lost. This rank prints the cause.
 void JobEnding::end_lost(const JobFailure& failure) {
   failure_notes().record(failure.exit_code, failure.cause);
-  // Rank 0 alone finds others lost. That rank 0 is lost every other rank finds; the lowest one is to say it, and ends.
+  // Only rank 0 detects the loss of other ranks. Every other rank detects the loss of rank 0. The lowest of
+  // them prints it; the others wait, and end if a lower rank has ended meanwhile.
   if (failure.rank == 0 && rank_ > 1) {
     sleep_for(control::kLastWordsSeconds);
     const int before = lost_before_this();
@@ -103,11 +105,12 @@ void JobEnding::end_lost(const JobFailure& failure) {
   print_and_end(failure.exit_code, failure.cause);
 }
 
-// With MPI, the rank that reported the failure ends this process; this rank does it after `seconds`. With sockets this
-// process ends itself, with the exit code of a lost peer.
+// With MPI, the rank that reported the failure ends this process too; if it does not, this process ends after
+// `seconds`. With sockets this process ends itself, with the exit code of a lost peer.
 void JobEnding::end_with_others(double seconds, const JobFailure& failure) {
   if (aborts_all_ || failure.rank == rank_) {
-    // A killed rank cannot run its last act, and `gantry launch` kills the others before `seconds` have passed.
+    // A killed rank cannot run its last act, and `gantry launch` kills the others before `seconds` have
+    // passed.
     if (failure.exit_code == PeerError::kExitCode) run_last_act(failure.cause);
     sleep_for(seconds);
     print_and_end(failure.exit_code, failure.cause);

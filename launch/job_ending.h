@@ -15,21 +15,22 @@ namespace gantry {
 
 class JobEnding {
  public:
-  // `describe_rank` names world ranks. `aborts_all`: where a process ends by failure, all do, by MPI_Abort. Else each
-  // ends itself, as it hears of the failure.
+  // `describe_rank` names world ranks. `aborts_all`: a process that ends with a failure ends all others by
+  // MPI_Abort. Otherwise each process ends itself when it learns of the failure.
   JobEnding(int rank, int size, std::function<std::string(int)> describe_rank, bool aborts_all)
       : rank_(rank), size_(size), describe_rank_(std::move(describe_rank)), aborts_all_(aborts_all) {}
 
   std::shared_ptr<KnownFailures> failures() const;
-  // Those of the ranks of an elastic job's next generation: none yet.
+  // Begins a new set of failures, without any, for the next generation of an elastic job.
   void begin_generation();
   // Sets the function that returns the ranks whose connection with this one has ended. It must not block.
   void set_lost_ranks(std::function<std::vector<int>()> lost_ranks);
-  // For the control plane: they end the rank's operations and the process. This outlives the plane.
+  // Returns the events for the control plane: they end the rank's operations and the process. This object
+  // must outlive the plane.
   ControlEvents events();
 
-  // Ends the job because this rank failed: tells the control plane, prints `line` as "error: <rank>: <line>" unless
-  // another rank's failure stands, and ends the processes.
+  // Ends the job because this rank failed: reports it to the control plane, prints `line` as "error: <rank>:
+  // <line>" unless another rank's failure counts, and ends the processes.
   [[noreturn]] void end_job(int exit_code, const std::string& line);
 
  private:
@@ -46,7 +47,7 @@ class JobEnding {
   mutable std::mutex mutex_;  // guards the following two
   std::shared_ptr<KnownFailures> failures_ = std::make_shared<KnownFailures>();
   std::function<std::vector<int>()> lost_ranks_;
-  std::atomic<bool> printed_{false};  // whichever thread ends the job: one line
+  std::atomic<bool> printed_{false};  // only one of the threads that end the job prints its line
 };
 
 }  // namespace gantry

@@ -24,8 +24,8 @@ std::string variable(const char* name) {
 
 std::vector<std::uint8_t> store_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
-// The store by which torchrun's processes find each other. Rank 0 serves it where torchrun's agent does not, until all
-// have met.
+// The store through which torchrun's processes find each other. Rank 0 serves it if torchrun's agent does
+// not, until all ranks are connected.
 c10::intrusive_ptr<c10d::TCPStore> open_store(const JobStart& start, double timeout_seconds) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(launcher_number("MASTER_PORT"));
@@ -35,14 +35,14 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(const JobStart& start, double time
   return c10::make_intrusive<c10d::TCPStore>(variable("MASTER_ADDR"), options);
 }
 
-// One for each job that the processes run, in its order.
+// Returns a different key for each job that the processes run, in the same order in all of them.
 std::string meeting_key() {
   static int jobs = 0;
   return fmt::format("gantry/{}/{}/{}", variable("TORCHELASTIC_RUN_ID"), variable("TORCHELASTIC_RESTART_COUNT"),
                      jobs++);
 }
 
-// MASTER_ADDR, where it is an address of this host; "" otherwise.
+// Returns MASTER_ADDR if it is an address of this host, otherwise "".
 std::string own_master_address() {
   addrinfo hints{};
   hints.ai_family = AF_INET;
@@ -59,7 +59,7 @@ std::string own_master_address() {
   return own;
 }
 
-// The address of rank 0's hub: of the network that comm.interface names, or MASTER_ADDR.
+// Returns the address for rank 0's hub: in the network that comm.interface names, or MASTER_ADDR.
 std::string hub_address(const JobStart& start, const CommConfig& config) {
   const bool one_host = launcher_number("LOCAL_WORLD_SIZE") == start.ranks;
   if (config.interface.empty() && !one_host)

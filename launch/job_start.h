@@ -15,11 +15,12 @@ struct JobStart {
 
   int rank = 0;
   int ranks = 1;
-  bool by_launch = false;  // `gantry launch`; else torchrun, or another program that sets its variables
-  bool joins = false;      // the job has begun
+  bool by_launch = false;  // `gantry launch`; otherwise torchrun, or another program that sets its variables
+  bool joins = false;      // the job has already begun
 };
 
-// By GANTRY_RANK and GANTRY_RANKS, or by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. None without these.
+// Reads GANTRY_RANK and GANTRY_RANKS, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Returns nullopt
+// without these.
 std::optional<JobStart> find_job_start();
 
 }  // namespace gantry

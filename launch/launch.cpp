@@ -25,7 +25,8 @@ namespace {
 
 thread_local World* inside_rank = nullptr;
 
-// What is neither an error of Gantry's nor a lack of memory is of the body's own code, or of what that called.
+// An exception that is neither a Gantry error nor a lack of memory comes from the body, or from code that it
+// called.
 void run_users_code(const std::function<void(World&)>& body, World& world) try { body(world); } catch (const Error&) {
   throw;
 } catch (...) {
@@ -38,9 +39,9 @@ std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
   return [&body](World& world) { run_rank(world, body); };
 }
 
-// LibTorch throws where an allocation or a check fails, unless this flag is set. Debian's libsentencepiece has a
-// FLAGS_minloglevel of its own, which is larger than LibTorch's of that name, is put in its place at load time, and
-// reaches into this flag: the process was aborted instead.
+// LibTorch throws if an allocation or a check fails, unless this flag is set. Debian's libsentencepiece has
+// its own, larger FLAGS_minloglevel, which replaces LibTorch's flag of the same name at load time and
+// overwrites this flag. The process was aborted instead.
 void let_failed_checks_throw() { FLAGS_caffe2_use_fatal_for_enforce = false; }
 
 recorder::JobSettings recorder_settings(const Config& config, int ranks, bool processes) {
@@ -56,7 +57,7 @@ void refuse_within_rank(const char* call) {
     throw UsageError({call, "this call was made within a rank of another launch", "", "call it once, from main()"});
 }
 
-// What is decided before ranks begin.
+// The decisions before ranks begin.
 struct Preparation {
   std::string backend;
   Mesh mesh;
@@ -67,15 +68,15 @@ Preparation prepare(const Config& config, int ranks) {
   Preparation preparation{choose_backend(config.comm.backend),
                           Mesh::hybrid(ranks, parallel.pipeline, parallel.data, parallel.tensor, parallel.order,
                                        parallel.context, parallel.expert)};
-  if (config.elastic.is_on()) elastic_policy(config, preparation.mesh);  // throws for a mesh that does not suit it
+  if (config.elastic.is_on()) elastic_policy(config, preparation.mesh);  // throws if the mesh is not suitable
   return preparation;
 }
 
-// On the processes of `job`, or on threads of this one.
+// Runs the ranks in the processes of `job`, or as threads of this process if it is null.
 int run_prepared(const Config& config, const Preparation& preparation, StartedJob* job,
                  const std::function<void(World&)>& body) {
   std::function<void(World&)> run = guarded(body);
-  if (job && config.elastic.is_on())  // its ranks get other numbers
+  if (job && config.elastic.is_on())  // its ranks get other numbers in each generation
     return job->run(config, preparation.mesh, [&](World& world) {
       const recorder::RecordedJob recorded(recorder_settings(config, world.size(), /*processes=*/true));
       run(world);
@@ -88,7 +89,7 @@ int run_prepared(const Config& config, const Preparation& preparation, StartedJo
   return job ? job->run(config, preparation.mesh, run) : launch_local(config, preparation.mesh, run);
 }
 
-// The ranks agree whether all may begin: what is wrong on one host, the others can't know.
+// The ranks agree whether all may begin, because an error on one host is unknown to the others.
 int run_processes(const Config& config, StartedJob& job, int ranks, const std::function<void(World&)>& body) {
   std::optional<Preparation> preparation;
   std::optional<Failure> failure;
@@ -98,7 +99,7 @@ int run_processes(const Config& config, StartedJob& job, int ranks, const std::f
     failure = describe_exception(std::current_exception());
   }
   if (job.joins()) {
-    ::unsetenv(JobStart::kJoinsVariable);  // not for programs that this one starts
+    ::unsetenv(JobStart::kJoinsVariable);  // programs that this process starts must not inherit it
     if (failure) std::rethrow_exception(std::make_exception_ptr(Error(failure->exit_code, failure->line)));
     return run_prepared(config, *preparation, &job, body);
   }
@@ -126,7 +127,8 @@ int run_tcp_job(const Config& config, const std::function<void(World&)>& body) {
   return run_processes(config, *job, job->size(), body);
 }
 
-// A failure that only this copy of the program can know is printed by it; one that all have, by the first.
+// A failure of this copy alone is printed by this copy. A failure that all copies have is printed by the
+// first.
 int report_failure() {
   const Failure failure = describe_exception(std::current_exception());
   if (speaks_for_all() || failure.exit_code == PeerError::kExitCode)
@@ -157,7 +159,7 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
   const auto run = [&](int ranks) { return run_prepared(config, prepare(config, ranks), nullptr, body); };
   try {
     if (config.elastic.is_on()) require_elastic_start(config);
-    // Whoever asks for local ranks gets a job in every copy.
+    // With comm.backend local, every copy of the program runs its own job.
     if (config.comm.backend == "local") return run(config.ranks());
     const bool tcp = config.comm.backend == "tcp";
     if (under_mpirun() && !tcp) return run_mpi_job(config, body);
@@ -172,7 +174,7 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
         try {
           return run(copies->count);
         } catch (...) {
-          return report_failure();  // the others are notified too
+          return report_failure();  // run_in_first_copy() notifies the others
         }
       });
     refuse_foreign_launcher();

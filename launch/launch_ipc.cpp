@@ -9,7 +9,7 @@ namespace gantry {
 void run_on_ipc(World& base, const std::function<void(World&)>& body) {
   const CudaDriverCalls driver;
   driver.require("ipc");
-  if (driver.sees_devices()) driver.require_device("ipc", {torch::kCUDA, 0});  // the one that ranks share
+  if (driver.sees_devices()) driver.require_device("ipc", {torch::kCUDA, 0});  // the shared device
   const auto sharing = share_cuda_device();
   run_on_shared_device(base, *sharing, body);
 }

@@ -22,14 +22,15 @@
 namespace gantry {
 namespace {
 
-// A rank that does not come back this long after another one failed is stuck in user code.
+// A rank that has not ended this long after another rank failed is stuck in user code.
 constexpr std::chrono::seconds kEndGrace{10};
-// Waits for a rank that has ended have deadlines of their own, which say more: they come first.
+// Waits for a rank that has ended have their own deadlines, with a more precise error, so they get the time
+// to fail first.
 constexpr std::chrono::seconds kAfterDeadlines{1};
 
-// MKL looks at the processor when it is first called. Threads that call it first at the same time may be answered
-// before it has, and one of them by other kernels, whose cosine, say, ends in another bit: a run in some hundreds then
-// had other numbers. So the thread that starts the ranks calls it first.
+// MKL detects the processor at its first call. If several threads make this call at the same time, one of
+// them may get other kernels, whose results (of a cosine, for example) differ in the last bit. One run in
+// several hundred had different results. So the thread that starts the ranks makes the first call.
 void prepare_math() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -43,13 +44,13 @@ void prepare_math() {
   });
 }
 
-constexpr std::size_t kStackBytes = 64 << 10;  // some kernels save kilobytes of registers there
+constexpr std::size_t kStackBytes = 64 << 10;  // some kernels save kilobytes of registers on it
 
 thread_local std::array<char, 128> rank_name{};
 
 void write_text(const char* text) { (void)!::write(STDERR_FILENO, text, std::strlen(text)); }
 
-// Nothing here may allocate or lock.
+// A signal handler must not allocate or lock.
 void on_crash(int signal) {
   write_text("error: ");
   write_text(rank_name[0] != '\0' ? rank_name.data() : "a thread that is not a rank");
@@ -57,11 +58,11 @@ void on_crash(int signal) {
   const char* name = ::sigabbrev_np(signal);
   write_text(name ? name : "?");
   write_text("\n");
-  ::raise(signal);  // which has its default again
+  ::raise(signal);  // its handler is the default one again
 }
 
-// exit() first destroys what the calling thread has of its own, and then what is the process's: the other ranks still
-// work with that, so this is the last moment to end in good order.
+// exit() destroys the thread-local objects of the calling thread before the global ones, which the other
+// ranks still use. A thread-local destructor is therefore the last point at which the process can end safely.
 struct WithinWork {
   bool is_within = false;
   ~WithinWork() {
@@ -80,10 +81,10 @@ void WithinWork::leave() {
   ::_exit(PeerError::kExitCode);
 }
 
-// While it lives, SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT first write "error: <rank>: ended by SIGSEGV" to stderr
-// and then do what they always do; signals that have a handler already keep it. And exit() on a rank's thread, which
-// would end the work of all with the code of a job that is done, says so and ends the process with PeerError's. One at
-// a time in a process.
+// While it exists, SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT first write "error: <rank>: ended by SIGSEGV"
+// to stderr and then have their default effect. Signals that already have a handler keep it. A call of
+// exit() on a rank's thread would end all ranks with the exit code of a completed job. Instead it prints an
+// error and ends the process with the exit code of PeerError. Only one may exist at a time in a process.
 class CrashNote {
  public:
   CrashNote();
@@ -91,9 +92,9 @@ class CrashNote {
   CrashNote(const CrashNote&) = delete;
   CrashNote& operator=(const CrashNote&) = delete;
 
-  // A rank's work on the thread that makes it, from here to its end; crashes afterwards still have the name.
-  // Until its end handlers have a stack of their own on this thread, unless it has one: a stack that has run over
-  // leaves them no room.
+  // Marks the rank's work on the calling thread, until it is destroyed; crashes afterwards are still reported
+  // with the rank's name. Meanwhile signal handlers have a separate stack on this thread, unless it has one
+  // already, because an overflowed stack leaves no space for them.
   class RankThread {
    public:
     explicit RankThread(const std::string& rank);
@@ -149,7 +150,7 @@ CrashNote::RankThread::~RankThread() {
   ::sigaltstack(&none, nullptr);
 }
 
-// Who has ended. Shared by rank threads and the main thread, guarded by its mutex.
+// The ranks that have ended. Shared by rank threads and the main thread, guarded by its mutex.
 class Finish {
  public:
   explicit Finish(int ranks) : left_(static_cast<std::size_t>(ranks)), ended_(left_, false) {}
@@ -163,8 +164,8 @@ class Finish {
     changed_.notify_all();
   }
 
-  // Ranks end together, as over MPI: who is not there a timeout after the first one has failed. False if, once the job
-  // has failed, not all ranks end within the grace time.
+  // Ranks end together, as over MPI. If a rank has not ended within the timeout after the first one, the job
+  // fails. Returns false if the job has failed and not all ranks end within the grace time.
   bool wait(LocalJob& job) {
     const auto timeout = std::chrono::duration<double>(job.timeout_seconds()) + kAfterDeadlines;
     std::unique_lock lock(mutex_);
@@ -203,7 +204,7 @@ void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
     job.note_ended(rank);
   } catch (...) {
     const Failure failure = describe_exception(std::current_exception());
-    // The configuration is the same on all ranks.
+    // A ConfigError names no rank, because the configuration is the same on all ranks.
     const bool is_of_rank = mesh.size() > 1 && failure.exit_code != ConfigError::kExitCode;
     job.fail(failure.exit_code, is_of_rank ? mesh.describe_rank(rank) + ": " + failure.line : failure.line);
   }

@@ -16,15 +16,15 @@
 namespace gantry {
 namespace {
 
-// The networks to which mpirun is restricted, by `gantry launch --interface` or by its own flags: it hands them on to
-// the ranks.
+// Returns the networks to which mpirun is restricted, by `gantry launch --interface` or by its own flags.
+// mpirun passes them to the ranks in the environment.
 std::string launcher_networks() {
   for (const char* name : {"OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"})
     if (const char* networks = std::getenv(name)) return networks;
   return "";
 }
 
-// Where rank 0 has the ranks meet.
+// The hub to which rank 0 makes the ranks connect.
 struct Place {
   HubPlace hub = HubPlace::rank0;
   char meeting[160] = "";  // encoded
@@ -37,13 +37,13 @@ Place broadcast(HubPlace hub, const Rendezvous& meeting) {
   return place;
 }
 
-// Not what has started the ranks within a rank of its own.
+// Ignores a launch that has started an outer job, if this job was started within one of its ranks.
 std::optional<Rendezvous> meeting_of_this_launch(int ranks) {
   const char* launched = std::getenv("OMPI_COMM_WORLD_SIZE");
   return launched && std::atoi(launched) == ranks ? launch_meeting() : std::nullopt;
 }
 
-// Rank 0 knows where the hub is, or has it.
+// Rank 0 knows the address of the hub, or has the hub itself.
 std::unique_ptr<ControlPlane> meet(const CommConfig& config, ControlOptions options, const ControlEvents& events,
                                    bool one_machine) {
   const Watchdog watchdog(config.timeout_seconds,

@@ -17,12 +17,14 @@ bool has_cuda_devices() {
 }
 
 void prepare_nccl(int ranks) {
-  // Connections that were made by the first call of a kind would make its caller wait for its peers: all at once.
+  // Makes all connections of a communicator when it is created. Otherwise the first call of each kind would
+  // connect, and wait for its peers.
   ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
-  // Streams that share a hardware queue wait behind each other: a communicator a direction and group, and the compute.
+  // Streams that share a hardware queue wait for each other. There is one stream for each communicator (per
+  // group and direction), and the compute stream.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
-  // A kernel that is loaded at its first use may wait for all that its device is doing, also for a message that waits
-  // for another rank, which may be loading one too.
+  // Loading a kernel at its first use may wait for all work on its device. That may include a message that
+  // waits for another rank, which may be loading a kernel too.
   if (ranks > 1) ::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 }
 
@@ -44,14 +46,14 @@ NcclOptions nccl_options(World& base, torch::Device device) {
   options.registers_memory = base.config().comm.registered_buffers;
   options.sums_by_rank = base.config().comm.sums_by_rank;
   options.describe_rank = [&base](int rank) { return base.mesh().describe_rank(rank); };
-  // Stages send along pp; other groups' communicators would cost device memory for nothing.
+  // Pipeline stages send along pp. Communicators for messages of other groups would only cost device memory.
   options.carries_messages = neighbours_send;
   return options;
 }
 
 void run_on_device(NcclOptions options, World& base, const std::function<void(World&)>& body) {
   const c10::DeviceGuard on_device(options.device);
-  // A device's default stream can't be recorded.
+  // The default stream of a device does not support CUDA graph capture.
   std::optional<c10::StreamGuard> on_own_stream;
   if (base.config().train.device_graphs) {
     const c10::impl::VirtualGuardImpl device(options.device.type());

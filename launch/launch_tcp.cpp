@@ -1,4 +1,4 @@
-// Ranks as processes whose messages go over sockets.
+// Ranks as processes that communicate over sockets.
 #include <cstdio>
 #include <mutex>
 
@@ -14,7 +14,7 @@
 namespace gantry {
 namespace {
 
-// Names of ranks, which have their places in the mesh once that is known. Asked from any thread.
+// Names of ranks, which include their coordinates once the mesh is known. May be used from any thread.
 class RankNames {
  public:
   void set(const Mesh& mesh) {
@@ -83,14 +83,16 @@ class TcpJob final : public StartedJob {
     return events;
   }
 
-  // In an elastic job, the end of a connection does not fail the job: the launch decides whether the job continues.
+  // In an elastic job, the end of a connection does not fail the job: the launch decides whether the job
+  // continues.
   void listen_to_failures(ControlPlane& plane) const {
     set_failure_listener([&plane, is_elastic = is_elastic_](int exit_code, const std::string& cause) {
       if (!is_elastic || exit_code != PeerError::kExitCode) plane.tell(exit_code, cause);
     });
   }
 
-  // A throw would destroy this while a thread of ending_'s events still uses it.
+  // Ends the job instead of throwing, because an exception would destroy this object while a thread of
+  // ending_'s events still uses it.
   void or_end_job(const std::function<void()>& call, const std::string& own_error = "") {
     try {
       call();

@@ -17,7 +17,7 @@
 namespace gantry {
 namespace {
 
-// The state of a rank before any begins.
+// The state of a rank before the ranks begin.
 struct StartReport {
   int exit_code = 0;  // 0: nothing went wrong
   char line[2044] = "";
@@ -79,7 +79,7 @@ std::optional<Rendezvous> launch_meeting() {
 
 int run_process_job(const Config& config, const Mesh& mesh, JobEnding& ending,
                     const std::function<void(RankProcess&)>& begin, const std::function<void(World&)>& body) {
-  RankProcess rank;  // stays while the job is ended
+  RankProcess rank;  // must exist while the job is ended
   std::exception_ptr failure;
   try {
     begin(rank);

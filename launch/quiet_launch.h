@@ -1,4 +1,4 @@
-// A job on threads of this process whose failure is a value: for callers that go on after it.
+// A job on threads of this process that returns its failure, for callers that continue after it.
 #pragma once
 
 #include <functional>
@@ -8,14 +8,14 @@
 
 namespace gantry {
 
-// launch() on the local backend, on config.ranks() threads, whatever started this process. What failed is returned
-// instead of printed: the first cause, with its rank where there are several. No operations are recorded. Where a rank
-// does not end within the grace time the failure is printed and the process ends, as in launch(). UsageError within a
-// rank of a launch.
+// Does the same as launch() on the local backend, with config.ranks() threads, whatever launcher started this
+// process. A failure is returned instead of printed: the first cause, with its rank if there are several
+// ranks. No operations are recorded. If a rank does not end within the grace time, the failure is printed and
+// the process ends, as in launch(). Throws UsageError within a rank of a launch.
 std::optional<Failure> launch_quietly(const Config& config, const std::function<void(World&)>& body);
 
-// A rank's part of a launch, in a world that somebody else has made: `body`, whose operations are recorded, and within
-// which a further launch is refused.
+// Runs one rank of a launch in a world that the caller has made. The operations of `body` are recorded, and
+// launch() within it is rejected.
 void run_rank(World& world, const std::function<void(World&)>& body);
 
 }  // namespace gantry

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "gantry/comm/control/asio.h"
-// After the former, which has what Boost 1.74 forgets.
+// Included after the others, because the header of Boost 1.74 lacks includes.
 #include <boost/asio/local/stream_protocol.hpp>
 
 #include "gantry/core/error.h"
@@ -31,8 +31,8 @@ std::string text_in(const char* variable) {
   return value ? value : "";
 }
 
-// In the abstract namespace: no file is left, and the kernel frees it with the first copy. One for each launch of the
-// program, in its order.
+// An address in the abstract namespace: it leaves no file, and the kernel frees it when the first copy ends.
+// Each launch of the program has its own, in the same order in all copies.
 Local::endpoint meeting_place() {
   static int launches = 0;
   return {std::string(1, '\0') + fmt::format("gantry-{}-{}-{}-{}-{}", ::getuid(), text_in("MASTER_PORT"),
@@ -40,7 +40,7 @@ Local::endpoint meeting_place() {
                                              launches++)};
 }
 
-// Anyone on the host may come to an abstract place.
+// Any user of the host can connect to an abstract address.
 bool is_own(Local::socket& socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -58,7 +58,7 @@ Local::acceptor open_meeting(asio::io_context& context, const Local::endpoint& p
   }
 }
 
-// Also those that come late: a copy that finds nobody would fail.
+// Waits for late copies too, because a copy that does not find the first one fails.
 void tell_others(Local::acceptor& acceptor, int others, int exit_code) {
   const auto end = Clock::now() + kMeeting;
   const auto code = static_cast<unsigned char>(exit_code);
@@ -85,7 +85,8 @@ int wait_for_first(asio::io_context& context, const Local::endpoint& place) {
                        "every copy of this program to call gantry::launch", "see that copy's own error"});
     std::this_thread::sleep_for(kPause);
   }
-  // Before anything is waited for: another connection could stay silent for ever. The first copy may work for days.
+  // Checked before any wait, because a process of another user could stay silent for ever. The first copy may
+  // work for days.
   if (!is_own(socket))
     throw PeerError({"launch", "a process of another user listens at the address of the copy with RANK 0",
                      "a process of this user", "give torchrun another --master-port"});

@@ -1,4 +1,5 @@
-// Boost.Asio as this folder uses it. Only .cpp files and headers beside them include this: it costs seconds to compile.
+// The parts of Boost.Asio that this directory uses. Include it only in .cpp files and in the private headers
+// next to them, because compiling it takes seconds.
 #pragma once
 
 // clang-format off: Boost 1.74's coroutine headers use std::exchange without including it
@@ -20,7 +21,8 @@
 #include <exception>
 #include <string>
 
-// g++ 12 takes the frames of inlined coroutines for memory that one allocator made and another one frees.
+// False positive of g++ 12: it reports that the frame of an inlined coroutine is freed by another allocator
+// than the one that allocated it.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 namespace gantry::control {
@@ -33,14 +35,14 @@ inline std::chrono::nanoseconds seconds(double value) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
 }
 
-// Starts a coroutine. Its exceptions leave the context's run(), so that none is lost.
+// Starts a coroutine. Its exceptions are thrown from the context's run(), so that none is lost.
 inline void spawn(asio::io_context& context, asio::awaitable<void> coroutine) {
   asio::co_spawn(context, std::move(coroutine), [](const std::exception_ptr& thrown) {
     if (thrown) std::rethrow_exception(thrown);
   });
 }
 
-// "10.0.0.1:4242", "[::1]:4242"
+// Returns "10.0.0.1:4242", or "[::1]:4242" for IPv6.
 inline std::string endpoint_text(const std::string& address, int port) {
   return (address.find(':') == std::string::npos ? address : "[" + address + "]") + ":" + std::to_string(port);
 }

@@ -59,7 +59,7 @@ void Connection::write_next() {
                     });
 }
 
-// Asio never ends a write that follows on a failed one, so there is none.
+// Asio never completes a write that is started after a failed one, so the rest of the queue is dropped.
 void Connection::drop_outbox() {
   closing_ = true;
   outbox_.clear();

@@ -1,4 +1,4 @@
-// One TCP connection that carries frames.
+// A TCP connection that carries frames.
 //
 // Belongs to the thread that runs its io_context: nothing here is locked.
 #pragma once
@@ -24,24 +24,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   explicit Connection(tcp::socket socket);
 
-  // The next frame. FrameError for bytes that are none; boost::system::system_error when the connection ends.
+  // Returns the next frame. Throws FrameError if the bytes are not a frame, and boost::system::system_error
+  // when the connection ends.
   asio::awaitable<Frame> read();
-  // The first frame of a peer that may be anyone: FrameError for any other than a hello, by its head alone.
+  // Returns the first frame of a peer that is not identified yet. Throws FrameError for any frame other than
+  // a hello, before the payload is read.
   asio::awaitable<Hello> read_hello();
-  // Queues a frame and returns at once. What can't be sent is dropped: reading finds out why.
+  // Queues a frame and returns at once. If the connection fails, queued frames are dropped and read() throws.
   void send(std::string frame);
   bool sending() const { return !outbox_.empty(); }
-  // Until all that was queued is sent, or the connection has ended: whoever waits for it before it queues more keeps
-  // no more in memory than one frame.
+  // Waits until all queued frames are sent or the connection has ended. A caller that waits before each
+  // send() keeps at most one frame in memory.
   asio::awaitable<void> sent();
-  // Nothing more will be sent; what comes is still read.
+  // Ends the sending direction. Incoming frames can still be read.
   void finish_sending();
-  // Closes it at once, or when all that was queued is sent.
+  // Closes the connection at once, or after all queued frames are sent.
   void close();
   void close_when_sent();
 
-  // A peer on another host that is out of reach is given up by the kernel, by its silence and by what it does not
-  // confirm.
+  // Lets the kernel close the connection if the peer's host is unreachable: it is silent, or does not
+  // acknowledge sent data, for kUnconfirmedSeconds.
   void watch_network();
 
   std::string peer() const { return peer_; }  // "127.0.0.1:4242"
@@ -56,13 +58,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string peer_;
   std::deque<std::string> outbox_;
   asio::steady_timer sent_;  // never expires: cancelled when the outbox is empty
-  bool closing_ = false;     // nothing more is queued
+  bool closing_ = false;     // no more frames are queued
 };
 
-// Whether a connection ended because the other side's host is out of reach, and not because its process has ended.
+// Returns true if a connection ended because the peer's host is unreachable, and not because its process has
+// ended.
 bool is_out_of_reach(const error_code& error);
 
-// Not passed on to programs that this process starts.
+// Keeps the descriptor from being inherited by programs that this process starts.
 void keep_from_children(int descriptor);
 
 }  // namespace gantry::control

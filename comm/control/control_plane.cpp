@@ -65,7 +65,7 @@ struct ControlPlane::Impl {
   control::Milestones milestones;
   control::EventThread thread;
   control::Member member;
-  std::optional<control::Hub> hub;  // rank 0's, with the next
+  std::optional<control::Hub> hub;  // in rank 0 only, like `reception`
   std::optional<control::Reception> reception;
 };
 
@@ -76,7 +76,8 @@ Rendezvous ControlPlane::Impl::open_hub(const std::string& address) {
                                   .heartbeat_seconds = options.heartbeat_seconds,
                                   .lost_after_seconds = beats ? options.lost_after_seconds : 0,
                                   .describe_rank = options.describe_rank},
-              control::HubEvents{.on_begun = [this] { reception->stop_listening(); },  // nobody else is expected
+              // All ranks have connected, so no further connection is expected.
+              control::HubEvents{.on_begun = [this] { reception->stop_listening(); },
                                  .on_lost =
                                      [this](const JobFailure& failure) {
                                        hub->fail(failure);
@@ -101,7 +102,7 @@ Rendezvous ControlPlane::Impl::open_hub(const std::string& address) {
   }
 }
 
-// Where the deadline has passed the hub says who is late.
+// After the deadline, asks the hub which ranks are late.
 template <class Reached>
 control::Progress ControlPlane::Impl::wait(const Reached& reached) {
   control::Progress progress = milestones.wait(patience(), reached);
@@ -143,7 +144,7 @@ ControlPlane::~ControlPlane() {
 void ControlPlane::rendezvous() {
   const ControlOptions& options = impl_->options;
   const auto begun = [](const auto& p) { return p.begun; };
-  // A step may take any time, and the launch ends a rank whose job is over.
+  // No deadline: a training step may take any time, and the launch ends a rank whose job is over.
   const control::Progress progress =
       options.joins ? impl_->milestones.wait(kForever, [&](const auto& p) { return begun(p); }) : impl_->wait(begun);
   if (progress.failure) throw PeerError(progress.failure->cause);
@@ -218,7 +219,7 @@ void ControlPlane::leave() {
   impl_->post(&control::Member::finish);
   const auto is_over = [&](const auto& p) { return p.members.generation != generation; };
   control::Progress progress = impl_->wait([&](const auto& p) { return p.ended || is_over(p); });
-  // The hub may have heard that all are done after it began the generation.
+  // The hub may have received the last `done` after the new generation began.
   if (is_over(progress))
     progress = impl_->milestones.wait(control::kAnswerSeconds, [](const auto& p) { return p.ended; });
   if (progress.ended) return;

@@ -1,16 +1,19 @@
-// The control plane of a job: beside any backend, it says within seconds that a rank is lost, and why the job ends.
+// The control plane of a job. It works with every backend, and reports within seconds that a rank is lost and
+// why the job ends.
 //
-// Every rank has one TCP connection to the job's hub, which stands in rank 0's process, or in the launch where
+// Every rank has one TCP connection to the job's hub. The hub is in rank 0's process, or in the launch if
 // `gantry launch` has started the ranks.
-// - In rank 0, both ends of each connection send a sign of life every heartbeat_seconds; an end that hears none for
-//   lost_after_seconds, or whose peer's connection closes before the job's end, has lost the peer. Rank 0 tells all
-//   others; that rank 0 is lost each of them finds for itself.
-// - In a launch, the shims of the ranks send the signs of life, and know how their ranks end: the ranks send none.
-// A failure that a rank tells (tell()) goes to all ranks: the first one that comes to the hub stands. A rank's wish to
-// stop goes to all others within two heartbeats. Knows neither tensors nor MPI.
+// - Hub in rank 0: both ends of each connection send a heartbeat every heartbeat_seconds. A peer is lost if
+//   no heartbeat arrives for lost_after_seconds, or if its connection closes before the end of the job. Rank
+//   0 reports a lost rank to all others. Each other rank detects the loss of rank 0 by itself.
+// - Hub in a launch: the shims of the ranks send the heartbeats and report how their ranks end. The ranks
+//   send no heartbeats.
+// A failure that a rank reports with tell() is sent to all ranks; the first one that reaches the hub counts.
+// A stop request of a rank reaches all others within two heartbeats. The control plane uses neither tensors
+// nor MPI.
 //
-// Each plane has one thread, blocked in epoll while nothing happens. Events are called on it: they must return soon.
-// The public functions may be called from any thread.
+// Each control plane has one thread, blocked in epoll while nothing happens. It calls the events, which must
+// return soon. The public functions may be called from any thread.
 #pragma once
 
 #include <functional>
@@ -30,66 +33,72 @@ struct ControlOptions {
   int rank = 0;
   int ranks = 1;
   HubPlace hub = HubPlace::rank0;
-  double heartbeat_seconds = 1;                   // 0: no signs of life; the connections and what they carry stay
+  double heartbeat_seconds = 1;                   // 0: no heartbeats, only the other frames
   double lost_after_seconds = 15;                 // at least two heartbeats
-  double timeout_seconds = 60;                    // of rendezvous() and leave()
-  double handshake_seconds = 5;                   // for a new connection to say who it is
+  double timeout_seconds = 60;                    // deadline of rendezvous() and leave()
+  double handshake_seconds = 5;                   // time for a new connection to send its hello
   std::function<std::string(int)> describe_rank;  // "rank 2 (pp 1, dp 0, tp 0)"
   std::function<void(const std::string&)> warn =
-      {};  // gets a line for each connection that is refused; left out: stderr as "warning: <line>"
-  std::function<bool()> wants_stop = {};  // asked at each heartbeat: does this rank want the job to stop?
-  bool beats = false;                     // this rank sends signs of life to a hub in a launch too
-  bool joins = false;                     // the rank was started again, and waits until an elastic job takes it in
+      {};  // gets a line for each rejected connection; if empty: stderr as "warning: <line>"
+  std::function<bool()> wants_stop = {};  // called at each heartbeat: does this rank want the job to stop?
+  bool beats = false;                     // this rank sends heartbeats to a hub in a launch too
+  bool joins = false;                     // the rank was started again, and waits to be admitted
 };
 
-// At most one of the first two is called, once. It returns before rendezvous() or leave() throws for that failure.
+// At most one of on_lost and on_abort is called, once. It returns before rendezvous() or leave() throws for
+// the failure.
 struct ControlEvents {
-  std::function<void(const JobFailure&)> on_lost;  // this rank found the rank lost; exit code 7
-  std::function<void(const JobFailure&)>
-      on_abort;  // the first failure: another rank's, or the one that this rank reported
-  // These ranks have left (their work is done), while others have not. Each rank is reported once, within a heartbeat.
+  std::function<void(const JobFailure&)> on_lost;   // this rank found the rank lost; exit code 7
+  std::function<void(const JobFailure&)> on_abort;  // the first failure, of another rank or this one
+  // These ranks have left (their work is done), while others have not. Each rank is reported once, within a
+  // heartbeat.
   std::function<void(const std::set<int>&)> on_left = {};
   std::function<void()> on_stop = {};  // another rank wants the job to stop; called once
-  // In an elastic job: other ranks form the job from now on; and a replica waits until the job takes it in.
+  // In an elastic job: on_regroup when a new generation begins, on_waiting when a replica waits for its
+  // admission.
   std::function<void(const JobMembers&)> on_regroup = {};
   std::function<void()> on_waiting = {};
 };
 
 class ControlPlane {
  public:
-  // Rank 0's, with the hub. Listens on a free port of `address` until all ranks have come. ResourceError if it can't.
+  // Creates rank 0's control plane, with the hub. Listens on a free port of `address` until all ranks have
+  // connected. Throws ResourceError if it cannot listen.
   static std::unique_ptr<ControlPlane> host(const ControlOptions& options, ControlEvents events,
                                             const std::string& address);
-  // Any other rank's; every rank's where the hub is in a launch.
+  // Creates the control plane of any other rank, or of every rank if the hub is in a launch.
   static std::unique_ptr<ControlPlane> join(const ControlOptions& options, ControlEvents events,
                                             const Rendezvous& meeting);
-  // Closes the connections and ends the thread. Peers that have not left find this rank lost.
+  // Closes the connections and ends the thread. Peers that have not left yet will consider this rank lost.
   ~ControlPlane();
 
   const Rendezvous& meeting() const { return meeting_; }
 
-  // Collective over the job: until all ranks are connected. PeerError that names the missing ranks at the deadline.
+  // Waits until all ranks are connected. Collective over the job. Throws PeerError that names the missing
+  // ranks at the deadline.
   void rendezvous();
-  // Gathers a text from each rank, by rank, of at most kMostPayload - 8 bytes. Collective over the ranks of the
-  // generation, after rendezvous(). PeerError that names the missing ranks at the deadline, with the cause if the job
-  // fails meanwhile, and if another generation has begun.
+  // Gathers a text of at most kMostPayload - 8 bytes from each rank, and returns them in rank order.
+  // Collective over the ranks of the generation, after rendezvous(). Throws PeerError that names the missing
+  // ranks at the deadline, with the cause if the job fails meanwhile, or if another generation has begun.
   std::vector<std::string> gather(const std::string& mine, int generation = 0);
-  // The ranks of the present generation.
+  // Returns the ranks of the current generation.
   JobMembers members() const;
-  // Waits for a generation after this one. False if none has begun after `seconds`. PeerError if the job fails.
+  // Waits for a generation after `after`. Returns false if none has begun after `seconds`. Throws PeerError
+  // if the job fails.
   bool wait_for_generation(int after, double seconds);
-  // Sends the hub of a launch the policy of an elastic job, before any rank is lost.
+  // Sends the policy of an elastic job to the hub of a launch. Call it before any rank is lost.
   void become_elastic(const ElasticPolicy& policy);
-  // Requests that the replicas that wait join the job now: a generation begins.
+  // Requests that the waiting replicas join the job now, which begins a generation.
   void grow();
-  // Reports that this rank has no connection with that one.
+  // Reports that this rank has no connection with `rank`.
   void lose_unreachable(int generation, int rank);
-  // This host's, by which it reaches the hub. After rendezvous().
+  // Returns the local address of the connection to the hub. Call it after rendezvous().
   std::string address() const;
-  // Tells all ranks that this one failed, unless a failure is known already. Never blocks.
+  // Reports to all ranks that this one failed, unless a failure is already known. Never blocks.
   void tell(int exit_code, const std::string& cause);
-  // Collective over the job: this rank's work is done. Until all ranks' is; a rank that ends after it is not lost.
-  // PeerError at the deadline, with the cause if the job fails meanwhile, and if another generation begins.
+  // Reports that this rank's work is done, and waits until all ranks have done so. Collective over the job. A
+  // rank that ends after leave() does not count as lost. Throws PeerError at the deadline, with the cause if
+  // the job fails meanwhile, or if another generation begins.
   void leave();
 
  private:

@@ -16,8 +16,8 @@
 
 namespace gantry::control {
 
-// The thread takes no signals: they go to the program's own threads. An exception of a
-// handler or a coroutine is printed, and ends the process with InternalError's code.
+// The thread blocks all signals, so that they go to the program's own threads. An exception of a handler or a
+// coroutine is printed, and ends the process with the exit code of InternalError.
 class EventThread {
  public:
   EventThread() : context_(1) {}
@@ -26,11 +26,11 @@ class EventThread {
   EventThread& operator=(const EventThread&) = delete;
 
   asio::io_context& context() { return context_; }
-  // Runs until nothing is left to do, so something is to be spawned before.
+  // Runs until no work is left, so spawn something before the call.
   void start() {
     sigset_t all, before;
     sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits its maker's mask
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits the mask of its creator
     thread_ = std::thread([this] {
       run_context();
       const std::lock_guard lock(mutex_);
@@ -39,8 +39,8 @@ class EventThread {
     });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
-  // Waits until nothing is left to do, which the owner has brought about by closing what is open, at most the grace
-  // time; then ends the thread. Twice is allowed.
+  // Waits until no work is left, at most kCloseSeconds, and then ends the thread. The owner closes all
+  // connections before the call. May be called twice.
   void stop() {
     if (!thread_.joinable()) return;
     {

@@ -13,14 +13,14 @@ namespace {
 constexpr std::string_view kMagic = "GCP1";
 constexpr std::size_t kNumber = 4, kFailureNumbers = 2 * kNumber, kHelloNumbers = sizeof(JobToken) + 4 * kNumber;
 constexpr std::size_t kMostReport = 64;
-constexpr double kMilliseconds = 1000;  // in a second
+constexpr double kMilliseconds = 1000;  // per second
 
-// The lengths that a kind's payload may have: from `least` to `most`, in multiples of `unit`.
+// Valid lengths of the payload of a kind: from `least` to `most`, in multiples of `unit`.
 struct Lengths {
   std::size_t least = 0, most = 0, unit = 1;
 };
 constexpr Lengths kEmpty, kOneNumber{kNumber, kNumber}, kRanks{kNumber, kMostPayload, kNumber};
-// By kind, from hello on.
+// In the order of FrameKind, from hello on.
 constexpr std::array kLengths = {
     Lengths{kHelloNumbers, kMostPayload},         // hello
     kEmpty,                                       // begin
@@ -39,7 +39,7 @@ constexpr std::array kLengths = {
     kOneNumber,                                   // signal
     kEmpty,                                       // kill
     kOneNumber,                                   // stopped
-    kEmpty,                                       // told
+    kEmpty,                                       // notified
     Lengths{1, kMostReport},                      // report
     Lengths{2 * kNumber, kMostPayload},           // share
     Lengths{4 * kNumber, kMostPayload, kNumber},  // elastic
@@ -74,7 +74,7 @@ std::string numbers_text(const std::vector<int>& numbers) {
   return bytes;
 }
 
-// The numbers of a payload whose length fits. FrameError for one that is too large.
+// Returns the numbers of a payload whose length was checked. Throws FrameError if a number is too large.
 std::vector<int> numbers_of(std::string_view payload) {
   std::vector<int> numbers;
   for (std::size_t at = 0; at < payload.size(); at += kNumber) {
@@ -85,7 +85,7 @@ std::vector<int> numbers_of(std::string_view payload) {
   return numbers;
 }
 
-// As one line that no terminal obeys.
+// Returns the text as one line without control characters, so that a terminal interprets none of it.
 std::string line_of(std::string_view bytes) {
   std::string line(bytes);
   std::ranges::replace_if(

@@ -1,4 +1,4 @@
-// What travels between the processes of a job: from rank to rank, and between a launch and the shims of its ranks.
+// The frames between the processes of a job: between ranks, and between a launch and the shims of its ranks.
 //
 // A frame is a head of 12 bytes and a payload. Numbers are u32, little-endian:
 //   bytes 0-3   "GCP1"
@@ -6,38 +6,38 @@
 //   bytes 5-7   zero
 //   bytes 8-11  the payload's length
 // Payloads, by kind:
-//   hello    16 bytes job token, who it is (a Peer), rank, ranks of the job, process, host's name
-//                                                                   the first frame of whoever connects
-//   beat     empty                                                  a sign of life
+//   hello    16 bytes job token, kind of peer (Peer), rank, ranks of the job, process, host name
+//                                                        the first frame of a connection
+//   beat     empty                                       a heartbeat
 // between a rank and the hub of its job's control plane:
-//   begin    empty                                                  from the hub: all ranks have come
-//   failure  rank, exit code, text (the cause)                      the job ends because of this rank
-//   done     empty                                                  this rank's work is done
-//   end      empty                                                  from the hub: every rank's work is done
-//   ask      empty                                                  to the hub: who has not come, or is not done?
-//   late     a rank, one or more                                    its answer
-//   left     a rank, one or more                                    from the hub: their work is done, others' is not
-//   stop     empty                                                  a rank was asked to stop
-//   share    rank, generation, text                                 to the hub, then to all when all have sent one
+//   begin    empty                                       from the hub: all ranks have connected
+//   failure  rank, exit code, text (the cause)           the job ends because of this rank
+//   done     empty                                       this rank's work is done
+//   end      empty                                       from the hub: every rank's work is done
+//   ask      empty                                       to the hub: which ranks are late?
+//   late     a rank, one or more                         the answer
+//   left     a rank, one or more                         from the hub: these ranks are done, others not
+//   stop     empty                                       a rank was asked to stop
+//   share    rank, generation, text                      to the hub, then to all when all have sent one
 // in an elastic job (membership.h):
 //   elastic  least replicas, rejoin, heartbeat (ms), replica of each rank   to the hub: its policy
-//   regroup  generation, its ranks                                  from the hub: these ranks form the job now
-//   waiting  empty                                                  from the hub: a replica waits to join
-//   grow     empty                                                  to the hub: take in the replicas that wait
-//   lost     generation, rank                                       to the hub: no connection with this rank
+//   regroup  generation, its ranks                       from the hub: these ranks form the job now
+//   waiting  empty                                       from the hub: a replica waits to join
+//   grow     empty                                       to the hub: admit the waiting replicas
+//   lost     generation, rank                            to the hub: no connection with this rank
 // between a launch and a shim:
-//   command  text, a zero byte after each word                      to the shim, once: the program and its arguments
-//   begun    process                                                the program runs
-//   output   text                                                   of the program's stdout,
-//   errors   text                                                      and of its stderr
-//   signal   a signal's number                                      to the shim, for the program
-//   kill     empty                                                  to the shim: end the program at once
-//   pause    empty                                                  to the shim: stop reading the program's output
-//   resume   empty                                                  to the shim: read it again
-//   stopped  a signal's number                                      it made the program stand still; 0: it goes on
-//   told     empty                                                  mpirun has requested the end of this rank
-//   report   text                                                   how the program ended; the shim's last
-// Whatever reads a frame refuses what is not exactly this, before it reserves memory for a payload.
+//   command  text, a zero byte after each word           to the shim, once: the program and its arguments
+//   begun    process                                     the program runs
+//   output   text                                        from the program's stdout
+//   errors   text                                        from the program's stderr
+//   signal   a signal's number                           to the shim, for the program
+//   kill     empty                                       to the shim: end the program at once
+//   pause    empty                                       to the shim: stop reading the program's output
+//   resume   empty                                       to the shim: read it again
+//   stopped  a signal's number                           the program is stopped by it; 0: it runs again
+//   notified empty                                       mpirun has requested the end of this rank
+//   report   text                                        how the program ended; the shim's last frame
+// A reader rejects every other sequence of bytes, before it allocates memory for the payload.
 #pragma once
 
 #include <cstddef>
@@ -56,8 +56,8 @@
 namespace gantry {
 
 inline constexpr std::size_t kFrameHeadBytes = 12;
-inline constexpr std::size_t kMostPayload = 4096;     // of a frame between ranks, and of a hello
-inline constexpr std::size_t kMostOutput = 64 << 10;  // of output and errors
+inline constexpr std::size_t kMostPayload = 4096;     // in frames between ranks, and in a hello
+inline constexpr std::size_t kMostOutput = 64 << 10;  // in output and errors frames
 inline constexpr std::size_t kMostCommand = 1 << 20;
 
 enum class FrameKind : std::uint8_t {
@@ -90,7 +90,7 @@ enum class FrameKind : std::uint8_t {
   resume
 };
 
-// Not a frame; what() says why.
+// Thrown if bytes are not a valid frame. Its message is the reason.
 struct FrameError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -116,7 +116,8 @@ struct Hello {
   std::string host;
 };
 
-// Why a job ends: the rank that failed or was lost, the exit code, and one line that names it.
+// The reason why a job ends: the rank that failed or was lost, the exit code, and one line that names the
+// rank.
 struct JobFailure {
   int rank = 0;
   int exit_code = 1;
@@ -127,25 +128,28 @@ std::string encode_frame(FrameKind kind, std::string_view payload = {});  // hea
 std::string encode_hello(const Hello& hello);
 std::string encode_failure(const JobFailure& failure);  // a long cause is truncated
 std::string encode_number(FrameKind kind, int number);
-// A late or a left, of the first kMostPayload / 4 ranks.
+// Encodes a `late` or `left` frame with the first kMostPayload / 4 ranks.
 std::string encode_ranks(FrameKind kind, const std::set<int>& ranks);
-// The text of a rank for gather(), of at most kMostPayload - 8 bytes.
+// A rank's text for gather(), at most kMostPayload - 8 bytes.
 struct Share {
   int rank = 0;
   int generation = 0;
   std::string bytes;
 };
 std::string encode_share(const Share& share);
-// An elastic, of a job of at most kMostPayload / 4 - 3 ranks; a regroup of at most kMostPayload / 4 - 1.
+// Encode an `elastic` frame for at most kMostPayload / 4 - 3 ranks, and a `regroup` frame for at most
+// kMostPayload / 4 - 1 ranks.
 std::string encode_policy(const ElasticPolicy& policy);
 std::string encode_members(const JobMembers& members);
 std::string encode_lost(int generation, int rank);
-// UsageError where the words are longer than a frame.
+// Throws UsageError if the words do not fit into a frame.
 std::string encode_command(const std::vector<std::string>& words);
 
-// FrameError for other bytes than a frame's head, an unknown kind, and a length that the kind can't have.
+// Throws FrameError if the bytes are not the head of a frame, the kind is unknown, or the kind cannot have
+// this length.
 FrameHead decode_head(std::span<const char, kFrameHeadBytes> head);
-// Of a payload whose length its head promised. FrameError for a rank that is none of a job's.
+// These decode a payload whose length matches its head. They throw FrameError if a rank is not a rank of the
+// job.
 Hello decode_hello(std::string_view payload);
 JobFailure decode_failure(std::string_view payload, int ranks);
 int decode_number(std::string_view payload);

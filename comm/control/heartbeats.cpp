@@ -12,7 +12,8 @@ SilenceWatch::SilenceWatch(double heartbeat, double lost_after, double now)
   plan(now, /*late=*/true);
 }
 
-// A busy machine wakes a thread some tenths of a second late; more than this was a pause.
+// A busy machine wakes a thread some tenths of a second late. A longer delay counts as a pause of this
+// process.
 double SilenceWatch::awake(double now) const {
   const double slack = 0.1 + heartbeat_ / 2;
   return awake_ + std::min(now, planned_ + slack) - last_look_;
@@ -75,7 +76,7 @@ asio::awaitable<void> Heartbeats::run() {
   double next_beat = 0;
   while (!stopped_) {
     const double now = steady_seconds();
-    // A loss goes out before the beats, behind which it would have to wait.
+    // A loss is reported before the heartbeats are sent, so that its frame does not queue after them.
     if (const auto silent = silence_.look(now)) {
       silence_.forget(silent->peer);
       rules_.lost(silent->peer, silent->seconds);

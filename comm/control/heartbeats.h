@@ -1,4 +1,4 @@
-// Time as a hub, a rank and a launch see it: something to do at every heartbeat, and peers whose silence is watched.
+// Timing of a hub, a rank and a launch: an action at every heartbeat, and peers whose silence is monitored.
 #pragma once
 
 #include <functional>
@@ -10,25 +10,26 @@
 
 namespace gantry {
 
-// Which peer has been silent for too long: arithmetic on times that the caller brings, without a clock of its own.
+// Detects a peer that has been silent for too long. It only computes with times that the caller passes, and
+// has no clock of its own.
 //
-// Silence counts only while this process was awake. A rank that was stopped (SIGSTOP, a paused machine) finds on waking
-// that its peers have not been heard for as long, though their signs of life lie in its sockets. So a look that comes
-// later than it should have counts no more than the time that was planned, gives no verdict, and leaves the sockets a
-// whole heartbeat's time to be read before the next look.
+// Silence counts only while this process was awake. After a suspension (SIGSTOP, a paused machine) a rank has
+// heard from no peer, although their heartbeats wait in its sockets. A late check therefore counts at most
+// the planned interval and reports no peer. The sockets can then be read for a full heartbeat before the next
+// check.
 class SilenceWatch {
  public:
-  // Seconds. `now` below is any clock that never goes back.
+  // All times are in seconds. `now` is the time of any clock that never goes back.
   SilenceWatch(double heartbeat, double lost_after, double now);
 
-  void heard(int peer, double now);  // watches it from now on if it was not watched
+  void heard(int peer, double now);  // monitors the peer from now on
   void forget(int peer);
 
   struct Silent {
     int peer = 0;
     double seconds = 0;
   };
-  // To be called at next_look(). The one that has been silent the longest, if that is lost_after or more.
+  // Call it at next_look(). Returns the peer with the longest silence, if that is at least lost_after.
   std::optional<Silent> look(double now);
   double next_look() const { return planned_; }
 
@@ -37,13 +38,13 @@ class SilenceWatch {
   void plan(double now, bool late);
 
   const double heartbeat_, lost_after_;
-  double awake_ = 0;             // seconds that this process was awake, as of the last look
-  double last_look_ = 0;         // by the caller's clock
-  double planned_ = 0;           // the next look, by the caller's clock
-  std::map<int, double> heard_;  // in awake time
+  double awake_ = 0;             // seconds that this process was awake, until the last check
+  double last_look_ = 0;         // time of the last check, by the caller's clock
+  double planned_ = 0;           // time of the next check, by the caller's clock
+  std::map<int, double> heard_;  // per peer: awake time of its last sign of life
 };
 
-// Error text for a peer that was silent for that many seconds.
+// Returns the error text for a peer that was silent for `seconds`.
 std::string silence_text(double seconds, double lost_after);
 
 }  // namespace gantry
@@ -53,8 +54,8 @@ namespace gantry::control {
 // Belongs to the thread that runs its io_context.
 class Heartbeats {
  public:
-  // Seconds. `beat` is called at every heartbeat, `lost` for a peer of which nothing was heard for `lost_after`, which
-  // is forgotten then; with lost_after 0 never.
+  // Times are in seconds. `beat` is called at every heartbeat. `lost` is called for a peer from which nothing
+  // arrived for `lost_after`; the peer is then forgotten. With lost_after 0, `lost` is never called.
   struct Rules {
     double heartbeat = 1;
     double lost_after = 0;
@@ -65,7 +66,7 @@ class Heartbeats {
 
   void start();
   void stop();
-  void heard(int peer);  // watches it from now on if it was not watched
+  void heard(int peer);  // monitors the peer from now on
   void forget(int peer) { silence_.forget(peer); }
 
  private:

@@ -20,7 +20,7 @@ Hub::Hub(asio::io_context& context, HubOptions options, HubEvents events)
   start_again();
 }
 
-// Programs of one launch may be jobs one after the other.
+// Programs of one launch may be consecutive jobs.
 void Hub::start_again() {
   peers_.clear();
   left_.clear();
@@ -42,7 +42,7 @@ std::string Hub::refusal(const Hello& hello) const {
 void Hub::welcome(int rank, const std::shared_ptr<Connection>& connection) {
   peers_[rank] = connection;
   pulse_.heard(rank);
-  connection->send(encode_frame(FrameKind::beat));  // so that it knows that it was taken in
+  connection->send(encode_frame(FrameKind::beat));  // confirms to the rank that it was admitted
   if (failure_) connection->send(encode_failure(*failure_));
   spawn(context_, converse(rank, connection));
   if (membership_) return admit(rank);
@@ -63,7 +63,7 @@ asio::awaitable<void> Hub::converse(int rank, std::shared_ptr<Connection> connec
   } catch (const FrameError& error) {
     how = unreadable_text(error);
   } catch (const boost::system::system_error&) {
-    // It has closed.
+    // The connection has closed.
   }
   connection->close();
   const auto peer = peers_.find(rank);
@@ -80,7 +80,7 @@ void Hub::take(int rank, const Frame& frame) {
     case FrameKind::beat:
       return;
     case FrameKind::failure:
-      if (!is_member(rank)) return;  // the job does not need it
+      if (!is_member(rank)) return;  // the job continues without this rank
       return fail(decode_failure(frame.payload, options_.ranks));
     case FrameKind::done:
       return done(rank);
@@ -149,7 +149,7 @@ void Hub::share(int rank, std::string_view payload) {
   const Share share = decode_share(payload, options_.ranks);
   if (share.rank != rank) throw FrameError("a share of another rank");
   if (membership_ && (share.generation != membership_->generation() || !membership_->ranks().contains(rank))) return;
-  working_.insert(rank);  // a `done` that it has sent before belongs to the last generation
+  working_.insert(rank);  // a `done` that it sent before belongs to the last generation
   left_.erase(rank);
   shared_[rank] = encode_share(share);
   if (shared_.size() < (membership_ ? membership_->ranks().size() : static_cast<std::size_t>(options_.ranks))) return;
@@ -186,7 +186,7 @@ bool Hub::lose_replica(int rank) {
   return true;
 }
 
-// A rank that was lost has been started again.
+// Admits a rank that was lost and has been started again.
 void Hub::admit(int rank) {
   ranks_->heard(rank);
   membership_->wait(rank);
@@ -196,7 +196,7 @@ void Hub::admit(int rank) {
       peer->second->send(encode_frame(FrameKind::waiting));
 }
 
-// Also if the rank that waited has ended since: the members wait for an answer.
+// A generation begins even if the rank that waited has ended since, because the members wait for an answer.
 void Hub::grow() {
   if (!membership()) return;
   std::set<int> joined = membership_->ranks();
@@ -207,8 +207,8 @@ void Hub::grow() {
   events_.on_grown(now);
 }
 
-// If two ranks have no connection with each other, the rank that is reported first leaves. The next report is taken in
-// the next generation.
+// If two ranks have no connection with each other, the rank that is reported first leaves. Further reports
+// are ignored until the next generation.
 void Hub::lose_unreachable(int from, std::string_view payload) {
   const auto [generation, rank] = decode_lost(payload, options_.ranks);
   if (!membership() || generation != membership_->generation() || !membership_->ranks().contains(rank)) return;
@@ -228,7 +228,7 @@ void Hub::regroup() {
     if (const auto peer = peers_.find(rank); peer != peers_.end()) peer->second->send(encode_frame(FrameKind::waiting));
 }
 
-// Where the others end within a heartbeat too, as they should, there is nothing to tell.
+// Called at each heartbeat. Nothing is sent if all ranks finish within one heartbeat, as they normally do.
 void Hub::tell_left() {
   if (left_.empty() || failure_) return;
   std::set<int> notified;
@@ -236,7 +236,7 @@ void Hub::tell_left() {
   send_all(encode_ranks(FrameKind::left, notified));
 }
 
-// The rank that reported it receives it too, and ignores it.
+// The rank that sent the request receives the frame too, and ignores it.
 void Hub::tell_stop() {
   if (std::exchange(stops_, true)) return;
   send_all(encode_frame(FrameKind::stop));

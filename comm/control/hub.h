@@ -1,7 +1,8 @@
-// The middle of a job's control plane: every rank has a connection to it, and what one tells it hands on to all.
+// The hub of a job's control plane. Every rank has a connection to it, and it forwards the reports of one
+// rank to all.
 //
-// It stands in rank 0's process, or in the launch where `gantry launch` has started the ranks. Belongs to the thread
-// that runs its io_context.
+// The hub is in rank 0's process, or in the launch if `gantry launch` has started the ranks. Belongs to the
+// thread that runs its io_context.
 #pragma once
 
 #include <functional>
@@ -20,17 +21,17 @@ namespace gantry::control {
 struct HubOptions {
   int ranks = 1;
   double heartbeat_seconds = 1;
-  double lost_after_seconds = 0;  // 0: it sends no beats and watches nobody's silence
+  double lost_after_seconds = 0;  // 0: the hub sends no heartbeats and does not monitor silence
   std::function<std::string(int)> describe_rank;
 };
 
 struct HubEvents {
-  std::function<void()> on_begun;  // all ranks have come
-  // A rank is silent, sends no frames, or its connection closed before its work was done. Whether the job fails by it
-  // is the owner's to say: fail().
+  std::function<void()> on_begun;  // all ranks have connected
+  // A rank is silent, sends invalid frames, or its connection closed before its work was done. The owner
+  // decides whether the job fails because of it, by a call of fail().
   std::function<void(const JobFailure&)> on_lost;
-  std::function<void(const std::set<int>& joined)> on_grown = [](const std::set<int>&) {};  // in an elastic job
-  std::function<void(const std::set<int>& members)> on_over = [](const std::set<int>&) {};  // its work is done
+  std::function<void(const std::set<int>& joined)> on_grown = [](const std::set<int>&) {};  // if elastic
+  std::function<void(const std::set<int>& members)> on_over = [](const std::set<int>&) {};  // work is done
 };
 
 class Hub {
@@ -38,14 +39,15 @@ class Hub {
   Hub(asio::io_context& context, HubOptions options, HubEvents events);
 
   void start() { pulse_.start(); }
-  // Why a rank may not come in: "" if it may.
+  // Returns why a rank is not admitted, or "" if it is.
   std::string refusal(const Hello& hello) const;
   void welcome(int rank, const std::shared_ptr<Connection>& connection);
   // The first failure is final. All ranks are notified, also those that connect later.
   void fail(const JobFailure& failure);
-  // Null if the job is not elastic, or if it does not continue without a rank any more: some ranks are done.
+  // Null if the job is not elastic, or if it cannot continue without a rank any more because some ranks are
+  // done.
   const Membership* membership() const;
-  // The job continues without the replica of `rank`. Returns false if it cannot: then nothing changes.
+  // Continues the job without the replica of `rank`. Returns false, without a change, if it cannot.
   bool lose_replica(int rank);
   bool is_connected(int rank) const { return peers_.contains(rank); }
   bool is_member(int rank) const { return !membership_ || membership_->ranks().contains(rank); }
@@ -78,14 +80,14 @@ class Hub {
   const HubEvents events_;
   Heartbeats pulse_;
   Peers peers_;
-  std::set<int> absent_, working_;                    // ranks that have not connected, and ranks that are not done
-  std::set<int> left_;                                // ranks that are done, which the others do not know yet
-  std::map<int, std::string> shared_;                 // share frames that have arrived, until all have
+  std::set<int> absent_, working_;                    // ranks not connected, and ranks not done
+  std::set<int> left_;                                // ranks that are done, and not reported yet
+  std::map<int, std::string> shared_;                 // the `share` frames that have arrived, until all have
   std::optional<Membership> membership_;              // in an elastic job
-  std::vector<std::unique_ptr<Heartbeats>> watches_;  // for elastic jobs, one after the other
-  Heartbeats* ranks_ = nullptr;                       // the present one, which watches their silence
+  std::vector<std::unique_ptr<Heartbeats>> watches_;  // one per elastic job, in order
+  Heartbeats* ranks_ = nullptr;  // the current one of `watches_`, which monitors the silence of the ranks
   std::optional<JobFailure> failure_;
-  int reported_ = -1;   // the last generation in which a rank has reported another one as unreachable
+  int reported_ = -1;   // the last generation in which a rank reported another one as unreachable
   bool stops_ = false;  // all ranks were notified that the job stops
   bool closing_ = false;
 };

@@ -114,7 +114,8 @@ void Member::take(const Frame& frame) {
   }
 }
 
-// The event comes before the milestone: who is woken by that one finds the operations of the last generation ended.
+// The event precedes the milestone, so that a thread which the milestone wakes finds the operations of the
+// last generation ended.
 void Member::regroup(const JobMembers& members) {
   begun_ = true;
   events_.on_regroup(members);
@@ -136,7 +137,8 @@ void Member::hear(const JobFailure& failure) { fail(failure, events_.on_abort); 
 
 void Member::lose(const JobFailure& failure) { fail(failure, events_.on_lost); }
 
-// The event comes before the milestone: who is woken by that one, and fails with this cause, finds it known.
+// The event precedes the milestone, so that the failure is known when the milestone wakes a thread, which
+// then fails with this cause.
 void Member::fail(const JobFailure& failure, const std::function<void(const JobFailure&)>& event) {
   if (over()) return;
   failed_ = true;
@@ -144,12 +146,13 @@ void Member::fail(const JobFailure& failure, const std::function<void(const JobF
   milestones_.update([&](Progress& progress) { progress.failure = failure; });
 }
 
-// A hub that has gone can't judge any more: a failure of this rank's own stands. A launch takes its ranks with it.
+// If the hub is gone, it cannot decide which failure counts, so this rank uses its own. A launch that ends
+// also ends its ranks.
 void Member::lose_hub(const std::string& how) {
   if (notified_) return hear(*notified_);
   if (options_.hub != HubPlace::rank0 || over()) return;
   const JobFailure failure{0, PeerError::kExitCode, options_.describe_rank(0) + ": " + how};
-  send(encode_failure(failure));  // a rank 0 that was stopped finds on waking why the job ends
+  send(encode_failure(failure));  // if rank 0 was suspended, it reads on waking why the job ends
   lose(failure);
 }
 
@@ -166,7 +169,7 @@ void Member::close() {
   if (connection_) connection_->close_when_sent();
 }
 
-// A stop request is sent after all ranks have connected.
+// A stop request is sent only after all ranks have connected.
 void Member::beat() {
   if (begun_ && !stops_ && !over() && options_.wants_stop()) {
     stops_ = true;

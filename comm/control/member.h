@@ -1,7 +1,7 @@
-// One rank's part of its job's control plane: its connection to the hub.
+// One rank's part of the control plane: its connection to the hub.
 //
-// Belongs to the thread that runs its io_context, but for the constructor and join(), which may run before it does;
-// Milestones are shared.
+// Belongs to the thread that runs its io_context, except for the constructor and join(), which may run before
+// the thread does. Milestones are shared.
 #pragma once
 
 #include <condition_variable>
@@ -20,20 +20,21 @@
 namespace gantry::control {
 
 struct Progress {
-  bool begun = false;                 // all ranks have come
-  bool ended = false;                 // all ranks' work is done
-  std::set<int> late;                 // ranks that have not come or are not done, as the hub answered
-  std::string trouble;                // why the hub can't be reached, so far
+  bool begun = false;                 // all ranks have connected
+  bool ended = false;                 // the work of all ranks is done
+  std::set<int> late;                 // the hub's answer: ranks that have not connected or are not done
+  std::string trouble;                // why the hub cannot be reached so far
   std::string address;                // the local address of the connection to the hub
-  JobMembers members;                 // the ranks of the job's present generation
-  std::map<int, std::string> shared;  // the texts of ranks, in this generation
+  JobMembers members;                 // the ranks of the current generation
+  std::map<int, std::string> shared;  // the texts of the ranks, in this generation
   std::optional<JobFailure> failure;
 };
 
-// How far the job has come: written by the control thread, for threads that wait for it. Guarded by its mutex.
+// The progress of the job: written by the control thread, read by threads that wait for it. Guarded by its
+// mutex.
 class Milestones {
  public:
-  // `change` runs under the lock.
+  // Calls `change` under the lock.
   template <class Change>
   void update(const Change& change) {
     {
@@ -42,7 +43,8 @@ class Milestones {
     }
     changed_.notify_all();
   }
-  // Until `reached(progress)` or a failure, at most `seconds`; what is so then.
+  // Waits until `reached(progress)` is true or a failure is known, at most `seconds`. Returns the progress at
+  // that time.
   template <class Reached>
   Progress wait(double seconds, const Reached& reached) {
     std::unique_lock lock(mutex_);
@@ -62,10 +64,10 @@ class Member {
   Member(asio::io_context& context, const ControlOptions& options, const ControlEvents& events, Milestones& milestones);
 
   void join(const Rendezvous& meeting);
-  void tell(const JobFailure& failure);                   // this rank failed; the hub says whether its failure stands
-  void lose(const JobFailure& failure);                   // this process has found a rank lost
+  void tell(const JobFailure& failure);  // this rank failed; the hub decides whether its failure counts
+  void lose(const JobFailure& failure);  // this process has detected that a rank is lost
   void finish() { send(encode_frame(FrameKind::done)); }  // this rank's work is done
-  void ask() { send(encode_frame(FrameKind::ask)); }      // who is late? The answer goes to the milestones
+  void ask() { send(encode_frame(FrameKind::ask)); }      // which ranks are late? Sets Progress::late
   void share(int generation, const std::string& bytes) { send(encode_share({options_.rank, generation, bytes})); }
   void become_elastic(const ElasticPolicy& policy) { send(encode_policy(policy)); }
   void grow() { send(encode_frame(FrameKind::grow)); }
@@ -74,7 +76,8 @@ class Member {
 
  private:
   asio::awaitable<void> connect(tcp::endpoint hub);
-  // True if the hub closed the connection before its first frame: it had no room for one more pending connection.
+  // Returns true if the hub closed the connection before its first frame: it had too many pending
+  // connections.
   asio::awaitable<bool> converse(std::shared_ptr<Connection> connection);
   void take(const Frame& frame);
   void hear(const JobFailure& failure);
@@ -92,10 +95,10 @@ class Member {
   const ControlEvents& events_;
   Milestones& milestones_;
   JobToken token_{};
-  std::shared_ptr<Connection> connection_;  // null while there is none
+  std::shared_ptr<Connection> connection_;  // null if not connected
   Heartbeats pulse_;
-  std::optional<JobFailure> notified_;  // this rank's own failure, of which the hub has not spoken yet
-  bool answered_ = false;               // the hub's first frame has come
+  std::optional<JobFailure> notified_;  // this rank's own failure, which the hub has not answered yet
+  bool answered_ = false;               // the hub's first frame has arrived
   bool begun_ = false, stops_ = false;
   bool closing_ = false, ended_ = false, failed_ = false;
 };

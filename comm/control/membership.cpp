@@ -35,7 +35,7 @@ void Membership::grow() {
   ++generation_;
 }
 
-// The waiting ranks whose replica waits in full.
+// Returns the waiting ranks of replicas that wait in full.
 std::set<int> Membership::complete() const {
   std::set<int> ranks;
   for (const int rank : waiting_) {

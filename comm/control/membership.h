@@ -1,6 +1,7 @@
-// The ranks that take part in an elastic job: which replicas are lost, which wait to join, and the number of changes.
+// The ranks that take part in an elastic job: the lost replicas, the replicas that wait to join, and the
+// number of changes.
 //
-// A "generation" is a time in which the ranks stay the same. The launch counts them from 0.
+// A "generation" is a period in which the set of ranks stays the same. The launch counts generations from 0.
 #pragma once
 
 #include <set>
@@ -8,12 +9,12 @@
 
 namespace gantry {
 
-// The demands of an elastic job on its launch.
+// The requirements of an elastic job on its launch.
 struct ElasticPolicy {
   int min_replicas = 1;
   bool rejoin = true;
   double heartbeat_seconds = 1;
-  std::vector<int> replicas;  // by rank: its replica
+  std::vector<int> replicas;  // per rank: its replica
 
   double lost_after_seconds() const { return 5 * heartbeat_seconds; }
 };
@@ -32,17 +33,18 @@ class Membership {
   const std::set<int>& ranks() const { return ranks_; }
   int generation() const { return generation_; }
   JobMembers members() const { return {generation_, {ranks_.begin(), ranks_.end()}}; }
-  // All ranks of the replica of `rank`.
+  // Returns all ranks of the replica of `rank`.
   std::set<int> replica_of(int rank) const;
 
-  // Removes the replica of `rank`, a member. Returns false, without a change, if fewer than min_replicas would be left.
+  // Removes the replica of the member `rank`. Returns false, without a change, if fewer than min_replicas
+  // would be left.
   bool lose(int rank);
-  // A rank that is not a member waits to join, or ended before it did.
+  // wait(): a rank that is not a member waits to join. give_up(): it ended before it joined.
   void wait(int rank) { waiting_.insert(rank); }
   void give_up(int rank) { waiting_.erase(rank); }
-  // A full replica waits.
+  // True if all ranks of a lost replica wait.
   bool can_grow() const { return !complete().empty(); }
-  // Adds the replicas that wait.
+  // Adds the waiting replicas that are complete, and begins a generation.
   void grow();
 
  private:

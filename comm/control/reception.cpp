@@ -27,7 +27,7 @@ asio::awaitable<void> Reception::accept_all() {
     if (!acceptor_.is_open()) break;
     if (!error) {
       admit(std::move(socket));
-    } else {  // out of descriptors, say
+    } else {  // for example, no descriptors are left
       asio::steady_timer timer(context_, seconds(kRetrySeconds));
       co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, error));
     }
@@ -74,7 +74,7 @@ asio::awaitable<void> Reception::greet(std::shared_ptr<Connection> connection) {
 }
 
 std::string Reception::refusal(const Hello& hello) const {
-  // The token first: who does not know it learns nothing else.
+  // The token is checked first: a peer without it must not learn anything else.
   if (!same_job_token(hello.token, token_)) return "its token belongs to another job";
   if (hello.ranks != rules_.ranks) return fmt::format("its job has {} ranks, not {}", hello.ranks, rules_.ranks);
   return rules_.refusal(hello);

@@ -1,8 +1,10 @@
-// Where processes of a job connect: it listens, hears who comes, and hands over the connections that belong to the job.
+// The listening socket of a job: it accepts connections, reads their hello, and passes on those that belong
+// to the job.
 //
-// Whoever does not say the right hello at once is dropped with a line, and changes nothing. At a time it hears so many
-// of them beside the job's own; where more come, who has waited longest must go, and a peer of the job comes again.
-// Belongs to the thread that runs its io_context, but for the constructor and open(), which may run before it does.
+// A connection without a valid hello is dropped with a warning, and has no other effect. Besides one for each
+// rank of the job, at most kMostPending connections may wait for their hello. If more arrive, the oldest is
+// closed; a peer of the job connects again. Belongs to the thread that runs its io_context, except for the
+// constructor and open(), which may run before the thread does.
 #pragma once
 
 #include <functional>
@@ -17,29 +19,29 @@
 namespace gantry::control {
 
 struct ReceptionRules {
-  std::string prefix;  // of its lines: "control plane: "
-  int ranks = 1;       // of the job
+  std::string prefix;  // prefix of its warnings: "control plane: "
+  int ranks = 1;       // number of ranks of the job
   bool several_hosts = false;
   double handshake_seconds = kHandshakeSeconds;
-  // Why a peer that knows the job's token may not come in; "" if it may.
+  // Returns why a peer that has the job's token is not admitted, or "" if it is.
   std::function<std::string(const Hello&)> refusal;
   std::function<void(const Hello&, const std::shared_ptr<Connection>&)> welcome;
-  std::function<void(const std::string&)> warn;  // gets the lines, at most kMostWarnings
+  std::function<void(const std::string&)> warn;  // gets at most kMostWarnings warnings, and a last line
 };
 
 class Reception {
  public:
-  static constexpr std::size_t kMostPending = 64;  // at a time, beyond the job's own ranks
+  static constexpr std::size_t kMostPending = 64;  // in addition to the job's own ranks
   static constexpr int kMostWarnings = 20;
 
   Reception(asio::io_context& context, ReceptionRules rules);
 
-  // Listens on `port` (0: any free one) of `address`; the address to announce to peers. boost::system::system_error if
-  // it can't.
+  // Listens on `port` of `address` (0: any free port), and returns the address to announce to the peers.
+  // Throws boost::system::system_error if it cannot listen.
   Rendezvous open(const std::string& address, int port);
-  // No further connection finds an open port; those that have come are still heard.
+  // Closes the port. Accepted connections can still send their hello.
   void stop_listening();
-  // Drops those too.
+  // Closes the port and the pending connections.
   void close();
 
  private:
@@ -53,7 +55,7 @@ class Reception {
   const ReceptionRules rules_;
   JobToken token_{};
   tcp::acceptor acceptor_;
-  std::list<std::shared_ptr<Connection>> pending_;  // that have not said who they are, the oldest first
+  std::list<std::shared_ptr<Connection>> pending_;  // connections without a hello so far, the oldest first
   int warnings_ = 0;
   bool closing_ = false;
 };

@@ -1,5 +1,5 @@
-// Where the hub of a job's control plane is to be found, and the secret that it expects: who knows it belongs to the
-// job.
+// The address of the hub of a job's control plane, and the token with which a peer proves that it belongs to
+// the job.
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@ namespace gantry {
 
 using JobToken = std::array<std::uint8_t, 16>;
 
-// 128 random bits of the kernel's. ResourceError if it has none to give.
+// Returns 128 random bits of the kernel. Throws ResourceError if the kernel has none.
 JobToken random_job_token();
 
-// Takes the same time wherever the two differ, so that timing tells a guesser nothing.
+// The comparison takes constant time, so that its duration does not help an attacker to guess the token.
 bool same_job_token(const JobToken& a, const JobToken& b);
 
-// The job's launcher carries it to the ranks: MPI's first message, or the environment of `gantry launch`, which only
-// their user can read.
+// The launcher passes it to the ranks: in MPI's first message, or in the environment of `gantry launch`,
+// which only the user who started the job can read.
 struct Rendezvous {
   static constexpr const char* kVariable = "GANTRY_LAUNCH";
   std::string address;
@@ -26,7 +26,7 @@ struct Rendezvous {
   JobToken token{};
 };
 
-// "0123...ef 4242 10.0.0.1": the token's digits, the port, the address.
+// Encodes the token's hexadecimal digits, the port and the address: "0123...ef 4242 10.0.0.1".
 std::string encode_meeting(const Rendezvous& meeting);
 std::optional<Rendezvous> decode_meeting(const std::string& text);
 

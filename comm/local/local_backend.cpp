@@ -14,12 +14,12 @@
 namespace gantry {
 namespace {
 
-// Other threads read and write the memory as it lies there.
+// Other threads read and write the memory directly, so it must be in host memory.
 void check_reachable(const torch::Tensor& tensor, const char* call) {
   if (tensor.defined()) check_on_cpu(tensor.device(), call, "local");
 }
 
-// Of the values now, contiguous.
+// Returns a contiguous copy of the current values.
 torch::Tensor copy_of(const torch::Tensor& tensor) {
   const torch::NoGradGuard no_grad;
   if (!tensor.is_contiguous()) return tensor.detach().contiguous();
@@ -62,7 +62,7 @@ class LocalRecv final : public Work::State {
          fmt::format("{} from {} arrived as {}", describe(tag_), group_->describe_member(from_), describe(tensor_)),
          fmt::format("{} [{}]", dtype_name(dtype_), fmt::join(shape_, ", ")),
          "use the same shape and type on both sides"});
-    group_->job().fail(PeerError::kExitCode, error.what());  // whether or not anybody catches it
+    group_->job().fail(PeerError::kExitCode, error.what());  // even if the exception is caught
     throw error;
   }
 
@@ -79,8 +79,8 @@ class LocalCollective final : public Work::State {
  public:
   LocalCollective(std::shared_ptr<LocalGroupState> group, int rank) : group_(std::move(group)), rank_(rank) {}
 
-  // Once more, after it was done. `copy_back` gets `temporary`'s values at the end, where a non-contiguous tensor had
-  // to be worked on elsewhere.
+  // Starts another collective, after the last one was done. At the end `temporary` is copied to `copy_back`,
+  // if the call's tensor is not contiguous.
   void begin(LocalGroupState::Slot& slot, torch::Tensor copy_back, torch::Tensor temporary) {
     slot_ = &slot;
     copy_back_ = std::move(copy_back);
@@ -175,7 +175,7 @@ class LocalGroup final : public ProcessGroup {
 
   std::shared_ptr<LocalGroupState> state_;
   int rank_;
-  // Used again and again: as many as were ever under way at once.
+  // Reused: their number is the maximum number of collectives in flight.
   std::vector<std::shared_ptr<LocalCollective>> collectives_;
   std::size_t next_ = 0;
   std::shared_ptr<BlockPool> receives_ = std::make_shared<BlockPool>();

@@ -1,5 +1,5 @@
-// Ranks as threads of one process. A tensor that is handed over becomes the receiver's without a copy; collectives read
-// the peers' memory.
+// Ranks as threads of one process. A tensor of hand_over() becomes the receiver's without a copy. Collectives
+// read the memory of the other ranks.
 #pragma once
 
 #include <atomic>
@@ -17,9 +17,9 @@ namespace gantry {
 
 class LocalGroupState;
 
-// What the rank threads of one job share: the first failure, and the shared halves of their groups.
+// The state that the rank threads of a job share: the first failure, and the shared halves of their groups.
 //
-// Shared between threads, and guarded: `groups_` by `mutex_`; who has ended is atomic.
+// Shared between threads: `groups_` is guarded by `mutex_`; the flags of ended ranks are atomic.
 class LocalJob {
  public:
   LocalJob(int ranks, const WaitLimits& limits, std::function<std::string(int)> describe_rank);
@@ -28,20 +28,20 @@ class LocalJob {
   double timeout_seconds() const { return timeout_seconds_; }
   SlowWaitNotices& notices() { return notices_; }
   std::string describe_rank(int rank) const { return describe_rank_(rank); }
-  bool crowded() const { return crowded_; }  // more ranks than cores: waiting must not spin
+  bool crowded() const { return crowded_; }  // more ranks than cores: waits must not spin
 
-  // Ends every rank's pending and later operations. The first cause stands; later ones are dropped.
+  // Ends the pending and later operations of every rank. The first cause counts; later ones are dropped.
   void fail(int exit_code, const std::string& cause);
   const FirstFailure& failure() const { return failure_; }
   bool failed() const { return failure_.is_set(); }
   void throw_if_failed() const { failure_.throw_if_set(); }  // PeerError with the first cause
 
-  // The rank's body has returned: what waits for it ends.
+  // The rank's body has returned, so waits for this rank end.
   void note_ended(int rank);
   bool some_ended() const { return some_ended_.load(std::memory_order_acquire); }
   bool has_ended(int rank) const { return ended_[rank].load(std::memory_order_acquire); }
 
-  // The shared half of the group that `rank` makes as its n-th of these ranks.
+  // Returns the shared half of the n-th group that `rank` makes of these ranks.
   std::shared_ptr<LocalGroupState> group_state(const std::string& label, const std::vector<int>& ranks, int n);
 
  private:
@@ -73,7 +73,7 @@ class LocalBackend final : public Backend {
  private:
   LocalJob& job_;
   int rank_;
-  std::map<std::vector<int>, int> made_;  // how many groups of these ranks this rank has made
+  std::map<std::vector<int>, int> made_;  // number of groups of these ranks that this rank has made
 };
 
 }  // namespace gantry

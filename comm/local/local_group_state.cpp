@@ -9,15 +9,15 @@
 namespace gantry {
 namespace {
 
-// Made beforehand, with room for their members' sizes where those are not too many: in steady state nothing is
-// allocated.
+// Allocated in advance, with memory for the members' size lists unless there are too many members. In steady
+// state nothing is allocated.
 constexpr int kUsualSlots = 64, kMostReserved = 64;
 
 std::string describe_call(const LocalEntry& entry) {
   return fmt::format("{} of {}", name_of(entry.kind), describe(entry.in.defined() ? entry.in : entry.out));
 }
 
-// Alike in all but the sizes by rank.
+// True if the calls are equal except for the sizes by rank.
 bool is_same_call(const LocalEntry& one, const LocalEntry& other) {
   if (one.kind != other.kind || one.op != other.op || one.root != other.root) return false;
   if (one.kind == OperationKind::kBarrier) return true;
@@ -29,7 +29,7 @@ bool is_same_call(const LocalEntry& one, const LocalEntry& other) {
 }  // namespace
 
 struct LocalGroupState::Slot {
-  std::uint64_t sequence = 0;  // of the collective, in its group
+  std::uint64_t sequence = 0;  // number of the collective in its group
   std::vector<LocalEntry> entries;
   std::vector<std::atomic<bool>> joined;
   std::atomic<int> posted{0};
@@ -38,7 +38,8 @@ struct LocalGroupState::Slot {
   int slices = 0;        // set before ready
   std::string mismatch;  // set before ready
   std::atomic<Slot*> following{nullptr};
-  std::atomic<int> frees{0};  // by each member that has gone on to the following one, and by the last to leave
+  // Incremented by each member that has moved to the following slot, and by the last one to leave.
+  std::atomic<int> frees{0};
 
   explicit Slot(int size) : entries(static_cast<std::size_t>(size)), joined(static_cast<std::size_t>(size)) {
     if (size > kMostReserved) return;
@@ -59,7 +60,7 @@ LocalGroupState::LocalGroupState(LocalJob& job, std::string label, std::vector<i
     : job_(job), label_(std::move(label)), ranks_(std::move(ranks)), cursors_(ranks_.size()), boxes_(ranks_.size()) {
   for (int i = 0; i < kUsualSlots; ++i) slots_.push_back(std::make_unique<Slot>(size()));
   for (const auto& slot : slots_) idle_.push_back(slot.get());
-  // Every call follows another: the first ones a slot that all have left.
+  // Every call follows another one. The first calls follow a slot that all members have left.
   Slot* const before_all = take_idle();
   before_all->frees = 1;
   before_all->sequence = ~std::uint64_t{0};
@@ -98,7 +99,7 @@ LocalGroupState::Slot* LocalGroupState::take_idle() {
   const std::lock_guard lock(idle_mutex_);
   if (idle_.empty()) {
     slots_.push_back(std::make_unique<Slot>(size()));
-    idle_.reserve(slots_.size());  // so that giving one back takes no memory
+    idle_.reserve(slots_.size());  // so that returning a slot does not allocate
     return slots_.back().get();
   }
   Slot* const slot = idle_.back();
@@ -106,7 +107,7 @@ LocalGroupState::Slot* LocalGroupState::take_idle() {
   return slot;
 }
 
-// The slot of the call after that of `slot`.
+// Returns the slot of the call after that of `slot`.
 LocalGroupState::Slot& LocalGroupState::following(Slot& slot) {
   Slot* next = slot.following.load(std::memory_order_acquire);
   if (next) return *next;
@@ -114,7 +115,7 @@ LocalGroupState::Slot& LocalGroupState::following(Slot& slot) {
   fresh->sequence = slot.sequence + 1;
   if (slot.following.compare_exchange_strong(next, fresh, std::memory_order_acq_rel, std::memory_order_acquire))
     return *fresh;
-  const std::lock_guard lock(idle_mutex_);  // another member was faster
+  const std::lock_guard lock(idle_mutex_);  // another member has linked its slot first
   idle_.push_back(fresh);
   return *next;
 }
@@ -141,7 +142,8 @@ LocalGroupState::Slot& LocalGroupState::post(int rank, const Collective& call, c
   return place;
 }
 
-// Each has checked that its own tensors fit each other: together with this nobody goes beyond anybody's memory.
+// Each member has checked that its own tensors fit each other. Together with this check, no member reads or
+// writes beyond the memory of another one.
 std::string LocalGroupState::find_mismatch(const Slot& slot) const {
   const LocalEntry& first = slot.entries[0];
   for (int rank = 1; rank < size(); ++rank) {

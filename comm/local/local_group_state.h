@@ -1,17 +1,20 @@
-// The shared half of a group of rank threads: mailboxes for messages, and slots in which collectives meet.
+// The shared half of a group of rank threads: mailboxes for messages, and slots for collectives.
 //
-// A collective is a slot that every member posts its tensors into. The last to post splits the work into slices; from
-// then on whoever posts or waits claims slices by an atomic counter and works on the members' memory directly. Which
-// thread does a slice does not matter to the bits: every element is summed in rank order.
+// Every member posts its tensors to the slot of a collective. The last one to post splits the work into
+// slices. From then on, members that post or wait claim slices by an atomic counter and work directly on the
+// members' memory. Results are bitwise identical whichever thread processes a slice, because every element is
+// reduced in rank order.
 //
-// Slots are a chain in the order of the calls: a member goes from the slot of its last call to the following one, which
-// the first to come links. A slot is used again when every member has left its collective and has gone on, so there are
-// as many as were ever under way at once.
+// Slots form a chain in the order of the calls. A member goes from the slot of its last call to the following
+// one, which the first member to arrive links. A slot is reused when every member has left its collective and
+// has moved to the following slot. The number of slots is therefore the maximum number of collectives in
+// flight.
 //
-// Shared between threads, and guarded: `boxes_` by `mutex_`, slots that nobody uses by `idle_mutex_`. A member's cursor
-// is its own. A slot's number is written before it is linked; its entry by its own rank before `posted` rises; the
-// count of slices by the last poster before `ready` is set; what counts or links is atomic. Sleeping is by `changed_`
-// under `mutex_`: who changes something raises `epoch_` and wakes sleepers if `sleepers_` says there are any.
+// Shared between threads: `boxes_` is guarded by `mutex_`, and unused slots by `idle_mutex_`. A member's
+// cursor belongs to the member. In a slot, the number is written before the slot is linked, an entry by its
+// own rank before `posted` rises, and the number of slices by the last poster before `ready` is set. Counters
+// and links are atomic. Threads sleep on `changed_` under `mutex_`. A thread that changes something
+// increments `epoch_`, and wakes sleepers if `sleepers_` is not zero.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +35,7 @@ namespace gantry {
 
 class LocalGroupState {
  public:
-  struct Slot;  // a collective's
+  struct Slot;  // the state of one collective
 
   LocalGroupState(LocalJob& job, std::string label, std::vector<int> ranks);
   ~LocalGroupState();
@@ -41,23 +44,25 @@ class LocalGroupState {
   LocalJob& job() { return job_; }
   std::string describe_member(int rank) const { return job_.describe_rank(ranks_[rank]); }
 
-  // The tensor becomes the receiver's.
+  // Transfers the ownership of the tensor to the receiver.
   void push(int from, int to, const Tag& tag, torch::Tensor tensor);
-  // Takes the oldest message of that tag if there is one.
+  // Takes the oldest message with this tag. Returns false if there is none.
   bool take(int from, int to, const Tag& tag, torch::Tensor* tensor);
-  // Member `rank` joins its next collective, with contiguous tensors in place of the call's; in place: `in` alone. The
-  // slot is valid until it leaves.
+  // Member `rank` joins its next collective, with contiguous tensors in place of the call's own; in place:
+  // only `in`. The slot is valid until leave().
   Slot& post(int rank, const Collective& call, const torch::Tensor& in, const torch::Tensor& out);
-  // Works on slices that are there; true when the collective is done. PeerError when members called different things.
+  // Processes available slices. Returns true when the collective is done. Throws PeerError if the members
+  // called different operations.
   bool progress(Slot& slot);
-  // A member has seen that it is done.
+  // Called once by each member, when it has seen that the collective is done.
   void leave(Slot& slot);
-  // "all_reduce 17 of group 'tp', which rank 3 (...) has not joined" for a deadline's message.
+  // Returns "all_reduce 17 of group 'tp', which rank 3 (...) has not joined", for the error at the deadline.
   std::string describe_pending(const Slot& slot, int rank) const;
   std::vector<int> missing(const Slot& slot) const;  // members that have not joined
 
-  // Blocks until `ready` returns true; checked again after every change. PeerError with `what` at the deadline, and at
-  // once where a member of `awaited` has ended its work; both end the whole job. PeerError, too, if the job failed.
+  // Blocks until `ready` returns true; it is checked again after every change. Throws PeerError with `what`
+  // at the deadline, or at once if a member of `awaited` has ended its work. Both end the job. Also throws
+  // PeerError if the job has failed.
   template <class Ready, class What, class Awaited>
   void wait(int rank, Ready ready, What what, Awaited awaited);
   void wake_all();
@@ -69,7 +74,7 @@ class LocalGroupState {
     torch::Tensor tensor;
   };
   struct alignas(64) Cursor {
-    Slot* at = nullptr;  // of the member's last call
+    Slot* at = nullptr;  // slot of the member's last call
   };
 
   Slot& following(Slot& slot);
@@ -78,7 +83,7 @@ class LocalGroupState {
   void prepare(Slot& slot);
   std::string find_mismatch(const Slot& slot) const;
   std::string find_unequal_exchange(const Slot& slot) const;
-  // A member of `awaited`, a rank of the group, that has ended its work; -1 if none has.
+  // Returns a rank of the group in `awaited` that has ended its work; -1 if none has.
   int find_ended(const std::vector<int>& awaited) const;
 
   LocalJob& job_;
@@ -92,8 +97,8 @@ class LocalGroupState {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<int> sleepers_{0};
-  std::atomic<std::uint64_t> epoch_{0};      // rises with every change that a sleeper may wait for
-  std::vector<std::vector<Message>> boxes_;  // by receiver; few at a time
+  std::atomic<std::uint64_t> epoch_{0};      // incremented with every change that a sleeper may wait for
+  std::vector<std::vector<Message>> boxes_;  // by receiver; each has few messages at a time
 };
 
 template <class Ready, class What, class Awaited>
@@ -110,14 +115,14 @@ void LocalGroupState::wait(int rank, Ready ready, What what, Awaited awaited) {
     return begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   };
   const auto deadline = after(job_.timeout_seconds());
-  // A day stands for never.
+  // One day stands for infinity.
   auto notice = after(std::min(job_.notices().due_seconds(), 86400.0));
   while (true) {
     const std::uint64_t seen = epoch_.load(std::memory_order_seq_cst);
     if (ready()) return;
     job_.throw_if_failed();
     if (const int ended = job_.some_ended() ? find_ended(awaited()) : -1; ended >= 0) {
-      // What it did before it ended is seen from here on.
+      // Everything that the ended rank did before is visible from here on.
       if (ready()) return;
       const std::vector<int> still = awaited();
       if (std::find(still.begin(), still.end(), ended) != still.end())

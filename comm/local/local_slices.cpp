@@ -13,12 +13,13 @@ namespace {
 
 using Entries = std::span<const LocalEntry>;
 
-// Small enough to balance work and stay in the second-level cache, large enough that claiming one costs nothing.
+// Small enough to balance the work and stay in the second-level cache, large enough to make the cost of
+// claiming negligible.
 constexpr std::int64_t kSliceBytes = 128 << 10;
 
 struct Slice {
   int source;          // the rank whose part it is, or the sender
-  int target;          // of all_to_all
+  int target;          // receiver, in all_to_all
   std::int64_t begin;  // in elements of the part
   std::int64_t end;
 };
@@ -69,7 +70,7 @@ void for_parts(Entries entries, Use use) {
   }
 }
 
-// By arithmetic: a list would be memory that a slot takes whenever it holds more than before.
+// Computed instead of looked up: a list would allocate whenever it gets longer than before.
 Slice slice_at(Entries entries, std::int64_t index) {
   const std::int64_t step = elements_of_slice(entries[0]);
   Slice slice{};
@@ -112,7 +113,7 @@ void work_on_slice(Entries entries, std::int64_t index) {
   const LocalEntry& first = entries[0];
   const std::int64_t item = static_cast<std::int64_t>(first.in.element_size());
   const std::int64_t bytes = (slice.end - slice.begin) * item;
-  static thread_local std::vector<const void*> inputs;  // a thread's, to keep its memory
+  static thread_local std::vector<const void*> inputs;  // per thread, so that its memory is kept
   switch (first.kind) {
     case OperationKind::kAllReduce: {
       inputs.resize(entries.size());

@@ -21,7 +21,7 @@ void initialise() {
     MPI_Query_thread(&provided);
   } else {
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
-    std::atexit(mpi_finalize);  // who initialises finalises
+    std::atexit(mpi_finalize);  // only if this call has initialised MPI
   }
   if (provided < MPI_THREAD_MULTIPLE)
     throw ResourceError({"mpi", fmt::format("this MPI provides thread level {}", provided), "MPI_THREAD_MULTIPLE",

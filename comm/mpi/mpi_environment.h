@@ -1,4 +1,4 @@
-// MPI's errors as ours, its start and end, and guards around its few calls that block.
+// MPI's errors as Gantry errors, its start and end, and time limits for its few blocking calls.
 #pragma once
 
 #include <condition_variable>
@@ -9,14 +9,14 @@
 
 namespace gantry {
 
-// PeerError "mpi: <call> failed: <MPI's text>" unless `code` is MPI_SUCCESS.
+// Throws PeerError "mpi: <call> failed: <MPI's text>", unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 std::string mpi_error_text(int code);
 
 bool mpi_is_running();  // initialised and not finalised
 
-// MPI's collective set-up calls can't be given a deadline. While this lives, a thread of its own waits for it; if it is
-// still there after `seconds`, it prints "error: <line>" and ends the job.
+// MPI's collective set-up calls have no deadline. While a Watchdog exists, its thread waits. If the Watchdog
+// still exists after `seconds`, the thread prints "error: <line>" and ends the job.
 class Watchdog {
  public:
   Watchdog(double seconds, std::string line);

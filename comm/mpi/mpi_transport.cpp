@@ -57,7 +57,8 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  // More requests in flight at once, which timing decides, allocate when it first happens.
+  // Reserved requests. The number in flight depends on timing. Above this number, a request may allocate
+  // memory.
   static constexpr std::size_t kUsualRequests = 1024;
 
   MPI_Request* add_request(int number) {
@@ -76,7 +77,7 @@ int MpiTransport::largest_tag() const {
   int* largest = nullptr;
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &found);
-  return found ? *largest : 32767;  // the least that the standard allows
+  return found ? *largest : 32767;  // the minimum that the standard guarantees
 }
 
 std::vector<std::string> MpiTransport::gather(const std::string& mine, const std::string& waited) {

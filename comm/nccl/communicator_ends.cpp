@@ -24,7 +24,7 @@ void CommunicatorEnds::start(std::string communicator, std::function<void()> end
       end();
       end = nullptr;  // frees its objects before the end is reported
     } catch (const std::exception&) {
-      // A broken device, whose error the job has reported.
+      // The device is broken; the job has reported its error.
     }
     const std::lock_guard lock(progress->mutex);
     progress->ended = true;
@@ -35,7 +35,7 @@ void CommunicatorEnds::start(std::string communicator, std::function<void()> end
   ends_.push_back({std::move(communicator), std::move(progress), std::move(thread)});
 }
 
-// A job may make and close groups again and again.
+// A job may make and close groups many times.
 void CommunicatorEnds::drop_ended() {
   for (auto end = ends_.begin(); end != ends_.end();) {
     std::unique_lock look(end->progress->mutex);

@@ -1,9 +1,9 @@
-// The ends of communicators, each on a thread of its own.
+// Ends communicators, each on a separate thread.
 //
-// ncclCommDestroy and ncclCommAbort wait, without a deadline, for the members of the same host to end that communicator
-// too. Members end their communicators in different orders, and a process that has stopped ends none of its. So neither
-// call may keep the thread that asks for it: one member would wait in the end of a first communicator for another,
-// which waits in the end of a second one.
+// ncclCommDestroy and ncclCommAbort wait, without a deadline, until the members on the same host end the
+// communicator too. But members end their communicators in different orders, and a process that is stopped
+// ends none. So neither call may block the calling thread: otherwise one member could wait in the end of a
+// first communicator for another member, which waits in the end of a second one.
 #pragma once
 
 #include <condition_variable>
@@ -25,11 +25,11 @@ class CommunicatorEnds {
   CommunicatorEnds(const CommunicatorEnds&) = delete;
   CommunicatorEnds& operator=(const CommunicatorEnds&) = delete;
 
-  // `end` makes the call and must own the objects that it uses; its exceptions are dropped. `communicator`: its name in
-  // errors.
+  // `end` makes the call and must own the objects that it uses; its exceptions are dropped. `communicator`:
+  // its name in errors.
   void start(std::string communicator, std::function<void()> end);
-  // Waits until all that were started have ended, or until `give_up` returns true, which is polled every 20 ms. Returns
-  // the names of the communicators that have not ended. No other call may run meanwhile.
+  // Waits until all that were started have ended, or until `give_up` returns true, which is polled every 20
+  // ms. Returns the names of the communicators that have not ended. No other call may run meanwhile.
   std::vector<std::string> wait(const std::function<bool()>& give_up);
 
  private:

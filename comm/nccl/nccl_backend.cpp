@@ -22,7 +22,7 @@ namespace {
 
 class CollectiveState final : public Work::State {
  public:
-  // `target` gets `temporary`'s values at the end, where a non-contiguous tensor had to be worked on elsewhere.
+  // At the end `temporary` is copied to `target`, if the call's tensor is not contiguous.
   CollectiveState(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclOperation> operation, torch::Tensor target,
                   torch::Tensor temporary)
       : job_(std::move(job)),
@@ -55,7 +55,7 @@ class CollectiveState final : public Work::State {
     const NcclDevice& device = job_->device();
     const torch::NoGradGuard no_grad;
     target_.copy_(temporary_);
-    // The copy may run after this has let go of the memory, on another stream than the memory's.
+    // The copy may run after this object has released the memory, on another stream than the memory's own.
     device.record_use(temporary_, device.current_stream());
     temporary_.reset();
     copied_.emplace(device.new_event());
@@ -65,11 +65,11 @@ class CollectiveState final : public Work::State {
   const std::shared_ptr<NcclJob> job_;
   const std::shared_ptr<NcclOperation> operation_;
   torch::Tensor target_, temporary_;
-  std::optional<c10::Event> copied_;  // behind the copy to a target that is not contiguous
+  std::optional<c10::Event> copied_;  // marks the end of the copy to a target that is not contiguous
   bool ended_ = false;
 };
 
-// "group 'tp' with rank 1 (...)", at most some of them.
+// Returns "group 'tp' with rank 1 (...)"; long lists of ranks are shortened.
 std::string name_group(const NcclJob& job, const std::string& label, const std::vector<int>& ranks, int rank) {
   constexpr std::size_t kNamed = 8;
   std::vector<std::string> others;
@@ -120,7 +120,7 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
 
   Work start(const Collective& call) override {
     call.check(rank(), size());
-    // A barrier is of the hosts: device work is ordered by streams.
+    // A barrier only concerns the hosts, because work on the devices is ordered by streams.
     if (!call.target || !on_device(call)) return base_->start(call);
     job_->throw_if_failed();
     const torch::NoGradGuard no_grad;
@@ -153,7 +153,7 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
  private:
   using Name = std::function<std::string()>;
 
-  // A call of NCCL's on contiguous tensors; `more` is kept as they are, until it is done.
+  // Issues a call of NCCL on contiguous tensors. The storages of `more` are kept until it is done.
   std::shared_ptr<NcclOperation> issue(const Collective& call, const torch::Tensor& out, const torch::Tensor& source,
                                        const std::vector<torch::Tensor>& more, const Name& what,
                                        bool after_current = true) {
@@ -168,8 +168,9 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
         after_current);
   }
 
-  // An all_reduce or reduce_scatter whose sums have the other backends' bits: each rank gets its slice of every rank's
-  // tensor and adds them by rank; an all_reduce gathers the slices. All of it on the communicator's stream.
+  // An all_reduce or reduce_scatter whose result is bitwise identical to the other backends. Each rank
+  // receives its slice of every rank's tensor and adds the slices in rank order; an all_reduce then gathers
+  // the results. All steps run on the communicator's stream.
   std::shared_ptr<NcclOperation> sum_by_rank(const Collective& call, const torch::Tensor& out,
                                              const torch::Tensor& source, const Name& what) {
     const bool gathers = call.kind == OperationKind::kAllReduce;
@@ -189,7 +190,7 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
       const c10::StreamGuard on_stream(communicator_->stream());
       reduce_by_rank(sum, received.view({size(), mine}).unbind(), ReduceOp::kSum);
     }
-    // Behind the sum, which reads what was received.
+    // These follow the reduction on the stream, because it reads the received data.
     if (gathers)
       return issue({.kind = OperationKind::kAllGather, .target = &sums, .in = &sum, .sizes = &slices}, sums, sum,
                    {received}, what, /*after_current=*/false);
@@ -198,7 +199,8 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
         /*after_current=*/false);
   }
 
-  // Whether a call's tensors travel by NCCL; false: all lie on the host. UsageError for some of each.
+  // Returns whether the call's tensors are on the device; false if all are on the host. Throws UsageError if
+  // they differ.
   bool on_device(const Collective& call) const {
     const char* name = name_of(call.kind);
     const bool device = job_->device().holds(*call.target, name);

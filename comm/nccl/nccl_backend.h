@@ -1,19 +1,25 @@
-// Ranks with a device each, whose tensors travel by NCCL. Free of nccl.h, so that nothing else needs it.
+// Ranks with one device each, whose tensors are sent over NCCL. Does not include nccl.h, so that its users do
+// not need it.
 //
-// It stands on another backend, the host (local where ranks are threads, mpi where they are processes), which starts
-// the ranks, brings NCCL's unique ids, carries tensors in host memory and the heads of messages, and spreads failures.
+// It is based on another backend, the host backend: local if the ranks are threads, mpi if they are
+// processes. The host backend starts the ranks, distributes NCCL's unique ids, carries tensors in host memory
+// and the heads of messages, and spreads failures.
 //
-// Collectives go over one communicator a group, in the order they are called. NCCL's messages have no tags and two that
-// cross on one stream may wait for each other for ever, so each direction of each pair of ring neighbours has a
-// communicator and a stream of its own, and this rule holds: a receive is put on the device only after its send was.
-// The sender issues its sends to a neighbour in the order of the calls and sends a head (tag, dtype, shape) over the
-// host for each; the receiver takes heads in that order, issues a receive of what the head says, and gives the tensor
-// to the call whose tag it is. So tags match in any order, absent tensors and wrong shapes are known before anything
-// waits on the device, and no stream waits for something that is behind it. If more than 32 streams are in use, some of
-// them share a hardware queue of the device, for which this does not hold.
+// Each group has one communicator for its collectives, which run in the order of the calls. NCCL's messages
+// have no tags, and two messages that cross on one stream may wait for each other for ever. So each direction
+// of each pair of ring neighbours has its own communicator and stream, with this rule: a receive is issued to
+// the device only after its send was.
 //
-// A Work's wait() makes the current stream wait, not the host. Sums go in NCCL's own order, unless they are asked to go
-// by rank: then ranks exchange slices, each adds its own (comm/device_sum.h), and an all_reduce gathers them again.
+// The sender issues its sends to a neighbour in the order of the calls. For each it sends a head (tag, dtype,
+// shape) over the host. The receiver takes the heads in that order, issues a receive with this dtype and
+// shape, and passes the tensor to the call with the same tag. So tags match in any order. Absent tensors and
+// wrong shapes are known before anything waits on the device, and no stream waits for an operation that is
+// queued after it. If more than 32 streams are in use, some of them share a hardware queue of the device. The
+// guarantee then does not hold for them.
+//
+// The wait() of a Work makes the current stream wait, not the host. Reductions add in NCCL's own order,
+// unless sums_by_rank is set. Then ranks exchange slices, each rank adds its own slice in rank order
+// (comm/device_sum.h), and an all_reduce gathers the slices again.
 #pragma once
 
 #include <functional>
@@ -29,23 +35,24 @@ namespace gantry {
 class NcclJob;
 
 struct NcclOptions {
-  torch::Device device = torch::kCPU;  // this rank's
+  torch::Device device = torch::kCPU;  // the device of this rank
   WaitLimits waits;
-  bool registers_memory = false;                  // groups give registered memory (comm/registered_memory.h)
-  bool sums_by_rank = false;                      // with the bits of the other backends
+  bool registers_memory = false;                  // see comm/registered_memory.h
+  bool sums_by_rank = false;                      // reductions bitwise identical to other backends
   std::function<std::string(int)> describe_rank;  // by world rank
-  // Whether a group of this label gets communicators for messages; without, its messages go through the host.
+  // Returns whether a group with this label gets communicators for messages. If not, its messages are sent
+  // over the host.
   std::function<bool(const std::string& label)> carries_messages = [](const std::string&) { return true; };
 };
 
-// Whether neighbours in a group of that label send each other what they compute: those of a pipeline, and of a ring
-// along a sequence.
+// Returns whether neighbours in a group with this label send each other device tensors: in a pipeline, and in
+// a ring along the sequence.
 bool neighbours_send(const std::string& label);
 
 class NcclBackend final : public Backend {
  public:
-  // Collective over the ranks of `base`, in a process that called prepare_nccl() (launch/backends.h). `base` must
-  // outlive the backend.
+  // Collective over the ranks of `base`, in a process that has called prepare_nccl() (launch/backends.h).
+  // `base` must outlive the backend.
   NcclBackend(Backend& base, NcclOptions options);
   ~NcclBackend() override;
 
@@ -64,11 +71,11 @@ class NcclBackend final : public Backend {
   std::shared_ptr<NcclJob> job_;
 };
 
-// What a launch has for a rank of `base`, which must outlive it, on that device.
+// Returns the options for a rank of `base` on that device. `base` must outlive them.
 NcclOptions nccl_options(World& base, torch::Device device);
-// That rank's part of the launch: `body` in a world on the device. Collective over the ranks of `base`.
+// Runs that rank's part of the launch: `body` in a world on the device. Collective over the ranks of `base`.
 void run_on_device(NcclOptions options, World& base, const std::function<void(World&)>& body);
 
-int nccl_version();  // of the library that is loaded: 23000 is 2.30.0
+int nccl_version();  // version of the loaded library: 23000 is 2.30.0
 
 }  // namespace gantry

@@ -22,7 +22,7 @@ ncclDataType_t type_of(torch::ScalarType type) {
     case torch::kInt32:
       return ncclInt32;
     default:
-      return ncclUint8;  // others are refused by Collective::check()
+      return ncclUint8;  // Collective::check() rejects all other types
   }
 }
 
@@ -30,7 +30,7 @@ ncclRedOp_t operation_of(ReduceOp op) {
   return op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin;
 }
 
-// What each member's rows are, in bytes.
+// Start and size of each member's rows, in bytes.
 struct Parts {
   std::vector<std::size_t> begin, bytes;
   bool even = true;

@@ -1,4 +1,4 @@
-// Collectives as NCCL's calls.
+// Collectives as calls of NCCL.
 #pragma once
 
 #include <nccl.h>
@@ -7,8 +7,8 @@
 
 namespace gantry {
 
-// A collective of contiguous tensors at `out` and `in`, between ncclGroupStart and ncclGroupEnd: uneven rows, for which
-// NCCL has no call, by a call for each rank. Gives the first code that is not a success.
+// Issues a collective of contiguous tensors at `out` and `in`, between ncclGroupStart and ncclGroupEnd. NCCL
+// has no call for uneven rows, so those take one call per rank. Returns the first code that is not a success.
 ncclResult_t call_nccl(const Collective& call, char* out, const char* in, int size, ncclComm_t communicator,
                        cudaStream_t stream);
 

@@ -14,10 +14,11 @@ namespace {
 
 thread_local std::weak_ptr<NcclOperation> last_preceding;
 
-// What a member's device did before its rank ended is done on the others' devices within this.
+// Time within which the device work of a member that has ended completes on the other members' devices.
 constexpr std::chrono::seconds kLastWork{1};
 
-// Blocks of threads of a message's kernel, on a multiprocessor each. The rest is for computation.
+// Thread blocks of a message's kernel, each on one multiprocessor. The other multiprocessors are left for
+// computation.
 constexpr int kMessageCtas = 4;
 
 }  // namespace
@@ -33,9 +34,9 @@ ncclUniqueId new_unique_id() {
 }
 
 bool NcclOperation::finished() const {
-  // The event of an operation that was given up while it was issued was never recorded, and passes at once.
+  // If issuing the operation failed, its event was never recorded, and query() returns true at once.
   if (!issued_ || !event_.query()) return false;
-  // An abort lets the event pass too; it is noted before.
+  // An abort also completes the event, but sets the state before.
   const std::lock_guard lock(mutex_);
   return state_ != State::kAborted;
 }
@@ -48,12 +49,13 @@ void NcclOperation::issued_on(const c10::Stream& stream) {
 void NcclOperation::precede(const c10::Stream& current) {
   event_.block(current);
   last_preceding = weak_from_this();
-  // Whoever reuses the memory does so on the stream that it came from, behind this; elsewhere only when it is done.
+  // On the stream that posted the operation, the memory is released now: the allocator reuses it only for
+  // later work of that stream. For another stream the memory is kept until the operation is done.
   if (current == posted_on_) release();
 }
 
 void NcclOperation::release() {
-  std::vector<c10::Storage> dropped;  // freed outside the lock
+  std::vector<c10::Storage> dropped;  // freed after the lock is released
   const std::lock_guard lock(mutex_);
   dropped.swap(held_);
 }
@@ -106,7 +108,7 @@ NcclCommunicator::~NcclCommunicator() {
   try {
     if (!job_->failed() && std::uncaught_exceptions() == 0) finalize();
   } catch (const std::exception&) {
-    // Has ended the job; aborted below.
+    // The failure has ended the job; the communicator is aborted below.
   }
   job_->remove(this);
   abort();
@@ -114,7 +116,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 void NcclCommunicator::finalize() {
   const c10::DeviceGuard on_device(job_->device().device());
-  Operations done;  // freed outside the lock
+  Operations done;  // freed after the lock is released
   std::unique_lock lock(mutex_);
   if (!communicator_) return;
   deregister_all(lock);
@@ -134,18 +136,18 @@ void* NcclCommunicator::register_memory(void* begin, std::size_t bytes) {
   void* handle = nullptr;
   await_call(lock, ncclCommRegister(communicator_, begin, bytes, &handle),
              [this] { return members_.name + " to register memory"; });
-  if (handle) registered_.insert(handle);  // null: NCCL makes no use of it
+  if (handle) registered_.insert(handle);  // null: NCCL does not use the registration
   return handle;
 }
 
 void NcclCommunicator::deregister(void* handle) {
   const std::lock_guard lock(mutex_);
-  // An abort takes registrations along: to undo one NCCL may wait for a peer that is gone.
+  // An abort removes registrations itself. To remove one before, NCCL may wait for a peer that is gone.
   if (communicator_ && registered_.erase(handle) > 0) ncclCommDeregister(communicator_, handle);
 }
 
-// Tensors may outlive the communicator. What is under way may still use their memory; the watching thread has its
-// deadline.
+// Tensors may outlive the communicator. Pending operations may still use their memory, so this waits for
+// them. The watching thread enforces their deadline.
 void NcclCommunicator::deregister_all(std::unique_lock<std::mutex>& lock) {
   while (!registered_.empty() && !under_way_.empty()) {
     lock.unlock();
@@ -164,13 +166,13 @@ void NcclCommunicator::abort() {
   try {
     drop_finished();
   } catch (const std::exception&) {
-    // A broken device: the state of its operations is unknown.
+    // The device is broken: the state of its operations is unknown.
   }
   for (const auto& operation : under_way_) operation->end(/*done=*/false);
   end_with(ncclCommAbort);
 }
 
-// Under the lock. The device may use the memory of pending operations until the call has returned.
+// Called under the lock. The device may use the memory of pending operations until the call has returned.
 void NcclCommunicator::end_with(ncclResult_t (*call)(ncclComm_t)) {
   auto held = std::make_shared<Operations>(std::move(under_way_));
   under_way_.clear();
@@ -247,7 +249,7 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
   try {
     await_call(lock, code, [&operation] { return operation->describe(); });
   } catch (...) {
-    // The device may have it already: what it holds is kept until the abort has taken it away.
+    // The device may already have the operation, so its memory is kept until the abort has removed it.
     lock.lock();
     const auto ending = left_behind_.lock();  // null: the abort has returned
     if (communicator_)
@@ -299,7 +301,7 @@ std::string NcclCommunicator::find_trouble() {
   if (code != ncclSuccess && code != ncclInProgress) return describe_error(code);
   drop_finished();
   if (under_way_.empty()) return "";
-  if (!under_way_.front()->may_have_begun()) begin_oldest();  // behind what this rank itself computes
+  if (!under_way_.front()->may_have_begun()) begin_oldest();  // it still waits for computation of this rank
   if (std::string ended = find_ended(); !ended.empty()) return ended;
   const double waited = std::chrono::duration<double>(Clock::now() - oldest_since_).count();
   if (waited >= job_->notices().due_seconds() && !oldest_reported_) {

@@ -1,10 +1,12 @@
-// One NCCL communicator with a stream of its own, on which its operations run in the order they were issued.
+// An NCCL communicator with its own stream, on which its operations run in the order in which they were
+// issued.
 //
-// Communicators are nonblocking (ncclConfig_t::blocking = 0): a call that needs its peers returns at once and is asked
-// until it is through, so that the deadline and an abort reach it.
+// Communicators are nonblocking (ncclConfig_t::blocking = 0). A call that needs its peers returns at once and
+// is polled until it is complete, so that the deadline and an abort apply to it.
 //
-// Shared between threads, and guarded: the communicator, `under_way_` and `registered_` by `mutex_`; what an operation
-// holds, and how it ended, by its own mutex. The watching thread looks and aborts; one thread at a time issues.
+// Shared between threads: the communicator, `under_way_` and `registered_` are guarded by `mutex_`. The held
+// memory and the state of an operation are guarded by the operation's own mutex. The watching thread checks
+// and aborts; only one thread at a time issues operations.
 #pragma once
 
 #include <atomic>
@@ -23,7 +25,8 @@
 
 namespace gantry {
 
-// Something that a communicator's stream does, and the event behind it. Keeps the memory it works on until it is done.
+// An operation on a communicator's stream, and the event that marks its end. Keeps the memory that it uses
+// until it is done.
 class NcclOperation final : public DeviceEnd, public std::enable_shared_from_this<NcclOperation> {
  public:
   NcclOperation(const NcclDevice& device, std::vector<c10::Storage> held, std::function<std::string()> what)
@@ -32,16 +35,17 @@ class NcclOperation final : public DeviceEnd, public std::enable_shared_from_thi
         held_(std::move(held)),
         what_(std::move(what)) {}
 
-  // Before it is issued: it comes after what that event is behind.
+  // Called before the operation is issued: the operation starts after this event.
   void follow(c10::Event begins) { begins_.emplace(std::move(begins)); }
   void issued_on(const c10::Stream& stream);
-  // What was on the poster's stream before it is done: from here on it takes its own time.
+  // True if the work on the poster's stream that precedes the operation is done. From then on the operation's
+  // own time counts.
   bool may_have_begun() const { return !begins_ || begins_->query(); }
-  bool finished() const;  // never of one that was aborted, or whose issue was given up
-  // What the current stream is given from now on comes after it. The host does not wait.
+  bool finished() const;  // never true if it was aborted, or if issuing it failed
+  // Makes later work on the current stream wait for the operation. The host does not wait.
   void precede(const c10::Stream& current);
   void release();
-  // For its communicator, once: whether it is done or about to be aborted.
+  // Called once by its communicator, when the operation is done or about to be aborted.
   void end(bool done);
   void when_ended(std::function<void(bool done)> then) override;
   std::string describe() const { return what_(); }
@@ -53,36 +57,36 @@ class NcclOperation final : public DeviceEnd, public std::enable_shared_from_thi
   std::atomic<bool> issued_{false};
   std::optional<c10::Event> begins_;
   const c10::Stream posted_on_;
-  mutable std::mutex mutex_;  // guards the following three
+  mutable std::mutex mutex_;  // guards the following three members
   std::vector<c10::Storage> held_;
   State state_ = State::kUnderWay;
   std::vector<std::function<void(bool)>> listeners_;
   const std::function<std::string()> what_;
 };
 
-// Its members, as messages name them: "group 'tp' with rank 1 (...), rank 2 (...)".
+// The members of a communicator. Messages name them as "group 'tp' with rank 1 (...), rank 2 (...)".
 struct NcclMembers {
   std::string name;
-  std::vector<int> ranks;  // of the world
-  int rank = 0;            // this one, among them
+  std::vector<int> ranks;  // world ranks
+  int rank = 0;            // the index of this rank in `ranks`
 };
 
-// The last one that this thread let its current stream wait for, once; null if there is none, or nobody has it any
-// more.
+// Returns, once, the last operation for which this thread made its current stream wait. Null if there is
+// none, or if the operation no longer exists.
 std::shared_ptr<NcclOperation> take_last_preceding();
 
 ncclUniqueId new_unique_id();
 
 class NcclCommunicator {
  public:
-  // Between ncclGroupStart and ncclGroupEnd; gives the first code that is not a success.
+  // Called between ncclGroupStart and ncclGroupEnd. Returns the first code that is not a success.
   using Calls = std::function<ncclResult_t(ncclComm_t communicator, cudaStream_t stream)>;
 
   enum class Use { kCollectives, kMessages };
-  // Collective over the members, within the job's deadline.
+  // Collective over the members, with the job's deadline.
   NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers members, const ncclUniqueId& id,
                    Use use = Use::kCollectives);
-  // Waits for what is under way, unless something has failed: then it aborts.
+  // Waits for pending operations. Aborts them if something has failed.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -90,16 +94,17 @@ class NcclCommunicator {
   const std::string& name() const { return members_.name; }
   const c10::Stream& stream() const { return stream_.get(); }
 
-  // Issues `calls` on the stream, behind all that the current stream holds by now if `after_current`.
+  // Issues `calls` on the stream. If `after_current`, they wait for all work that is on the current stream
+  // now.
   std::shared_ptr<NcclOperation> issue(std::vector<c10::Storage> held, std::function<std::string()> what,
                                        const Calls& calls, bool after_current = true);
 
-  // Tells NCCL of memory of its own allocator, until deregister() with the handle that this gives, or the
-  // communicator's end. Every member registers alike.
+  // Registers memory of NCCL's own allocator, until deregister() with the returned handle, or until the end
+  // of the communicator. Every member must register the same sizes in the same order.
   void* register_memory(void* begin, std::size_t bytes);
   void deregister(void* handle);
 
-  // For the watching thread. What is wrong, as the line of an error; "" if nothing is.
+  // Called by the watching thread. Returns the problem as an error line, "" if there is none.
   std::string find_trouble();
   void abort();
 
@@ -112,7 +117,7 @@ class NcclCommunicator {
   void deregister_all(std::unique_lock<std::mutex>& lock);
   void end_with(ncclResult_t (*call)(ncclComm_t));
   void require_open() const;
-  // `what`: description of the operation that is waited for, called under the lock when it is reported.
+  // `what`: description of the awaited operation, called under the lock when it is reported.
   void await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::function<std::string()>& what);
   void drop_finished();
   void begin_oldest();
@@ -127,9 +132,11 @@ class NcclCommunicator {
   Operations under_way_;
   std::weak_ptr<Operations> left_behind_;  // pending operations of an end that has begun; freed after it
   std::set<void*> registered_;             // handles
-  Clock::time_point oldest_since_;         // since when the first of under_way_ takes its own time
-  bool oldest_reported_ = false;           // that it takes long
-  // Since when a member is known to have ended its work while the first of under_way_ was not done.
+  // Start time of the first operation of under_way_, without its wait for the poster's stream.
+  Clock::time_point oldest_since_;
+  bool oldest_reported_ = false;  // a warning was printed about its duration
+  // Time at which a member was first known to have ended its work while the first operation of under_way_ was
+  // pending.
   std::optional<Clock::time_point> left_since_;
 };
 

@@ -27,7 +27,8 @@ bool share_any(const Devices& one, const Devices& other) {
   });
 }
 
-// The ranks that have to agree with this one: those that see a device that it sees, those that see one of theirs, ...
+// Returns the ranks whose choice of device depends on this one: they see a device that this rank sees, or
+// share one with such a rank, and so on.
 std::vector<int> find_sharers(const DeviceQuestion& question) {
   std::vector<bool> found(question.visible.size(), false);
   std::vector<int> open{question.rank};
@@ -47,7 +48,8 @@ std::vector<int> find_sharers(const DeviceQuestion& question) {
   return sharers;
 }
 
-// Gives ranks devices of their own, lower ranks first: one that finds none free makes others move to another of theirs.
+// Assigns one device to each rank, lower ranks first. If a rank finds none free, other ranks move to another
+// of their devices.
 class Division {
  public:
   explicit Division(const std::vector<Devices>& visible) : visible_(visible) {}
@@ -80,13 +82,13 @@ class Division {
   std::set<std::string> tried_;
 };
 
-// More often than any pool has streams, whoever else takes some meanwhile.
-constexpr int kAttempts = 256;  // of a pool
+// More attempts per pool than any pool has streams, even if other code takes some meanwhile.
+constexpr int kAttempts = 256;  // per pool
 
 using StreamKey = std::pair<c10::DeviceIndex, c10::StreamId>;
 
-// Lent streams, of all ranks of this process; guarded by its mutex. Never destroyed: communicators may end after it
-// would be.
+// Streams in use, of all ranks of this process; guarded by its mutex. Never destroyed, because communicators
+// may end after static destructors.
 struct Lent {
   std::mutex mutex;
   std::set<StreamKey> streams;

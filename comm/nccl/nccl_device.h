@@ -1,5 +1,5 @@
-// A rank's device as LibTorch's device-generic interfaces show it. Streams and events are those of the guard that is
-// registered for the device's type, so nothing here is linked to CUDA's parts of LibTorch.
+// A rank's device, through LibTorch's device-generic interfaces. Streams and events are those of the guard
+// that is registered for the device type, so this code is not linked to the CUDA parts of LibTorch.
 #pragma once
 
 #include <string>
@@ -18,23 +18,24 @@ class Backend;
 
 class NcclDevice {
  public:
-  // The highest priority that LibTorch has a pool of streams for. As in CUDA, smaller numbers are higher.
+  // The highest priority for which LibTorch has a pool of streams. As in CUDA, smaller numbers are higher.
   static constexpr int kHighestPriority = -3;
 
   explicit NcclDevice(torch::Device device) : device_(device), guard_(device.type()) {}
 
   torch::Device device() const { return device_; }
   c10::Event new_event() const { return c10::Event(device_.type()); }
-  c10::Stream current_stream() const { return guard_.getStream(device_); }  // of this thread
-  // The next stream of the pool of a priority, from kHighestPriority to -1.
+  c10::Stream current_stream() const { return guard_.getStream(device_); }  // current in the calling thread
+  // Returns the next stream of the pool of a priority, from kHighestPriority to -1.
   c10::Stream pooled_stream(int priority = kHighestPriority) const { return guard_.getNewStream(device_, priority); }
-  void wait() const { guard_.synchronizeDevice(device_.index()); }  // the host, for all that the device was given
+  void wait() const { guard_.synchronizeDevice(device_.index()); }  // the host waits for the device
   void* handle(const c10::Stream& stream) const { return guard_.getStreamNativeHandle(stream); }
 
-  // True of tensors of the device's type; false of those that other means carry. UsageError for one on another device
-  // of the type.
+  // True for tensors on a device of this type, false for tensors that another backend carries. Throws
+  // UsageError for a tensor on another device of the type.
   bool holds(const torch::Tensor& tensor, const char* call) const;
-  // Keeps the tensor's memory from being used anew, once it is freed, until `stream` has done what it holds by then.
+  // Prevents the reuse of the tensor's memory after it is freed, until `stream` has completed its present
+  // work.
   void record_use(const torch::Tensor& tensor, const c10::Stream& stream) const;
 
  private:
@@ -42,16 +43,17 @@ class NcclDevice {
   c10::impl::VirtualGuardImpl guard_;
 };
 
-// A stream that no other communicator of this process has.
+// A stream that no other communicator of this process uses.
 //
-// LibTorch hands out the streams of a fixed pool (32 of a priority and device) in turn, so the 33rd that is asked for
-// is the first again. Two communicators on one stream would wait behind each other's operations, and the rule that
-// keeps the device free of deadlock (nccl_backend.h) would not hold. So what is lent is remembered, and given back at
-// the end. Where one priority's are all lent, the next lower one's are, but for the lowest: the rest of the program
-// computes and copies on those. A device of four priorities and more has 96.
+// LibTorch returns the streams of a fixed pool (32 per priority and device) in turn, so the 33rd request
+// returns the first stream again. Two communicators on one stream would wait for each other's operations,
+// which breaks the rule that prevents deadlocks on the device (nccl_backend.h). So the streams in use are
+// recorded, and released in the destructor. If all streams of one priority are in use, the next lower
+// priority is used. The lowest priority is never used, because the rest of the program computes and copies on
+// it. A device with four or more priorities has 96 such streams.
 class NcclStream {
  public:
-  // ResourceError where all of the device's pool are lent.
+  // Throws ResourceError if all streams of the device are in use.
   explicit NcclStream(const NcclDevice& device);
   ~NcclStream();
   NcclStream(const NcclStream&) = delete;
@@ -63,20 +65,21 @@ class NcclStream {
   const c10::Stream stream_;
 };
 
-// What decides which device a rank takes.
+// The data that determine the device of a rank.
 struct DeviceQuestion {
-  int rank = 0;                                   // this one
-  std::vector<std::vector<std::string>> visible;  // of each rank: the devices that its process sees, by UUID
-  bool threads = false;                           // ranks are threads of one process
-  int nccl_version = 0;                           // as ncclGetVersion gives it: 23000 is 2.30.0
+  int rank = 0;                                   // this rank
+  std::vector<std::vector<std::string>> visible;  // per rank: UUIDs of the devices that its process sees
+  bool threads = false;                           // the ranks are threads of one process
+  int nccl_version = 0;                           // result of ncclGetVersion: 23000 is 2.30.0
   bool sharing_asked = false;                     // NCCL_MULTI_RANK_GPU_ENABLE=1
 };
-// The device's index in this rank's process. Each rank gets one of its own where that is possible; ResourceError where
-// there is none, or where ranks would share one and can't. The same division on every rank.
+// Returns the device's index in this rank's process. Each rank gets its own device if possible. Throws
+// ResourceError if there is no device, or if ranks would share a device and cannot. All ranks compute the
+// same assignment.
 int choose_device_index(const DeviceQuestion& question);
 
-// Collective over the job: what every rank's process sees, this one's being `uuids`. The versions are left to the
-// caller.
+// Collects the visible devices of every rank's process; `uuids` are those of this process. Collective over
+// the job. The caller sets `nccl_version`.
 DeviceQuestion ask_for_device(Backend& base, const std::vector<std::string>& uuids);
 
 }  // namespace gantry

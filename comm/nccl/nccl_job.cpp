@@ -45,11 +45,11 @@ void NcclJob::close() {
     everyone_->send(torch::zeros({1}, torch::kInt64), everyone_->rank(), kClosingTag);
     failure_elsewhere_.wait();
   } catch (const std::exception&) {
-    // A failure of the job, which its base reports.
+    // A failure of the job, which the base backend reports.
   }
 }
 
-// Groups that the program still has: the other ranks may wait for the ends of theirs.
+// Aborts the groups that the program still holds, because other ranks may wait for their ends.
 void NcclJob::abort_the_rest() {
   const std::lock_guard lock(mutex_);
   for (NcclCommunicator* communicator : communicators_) {
@@ -60,8 +60,9 @@ void NcclJob::abort_the_rest() {
   }
 }
 
-// The ranks of a host wait here for each other. A process whose job has failed, or whose rank throws and is yet to
-// report it, ends as a whole: it does not wait for processes that are to hear of that first.
+// The ranks of a host wait here for each other. A process does not wait if the job has failed, or if its rank
+// is throwing an exception that is not reported yet: it would wait for processes that do not know of the
+// failure.
 void NcclJob::wait_for_ends() {
   const bool of_processes = base_.name() != std::string("local");
   if (of_processes && std::uncaught_exceptions() > 0) return;
@@ -79,7 +80,7 @@ void NcclJob::wait_for_ends() {
 }
 
 void NcclJob::remember(const std::string& cause) {
-  if (failure_.set(PeerError::kExitCode, cause)) changed_.notify_all();  // the watching thread aborts all at once
+  if (failure_.set(PeerError::kExitCode, cause)) changed_.notify_all();  // the watching thread aborts all
 }
 
 void NcclJob::fail(const std::string& cause) {
@@ -131,7 +132,7 @@ void NcclJob::watch() {
     aborted = failed();
     try {
       look_at_communicators();
-    } catch (const std::exception& error) {  // a device that is broken answers no question
+    } catch (const std::exception& error) {  // calls on a broken device throw
       const std::string said = error.what();
       fail(describe_self() + ": nccl: " + said.substr(0, said.find('\n')));
     }

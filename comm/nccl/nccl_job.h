@@ -1,11 +1,12 @@
-// What one rank's communicators share: its device, the backend that carries what NCCL can't, the first failure, and the
-// thread that watches.
+// The state that one rank's communicators share: its device, the backend that carries everything except
+// NCCL's operations, the first failure, and the watching thread.
 //
-// NCCL's operations run on the device and know no deadline. The watching thread looks at every communicator some times
-// a second: an error that NCCL reports, an operation that is over its deadline or a failure of another rank ends the
-// job, and then every communicator of this rank is aborted, which ends what it has on the device.
+// NCCL's operations run on the device and have no deadline. The watching thread checks every communicator
+// several times per second. An error that NCCL reports, an operation that exceeds its deadline, or a failure
+// of another rank ends the job. Then all communicators of this rank are aborted, which ends their operations
+// on the device.
 //
-// Shared between threads, and guarded: `communicators_`, `closing_` by `mutex_`.
+// Shared between threads: `communicators_` and `closing_` are guarded by `mutex_`.
 #pragma once
 
 #include <condition_variable>
@@ -43,7 +44,7 @@ class NcclJob {
   bool has_ended(int rank) const { return base_.has_ended(rank); }
   std::string describe_self() const { return describe_rank(base_.rank()); }
 
-  // Ends every rank's pending and later operations. The first cause stands.
+  // Ends the pending and later operations of every rank. The first cause counts.
   void fail(const std::string& cause);
   bool failed() const { return failure_.is_set(); }
   void throw_if_failed() const { failure_.throw_if_set(); }  // PeerError with the first cause
@@ -52,7 +53,8 @@ class NcclJob {
   void remove(NcclCommunicator* communicator);
   CommunicatorEnds& ends() { return ends_; }
 
-  // Ends the watch, aborts what communicators are left, and waits for the ends of all. No call may follow.
+  // Stops the watching thread, aborts the remaining communicators, and waits until all have ended. No call
+  // may follow.
   void close();
 
  private:
@@ -67,7 +69,7 @@ class NcclJob {
   const NcclDevice device_;
   SlowWaitNotices notices_;
   std::unique_ptr<ProcessGroup> everyone_;  // all ranks; used by the watching thread, and by close() after it
-  Work failure_elsewhere_;                  // never done before close(): asking it throws when any rank has failed
+  Work failure_elsewhere_;                  // not done before close(); done() throws if any rank has failed
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -9,7 +9,7 @@
 namespace gantry {
 namespace {
 
-// One allocation; its end is that of the tensors on it.
+// One allocation; it is freed with the last tensor on it.
 class NcclMemory {
  public:
   NcclMemory(const NcclDevice& device, std::size_t bytes) : device_(device), bytes_(bytes) {
@@ -25,7 +25,7 @@ class NcclMemory {
     try {
       device_.wait();
     } catch (const std::exception&) {
-      // A broken device has nothing under way.
+      // A broken device has no operations in flight.
     }
     if (const auto communicator = communicator_.lock()) communicator->deregister(handle_);
     ncclMemFree(begin_);

@@ -1,5 +1,5 @@
-// Memory of NCCL's own allocator, registered with a communicator: it ignores registrations of what cudaMalloc gave
-// (NCCL_LEGACY_CUDA_REGISTER), and so of LibTorch's.
+// Memory of NCCL's own allocator, registered with a communicator. NCCL ignores registrations of cudaMalloc's
+// memory (NCCL_LEGACY_CUDA_REGISTER), and therefore of LibTorch's.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace gantry {
 
-// Zeros [elements] on the current stream. When nobody holds them any more the host waits for the device, since other
-// streams may still read them, and the memory is deregistered, unless the communicator has gone before, and freed.
-// ResourceError where NCCL has none.
+// Returns zeros [elements], made on the current stream. When the last tensor on the memory is destroyed, the
+// host waits for the device, because other streams may still read it. Then the memory is deregistered, unless
+// the communicator has ended before, and freed. Throws ResourceError if NCCL has no memory.
 torch::Tensor new_registered_zeros(const std::shared_ptr<NcclCommunicator>& communicator, const NcclDevice& device,
                                    std::int64_t elements, const torch::TensorOptions& options);
 

@@ -14,15 +14,15 @@
 namespace gantry {
 namespace {
 
-// How a message's tensor travels.
+// The way in which a message's tensor is sent.
 enum Path : int { kAbsent, kOverHost, kDirect };
 
 // A head as numbers: path, tag (kind, stage, microbatch, entry), dtype, dims, shape.
 constexpr int kMostMessageDims = 12, kShapeAt = 7, kHeadNumbers = kShapeAt + kMostMessageDims;
 
-// On the host's group. Callers' tags are in the heads.
+// Tags in the host's group. The callers' tags are in the heads.
 constexpr Tag kHeadTag{Tag::Kind::kUser, 0, 0, 0}, kIdTag{Tag::Kind::kUser, 0, 0, 1};
-// The n-th tensor over the host from one member to another. Far fewer are under way at once.
+// Tag of the n-th tensor over the host from one member to another. Far fewer than 512 are in flight at once.
 Tag payload_tag(std::uint64_t n) { return {Tag::Kind::kUser, 0, static_cast<int>(n % 512), 2}; }
 
 std::vector<std::int64_t> shape_of(const std::int64_t* head) {
@@ -79,7 +79,7 @@ class ReceiveState final : public Work::State {
     double notice = job.notices().due_seconds();
     Pause pause;
     while (true) {
-      const bool ended = messages_->has_ended(from_);  // then all that it sent can be seen
+      const bool ended = messages_->has_ended(from_);  // if so, all that it sent is visible
       if (look()) break;
       if (ended) job.fail(ended_early_text(own_name(), awaited(), messages_->describe_member(from_)));
       const double waited = steady_seconds() - begin;
@@ -117,7 +117,7 @@ class ReceiveState final : public Work::State {
     if (tensor.device().type() != call_->spec.device.type())
       tensor = tensor.to(call_->spec.device.is_cpu() ? torch::kCPU : messages_->job().device().device());
   }
-  // The current stream comes after it: each that waits.
+  // Makes the current stream wait for the receive; called for each stream that waits.
   void order() {
     NcclMessage& message = call_->message;
     if (!message.operation) return;
@@ -162,7 +162,7 @@ class SendState final : public Work::State {
 
  private:
   const std::shared_ptr<NcclMessages> messages_;
-  const std::shared_ptr<NcclOperation> operation_;  // its communicator keeps it, and it the memory
+  const std::shared_ptr<NcclOperation> operation_;  // kept by its communicator; it keeps the memory
   const bool given_away_;
 };
 
@@ -175,8 +175,8 @@ NcclMessages::NcclMessages(std::shared_ptr<NcclJob> job, std::shared_ptr<Process
   sources_.resize(size);
   payloads_sent_.resize(size);
   if (!direct || size == 1) return;
-  // In one order on all ranks, so that no two wait for each other: every other pair of neighbours first, which need not
-  // wait for the rest.
+  // All ranks connect the pairs in the same order, so that no two of them wait for each other. Every other
+  // pair of neighbours comes first, because these need not wait for the rest.
   const int pairs = size == 2 ? 1 : size;
   for (const int begin : {0, 1})
     for (int first = begin; first < pairs; first += 2) {
@@ -185,8 +185,8 @@ NcclMessages::NcclMessages(std::shared_ptr<NcclJob> job, std::shared_ptr<Process
     }
 }
 
-// Makes the communicator of one direction, and sends a byte over it: the first send of a pair sets up its connection,
-// and would otherwise keep the sender's host until its peer receives.
+// Makes the communicator of one direction, and sends a byte over it. The first send of a pair sets up its
+// connection, and would otherwise block the sender's host until its peer receives.
 void NcclMessages::connect(int from, int to) {
   const int me = rank();
   if (me != from && me != to) return;
@@ -249,7 +249,7 @@ Work NcclMessages::send_direct(const torch::Tensor& tensor, int to, const Tag& t
       [&](ncclComm_t pair, cudaStream_t stream) {
         return ncclSend(packed.const_data_ptr(), packed.nbytes(), ncclUint8, 1, pair, stream);
       });
-  send_head(to, tag, packed, kDirect);  // after the send was issued: the receiver relies on it
+  send_head(to, tag, packed, kDirect);  // the send must be issued before: the receiver relies on it
   return Work(std::make_shared<SendState>(shared_from_this(), std::move(operation), owned_by_receiver));
 }
 
@@ -306,7 +306,8 @@ NcclMessage NcclMessages::begin_receive(int from, const torch::Tensor& head) {
   } else if (numbers[0] == kDirect) {
     NcclCommunicator& communicator = *from_.at(from);
     {
-      // From the stream's own memory, which it may write to without waiting for what this thread computes.
+      // Allocated on the communicator's stream, so that it can write to the memory without waiting for this
+      // thread's computation.
       const c10::DeviceGuard on_device(job_->device().device());
       const c10::StreamGuard on_stream(communicator.stream());
       message.tensor = torch::empty(shape_of(numbers), torch::dtype(dtype).device(job_->device().device()));

@@ -1,5 +1,6 @@
-// The messages of one group: heads over the host's group, device tensors over a communicator a direction and neighbour,
-// and the matching of tags. See nccl_backend.h for the rule that keeps the device free of deadlock.
+// The messages of one group: heads over the host's group, device tensors over one communicator per direction
+// and neighbour, and the matching of tags. See nccl_backend.h for the rule that prevents deadlocks on the
+// device.
 #pragma once
 
 #include <deque>
@@ -11,16 +12,17 @@
 
 namespace gantry {
 
-// A message that has come: a tensor whose receive is under way on the device or on the host, or nothing.
+// A message that has arrived: a tensor that is still being received on the device or over the host, or an
+// absent tensor.
 struct NcclMessage {
   Tag tag;
   torch::Tensor tensor;                      // undefined if absent, or still in `payload`
-  std::shared_ptr<NcclOperation> operation;  // behind it the tensor is there; null if it is there
-  Work payload;                              // over the host
-  bool on_host = false;                      // it comes as payload
+  std::shared_ptr<NcclOperation> operation;  // the receive that fills `tensor`; null if `tensor` is complete
+  Work payload;                              // receive of the tensor over the host
+  bool on_host = false;                      // the tensor is sent over the host, as `payload`
 };
 
-// A recv call. Calls of one tag take messages in the order they were made.
+// A recv() call. Calls with the same tag take messages in the order of the calls.
 struct NcclReceive {
   Tag tag;
   TensorSpec spec;
@@ -30,15 +32,15 @@ struct NcclReceive {
 
 class NcclMessages : public std::enable_shared_from_this<NcclMessages> {
  public:
-  // Collective over the group: makes the neighbours' communicators if `direct`.
+  // Collective over the group. Makes the communicators of neighbours if `direct`.
   NcclMessages(std::shared_ptr<NcclJob> job, std::shared_ptr<ProcessGroup> base, std::string label,
                std::vector<int> ranks, bool direct);
 
-  // `owned_by_receiver`: nobody waits for it, and it may become the receiver's.
+  // `owned_by_receiver`: no caller waits for the send, and the receiver may own the tensor.
   Work send(const torch::Tensor& tensor, int to, const Tag& tag, bool owned_by_receiver);
   Work recv(const TensorSpec& spec, int from, const Tag& tag);
 
-  // For a recv's Work: takes what has come from there.
+  // Takes the arrived messages of member `from`. Called by the Work of a recv().
   void progress(int from);
   NcclJob& job() { return *job_; }
   std::string describe_member(int rank) const { return job_->describe_rank(ranks_[rank]); }
@@ -46,12 +48,12 @@ class NcclMessages : public std::enable_shared_from_this<NcclMessages> {
   int rank() const { return base_->rank(); }
 
  private:
-  struct Source {  // what comes from one member
+  struct Source {  // the messages from one member
     std::deque<std::shared_ptr<NcclReceive>> wanted;
-    std::deque<NcclMessage> early;  // no recv has asked for them yet
-    Work head;                      // under way while `listening`
+    std::deque<NcclMessage> early;  // no recv() has asked for them yet
+    Work head;                      // receive in flight while `listening`
     bool listening = false;
-    std::uint64_t payloads = 0;  // tensors over the host so far
+    std::uint64_t payloads = 0;  // number of tensors over the host so far
   };
 
   void connect(int from, int to);
@@ -66,7 +68,7 @@ class NcclMessages : public std::enable_shared_from_this<NcclMessages> {
   const std::vector<int> ranks_;
   std::map<int, std::unique_ptr<NcclCommunicator>> to_, from_;  // by member
   std::vector<Source> sources_;
-  std::vector<std::uint64_t> payloads_sent_;  // to each member
+  std::vector<std::uint64_t> payloads_sent_;  // per member
 };
 
 }  // namespace gantry

@@ -40,17 +40,17 @@ GroupChannel::GroupChannel(std::shared_ptr<ProcessEngine> engine, std::string la
   if (worth_sharing_) make_ring(words[static_cast<std::size_t>(place_.members.front())].memory);
 }
 
-// The words of all members, within the deadline: who is missing is named.
+// Returns the words of all members. At the deadline the error names the missing members.
 std::vector<RollWord> GroupChannel::call_roll(const RollWord& mine) {
   const auto roll = std::make_shared<RollCall>(engine_, ranks_, rank_, mine);
   engine_->post(roll);
-  // The first member names who is missing.
+  // The error of the first member names the missing members, so the others wait longer.
   const double seconds = engine_->timeout_seconds() + (rank_ == 0 ? 0 : control::kFirstMemberSeconds);
   const auto patience = std::chrono::duration<double>(seconds);
   auto deadline = Clock::now() + patience;
   auto next_look = Clock::now() + kLookForEnded;
   bool first_is_here = false;
-  while (!roll->done()) {  // throws a failure that another member knows
+  while (!roll->done()) {  // throws if another member has reported a failure
     const auto now = Clock::now();
     if (roll->first_is_here() && !std::exchange(first_is_here, true)) deadline = now + patience;
     if (now > next_look || now > deadline) {
@@ -124,7 +124,7 @@ void GroupChannel::make_ring(const HostMemory::Address& address) {
   const auto first = words.begin() + place_.members.front();
   if (const auto one = std::find_if(first, first + members, failed); me == 0 && one != first + members)
     warn_unshared(describe_member(rank_), HostMemory::describe_trouble(address, ring_bytes(), one->error));
-  if (std::any_of(words.begin(), words.end(), failed)) return;  // one host without: messages for all
+  if (std::any_of(words.begin(), words.end(), failed)) return;  // the group uses messages then
   const std::int64_t bytes = engine_->limits().slot_bytes;
   ring_ = std::make_unique<HostRing>(std::move(memory), members, me, bytes);
   if (place_.alone) return;

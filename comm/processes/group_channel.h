@@ -1,5 +1,5 @@
-// The channels of one group: one for the heads of messages, whose tags are the caller's, one for all other data;
-// and the shared memory of its members on this host.
+// The channels of one group: one for the heads of messages, with the caller's tags, and one for all other
+// data. Also the shared memory of its members on this host.
 #pragma once
 
 #include <memory>
@@ -15,19 +15,21 @@
 
 namespace gantry {
 
-// Where this rank's host stands among the group's.
+// The place of this rank's host among the hosts of the group.
 struct HostPlace {
-  std::vector<int> members;      // ranks of the group on this host, ascending
-  bool alone = true;             // all of the group's ranks are here
-  int slice_owners = 1;          // members that own a slice of an all_reduce: the fewest that a host has
-  int previous = -1, next = -1;  // on the hosts of lower and higher ranks, who owns the slice that this rank owns
+  std::vector<int> members;  // ranks of the group on this host, ascending
+  bool alone = true;         // all ranks of the group are on this host
+  int slice_owners = 1;      // members per host with a slice of an all_reduce: the size of the smallest host
+  // Owners of this rank's slice on the neighbouring hosts, with lower and with higher ranks; -1 if there is
+  // none.
+  int previous = -1, next = -1;
 };
 
 class GroupChannel {
  public:
-  // Collective over `ranks` (world ranks), within the engine's deadline.
+  // Collective over `ranks` (world ranks), with the engine's deadline.
   GroupChannel(std::shared_ptr<ProcessEngine> engine, std::string label, std::vector<int> ranks);
-  // Closes the channels unless something has failed: closing may wait for peers that are no more.
+  // Closes the channels unless something has failed, because closing may wait for peers that have ended.
   ~GroupChannel();
   GroupChannel(const GroupChannel&) = delete;
   GroupChannel& operator=(const GroupChannel&) = delete;
@@ -45,11 +47,12 @@ class GroupChannel {
   Transport::Channel& heads() const { return *heads_; }
   Transport::Channel& data() const { return *data_; }
 
-  // Null where there is none to gain: a host has one member, or hosts don't hold contiguous ranks.
+  // Null if sharing memory has no advantage: every host has one member, or hosts do not hold contiguous
+  // ranks.
   HostRing* ring() const { return ring_.get(); }
   const HostPlace& host_place() const { return place_; }
   void wake_host() { engine_->hosts().ring(neighbours_); }
-  // Of all_reduces over several hosts: memory for the running sum of a round, HostRing::kDepth of them.
+  // For an all_reduce over several hosts: memory for the running sum of a round, one of HostRing::kDepth.
   char* running_sum(int index) const { return running_.get() + index * running_bytes_; }
 
  private:
@@ -65,7 +68,7 @@ class GroupChannel {
   int rank_ = 0;
   TagLayout tags_;
   DataTags data_tags_;
-  const std::string waited_;  // for a member that does not come
+  const std::string waited_;  // error text if a member does not arrive
   std::unique_ptr<Transport::Channel> heads_, data_;
   HostPlace place_;
   bool worth_sharing_ = false;
@@ -75,7 +78,7 @@ class GroupChannel {
   std::int64_t running_bytes_ = 0;
 };
 
-// A rank's endpoint to the group (mpi_group.cpp).
+// Returns a rank's endpoint to the group (message_group.cpp).
 std::unique_ptr<ProcessGroup> make_message_group(std::shared_ptr<GroupChannel> channel);
 
 }  // namespace gantry

@@ -11,7 +11,8 @@
 namespace gantry {
 namespace {
 
-// A piece begins and ends at a cache line: two additional lines for each piece, and as many in reserve.
+// A piece begins and ends at a cache line, which needs up to two additional lines per piece. The same amount
+// is kept in reserve.
 constexpr std::int64_t kSpareBytesAMember = 256;
 
 std::int64_t bytes_of_slot(int members, std::int64_t chunk_bytes) {
@@ -29,7 +30,7 @@ char* map(int descriptor, std::size_t bytes) {
   return data == MAP_FAILED ? nullptr : static_cast<char*>(data);
 }
 
-// Null with errno.
+// Returns null and sets errno on failure.
 char* map_file_of(const HostMemory::Address& address, std::size_t bytes) {
   const std::string path = fmt::format("/proc/{}/fd/{}", address.process, address.descriptor);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);

@@ -1,4 +1,4 @@
-// Memory that the ranks of one host share, and the ring of rounds in which their collectives meet.
+// Memory that the ranks of one host share, and the ring of rounds that their collectives use.
 #pragma once
 
 #include <atomic>
@@ -13,19 +13,19 @@ namespace gantry {
 inline constexpr std::int64_t kPageBytes = 4096;
 inline std::int64_t whole_pages(std::int64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
-// Has no name in any file system: it is gone with its last process, however that ends, and /dev/shm's size does not
-// limit it. Pages take memory when they are first touched.
+// Shared memory without a name in any file system. It is freed with its last process, however that ends, and
+// the size of /dev/shm does not limit it. Pages are allocated when they are first used.
 class HostMemory {
  public:
-  // Where another process of the host finds it. The inode tells it from another process's file where process numbers
-  // differ.
+  // The location of the memory for other processes of the host. The inode distinguishes it from another
+  // process's file if process numbers differ.
   struct Address {
     std::int64_t process = 0;
     std::int64_t descriptor = -1;
     std::uint64_t device = 0, inode = 0;
-    std::int64_t error = 0;  // why there is none
+    std::int64_t error = 0;  // errno if there is no memory
   };
-  // Zeros, that other processes may open while this lives.
+  // Zeros that other processes can open while the offer exists.
   class Offer {
    public:
     Offer() = default;
@@ -42,11 +42,11 @@ class HostMemory {
     Address address_;
   };
 
-  // Null where it can't be mapped; `error` then says why.
+  // Returns null if the memory cannot be mapped, with the reason in `error`.
   static std::shared_ptr<HostMemory> open(const Address& address, std::size_t bytes, int& error);
-  // In words, `error` of open(), by whichever process.
+  // Returns the text for an `error` of open() in any process.
   static std::string describe_trouble(const Address& address, std::size_t bytes, int error);
-  // Of this process alone.
+  // Returns memory that only this process uses.
   static std::shared_ptr<HostMemory> own(std::size_t bytes);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
@@ -61,38 +61,41 @@ class HostMemory {
 };
 
 struct RoundHead {
-  std::uint32_t code = 0;   // CallCode
-  std::int32_t root = 0;    // of a broadcast
-  std::int64_t bytes = 0;   // of the whole
-  std::uint64_t parts = 0;  // hash of the parts' sizes
+  std::uint32_t code = 0;   // a CallCode
+  std::int32_t root = 0;    // in a broadcast
+  std::int64_t bytes = 0;   // total size of the call
+  std::uint64_t parts = 0;  // hash of the sizes of the parts
   std::int64_t rounds = 0;
 };
 
-// Where the collectives of a group's members on one host meet: a ring of rounds in shared memory.
+// A ring of rounds in shared memory, in which the collectives of a group's members on one host run.
 //
-// In each round every member has a slot of some bytes to fill. Collectives take rounds in the order in which they were
-// called, which is the same on all members, so a round's number says what it is for. A member's three counters say how
-// many rounds it has filled, summed and drained (read all it wants of others' slots); a slot is free for another round
-// when all members have drained the one that had it. The first round of a collective carries a head, by which members
-// that called different things find out.
+// In each round every member has a slot of slot_bytes() to fill. Collectives take rounds in the order of the
+// calls. This order is the same on all members, so the number of a round identifies its use. Each member has
+// three counters: the number of rounds that it has filled, summed, and drained (read everything that it needs
+// from the other slots). A slot is free for another round when all members have drained the round that used
+// it. The first round of a collective has a head, by which the members detect that they called different
+// collectives.
 //
-// Shared between processes: counters are atomic and written by their member alone, with release after what they tell
-// of. A slot and its head are written by their member between the round's being free and its `filled`. Within the
-// process everything here is guarded by the engine's mutex, but turn numbers are given by the group's one caller.
+// Shared between processes: the counters are atomic. Only their member writes them, with release, after the
+// data that they announce. Only the member writes its slot and head, from the time at which the round is free
+// until `filled`. Within the process everything is guarded by the engine's mutex, except turn numbers: these
+// are assigned by the only thread that calls the group.
 class HostRing {
  public:
-  static constexpr int kDepth = 4;  // rounds under way
+  static constexpr int kDepth = 4;  // maximum number of rounds in flight
 
   static std::size_t memory_bytes(int members, std::int64_t chunk_bytes);
   HostRing(std::shared_ptr<HostMemory> memory, int members, int me, std::int64_t chunk_bytes);
 
   int members() const { return members_; }
   int me() const { return me_; }
-  // What a slot holds: some more than asked for, so that a piece for each member may begin on a cache line.
+  // Usable bytes of a slot. A slot has additional space, so that a piece for each member can begin on a cache
+  // line.
   std::int64_t chunk_bytes() const { return chunk_bytes_; }
   std::int64_t slot_bytes() const { return slot_bytes_; }
 
-  // A collective's turn comes when those called before it are through with their rounds.
+  // A collective's turn comes when all earlier ones have completed their rounds.
   void join() { mine().joined.store(++turns_, std::memory_order_release); }
   std::uint64_t turns() const { return turns_; }
   bool joined(int member, std::uint64_t turn) const { return line(member).joined.load() > turn; }
@@ -107,7 +110,7 @@ class HostRing {
     return slots_ + (std::int64_t{member} * kDepth + static_cast<std::int64_t>(round % kDepth)) * slot_bytes_;
   }
   RoundHead& head(int member, std::uint64_t round) const { return line(member).heads[round % kDepth]; }
-  // Of an all_to_all: bytes for each member.
+  // In an all_to_all: the bytes for each member.
   std::int64_t* part_bytes(int member, std::uint64_t round) const {
     return parts_ + (std::int64_t{member} * kDepth + static_cast<std::int64_t>(round % kDepth)) * members_;
   }
@@ -144,9 +147,9 @@ class HostRing {
   Line* lines_;
   std::int64_t* parts_;
   char* slots_;
-  std::uint64_t turns_ = 0;        // given
-  std::uint64_t turn_ = 0;         // whose it is
-  std::uint64_t first_round_ = 0;  // of that turn
+  std::uint64_t turns_ = 0;        // assigned so far
+  std::uint64_t turn_ = 0;         // the current turn
+  std::uint64_t first_round_ = 0;  // first round of the current turn
 };
 
 }  // namespace gantry

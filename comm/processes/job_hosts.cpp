@@ -23,7 +23,7 @@
 namespace gantry {
 namespace {
 
-// "0,0,1": hosts that the ranks pretend to be on, as parts of their own host; for tests on one machine.
+// Reads "0,0,1": simulated hosts of the ranks, as parts of their real host; for tests on one machine.
 int pretended_host(int rank) {
   const char* text = std::getenv("GANTRY_PRETEND_HOSTS");
   if (!text) return 0;
@@ -34,7 +34,8 @@ int pretended_host(int rank) {
   return std::atoi(host.c_str());
 }
 
-// Equal on the processes that can open each other's memory: of one machine, as containers divide it.
+// Returns a key that is equal in processes that can open each other's memory: on one machine, in the same
+// namespaces.
 std::string machine_key() {
   std::string key = host_name();
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
@@ -47,7 +48,7 @@ std::string machine_key() {
   return key;
 }
 
-// The place of a rank.
+// The location of a rank.
 struct RankCard {
   CpuClaim claim;
   char machine[256] = "";
@@ -94,7 +95,7 @@ JobHosts::JobHosts(Transport& transport, const std::string& name, const std::str
   share_doorbells(transport, name, waited);
 }
 
-// A host whose ranks share no memory is taken apart: each is alone.
+// A host whose ranks cannot share memory is split: each rank counts as a host of its own.
 void JobHosts::share_doorbells(Transport& transport, const std::string& name, const std::string& waited) {
   const int rank = transport.rank(), leader = host_of(rank);
   const auto size = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), leader));
@@ -112,7 +113,7 @@ void JobHosts::share_doorbells(Transport& transport, const std::string& name, co
   if (trouble != 0 && rank == leader) warn_unshared(name, HostMemory::describe_trouble(address, bytes, trouble));
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (of_host[hosts_[i]] == 0) continue;
-    hosts_[i] = static_cast<int>(i);  // a leader before: its own number stays
+    hosts_[i] = static_cast<int>(i);  // a leader's number stays the same
     places_[i] = 0;
   }
   neighbours_.resize(trouble == 0 ? size : 1);

@@ -1,4 +1,4 @@
-// Which ranks of the job are on which host, and how those of one wake each other and sleep.
+// The host of each rank of the job, and the means by which the ranks of a host wake each other and sleep.
 #pragma once
 
 #include <atomic>
@@ -14,18 +14,21 @@
 
 namespace gantry {
 
-// A word each member of a host may sleep at. Shared between processes and threads: all of it is atomic.
+// One word per member of a host, at which the member can sleep. Shared between processes and threads: all
+// data are atomic.
 //
-// A sleeper announces itself, looks once more for what it waits for, and sleeps; who changes something that others may
-// wait for rings them afterwards. Both sides have a full fence between, so one of them sees the other.
+// A sleeper announces itself, checks its condition once more, and sleeps. A thread that changes something for
+// which others may wait rings them afterwards. There is a full fence between the two steps on both sides, so
+// at least one side sees the other.
 class Doorbells {
  public:
   static std::size_t bytes(int members) { return members * sizeof(Bell); }
   Doorbells(std::shared_ptr<HostMemory> memory, int mine)
       : memory_(std::move(memory)), bells_(reinterpret_cast<Bell*>(memory_->data())), mine_(mine) {}
 
-  void ring(const std::vector<int>& members);  // this rank is left out
-  // Before the last look; what it returns goes to sleep(). Every announce() is followed by leave().
+  void ring(const std::vector<int>& members);  // skips this rank
+  // Call announce() before the last check, and pass its result to sleep(). Every announce() is followed by
+  // leave().
   std::uint32_t announce();
   void sleep(std::uint32_t rings, std::chrono::microseconds longest);
   void leave();
@@ -41,18 +44,19 @@ class Doorbells {
 
 class JobHosts {
  public:
-  // Collective over the job. `name` is this rank's, for a line on stderr where a host's ranks can share no memory;
-  // `waited` is said where a rank does not come.
+  // Collective over the job. `name`: the name of this rank, for a warning if the ranks of a host cannot share
+  // memory. `waited`: the error if a rank does not arrive.
   JobHosts(Transport& transport, const std::string& name, const std::string& waited);
 
-  // By world rank: a number for its host, and its place among the ranks of that host.
+  // By world rank: a number that identifies its host, and its place among the ranks of that host.
   int host_of(int rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
   int place_of(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
-  // All ranks run on this machine.
+  // Returns true if all ranks run on this machine.
   bool one_machine() const { return one_machine_; }
-  // This rank's share of its machine's cores: the ranks may be bound to cores of their own, or share them and a quota.
+  // Returns this rank's share of its machine's cores. Ranks may be bound to separate cores, or share cores
+  // and a quota.
   double cores_of_rank() const { return cores_of_rank_; }
-  // Wakes those of this host's ranks that sleep, by place.
+  // Wakes the sleeping ranks of this host with these places.
   void ring(const std::vector<int>& places) { doorbells_->ring(places); }
   void ring_all() { doorbells_->ring(neighbours_); }
   Doorbells& doorbells() { return *doorbells_; }
@@ -61,28 +65,29 @@ class JobHosts {
   void share_doorbells(Transport& transport, const std::string& name, const std::string& waited);
 
   std::vector<int> hosts_, places_;  // by world rank
-  std::vector<int> neighbours_;      // places of all ranks of this host
+  std::vector<int> neighbours_;      // places of all ranks on this host
   bool one_machine_ = true;
   double cores_of_rank_ = 1;
   std::unique_ptr<Doorbells> doorbells_;
 };
 
-// A line on stderr, the first time in a process: why ranks of this host share no memory. `name`: this rank's.
+// Prints a warning, once per process, with the reason why ranks of this host share no memory. `name`: the
+// name of this rank.
 void warn_unshared(const std::string& name, const std::string& trouble);
 
-// Polls while an answer is likely to be near, which it is after every move, giving way to other ranks where they share
-// cores; then says for how long to sleep, ever longer, since the core may be of use to someone. Waking costs up to some
-// tenths of a millisecond.
+// Decides whether a waiting thread polls or sleeps. It polls while an answer is likely to be near, which it
+// is after every move; if ranks share cores, it yields to them. Afterwards it sleeps, for increasing times,
+// because the core may be of use to other threads. Waking up costs up to some tenths of a millisecond.
 class Backoff {
  public:
-  // `rung`: what is waited for rings this rank's doorbell, so that it may sleep early.
+  // `rung`: the awaited event rings this rank's doorbell, so the thread may sleep earlier.
   Backoff(bool crowded, bool rung)
       : crowded_(crowded),
         awake_seconds_(!rung     ? kAwakeSeconds
                        : crowded ? kAwakeRungCrowded
                                  : kAwakeRung) {}
-  double waited() const { return waited_; }  // seconds, as last looked
-  // Zero: look again at once. `moves`: how often anything has moved so far.
+  double waited() const { return waited_; }  // seconds at the last check
+  // Returns the time to sleep; zero: check again at once. `moves`: number of moves so far.
   std::chrono::microseconds pause(std::uint64_t moves) {
     if (moves != moves_) {
       moves_ = moves;

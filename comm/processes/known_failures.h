@@ -1,4 +1,4 @@
-// The failures of a job that a rank knows, and the ranks that have ended.
+// The failures of the job that this rank knows, and the ranks that have ended.
 #pragma once
 
 #include <atomic>
@@ -17,19 +17,19 @@ namespace gantry {
 class KnownFailures {
  public:
   FirstFailure& first() { return first_; }
-  // The one that the control plane makes known, of this rank or another one.
+  // Called with the failure that the control plane reports, of this rank or of another one.
   void hear(const JobFailure& failure);
   std::optional<JobFailure> known() const;
-  // By hear(), before this rank found anything itself.
+  // True if hear() was called before this rank detected a failure itself.
   bool failed_elsewhere() const { return elsewhere_.load(std::memory_order_acquire); }
 
   bool failed() const { return first_.is_set(); }
   void throw_if_failed() const { first_.throw_if_set(); }
 
-  // The ranks' bodies have returned: waits for them end, once what they sent before must have come.
+  // The bodies of these ranks have returned. Waits for them fail once their last messages must have arrived.
   void note_ended(const std::vector<int>& ranks);
   bool some_ended() const;
-  // Returns one of those ranks whose messages must have come; -1 if there is none.
+  // Returns one of these ranks that has ended and whose messages must have arrived; -1 if there is none.
   int find_ended(const std::vector<int>& ranks) const;
 
  private:
@@ -37,7 +37,7 @@ class KnownFailures {
   std::atomic<bool> elsewhere_{false};
   mutable std::mutex mutex_;
   std::optional<JobFailure> known_;
-  std::map<int, std::chrono::steady_clock::time_point> ended_at_;  // when this rank heard of it, by world rank
+  std::map<int, std::chrono::steady_clock::time_point> ended_at_;  // time of the report, by world rank
 };
 
 }  // namespace gantry

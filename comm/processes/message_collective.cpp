@@ -8,7 +8,7 @@
 namespace gantry {
 namespace {
 
-// Everyone-to-everyone costs messages by the square of the ranks.
+// The number of messages of an all-to-all exchange grows with the square of the ranks.
 constexpr int kMostDirectRanks = 16;
 
 std::int64_t part_begin(std::int64_t length, std::int64_t index, std::int64_t parts) { return length * index / parts; }
@@ -29,7 +29,7 @@ void MessageCollective::prepare() {
     case OperationKind::kReduceScatter:
       return plan_reduce_scatter();
     case OperationKind::kAllGather:
-      // All that this rank has goes to each.
+      // The full part of this rank is sent to each member.
       slices_.assign(call_.parts.size(), call_.parts[me]);
       return plan_exchange(slices_, call_.parts);
     case OperationKind::kAllToAll:
@@ -57,7 +57,7 @@ bool MessageCollective::advance() {
     reduce_span(sums_[i].out, inputs_.data() + sums_[i].first_input, channel_->size(), sums_[i].elements,
                 call_.code.dtype, call_.code.op);
   if (next_ == phases_.size()) {
-    clear_plan();  // its scratch is someone else's now
+    clear_plan();  // frees the scratch memory for other operations
     return true;
   }
   const Phase& now = phases_[next_++];
@@ -68,8 +68,8 @@ bool MessageCollective::advance() {
   return false;
 }
 
-// Large: each rank sums a slice and passes the sum on, in segments: while one is summed the sums of the one before
-// travel.
+// For large tensors: each rank reduces a slice and sends the result to all, in segments. While one segment is
+// reduced, the results of the one before are sent.
 void MessageCollective::plan_all_reduce() {
   const int size = channel_->size();
   if (size == 1) return;
@@ -85,7 +85,7 @@ void MessageCollective::plan_all_reduce() {
   }
 }
 
-// Everyone gets everything.
+// Every rank gets the inputs of all ranks.
 void MessageCollective::plan_small_all_reduce() {
   const std::int64_t bytes = call_.bytes();
   take_scratch(bytes * (channel_->size() - 1));
@@ -115,7 +115,7 @@ void MessageCollective::plan_reduce_scatter() {
   }
 }
 
-// The scratch holds the largest piece of this rank's slice, once for each peer.
+// The scratch memory has space for the largest piece of this rank's slice from each peer.
 void MessageCollective::split_slices() {
   offsets_.assign(1, 0);
   for (const std::int64_t slice : slices_) offsets_.push_back(offsets_.back() + slice);
@@ -130,7 +130,7 @@ MessageCollective::Range MessageCollective::piece(int rank, std::int64_t segment
           offsets_[rank] + part_begin(slices_[rank], segment + 1, segments_)};
 }
 
-// Each rank gets every member's piece of its slice and sums them to `out`.
+// Each rank receives every member's piece of its slice, and reduces them to `out`.
 void MessageCollective::add_scatter(std::int64_t segment, char* out) {
   const Range mine = piece(channel_->rank(), segment);
   char* place = scratch_.get();
@@ -158,8 +158,8 @@ void MessageCollective::add_gather(std::int64_t segment) {
   }
 }
 
-// Of all_to_all and all_gather: each sends to each, its own part by a copy. `in_parts` lie one behind the other; where
-// all of them are one, as in an all_gather, at its beginning.
+// For all_to_all and all_gather: each member sends to each other one, and copies its own part. The `in_parts`
+// are stored one after the other. In an all_gather they are the same part, at the beginning.
 void MessageCollective::plan_exchange(const std::vector<std::int64_t>& in_parts,
                                       const std::vector<std::int64_t>& out_parts) {
   const bool is_gather = call_.code.kind == OperationKind::kAllGather;
@@ -178,11 +178,11 @@ void MessageCollective::plan_exchange(const std::vector<std::int64_t>& in_parts,
   end_phase();
 }
 
-// Down a binomial tree, in segments.
+// Sends down a binomial tree, in segments.
 void MessageCollective::plan_broadcast() {
   const int size = channel_->size(), root = call_.root;
-  const int place = (channel_->rank() - root + size) % size;  // in the tree, the root at 0
-  int reach = 1;  // children are at place + reach / 2, place + reach / 4, ...
+  const int place = (channel_->rank() - root + size) % size;  // place in the tree; the root has 0
+  int reach = 1;  // the children are place + reach / 2, place + reach / 4, ...
   while (reach < size && !(place & reach)) reach *= 2;
   const int parent = place == 0 ? -1 : (place - reach + root) % size;
 
@@ -200,7 +200,7 @@ void MessageCollective::plan_broadcast() {
   }
 }
 
-// By dissemination: in round k rank r tells r + 2^k.
+// Dissemination: in round k, rank r notifies rank r + 2^k.
 void MessageCollective::plan_barrier() {
   const int size = channel_->size(), me = channel_->rank();
   for (int step = 1; step < size; step *= 2) {
@@ -211,7 +211,7 @@ void MessageCollective::plan_barrier() {
 }
 
 std::string MessageCollective::describe_pending(const std::vector<int>& missing) {
-  // After the first phase, and from another member of a broadcast's tree than its root.
+  // Data are passed on after the first phase, and in a broadcast if the parent in the tree is not the root.
   const bool sent_by_root = std::find(missing.begin(), missing.end(), call_.root) != missing.end();
   const bool passed_on = next_ > 1 || (call_.code.kind == OperationKind::kBroadcast && !sent_by_root);
   return describe_awaited(missing, passed_on);

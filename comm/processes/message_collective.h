@@ -1,8 +1,9 @@
-// A collective of messages from rank to rank: between hosts, and wherever ranks have no memory in common.
+// A collective that uses messages between ranks: between hosts, and if ranks share no memory.
 //
-// It is planned when it is called: phases of transfers, each phase ended by sums. Sums are taken by rank, 0 first, on
-// one rank for each element, so the bits are those of the local backend. Every transfer has a counterpart of equal size
-// at the peer, in the same order, zero-sized ones too: a mismatch shows as a wrong size.
+// The call plans it as phases of transfers; each phase ends with reductions. For each element one rank
+// reduces in rank order, beginning with rank 0, so the results are bitwise identical to the local backend.
+// Every transfer has a counterpart of equal size at the peer, in the same order, including transfers of zero
+// bytes. A mismatch of the calls is therefore detected as a wrong size.
 #pragma once
 
 #include "gantry/comm/processes/process_collective.h"
@@ -27,10 +28,10 @@ class MessageCollective final : public ProcessCollective {
   };
   struct Sum {
     char* out;
-    std::size_t first_input;  // of inputs_, one a rank, by rank
+    std::size_t first_input;  // index in inputs_, which has one entry per rank, in rank order
     std::int64_t elements;
   };
-  struct Phase {  // its last of each, and one
+  struct Phase {  // index after its last transfer of each kind
     std::size_t receives, sends, sums;
   };
   struct Range {
@@ -57,10 +58,10 @@ class MessageCollective final : public ProcessCollective {
   std::vector<Sum> sums_;
   std::vector<const void*> inputs_;
   std::vector<Phase> phases_;
-  std::size_t next_ = 0;                        // phase
-  PooledMemory scratch_;                        // for what is summed
-  std::vector<std::int64_t> slices_, offsets_;  // in a reduction: elements by rank, split into the same segments_
-  std::int64_t segments_ = 1;
+  std::size_t next_ = 0;                        // number of the next phase
+  PooledMemory scratch_;                        // memory for the terms of a reduction
+  std::vector<std::int64_t> slices_, offsets_;  // in a reduction: elements per rank; see segments_
+  std::int64_t segments_ = 1;                   // number of parts of each slice
 };
 
 }  // namespace gantry

@@ -1,8 +1,8 @@
-// One rank's endpoint to a group of processes: its messages, and the way that a collective takes.
+// One rank's endpoint to a group of processes: its messages, and the choice of the method for a collective.
 //
-// A message begins with a head that says what follows, so that a shape or dtype that was not expected is named rather
-// than misread, and absent differs from empty. A small payload travels with the head, a larger one on the data
-// communicator under a tag that the head names.
+// A message begins with a head that describes the payload. So an unexpected shape or dtype is reported
+// instead of misread, and an absent tensor differs from an empty one. A small payload is sent together with
+// the head, a larger one on the data channel with a tag that is given in the head.
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace gantry {
 namespace {
 
 constexpr int kMostDims = 12;
-constexpr std::int64_t kMostInlineBytes = 3968;  // with the head below Open MPI's eager limit of 4096 on one host
+constexpr std::int64_t kMostInlineBytes = 3968;  // with the head: below Open MPI's eager limit of 4096
 
 struct Head {
   static constexpr std::int32_t kAbsent = -1;
@@ -42,7 +42,7 @@ std::string describe_head(const Head& head) {
                      fmt::join(head.shape, head.shape + head.dims, ", "));
 }
 
-// What a send makes of the caller's tensor.
+// Whether a send copies the caller's tensor, or owns it.
 enum class SentMemory { kCopied, kGivenAway };
 
 class MessageSend final : public ProcessOperation {
@@ -136,7 +136,7 @@ class TensorReceive final : public MessageReceive {
   }
 
  private:
-  // True when there is nothing more to come.
+  // Returns true if no payload follows.
   bool read_head() {
     Head head;
     std::memcpy(&head, first_, sizeof(Head));
@@ -168,16 +168,16 @@ class TensorReceive final : public MessageReceive {
   char first_[sizeof(Head) + kMostInlineBytes];
 };
 
-// Operations that are used again and again: as many as were ever under way at once.
+// Reused operations. Their number is the maximum that were in flight at once.
 template <class Operation>
 class OperationRing {
  public:
-  // One that nobody uses, else a new one; looks first behind the last one that was found.
+  // Returns an idle operation, or a new one. The search begins after the last one that was found.
   std::shared_ptr<Operation> idle_one(const std::shared_ptr<GroupChannel>& channel) {
     for (std::size_t i = 0; i < all_.size(); ++i) {
       last_ = (last_ + 1) % all_.size();
       if (all_[last_].use_count() > 1 || !all_[last_]->idle()) continue;
-      std::atomic_thread_fence(std::memory_order_acquire);  // after what the last other holder did
+      std::atomic_thread_fence(std::memory_order_acquire);  // after the work of the last other holder
       return all_[last_];
     }
     return all_.emplace_back(std::make_shared<Operation>(channel));
@@ -185,7 +185,7 @@ class OperationRing {
 
  private:
   std::vector<std::shared_ptr<Operation>> all_;
-  std::size_t last_ = 0;  // found idle
+  std::size_t last_ = 0;  // index of the last idle one
 };
 
 class MessageGroup final : public ProcessGroup {
@@ -196,8 +196,8 @@ class MessageGroup final : public ProcessGroup {
   int size() const override { return channel_->size(); }
   void abort(const std::string& reason) override { engine().fail(PeerError::kExitCode, reason); }
 
-  // Both are done at once, as on the local backend: a send never waits for its receiver. What is sent is kept until it
-  // has left.
+  // Both complete at once, as on the local backend: a send never waits for its receiver. The sent data are
+  // kept until they have left.
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override {
     return post_send(tensor, SentMemory::kCopied, to, tag);
   }
@@ -230,7 +230,8 @@ class MessageGroup final : public ProcessGroup {
     return {};
   }
 
-  // Between the hosts of a group, small sums and everything else go as messages from each to each.
+  // Over several hosts, only a large all_reduce uses shared memory. All other calls exchange messages between
+  // all members.
   bool shares_memory(const Collective& call) const {
     if (!channel_->ring() || channel_->host_place().alone) return channel_->ring() != nullptr;
     return call.kind == OperationKind::kAllReduce &&
@@ -250,7 +251,7 @@ class MessageGroup final : public ProcessGroup {
   std::uint64_t payloads_ = 0;
   OperationRing<SharedCollective> shared_;
   OperationRing<MessageCollective> messages_;
-  // One of sends alone, one of receives alone.
+  // Each pool has blocks of one type of operation.
   std::shared_ptr<BlockPool> sends_ = std::make_shared<BlockPool>(), receives_ = std::make_shared<BlockPool>();
 };
 

@@ -1,4 +1,4 @@
-// A message in flight from a member to this one: descriptions of a wait for it, and of its faults.
+// A message in flight from a member to this one: descriptions of the wait and of errors.
 #pragma once
 
 #include <memory>

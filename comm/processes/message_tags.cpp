@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kKindBits = 2;
 constexpr int kWideBits = 31, kNarrowBits = 23;
-constexpr int kDtypes = 16;  // the ScalarTypes up to bfloat16, all that travel
-// The two that reduce take three codes each.
+constexpr int kDtypes = 16;  // the ScalarTypes up to bfloat16, which include all that can be sent
+// The two reductions have three codes each, one for each ReduceOp.
 constexpr struct {
   OperationKind kind;
   int first, codes;
@@ -23,7 +23,7 @@ constexpr struct {
                 {OperationKind::kAllToAll, 8, 1},  {OperationKind::kBarrier, 9, 1}};
 constexpr int kCalls = 10;
 
-// Bits of the tags 0 to largest.
+// Returns the number of bits of the tags from 0 to `largest_tag`.
 int bits_of(int largest_tag) {
   int bits = 0;
   while (bits < kWideBits && ((std::int64_t{1} << (bits + 1)) - 1) <= largest_tag) ++bits;

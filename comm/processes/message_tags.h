@@ -1,4 +1,4 @@
-// The encoding of tags and calls in a transport's integer tags.
+// The encoding of tags and calls in the integer tags of a transport.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace gantry {
 
-// Bits of a message's tag: kind (2), stage, microbatch, entry.
+// Numbers of bits in a message's tag: kind (2), stage, microbatch, entry.
 struct TagLayout {
   int stage_bits = 0;
   int microbatch_bits = 0;
   int entry_bits = 0;
 
-  // UsageError, naming the largest number that fits, for a tag that does not.
+  // Throws UsageError for a tag that does not fit, naming the largest number that does.
   int encode(const Tag& tag) const;
 };
 
-// What a transport that allows tags up to `largest_tag` (MPI_TAG_UB) can carry: 10, 13, 6 bits, or 7, 10, 4 in the 23
-// bits of UCX. ResourceError below that.
+// Returns the layout for a transport that allows tags up to `largest_tag` (MPI_TAG_UB): 10, 13 and 6 bits, or
+// 7, 10 and 4 in the 23 bits of UCX. Throws ResourceError below that.
 TagLayout tag_layout(int largest_tag);
 
-// Which collective a message belongs to, in 8 bits: members that call different things can tell.
+// The collective to which a message belongs, in 8 bits, so that members detect different calls.
 struct CallCode {
   static constexpr int kBits = 8;
   OperationKind kind = OperationKind::kBarrier;
@@ -32,11 +32,12 @@ struct CallCode {
 
   int encode() const;
 };
-// "all_reduce (max) of float32" of a code; "" if it is none.
+// Returns "all_reduce (max) of float32" for a code; "" if the code is invalid.
 std::string describe_call_code(int code);
-int call_codes();  // codes are 0 to this - 1
+int call_codes();  // number of codes; they begin at 0
 
-// Tags on a group's data channel: collectives by their number and call below, payloads of messages above.
+// Tags on a group's data channel: collectives in the lower half, by number and call, and payloads of messages
+// in the upper half.
 class DataTags {
  public:
   explicit DataTags(int largest_tag);

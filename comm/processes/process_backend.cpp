@@ -8,7 +8,7 @@
 namespace gantry {
 namespace {
 
-// Engines that could not be closed or abandoned: the transport may still write to their memory.
+// Keeps engines that could not be closed or abandoned, because the transport may still write to their memory.
 void keep_for_good(std::shared_ptr<ProcessEngine> engine) {
   static auto* kept = new std::vector<std::shared_ptr<ProcessEngine>>;
   kept->push_back(std::move(engine));
@@ -29,7 +29,7 @@ ProcessBackend::~ProcessBackend() {
   try {
     if (!engine_->failures().failed() && std::uncaught_exceptions() == 0) engine_->close();
   } catch (const std::exception&) {
-    // A caller that needs the error has called close() already.
+    // A caller that needs the error has called close() before.
   }
   if (!engine_->closed() && !engine_->abandon()) keep_for_good(engine_);
 }

@@ -8,7 +8,8 @@
 namespace gantry {
 namespace {
 
-// Contiguous. The tensor itself where it is: a handle of its own would be an allocation.
+// Returns a contiguous tensor. If `tensor` is contiguous, returns `tensor` itself, because another handle
+// would be an allocation.
 torch::Tensor packed(const torch::Tensor& tensor) {
   return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
 }

@@ -15,7 +15,7 @@
 namespace gantry {
 namespace {
 
-std::mutex listener_mutex;  // guards the next three
+std::mutex listener_mutex;  // guards the following three variables
 std::function<void(int, const std::string&)> failure_listener;
 std::string early_end_line;
 FailureNotes notes;

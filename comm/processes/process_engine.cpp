@@ -12,13 +12,14 @@
 namespace gantry {
 namespace {
 
-// The head of a message is not split.
+// The head of a message must not be split.
 constexpr std::int64_t kLeastChunkBytes = 4096;
 
-// Room for requests in flight, whose number depends on timing: more of them allocate when it first happens.
+// Reserved requests. The number in flight depends on timing. Above this number, a request may allocate
+// memory.
 constexpr std::size_t kUsualRequests = 1024;
 
-// While shared memory is waited for, every kLooksATest-th look tests messages too.
+// While operations wait for shared memory, only every kLooksATest-th check tests messages too.
 constexpr unsigned kLooksATest = 8;
 
 }  // namespace
@@ -71,7 +72,7 @@ void ProcessEngine::send(ProcessOperation& operation, const void* data, std::int
     transport_->send(channel, peer, tag, static_cast<const char*>(data) + sent, now, number);
     sent += now;
   } while (sent < bytes);
-  hosts_.ring_all();  // it may be one of them
+  hosts_.ring_all();  // the peer may be on this host
 }
 
 void ProcessEngine::receive(ProcessOperation& operation, void* data, std::int64_t bytes, int peer, int tag,
@@ -92,7 +93,7 @@ void ProcessEngine::post(const std::shared_ptr<ProcessOperation>& operation) {
   const bool polled = operation->polled(), alone = polled_.empty();
   if (polled) polled_.push_back(operation.get());
   advance(*operation);
-  // Earlier operations advance too: between two posts there may be a long computation.
+  // Earlier operations advance too, because there may be a long computation between two posts.
   if (!polled || !alone) progress_locked(true);
 }
 
@@ -102,7 +103,7 @@ void ProcessEngine::progress(bool thorough) {
 }
 
 void ProcessEngine::progress_locked(bool thorough) {
-  // After a failure peers may leave what they had begun in shared memory.
+  // After a failure, shared memory may contain unfinished data of peers.
   if (!failures_->failed()) {
     for (std::size_t i = 0; i < polled_.size();) {
       ProcessOperation* const operation = polled_[i];
@@ -123,7 +124,7 @@ void ProcessEngine::test_transport() {
   transport_->test_some(completions_);
   if (completions_.empty()) return;
   note_move();
-  // Handling one may post more, by the numbers that become free here.
+  // Handling a completion may post more requests, with the numbers that are freed here.
   for (const Transport::Completion& end : completions_) {
     const Pending pending = std::exchange(pending_[static_cast<std::size_t>(end.request)], Pending{});
     free_.push_back(end.request);
@@ -155,7 +156,7 @@ void ProcessEngine::advance(ProcessOperation& operation) {
   try {
     do finished = operation.advance();
     while (!finished && operation.outstanding_ == 0 && !operation.polled());
-  } catch (...) {  // any kind of error: other operations' completions are still to be handled
+  } catch (...) {  // any error: the completions of other operations must still be handled
     operation.failure_ = std::current_exception();
     const Failure failure = describe_exception(operation.failure_);
     fail_locked(failure.exit_code, failure.line);
@@ -163,7 +164,7 @@ void ProcessEngine::advance(ProcessOperation& operation) {
   }
   if (!finished) return;
   if (operation.polled()) polled_.erase(std::find(polled_.begin(), polled_.end(), &operation));
-  // A failed one stays: the transport may still write to its memory.
+  // A failed operation is kept, because the transport may still write to its memory.
   if (!operation.failure_) {
     auto keep = std::find_if(live_.begin(), live_.end(), [&](const auto& one) { return one.get() == &operation; });
     const std::shared_ptr<ProcessOperation> alive = std::move(*keep);
@@ -213,7 +214,7 @@ bool ProcessEngine::wait_until(const std::function<bool()>& ready, bool rung, co
   }
 }
 
-// Messages from other hosts ring no bell, so it is never for long.
+// Messages from other hosts ring no doorbell, so the sleep is always short.
 void ProcessEngine::sleep(const std::function<bool()>& ready, std::chrono::microseconds longest) {
   const std::uint64_t moves = moves_.load(std::memory_order_relaxed);
   const std::uint32_t rings = hosts_.doorbells().announce();

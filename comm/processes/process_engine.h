@@ -1,10 +1,11 @@
-// The one progress path of a job: every outstanding request of this process, of every group, is tested by one call.
+// The progress engine of a job. One call tests every pending request of this process, in all groups.
 //
-// Shared between threads, and guarded: everything by `mutex_`, but `moves_`, which is atomic, an operation's
-// `finished_`, which is so too and set last, and `failures_`, which guards itself. A thread that asks or waits for an
-// operation advances all of them; if another thread does that already, it does not queue up. An operation that waits
-// for shared memory is asked repeatedly ("polled"). A thread that has waited a while sleeps at its doorbell, which the
-// ranks of its host ring when they have changed or sent something.
+// Shared between threads: everything is guarded by `mutex_`, except `moves_` and `finished_` of an operation,
+// which are atomic (`finished_` is set last), and `failures_`, which has its own lock. A thread that polls or
+// waits for an operation advances all operations; if another thread does so at the time, it does not queue
+// for the lock. An operation that waits for shared memory is polled repeatedly. A thread that has waited for
+// a while sleeps at its doorbell. The ranks of its host ring it when they have changed shared memory or sent
+// a message.
 #pragma once
 
 #include <atomic>
@@ -40,36 +41,38 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
 
   JobHosts& hosts() { return hosts_; }
   KnownFailures& failures() { return *failures_; }
-  // Joins all ranks: for the making of groups.
+  // A channel of all ranks, for making groups.
   Transport::Channel& everyone() { return *everyone_; }
-  // The first of two numbers of channels, for a group whose first member this rank is.
+  // Returns the first of two channel numbers, for a group whose first member is this rank.
   std::uint64_t new_channels() {
     return (static_cast<std::uint64_t>(rank()) << 32) + 2 * channels_.fetch_add(1, std::memory_order_relaxed);
   }
-  // Within advance() of a polled operation: something has moved, so more is likely to come soon.
+  // Called in advance() of a polled operation: something has moved, so more is likely to follow soon.
   void note_move() { moves_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Starts it. The engine keeps it until it is finished, so that a Work may be dropped.
+  // Starts the operation. The engine keeps it until it is finished, so its Work may be destroyed before.
   void post(const std::shared_ptr<ProcessOperation>& operation);
-  // `thorough`: not only what is likely to have moved.
+  // `thorough`: also test operations that are unlikely to have moved.
   void progress(bool thorough = false);
 
-  // Within an operation's advance(): in chunks; `peer` is a member of `channel`. A message must have `bytes`
-  // bytes unless `exact` is false. `open` counts the requests in flight, for an operation that tells them apart.
+  // Called in an operation's advance(). They split the data into chunks; `peer` is a member of `channel`. A
+  // message must have `bytes` bytes unless `exact` is false. `open` counts the requests in flight, for an
+  // operation that distinguishes them.
   void send(ProcessOperation& operation, const void* data, std::int64_t bytes, int peer, int tag,
             Transport::Channel& channel, int* open = nullptr);
   void receive(ProcessOperation& operation, void* data, std::int64_t bytes, int peer, int tag,
                Transport::Channel& channel, bool exact = true, int* open = nullptr);
 
-  std::vector<int> lost_ranks();  // as the transport knows them
-  // Ends this rank's pending and later operations, and tells the control plane. The first cause stands.
+  std::vector<int> lost_ranks();  // as reported by the transport
+  // Ends this rank's pending and later operations, and reports the failure to the control plane. The first
+  // cause counts.
   void fail(int exit_code, const std::string& cause);
 
-  // Waits until all is sent; then the engine is of no more use.
+  // Waits until all messages are sent. The engine cannot be used afterwards.
   void close();
   bool closed() const { return closed_; }
-  // In place of close() after a failure: drops all operations. Returns false if the transport cannot do that; then the
-  // engine must stay, because the transport may still write to their memory.
+  // Drops all operations after a failure, in place of close(). Returns false if the transport cannot do that.
+  // The engine must then be kept, because the transport may still write to the operations' memory.
   bool abandon();
 
  private:
@@ -77,7 +80,7 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
   struct Pending {
     ProcessOperation* operation;  // null: no request has this number
     int peer;
-    std::int64_t bytes;  // expected; -1 where that is not known
+    std::int64_t bytes;  // expected; -1 if unknown
     bool incoming;
     int* open = nullptr;
   };
@@ -91,8 +94,8 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
   void fail_locked(int exit_code, const std::string& cause);
   void advance(ProcessOperation& operation);
   std::vector<int> missing_peers(const ProcessOperation& operation) const;
-  // False at the deadline. `rung`: this rank's doorbell rings when `ready` may have changed. `look` is called now and
-  // then with the seconds waited so far, and may throw.
+  // Returns false at the deadline. `rung`: this rank's doorbell rings when `ready` may have changed. `look`
+  // is called from time to time with the seconds waited so far, and may throw.
   bool wait_until(const std::function<bool()>& ready, bool rung, const std::function<void(double)>& look);
   void sleep(const std::function<bool()>& ready, std::chrono::microseconds longest);
 
@@ -104,15 +107,15 @@ class ProcessEngine : public std::enable_shared_from_this<ProcessEngine> {
   const std::unique_ptr<Transport> transport_;
   const std::shared_ptr<KnownFailures> failures_;
   JobHosts hosts_;
-  const bool crowded_;  // more ranks on this host than cores
+  const bool crowded_;  // this host has more ranks than cores
   std::unique_ptr<Transport::Channel> everyone_;
-  std::atomic<std::uint64_t> channels_{1};  // the first is for `everyone_`
+  std::atomic<std::uint64_t> channels_{1};  // the first one is for `everyone_`
 
   std::mutex mutex_;
-  std::vector<Pending> pending_;  // by the number of the request
-  std::vector<int> free_;         // numbers
+  std::vector<Pending> pending_;  // by number of the request
+  std::vector<int> free_;         // unused numbers
   std::vector<std::shared_ptr<ProcessOperation>> live_;
-  std::vector<ProcessOperation*> polled_;  // the polled ones, in the order of their posting
+  std::vector<ProcessOperation*> polled_;  // polled operations, in the order of their posts
   unsigned looks_ = 0;
   std::vector<Transport::Completion> completions_;
   std::atomic<std::uint64_t> moves_{0};

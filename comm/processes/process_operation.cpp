@@ -34,7 +34,7 @@ bool ProcessOperation::done() {
 
 void ProcessOperation::wait() {
   if (!finished()) {
-    bool rung = false;  // no message is waited for
+    bool rung = false;  // no message is awaited
     {
       const std::lock_guard lock(engine_->mutex_);
       rung = polled() && outstanding_ == 0;

@@ -35,7 +35,7 @@ void RollCall::begin() {
   engine().receive(*this, nullptr, 0, ranks_[0], kFirstHere, everyone, /*exact=*/true, &awaited_);
 }
 
-// True when all are here.
+// Answers new words, and returns true when all have arrived.
 bool RollCall::hear_members() {
   auto& everyone = engine().everyone();
   for (std::size_t i = 1; i < ranks_.size(); ++i) {

@@ -1,7 +1,8 @@
-// The members of a group that meet before it is made. Each brings a word, and gets those of all.
+// The exchange between the members of a group before the group is made. Each member contributes a word, and
+// gets the words of all.
 //
-// Each member sends its word to the first member. The first member answers at once, and again when all have come. A
-// member that gets no second answer then knows whether the first one waits for others.
+// Each member sends its word to the first member. The first member answers at once, and again when all words
+// have arrived. So a member without the second answer knows whether the first member waits for others.
 #pragma once
 
 #include <atomic>
@@ -15,19 +16,19 @@
 namespace gantry {
 
 struct RollWord {
-  std::uint64_t channel = 0;   // the number of the group's first channel, from the first member
-  HostMemory::Address memory;  // the location of the host's, from its first member
+  std::uint64_t channel = 0;   // number of the group's first channel, from the first member
+  HostMemory::Address memory;  // location of the host's shared memory, from the first member on the host
   int error = 0;
 };
 
 class RollCall final : public ProcessOperation {
  public:
-  // `ranks`: world ranks, of which this one has the place `me`.
+  // `ranks`: world ranks; `me`: the index of this rank.
   RollCall(std::shared_ptr<ProcessEngine> engine, std::vector<int> ranks, int me, const RollWord& mine);
 
-  // The first member has come.
+  // True if the first member has answered.
   bool first_is_here() const { return first_is_here_.load(std::memory_order_acquire); }
-  // By place, after the end.
+  // By index in `ranks`, valid after the end.
   const std::vector<RollWord>& words() const { return words_; }
 
  protected:
@@ -43,9 +44,9 @@ class RollCall final : public ProcessOperation {
   const std::vector<int> ranks_;
   const int me_;
   std::vector<RollWord> words_;
-  std::vector<int> open_;  // by place: of the first member, the word that is still to come
+  std::vector<int> open_;  // by index, on the first member: requests in flight for the member's word
   std::vector<bool> answered_;
-  int awaited_ = 0;  // members; of the others, the first one's answer
+  int awaited_ = 0;  // number of missing words; on other members: missing first answer
   bool begun_ = false, released_ = false;
   std::atomic<bool> first_is_here_{false};
 };

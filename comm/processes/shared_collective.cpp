@@ -11,11 +11,11 @@
 namespace gantry {
 namespace {
 
-// Steps of one collective before the others have their turn.
+// Maximum number of steps of one collective before the others are advanced.
 constexpr int kMostSteps = 32;
 
 std::uint64_t hash_of(const std::vector<std::int64_t>& numbers) {
-  std::uint64_t hash = 14695981039346656037u;  // FNV-1a by whole numbers
+  std::uint64_t hash = 14695981039346656037u;  // FNV-1a over full numbers instead of bytes
   for (const std::int64_t number : numbers) hash = (hash ^ static_cast<std::uint64_t>(number)) * 1099511628211u;
   return hash;
 }
@@ -51,7 +51,7 @@ void SharedCollective::check_heads() {
   rounds_.forget_peers();
   for (int member = 0; member < ring_.members(); ++member) {
     check_head(member);
-    // Copied: the member's next collective may write its head while others are still at this one.
+    // Copied, because the member's next collective may overwrite its head while others still use this one.
     if (call_.code.kind == OperationKind::kAllToAll)
       rounds_.learn_peer(ring_.head(member, rounds_.round(0)).rounds, ring_.part_bytes(member, rounds_.round(0)));
   }
@@ -82,7 +82,7 @@ bool SharedCollective::advance() {
   rounds_.begin(ring_.first_round());
   for (int steps = 0; steps < kMostSteps; ++steps) {
     const bool moved = step();
-    // An all_to_all learns by its first round how many there are.
+    // In an all_to_all the number of rounds is only known after the first round.
     if (checked_ && drained_ == rounds_.count() && requests() == 0) {
       ring_.end_turn(rounds_.count());
       return true;
@@ -116,7 +116,7 @@ bool SharedCollective::step() {
 
 bool SharedCollective::may_fill() {
   if (filled_ == rounds_.count() || filled_ - drained_ == HostRing::kDepth) return false;
-  // What is sent from the round's memory must have left.
+  // Earlier sends from the round's memory must have completed.
   if (hop(filled_).result_out > 0 || hop(filled_).running_out > 0) return false;
   return ring_.is_free(rounds_.round(filled_));
 }
@@ -151,7 +151,7 @@ void SharedCollective::expect_hops(std::int64_t index) {
 
 bool SharedCollective::step_hops() {
   if (!owns_slice()) {
-    // Who owns nothing is through with a sum as soon as it is called for.
+    // A member without a slice completes its part of a reduction at once.
     if (summed_ == filled_) return false;
     ring_.set_summed(rounds_.round(summed_++));
     return true;
@@ -172,7 +172,7 @@ bool SharedCollective::step_hops() {
   return moved;
 }
 
-// Adds this host's to the sum of the hosts before it.
+// Adds this host's terms to the sum of the previous hosts.
 void SharedCollective::extend_running(std::int64_t index) {
   const SharedRounds::Slice mine = rounds_.slice(index);
   const HostPlace& place = channel_->host_place();
@@ -185,7 +185,7 @@ void SharedCollective::extend_running(std::int64_t index) {
     round_sum(rounds_.slot(ring_.me(), index) + mine.at, running(index), mine.elements, call_.code.dtype);
 }
 
-// The result lies in the slot: to the caller's tensor and to the host before.
+// The result is in the slot. Copies it to the caller's tensor, and sends it to the previous host.
 void SharedCollective::pass_result(std::int64_t index) {
   const SharedRounds::Slice mine = rounds_.slice(index);
   const char* result = rounds_.slot(ring_.me(), index) + mine.at;
@@ -196,7 +196,7 @@ void SharedCollective::pass_result(std::int64_t index) {
                   &hop(index).result_out);
 }
 
-// Members of this host that have not joined, and those of others from whom a message is still to come.
+// Returns the members of this host that have not joined, and other members whose messages are missing.
 std::vector<int> SharedCollective::absent(const std::vector<int>& missing) const {
   std::vector<int> absent;
   for (int member = 0; member < ring_.members(); ++member)

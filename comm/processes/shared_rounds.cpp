@@ -122,8 +122,8 @@ void SharedRounds::fill(std::int64_t index) {
   }
 }
 
-// Sums piece `index` of this rank's part of `in`, of which the others' lie in their slots, to `out`; in small steps,
-// each copied to `copied_to` unless that is null.
+// Reduces piece `index` of this rank's part to `out`: its own terms in `in`, and those of the other members
+// in their slots. It works in small steps, and copies each step to `copied_to` unless that is null.
 void SharedRounds::sum_part(std::int64_t index, char* out, char* copied_to) {
   const int me = ring_.me();
   const Slice mine = slice(index);

@@ -10,7 +10,8 @@
 namespace gantry {
 namespace {
 
-// As cuda.h has them: addresses and results are numbers, contexts, events and streams pointers, handles 64 bytes.
+// Types of cuda.h: addresses and results are numbers; contexts, events and streams are pointers; handles have
+// 64 bytes.
 using CudaResult = int;
 constexpr CudaResult kCudaSuccess = 0;
 using CudaAddress = unsigned long long;
@@ -49,10 +50,10 @@ class CudaIpcDriver {
         {"ipc", fmt::format("{} failed: {}", call, words ? words : std::to_string(result)), "", remedy});
   }
 
-  // Before calls that are of a context: a thread that has not called CUDA yet has none.
+  // Must precede calls that need a context, because a thread that has not called CUDA yet has none.
   void enter() const { check(set_context(context), "cuCtxSetCurrent"); }
 
-  CudaPointer context = nullptr;  // the device's, which LibTorch uses too
+  CudaPointer context = nullptr;  // the device's primary context, which LibTorch uses too
   CudaResult (*error_string)(CudaResult result, const char** words) = nullptr;
   CudaResult (*device_of)(int* device, int ordinal) = nullptr;
   CudaResult (*uuid_of)(std::array<unsigned char, 16>* uuid, int device) = nullptr;

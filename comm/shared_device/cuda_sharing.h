@@ -1,4 +1,5 @@
-// The sharing of a CUDA device, by its driver's IPC. The driver is loaded when it is asked: nothing is linked to it.
+// The sharing of a CUDA device, through the IPC functions of the driver. The driver is loaded at run time: no
+// library is linked for it.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,8 @@
 
 namespace gantry {
 
-// Of the first device that this process sees. ResourceError where there is none, or no driver that shares.
+// Returns the sharing of the first device that this process sees. Throws ResourceError if there is no device,
+// or no driver with IPC.
 std::unique_ptr<DeviceSharing> share_cuda_device();
 
 }  // namespace gantry

@@ -32,7 +32,8 @@ void DeviceCollective::prepare() {
 }
 
 bool DeviceCollective::advance() {
-  // Whoever moves operations, on whichever thread and stream: the work is that of the stream of the call.
+  // Any thread may advance the operation, with any current stream. The work belongs to the stream of the
+  // call.
   const c10::StreamGuard on_stream(stream_);
   const torch::NoGradGuard no_grad;
   const bool reduces_all = call_.code.kind == OperationKind::kAllReduce;
@@ -149,7 +150,7 @@ torch::Tensor DeviceCollective::offered(int member, std::int64_t begin, std::int
   return own(memory, begin, count);
 }
 
-// Of every member what it offers, one behind the other.
+// Copies the offered range of every member, one after the other.
 void DeviceCollective::read_parts() {
   std::int64_t at = 0;
   for (int member = 0; member < channel_->size(); ++member) {
@@ -160,7 +161,7 @@ void DeviceCollective::read_parts() {
   }
 }
 
-// This rank's slice or part, to where it belongs.
+// Reduces this rank's slice or part into its place in the result.
 void DeviceCollective::sum_part() {
   const int me = channel_->rank();
   const auto [begin, count] = std::pair(offers_[me].begin, offers_[me].count);
@@ -182,7 +183,7 @@ void DeviceCollective::read_sums() {
 void DeviceCollective::finish() {
   const c10::StreamGuard on_stream(stream_);
   ProcessCollective::finish();
-  end_.record(stream_);  // behind the copy to a target that is not contiguous
+  end_.record(stream_);  // marks the end of the copy to a target that is not contiguous
 }
 
 void DeviceCollective::precede_current() {

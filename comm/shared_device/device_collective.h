@@ -1,9 +1,10 @@
-// A collective of ranks that share a device: each reads the others' tensors where they lie, by its own kernels.
+// A collective of ranks that share a device: the kernels of each rank read the other ranks' tensors directly.
 //
-// Three steps over MPI, none of which waits for the device. An offer says where a rank's tensor is and what of it is
-// whose, with the signal behind which it is ready; who has all offers puts its reads on the stream on which it was
-// called. An all_reduce has a second round, as slices of sums are read by all. The last one tells that everything was
-// read: the stream goes on after that, so nobody's memory changes before.
+// It exchanges messages over MPI in steps, none of which waits for the device. An offer contains the location
+// of a rank's tensor, the range that the receiver reads, and the signal after which the tensor is ready. A
+// rank with all offers issues its reads to the stream of the call. An all_reduce has a second round, because
+// all ranks read the reduced slices. The last step reports that everything was read. The stream waits for
+// these reports, so no rank changes its memory before.
 #pragma once
 
 #include <optional>
@@ -20,9 +21,10 @@ class DeviceCollective final : public ProcessCollective {
  public:
   DeviceCollective(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<GroupChannel> channel);
 
-  // For Work, after wait() or done(): the calling thread's current stream comes after it.
+  // Called by the Work after wait() or done(): makes the calling thread's current stream wait for the
+  // operation.
   void precede_current();
-  bool passed() const { return end_.query(); }  // the device has done it
+  bool passed() const { return end_.query(); }  // the device has completed the operation
 
  protected:
   void prepare() override;
@@ -32,12 +34,12 @@ class DeviceCollective final : public ProcessCollective {
   std::vector<int> awaited_ranks(const std::vector<int>& missing) override { return channel_->world_ranks(missing); }
 
  private:
-  // What a member tells another one of its tensor, in elements.
+  // The description of a member's tensor for another member, in elements.
   struct Offer {
     SharedPlace place;
     SharedSignal ready;
-    std::int64_t begin = 0, count = 0;  // what of it the other one reads
-    std::int64_t full = 0;              // in all_reduce and broadcast: elements of the tensor
+    std::int64_t begin = 0, count = 0;  // range that the other member reads
+    std::int64_t full = 0;              // in all_reduce and broadcast: number of elements of the tensor
     std::int64_t root = 0;
   };
 
@@ -56,11 +58,11 @@ class DeviceCollective final : public ProcessCollective {
   int world_rank(int member) const { return channel_->world_ranks({member}).front(); }
 
   const std::shared_ptr<SharedDeviceJob> job_;
-  c10::Stream stream_;  // on which it was called
+  c10::Stream stream_;  // stream of the call
   c10::Event end_;
   int step_ = 0;
-  std::vector<Offer> given_, offers_;  // by member; this rank's own among the offers
-  std::vector<SharedSignal> signals_;  // of the later rounds, by member
+  std::vector<Offer> given_, offers_;  // by member; offers_ includes this rank's own
+  std::vector<SharedSignal> signals_;  // signals of the later rounds, by member
   SharedSignal notified_;
 };
 

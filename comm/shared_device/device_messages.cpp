@@ -24,7 +24,7 @@ enum class Carried : std::int32_t { kAbsent, kHost, kDevice };
 struct DeviceHead {
   Carried carried = Carried::kAbsent;
   std::int32_t dtype = 0, dims = 0;
-  std::int32_t tag = 0;  // of what follows: a payload from the sender, or an answer to it
+  std::int32_t tag = 0;  // tag of the payload that follows, or of the answer
   std::int64_t shape[kMostDeviceDims] = {};
   SharedPlace place;
   SharedSignal ready;
@@ -32,13 +32,14 @@ struct DeviceHead {
   std::vector<std::int64_t> sizes() const { return {shape, shape + dims}; }
 };
 
-// Payloads and answers of two members that send to each other travel the same ways: even and odd.
+// If two members send to each other, payloads and answers use the same direction, so they have even and odd
+// numbers.
 int payload_number(const GroupChannel& channel, std::uint64_t sent) { return channel.data_tags().payload(2 * sent); }
 int answer_number(const GroupChannel& channel, std::uint64_t sent) { return channel.data_tags().payload(2 * sent + 1); }
 
 class DeviceSend final : public ProcessOperation {
  public:
-  // `packed`: contiguous, and this operation's alone; undefined for an absent one.
+  // `packed`: contiguous, and used only by this operation; undefined for an absent tensor.
   DeviceSend(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<GroupChannel> channel, const torch::Tensor& packed,
              int to, const Tag& tag, std::uint64_t number)
       : ProcessOperation(channel->engine()),
@@ -139,7 +140,7 @@ class DeviceReceive final : public MessageReceive {
         return true;
     }
   }
-  // To where the caller wants it, if it came elsewhere.
+  // Moves the tensor to the requested device if it arrived on another one.
   void finish() override {
     if (!tensor_.defined() || tensor_.device().type() == spec_.device.type()) return;
     precede_current();
@@ -147,7 +148,7 @@ class DeviceReceive final : public MessageReceive {
   }
 
  private:
-  // True when there is nothing more to come.
+  // Returns true if nothing follows.
   bool read_head() {
     if (head_.carried == Carried::kAbsent) return true;
     const auto dtype = static_cast<torch::ScalarType>(head_.dtype);
@@ -183,7 +184,7 @@ class DeviceReceive final : public MessageReceive {
   const std::shared_ptr<SharedDeviceJob> job_;
   const TensorSpec spec_;
   const c10::Stream stream_;
-  c10::Event end_;  // behind the copy
+  c10::Event end_;  // marks the end of the copy
   bool copied_ = false;
   DeviceHead head_;
   SharedSignal answer_;

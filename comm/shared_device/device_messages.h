@@ -1,9 +1,9 @@
-// The messages of a group whose ranks share a device, over an MPI channel of their own.
+// The messages of a group whose ranks share a device, over separate MPI channels.
 //
-// A head has the caller's tag and says what comes: nothing, a tensor of the host's, which follows, or one on the
-// device, and where it is. The receiver copies that on its own stream and answers with the signal behind which it is
-// copied; only then does the sender let go of the memory. A send never waits for its receiver: what is not given away
-// is copied on the device first.
+// A head has the caller's tag and the kind of tensor: an absent one, one in host memory, which follows, or
+// one on the device, with its location. The receiver copies a device tensor on its own stream and answers
+// with the signal after which the copy is complete. Only then does the sender release the memory. A send
+// never waits for its receiver: a tensor that the receiver does not own is first copied on the device.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class DeviceMessages {
   DeviceMessages(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<GroupChannel> channel)
       : job_(std::move(job)), channel_(std::move(channel)) {}
 
-  // Both are done at once, wherever the tensor is.
+  // Both return at once, whether the tensor is on the host or the device.
   void send(const torch::Tensor& tensor, int to, const Tag& tag, bool owned_by_receiver);
   Work recv(const TensorSpec& spec, int from, const Tag& tag);
 

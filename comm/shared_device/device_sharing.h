@@ -1,6 +1,6 @@
-// One device's memory and events between processes of a host, which CUDA calls IPC.
+// Sharing of a device's memory and events between processes of a host, which CUDA calls IPC.
 //
-// cuda_sharing.h has it for CUDA's devices; that of the tests' pretended device stands in tests/support.
+// cuda_sharing.h implements it for CUDA devices, and tests/support for the fake device of the tests.
 #pragma once
 
 #include <array>
@@ -14,37 +14,40 @@
 
 namespace gantry {
 
-// Names something of a process to another one; plain bytes, which travel in messages.
+// Identifies an object of a process for other processes; plain bytes that can be sent in messages.
 using SharedHandle = std::array<char, 64>;
 
-// Where memory lies, as its process tells another one.
+// A location in memory, as a process sends it to another one.
 struct SharedPlace {
-  SharedHandle allocation = {};  // which is opened as a whole; never the same for what is allocated later
+  SharedHandle allocation = {};  // opened as a unit; later allocations have other handles
   std::uint64_t begin = 0;       // the allocation's address in its own process; 0: no memory
-  std::int64_t offset = 0;       // bytes behind it
+  std::int64_t offset = 0;       // offset of the location in the allocation, in bytes
 };
 
-// A point in a stream's work that streams of other processes can wait for. Its last record counts.
+// A point in the work of a stream, for which streams of other processes can wait. The last call of record()
+// counts.
 class SharedEvent {
  public:
   virtual ~SharedEvent() = default;
   virtual SharedHandle handle() const = 0;
-  virtual void record(const c10::Stream& stream) = 0;  // of an event of this process
-  // What `stream` is given from now on comes after what was recorded by now. The host does not wait.
+  virtual void record(const c10::Stream& stream) = 0;  // only for an event of this process
+  // Makes later work on `stream` wait for the work that was recorded so far. The host does not wait.
   virtual void block(const c10::Stream& stream) const = 0;
 };
 
-// A rank's. Used by one thread at a time. ResourceError where the device refuses, with its words.
+// The device sharing of a rank. Used by one thread at a time. Throws ResourceError with the device's error
+// text if a call fails.
 class DeviceSharing {
  public:
   virtual ~DeviceSharing() = default;
   virtual torch::Device device() const = 0;
-  virtual std::string uuid() const = 0;  // the device's, at most 63 bytes: the same in every process
+  virtual std::string uuid() const = 0;  // the device's, at most 63 bytes; the same in every process
 
   virtual SharedPlace find_place(const void* memory) = 0;
-  // Of another process. The first byte of the allocation in this one, for its kernels to read, until it is closed.
+  // Opens memory of another process. Returns the address of the first byte of the allocation in this process,
+  // valid for kernels until close_memory().
   virtual char* open_memory(const SharedHandle& allocation) = 0;
-  virtual void close_memory(char* opened) = 0;  // no kernel uses it any more
+  virtual void close_memory(char* opened) = 0;  // no kernel may still use it
 
   virtual std::unique_ptr<SharedEvent> make_event() = 0;
   virtual std::unique_ptr<SharedEvent> open_event(const SharedHandle& event) = 0;

@@ -1,4 +1,5 @@
-// The Work of an operation whose end lies on the device: whoever waits for it has its stream come after that end.
+// The Work of an operation that ends on the device: a wait makes the calling thread's stream wait for that
+// end.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,8 @@
 
 namespace gantry {
 
-// Operation: an ProcessOperation with passed(), true when the device has done it, and precede_current().
+// Operation: a ProcessOperation with passed(), which returns true when the device has completed it, and
+// precede_current().
 template <class Operation>
 class DeviceWork final : public Work::State {
  public:

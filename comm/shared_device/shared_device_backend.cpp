@@ -17,7 +17,7 @@ namespace {
 
 class SharedDeviceGroup final : public ProcessGroup {
  public:
-  // `base` has the same members, and carries what lies on the host.
+  // `base` has the same members, and carries tensors in host memory.
   SharedDeviceGroup(std::shared_ptr<SharedDeviceJob> job, std::unique_ptr<ProcessGroup> base,
                     std::shared_ptr<GroupChannel> channel)
       : job_(std::move(job)), base_(std::move(base)), channel_(std::move(channel)), messages_(job_, channel_) {}
@@ -43,7 +43,7 @@ class SharedDeviceGroup final : public ProcessGroup {
 
   Work start(const Collective& call) override {
     call.check(rank(), size());
-    // A barrier is of the hosts: device work is ordered by streams.
+    // A barrier only concerns the hosts, because work on the devices is ordered by streams.
     if (!call.target || !on_device(call)) return base_->start(call);
     channel_->engine()->failures().throw_if_failed();
     if (size() == 1) {
@@ -51,7 +51,7 @@ class SharedDeviceGroup final : public ProcessGroup {
       if (call.in) call.target->copy_(*call.in);
       return {};
     }
-    const c10::Stream stream = job_->current_stream();  // whichever the tensors' memory is of
+    const c10::Stream stream = job_->current_stream();  // may differ from that of the tensors' memory
     job_->record_use(call.target->storage(), stream);
     if (call.in) job_->record_use(call.in->storage(), stream);
     auto collective = std::make_shared<DeviceCollective>(job_, channel_);
@@ -61,7 +61,7 @@ class SharedDeviceGroup final : public ProcessGroup {
   }
 
  private:
-  // False: all of a call's tensors lie on the host. UsageError for some of each.
+  // Returns false if all tensors of the call are on the host. Throws UsageError if some are on each.
   bool on_device(const Collective& call) const {
     const char* name = name_of(call.kind);
     const bool device = job_->holds(call.target->device(), name);
@@ -81,7 +81,7 @@ class SharedDeviceGroup final : public ProcessGroup {
 
 constexpr std::int64_t kUuidRoom = 64;
 
-// The first rank that differs from rank 0 is named, so all say the same.
+// The error names the first rank that differs from rank 0, so all ranks report the same.
 void check_one_host(ProcessEngine& engine) {
   for (int rank = 1; rank < engine.size(); ++rank)
     if (engine.hosts().host_of(rank) != engine.hosts().host_of(0))
@@ -119,7 +119,8 @@ SharedDeviceBackend::SharedDeviceBackend(ProcessBackend& base, DeviceSharing& sh
   std::iota(all.begin(), all.end(), 0);
   everyone_ = make_group("device", all);
   check_one_device(*base_.engine(), *everyone_, sharing.uuid());
-  // Each reads of each: where that can't be, it is said before anything is computed.
+  // Each rank reads from each other one, so that the error occurs before any computation if one of them
+  // cannot.
   torch::Tensor tried = torch::ones({size()}, torch::dtype(torch::kFloat32).device(device()));
   everyone_->all_reduce(tried).wait();
 }
@@ -136,9 +137,9 @@ std::unique_ptr<ProcessGroup> SharedDeviceBackend::make_group(const std::string&
 
 void SharedDeviceBackend::close() {
   job_->await_sends();
-  everyone_->barrier().wait();  // all have given the device what they do
+  everyone_->barrier().wait();  // all ranks have issued their work to the device
   job_->let_go();
-  everyone_->barrier().wait();  // and it is done
+  everyone_->barrier().wait();  // and their work is complete
 }
 
 void run_on_shared_device(World& host, DeviceSharing& sharing, const std::function<void(World&)>& body) {

@@ -1,9 +1,11 @@
-// Ranks that are processes of one host and have one device in common: every layout on a single GPU, without NCCL.
+// Ranks that are processes of one host and share one device: any layout on a single GPU, without NCCL.
 //
-// It stands on the MPI backend, which starts the ranks, carries tensors of the host and what ranks tell each other of
-// tensors on the device (device_sharing.h), and moves all operations: who waits for any of them moves these too, with
-// its deadlines and words. The host waits in a Work's wait() until all have called the operation, and the device's
-// current stream then comes after it. Sums go by rank on the device, with the bits of the other backends.
+// It is based on the MPI backend, which starts the ranks, carries tensors in host memory, and carries the
+// descriptions of tensors on the device (device_sharing.h). The engine of that backend advances all
+// operations, with its deadlines and error texts: a thread that waits for any operation advances these too.
+// In a Work's wait(), the host waits until all ranks have called the operation, and the device's current
+// stream then waits for it. Reductions run on the device in rank order, and are bitwise identical to the
+// other backends.
 #pragma once
 
 #include <functional>
@@ -21,8 +23,9 @@ class SharedDeviceJob;
 
 class SharedDeviceBackend final : public Backend {
  public:
-  // Collective over the host's ranks. Both must outlive it. ResourceError, on every rank, where ranks are on several
-  // hosts or have different devices, or where one can't open what another one exports.
+  // Collective over the host's ranks. Both arguments must outlive it. Throws ResourceError, on every rank, if
+  // the ranks are on several hosts or have different devices, or if one rank cannot open memory of another
+  // one.
   SharedDeviceBackend(ProcessBackend& base, DeviceSharing& sharing);
   ~SharedDeviceBackend() override;
 
@@ -34,7 +37,8 @@ class SharedDeviceBackend final : public Backend {
   void abort(const std::string& reason) override { base_.abort(reason); }
   bool has_ended(int rank) const override { return base_.has_ended(rank); }
 
-  // Collective, when a rank's work has ended well: no process goes while another one reads its memory.
+  // Collective; call it when the rank's work has ended without error. It ensures that no process ends while
+  // another one reads its memory.
   void close();
 
  private:
@@ -43,7 +47,7 @@ class SharedDeviceBackend final : public Backend {
   std::unique_ptr<ProcessGroup> everyone_;
 };
 
-// A rank's part of the launch on `host`, whose backend is mpi: `body` in a world on the device.
+// Runs a rank's part of the launch on `host`, whose backend is mpi: `body` in a world on the device.
 void run_on_shared_device(World& host, DeviceSharing& sharing, const std::function<void(World&)>& body);
 
 }  // namespace gantry

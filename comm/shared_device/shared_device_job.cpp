@@ -12,12 +12,12 @@ SharedDeviceJob::SharedDeviceJob(std::shared_ptr<ProcessEngine> engine, DeviceSh
     : engine_(std::move(engine)), sharing_(sharing), device_(sharing.device()), guard_(device_.type()) {}
 
 SharedDeviceJob::~SharedDeviceJob() {
-  // After a failure a stream may wait for a process that is no more.
+  // After a failure, a stream may wait for a process that has ended.
   if (engine_->failures().failed() || std::uncaught_exceptions() > 0) return;
   try {
     let_go();
   } catch (const std::exception&) {
-    // A broken device, of which whoever used it has heard.
+    // The device is broken; its users have got the error.
   }
 }
 
@@ -56,7 +56,7 @@ char* SharedDeviceJob::reach(int rank, const SharedPlace& place) {
   const std::pair where(rank, place.begin);
   auto found = opened_.find(where);
   if (found != opened_.end() && found->second.allocation != place.allocation) {
-    // Its process has freed that one, and has another one at the address.
+    // The process has freed that allocation, and has another one at the same address.
     synchronize();
     sharing_.close_memory(found->second.memory);
     opened_.erase(found);

@@ -1,12 +1,14 @@
-// What a rank's operations on the shared device have in common: its events, and what it has opened of others.
+// The common state of a rank's operations on the shared device: its events, and the memory and events of
+// other ranks that it has opened.
 //
-// Order on the device. Each stream that operations are called on has one shared event, which is recorded after what
-// they have put there; its handle goes to the others over MPI, and their streams wait for the event. So a stream only
-// ever waits for what was given to another one before, and no streams can wait for each other. An event that was
-// recorded again meanwhile makes them wait for more of the same stream, which is right too.
+// Order on the device: each stream on which operations are called has one shared event, which is recorded
+// after their work. Its handle is sent to the other ranks over MPI, and their streams wait for the event. So
+// a stream only waits for work that was issued to another stream before, and no two streams can wait for each
+// other. If an event was recorded again meanwhile, the streams wait for more work of the same stream, which
+// is also correct.
 //
-// Guarded by the engine's mutex: operations call what is not const within advance() alone. `sends_` has a mutex of its
-// own.
+// Guarded by the engine's mutex: operations call non-const functions only in advance(). `sends_` has its own
+// mutex.
 #pragma once
 
 #include <deque>
@@ -23,10 +25,10 @@
 
 namespace gantry {
 
-// That what the sender's stream held is there; as it goes to another rank.
+// A signal, as it is sent to another rank: the present work of the sender's stream is complete.
 struct SharedSignal {
   SharedHandle event = {};
-  std::int64_t number = 0;  // of the event among its rank's
+  std::int64_t number = 0;  // number of the event among the events of its rank
 };
 
 class SharedDeviceJob {
@@ -38,29 +40,31 @@ class SharedDeviceJob {
 
   const std::shared_ptr<ProcessEngine>& engine() const { return engine_; }
   torch::Device device() const { return device_; }
-  c10::Stream current_stream() const { return guard_.getStream(device_); }  // of this thread
-  // True of tensors on the device; false of the host's. UsageError for any other device.
+  c10::Stream current_stream() const { return guard_.getStream(device_); }  // current in the calling thread
+  // True for tensors on the device, false for tensors on the host. Throws UsageError for any other device.
   bool holds(const torch::Device& device, const char* call) const;
-  // Keeps memory that is freed from being used anew until `stream` has done what it holds by then.
+  // Prevents the reuse of the memory after it is freed, until `stream` has completed its present work.
   void record_use(const c10::Storage& storage, const c10::Stream& stream) const;
-  // The host waits for all that the device was given by this process.
+  // The host waits until the device has completed all work of this process.
   void synchronize() const { guard_.synchronizeDevice(device_.index()); }
 
-  // A send under way, which nobody else may wait for.
+  // Keeps a send in flight, for which no caller can wait.
   void keep(std::shared_ptr<ProcessOperation> send);
   void await_sends();
-  // When the device has done all that this process gave it, what was opened of others is closed. No operation follows.
+  // Waits until the device has completed all work of this process, and closes everything that was opened of
+  // other ranks. No operation may follow.
   void let_go();
 
-  // Of memory of this process.
+  // Returns the location of memory of this process.
   SharedPlace find_place(const void* memory) { return memory ? sharing_.find_place(memory) : SharedPlace{}; }
-  // Where world rank `rank` has that, for kernels of this process. ResourceError where it can't be opened.
+  // Returns the address of a location of world rank `rank` for kernels of this process. Throws ResourceError
+  // if the memory cannot be opened.
   char* reach(int rank, const SharedPlace& place);
   SharedSignal signal(const c10::Stream& stream);
-  // What `stream` is given from now on comes after what rank's signal is behind.
+  // Makes later work on `stream` wait for the work of that rank that precedes its signal.
   void follow(const c10::Stream& stream, int rank, const SharedSignal& signal);
 
-  // A tensor over such memory, which must outlive what is done with it.
+  // Returns a tensor over such memory, which must outlive all use of the tensor.
   torch::Tensor at(char* memory, std::int64_t elements, torch::ScalarType type) const;
 
  private:
@@ -79,8 +83,8 @@ class SharedDeviceJob {
   const c10::impl::VirtualGuardImpl guard_;
   std::map<c10::StreamId, OwnEvent> events_;
   std::map<std::pair<int, std::int64_t>, std::unique_ptr<SharedEvent>> opened_events_;  // by rank and number
-  std::map<std::pair<int, std::uint64_t>, Opened> opened_;                              // by rank and its address there
-  std::mutex sends_mutex_;                                                              // guards the next
+  std::map<std::pair<int, std::uint64_t>, Opened> opened_;  // by rank and the address in its process
+  std::mutex sends_mutex_;                                  // guards the next member
   std::deque<std::shared_ptr<ProcessOperation>> sends_;
 };
 

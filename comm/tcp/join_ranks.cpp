@@ -19,11 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Connections at a time that have not sent a greeting, beyond those of the job's own ranks; as in control::Reception.
+// Maximum number of connections without a greeting, in addition to those of the job's own ranks; as in
+// control::Reception.
 constexpr std::size_t kMostUnknown = 64;
 constexpr int kMostWarnings = 20;
 
-// The first bytes of each side: who knows the token belongs to the job.
+// The first bytes in each direction. A process that knows the token belongs to the job.
 struct Greeting {
   JobToken token{};
   std::int32_t from = 0, to = 0;
@@ -41,7 +42,7 @@ struct Attempt {
   Attempt(int descriptor, int to) : socket(descriptor), peer(to) {}
 
   Socket socket;
-  int peer = -1;  // -1: that is still to be heard
+  int peer = -1;  // -1: not known yet
   Greeting mine, theirs;
   std::size_t sent = 0, received = 0;
   Clock::time_point begun = Clock::now();
@@ -65,10 +66,10 @@ class RankJoin {
   std::vector<int> run();
 
  private:
-  // The way to a lower rank.
+  // The connection attempts to a lower rank.
   struct Way {
     Clock::time_point due;  // time of the next attempt
-    std::string trouble;    // why the last one failed
+    std::string trouble;    // why the last attempt failed
   };
 
   RankAddress listen();
@@ -124,7 +125,7 @@ std::vector<int> RankJoin::run() {
   }
 }
 
-// Returns a new descriptor. If there are none left, the connection of an unknown process is closed for it.
+// Returns a new descriptor. If there are none left, closes the connection of an unknown process to free one.
 template <class Open>
 int RankJoin::open(const char* call, const Open& call_it) {
   for (;;) {
@@ -159,7 +160,7 @@ void RankJoin::go_to(int peer) {
     drop(attempt, std::strerror(errno));
 }
 
-// At most kMostUnknown: then those that have come have their turn.
+// Accepts at most kMostUnknown connections before existing ones are handled.
 void RankJoin::accept_all() {
   for (std::size_t i = 0; i < kMostUnknown; ++i) {
     const int descriptor =
@@ -175,7 +176,7 @@ void RankJoin::accept_all() {
     drop_oldest_unknown();
 }
 
-// Unless its greeting has come. False if no connection was closed.
+// Keeps a connection whose greeting has arrived. Returns false if no connection was closed.
 bool RankJoin::drop_oldest_unknown() {
   const int before = dropped_;
   for (Attempt& attempt : attempts_) {
@@ -186,7 +187,7 @@ bool RankJoin::drop_oldest_unknown() {
   return false;
 }
 
-// Until something moves, for a short time.
+// Waits a short time for an event on a socket.
 void RankJoin::wait() {
   constexpr int kMilliseconds = 100;
   std::vector<pollfd> watched{{listener_.get(), POLLIN, 0}};
@@ -227,7 +228,7 @@ void RankJoin::move(Attempt& attempt) {
   }
 }
 
-// The token first: who does not know it learns nothing else.
+// The token is checked first: a peer without it must not learn anything else.
 void RankJoin::greet(Attempt& attempt) {
   const Greeting& theirs = attempt.theirs;
   if (!same_job_token(theirs.token, options_.token)) return drop(attempt, "its token belongs to another job");

@@ -1,5 +1,5 @@
-// Connects the ranks of a job with each other: a rank accepts the connections of all higher ranks, and opens one to
-// each lower rank.
+// Connects the ranks of a job with each other: a rank accepts connections from all higher ranks, and connects
+// to each lower rank.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace gantry {
 
-// Returns a socket for each other rank, by rank; -1 for this one. Collective over the job. Throws PeerError that names
-// the missing ranks at the deadline; ResourceError if this process cannot have the sockets.
+// Returns a socket for each other rank, by rank; -1 for this one. Collective over the job. Throws PeerError
+// that names the missing ranks at the deadline, and ResourceError if this process cannot open enough sockets.
 std::vector<int> join_ranks(const TcpOptions& options);
 
 }  // namespace gantry

@@ -14,7 +14,7 @@
 namespace gantry {
 namespace {
 
-// The bytes that one call reads before other peers have their turn.
+// Maximum number of bytes that one call reads before other peers are handled.
 constexpr std::int64_t kMostAtOnce = std::int64_t{4} << 20;
 
 bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -23,7 +23,7 @@ bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK ||
 
 PeerLink::PeerLink(int descriptor, std::string peer, Completions& done)
     : descriptor_(descriptor), peer_(std::move(peer)), done_(done) {
-  constexpr std::size_t kUsual = 128;  // in flight at once: more than that allocates when it first happens
+  constexpr std::size_t kUsual = 128;  // usual number in flight; above it, vectors grow
   posted_.reserve(kUsual);
   arrived_.reserve(kUsual);
   offered_.reserve(kUsual);
@@ -104,7 +104,7 @@ void PeerLink::hand_over(const Posted& posted, Arrived& arrived) {
 
 void PeerLink::queue(const Outgoing& outgoing) {
   const bool idle = sent_ == outgoing_.size();
-  if (sent_ > 0 && outgoing_.size() == outgoing_.capacity()) {  // room for it without an allocation
+  if (sent_ > 0 && outgoing_.size() == outgoing_.capacity()) {  // makes space without an allocation
     outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(sent_));
     sent_ = 0;
   }
@@ -150,7 +150,7 @@ void PeerLink::read(std::vector<char>& block) {
       advance_payload(got);
     else
       consume(block.data(), static_cast<std::size_t>(got));
-    if (static_cast<std::size_t>(got) < room) return;  // there was no more
+    if (static_cast<std::size_t>(got) < room) return;  // no more data were available
   }
 }
 

@@ -1,9 +1,9 @@
-// The messages between this rank and one other, over a socket that never blocks; or of this rank to itself, without
-// one.
+// The messages between this rank and another one, over a nonblocking socket; or from this rank to itself,
+// without a socket.
 //
-// A message travels in frames. A short one is sent at once (kShort). A longer one is offered first (kOffer); the
-// receiver asks for it when a receive has been posted (kTake), and reads it directly into its place (kBytes). So only
-// short messages are buffered, and a long one does not block others.
+// A message is sent in frames. A short one is sent at once (kShort). A longer one is offered first (kOffer).
+// The receiver requests it when a receive has been posted (kTake), and reads it directly into the receive's
+// memory (kBytes). So only short messages are buffered, and a long one does not block others.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace gantry {
 
-// As it travels, by hosts of one byte order.
+// The format on the wire; all hosts must have the same byte order.
 struct LinkFrame {
   enum Kind : std::uint32_t { kShort = 1, kOffer, kTake, kBytes };
   static constexpr std::int64_t kMostShort = std::int64_t{64} << 10;
@@ -26,15 +26,15 @@ struct LinkFrame {
   std::int32_t tag = 0;
   std::uint64_t channel = 0;
   std::int64_t bytes = 0;    // length of the message
-  std::uint64_t number = 0;  // counts the sender's offers
+  std::uint64_t number = 0;  // number of the offer, counted by its sender
 };
 
 class PeerLink {
  public:
   using Completions = std::vector<Transport::Completion>;
 
-  // `peer` names the other rank in messages. `descriptor` is closed with this; -1: to itself. Completed requests go
-  // to `done`.
+  // `peer` names the other rank in messages. `descriptor` is closed with this object; -1: messages to itself.
+  // Completed requests are appended to `done`.
   PeerLink(int descriptor, std::string peer, Completions& done);
   ~PeerLink();
   PeerLink(const PeerLink&) = delete;
@@ -45,12 +45,12 @@ class PeerLink {
   bool has_arrived(std::uint64_t channel, int tag) const;
 
   int descriptor() const { return descriptor_; }
-  // Takes what has come, by way of `block`; sends what the socket takes.
+  // read() reads the available data through `block`. write() sends as much as the socket accepts.
   void read(std::vector<char>& block);
   void write();
   bool wants_to_write() const { return sent_ < outgoing_.size() && !is_broken(); }
   bool is_broken() const { return !trouble_.empty(); }
-  // For a broken link: fails all requests, after the time in which the control plane may say why.
+  // For a broken link: fails all requests, after the time in which the control plane may report the reason.
   void fail_late();
 
  private:
@@ -58,7 +58,7 @@ class PeerLink {
     LinkFrame frame;
     const char* data = nullptr;
     std::int64_t bytes = 0;
-    int request = -1;  // completed when it has left
+    int request = -1;  // completed when all bytes are sent
   };
   struct Posted {
     std::uint64_t channel = 0;
@@ -70,7 +70,7 @@ class PeerLink {
   struct Arrived {
     LinkFrame frame;
     PooledMemory copy;          // a short message
-    const char* own = nullptr;  // a longer message to itself, with the next
+    const char* own = nullptr;  // a longer message to itself, with its request in the next member
     int own_request = -1;
   };
   struct Numbered {
@@ -92,29 +92,29 @@ class PeerLink {
   void take_offer();
   void begin_bytes();
   void break_off(const std::string& trouble);
-  // The first that was posted for such a message; end() without.
+  // Returns the first receive that was posted for such a message, or end().
   std::vector<Posted>::iterator find_posted(const LinkFrame& frame);
 
   const int descriptor_;
   const std::string peer_;
   Completions& done_;
 
-  std::vector<Posted> posted_;     // no message has come for them
-  std::vector<Arrived> arrived_;   // no receive was posted for them
-  std::vector<Numbered> offered_;  // the other one has not asked for them
-  std::vector<Numbered> awaited_;  // that were asked for
+  std::vector<Posted> posted_;     // receives without a message so far
+  std::vector<Arrived> arrived_;   // messages without a receive so far
+  std::vector<Numbered> offered_;  // messages that the peer has not requested so far
+  std::vector<Numbered> awaited_;  // messages that were requested from the peer
   std::uint64_t offers_ = 0;
 
-  std::vector<Outgoing> outgoing_;  // from sent_ on
+  std::vector<Outgoing> outgoing_;  // pending from index sent_ on
   std::size_t sent_ = 0;
-  std::int64_t sent_bytes_ = 0;  // bytes of the first that have left, with its frame
+  std::int64_t sent_bytes_ = 0;  // bytes of the first pending one that are already sent, including its frame
 
-  // The frame that is being read, and where its payload goes.
+  // The frame that is being read, and the destination of its payload.
   LinkFrame frame_;
   std::size_t frame_bytes_ = 0;
   char* target_ = nullptr;
   std::int64_t left_ = 0;
-  int receiving_ = -1;  // request; -1: the payload is kept in kept_
+  int receiving_ = -1;  // request; -1: the payload is stored in kept_
   PooledMemory kept_;
 
   std::string trouble_;  // why the link is broken

@@ -11,7 +11,8 @@
 namespace gantry {
 namespace {
 
-// Descriptors of a process in addition to its connections with other ranks: files, pipes and the control plane.
+// Descriptors of a process in addition to its connections with other ranks: files, pipes and the control
+// plane.
 constexpr rlim_t kOtherDescriptors = 64;
 
 }  // namespace

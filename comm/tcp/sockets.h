@@ -1,4 +1,4 @@
-// The sockets by which ranks connect with each other.
+// The sockets with which ranks connect to each other.
 #pragma once
 
 #include <netinet/in.h>
@@ -31,7 +31,7 @@ struct SocketAddress {
 
   SocketAddress(const std::string& address, int port);
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  int port() const {  // at the same place in both
+  int port() const {  // at the same offset in IPv4 and IPv6 addresses
     return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
   }
 };
@@ -39,8 +39,8 @@ struct SocketAddress {
 // Throws ResourceError for a call that failed with this errno.
 [[noreturn]] void refuse_socket(const std::string& call, int error);
 
-// Raises the soft limit of open files if a connection with each of `ranks` ranks needs it. Throws ResourceError if the
-// hard limit is too low.
+// Raises the soft limit of open files if a connection with each of `ranks` ranks needs it. Throws
+// ResourceError if the hard limit is too low.
 void allow_descriptors(int ranks);
 
 }  // namespace gantry

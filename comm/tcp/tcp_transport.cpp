@@ -92,7 +92,7 @@ class TcpTransport final : public Transport {
   PeerLink& link_to(const Channel& channel, int peer) {
     return *links_[static_cast<std::size_t>(tcp_channel(channel).ranks[static_cast<std::size_t>(peer)])];
   }
-  // Has the kernel say when the link's socket takes more, if it has something to send.
+  // Makes the kernel report when the link's socket accepts more data, if the link has data to send.
   void watch(const PeerLink& link);
 
   const TcpOptions options_;

@@ -1,4 +1,4 @@
-// The messages of a job's processes over sockets: a TCP connection between each two ranks.
+// Messages between the processes of a job over sockets: one TCP connection for each pair of ranks.
 #pragma once
 
 #include <functional>
@@ -15,16 +15,17 @@ struct TcpOptions {
   int rank = 0;
   int size = 1;
   std::string address;  // local address for the connections of other ranks
-  JobToken token{};     // each connection begins with it
+  JobToken token{};     // sent first on each connection
   double timeout_seconds = 60;
   std::function<std::string(int)> describe_rank;
-  // As Transport::gather(): the control plane's.
+  // Implements Transport::gather(), with the control plane.
   std::function<std::vector<std::string>(const std::string& mine, const std::string& waited)> gather;
-  // Called while the ranks connect: throws if they need not do so any more.
+  // Called while the ranks connect. Throws if they need not connect any more.
   std::function<void()> check = [] {};
 };
 
-// Collective over the job: until all are connected. PeerError that names who is not, at the deadline.
+// Collective over the job: waits until all ranks are connected. Throws PeerError that names the missing ranks
+// at the deadline.
 std::unique_ptr<Transport> make_tcp_transport(const TcpOptions& options);
 
 }  // namespace gantry

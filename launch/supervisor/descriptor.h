@@ -1,4 +1,4 @@
-// A file descriptor that is closed by whoever owns it.
+// A file descriptor that its owner closes.
 #pragma once
 
 #include <unistd.h>
@@ -17,7 +17,7 @@ class Descriptor {
     return *this;
   }
   int get() const { return number_; }
-  int release() { return std::exchange(number_, -1); }  // the caller's then
+  int release() { return std::exchange(number_, -1); }  // the caller owns it then
   explicit operator bool() const { return number_ >= 0; }
   void close() {
     if (number_ >= 0) ::close(std::exchange(number_, -1));

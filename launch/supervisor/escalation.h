@@ -1,4 +1,4 @@
-// How a job that fails is brought to its end: each step harder than the one before.
+// The steps that end a failed job, each one harder than the one before.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace gantry::launcher {
 class Escalation {
  public:
   struct Step {
-    double after;  // seconds from its beginning
+    double after;  // seconds since begin()
     std::function<void()> act;
   };
   static constexpr std::size_t kSteps = 4;
@@ -20,8 +20,8 @@ class Escalation {
   Escalation(control::asio::io_context& context, std::array<Step, kSteps> steps)
       : context_(context), steps_(std::move(steps)), timer_(context) {}
 
-  void begin();      // once is enough
-  void skip_wait();  // its first step is due; begins it
+  void begin();      // further calls have no effect
+  void skip_wait();  // runs the first step now; begins if it has not
   void stop();
   bool has_begun() const { return begun_.has_value(); }
 
@@ -29,7 +29,7 @@ class Escalation {
   control::asio::awaitable<void> run();
 
   control::asio::io_context& context_;
-  const std::array<Step, kSteps> steps_;  // by time
+  const std::array<Step, kSteps> steps_;  // in order of time
   control::asio::steady_timer timer_;
   std::optional<double> begun_;  // steady_seconds()
   bool stopped_ = false;

@@ -7,7 +7,8 @@
 
 namespace gantry::launcher {
 
-// `words`: the program, which is found like a shell finds it, and its arguments. Returns only on failure, with errno.
+// `words`: the program, which is found like in a shell, and its arguments. Returns only on failure, with
+// errno set.
 inline void exec_words(const std::vector<std::string>& words) {
   std::vector<char*> arguments;
   for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));

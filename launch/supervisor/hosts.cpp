@@ -23,7 +23,7 @@ std::optional<int> slots_in(const std::string& text) {
   return slots;
 }
 
-// A leading '-' would be one of mpirun's flags.
+// A leading '-' would make it a flag of mpirun.
 bool is_host_name(const std::string& name) {
   return !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '-' || c == '.' || c == '_';

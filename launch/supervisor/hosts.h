@@ -1,4 +1,4 @@
-// Where ranks run: the hosts of a launch and how many ranks each may hold.
+// The hosts of a launch, and the number of ranks that each may run.
 #pragma once
 
 #include <string>
@@ -8,17 +8,18 @@ namespace gantry::launcher {
 
 struct Host {
   std::string name;
-  int slots = 1;  // ranks that it may hold
+  int slots = 1;  // maximum number of ranks
 };
 
-// "a:2,b:2"; a host without a count holds one. UsageError for an empty name, a count below 1 or a host named twice.
+// Parses "a:2,b:2"; a host without a count has one slot. Throws UsageError for an empty name, a count below 1
+// or a host that is named twice.
 std::vector<Host> parse_hosts(const std::string& text);
 
-// Open MPI's form: a line a host, "NAME [slots=N] [max_slots=N]"; '#' begins a comment. InputError with the line for
-// anything else.
+// Reads Open MPI's format: one line per host, "NAME [slots=N] [max_slots=N]"; '#' begins a comment. Throws
+// InputError with the line number for anything else.
 std::vector<Host> read_hostfile(const std::string& path);
 
-// By its name, or as localhost.
+// True if the host has the name of this host, or is localhost.
 bool is_this_host(const Host& host);
 
 int total_slots(const std::vector<Host>& hosts);

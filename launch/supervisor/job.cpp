@@ -69,7 +69,7 @@ void Job::open() {
   }
 }
 
-// `more`: variables in addition to those of the launch.
+// `more`: variables in addition to the launch's own.
 std::unique_ptr<Mpirun> Job::start_ranks(std::map<std::string, std::string> more) {
   std::map<std::string, std::string> variables = std::move(more);
   variables.insert({{Rendezvous::kVariable, encode_meeting(meeting_)},
@@ -134,7 +134,7 @@ asio::awaitable<void> Job::hear_mpirun() {
   error_code error;
   while (!error) {
     output_.mpirun_bytes(mpirun_->read_output());
-    if (closed_ || mpirun_->output() < 0) break;  // it has closed its side
+    if (closed_ || mpirun_->output() < 0) break;  // mpirun has closed its output
     co_await mpirun_events_.async_wait(stream_descriptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
   }
 }
@@ -163,7 +163,7 @@ asio::awaitable<void> Job::watch_start() {
   escalation_.skip_wait();
 }
 
-// Then nothing is left to do, and the context's run() returns.
+// After this no work is left, and the context's run() returns.
 void Job::close() {
   if (std::exchange(closed_, true)) return;
   reception_.close();
@@ -193,8 +193,7 @@ void Job::finish() {
   }
   output_.mpirun_bytes(mpirun_->read_output());
   end_.mpirun_code = mpirun_->poll_end().value_or(0);
-  if (continued_)
-    end_.mpirun_code = 0;  // it may be that of a lost rank; the shims have reported the ends of the others
+  if (continued_) end_.mpirun_code = 0;  // may be a lost rank's; the shims have reported the other ranks
   end_.aborted_by = output_.aborted_by();
 }
 

@@ -1,5 +1,5 @@
-// The launch's part of one start of a job: what it hears of its ranks, of mpirun and of its own signals, and what it
-// does about that.
+// The launch's part of one start of a job: it receives events of the ranks, of mpirun and of its own signals,
+// and acts on them.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 #include "gantry/comm/control/hub.h"
 #include "gantry/comm/control/reception.h"
-// After the former, which have what Boost 1.74 forgets.
+// Included after the others, because the header of Boost 1.74 lacks includes.
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "gantry/launch/supervisor/escalation.h"
@@ -24,20 +24,20 @@
 
 namespace gantry::launcher {
 
-// A rank as the launch sees it.
+// The state of a rank in the launch.
 struct RankSlot {
   explicit RankSlot(control::asio::io_context& context) : patience(context), report(context) {}
   bool is_running() const { return shim && !ended; }
 
-  std::shared_ptr<control::Connection> shim;  // null until it has joined
+  std::shared_ptr<control::Connection> shim;  // null until the shim has connected
   std::string host;
-  pid_t shim_process = 0;  // on this host; 0: on another one
+  pid_t shim_process = 0;  // 0 if it is on another host
   bool notified = false, ended = false;
-  int stop_signal = 0;  // the last one that made its program stand still
+  int stop_signal = 0;  // the last signal that stopped its program
   bool stands_still = false;
   double stopped_or_woken = 0;           // steady_seconds()
-  control::asio::steady_timer patience;  // with a program that stands still
-  control::asio::steady_timer report;    // of a program that has left the hub, by its shim
+  control::asio::steady_timer patience;  // time limit for a stopped program
+  control::asio::steady_timer report;    // time limit for the report on a program that left the hub
 };
 
 class Job {
@@ -95,8 +95,8 @@ class Job {
   JobOutput& output_;
   const bool several_hosts_;
   control::asio::io_context context_{1};
-  control::Hub hub_;           // of the ranks, where they are programs of Gantry's
-  control::Heartbeats shims_;  // whose silence it watches
+  control::Hub hub_;           // the hub of the ranks, if they are programs that use Gantry
+  control::Heartbeats shims_;  // monitors the heartbeats of the shims
   control::Reception reception_;
   Rendezvous meeting_;
   Escalation escalation_;
@@ -104,7 +104,7 @@ class Job {
   std::unique_ptr<Mpirun> mpirun_;
   // In an elastic job:
   std::set<int> spare_;       // ranks that were lost and have not joined again
-  std::map<int, int> tries_;  // to start them, by the first rank of their replica
+  std::map<int, int> tries_;  // attempts to start a replica again, by its first rank
   struct Restart {
     std::set<int> replica;
     std::unique_ptr<Mpirun> starter;
@@ -117,7 +117,7 @@ class Job {
   JobEnd end_;
   const int start_;
   bool gave_up_ = false, closed_ = false;
-  bool paused_ = false;  // the ranks' output: its reader is behind
+  bool paused_ = false;  // the ranks' output is paused, because its reader is behind
 };
 
 }  // namespace gantry::launcher

@@ -21,7 +21,7 @@ double pause_before(int tries) { return tries == 0 ? 0 : std::min(kLongestPauseS
 
 }  // namespace
 
-// A program that ends by itself has a reason that another start would not remove.
+// A program that ended by itself is not a loss: another start would not remove the cause.
 bool Job::continues_without(int rank, const RankEnd& end) {
   const bool is_loss = end.failed() && !end.notified && end.kind != RankEnd::Kind::kExit;
   const Membership* job = hub_.membership();
@@ -38,7 +38,8 @@ bool Job::continues_without(int rank, const RankEnd& end) {
   return true;
 }
 
-// True for a rank that was started again after another rank of its replica has ended: the replica cannot join.
+// True for a rank that was started again after another rank of its replica has ended: the replica cannot
+// join.
 bool Job::comes_too_late(int rank) const {
   const Membership* job = hub_.membership();
   if (over_ || !job || !spare_.contains(rank)) return over_;
@@ -46,7 +47,8 @@ bool Job::comes_too_late(int rank) const {
                              [this](int other) { return seats_[static_cast<std::size_t>(other)]->ended; });
 }
 
-// Ends the other ranks of the replica of a rank that has ended, and starts the replica again when all have ended.
+// Ends the other ranks of the replica of a rank that has ended, and starts the replica again when all have
+// ended.
 void Job::rejoin(int rank) {
   const Membership* job = hub_.membership();
   if (!job) return;
@@ -75,8 +77,8 @@ asio::awaitable<void> Job::start_again(std::set<int> replica) {
                                           {kOnlyRanksVariable, fmt::format("{}", fmt::join(replica, ","))}})});
 }
 
-// A replica whose starter has ended before its ranks began, because its host is unreachable for example, is started
-// again too.
+// A replica whose starter has ended before its ranks began, because its host is unreachable for example, is
+// started again too.
 void Job::look_at_restarts() {
   std::vector<Restart> ended;
   for (Restart& restart : again_) {
@@ -109,7 +111,7 @@ void Job::end_starters() {
   if (over_ && std::ranges::none_of(seats_, [](const auto& here) { return here->is_running(); })) escalation_.begin();
 }
 
-// The ranks that have not joined in time.
+// Kills the ranks that have not joined in time.
 void Job::end_spares() {
   over_ = true;
   for (const int rank : spare_)

@@ -1,4 +1,4 @@
-// What a job hears of its ranks.
+// The part of a job that receives the events of its ranks.
 #include <array>
 #include <csignal>
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ asio::awaitable<void> Job::hear_shim(int rank) {
       take(rank, frame);
     }
   } catch (const FrameError&) {
-    // Whatever this is, it is no shim any more.
+    // The peer does not follow the protocol, so it is not a shim any more.
   } catch (const boost::system::system_error& error) {
     out_of_reach = is_out_of_reach(error.code());
   }
@@ -101,7 +101,8 @@ asio::awaitable<void> Job::watch_stopped(int rank) {
   end_rank(rank, {.kind = RankEnd::Kind::kStopped, .number = here.stop_signal});
 }
 
-// A connection that ends without a report: its host is gone, or its shim was killed, and the program with it.
+// Handles a connection that ended without a report: the host is gone, or the shim was killed, and the program
+// with it.
 void Job::lose(int rank, bool out_of_reach) {
   RankEnd end{
       .kind = RankEnd::Kind::kSignal, .number = SIGKILL, .notified = seat(rank).notified || escalation_.has_begun()};
@@ -113,11 +114,11 @@ void Job::lose_silent(int rank) {
   RankSlot& here = seat(rank);
   if (!here.is_running() || escalation_.has_begun()) return;
   end_rank(rank, {.kind = RankEnd::Kind::kSilent});
-  if (here.shim_process > 0) ::kill(here.shim_process, SIGKILL);  // and the program with it
+  if (here.shim_process > 0) ::kill(here.shim_process, SIGKILL);  // the program ends with its shim
 }
 
-// A rank has left the hub before its work was done. If its connection has closed, its shim reports in a moment how its
-// program ended. A program that lives on, for example a suspended one, leaves the job.
+// A rank has left the hub before its work was done. If its connection has closed, its shim reports in a
+// moment how its program ended. A program that lives on, for example a suspended one, leaves the job.
 asio::awaitable<void> Job::watch_closed(JobFailure failure) {
   RankSlot& here = seat(failure.rank);
   here.report.expires_after(seconds(hub_.is_connected(failure.rank) ? 0 : kReportSeconds));
@@ -135,7 +136,7 @@ void Job::end_rank(int rank, RankEnd end) {
   RankSlot& here = seat(rank);
   end.rank = rank;
   if (several_hosts_) end.host = here.host;
-  // mpirun wakes what it is about to end.
+  // mpirun wakes stopped processes that it is about to end.
   const bool just_woken = here.stop_signal != 0 && steady_seconds() - here.stopped_or_woken < kJustWokenSeconds;
   if (end.failed() && end.notified && (here.stands_still || just_woken)) {
     end.kind = RankEnd::Kind::kStopped;
@@ -156,12 +157,13 @@ void Job::end_rank(int rank, RankEnd end) {
     hub_.fail({rank, end.exit_code(), describe_end(end)});
     escalation_.begin();
   }
-  here.shim->close_when_sent();  // a shim that has reported waits for it
+  here.shim->close_when_sent();  // a shim that has sent its report waits for this
   end_starters();
   look_at_mpirun();
 }
 
-// The ranks wait at their full pipes, and nothing that they wrote is lost, while a terminal or a pager takes no more.
+// While the reader of the output (a terminal or a pager) is behind, the ranks wait at their full pipes. No
+// output is lost.
 void Job::pause_if_behind() {
   if (paused_ || !output_.is_behind()) return;
   paused_ = true;

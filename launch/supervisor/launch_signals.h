@@ -1,18 +1,18 @@
-// What signals tell a launch.
+// The signals that a launch receives.
 #pragma once
 
 #include "gantry/launch/supervisor/descriptor.h"
 
 namespace gantry::launcher {
 
-// The signals that ask a launch to stop (SIGINT, SIGTERM, SIGHUP, SIGUSR1), SIGUSR2 for its ranks, and SIGCHLD: caught
-// from its making on, for as long as the process lives.
+// The signals that ask a launch to stop (SIGINT, SIGTERM, SIGHUP, SIGUSR1), SIGUSR2 for its ranks, and
+// SIGCHLD. They are caught from the construction on, until the end of the process.
 class LaunchSignals {
  public:
   LaunchSignals();
-  int descriptor() const { return descriptor_.get(); }  // ready when there is one
-  int take();                                           // the next one's number; 0: none
-  // Waits so many seconds; a stop signal's number if one comes, else 0.
+  int descriptor() const { return descriptor_.get(); }  // readable when a signal is pending
+  int take();                                           // the number of the next signal; 0: none
+  // Waits for at most `seconds`. Returns the number of a stop signal if one arrives, otherwise 0.
   int wait(double seconds);
 
  private:

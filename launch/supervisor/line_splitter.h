@@ -1,4 +1,4 @@
-// Output that comes in pieces, as whole lines.
+// Splits output that arrives in pieces into complete lines.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@ namespace gantry::launcher {
 
 class LineSplitter {
  public:
-  // Longer lines are split here, so that a program without newlines can't fill the memory.
+  // Longer lines are split, so that a program that writes no newlines cannot fill the memory.
   static constexpr std::size_t kLongest = 1 << 20;
 
-  // The lines, without their newlines, that these bytes complete.
+  // Returns the lines that these bytes complete, without their newlines.
   std::vector<std::string> add(std::string_view bytes);
-  // What is left without a newline: a last line, or nothing.
+  // Returns the remaining text without a newline: a last line, or nothing.
   std::vector<std::string> finish();
 
  private:

@@ -23,7 +23,7 @@
 namespace gantry::launcher {
 namespace {
 
-// In the child: becomes mpirun.
+// Called in the child process: replaces it by mpirun.
 [[noreturn]] void become(const std::vector<std::string>& command, const std::map<std::string, std::string>& variables,
                          int output, pid_t launch) {
   ::setpgid(0, 0);
@@ -42,7 +42,7 @@ namespace {
   ::_exit(127);
 }
 
-// What Open MPI 4 keeps of a job on this host, which an mpirun that was killed leaves there.
+// Removes the session directory of Open MPI 4 on this host, which an mpirun that was killed leaves behind.
 void remove_session(pid_t mpirun) {
   const char* folder = nullptr;
   for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"})
@@ -74,7 +74,7 @@ bool has_batch_system() {
 
 bool may_have_several_hosts(const LaunchOptions& options) {
   if (!options.hosts.empty()) return !std::all_of(options.hosts.begin(), options.hosts.end(), is_this_host);
-  if (options.tcp) return false;  // nothing starts ranks on the hosts of a batch system by itself
+  if (options.tcp) return false;  // without mpirun, the hosts of a batch system are not used
   const char* slurm_hosts = std::getenv("SLURM_JOB_NUM_NODES");
   return has_batch_system() && !(slurm_hosts && std::string(slurm_hosts) == "1");
 }
@@ -85,14 +85,15 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options, const std:
   std::vector<std::string> command = {mpirun, "-n", std::to_string(options.ranks)};
   const auto add = [&](std::initializer_list<std::string> words) { command.insert(command.end(), words); };
   if (as_root) add({"--allow-run-as-root"});
-  // A rank's threads share the cores that Gantry gives out, not the one core that mpirun would tie it to.
+  // A rank's threads use the cores that Gantry assigns to it, not the single core to which mpirun would bind
+  // it.
   add({"--bind-to", "none"});
   if (!options.hosts.empty()) {
     std::vector<std::string> hosts;
     for (const auto& host : options.hosts) hosts.push_back(fmt::format("{}:{}", host.name, host.slots));
     add({"--host", fmt::format("{}", fmt::join(hosts, ","))});
   } else if (!has_batch_system()) {
-    // Through shared memory alone: no rank listens on a network.
+    // Communication through shared memory only: no rank listens on a network.
     if (!std::getenv("OMPI_MCA_btl")) add({"--mca", "btl", "vader,self"});
     add({"--use-hwthread-cpus"});
     if (options.ranks > cores) add({"--oversubscribe"});

@@ -1,4 +1,4 @@
-// mpirun as a child process: its command line, and its end.
+// mpirun as a child process: its command line and its end.
 #pragma once
 
 #include <map>
@@ -12,23 +12,24 @@
 
 namespace gantry::launcher {
 
-// Of PATH. UsageError where there is none, naming what to install and what runs without it.
+// Returns the path of mpirun, found on PATH. Throws UsageError if there is none; the error names the package
+// to install and the ways to run without mpirun.
 std::string find_mpirun();
 
-// True in a job of Slurm, PBS or LSF, whose hosts mpirun knows by itself.
+// True in a job of Slurm, PBS or LSF, whose hosts mpirun finds by itself.
 bool has_batch_system();
 
-// False where the hosts named, or those of a Slurm job, are this one alone; of the other batch systems' nothing is
-// known.
+// False if the given hosts, or those of a Slurm job, are only this one. The hosts of other batch systems are
+// unknown.
 bool may_have_several_hosts(const LaunchOptions& options);
 
-// `cores` of this host; `exported` are the variables that ranks on other hosts get too.
+// `cores`: cores of this host. `exported`: variables that ranks on other hosts get too.
 std::vector<std::string> mpirun_command(const LaunchOptions& options, const std::string& mpirun,
                                         const std::string& shim, int cores, bool as_root,
                                         const std::vector<std::string>& exported);
 
-// Runs in a process group of its own, so that a terminal's Ctrl-C reaches the launch alone; is notified to end when
-// this process ends in whatever way, and killed with its group by the destructor, which leaves none of its temporary
+// mpirun runs in its own process group, so that Ctrl-C in a terminal reaches only the launch. It gets SIGTERM
+// when this process ends for any reason. The destructor kills it with its group, and removes its temporary
 // files.
 class Mpirun {
  public:
@@ -38,11 +39,11 @@ class Mpirun {
   Mpirun(const Mpirun&) = delete;
   Mpirun& operator=(const Mpirun&) = delete;
 
-  int output() const { return output_.get(); }  // of both its streams, to be polled
-  std::string read_output();                    // what is there now
-  void signal(int number) const;                // to it alone
+  int output() const { return output_.get(); }  // both its streams, for polling
+  std::string read_output();                    // the output that is available now
+  void signal(int number) const;                // sent to mpirun only
   void kill_group() const;
-  // Its exit code, or the signal that ended it, negative; nothing while it runs.
+  // Returns its exit code, or the negative number of the signal that ended it; nullopt while it runs.
   std::optional<int> poll_end();
 
  private:

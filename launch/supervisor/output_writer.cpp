@@ -16,12 +16,12 @@ namespace gantry::launcher {
 namespace {
 
 constexpr std::size_t kBehindBytes = 1 << 20, kCaughtUpBytes = 1 << 18;
-constexpr std::size_t kPieceBytes = 4096;  // the least that a pipe takes at once if poll() finds it writable
+constexpr std::size_t kPieceBytes = 4096;  // minimum that a pipe accepts if poll() reports it writable
 constexpr std::chrono::milliseconds kAsk{50};
 
 int descriptor_of(Stream stream) { return stream == Stream::kOut ? STDOUT_FILENO : STDERR_FILENO; }
 
-// 0, or the error's number. Another process may have made the description nonblocking.
+// Returns 0, or the number of the error. Another process may have made the file description nonblocking.
 int write_all(Stream stream, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor_of(stream), text.data(), text.size());
@@ -85,7 +85,7 @@ OutputWriter::~OutputWriter() {
     thread_.detach();
 }
 
-// The first item, or the first of the other stream if that one's stream is blocked.
+// Returns the first item, or the first item of the other stream if the stream of the first item is blocked.
 std::deque<OutputWriter::Item>::iterator OutputWriter::next_writable(std::deque<Item>& waiting) {
   const Stream first = waiting.front().stream;
   if (is_writable(first)) return waiting.begin();

@@ -22,7 +22,7 @@ const RankEnd* first_failure(const std::vector<RankEnd>& ranks) {
   const auto own = std::find_if(ranks.begin(), ranks.end(),
                                 [&](const RankEnd& end) { return counts(end) && !is_bare_peer_loss(end); });
   if (own != ranks.end()) return &*own;
-  // The others lost a rank that was stalled, although it was notified to end like them.
+  // The other ranks lost a stalled rank, even though it was notified to end like them.
   const auto held =
       std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& end) { return end.kind == Kind::kStopped; });
   const auto any = held != ranks.end() ? held : std::find_if(ranks.begin(), ranks.end(), counts);
@@ -37,7 +37,7 @@ Verdict of_rank(const RankEnd& end) {
   return {end.exit_code(), line, line, false};
 }
 
-// Ended with code 0 while others still ran, which were then notified to end.
+// Returns a rank that ended with code 0 while other ranks still ran, which were then notified to end.
 const RankEnd* first_deserter(const std::vector<RankEnd>& ranks) {
   const auto left =
       std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& end) { return !end.failed() && !end.notified; });
@@ -117,7 +117,8 @@ std::string describe_end(const RankEnd& end) {
 Verdict judge(const JobEnd& end) {
   const auto* failure = first_failure(end.ranks);
   if (end.asked_by != 0) {
-    // What the request itself brought about: the signal that asks, to a program that does not know it.
+    // A consequence of the request itself: the signal that requests the stop ends a program without a handler
+    // for it.
     const bool by_request = !failure || end.forced || (failure->kind == Kind::kSignal && failure->number == SIGUSR1);
     if (by_request) return when_asked(end);
   }

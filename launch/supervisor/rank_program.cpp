@@ -31,13 +31,13 @@ Pipe make_pipe() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-// In the child: becomes the program. Returns only where it can't, with errno.
+// Called in the child process: replaces it by the program. Returns only on failure, with errno set.
 void become(const std::vector<std::string>& words, int out, int err, pid_t shim) {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != shim) ::_exit(1);  // it died before the line above
+  if (::getppid() != shim) ::_exit(1);  // the shim ended before the call of prctl()
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
   exec_words(words);

@@ -1,4 +1,4 @@
-// The program of a rank, as its shim runs it.
+// The program of a rank, which its shim runs.
 #pragma once
 
 #include <array>
@@ -14,18 +14,20 @@ namespace gantry::launcher {
 
 class RankProgram {
  public:
-  // Starts it. A program that can't be run says so on its stderr and ends with exit code 2.
+  // Starts the program. If the program cannot be run, the child prints an error on its stderr and ends with
+  // exit code 2.
   explicit RankProgram(const std::vector<std::string>& words);
 
   pid_t process() const { return process_; }
-  // The read end of its stdout (0) and stderr (1), nonblocking; the caller's then.
+  // Returns the read end of stdout (0) or stderr (1), nonblocking. The caller owns it then.
   Descriptor take_stream(int i) { return std::move(streams_[static_cast<std::size_t>(i)]); }
   void signal(int number) const;
   bool ended() const { return ended_; }
   RankEnd end(bool notified) const;
 
-  // After SIGCHLD: looks what became of it, and of those that it left behind, which are this process's children now.
-  // Tells of a stop (its signal) and of going on (0).
+  // To be called after SIGCHLD. Collects the state of the program, and of processes that it left behind,
+  // which are children of this process now. Calls `tell_stopped` if the program was stopped (with the signal)
+  // or continues (with 0).
   void reap(const std::function<void(int)>& tell_stopped);
 
  private:
@@ -35,11 +37,11 @@ class RankProgram {
   bool ended_ = false;
 };
 
-// Ends what the program started and left running.
+// Kills the processes that the program started and left running.
 void end_descendants();
 
-// Removes what Open MPI's daemon does, unless it was killed: this rank's file in /dev/shm, whose others have mapped it
-// by now.
+// Removes this rank's shared-memory file of Open MPI in /dev/shm. Open MPI's daemon does so too, unless it
+// was killed. The other ranks have mapped the file by now.
 void remove_shared_memory();
 
 }  // namespace gantry::launcher

@@ -12,7 +12,7 @@
 #include "gantry/comm/control/connection.h"
 #include "gantry/comm/control/heartbeats.h"
 #include "gantry/comm/control/timers.h"
-// After the former, which have what Boost 1.74 forgets.
+// Included after the others, because the headers of Boost 1.74 lack includes.
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "gantry/core/base/steady_seconds.h"
@@ -34,8 +34,8 @@ sigset_t watched_signals() {
   return set;
 }
 
-// What stands between the launch and the program. Output is never lost and never piles up: while the launch does not
-// take what was read, nothing more is read, and the program waits at its full pipe.
+// The connection between the launch and the program. Output is never lost and never accumulates: while the
+// launch does not take the output that was read, no more is read, and the program waits at its full pipe.
 class Shim {
  public:
   Shim(asio::io_context& context, std::shared_ptr<Connection> launch, const std::vector<std::string>& words);
@@ -64,10 +64,10 @@ class Shim {
   std::array<stream_descriptor, 2> streams_;
   std::array<std::array<char, kMostOutput>, 2> blocks_{};
   Heartbeats pulse_;
-  asio::steady_timer changed_;  // never expires: cancelled when something that is waited for has come about
+  asio::steady_timer changed_;  // never expires: cancelled when an awaited condition becomes true
   int forwarding_ = 0;          // streams that are forwarded while the program runs
   bool launch_gone_ = false, notified_ = false;
-  bool paused_ = false;  // the launch takes no output for now
+  bool paused_ = false;  // the launch takes no output at present
 };
 
 Shim::Shim(asio::io_context& context, std::shared_ptr<Connection> launch, const std::vector<std::string>& words)
@@ -136,8 +136,8 @@ asio::awaitable<void> Shim::resumed() {
   co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
 }
 
-// Sends the rest of the pipe of a program that has ended. Its descendants may hold the pipe open and write on: while
-// the launch takes no output, no more than a pipe holds is sent of that.
+// Sends the rest of the pipe of a program that has ended. Its descendants may keep the pipe open and continue
+// to write. While the launch takes no output, at most the capacity of a pipe is sent of that.
 asio::awaitable<void> Shim::forward_rest(int i) {
   auto& stream = streams_[static_cast<std::size_t>(i)];
   const auto buffer = asio::buffer(blocks_[static_cast<std::size_t>(i)]);
@@ -162,7 +162,8 @@ asio::awaitable<void> Shim::hear_signals() {
   }
 }
 
-// mpirun signals the whole process group, so the program has it already; only the notification counts.
+// mpirun signals the whole process group, so the program already has the signal. This process only reports
+// it.
 void Shim::take_signal(int number) {
   if (number == SIGTERM || number == SIGINT || number == SIGHUP) forward_stop_signal();
   if (number != SIGCHLD) return;
@@ -173,13 +174,13 @@ void Shim::take_signal(int number) {
   changed_.cancel();
 }
 
-// Said at once: if the program does not end soon, mpirun kills this process too.
+// Sent at once: if the program does not end soon, mpirun kills this process too.
 void Shim::forward_stop_signal() {
   if (!notified_) launch_->send(encode_frame(FrameKind::notified));
   notified_ = true;
 }
 
-// A launch that is gone takes its ranks with it.
+// If the launch is gone, its ranks are ended.
 asio::awaitable<void> Shim::hear_launch() {
   try {
     for (;;) {
@@ -190,7 +191,7 @@ asio::awaitable<void> Shim::hear_launch() {
       if (frame.kind == FrameKind::resume) resume();
     }
   } catch (const std::exception&) {
-    // Its end, or what is no frame of a launch.
+    // The connection has closed, or sent an invalid frame.
   }
   end_now();
   launch_->close();
@@ -209,7 +210,7 @@ void Shim::end_now() {
   program_.signal(SIGKILL);
 }
 
-// The report must be there before mpirun learns of the end from this process's.
+// The report must arrive before mpirun learns of the end of this process.
 asio::awaitable<void> Shim::send_exit_report(const RankEnd& end) {
   launch_->send(encode_frame(FrameKind::report, encode_end(end)));
   co_await launch_->sent();
@@ -231,7 +232,7 @@ struct Begun {
   std::vector<std::string> words;
 };
 
-// One attempt: the launch closes a connection unheard where too many others come after it.
+// Makes one attempt. The launch closes a connection before its hello if too many others arrive after it.
 asio::awaitable<std::optional<Begun>> ask_for_command(asio::io_context& context, const Rendezvous& meeting,
                                                       const Hello& hello) {
   tcp::socket socket(context);
@@ -249,7 +250,7 @@ asio::awaitable<std::optional<Begun>> ask_for_command(asio::io_context& context,
                      "a network connection between the hosts",
                      "choose its network with --interface and its port with --port"});
   const auto launch = std::make_shared<Connection>(std::move(socket));
-  if (!meeting.address.starts_with("127.")) launch->watch_network();  // else no network can fail
+  if (!meeting.address.starts_with("127.")) launch->watch_network();  // loopback cannot lose the network
   launch->send(encode_hello(hello));
   asio::steady_timer patience(context, seconds(kCommandSeconds));
   patience.async_wait([launch](const error_code& expired) {
@@ -260,13 +261,13 @@ asio::awaitable<std::optional<Begun>> ask_for_command(asio::io_context& context,
     const Frame frame = co_await launch->read();
     if (frame.kind == FrameKind::command) begun = {launch, decode_command(frame.payload)};
   } catch (const std::exception&) {
-    // It has closed, or sends other things.
+    // The connection has closed, or sent an invalid frame.
   }
   patience.cancel();
   co_return begun;
 }
 
-// `shim` outlives the context's run: what it has spawned ends after it.
+// `shim` must outlive the context's run(), because coroutines that it has spawned end after this one.
 asio::awaitable<RankEnd> live(asio::io_context& context, Rendezvous meeting, Hello hello, std::optional<Shim>& shim) {
   std::optional<Begun> begun;
   for (const double end = steady_seconds() + kCommandSeconds; !begun;) {

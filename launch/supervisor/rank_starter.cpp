@@ -37,10 +37,11 @@ std::string quoted(const std::string& word) {
   ::_exit(UsageError::kExitCode);
 }
 
-// In the child: the shell on that host, which gets the variables of the rank over its stdin.
+// Called in the child process: replaces it by the shell on that host, which gets the variables of the rank
+// over stdin.
 [[noreturn]] void become_remote(const std::string& host, const std::string& shim,
                                 const std::vector<std::string>& exported) {
-  std::string variables;  // each ends with a zero byte, because a value may contain lines
+  std::string variables;  // each value ends with a zero byte, because it may contain newlines
   for (const auto& name : exported)
     if (const char* value = std::getenv(name.c_str())) (variables += name + "=" + value) += '\0';
   int ends[2];
@@ -49,7 +50,7 @@ std::string quoted(const std::string& word) {
     std::fprintf(stderr, "error: launch: sending variables to %s failed: %s\n", host.c_str(), std::strerror(errno));
     ::_exit(ResourceError::kExitCode);
   }
-  if (writer == 0) {  // it ends when all is read
+  if (writer == 0) {  // ends when all data are read
     ::close(ends[0]);
     const bool written = ::write(ends[1], variables.data(), variables.size()) == static_cast<ssize_t>(variables.size());
     ::_exit(written ? 0 : 1);
@@ -63,7 +64,7 @@ std::string quoted(const std::string& word) {
   become({"ssh", "-o", "BatchMode=yes", host, command});
 }
 
-// By rank: the hosts' slots in their order.
+// Returns the host of each rank: the hosts' slots in order.
 std::vector<std::string> places_of(int ranks, const std::string& hosts) {
   std::vector<std::string> places;
   if (hosts != kThisHost)

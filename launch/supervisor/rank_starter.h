@@ -1,5 +1,5 @@
-// The process that starts the ranks of a job without MPI, in mpirun's place: the shims of this host's as its children,
-// those of other hosts by ssh.
+// The process that starts the ranks of a job without MPI, in place of mpirun: the shims of this host as its
+// children, the shims of other hosts by ssh.
 #pragma once
 
 #include <string>
@@ -9,20 +9,22 @@
 
 namespace gantry::launcher {
 
-// The hidden command that the launch runs in mpirun's place.
+// The hidden command that the launch runs in place of mpirun.
 inline constexpr const char* kRankStarterCommand = "launch-ranks";
 
-// `gantry` is this program; `exported` are the variables that ranks on other hosts get.
+// `gantry`: path of this program. `exported`: variables that ranks on other hosts get.
 std::vector<std::string> starter_command(const LaunchOptions& options, const std::string& gantry,
                                          const std::vector<std::string>& exported);
 
-// Starts them and stays until all have ended; the largest of their exit codes. `words`: the arguments of the command.
+// Starts the shims and waits until all have ended. Returns the largest of their exit codes. `words`: the
+// arguments of the command.
 int run_rank_starter(const std::vector<std::string>& words);
 
-// In the environment of a starter that starts only some ranks again: their numbers, with commas.
+// Environment variable of a starter that starts only some ranks again: their numbers, separated by commas.
 inline constexpr const char* kOnlyRanksVariable = "GANTRY_ONLY_RANKS";
 
-// An argument of the shim's on another host: its variables come over stdin, where no other user of that host sees them.
+// Argument of a shim on another host: its variables arrive over stdin, where no other user of that host can
+// see them.
 inline constexpr const char* kVariablesFromStdin = "--variables-from-stdin";
 void read_variables();
 

@@ -1,4 +1,4 @@
-// One start of a job: mpirun, the shims of its ranks, and their end, which always comes.
+// One start of a job: mpirun, the shims of its ranks, and their guaranteed end.
 #pragma once
 
 #include "gantry/launch/supervisor/job_output.h"
@@ -8,9 +8,9 @@
 
 namespace gantry::launcher {
 
-// Starts the job and stays until nothing of it is left: no rank, no mpirun. The first stop signal asks the ranks to
-// stop (SIGUSR1), the second ends them at once. After the first failure the others get a few seconds.
-// `start` counts from 0 and is the ranks' GANTRY_RESTART.
+// Starts the job and waits until none of its processes is left, neither a rank nor mpirun. The first stop
+// signal asks the ranks to stop (SIGUSR1), the second one ends them at once. After the first failure the
+// other ranks get a few seconds. `start` counts from 0 and is the ranks' GANTRY_RESTART.
 JobEnd run_job(const LaunchOptions& options, int start, LaunchSignals& signals, JobOutput& output);
 
 }  // namespace gantry::launcher

@@ -1,2 +1,2 @@
-// nccl.h includes it and uses nothing of it: NCCL's data types are an enumeration of its own.
+// nccl.h includes this file and uses nothing of it: NCCL's data types are its own enumeration.
 #pragma once

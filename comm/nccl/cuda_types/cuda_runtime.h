@@ -1,5 +1,5 @@
-// What nccl.h needs of CUDA's runtime: the names of two handles. Gantry calls NCCL and LibTorch, never CUDA itself, so
-// it is built without CUDA's headers, which a machine with LibTorch and NCCL may lack.
+// The names of CUDA's runtime that nccl.h needs: two handles. Gantry calls NCCL and LibTorch, never CUDA
+// itself. So it is built without CUDA's headers, which a machine with LibTorch and NCCL may lack.
 #pragma once
 
 #include <stddef.h>  // nccl.h counts on it
