@@ -67,7 +67,7 @@ bool has_joint_loss(const std::string& folder);
 // adapter.
 std::vector<std::string> family_cases(const std::string& root);
 
-// True if the model generates text. The labels in its files are not aligned with the logits.
+// True for a decoder. The labels in its files are not aligned with the logits, and it continues its input.
 bool is_causal_case(const std::string& folder);
 
 // The full parameters of a module, each once: a tied head has the name of the embedding.

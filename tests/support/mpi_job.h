@@ -23,10 +23,10 @@ struct JobOutcome {
 // True if the ctest entry that runs this program uses tcp.
 bool jobs_are_over_tcp();
 
-// Runs the disabled test Job.DISABLED_<name> of this program on `ranks` ranks. Ends it after 60 s, with exit
-// code
-// 124. Over tcp, the other ranks of a failed job must end by themselves; only suspended ones are killed. The
-// exit code is that of the first rank that failed. Other errors take precedence over PeerError.
+// Runs the disabled test Job.DISABLED_<name> of this program on `ranks` ranks. After 60 s the job is ended
+// and the exit code is 124. Over tcp, the other ranks of a failed job must end by themselves; only suspended
+// ones are killed. The exit code is that of the first rank that failed. Other errors take precedence over
+// PeerError.
 JobOutcome run_job(int ranks, const std::string& name);
 
 // Runs the tests of `filter` in this program, with ranks that are processes over tcp, in the same way.

@@ -26,7 +26,7 @@ class PretendStream {
   PretendStream(int device, int number) : device_(device), number_(number) {}
 
   int device() const { return device_; }
-  int number() const { return number_; }  // index in the device; 0: the default stream
+  int number() const { return number_; }  // index on the device; 0: the default stream
 
   // Queues a task for the stream's own thread. The next wait() rethrows an exception of the task.
   void submit(std::function<void()> task);
