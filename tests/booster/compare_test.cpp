@@ -1,5 +1,5 @@
-// compare_layouts: right policies are equal in every layout; wrong ones are found, by the first module and by the
-// parameters that are wrong.
+// Tests compare_layouts(): correct policies give equal results in every layout. For wrong policies it reports
+// the first wrong module and the wrong parameters.
 #include <gmock/gmock.h>
 
 #include "gantry/booster/compare_layouts.h"
@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Layers of two columns side by side, one the other's gate.
+// A layer whose `up` projection consists of values and their gates.
 struct GatedImpl : torch::nn::Module {
   explicit GatedImpl(std::int64_t width) {
     norm = register_module("norm", nn::LayerNorm(width));
@@ -77,19 +77,19 @@ class GatedPolicy : public PolicyFor<GatedStackImpl> {
   }
 };
 
-// Declares that a norm on sequence shards sees the full sequence: its gradients are not reduced.
+// Wrongly declares that the last norm gets the full sequence, so its gradients are not reduced.
 class StatesAFullNorm final : public GatedPolicy {
  protected:
   ShardPlan plan() const override { return plan_of({.segments = 2}, FullSequence{}); }
 };
 
-// Splits values and gates as if they were one column after the other's end.
+// Shards values and gates as if they were one segment.
 class ForgetsSegments : public GatedPolicy {
  protected:
   ShardPlan plan() const override { return plan_of({}, SequenceParallel{}); }
 };
 
-// The same, and a layer behind the wrong ones throws.
+// The same, and a later layer throws.
 class ForgetsSegmentsAndThrows final : public ForgetsSegments {
  public:
   torch::Tensor block(GatedStackImpl& model, const StageContext& stage, int layer,
@@ -98,7 +98,7 @@ class ForgetsSegmentsAndThrows final : public ForgetsSegments {
   }
 };
 
-// The last layer of a stage that is not the last is not run.
+// Skips the last layer of each stage except the last one.
 class SkipsAtTheBorder final : public GatedPolicy {
  public:
   torch::Tensor block(GatedStackImpl& model, const StageContext& stage, int layer,
@@ -171,7 +171,8 @@ void expect_model_equal(const std::string& model, int outputs, int gradients) {
 }
 
 TEST(CompareLayouts, FindsGpt2EqualWithItsDropout) {
-  // Of each layer: two norms, four projections, itself; two embeddings, the last norm, the head.
+  // Outputs per layer: two norms, four projections, the layer itself. Others: two embeddings, the last norm,
+  // the head.
   expect_model_equal(
       "policy: gpt2, config: {n_layer: 4, n_head: 3, n_embd: 12, vocab_size: 29, n_positions: 6, resid_pdrop: 0.1, "
       "embd_pdrop: 0.1, attn_pdrop: 0.1}",
@@ -197,7 +198,7 @@ TEST(CompareLayouts, FindsBertEqual) {
   }
 }
 
-// A rank's outputs are those of its tokens: one after the other, and in a zigzag.
+// The outputs of a rank belong to its tokens, which are contiguous or in zigzag order.
 TEST(CompareLayouts, FindsRanksThatShareSequencesEqual) {
   const Config config = resolve_model(configured(
       "policy: gpt2, config: {n_layer: 2, n_head: 4, n_embd: 12, vocab_size: 29, n_positions: 9, resid_pdrop: 0.1, "
@@ -213,7 +214,7 @@ TEST(CompareLayouts, FindsRanksThatShareSequencesEqual) {
   }
 }
 
-// Of either of two sequences, of unequal lengths and of equal ones.
+// The sequences of both the encoder and the decoder are sharded, with unequal and with equal lengths.
 TEST(CompareLayouts, FindsRanksThatShareAnEncodersSequencesEqual) {
   const Config config = resolve_model(configured(
       "policy: t5, config: {num_layers: 2, num_decoder_layers: 2, num_heads: 4, d_model: 12, d_kv: 3, d_ff: 20, "
@@ -257,7 +258,7 @@ TEST(CompareLayouts, NamesTheFirstModuleBehindAWrongSplit) {
   EXPECT_EQ(comparison.error, "");
   EXPECT_FALSE(comparison.is_loss_equal);
   ASSERT_TRUE(comparison.first_output);
-  EXPECT_EQ(comparison.first_output->name, "blocks.0.down");  // each column is right; what is made of them is not
+  EXPECT_EQ(comparison.first_output->name, "blocks.0.down");  // `up` itself is right
   EXPECT_TRUE(comparison.first_output->has_run);
   EXPECT_GT(comparison.first_output->relative, 1e-3);
   EXPECT_THAT(names_of(comparison.wrong_gradients), SizeIs(comparison.gradients));

@@ -1,4 +1,4 @@
-// What users of Lightning's and OSLO's tensor-parallel guides do, step by step.
+// Follows the steps of Lightning's and OSLO's guides to tensor parallelism.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,14 +50,14 @@ TEST(Acceptance, B8ParametersAndPeakFallWithTheRanks) {
       auto model = feed_forward(kWidth);
       parallelize_module(*model, mesh["tp"], kPlan);
       materialize(*model, 1);
-      meter.reset_peak();  // the deferred whole was counted, without ever having pages
+      meter.reset_peak();  // the meter counted the full deferred parameters, which never had pages
       FusedAdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
       for (int step = 0; step < 3; ++step) {
         optimizer.zero_grad();
         model->forward(torch::ones({8, kWidth})).sum().backward();
         optimizer.step();
       }
-      // Parameter, gradient and two moments; activations and messages are a few rows.
+      // Parameters, gradients and two moments. Activations and messages have only a few rows.
       const double law = 4.0 * 3 * kWidth * kWidth * 4 / ranks;
       EXPECT_NEAR(static_cast<double>(meter.peak_bytes()), law, 0.03 * law + 12.0 * 8 * kWidth * 4);
     });
@@ -67,7 +67,7 @@ TEST(Acceptance, B8ParametersAndPeakFallWithTheRanks) {
 TEST(Acceptance, B4SplittingTwiceIsRefusedAndOneDeviceNeedsNoBranch) {
   run_ranks(1, [](World& world, ProcessGroupMesh& mesh) {
     auto one = feed_forward(8);
-    parallelize_module(*one, mesh["tp"], kPlan);  // a mesh of one device is a mesh
+    parallelize_module(*one, mesh["tp"], kPlan);  // no special case for a mesh of one device
     materialize(*one, 1);
     EXPECT_EQ(one->forward(torch::ones({2, 8})).sizes(), (at::IntArrayRef{2, 8}));
     EXPECT_THROW(parallelize_module(*one, mesh["tp"], kPlan), ConfigError);
@@ -78,7 +78,7 @@ TEST(Acceptance, B4SplittingTwiceIsRefusedAndOneDeviceNeedsNoBranch) {
       return std::make_shared<models::DecoderImpl>(
           models::decoder_spec("gpt2", {{"n_embd", 8}, {"n_layer", 1}, {"n_head", 2}}));
     }();
-    EXPECT_THROW(booster.boost(model), ConfigError);  // the configured policy is another model's
+    EXPECT_THROW(booster.boost(model), ConfigError);  // the configured policy is for another model
   });
 }
 
@@ -113,7 +113,7 @@ TEST(Acceptance, B6B7C9OneLoaderFeedsTensorPeersIdenticallyAndReplicasApart) {
           "gpt2", {{"n_embd", 8}, {"n_layer", 1}, {"n_head", 2}, {"vocab_size", 41}, {"n_positions", 8}}));
     }();
     auto optimizer = std::make_shared<torch::optim::Adam>(model->parameters(), 1e-2);
-    // As on one device: a global batch, shuffled; nothing says who this rank is.
+    // As on one device: a shuffled global batch, without the number of this rank.
     auto loader = std::make_shared<DataLoader>(std::make_shared<Numbers>(), DataLoaderOptions{.global_batch = 8});
     auto boosted = booster.boost(model, optimizer, cross_entropy(), loader);
     std::vector<double> losses;

@@ -1,5 +1,5 @@
-// Encoders, and encoder-decoders, in a loop of one's own: made tensor-parallel by initialize() and by
-// parallelize_module(), against one device, by the models' own forward.
+// Encoders and encoder-decoders in custom training loops that call the model's own forward. After
+// initialize() or parallelize_module() they run tensor-parallel and must match one device.
 #include <fmt/format.h>
 #include <functional>
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ struct OwnEncoder {
   TensorDict batch;
 };
 
-// Heads, widths and vocabularies that three ranks don't divide.
+// Numbers of heads, widths and vocabularies that are not divisible by three ranks.
 std::vector<OwnEncoder> own_encoders() {
   const torch::Tensor ids = torch::arange(2 * 7).view({2, 7}) * 5 % 23;
   const torch::Tensor waves = torch::sin(torch::arange(2 * 3 * 36, torch::kFloat64));
@@ -71,7 +71,7 @@ torch::Tensor own_logits(torch::nn::Module& model, const TensorDict& batch) {
   return dynamic_cast<models::WhisperImpl&>(model).forward(batch).at("logits");
 }
 
-// Losses of three steps of a plain loop.
+// The losses of three steps in a plain training loop.
 std::vector<double> train_encoder(torch::nn::Module& model, const TensorDict& batch) {
   torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   std::vector<double> losses;
@@ -132,7 +132,7 @@ TEST(InitializeEncoders, RefuseAPipelineByName) {
     });
 }
 
-// The policy's plan without sequence shards, with full logits: a plan that is written by hand.
+// The policy's plan without sequence shards and with full logits, like a plan that is written by hand.
 ShardPlan plan_of(const torch::nn::Module& model) {
   ShardPlan plan;
   const auto policy = policy_for(model);

@@ -1,4 +1,4 @@
-// Models made tensor-parallel by one call, against the same models on one device.
+// Compares models that one call has made tensor-parallel with the same models on one device.
 #include "gantry/booster/initialize.h"
 
 #include <filesystem>
@@ -83,7 +83,7 @@ TEST(Acceptance, C7OptimizerBuiltBeforeInitializeTrainsAsOnOneDevice) {
         const auto losses = train(*model, optimizer);
         for (std::size_t step = 0; step < losses.size(); ++step) EXPECT_NEAR(losses[step], expected[step], 1e-10);
         for (const auto& placement :
-             made.boosted.model->stage_module().all_placements) {  // replicas end equal to the bit
+             made.boosted.model->stage_module().all_placements) {  // replicas must stay bitwise identical
           if (placement.along("tp").sharded()) continue;
           const torch::Tensor mine = model->named_parameters()[placement.name].detach();
           torch::Tensor largest = mine.clone();
@@ -159,11 +159,11 @@ TEST(Acceptance, C16ResidentBytesFallWithTheRanks) {
       (placement.along("tp").sharded() ? full : replicated) += elements;
     }
     for (const auto& parameter : split->parameters()) held += parameter.numel();
-    EXPECT_LE(held, full / 2 + replicated + 53 * 24 + 24 * 37);  // sizes that do not divide
+    EXPECT_LE(held, full / 2 + replicated + 53 * 24 + 24 * 37);  // sizes that are not divisible
   });
 }
 
-// --- a boosted optimizer in a loop of one's own
+// --- A boosted optimizer in a custom training loop
 
 struct OwnLoop {
   Layout layout;
@@ -178,7 +178,7 @@ std::string own_loop_yaml(const OwnLoop& loop) {
       loop.layout.tensor, loop.layout.data, loop.zero, loop.sequence_parallel);
 }
 
-// Losses of the global batch of three samples.
+// The losses of three steps, for a global batch of three samples.
 std::vector<double> train_own_loop(const OwnLoop& loop) {
   const ScratchFolder scratch;
   const std::string path = scratch.write("gantry.yaml", own_loop_yaml(loop));
@@ -195,7 +195,7 @@ std::vector<double> train_own_loop(const OwnLoop& loop) {
       const torch::Tensor logits = model->forward({{"input_ids", mine}}).at("logits");
       const torch::Tensor loss =
           torch::nn::functional::cross_entropy(logits.view({-1, 53}), (mine.reshape({-1}) + 1) % 53);
-      if (step == 1) model->zero_grad();  // as users do: the gradients are then elsewhere
+      if (step == 1) model->zero_grad();  // user code may do this; backward() then allocates new gradients
       loss.backward();
       booster.sync_gradients(boosted);
       EXPECT_GT(boosted.optimizer->grad_norm(), 0.5) << "clipping matters";
@@ -221,7 +221,7 @@ TEST(OwnLoopOptimizer, TrainsAsOnOneDeviceInEveryLayout) {
   }
 }
 
-// One model in both loops: the gradients of execute_pipeline are those of a plain backward.
+// Runs one model in both kinds of loops. execute_pipeline must give the gradients of a plain backward.
 TEST(OwnLoopOptimizer, ExecutePipelineRunsTheModelToo) {
   const ScratchFolder scratch;
   for (const OwnLoop& loop : {OwnLoop{{.tensor = 3}, 0, true}, OwnLoop{{.data = 3}, 1}}) {
@@ -276,7 +276,7 @@ TEST(OwnLoopOptimizer, MistakesAreNamed) {
   });
 }
 
-// --- a model without a policy
+// --- A model without a policy
 
 struct MlpImpl : torch::nn::Module {
   MlpImpl() {
@@ -291,7 +291,8 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
-// Losses of `steps` steps after what the checkpoint has, if it is there; then it is saved.
+// Trains for `steps` steps and returns the losses. Resumes from the checkpoint if it exists, else saves it at
+// the end.
 std::vector<double> train_by_plan(const Layout& layout, const std::string& checkpoint, int steps) {
   std::vector<double> all;
   run_ranks(layout, [&](World& world, ProcessGroupMesh&) {

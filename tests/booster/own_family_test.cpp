@@ -1,4 +1,4 @@
-// Model families of a program: mistakes are errors before the first step, not at the export.
+// Model families that a program adds: mistakes are reported before the first step, not at the export.
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kKeys = R"({"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 16, "n_positions": 8})";
 
-// GPT-2 with other names of its tensors.
+// A configuration of GPT-2 with other tensor names.
 Config config_with(const std::string& name, const std::function<std::vector<models::TensorName>(const json&)>& names) {
   models::ModelFamily family = models::families().at("gpt2");
   family.tensor_names = names;

@@ -1,4 +1,4 @@
-// run_main: what is thrown outside of launch ends in a line and an exit code.
+// run_main() prints an exception that is thrown outside of launch() as one line, and returns its exit code.
 #include "gantry/booster/run_main.h"
 
 #include <gtest/gtest.h>

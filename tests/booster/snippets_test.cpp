@@ -1,5 +1,6 @@
-// The C++ of docs/*.md that is in no example. The pages quote these lines, and tests/docs/snippets_test.cpp compares
-// them. Here they are compiled and, unless they need files that the tests lack, run.
+// The C++ code of docs/*.md that is not part of an example. The pages quote these lines, and
+// tests/docs/snippets_test.cpp compares them. This file compiles them. It also runs them, unless they need
+// files that the tests do not have.
 #include <cstdio>
 #include <filesystem>
 #include <fmt/format.h>
@@ -277,7 +278,7 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   EXPECT_NEAR(tied_loss("{tensor: 2, pipeline: 2, sequence_parallel: true}"), one, 1e-10);
 }
 
-// --- checkpoints.md and data.md: calls on files that a test has no need to make
+// --- checkpoints.md and data.md: calls that need files, which are only compiled
 
 [[maybe_unused]] void checkpoint_calls(gantry::HybridParallelPlugin* plugin, gantry::Boosted& boosted,
                                        std::int64_t step, const nlohmann::json& keys, const gantry::Config& config) {
@@ -413,7 +414,7 @@ int generate_and_save() {
   return gantry::launch(config, [&](gantry::World& world) {
     auto model = gantry::build_model(config);  // ordinary, and not yet in memory
     auto [booster, boosted] = gantry::initialize(*model, "oslo-config.json");
-    gantry::load_weights(config, boosted, booster.mesh());  // of models/gpt2, each rank its part
+    gantry::load_weights(config, boosted, booster.mesh());  // from models/gpt2; each rank loads its part
     auto sequences = booster.generate(boosted, {{40, 7, 101}}, {.num_beams = 3});
     if (world.is_main())
       for (auto token : sequences.front().tokens) std::printf("%d ", static_cast<int>(token));
@@ -435,7 +436,7 @@ TEST(ComingFromOslo, WeightsGenerateAndAreSavedByRank) {
   const std::vector<std::int64_t> tokens{std::istream_iterator<std::int64_t>(printed), {}};
   std::filesystem::current_path(before);
   EXPECT_TRUE(std::filesystem::exists(scratch / "saved/model_tp_1_pp_0.safetensors"));
-  // One device without a split says the same.
+  // One device generates the same tokens.
   const Config config = resolve_model(Config::parse("model: {path: " GANTRY_SOURCE_DIR "/tests/golden/gpt2}\n"));
   std::vector<std::int64_t> expected;
   run_ranks(1, [&](World& world, ProcessGroupMesh& mesh) {
@@ -450,7 +451,7 @@ TEST(ComingFromOslo, WeightsGenerateAndAreSavedByRank) {
   EXPECT_FALSE(expected.empty());
 }
 
-// --- models.md: a family of one's own
+// --- models.md: a custom model family
 
 gantry::models::DecoderSpec read_capped(gantry::models::ConfigReader& reader) {
   gantry::models::DecoderSpec spec = gantry::models::read_common(reader, {.hidden = 512, .layers = 8, .heads = 8});

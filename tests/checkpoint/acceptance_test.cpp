@@ -1,4 +1,4 @@
-// What users of NeuronX Distributed (A14 to A16) and OSLO (C10 to C14) do with checkpoints.
+// Acceptance tests: the checkpoint workflows of NeuronX Distributed (A14 to A16) and OSLO (C10 to C14).
 #include <algorithm>
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -31,7 +31,8 @@ void expect_same(const TensorDict& expected, const TensorDict& actual) {
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(torch::equal(tensor, actual.at(name))) << name;
 }
 
-// What a run on two by two ranks has after two steps, and what `body` does with it on each rank.
+// Trains two steps, on 2 x 2 ranks by default, and calls `body` on each rank. Returns the full weights after
+// the steps.
 TensorDict trained(const std::function<void(SmallRun&)>& body, const SmallRunOptions& options = kTwoByTwo) {
   TensorDict full;
   run_small(options, [&](SmallRun& run) {
@@ -81,7 +82,7 @@ TEST(Acceptance, A15ALoadIsByKindStrictAndReshards) {
     if (run.mesh().rank() == 0) loaded = std::move(weights);
   });
   expect_same(expected, loaded);
-  // A model with a layer more, and one with a layer less.
+  // Models with one layer less and with one layer more.
   for (const int layers : {3, 5})
     run_small({.layers = layers}, [&](SmallRun& run) {
       const std::string fault = thrown_by<CheckpointError>([&] { run.load(folder); });
@@ -137,7 +138,7 @@ TEST(Acceptance, C10AFileForEveryTensorAndPipelineRankWithConfig) {
   trained(
       [&](SmallRun& run) {
         save_parallelized(scratch / "p", run.boosted(), run.plugin(), run.config());
-        save_parallelized(scratch / "p", run.boosted(), run.plugin(), run.config());  // every SAVE_INTERVAL steps
+        save_parallelized(scratch / "p", run.boosted(), run.plugin(), run.config());  // again
       },
       {.layout = {.pipeline = 2, .data = 2, .tensor = 2}});
   EXPECT_EQ(names_in(scratch / "p"),
@@ -191,13 +192,13 @@ TEST(Acceptance, C12ANewModelLoadsWhatWasSavedAndSaysWhatIsMissing) {
   };
   EXPECT_THAT(fault(5), HasSubstr("layers.4.self_attn.q_proj.weight"));
   EXPECT_THAT(fault(3), HasSubstr("unexpected (layers.3."));
-  // Names of OSLO 1 are taken too.
+  // The file names of OSLO 1 are accepted too.
   fs::rename(scratch / "p/model_tp_1_pp_0.safetensors", scratch / "p/pytorch_model_tp=1_pp=0.safetensors");
   EXPECT_EQ(fault(), "no error");
   fs::remove(scratch / "p/model_tp_0_pp_1.safetensors");
   EXPECT_THAT(fault(), HasSubstr("lacks model_tp_0_pp_1.safetensors; expected all of model_tp_0_pp_0.safetensors, "
                                  "model_tp_1_pp_0.safetensors, model_tp_0_pp_1.safetensors"));
-  fs::remove(scratch / "p/model_tp_0_pp_0.safetensors");  // any one that is there says which belong together
+  fs::remove(scratch / "p/model_tp_0_pp_0.safetensors");  // every remaining file lists all of them
   EXPECT_THAT(fault(), HasSubstr("lacks model_tp_0_pp_0.safetensors, model_tp_0_pp_1.safetensors; expected all of "
                                  "model_tp_0_pp_0.safetensors, model_tp_1_pp_0.safetensors, model_tp_0_pp_1"));
   const Outcome merged =
@@ -215,7 +216,7 @@ TEST(Acceptance, C13MergedModelsAreOneFileThatOneDeviceLoads) {
   const TensorDict expected = trained([&](SmallRun& run) {
     save_parallelized(scratch / "merged", run.boosted(), run.plugin(), run.config(), /*merge=*/true);
     save_parallelized(scratch / "parts", run.boosted(), run.plugin(), run.config());
-    run.step(3);  // the model goes on as if nothing had been saved
+    run.step(3);  // saving must not affect further steps
     TensorDict weights = run.weights();
     if (run.mesh().rank() == 0) after = std::move(weights);
   });
@@ -233,7 +234,7 @@ TEST(Acceptance, C13MergedModelsAreOneFileThatOneDeviceLoads) {
     if (run.mesh().rank() == 0) undisturbed = std::move(weights);
   });
   expect_same(undisturbed, after);
-  // The parts merged later, by the command line, without ranks.
+  // The command line merges the parts later, without ranks.
   const Outcome merged =
       run_program(gantry_program() + " checkpoint export " + (scratch / "parts") + " " + (scratch / "later"));
   ASSERT_EQ(merged.exit_code, 0) << merged.err;
@@ -254,7 +255,7 @@ TEST(Acceptance, C14ALiveShardedModelBecomesADenseOne) {
     for (const auto& [tensor, names] : ModelMap(*dense).parameters) full.set(names.front(), tensor);
     expect_same(run.weights(), full);
   });
-  // A model of initialize() too: files, and back to one device.
+  // The same for a model of initialize(): through files, and back to one device.
   const ScratchFolder scratch;
   const std::string path = scratch.write("gantry.yaml", "parallel: {tensor: 2}\n");
   const Config config = small_config({.layout = {.tensor = 2}});

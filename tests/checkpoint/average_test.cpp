@@ -1,4 +1,4 @@
-// The averages of the weights (train.ema): their values, and checkpoints of them.
+// Averages of the weights (train.ema): values and checkpoints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST(WeightAverage, OfLowPrecisionIsOfTheMasterWeights) {
     EXPECT_EQ(average.scalar_type(), torch::kFloat32) << name;
 }
 
-// A run that begins to average takes the weights of the checkpoint.
+// If the checkpoint has no averages, they start from its weights.
 TEST(WeightAverage, BeginsWithTheWeightsOfACheckpointWithoutAverages) {
   const ScratchFolder scratch;
   run_small({}, [&](SmallRun& run) {

@@ -1,5 +1,6 @@
-// Jobs over 2 x 2 ranks that are killed, or whose disk fails, at every call of a save: what stands, and what a resumed
-// job makes of it. Each job is a process of its own, forked before any thread is there.
+// Kills jobs of 2 x 2 ranks, or lets their disk fail, at every call of a save. Checks the checkpoints that
+// remain and the results of a resumed job. Each job is a separate process, forked before the test has any
+// threads.
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -28,8 +29,8 @@ constexpr int kSteps = 6, kEvery = 2;
 
 SmallRunOptions two_by_two() { return {.layout = {.pipeline = 2, .tensor = 2}, .optimizer = "sgd", .layers = 2}; }
 
-// The steps that jobs have committed in a directory, noted beside it the moment a checkpoint has its name, so that no
-// kill can take the note back.
+// The file next to a directory that lists the steps that jobs have committed there. A step is added as soon
+// as its checkpoint has its name, so that a later kill cannot lose it.
 std::string notes_of(const std::string& directory) { return directory + ".committed"; }
 
 void note_commits(FaultyFiles& files, const std::string& directory) {
@@ -42,13 +43,13 @@ void note_commits(FaultyFiles& files, const std::string& directory) {
 
 std::int64_t last_commit(const std::string& directory) {
   std::ifstream notes(notes_of(directory));
-  std::int64_t last = kEvery;  // what copy_of_base() has
+  std::int64_t last = kEvery;  // the checkpoint of copy_of_base()
   for (std::int64_t step = 0; notes >> step;) last = step;
   return last;
 }
 
-// Resumes from the newest checkpoint in `directory`, trains to `last`, saving every kEvery steps. The exit code.
-// `resumed` becomes the step that it went on from.
+// Resumes from the newest checkpoint in `directory`, trains to step `last`, and saves every kEvery steps.
+// Returns the exit code. Sets `resumed` to the step of the checkpoint, or 0.
 int run_job(const std::string& directory, int last, FaultyFiles& files, bool async, std::int64_t& resumed) {
   const Config config = small_config(two_by_two());
   return launch(config, [&](World& world) {
@@ -78,9 +79,9 @@ struct Job {
 };
 
 struct End {
-  int exit_code;             // 128 + the signal where one ended it
-  int calls = 0;             // that the job made, where it ended by itself
-  std::int64_t resumed = 0;  // the step that it went on from, likewise
+  int exit_code;             // 128 + N after signal N
+  int calls = 0;             // number of calls, if the job ended by itself
+  std::int64_t resumed = 0;  // step of the checkpoint that it resumed from, if it ended by itself
   std::string err;
 };
 
@@ -131,13 +132,13 @@ class Crash : public ::testing::Test {
     ASSERT_EQ(run_child({.directory = scratch_ / "base", .last = kEvery}).exit_code, 0);
   }
 
-  // A folder with the checkpoint of step 2 alone.
+  // Returns a directory that has only the checkpoint of step 2.
   std::string copy_of_base(const std::string& name) {
     fs::copy(scratch_ / "base", scratch_ / name, fs::copy_options::recursive);
     return scratch_ / name;
   }
 
-  // No more is lost than the steps since the last commit.
+  // Expects that only the steps since the last commit are lost.
   void expect_resumes_to_the_same_bits(const std::string& directory) {
     const std::int64_t committed = last_commit(directory);
     EXPECT_EQ(newest_step(directory), committed);
@@ -158,11 +159,12 @@ class Crash : public ::testing::Test {
     }
   }
 
-  // The save of step 4 (and, in the background, the step beside it), killed at its calls.
+  // Kills a job that trains from step 2 to 4 and saves step 4, at every `stride`-th call. If `async`, the
+  // save is in the background.
   void kill_at_every(int stride, bool async, int least_points) {
     const End calls = run_child({.directory = copy_of_base("count"), .last = 4, .fault = Fault::kKill, .async = async});
     ASSERT_EQ(calls.exit_code, 0) << calls.err;
-    int points = 0, before = 0, after = 0;  // the commit
+    int points = 0, before = 0, after = 0;  // kills: all, before the commit, after it
     for (int at = 0; at < calls.calls && !HasFailure(); at += stride, ++points) {
       SCOPED_TRACE(fmt::format("killed at call {} of {}", at, calls.calls));
       const std::string directory = copy_of_base(fmt::format("kill{}", at));
@@ -175,7 +177,7 @@ class Crash : public ::testing::Test {
     }
     EXPECT_GE(points, least_points);
     EXPECT_GT(before, 0);
-    EXPECT_GT(after, 0);  // while the older one is removed
+    EXPECT_GT(after, 0);  // while the older checkpoint is removed
     fs::remove_all(scratch_ / "count");
     fs::remove(notes_of(scratch_ / "count"));
   }
@@ -184,7 +186,7 @@ class Crash : public ::testing::Test {
   std::map<std::string, std::string> expected_;
 };
 
-// At every third call; at each under GANTRY_LONG=1.
+// Kills at every third call, or at every call with GANTRY_LONG=1.
 TEST_F(Crash, AKillAtAnyCallOfASaveEndsInTheSameBits) {
   const int stride = is_long_form() ? 1 : 3;
   kill_at_every(stride, false, 60 / stride);
@@ -222,7 +224,8 @@ TEST_F(Crash, ShortWritesAreContinued) {
   EXPECT_EQ(contents(directory + "/step-000006"), expected_);
 }
 
-// A model of two shards, all of whose values are `value`; in a process that is killed at its call number `at`.
+// Exports a model of two shards, in which all values are `value`. The exporting process is killed at call
+// `at`, or not if that is negative. Returns the number of calls, or 0 if the process was killed.
 int export_child(const std::string& directory, float value, int at) {
   const ScratchFolder scratch;
   const std::string calls = scratch / "calls";
@@ -245,7 +248,8 @@ int export_child(const std::string& directory, float value, int at) {
   return made;
 }
 
-// The value of all that a reader finds there; nothing where it refuses. Config and weights are of one save.
+// Expects that the configuration and all weights of an export have the same value, and returns this value.
+// Returns nothing if the reader rejects the export.
 std::optional<float> exported_value(const std::string& directory) {
   try {
     auto catalog = TensorCatalog::open(directory);

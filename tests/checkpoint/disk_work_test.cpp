@@ -1,5 +1,5 @@
-// Disks that are slower than comm.timeout_seconds, disks that don't answer, and the choice of one checkpoint for all
-// ranks.
+// Disks that are slower than comm.timeout_seconds, disks that do not respond, and the agreement of all ranks
+// on one checkpoint.
 #include "gantry/checkpoint/disk_work.h"
 
 #include <atomic>
@@ -16,9 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kTimeout = 1;                 // of every wait for another rank
-constexpr int kWordsATimeout = 8;              // how often ranks tell how far they are
-constexpr int kSlow = 3 * kWordsATimeout / 2;  // words that a slow disk lets pass
+constexpr double kTimeout = 1;                 // comm.timeout_seconds
+constexpr int kWordsATimeout = 8;              // progress reports per timeout
+constexpr int kSlow = 3 * kWordsATimeout / 2;  // progress reports during one slow access
 
 Config two_ranks() {
   Config config = small_config({.layout = {.data = 2}, .layers = 1});
@@ -26,7 +26,7 @@ Config two_ranks() {
   return config;
 }
 
-// A disk that takes its time, counted in the ranks' words and not in seconds.
+// A slow disk. Its delay is a number of progress reports instead of a time.
 class SlowDisk {
  public:
   DiskLimits limits() {
@@ -111,7 +111,7 @@ TEST(DiskWork, WhatOneRankThrowsEndsAll) {
   EXPECT_EQ(code, ResourceError::kExitCode);
 }
 
-// Steps 1 and 2, with other values.
+// Saves steps 1 and 2, with different values.
 void save_two_steps(const ScratchFolder& scratch) {
   run_small({.layout = {.data = 2}, .layers = 1}, [&](SmallRun& run) {
     run.save(scratch / "c", 1);
@@ -128,7 +128,7 @@ TEST(Agreement, RankZeroChoosesForAll) {
     const auto agreed = agree_on_checkpoint(run.mesh(), [&] {
       EXPECT_EQ(run.mesh().rank(), 0);
       const CompleteCheckpoint chosen = require_complete_checkpoint(scratch / "c");
-      fs::rename(scratch / "later", scratch / "c/step-000002");  // what other ranks would find by themselves
+      fs::rename(scratch / "later", scratch / "c/step-000002");  // other ranks would find this one
       return std::optional(chosen);
     });
     ASSERT_TRUE(agreed);

@@ -1,5 +1,5 @@
-// A file system that fails, or kills the process, at a chosen call. The calls of all threads are counted together. It
-// does not really sync: a killed process leaves the kernel's pages as they are.
+// A file system that fails, or kills the process, at a chosen call. The calls of all threads are counted
+// together. Its sync() does nothing, because the kernel keeps the written pages of a killed process.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ class FaultyFiles final : public FileSystem {
   enum class Fault { kNone, kKill, kFail, kShortWrites };
 
   Fault fault = Fault::kNone;
-  int at = -1;                                           // the call at which the fault happens, from 0
-  int error = ENOSPC;                                    // of kFail
-  bool from_there_on = false;                            // kFail: every later call too, but those that only clear up
-  std::function<void(const std::string& to)> renamed;    // called after a rename that succeeded
-  std::function<bool(const std::string& path)> is_held;  // files that can't be removed, as others' open ones on NFS
+  int at = -1;                                           // index of the call with the fault, from 0
+  int error = ENOSPC;                                    // kFail: errno of the failing call
+  bool from_there_on = false;                            // later calls fail too; with kFail, except removals
+  std::function<void(const std::string& to)> renamed;    // called after each successful rename
+  std::function<bool(const std::string& path)> is_held;  // true for files that cannot be removed, as on NFS
   std::function<void()> before_write;                    // called before each write
   std::uint64_t room = std::numeric_limits<std::uint64_t>::max();
 
@@ -34,7 +34,7 @@ class FaultyFiles final : public FileSystem {
     const int call = calls_++;
     if (fault == Fault::kShortWrites) return FileSystem::write(file, data, bytes > 3 ? bytes / 3 : bytes);
     if (!strikes(call)) return FileSystem::write(file, data, bytes);
-    if (bytes > 1) (void)!FileSystem::write(file, data, bytes / 2);  // torn
+    if (bytes > 1) (void)!FileSystem::write(file, data, bytes / 2);  // a partial write
     return strike();
   }
   int sync(int) override { return hit() ? -1 : 0; }

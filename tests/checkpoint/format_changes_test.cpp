@@ -1,4 +1,5 @@
-// What a resumed run has changed: what moves its place in the data, what does something else, and what does nothing.
+// Changes of the configuration in a resumed run: changes that move its position in the data, changes with
+// another effect, and changes without an effect.
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,7 @@ constexpr const char* kRun =
     "model: {policy: gpt2}\ndata: {format: text, path: a.txt, sequence_length: 32, batch_size: 4}\n"
     "train: {steps: 10, seed: 3}\nlr_schedule: {name: cosine}\n";
 
-// "KEY" for each change, with "!" where samples move.
+// "KEY" for each change, followed by "!" if the change moves samples.
 std::string changed(const std::vector<std::string>& sets, const DataPlace& place = {40, 100, 100},
                     const std::vector<std::string>& before = {}) {
   std::string keys;
@@ -51,7 +52,7 @@ TEST(RunChanges, ADroppedOrGrownFileIsSeenByItsSamples) {
   EXPECT_EQ(changed(in_order, {140, 100, 101}, in_order), "number of samples!") << "in the second epoch";
 }
 
-// Content decides where it is known, and paths elsewhere.
+// Data are compared by content if it is known, else by path.
 TEST(RunChanges, TheSameContentIsTheSameDataUnderAnyPath) {
   const SampledContent one{1, 9, "aa"}, other{1, 9, "bb"}, grown{1, 12, "cc"};
   const auto place = [](std::vector<SampledContent> before, std::vector<SampledContent> now, bool begins = false) {

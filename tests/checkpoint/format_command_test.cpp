@@ -42,7 +42,7 @@ std::string floats(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
-// Root may read everything: a loop of links stands for a folder that can't be read.
+// Root can read every directory, so a loop of symbolic links serves as an unreadable one.
 TEST(CheckpointCommand, AFolderThatCannotBeReadIsAnErrorOfItsInput) {
   const ScratchFolder scratch;
   fs::create_symlink("loop", scratch / "loop");
@@ -96,7 +96,8 @@ TEST(CheckpointCommand, VerifyFindsDamageAndExitsWithFive) {
   EXPECT_EQ(checkpoint("verify " + (scratch / "c/step-000008")).exit_code, 5);
 }
 
-// A parent stands for its newest complete one; which ones were not is said.
+// A parent directory stands for its newest complete checkpoint. A warning names the newer ones that are
+// damaged.
 TEST(CheckpointCommand, DamagedNewestOnesAreNamed) {
   const ScratchFolder scratch;
   const std::string older = save_tiny(scratch / "c", 4), newer = save_tiny(scratch / "c", 6);
@@ -120,7 +121,8 @@ TEST(CheckpointCommand, AFolderIsNamedByTheStepItHolds) {
   EXPECT_EQ(run_program(gantry_program() + " checkpoint verify " + (scratch / "best")).exit_code, 0);
 }
 
-// Training programs leave a config.json beside their checkpoints; weights there are what is meant.
+// Training programs leave a config.json next to their checkpoints. The directory counts as a model only if it
+// also has weights.
 TEST(CheckpointCommand, AConfigWithCheckpointsIsNoModel) {
   const ScratchFolder scratch;
   const std::string folder = save_tiny(scratch / "c", 4);
@@ -176,7 +178,7 @@ TEST(CheckpointCommand, NotANumberEqualsItselfAlone) {
   EXPECT_TRUE(std::isinf(compare_tensors(a, c)[0].largest));
 }
 
-// Whole numbers that are one double.
+// Integers that are equal after conversion to double.
 TEST(CheckpointCommand, LargeWholeNumbersAreComparedExactly) {
   const ScratchFolder scratch;
   const auto open = [&](const char* name, const char* type, const auto& values) {
@@ -223,7 +225,7 @@ TEST(CheckpointCommand, OtherKindsOfFilesAreNamed) {
               HasSubstr("its pytorch_model_tp_0_pp_0.bin has another form"));
 }
 
-// A checkpoint whose large files were not fetched, or were fetched as something else.
+// A checkpoint in which a Git LFS pointer replaces a large file.
 TEST(CheckpointCommand, WhatARanksFileLooksLikeIsSaid) {
   const ScratchFolder scratch;
   const std::string folder = save_tiny(scratch / "c", 7), file = "c/step-000007/rank-00002.safetensors";
@@ -297,7 +299,7 @@ TEST(Parallelized, WhicheverFileIsMissingAllAreListed) {
   EXPECT_THAT(run.err, HasSubstr("lacks model_tp_0_pp_0.safetensors"));
 }
 
-// Nothing is made for the files that a hostile one says there are.
+// The reader allocates nothing for the number of files that a malicious header states.
 TEST(Parallelized, SizesBeyondAllReasonAreRefused) {
   const ScratchFolder scratch;
   for (const auto& [tensor, pipeline] : {std::pair{1 << 20, 1 << 20}, {1 << 16, 1 << 16}, {1 << 16, 2}, {3, 1 << 20}}) {

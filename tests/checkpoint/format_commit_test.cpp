@@ -1,4 +1,4 @@
-// The commit protocol, call by call: what is there after a failure or a kill at any of them.
+// Tests the commit protocol call by call: the files that exist after a failure or a kill at each call.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -33,7 +33,7 @@ FileSystem& unfaulted() {
   return files;
 }
 
-// A tensor of two rows, one a rank, all of whose bytes are `value`.
+// Writes one rank's row of a tensor with two rows. All bytes are `value`.
 RankPart write_rank(const std::string& folder, int rank, unsigned char value, FileSystem& files) {
   const StoredType* type = find_stored_type("F32");
   const std::string header = make_safetensors_header({{"model/w", type, {1, 4}}}, {});
@@ -58,7 +58,7 @@ std::string save(const std::string& directory, std::int64_t step, FileSystem& fi
   return folder.commit({.step = step}, kRanks, {.newest = keep, .stays = {}});
 }
 
-// Rank 0 commits as soon as it sees the part: nothing of the other rank's may come after.
+// Rank 0 commits as soon as it sees the parts of all ranks, so a rank must write its part last.
 TEST(CheckpointCommit, APartIsTheLastThatARankWrites) {
   struct MovesTheFolder final : FileSystem {
     explicit MovesTheFolder(std::string folder) : folder(std::move(folder)) {}
@@ -114,7 +114,7 @@ TEST(Commit, LatestIsTheNewestWhateverWasSavedLast) {
   EXPECT_EQ(read_file(scratch / "c/latest"), "step-000003\n") << "step 4 is not complete";
 }
 
-// The saves of steps 2, 4 and 4 again, killed at each of their calls; then the same job runs again.
+// Kills the saves of steps 2, 4 and again 4 at each of their calls. Then the next job starts.
 TEST(Commit, AKillAtAnyCallLosesNothingThatWasCommitted) {
   int calls = 0;
   {
@@ -142,7 +142,7 @@ TEST(Commit, AKillAtAnyCallLosesNothingThatWasCommitted) {
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << at;
     const std::string committed = read_file(scratch / "committed");
     fs::create_directories(scratch / "c");
-    CheckpointFolder(scratch / "c", unfaulted());  // the next job clears up
+    CheckpointFolder(scratch / "c", unfaulted());  // the next job removes leftovers
     EXPECT_GE(newest_step(scratch / "c"), committed.empty() ? -1 : std::stoi(committed)) << "killed at call " << at;
     for (const auto& name : names_in(scratch / "c"))
       EXPECT_TRUE(name == ".lock" || name == "latest" || step_of_folder_name(name))
@@ -179,7 +179,7 @@ TEST(Commit, AnyFailingCallIsAResourceErrorAndTheLastCheckpointStands) {
     }
 }
 
-// As on NFS, where a file that another host has open gets a name that can't be removed.
+// On NFS, a file that another host has open gets another name, which cannot be removed.
 TEST(Commit, AnOlderStepThatCannotBeRemovedIsWarnedOfAndTriedAgain) {
   const ScratchFolder scratch;
   FaultyFiles files;
@@ -249,7 +249,8 @@ TEST(Commit, OneJobAFolder) {
   }
 }
 
-// Lustre without -o flock, FUSE, old kernels: two folders and a save of a model, and one warning.
+// Lustre without -o flock, FUSE and old kernels do not support locks. Two checkpoint directories and the save
+// of a model cause only one warning.
 TEST(Commit, AFileSystemWithoutLocksIsAWarning) {
   for (const int lacking : {ENOLCK, EOPNOTSUPP, ENOSYS}) {
     const ScratchFolder scratch;

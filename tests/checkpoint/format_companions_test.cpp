@@ -1,4 +1,5 @@
-// The files of a model directory besides its weights, in checkpoints and exports; rotary keys in both spellings.
+// The files of a model directory besides its weights, in checkpoints and exports. RoPE keys in both
+// spellings.
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Random damage to any file of a checkpoint is found, by verify and by what loading checks first.
+// Random damage to any file of a checkpoint is detected, by verify and by the checks before a load.
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr int kDamages = 10'000;
 
-// What a run does before it takes anything from a checkpoint.
+// The checks of a run before it loads a checkpoint. Returns true if they fail.
 bool loading_refuses(const std::string& folder) {
   if (!completeness_fault(folder).empty()) return true;
   try {

@@ -1,4 +1,4 @@
-// The safetensors header, read strictly: whatever is not sound is refused before anything is made of it.
+// Strict parsing of safetensors headers: a malformed header is rejected before it is used.
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -116,7 +116,7 @@ TEST(FormatHeader, SoundOnesAreTaken) {
     EXPECT_EQ(fault_of(with_header(header, data)), "no error") << header;
 }
 
-// The header's length is the file's first bytes, and some lengths begin as a pickle does.
+// A file begins with the length of its header. The bytes of some lengths look like the start of a pickle.
 TEST(FormatHeader, ADamagedOneIsNotTakenForAPickle) {
   const std::string start = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   const std::string fault = fault_of(with_header(start + std::string(0x0280 - start.size(), ' '), 8));
@@ -157,7 +157,7 @@ TEST(FormatHeader, SmallFloatsHaveTheirValues) {
   EXPECT_EQ(value_of("BOOL", {1}), 1);
 }
 
-// Random bytes put into, taken out of and changed in a sound file: it is read or refused, and nothing else happens.
+// Inserts, removes and changes random bytes of a valid file. The parser must accept it or throw InputError.
 TEST(FormatHeader, RandomChangesAreReadOrRefused) {
   const std::string sound = with_header(
       R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[3],"data_offsets":[8,14]}})",
@@ -192,7 +192,7 @@ TEST(FormatHeader, RandomChangesAreReadOrRefused) {
       if (kind == 2) bytes.erase(at, random() % 8);
       if (kind == 3 && at + piece.size() < bytes.size()) bytes.replace(at, piece.size(), piece);
     }
-    if (random() % 2 && bytes.size() > 8) {  // the length as it should be, so that the header itself is reached
+    if (random() % 2 && bytes.size() > 8) {  // correct the length, so that the parser reaches the header
       const std::uint64_t length = bytes.size() - 8 - std::min<std::size_t>(14, bytes.size() - 8);
       std::memcpy(bytes.data(), &length, 8);
     }

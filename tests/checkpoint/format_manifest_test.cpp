@@ -1,4 +1,4 @@
-// Manifests, which checkpoints are complete, indexes of shards, and that damage is found.
+// Manifests, completeness of checkpoints, shard indexes, and detection of damage.
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -57,7 +57,7 @@ TEST(FormatManifest, SlicesTileTheirTensorExactly) {
   EXPECT_NE(fault(tensor_with({{all, first}})).find("leave a hole"), std::string::npos);
 }
 
-// Several shards, each of the result of the previous one: columns, and of those single elements or rows.
+// Slices with several shards in order: columns, and then single elements or rows of the local tensor.
 TEST(FormatManifest, SlicesOfOrderedShardsTileTheirTensorExactly) {
   const auto fault = [](const ManifestTensor& tensor) {
     return thrown_by<CheckpointError>([&] { check_tiling(tensor); });
@@ -86,7 +86,7 @@ json sound_manifest() {
                  "slices": [{"file": "a.safetensors", "cuts": [{"dim": 0, "ranges": [[0, 4]]}]}]}]})");
 }
 
-// As a hostile writer would: with the right hash.
+// Adds the correct hash, as a malicious writer would.
 std::string sealed(const json& all) {
   const std::string body = all.dump().substr(1);
   return "{\"hash\": \"" + hash_of(body) + "\"," + body;
@@ -180,7 +180,8 @@ TEST(FormatManifest, EveryFlippedBitAndTruncationIsFound) {
     EXPECT_THROW(parse_manifest(text.substr(0, length), "m"), CheckpointError) << length;
 }
 
-// Values changed at random places, hash made right again: read or refused, and nothing else.
+// Changes values at random places and corrects the hash. The parser must accept the manifest or throw
+// CheckpointError.
 TEST(FormatManifest, RandomChangesAreReadOrRefused) {
   const std::string sound = sound_manifest().dump();
   const std::string pieces[] = {"{",     "}",      "[", "]", "\"", ",", "-1", "null", "99999999999999999999",
@@ -210,12 +211,12 @@ TEST(FormatManifest, RandomChangesAreReadOrRefused) {
 TEST(FormatManifest, AHugeOneIsRefusedBeforeItIsRead) {
   const ScratchFolder scratch;
   scratch.write("manifest.json", "{");
-  fs::resize_file(scratch / "manifest.json", (std::uintmax_t{1} << 28) + 1);  // a hole on the disk
+  fs::resize_file(scratch / "manifest.json", (std::uintmax_t{1} << 28) + 1);  // a sparse file
   EXPECT_NE(thrown_by<CheckpointError>([&] { read_manifest(scratch.path()); }).find("at most 268435456"),
             std::string::npos);
 }
 
-// A tensor of a tebibyte that the manifest claims, and the file does not hold.
+// The manifest states a tensor of one tebibyte, which the file does not contain.
 TEST(FormatManifest, WhatItClaimsIsComparedBeforeMemoryIsAskedFor) {
   const ScratchFolder scratch;
   const std::string header = make_safetensors_header({{"model/w", find_stored_type("F32"), {4, 2}}}, {});
@@ -234,7 +235,7 @@ TEST(FormatManifest, WhatItClaimsIsComparedBeforeMemoryIsAskedFor) {
             std::string::npos);
 }
 
-// A process has about 65,530 mappings, and a checkpoint a file for each rank.
+// A process can have about 65,530 mappings, and a checkpoint has one file per rank.
 TEST(OpenFiles, CloseTheOneThatWasUsedLongestAgo) {
   OpenFiles<int> files;
   int opened = 0;
@@ -255,7 +256,7 @@ TEST(OpenFiles, CloseTheOneThatWasUsedLongestAgo) {
   EXPECT_EQ(opened, 3 * most + 1);
 }
 
-// A folder with a sealed manifest and its one file, of `size` bytes.
+// Writes a directory with a sealed manifest and its only file, of `size` bytes.
 void write_checkpoint(const std::string& folder, std::size_t size = 128) {
   fs::create_directories(folder);
   json manifest = sound_manifest();
@@ -289,7 +290,7 @@ TEST(FormatFind, TakesTheNewestCompleteOneAndSaysWhyOthersWerePassedOver) {
   EXPECT_THROW(require_checkpoint(scratch / "none"), CheckpointError);
 }
 
-// Root may read everything: a loop of links stands for a folder that can't be read.
+// Root can read every directory, so a loop of symbolic links serves as an unreadable one.
 TEST(FormatFind, AFolderThatCannotBeReadIsNotAnEmptyOne) {
   const ScratchFolder scratch;
   fs::create_symlink("loop", scratch / "loop");

@@ -1,5 +1,5 @@
-// The calls of a save, one by one: nothing gets a name before it is synced, the manifest comes last, and an older
-// checkpoint goes only after the newer one's name is on the disk.
+// The order of file system calls in a save. Files are synced before they get their names, and the manifest
+// comes last. An older checkpoint is removed only after the name of the newer one is on disk.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::StartsWith;
 
-// Writes down every call that succeeds, with paths relative to `root`; writes that follow each other are one.
+// Records every successful call, with paths relative to `root`. Consecutive writes to a file count as one.
 class RecordingFiles final : public FileSystem {
  public:
   explicit RecordingFiles(std::string root) : root_(std::move(root)) {}
@@ -53,7 +53,7 @@ class RecordingFiles final : public FileSystem {
   }
 
   std::string root_;
-  std::map<int, std::string> paths_;  // of open files
+  std::map<int, std::string> paths_;  // open file -> path
 };
 
 void save_step(const std::string& directory, std::int64_t step, FileSystem& files) {
@@ -64,7 +64,7 @@ void save_step(const std::string& directory, std::int64_t step, FileSystem& file
   folder.commit({.step = step}, kTinyRanks, {.newest = 1, .stays = {}});
 }
 
-// A file from its creation until it is on the disk.
+// Appends the calls that create, write, sync and close a file.
 void expect_file(std::vector<std::string>& calls, const std::string& name) {
   for (const char* call : {"create ", "write ", "sync ", "close "}) calls.push_back(call + name);
 }

@@ -1,4 +1,4 @@
-// Files of torch.save: their tensors, and files that are refused.
+// Files of torch.save: their tensors, and files that are rejected.
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(PickledTensors, OtherFilesOfTorchAreRefusedByName) {
   EXPECT_THAT(refusal_of_golden("module.bin"), HasSubstr("its pickle uses torch.nn.modules.linear.Linear"));
 }
 
-// The text of a pickle: a mapping of "a" to the tensor that `arguments` describe behind its storage.
+// The text of a pickle that maps "a" to a tensor. `arguments` are the tensor's arguments after its storage.
 std::string pickle_of_tensor(const std::string& arguments, const std::string& storage = "0", char elements = 16) {
   std::string text = "\x80\x02}X";
   fuzz::append_number(text, 1, 4);

@@ -1,4 +1,5 @@
-// Long work on checkpoints shows a bar at a terminal, and takes it away again; elsewhere there is none.
+// Long checkpoint commands show a progress bar on a terminal and remove it at the end. Elsewhere they show
+// none.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What the command shows, each of `labels` with a bar on the way.
+// Expects that a command shows a bar for each of `labels`, and that its last line contains `last` and no bar.
 void expect_bars(const std::string& arguments, const std::vector<std::string>& labels, const std::string& last) {
   Terminal terminal(gantry_program() + " checkpoint " + arguments, 100);
   EXPECT_EQ(terminal.finish(), 0) << terminal.printed();

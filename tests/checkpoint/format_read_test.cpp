@@ -1,4 +1,4 @@
-// Files that are hashed and taken apart in one pass.
+// Hashes a file and reads parts of it in one pass.
 #include <gtest/gtest.h>
 #include <numeric>
 
@@ -10,7 +10,7 @@
 namespace gantry::testing {
 namespace {
 
-constexpr std::size_t kSize = (std::size_t{3} << 20) + 12345;  // several pieces, the last one short
+constexpr std::size_t kSize = (std::size_t{3} << 20) + 12345;  // several pieces; the last one is shorter
 
 std::string content() {
   std::string bytes(kSize, '\0');
@@ -23,7 +23,7 @@ TEST(CheckedRead, PartsGoWhereTheyAreWanted) {
   const std::string bytes = content();
   scratch.write("f", bytes);
   std::vector<unsigned char> first(100), large(2'000'000), last(45), none(1, 7);
-  // Not in order, with an empty one, up to the very end.
+  // Parts out of order, an empty part, and a part at the end of the file.
   read_checked(
       scratch.path(), "f", {hash_of(bytes), kSize},
       {{kSize - 45, 45, last.data()}, {500, 100, first.data()}, {600, 0, none.data()}, {600, 2'000'000, large.data()}});

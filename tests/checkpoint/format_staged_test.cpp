@@ -1,4 +1,5 @@
-// A model saved over an earlier one: killed, or its disk failing, at any call, the directory never has files of both.
+// Saves a model over an earlier one. After a kill or a disk failure at any call, the directory never mixes
+// files of both.
 #include <cstring>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 using Fault = FaultyFiles::Fault;
 using Files = std::map<std::string, std::string>;
 
-// A model in two shards, every file of which says whose it is.
+// A model in two shards. Each file contains the name of its run.
 Files model_of(const std::string& run) {
   Files files{{"config.json", "config of " + run}, {kModelIndex, "index of " + run}};
   for (const char* shard : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"})
@@ -49,14 +50,15 @@ FileSystem& sound_files() {
   return files;
 }
 
-// Whether all files are of that save; config.json may be missing.
+// True if all files are from this save. config.json may be missing.
 bool are_of(const Files& found, const std::string& run) {
   Files expected = model_of(run);
   if (!found.contains("config.json")) expected.erase("config.json");
   return found == expected;
 }
 
-// What a reader takes is of one save, and the next save there leaves no trace of this one.
+// Expects that a reader gets the files of a single save, and that the next save leaves no trace of an
+// interrupted one.
 void expect_one_model(const std::string& directory) {
   const Files found = files_in(directory);
   if (found.contains("config.json") || found.contains(kModelIndex))

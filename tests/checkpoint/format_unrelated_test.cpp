@@ -1,4 +1,4 @@
-// Checkpoints of an earlier run in the folder where a run saves: found wherever a restart would take them.
+// Checkpoints of an earlier run in the directory of a run are reported if a restart would resume from them.
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(Foreign, IsWhatTheRunDoesNotBeginFrom) {
   const ScratchFolder scratch;
   const std::string mine = scratch / "mine", other = scratch / "other";
   const std::string first = save_tiny(mine, 2), second = save_tiny(mine, 4), elsewhere = save_tiny(other, 9);
-  fs::create_directory(mine + "/step-000007");  // not complete: nobody would take it
+  fs::create_directory(mine + "/step-000007");  // incomplete, so no run resumes from it
   fs::create_directory_symlink(mine, scratch / "link");
   const std::optional<std::string> none;
   EXPECT_EQ(find_unrelated_checkpoint(mine, "none"), second);

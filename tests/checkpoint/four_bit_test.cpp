@@ -39,7 +39,7 @@ struct SmallWeight {
   }
 };
 
-// The decoded weight, whose rows are decoded one by one too.
+// Returns the decoded weight. Checks that decoding single rows gives the same values.
 torch::Tensor decoded_by_rows(const TensorDict& tensors) {
   const ScratchFolder scratch;
   write_safetensors(scratch / "w.safetensors", tensors);

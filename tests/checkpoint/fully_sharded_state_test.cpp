@@ -1,5 +1,6 @@
-// Checkpoints of fully_shard()'s rows: what any number of ranks saves any other one loads, and boosted models load it
-// too, and the other way round; weights and the optimizer's state to the bit, and the steps that follow.
+// Checkpoints of fully_shard(). Every number of ranks loads the checkpoints of every other number. Boosted
+// models load them too, and fully_shard() loads the checkpoints of boosted models. Weights and optimizer
+// state are bitwise identical, and the steps that follow match.
 #include "gantry/plugins/fully_sharded_state.h"
 
 #include <functional>
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kRowWidth = 6;
 
-// A parameter of no dims, one that is used at times alone, and a frozen layer.
+// A model with a scalar parameter, a parameter that only some steps use, and a frozen layer.
 struct RowsModel : torch::nn::Module {
   RowsModel() {
     for (int i = 0; i < 3; ++i) {
@@ -62,7 +63,7 @@ class RowsRun {
         sharded_(fully_shard(*model_, mesh["dp"], {.units = {"up*"}, .device = world.device()})),
         optimizer_(adamw_of_rows(sharded_)) {}
 
-  // Of six samples that depend on the number alone. The second step and the fifth alone use all parameters.
+  // Trains on six samples that depend only on `number`. Only steps 2 and 5 use all parameters.
   void step(int number) {
     const std::int64_t mine = 6 / mesh_.size("dp");
     const torch::Tensor all = torch::sin(torch::arange(6 * kRowWidth, torch::kFloat64) * (1.5 + number)).view({6, -1});
@@ -133,7 +134,7 @@ TEST(FullyShardedState, EveryNumberOfRanksLoadsWhatEveryOtherSaved) {
   }
 }
 
-// Steps, an optimizer's state and weights go from boosted models to rows and back.
+// Step counts, optimizer state and weights go from boosted models to fully_shard() and back.
 TEST(FullyShardedState, BoostedModelsOfEveryZeroLoadItAndAreLoaded) {
   const ScratchFolder scratch;
   const std::vector<SmallRunOptions> boosted_runs = {
@@ -166,7 +167,7 @@ TEST(FullyShardedState, BoostedModelsOfEveryZeroLoadItAndAreLoaded) {
   }
 }
 
-// Parameters that are unsharded when rows are loaded are gathered again at their next use.
+// Parameters that are unsharded during a load are gathered again at their next use.
 TEST(FullyShardedState, UnshardedTensorsAreOldOnceRowsAreLoaded) {
   const ScratchFolder scratch;
   run_ranks({.data = 3}, [&](World& world, ProcessGroupMesh& mesh) {

@@ -1,6 +1,6 @@
-// A made-up axis, which shards a second dim, next to rows of tp-sharded tensors over dp (like ZeRO 3), shared
-// heads and partial gradients: everything that follows from a placement follows for them too, to the numbers of one
-// rank. By optimizers that treat elements alike, and by those that must see rows or matrices.
+// Placements with a made-up axis that shards a second dimension. Other tensors have row shards over dp in
+// addition to tp (like ZeRO 3), shared heads or partial gradients. Norms, steps, replica audits and
+// checkpoints must match one rank. The optimizers work on elements, on rows, or on matrices.
 #include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ std::vector<Placement> toy_placements(const Mesh& mesh) {
   return all;
 }
 
-// The same for every layout.
+// The full gradient. It is the same in every layout.
 torch::Tensor full_gradient(const Placement& placement, int step) {
   const double phase = static_cast<double>(placement.name.size()) + 3.0 * step;
   return (torch::arange(elements_of(placement.global_shape), torch::kFloat64) * 0.7 + phase)
@@ -65,8 +65,8 @@ torch::Tensor full_gradient(const Placement& placement, int step) {
       .view(placement.global_shape);
 }
 
-// This rank's share of the gradient: the ranks over whose axes it is summed have unequal parts of it, and ranks that
-// hold the same elements, an equal part of those.
+// This rank's share of the gradient. The ranks over which the gradient is reduced have unequal shares. Ranks
+// that hold the same elements of an overlapping shard have equal parts of these.
 torch::Tensor share_of(const Placement& placement, int step, const ProcessGroupMesh& mesh) {
   const Mesh& all = mesh.mesh();
   torch::Tensor full = full_gradient(placement, step);
@@ -89,7 +89,7 @@ torch::Tensor share_of(const Placement& placement, int step, const ProcessGroupM
   return take_slice(full * (mine / total), held_slice(placement, mesh.coordinates()));
 }
 
-// Of a module whose parameters nobody computes with.
+// A policy for a module without computation.
 class NoLayers final : public Policy {
  public:
   std::string name() const override { return "NoLayers"; }
@@ -97,7 +97,7 @@ class NoLayers final : public Policy {
   TensorDict forward(torch::nn::Module&, const StageContext&, TensorDict input) const override { return input; }
 };
 
-// Momentum, each row of it scaled to length 1.
+// SGD with a momentum that is normalized per row.
 class SgdOfRows final : public torch::optim::Optimizer, public StatefulOptimizer {
  public:
   explicit SgdOfRows(const std::vector<torch::Tensor>& parameters)
@@ -136,7 +136,7 @@ std::unique_ptr<torch::optim::Optimizer> toy_optimizer(OptimizerUnit unit, const
   return std::make_unique<Muon>(groups);
 }
 
-// One rank of it: parameters, their gradients, an optimizer, its state.
+// One rank of the test: parameters, gradients, an optimizer and its state.
 class Toy final : public StateSource {
  public:
   Toy(World& world, int zero, OptimizerUnit unit)
@@ -150,7 +150,7 @@ class Toy final : public StateSource {
       masters_ = std::make_unique<MasterParameters>(*optimizer_, buffers_, mesh_);
   }
 
-  // Gives the gradient's norm.
+  // Takes a step and returns the gradient norm.
   double step(int number) {
     buffers_.begin_accumulation();
     for (const auto& [placement, tensor] : buffers_.parameters()) {
@@ -218,7 +218,7 @@ class Toy final : public StateSource {
       materialize(full, placement.name, 3);
       for (const ShardSpec& each : placement.shards) shard_tensor(part, each, each.rank_of(mesh_.coordinates()));
       materialize(part, placement.name, 3);
-      materialize(shard, placement.name, 3);  // and of memory that is there already
+      materialize(shard, placement.name, 3);  // shards a tensor that has memory
       for (const ShardSpec& each : placement.shards) shard_tensor(shard, each, each.rank_of(mesh_.coordinates()));
       const torch::Tensor expected = take_slice(full, held_slice(placement, mesh_.coordinates()));
       EXPECT_TRUE(torch::equal(part, expected)) << placement.name;

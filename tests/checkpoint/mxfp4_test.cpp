@@ -1,4 +1,4 @@
-// Experts in blocks of four-bit numbers, as gpt-oss is published.
+// MXFP4: expert weights in blocks of four-bit numbers, as in the published gpt-oss.
 #include "gantry/checkpoint/mxfp4.h"
 
 #include <filesystem>
@@ -60,7 +60,7 @@ json small_gpt_oss() {
           {"max_position_embeddings", 64}};
 }
 
-// The same model twice: with blocks, and with what they stand for.
+// The same model with MXFP4 blocks, and with the values of these blocks.
 struct TwoForms {
   TensorDict packed, plain;
 };

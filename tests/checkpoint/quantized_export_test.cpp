@@ -48,7 +48,8 @@ WrittenAgain written_again(const std::string& golden, WeightCode code, const std
   return {config, read_safetensors(output + "/model.safetensors"), read_safetensors(golden + "/model.safetensors")};
 }
 
-// Files of bitsandbytes, decoded and written again: the largest value of a block is one of its codes.
+// Decoded files of bitsandbytes are written again without changes, because each block's largest value is a
+// code.
 TEST(QuantizedExport, HasTheTensorsOfBitsandbytes) {
   const ScratchFolder scratch;
   const auto [config, written, theirs] = written_again(kGoldens + "lora/qlora_nf4", WeightCode::kNf4, scratch / "out");
@@ -57,7 +58,7 @@ TEST(QuantizedExport, HasTheTensorsOfBitsandbytes) {
     ASSERT_TRUE(written.contains(name)) << name;
     if (!name.ends_with("bitsandbytes__nf4"))
       EXPECT_TRUE(torch::equal(written.at(name), tensor)) << name;
-    else  // the type before quantisation is float32 here
+    else  // the original type is float32 here
       EXPECT_EQ(written.at(name).numel(), tensor.numel() - 1) << name;
   }
   const json keys = read_model_config(scratch / "out");

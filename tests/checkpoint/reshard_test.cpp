@@ -1,4 +1,5 @@
-// What one layout saves, every other one loads: weights and optimizer state to the bit, and the steps that follow.
+// Every layout loads the checkpoints of every other one. Weights and optimizer state are bitwise identical,
+// and the steps that follow match.
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +17,7 @@ constexpr int kSaved = 2, kAfter = 3;  // steps before the save, and after it
 
 const std::vector<SmallRunOptions> kLayouts = {
     {.layout = {}},
-    {.layout = {.tensor = 4}},  // key heads that two ranks share
+    {.layout = {.tensor = 4}},  // KV heads that two ranks share
     {.layout = {.pipeline = 2}},
     {.layout = {.data = 2}, .zero = 1},
     {.layout = {.pipeline = 2, .tensor = 2}},
@@ -29,7 +30,7 @@ const std::vector<SmallRunOptions> kLayouts = {
     {.layout = {.pipeline = 2, .data = 2}, .zero = 3, .schedule = "zb_v", .chunks = 2},
 };
 
-// Partitioned unevenly where there are two or three ranks for them.
+// Not divisible by two or three ranks.
 constexpr int kExpertsOfLayer = 5;
 const std::vector<SmallRunOptions> kLayoutsOfExperts = {
     {.layout = {}, .experts = kExpertsOfLayer},
@@ -57,7 +58,7 @@ class Reshard : public ::testing::Test {
  protected:
   std::string saved(std::size_t layout) const { return scratch_ / fmt::format("saved{}", layout); }
 
-  // Trains, saves after kSaved steps and goes on.
+  // Trains, saves after kSaved steps and continues. Returns the final weights.
   TensorDict save(std::size_t layout) {
     TensorDict after;
     run_small(layouts_[layout], [&](SmallRun& run) {
@@ -84,7 +85,7 @@ class Reshard : public ::testing::Test {
     expect_near(expected, after, label);
   }
 
-  // Some of the others, in turn; all of them under GANTRY_LONG=1.
+  // Each layout's checkpoint is loaded by some of the others, or by all of them with GANTRY_LONG=1.
   void expect_each_loads_others(const std::vector<SmallRunOptions>& layouts) {
     layouts_ = layouts;
     for (std::size_t from = 0; from < layouts_.size() && !HasFailure(); ++from) {
@@ -103,13 +104,13 @@ TEST_F(Reshard, EveryLayoutLoadsWhatOthersSaved) { expect_each_loads_others(kLay
 
 TEST_F(Reshard, ExpertsOfEveryLayoutAreLoadedByOthers) { expect_each_loads_others(kLayoutsOfExperts); }
 
-// Weights of the lower precision with float32 masters, saved by ZeRO's ranges, in layouts with and without ranges.
+// Weights in bfloat16 with float32 master weights, saved with ZeRO 1 and loaded without it.
 TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {
   const SmallRunOptions zero{.layout = {.data = 2, .tensor = 2}, .zero = 1, .precision = "bfloat16"};
   const SmallRunOptions plain{.layout = {.pipeline = 2}, .precision = "bfloat16"};
   const ScratchFolder scratch;
   run_small(zero, [&](SmallRun& run) {
-    run.save(scratch / "first", 0);  // before any step: masters are the weights
+    run.save(scratch / "first", 0);  // before any step, the master weights are the weights
     run.step(1);
     run.save(scratch / "zero", 1);
   });
@@ -118,7 +119,7 @@ TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {
     run.save(scratch / "plain", 1);
   });
   expect_same_state(scratch / "zero", scratch / "plain", "bfloat16");
-  // A run of higher precision takes over the masters, not the rounded weights.
+  // A run in float64 loads the master weights instead of the rounded weights.
   run_small({}, [&](SmallRun& run) {
     run.load(require_checkpoint(scratch / "zero"));
     const TensorDict masters = read_checkpoint_tensors(require_checkpoint(scratch / "zero"), "optimizer.master");
@@ -132,7 +133,8 @@ TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {
   EXPECT_EQ(one, 1.0F) << "a norm's first weight";
 }
 
-// One of the ranks that share a matrix has its full momentum, or the averages of its rows and columns.
+// One of the ranks that share a matrix holds its full momentum (Muon), or the averages of its rows and
+// columns (Adafactor).
 TEST_F(Reshard, FullMatricesAreLoadedByAnyLayout) {
   using Run = std::pair<const char*, const char*>;
   for (const auto& [optimizer, precision] :
@@ -163,8 +165,8 @@ TEST_F(Reshard, FullMatricesAreLoadedByAnyLayout) {
   }
 }
 
-// A run of tp 3 x dp 2 under ZeRO 1 in bfloat16, whose ranks share key heads, written by format version 2; `one` is
-// what the program of that time made of it for one rank.
+// A checkpoint of format version 2 from tp 3 x dp 2 with ZeRO 1 in bfloat16, whose ranks share KV heads.
+// `one` is the same checkpoint, resharded to one rank by the program of that time.
 TEST(FormerFormat, IsReadAndLoaded) {
   const std::string folder = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/checkpoint_v2/";
   expect_same_state(folder + "one", folder + "six", "as stored");
@@ -186,7 +188,7 @@ TEST(FormerFormat, IsReadAndLoaded) {
   }
 }
 
-// Checkpoints of before 0.1's release have one count of steps: all that were made were taken.
+// Checkpoints from before release 0.1 have one step count, which is used for both.
 TEST(StepCounts, OneStandsForBoth) {
   run_small({.layers = 1}, [](SmallRun& run) {
     nlohmann::json numbers = run.state().state_numbers();

@@ -1,4 +1,4 @@
-// Two checkpoints of the same state.
+// Comparison of two checkpoints.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 namespace gantry::testing {
 
-// Every tensor of every kind, to the bit.
+// Expects bitwise identical tensors of every kind, and equal numbers.
 inline void expect_same_state(const std::string& expected, const std::string& actual, const std::string& label) {
   TensorCatalog a = TensorCatalog::open(expected), b = TensorCatalog::open(actual);
   ASSERT_EQ(a.tensors().size(), b.tensors().size()) << label;

@@ -1,4 +1,4 @@
-// Parts of global tensors out of slices: the right elements, and nothing read that has none of them.
+// Reads parts of global tensors from slices. Only slices that contain elements of the part may be read.
 #include "gantry/checkpoint/slices.h"
 
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 namespace gantry::testing {
 namespace {
 
-// An [8, 6] tensor in slices along `dim` (-1: in one piece), one a file.
+// An [8, 6] tensor in slices along `dim` (-1: one slice), with one file per slice.
 struct Stored {
   ManifestTensor tensor{"model", "w", find_stored_type("F64"), {8, 6}, {}};
   torch::Tensor full = torch::arange(48, torch::kFloat64).view({8, 6});
-  std::vector<std::string> read;  // the files that were asked for
+  std::vector<std::string> read;  // files that were read
 
   explicit Stored(int dim, const std::vector<std::vector<Range>>& slices) {
     for (const auto& ranges : slices) add(shards_of(dim, ranges));
@@ -27,7 +27,7 @@ struct Stored {
   static std::vector<AppliedShard> shards_of(int dim, const std::vector<Range>& ranges) {
     return dim < 0 ? std::vector<AppliedShard>() : std::vector<AppliedShard>{{.dim = dim, .ranges = ranges}};
   }
-  // By hand, shard by shard.
+  // The expected part, computed shard by shard.
   static torch::Tensor part_of(const torch::Tensor& full, const std::vector<AppliedShard>& shards) {
     torch::Tensor left = full;
     for (const AppliedShard& shard : shards) {
@@ -39,7 +39,7 @@ struct Stored {
     return left;
   }
 
-  // The files that the part was read from.
+  // Reads a part, checks its elements, and returns the files that were read.
   std::vector<std::string> fill(const std::vector<AppliedShard>& shards) {
     const torch::Tensor expected = part_of(full, shards);
     const torch::Tensor target = torch::full(expected.sizes(), -1.0, torch::kFloat64);
@@ -58,7 +58,7 @@ struct Stored {
 using Files = std::vector<std::string>;
 
 TEST(Slices, OnlyThoseAreReadThatHaveSomethingOfThePart) {
-  Stored rows(0, {{{0, 2}}, {{2, 4}}, {{4, 6}}, {{6, 8}}});  // of tp 4
+  Stored rows(0, {{{0, 2}}, {{2, 4}}, {{4, 6}}, {{6, 8}}});  // tp 4
   EXPECT_EQ(rows.fill(0, {{2, 4}}), Files{"1"});             // the same layout
   EXPECT_EQ(rows.fill(0, {{0, 4}}), (Files{"0", "1"}));      // tp 2
   EXPECT_EQ(rows.fill(0, {{3, 6}}), (Files{"1", "2"}));      // tp 3, of uneven parts
@@ -76,7 +76,8 @@ TEST(Slices, OfFusedProjectionsAndFullTensorsToo) {
   EXPECT_EQ(full.fill(-1, {}), Files{"0"});
 }
 
-// Columns over one axis, and what they leave over another, by elements or by rows of three.
+// Columns are sharded over one axis. The local tensor is sharded over another axis, by elements or by rows of
+// three.
 TEST(Slices, OfOrderedShards) {
   const AppliedShard left{.dim = 1, .ranges = {{0, 3}}}, right{.dim = 1, .ranges = {{3, 6}}};
   const auto flat = [](std::int64_t row, std::int64_t begin, std::int64_t end) {

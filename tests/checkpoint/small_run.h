@@ -1,4 +1,4 @@
-// A small training program of one rank, as a user would write it: a tiny model, batches that depend on the step alone.
+// One rank of a small training program like a user's: a tiny model, and batches that depend only on the step.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,10 +21,10 @@ struct SmallRunOptions {
   std::string optimizer = "adamw";
   int layers = 4;
   double ema = 0;
-  int experts = 0;  // of each layer, of whose rows a token takes two: mixtral
+  int experts = 0;  // > 0: mixtral with this number of experts per layer, two per token
 };
 
-// Llama with fewer key heads than tp 4 has ranks, so that ranks share some.
+// A Llama with 2 KV heads, which the ranks of tp 4 share, or a Mixtral.
 inline Config small_config(const SmallRunOptions& options) {
   Config config = layout_config(options.layout);
   config.model.policy = "llama";
@@ -65,7 +65,7 @@ class SmallRun {
     boosted_.optimizer->zero_grad();
   }
 
-  // Whole, on every rank. Collective.
+  // Returns the full weights on every rank. Collective.
   TensorDict weights() {
     boosted_.optimizer->wait();
     const auto& module = boosted_.model->stage_module();
@@ -110,7 +110,7 @@ class SmallRun {
   Boosted boosted_;
 };
 
-// Runs the body on every rank; a failure fails the test.
+// Runs the body on every rank. A failing rank fails the test.
 inline void run_small(const SmallRunOptions& options, const std::function<void(SmallRun&)>& body) {
   const Config config = small_config(options);
   const int code = start_ranks()(config, [&](World& world) {

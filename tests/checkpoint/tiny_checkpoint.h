@@ -10,7 +10,7 @@ namespace gantry::testing {
 
 inline constexpr int kTinyRanks = 4;
 
-// Tensors of [8, 3], two rows a rank. Bytes depend on the rank and on `shift`.
+// Writes two rows per rank of tensors with shape [8, 3]. The bytes depend on the rank and on `shift`.
 inline RankPart write_tiny_rank(const std::string& folder, int rank, int shift, FileSystem& files) {
   std::vector<NamedTensorShape> shapes;
   RankPart part{rank_file_name(rank), {}, {}};
@@ -32,7 +32,7 @@ inline RankPart write_tiny_rank(const std::string& folder, int rank, int shift, 
   return part;
 }
 
-// Gives the step's folder.
+// Saves a checkpoint and returns its directory.
 inline std::string save_tiny(const std::string& directory, std::int64_t step, int shift = 0) {
   FaultyFiles files;
   CheckpointFolder folder(directory, files);

@@ -1,4 +1,4 @@
-// A dense model as one with experts: its logits before the first step, in any layout.
+// A model that is upcycled to experts has the logits of the dense model before its first step, in any layout.
 #include "gantry/checkpoint/upcycle.h"
 
 #include <filesystem>
@@ -41,7 +41,7 @@ TEST(Upcycle, HasTheLogitsOfTheDenseModel) {
   for (const auto& [family, options] : cases) {
     SCOPED_TRACE(std::string(family) + " granularity " + std::to_string(options.granularity));
     const ScratchFolder scratch;
-    // Three times a weight is rounded as files have it, in float32.
+    // With granularity 3, down projections are multiplied by 3 and rounded to the float32 of the file.
     const double tolerance = options.granularity == 3 ? 1e-6 : 1e-13;
     EXPECT_LE(difference(family_folder(family), upcycled(scratch, family, options)), tolerance);
   }
@@ -53,7 +53,7 @@ TEST(Upcycle, TheSameOverRanks) {
   EXPECT_LE(difference(family_folder("mistral"), made, {.data = 3, .expert = 3}), 1e-13);
 }
 
-// Slices of one copy have one row; copies have rows of their own, which depend on the seed.
+// Slices of a copy share a row of the router. Different copies have different rows, which depend on the seed.
 TEST(Upcycle, RoutersChooseFullCopies) {
   torch::Tensor rows[2];
   for (const int seed : {1, 2}) {

@@ -1,4 +1,4 @@
-// A writer whose save has failed is good for further ones.
+// A writer can save again after a failed save.
 #include "faulty_files.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/core/error.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Fault = FaultyFiles::Fault;
 
-// Every call of a save fails once, and is followed by a save that stands.
+// Lets each call of a save fail once. The next save must succeed.
 TEST(Writer, SavesAgainAfterAFailedSave) {
   run_small({.layers = 1}, [](SmallRun& run) {
     for (const bool async : {false, true}) {
@@ -44,14 +44,14 @@ TEST(Writer, SavesAgainAfterAFailedSave) {
   });
 }
 
-// Without finish(): the next save says it, and the one after that stands.
+// Without finish(), the next save throws the error of the failed one, and the save after that succeeds.
 TEST(Writer, TheNextSaveSaysWhatFailedInTheBackground) {
   run_small({.layers = 1}, [](SmallRun& run) {
     const ScratchFolder scratch;
     FaultyFiles files;
     CheckpointWriter writer(scratch.path(), run.mesh(), {.async = true, .files = &files});
     const auto save = [&](std::int64_t step) { writer.save(run.request(scratch.path(), step), run.state()); };
-    files.at = files.calls() + 2;  // after the folder was made: the rank's file
+    files.at = files.calls() + 2;  // writing the rank's file, after the directory is created
     files.fault = Fault::kFail;
     save(1);
     EXPECT_THROW(save(2), ResourceError);

@@ -91,7 +91,7 @@ TEST(ClusterFiles, TheMpiJobIsOne) {
   }
 }
 
-// A job that is deleted has the time to save: its workers go after their ranks.
+// A deleted job has time to save, because its workers end after their ranks.
 TEST(ClusterFiles, TheMpiJobsWorkersOutliveTheirRanks) {
   const YAML::Node roles = YAML::LoadFile(kFolder + "/mpijob.yaml")["spec"]["mpiReplicaSpecs"];
   const auto grace = [&](const char* role) {
@@ -106,7 +106,8 @@ TEST(ClusterFiles, TheMpiJobsWorkersOutliveTheirRanks) {
   ASSERT_NE(loop.find(" orted "), std::string::npos) << loop;
   const std::string name = fmt::format("orted{}", getpid());
   loop.replace(loop.find("orted"), 5, name);
-  // It says first that it is up. The loop's own sleep ends it: a loop that does not see it ends too early.
+  // The daemon first reports that it runs. It ends in the sleep of the loop. A loop that does not see the
+  // daemon ends too early.
   const ScratchFolder scratch;
   scratch.write("loop", loop);
   executable(scratch, name, "echo >up; read go <go; touch gone; echo >done");

@@ -1,5 +1,5 @@
-// The right-hand column of docs/coming_from.md names what there is: keys of the configuration, which the program is
-// asked for, and names that the public headers declare.
+// The right-hand column of docs/coming_from.md has only existing names: keys of the configuration, checked
+// with the program, and names that the public headers declare.
 #include <filesystem>
 #include <fmt/format.h>
 #include <regex>
@@ -16,7 +16,7 @@ struct Cell {
   std::string text, where;
 };
 
-// Code of the last cells of the page's tables, of its prose, and of its blocks.
+// The code in the last cells of the page's tables, in its prose, and in its blocks.
 std::vector<Cell> our_code() {
   const Document page = read_document(fs::path(GANTRY_SOURCE_DIR) / "docs/coming_from.md");
   const std::regex code("`([^`]+)`");
@@ -41,7 +41,8 @@ const std::set<std::string>& sections() {
   return all;
 }
 
-// The dotted keys that a text names: schedule.chunks, and parallel: {tensor, pipeline: 2} with each of its own.
+// The dotted keys in a text: schedule.chunks, and parallel.tensor and parallel.pipeline of
+// parallel: {tensor, pipeline: 2}.
 std::set<std::string> keys_in(const std::string& text) {
   std::set<std::string> keys;
   const std::regex dotted("\\b([a-z_]+)\\.([a-z_]+)\\b"), mapping("\\b([a-z_]+): \\{([^{}]*)\\}"),
@@ -77,7 +78,7 @@ TEST(ComingFrom, KeysAreOfTheConfiguration) {
   EXPECT_FALSE(is_key("schedule.chunk"));
 }
 
-// Declared in a header that a program may include; docs/api.md lists those of each folder.
+// True if a public header declares the name.
 bool is_public(const std::string& name) {
   static const std::string headers = [] {
     std::string all;

@@ -1,4 +1,4 @@
-// The project's Markdown pages, for the tests that hold them to what the program does.
+// The project's Markdown pages, for the tests that compare them with the program.
 #pragma once
 
 #include <filesystem>
@@ -28,7 +28,7 @@ struct Block {
 
 struct Document {
   std::filesystem::path path;
-  std::vector<std::string> prose;  // lines outside of blocks; empty ones stand for lines of blocks
+  std::vector<std::string> prose;  // all lines; those in blocks are empty
   std::vector<Block> blocks;
 };
 

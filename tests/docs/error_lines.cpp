@@ -17,7 +17,7 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \n\t") - begin + 1);
 }
 
-// The end of the string or character that begins at `at`, or `at` where none does.
+// The end of the string or character literal that begins at `at`. Returns `at` if there is no literal.
 std::size_t end_of_literal(const std::string& text, std::size_t at) {
   const char quote = text[at];
   const bool separates_digits = quote == '\'' && at > 0 && std::isalnum(static_cast<unsigned char>(text[at - 1]));
@@ -31,7 +31,7 @@ std::size_t end_of_literal(const std::string& text, std::size_t at) {
   return end + 1;
 }
 
-// Comments gone, lines kept.
+// Removes comments and keeps the number of lines.
 std::string without_comments(const std::string& source) {
   std::string text;
   for (std::size_t i = 0; i < source.size();) {
@@ -46,7 +46,7 @@ std::string without_comments(const std::string& source) {
   return text;
 }
 
-// The parts between `separator`s from `begin` on, outside of brackets, to the bracket that closes or the end.
+// Splits a text at each `separator` outside of brackets, from `begin` to the closing bracket or the end.
 std::vector<std::string> parts_of(const std::string& text, std::size_t begin, char separator) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -114,7 +114,7 @@ std::string filled(const std::string& format, const std::vector<std::string>& ar
   return text;
 }
 
-// The place of a `wanted` outside of brackets and literals.
+// The position of a character outside of brackets and literals.
 std::size_t find_outside(const std::string& text, char wanted) {
   const std::string before = parts_of(text, 0, wanted).front();
   return before.size() == text.size() ? std::string::npos : text.find(wanted, before.size());
@@ -187,7 +187,7 @@ std::vector<Thrown> throws_in(const std::string& text) {
   return all;
 }
 
-// A function that hands its parameters to a throw.
+// A function that passes its parameters to a throw.
 struct Thrower {
   std::string name;
   std::size_t at = 0;
@@ -221,7 +221,7 @@ int line_at(const std::string& text, std::size_t at) {
   return 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
 }
 
-// constexpr const char* kDamaged = "...": by name.
+// The values of constants like kDamaged in `constexpr const char* kDamaged = "..."`, by name.
 std::map<std::string, std::string> constants_in(const std::string& text) {
   static const std::regex constant("\\b(k[A-Z][A-Za-z]*)(?:\\[\\])? =\\s*(\"(?:[^\"\\\\]|\\\\.)*\");");
   std::map<std::string, std::string> constants;

@@ -51,7 +51,7 @@ void scan(const std::string& text, const Visit& visit) {
   }
 }
 
-// Where the last line begins.
+// The position at which the last line begins.
 std::size_t last_line_of(const std::string& text) {
   const std::size_t end = text.size() < 2 ? std::string::npos : text.rfind('\n', text.size() - 2);
   return end == std::string::npos ? 0 : end + 1;
@@ -75,7 +75,8 @@ bool is_type(const std::string& code) {
   return std::regex_search(code, kType, std::regex_constants::match_continuous);
 }
 
-// Where a function's body or a constructor's list of members begins; npos without.
+// The position at which a function's body or a constructor's member initializers begin; npos if there are
+// none.
 std::size_t body_of(const std::string& code) {
   std::size_t at = std::string::npos;
   bool has_parameters = false;
@@ -103,7 +104,7 @@ std::string without_body(const std::string& code) {
 
 std::string interface_of(const std::string& code);
 
-// The members of a class that others may use, each with its comment.
+// The public members of a class with their comments.
 Lines public_members(const Lines& body, bool is_class) {
   Lines kept, comment;
   bool is_public = !is_class;
@@ -171,13 +172,13 @@ std::string uncommented(const Lines& comment) {
   return text;
 }
 
-// Its name and parameters.
+// The name and parameters of a macro.
 std::string macro_of(const std::string& line) {
   const std::size_t end = line.find(line.find('(') < line.find(' ', 8) ? ')' : ' ', 8);
   return line.substr(0, end == std::string::npos ? end : line[end] == ')' ? end + 1 : end) + "\n";
 }
 
-// Past the namespace that line `i` opens.
+// The line that closes the namespace opened by line `i`.
 std::size_t end_of_namespace(const Lines& lines, std::size_t i) {
   const std::string end = "}  // " + lines[i].substr(0, lines[i].size() - 2);
   while (i < lines.size() && lines[i] != end) ++i;
@@ -202,7 +203,7 @@ std::vector<HeaderDeclaration> declarations_in(const std::string& header) {
   const Lines lines = split_lines(header);
   std::vector<HeaderDeclaration> found;
   Lines comment;
-  bool joins = false;  // the next declaration stands right below the last one
+  bool joins = false;  // the next declaration follows the last one directly
   std::size_t i = 0;
   while (i < lines.size() && lines[i].starts_with("//")) ++i;
   for (; i < lines.size(); ++i) {

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Layout of the text is the formatter's: only what is left without blanks is compared.
+// Texts are compared without blanks, because the formatter may change them.
 std::string without_blanks(const std::string& text) {
   std::string dense;
   std::copy_if(text.begin(), text.end(), std::back_inserter(dense),

@@ -1,6 +1,6 @@
-// Disks that are full, read-only or broken, as the kernel itself has them: a small tmpfs and a read-only one in a mount
-// namespace of the test's own, and a system call that fails. The run says so in one line, its exit code is 6, and the
-// last good checkpoint stands.
+// Full, read-only and broken disks, made by the kernel: a small tmpfs and a read-only one in a mount
+// namespace of the test, and a failing system call. The run prints one line, exits with code 6, and keeps the
+// last complete checkpoint.
 #include <algorithm>
 #include <cerrno>
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A run of `steps` on two ranks, each of whose checkpoints takes 1.6 MB.
+// The command line of a run of `steps` steps on two ranks. Each checkpoint takes 1.6 MB.
 std::string training(const ScratchFolder& scratch, const std::string& path, int steps, const std::string& sets = "") {
   const std::string text = some_letters(4000, 23);
   const std::string config = scratch.write(
@@ -30,7 +30,7 @@ std::string training(const ScratchFolder& scratch, const std::string& path, int 
                      steps, sets);
 }
 
-// `script` in a mount namespace of its own, where `disk` is a tmpfs of `megabytes`.
+// The command line that runs `script` in a new mount namespace, in which `disk` is a tmpfs of `megabytes` MB.
 std::string with_disk(const ScratchFolder& scratch, const std::string& disk, int megabytes, const std::string& script) {
   const std::string name = scratch.write(
       "script",
@@ -47,7 +47,7 @@ void expect_one_line(const std::string& err, const std::string& said) {
   EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
 }
 
-// A run that fills its disk, and goes on once there is more room.
+// Runs until the disk is full, enlarges the disk, and resumes the run.
 void fill_disk(const std::string& said, int failing_call) {
   for (const char* async : {"false", "true"}) {
     SCOPED_TRACE(async);
@@ -76,7 +76,7 @@ TEST(Disk, TooLittleSpaceIsSaidBeforeItIsFull) {
   fill_disk("bytes are left, but this checkpoint needs", 0);
 }
 
-// If the free space is unknown, the write itself finds the disk full.
+// If the free space is unknown, the write fails instead.
 TEST(Disk, AFullOneIsSaid) {
   if (!has_namespaces()) GTEST_SKIP() << kNeedsNamespaces;
   if (run_with_failing_call(SYS_statfs, ENOSYS, "true").exit_code == 125)

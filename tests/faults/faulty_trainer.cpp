@@ -1,8 +1,8 @@
 // A small training program that fails on request: faulty_trainer FOLDER STEPS RANKS-OF-TP RANKS-OF-PP TIMEOUT
 //
-// GANTRY_FAULT=KIND@MOMENT:RANK:STEP says how, when and where; a run that `gantry launch` has started again
-// (GANTRY_RESTART above 0) goes undisturbed. It saves after every second step into FOLDER, begins with the newest
-// checkpoint there, and prints the last loss with all its digits.
+// GANTRY_FAULT=KIND@MOMENT:RANK:STEP selects the fault. A run that `gantry launch` has restarted
+// (GANTRY_RESTART above 0) has no fault. The program saves into FOLDER after every second step, starts from
+// the newest checkpoint there, and prints the last loss with all digits.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -43,14 +43,14 @@ Fault wanted_fault() {
 
 const Fault fault = wanted_fault();
 
-// A rank that is late, by less than any deadline.
+// The delay of a slow rank, shorter than any timeout.
 constexpr auto kSlow = std::chrono::seconds(1);
 
-// Of this thread's rank.
+// A rank is one thread.
 thread_local gantry::World* world = nullptr;
 thread_local long step = 0;
 
-// Stops this process and lets another one wake it a second later.
+// Suspends this process (SIGSTOP). A child process resumes it after kSlow.
 void stop_briefly() {
   const pid_t self = ::getpid();
   if (::fork() == 0) {
@@ -84,7 +84,7 @@ void moment(const char* name) {
   fail_by(fault.kind);
 }
 
-// The identity, whose backward is a moment.
+// The identity. A fault can happen in its backward.
 struct FaultPoint : torch::autograd::Function<FaultPoint> {
   static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) { return x.clone(); }
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,

@@ -1,5 +1,5 @@
-// Training over several hosts: network namespaces with an address each (GANTRY_LONG=1, as root). The short form has one
-// host, named, which goes the same way but for the network.
+// Training over several hosts, which are network namespaces with one address each (GANTRY_LONG=1, as root).
+// The short form passes one host by name and runs the same code without the network.
 #include <cstdlib>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 constexpr int kSteps = 6;
 const std::string kHosts = std::string(GANTRY_SOURCE_DIR) + "/tests/support/network_hosts.sh";
 
-// A shorter demo, with its output in the test's directory.
+// The command line of a shorter demo, with its output in the test's directory.
 std::string demo(const std::string& output, const std::string& sets = "") {
   return fmt::format(
       "{0} train {1}/examples/demo.yaml --set data.path={1}/core/*/*.h --set train.steps={2} --set output={3} --set "
@@ -23,7 +23,7 @@ std::string demo(const std::string& output, const std::string& sets = "") {
       gantry_program(), GANTRY_SOURCE_DIR, kSteps, output, sets);
 }
 
-// Up to the learning rate: what must not depend on where ranks are.
+// The part of each metrics line before the learning rate. It must not depend on the hosts of the ranks.
 std::string losses_of(const std::string& output) {
   std::string losses;
   std::istringstream lines(read_file(output + "/metrics.jsonl"));
@@ -37,7 +37,7 @@ std::string losses_of_threads(const ScratchFolder& scratch) {
   return losses_of(scratch / "threads");
 }
 
-// Namespaces for its lifetime.
+// Network namespaces that exist as long as the object.
 class Network {
  public:
   explicit Network(int hosts) : name_(fmt::format("gantry{}", ::getpid() % 10000)), hosts_(hosts) {
@@ -51,7 +51,7 @@ class Network {
   std::string host(int i) const { return fmt::format("{}-{}", name_, i); }
   void slow(int i) const { EXPECT_EQ(call("slow " + folder_.path() + " " + host(i)).exit_code, 0); }
   void disconnect(int i) const { EXPECT_EQ(call("cut " + folder_.path() + " " + host(i)).exit_code, 0); }
-  // `gantry launch` on the first host, so many ranks on each.
+  // The command line of `gantry launch` on the first host, with `ranks_each` ranks per host.
   std::string launch(int ranks_each, const std::string& program, const std::string& flags = "") const {
     std::string list;
     for (int i = 0; i < hosts_; ++i) list += fmt::format("{}{}:{}", i ? "," : "", host(i), ranks_each);
@@ -106,9 +106,10 @@ TEST(Hosts, ABrokenNetworkEndsTheJobAndIsNamed) {
   network.disconnect(1);
   const Outcome ended = run.wait(15 + 15 + 10);
   EXPECT_EQ(ended.exit_code, 7) << ended.out << ended.err;
-  // The rank on the other side of the broken link.
+  // The error names a rank on the other side of the broken link.
   EXPECT_TRUE(std::regex_search(ended.err, std::regex("error: .*rank [23]\\b"))) << ended.err;
-  // No message crosses the broken link: its ranks find out by themselves. (mpirun's idle daemon waits for the kernel.)
+  // No message crosses the broken link, so the ranks there have to detect it. (mpirun's idle daemon waits for
+  // the kernel.)
   const std::string ranks = "for p in $(ip netns pids " + network.host(1) +
                             "); do tr '\\0' ' ' </proc/$p/cmdline; echo; done | grep -c 'launch-rank\\|demo.yaml'";
   EXPECT_EQ(run_program("for i in $(seq 200); do [ $(" + ranks + ") = 0 ] && break; sleep 0.1; done; " + ranks).out,

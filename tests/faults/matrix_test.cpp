@@ -1,5 +1,6 @@
-// Faults of one rank at a seeded place and moment, over threads, MPI and sockets: every job ends in time, names the
-// rank and gives the documented exit code, and nothing of it is left. GANTRY_LONG=1 makes it 200 of them.
+// Random faults of one rank, from a seed, with ranks as threads, over MPI and over TCP. Every job must end in
+// time, name the rank, return the documented exit code, and leave no processes or files. GANTRY_LONG=1 runs
+// 200 cases.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -25,10 +26,11 @@ const std::string kTrainer = std::string(GANTRY_BUILD_DIR) + "/tests/faulty_trai
 
 struct Kind {
   const char* name;
-  int processes;  // the exit code under `gantry launch`
-  int local;  // the same of one process with a thread a rank, 128 + the signal as the shell says it; -1: ends nothing
-              // or is unknown
-  bool local_names;  // the rank, where a signal takes the whole process
+  int processes;  // exit code under `gantry launch`
+  // Exit code of one process with ranks as threads: 128 + N after signal N, as in a shell. -1: unknown, or
+  // the process does not end.
+  int local;
+  bool local_names;  // the error names the rank if the ranks are threads
 };
 
 constexpr std::array kKinds = {
@@ -71,14 +73,14 @@ Case random_case(std::mt19937& random) {
 std::string job_line(const Case& one, const std::string& folder, const std::string& launch_flags = "") {
   const std::string trainer = fmt::format("{} {} 4 {} {} {}", kTrainer, folder, one.tensor, one.pipeline, kTimeout);
   const std::string fault = fmt::format("GANTRY_FAULT={}@{}:{}:{} ", one.kind.name, one.moment, one.rank, one.step);
-  // A core dump takes long and says nothing here. exec: the shell would report signals in words of its own.
+  // No core dumps, because they take long. `exec`, because a shell prints messages of its own about signals.
   const std::string prologue = "ulimit -c 0; export " + fault + "; exec ";
   if (!one.processes()) return prologue + trainer;
   return fmt::format("{}{} launch --backend {} -n {} -x GANTRY_FAULT {} -- {}", prologue, gantry_program(), one.over,
                      one.ranks(), launch_flags, trainer);
 }
 
-// Folders of /proc.
+// Directories of the other processes in /proc.
 std::vector<fs::path> other_processes() {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator("/proc")) {
@@ -89,7 +91,7 @@ std::vector<fs::path> other_processes() {
   return found;
 }
 
-// Files in shared memory that no process has mapped: those of other jobs are theirs.
+// Files in shared memory that no process has mapped. This excludes files of other running jobs.
 std::set<std::string> left_shared_memory() {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator("/dev/shm")) names.insert(entry.path().filename());
@@ -152,8 +154,8 @@ TEST(Faults, EveryJobEndsInTimeAndSaysWhichRankAndWhy) {
   for (int i = 0; i < cases; ++i) expect_documented_end(random_case(random));
 }
 
-// exit() on one thread destroys what is the process's while the other ranks work with it: again and again, since it is
-// a race.
+// exit() on one thread destroys global objects while other ranks still use them. This is a race, so the test
+// repeats it.
 TEST(Faults, ARankOfThreadsThatLeavesIsNamedEveryTime) {
   const Kind leave =
       *std::find_if(kKinds.begin(), kKinds.end(), [](const Kind& kind) { return kind.name == std::string("leave"); });
@@ -169,8 +171,8 @@ TEST(Faults, ARankOfThreadsThatLeavesIsNamedEveryTime) {
                            .step = i % 3 == 0 ? 0 : 1 + i % 2});
 }
 
-// A rank is killed, at each moment in the long form and at two of them else; started again, the job ends with the
-// weights and the loss of one that nothing disturbed.
+// A rank is killed, at every moment in the long form, else at two of them. The restarted job must end with
+// the weights and the loss of an undisturbed job.
 TEST(Faults, AfterARestartNothingDiffersToTheBit) {
   const Case undisturbed{.kind = kKinds[7], .moment = "never", .tensor = 2, .pipeline = 1, .rank = -1};
   const ScratchFolder scratch;
@@ -190,7 +192,7 @@ TEST(Faults, AfterARestartNothingDiffersToTheBit) {
     EXPECT_EQ(run.exit_code, 0) << run.err;
     const char* after = moment == "start" ? "at an unknown step" : moment == "end" ? "after step 4" : "after step 2";
     EXPECT_NE(run.err.find(std::string(after) + "; starting again"), std::string::npos) << run.err;
-    // Killed at its end the job has nothing left to do when it starts again, and no loss of its own to tell.
+    // A job that is killed at its end has no steps left after the restart, and so no loss to compare.
     if (moment != "end") EXPECT_EQ(loss_in(run.out), loss_in(full.out));
     for (int rank = 0; rank < 2; ++rank) {
       const std::string file = fmt::format("/step-000004/rank-{:05}.safetensors", rank);

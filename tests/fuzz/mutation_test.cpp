@@ -1,5 +1,5 @@
-// Every reader of files over its corpus and a bounded, repeatable run of mutations of it. `./dev fuzz` runs longer,
-// with libFuzzer and sanitizers.
+// Runs every fuzz target on its corpus and on a fixed number of reproducible mutations. `./dev fuzz` runs
+// longer, with libFuzzer and sanitizers.
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <random>
@@ -10,10 +10,10 @@
 namespace gantry::fuzz {
 namespace {
 
-constexpr int kMutations = 20000;  // of each target
+constexpr int kMutations = 20000;  // per target
 
-// The files of an archive that `./dev fuzz` has packed (POSIX ustar: a block of 512 bytes before each file says its
-// name and size, and its bytes fill whole blocks).
+// The contents of the files in an archive of `./dev fuzz`. In this format (POSIX ustar), a block of 512 bytes
+// before each file has its name and size, and its contents are padded to full blocks.
 std::vector<std::string> unpacked(const std::string& archive) {
   constexpr std::size_t kBlock = 512, kSizeAt = 124, kTypeAt = 156;
   std::vector<std::string> texts;
@@ -31,7 +31,8 @@ std::vector<std::string> corpus(const std::string& target) {
   return unpacked(testing::read_file(GANTRY_SOURCE_DIR "/tests/fuzz/corpus/" + target + ".tar"));
 }
 
-// Bytes flipped, set to edges, removed, doubled, truncated, or copied from another file; digits made large.
+// Makes mutations: flips bits, sets bytes to edge values, removes or doubles bytes, truncates, and inserts
+// bytes of another file or special strings such as large numbers.
 class Mutator {
  public:
   explicit Mutator(const std::vector<std::string>& texts) : texts_(texts), random_(20261121) {}

@@ -1,4 +1,4 @@
-// Files of torch.save, made by hand.
+// Writes files in the form of torch.save.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline void append_number(std::string& text, std::uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i));
 }
 
-// A zip file whose entries are stored as they are. Sums are 0, since the reader does not look at them.
+// A zip file with uncompressed entries. The checksums are 0, because the reader does not check them.
 inline std::string stored_zip(const std::vector<std::pair<std::string, std::string>>& entries) {
   std::string file, directory;
   for (const auto& [name, bytes] : entries) {

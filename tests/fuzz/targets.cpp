@@ -68,13 +68,13 @@ bool torch_files(std::string_view bytes) {
   return accepts<InputError>([&] { require_placed(parse_pickled_tensors(bytes, "pytorch_model.bin"), bytes); });
 }
 
-// The pickle alone, within a sound file.
+// The input is only the pickle. The file around it is valid.
 bool pickle(std::string_view bytes) {
   const std::string file = torch_file(bytes);
   return torch_files(file);
 }
 
-// The body of a manifest: its hash is put before it, so that the reader sees all there is behind that gate.
+// The input is the body of a manifest. The correct hash is added, so that the reader gets past this check.
 bool manifest(std::string_view bytes) {
   const std::string whole = "{\"hash\": \"" + hash_of(bytes) + "\"," + std::string(bytes);
   return accepts<CheckpointError>([&] {
@@ -109,7 +109,7 @@ void require_line(const std::string& text) {
   for (const char c : text) require(static_cast<unsigned char>(c) >= 32 && c != 127, "a control character");
 }
 
-// A chat template, run over a chat with a call of a tool.
+// A chat template, rendered with a chat that contains a tool call.
 bool chat_template(std::string_view bytes) {
   static const auto kChat = jinja::variables_of(nlohmann::ordered_json::parse(
       R"({"messages": [{"role": "system", "content": "Be"}, {"role": "user", "content": "H\u00e9 \n"},
@@ -155,7 +155,7 @@ bool yaml(std::string_view bytes) {
   });
 }
 
-// A file of a flight recorder, and what is said of a job that has no other.
+// A file of the flight recorder, and the diagnosis of a job that has only this file.
 bool flight_record(std::string_view bytes) {
   return accepts<InputError>([&] {
     const recorder::RankRecord read = recorder::parse_record(bytes, "rank-00000.json");
@@ -169,7 +169,7 @@ bool flight_record(std::string_view bytes) {
   });
 }
 
-// What the payload of a frame says, in a job of eight ranks.
+// Decodes and checks the payload of a frame in a job of eight ranks.
 void decode_payload(FrameKind kind, std::string_view payload) {
   switch (kind) {
     case FrameKind::hello: {
@@ -206,7 +206,7 @@ void decode_payload(FrameKind kind, std::string_view payload) {
   }
 }
 
-// What a connection of the control plane carries: frame after frame.
+// The bytes of a control plane connection, which is a sequence of frames.
 bool frames(std::string_view bytes) {
   return accepts<FrameError>([&] {
     while (!bytes.empty()) {
@@ -230,9 +230,9 @@ std::uint32_t png_sum(std::string_view bytes) {
   return ~sum;
 }
 
-// The sums of a PNG's chunks are made right, so that the reader sees all there is behind that gate.
+// Corrects the checksums of a PNG's chunks, so that the reader gets past this check.
 std::string with_true_sums(std::string_view bytes) {
-  constexpr std::size_t kSignature = 8, kAround = 12;  // of a chunk: length, name and sum
+  constexpr std::size_t kSignature = 8, kAround = 12;  // bytes around a chunk's data: length, name, checksum
   std::string whole(bytes);
   if (!is_png(std::as_bytes(std::span(whole)))) return whole;
   for (std::size_t at = kSignature; at + kAround <= whole.size();) {
@@ -246,7 +246,8 @@ std::string with_true_sums(std::string_view bytes) {
   return whole;
 }
 
-// Small ones: what a header claims is set aside before it is read.
+// The limit is small, because the decoder allocates the image size that a header states before it reads the
+// pixels.
 bool picture(std::string_view bytes) {
   constexpr std::uint64_t kFewPixels = 1 << 16;
   const std::string whole = with_true_sums(bytes);

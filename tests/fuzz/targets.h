@@ -1,4 +1,5 @@
-// The readers of files that may be hostile, one function each: bytes in, and nothing else than the errors they promise.
+// Fuzz targets: one function for each reader of untrusted files. A reader may only throw its documented
+// errors.
 #pragma once
 
 #include <span>
@@ -7,9 +8,10 @@
 namespace gantry::fuzz {
 
 struct Target {
-  const char* name;  // also that of its corpus
-  // Reads the bytes as that kind of file. Refusals of the kind that the reader promises are the reader's right; any
-  // other exception, or a result that is not what it should be, comes out. True where the bytes were accepted.
+  const char* name;  // also the name of its corpus
+  // Reads the bytes as a file of this kind. Returns true if the reader accepts them, and false if it throws
+  // its documented error. Throws any other exception of the reader, or std::logic_error if the result is
+  // wrong.
   bool (*run)(std::string_view bytes);
 };
 

@@ -1,4 +1,4 @@
-// What the checks of a device compare: the same case on the CPU's ranks and on the device's.
+// Runs a case on CPU ranks and on the ranks of a device, for the checks that compare the results.
 #pragma once
 
 #include <cstdlib>
@@ -9,8 +9,8 @@
 
 namespace gantry::testing {
 
-// The backend that is checked, as comm.backend has it. GANTRY_CHECK_BACKEND=local rehearses the checks without a
-// device: then both sides are the CPU.
+// The comm.backend of the device. GANTRY_CHECK_BACKEND=local rehearses the checks without a device: both
+// sides then run on the CPU.
 inline std::string checked_backend() {
   const char* name = std::getenv("GANTRY_CHECK_BACKEND");
   return name ? name : "nccl";
@@ -24,7 +24,7 @@ inline TensorDict on_cpu(const TensorDict& tensors) {
   return moved;
 }
 
-// The case on the checked backend, its tensors on the CPU.
+// Runs the case on the checked backend. Returns the tensors on the CPU.
 inline CaseResult run_checked(const ModelCase& what, const Parallelism& how = {}) {
   CaseResult result = run_case(what, how, checked_backend());
   result.gradients = on_cpu(result.gradients);
@@ -32,7 +32,7 @@ inline CaseResult run_checked(const ModelCase& what, const Parallelism& how = {}
   return result;
 }
 
-// Losses, norms, gradients and weights of the device are the CPU's within `tolerance`.
+// Expects that losses, norms, gradients and weights of the device match the CPU's within `tolerance`.
 inline void expect_as_on_cpu(const ModelCase& what, const Parallelism& how, double tolerance,
                              const std::string& label) {
   const CaseResult expected = run_case(what, how, "local");

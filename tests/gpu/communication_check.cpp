@@ -23,13 +23,14 @@ TEST(DeviceBackend, ConformsAtOneRank) {
   EXPECT_EQ(code, 0);
 }
 
-// Run under mpirun on two processes; named apart so that one process leaves them out.
+// Tests for two processes under mpirun. They have a suite of their own, so that runs with one process can
+// exclude them.
 TEST(SharedDevice, ConformsAtTwoRanks) {
   Config config = layout_config({.tensor = 2});
   config.comm.backend = checked_backend();
   const bool is_nccl = checked_backend() == "nccl";
   for (const bool by_rank : {false, true}) {
-    if (by_rank && !is_nccl) continue;  // others sum so anyway
+    if (by_rank && !is_nccl) continue;  // other backends always add by rank
     config.comm.sums_by_rank = by_rank;
     const int code = launch(config, [&](World& world) {
       ProcessGroupMesh mesh(world);

@@ -1,5 +1,6 @@
-// Operators of our own: random numbers, added rows and sums over ranks have the CPU's bits, and a cross entropy its
-// numbers; twice the same bits. And LibTorch's that the CPU has not.
+// Gantry's operators on a device. Random numbers, row additions and reductions over ranks are bitwise
+// identical to the CPU's, and other results are close. Repeated calls are bitwise identical. Also checks
+// attention kernels of LibTorch.
 #include <gtest/gtest.h>
 
 #include "attention_blocks.h"
@@ -33,7 +34,7 @@ TEST(DeviceKernels, RandomNumbersHaveTheCpusBits) {
   for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16})
     for (const auto& drawn : laws) {
       torch::Tensor here = torch::zeros({1000, 1001}, type), there = here.to(checked_device());
-      // The middle columns of a whole with twice as many rows.
+      // A part of a matrix with twice as many rows: the middle columns of its lower half.
       for (torch::Tensor* all : {&here, &there})
         kernels::draw(all->narrow(1, 3, 990), drawn, 1000 * 1001 + 3, {1001, 1});
       EXPECT_TRUE(torch::equal(there.cpu(), here)) << "law " << static_cast<int>(drawn.law) << " " << type;
@@ -82,7 +83,8 @@ struct OperatorInputs {
   torch::Tensor documents;
 };
 
-// The same numbers on each device. Documents of 19 tokens, whose first one begins before the row.
+// The same numbers on each device. Documents have 19 tokens, and in the second row the first one began
+// earlier.
 OperatorInputs operator_inputs(const std::vector<std::vector<std::int64_t>>& shapes, torch::ScalarType type,
                                torch::Device device) {
   OperatorInputs made;
@@ -96,7 +98,7 @@ OperatorInputs operator_inputs(const std::vector<std::vector<std::int64_t>>& sha
   return made;
 }
 
-// The results and the gradients of their weighted sum, on the host.
+// Returns the results and the gradients of their weighted sum, on the host.
 std::vector<torch::Tensor> with_gradients(std::vector<torch::Tensor> results, const OperatorInputs& of) {
   torch::Tensor loss = torch::zeros({}, results[0].options().dtype(torch::kFloat32));
   for (const torch::Tensor& result : results) {
@@ -123,7 +125,7 @@ void expect_as_on_cpu(const ResultsOn& results_on) {
   }
 }
 
-// Channels and states that no block divides.
+// Numbers of channels and states that are not multiples of a block.
 TEST(DeviceKernels, SelectiveScanIsTheCpus) {
   expect_as_on_cpu([](torch::Device device, torch::ScalarType type) {
     const OperatorInputs of = operator_inputs(
@@ -173,7 +175,7 @@ TEST(DeviceKernels, GatedRecurrenceIsTheCpus) {
   });
 }
 
-// More terms than one launch takes, too.
+// Also with more terms than one launch adds.
 TEST(DeviceKernels, SumsOverRanksHaveTheCpusBits) {
   for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64,
                           torch::kInt32, torch::kUInt8})
@@ -208,7 +210,8 @@ torch::Tensor waves(const std::vector<std::int64_t>& shape, double step, torch::
   return (torch::arange(count, torch::kFloat64) * step).sin().mul_(3).view(shape).to(type);
 }
 
-// Heads of a projection, in packs of 16 bytes and of sizes that are none; the features behind the pairs are copied.
+// Heads of a projection. One size is a multiple of 16 bytes in every type, the other is not. Features after
+// the rotated pairs are copied.
 TEST(DeviceKernels, RotationsAreTheCpus) {
   using kernels::PairOrder, kernels::Turn;
   for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16})
@@ -229,7 +232,7 @@ TEST(DeviceKernels, RotationsAreTheCpus) {
         }
 }
 
-// Matrices of their own, the halves of one, and columns that fill no pack.
+// Separate matrices, the halves of one matrix, and rows that are not a multiple of 16 bytes.
 TEST(DeviceKernels, GatesAreTheCpus) {
   using kernels::GateFunction;
   for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16})
@@ -259,7 +262,7 @@ TEST(DeviceKernels, GatesAreTheCpus) {
         }
 }
 
-// A vocabulary of an odd size: products in two parts.
+// With an odd vocabulary size, the matrix multiplication has two parts.
 TEST(DeviceKernels, ProductsOfOddSizesAreTheCpus) {
   std::vector<torch::Tensor> made[2];
   for (const bool is_there : {false, true}) {
@@ -275,7 +278,8 @@ TEST(DeviceKernels, ProductsOfOddSizesAreTheCpus) {
   for (std::size_t i = 0; i < made[0].size(); ++i) EXPECT_LE(largest_difference(made[1][i], made[0][i]), 2e-2) << i;
 }
 
-// Half precisions into float32: a device that can does not round the product.
+// Adds products of half-precision matrices to float32. A device that supports this does not round the
+// product.
 TEST(DeviceKernels, ProductsAreAddedToFloat32) {
   for (const auto& [type, near] : {std::pair{torch::kBFloat16, 2e-2}, std::pair{torch::kFloat16, 2e-3}}) {
     const torch::Tensor a = (torch::arange(300 * 64, torch::kFloat32) * 0.37).sin().view({300, 64}).to(type);
@@ -288,7 +292,7 @@ TEST(DeviceKernels, ProductsAreAddedToFloat32) {
   }
 }
 
-// What a ring's blocks are computed by: flash in half precision, the efficient kernel in float32.
+// The kernels of ring attention's blocks: flash in half precision, the efficient kernel in float32.
 TEST(DeviceKernels, BlocksOfAttentionAddUp) {
   expect_blocks_as_plain(checked_device(), torch::kFloat32, 1e-4);
   expect_blocks_as_plain(checked_device(), torch::kBFloat16, 5e-2);

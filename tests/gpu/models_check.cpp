@@ -1,4 +1,5 @@
-// Models on a device against the same models on the CPU: one step, many steps, and each option that changes what runs.
+// Compares models on a device with the same models on the CPU: one step, many steps, and options that change
+// the computation.
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 namespace gantry::testing {
 namespace {
 
-// Sums of a device go in another order than the CPU's, so equality is to rounding.
+// A device adds in another order than the CPU, so results match up to rounding.
 constexpr double kFloat64 = 1e-9;
 constexpr double kFloat32 = 2e-4;
 
@@ -16,7 +17,7 @@ ModelCase family_case(const std::string& family, const std::string& precision) {
   what.family = family;
   what.precision = precision;
   what.key_heads = 2;
-  // Rounding would decide AdamW's first steps where a gradient is nearly zero.
+  // If a gradient is nearly zero, rounding decides AdamW's first steps.
   if (precision == "float32") what.optimizer = "sgd";
   return what;
 }
@@ -30,7 +31,7 @@ TEST(DeviceModels, Gpt2ForwardAndBackward) { check_family("gpt2"); }
 TEST(DeviceModels, LlamaForwardAndBackward) { check_family("llama"); }
 TEST(DeviceModels, BertForwardAndBackward) { check_family("bert"); }
 
-// 20 steps over four batches that come again, so that the loss falls.
+// 20 steps that repeat four batches, so that the loss falls.
 ModelCase training_case(const std::string& precision) {
   ModelCase what;
   what.precision = precision;
@@ -83,7 +84,8 @@ TEST(DeviceOptions, AccumulationOverCalls) {
   expect_as_on_cpu(option_case(), {.microbatches = 1, .accumulation = 3}, kFloat64, "accumulation");
 }
 
-// What replicas compute alike stays alike: nothing is added by atomics. 42 tokens of 7 kinds, so that rows meet.
+// Replicas must compute identical values, so no kernel adds with atomics. The 42 tokens of a batch have only
+// 7 values, so that several of them add to one row.
 TEST(DeviceOptions, TheSameRunHasTheSameBits) {
   ModelCase what = family_case("gpt2", "float64");
   what.vocabulary = 7;

@@ -1,4 +1,4 @@
-// What leaves a device and comes back: checkpoints between the device and the CPU, and generated texts.
+// Checkpoints that move between a device and the CPU, CUDA graphs, and generated tokens.
 #include <gtest/gtest.h>
 
 #include "../checkpoint/small_run.h"
@@ -10,7 +10,8 @@
 namespace gantry::testing {
 namespace {
 
-// One rank's small run on a backend: loads `from`, if one is named, takes two steps, and saves into `folder`.
+// A small run of one rank on a backend: loads `from` unless it is empty, takes two steps, and saves into
+// `folder`.
 struct Leg {
   std::string backend, from;
   std::int64_t first_step;
@@ -65,7 +66,7 @@ TEST(DeviceState, ACheckpointOfTheCpuGoesOnOnTheDevice) {
   expect_bits(device.trained, back.loaded, "loaded on the CPU again: ");
 }
 
-// The first steps run plainly.
+// Eight steps, because graphs are not used in the first ones.
 TEST(DeviceOptions, RecordedStagesGiveTheBitsOfThoseThatRun) {
   if (checked_backend() != "nccl") GTEST_SKIP() << "needs a device, and NCCL";
   for (const char* precision : {"float32", "bfloat16"}) {

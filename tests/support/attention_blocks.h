@@ -1,4 +1,5 @@
-// The kernels of attention, one block at a time, beside plain products over all keys in float64.
+// Compares attention kernels, called on one block of keys at a time, with plain attention over all keys in
+// float64.
 #pragma once
 
 #include <cmath>
@@ -9,8 +10,8 @@
 
 namespace gantry::testing {
 
-// Six queries see six keys before them, and those of their own up to the diagonal. Key heads are shared by two query
-// heads each.
+// Six queries attend to the six keys before them and, causally, to their own six. Each KV head serves two
+// query heads.
 inline void expect_blocks_as_plain(torch::Device device, torch::ScalarType type, double tolerance) {
   constexpr std::int64_t kTokens = 6, kSize = 8;
   constexpr double kScale = 0.3;

@@ -1,4 +1,4 @@
-// A program that runs while the test goes on, to be signalled and waited for.
+// A program that runs in parallel to the test. The test can signal it and wait for it.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,16 @@ namespace gantry::testing {
 
 class Background {
  public:
-  // A shell command line, which the shell becomes (`exec`): signals go to the program itself.
+  // Starts a shell command line with `exec`, so that signals reach the program and not the shell.
   explicit Background(const std::string& command);
-  ~Background();  // kills it where it still runs
+  ~Background();  // kills the program if it still runs
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
   void signal(int number) const;
-  // True once `condition` holds; false after `seconds`, or when the program has ended first.
+  // Returns true once `condition` holds. Returns false after `seconds`, or if the program ends first.
   bool wait_until(const std::function<bool()>& condition, double seconds = 60);
-  // Ends with 128 + the signal's number where a signal ended it, as a shell says it; 124 after `seconds`.
+  // Waits for the end. As in a shell, the exit code is 128 + N after signal N. It is 124 after `seconds`.
   Outcome wait(double seconds = 120);
   std::string err() const { return read_file(scratch_ / "err"); }
 

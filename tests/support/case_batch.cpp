@@ -8,7 +8,7 @@
 namespace gantry::testing {
 namespace {
 
-// No, one and two tokens of padding in turn.
+// The samples have 0, 1 and 2 padding tokens in turn.
 torch::Tensor padding_mask(const torch::Tensor& ids, bool is_before) {
   torch::Tensor mask = torch::ones_like(ids);
   for (std::int64_t sample = 0; sample < ids.size(0); ++sample) {
@@ -18,7 +18,8 @@ torch::Tensor padding_mask(const torch::Tensor& ids, bool is_before) {
   return mask;
 }
 
-// An encoder's text with padding behind it, and a decoder's text of another length, as labels alone.
+// An encoder text with padding at the end, and a decoder text of another length, which is given only as
+// labels.
 TensorDict pairs_of(const TensorDict& batch) {
   const torch::Tensor &ids = batch.at("input_ids"), &labels = batch.at("labels");
   return {{"input_ids", ids},
@@ -26,7 +27,7 @@ TensorDict pairs_of(const TensorDict& batch) {
           {"labels", labels.narrow(1, 2, labels.size(1) - 2).contiguous()}};
 }
 
-// Sound, and its text of fewer tokens, as labels alone.
+// Audio features and a transcript with fewer tokens, which is given only as labels.
 TensorDict sounds_of(const TensorDict& batch) {
   const torch::Tensor &ids = batch.at("input_ids"), &labels = batch.at("labels");
   const torch::Tensor places = torch::arange(2 * kMelBins * kSoundTokens, torch::kFloat64);
@@ -71,7 +72,8 @@ void add_sized_images(const ModelCase& what, TensorDict& batch) {
   batch.set("image_sizes", sizes.unsqueeze(0) * has_image);
 }
 
-// No image in the last samples, and one or two in the others: the first from the second token on, the other at the end.
+// The first half of the samples has one or two images each: one from the second token on, the other at the
+// end.
 void add_pictures(const ModelCase& what, TensorDict& batch) {
   torch::Tensor ids = batch.at("input_ids");
   ids.masked_fill_(ids == picture_token(what), 0);
@@ -89,7 +91,7 @@ void add_pictures(const ModelCase& what, TensorDict& batch) {
   batch.set("token_type_ids", (ids == picture_token(what)).to(torch::kInt64));
 }
 
-// Texts with an end token at different places, and images.
+// Images, and texts with an end token at different positions.
 TensorDict contrasts_of(const ModelCase& what, const TensorDict& batch) {
   torch::Tensor ids = batch.at("input_ids").clone();
   for (std::int64_t sample = 0; sample < ids.size(0); ++sample)
@@ -102,7 +104,7 @@ TensorDict contrasts_of(const ModelCase& what, const TensorDict& batch) {
        torch::sin(ids.select(1, 0).unsqueeze(1) + 0.7 * places).view({ids.size(0), 2, kPictureSide, kPictureSide})}};
 }
 
-// Three choices or texts a sample: its own text and those of others, each with its padding.
+// Three choices or texts per sample: its own text and texts of other samples, each with its own padding.
 void set_choices(TensorDict& batch) {
   const torch::Tensor labels = batch.at("input_ids").select(1, 0) % 3;
   for (const char* name : {"input_ids", "attention_mask", "token_type_ids"}) {
@@ -113,7 +115,7 @@ void set_choices(TensorDict& batch) {
   batch.set("labels", labels);
 }
 
-// Of documents of these lengths, each sample's beginning one behind that of the sample before.
+// Document ids for documents of these lengths. Each sample begins with the next length of the list.
 torch::Tensor document_ids_of(std::int64_t samples, const std::vector<int>& lengths) {
   std::vector<torch::Tensor> rows;
   for (std::int64_t sample = 0; sample < samples; ++sample) {
@@ -126,7 +128,8 @@ torch::Tensor document_ids_of(std::int64_t samples, const std::vector<int>& leng
   return torch::stack(rows);
 }
 
-// What BERT takes beside tokens: padding after the text, two token types, the head's own labels.
+// Adds the other inputs of BERT: a mask for padding after the text, two token types, and the labels of the
+// head.
 void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   const torch::Tensor ids = batch.at("input_ids");
   torch::Tensor types = torch::zeros_like(ids);
@@ -135,7 +138,7 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   const bool has_types = what.family != "distilbert" && what.family != "modernbert";
   if (has_types) batch.set("token_type_ids", types);
   const torch::Tensor first = ids.select(1, 0);
-  // RoBERTa has one type; its padding is a token, which may also be in the middle of a text.
+  // RoBERTa has one token type. Its padding token may also be in the middle of a text.
   if (what.family == "roberta" || what.family == "xlm-roberta") {
     batch.set("token_type_ids", torch::zeros_like(types));
     batch.set("input_ids", ids.masked_fill(batch.at("attention_mask") == 0, 1));
@@ -147,7 +150,7 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   if (what.head == "ForMultipleChoice") return;
   if (what.head != "ForQuestionAnswering") return;
   batch.set("start_positions", first % ids.size(1));
-  batch.set("end_positions", ids.select(1, ids.size(1) - 1) % (ids.size(1) + 1));  // some lie outside
+  batch.set("end_positions", ids.select(1, ids.size(1) - 1) % (ids.size(1) + 1));  // may be outside
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How two results of a case are compared.
+// Comparison of two results of a case.
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
@@ -19,14 +19,16 @@ double largest_of(const TensorDict& tensors) {
   return all;
 }
 
-// The worst difference of two sets of tensors, relative as DESIGN section 7 says.
+// Expects that no tensor differs by more than `tolerance`, relative to its largest entry or, if that is
+// larger, to a thousandth of the largest gradient.
 void expect_tensors(const TensorDict& expected, const TensorDict& actual, const TensorDict& gradients, double tolerance,
                     bool weights, const std::string& label) {
   const double floor = largest_of(gradients) / 1000;
   ASSERT_EQ(expected.size(), actual.size()) << label;
   for (const auto& [name, tensor] : expected) {
     torch::Tensor a = tensor, b = actual.at(name);
-    // An exact gradient of zero: AdamW follows rounding there (the bias that softmax over tokens does not see).
+    // If the exact gradient is zero (a bias that softmax over tokens cancels), AdamW amplifies rounding
+    // errors.
     const bool trained = gradients.contains(name);
     if (weights && trained && largest(gradients.at(name)) < 1e-10 * 1000 * floor) continue;
     if (weights && is_key_bias(name)) {  // the middle third is the key's

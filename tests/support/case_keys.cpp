@@ -83,7 +83,7 @@ json bloom_keys(const ModelCase& what) {
           {"tie_word_embeddings", what.tied}};
 }
 
-// Of families that share their names.
+// Keys that have the same names in most families.
 json common_keys(const ModelCase& what) {
   return {{"num_hidden_layers", what.layers}, {"num_attention_heads", what.heads},
           {"hidden_size", what.width},        {"intermediate_size", 37},
@@ -197,7 +197,7 @@ json image_text_keys(const ModelCase& what) {
   } else {
     vision["image_size"] = kPictureSide;
     text.update({{"model_type", "llama"}});
-    keys.update({{"image_token_index", what.vocabulary + 3}});  // outside of the vocabulary
+    keys.update({{"image_token_index", what.vocabulary + 3}});  // outside the vocabulary
   }
   keys.update({{"text_config", text}, {"vision_config", vision}});
   return keys;
@@ -223,7 +223,7 @@ json contrast_keys(const ModelCase& what) {
   return keys;
 }
 
-// Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
+// If the model allows it, the sizes are not divisible by tp 2, 3 and 4.
 json model_keys(const ModelCase& what) {
   if (is_contrastive(what.family)) return contrast_keys(what);
   if (reads_pictures(what.family)) return image_text_keys(what);

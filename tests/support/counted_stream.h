@@ -38,7 +38,7 @@ class CountedStream final : public SampleStream {
   std::int64_t length_, fails_at_, next_ = 0;
 };
 
-// Streams of these lengths.
+// Makes streams of these lengths.
 inline std::function<std::unique_ptr<SampleStream>(int stream)> counted_streams(std::vector<std::int64_t> lengths) {
   return [lengths = std::move(lengths)](int stream) {
     return std::make_unique<CountedStream>(stream, lengths.at(static_cast<std::size_t>(stream)));

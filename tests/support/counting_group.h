@@ -1,4 +1,4 @@
-// A group that counts the collectives that go through it.
+// A process group that counts its collectives and forwards every call to another group.
 #pragma once
 
 #include "gantry/comm/process_group.h"
@@ -38,7 +38,7 @@ class CountingGroup final : public ProcessGroup {
   void abort(const std::string& reason) override { inner_.abort(reason); }
 
   int all_reduces = 0, all_gathers = 0, reduce_scatters = 0, others = 0;
-  std::int64_t elements = 0;  // of the wholes that were gathered or scattered
+  std::int64_t elements = 0;  // elements of gathered outputs and of reduce-scatter inputs
 
  private:
   ProcessGroup& inner_;

@@ -10,7 +10,8 @@ std::vector<DescriptionCase> description_cases() {
     what.keys = keys;
     return what;
   };
-  // AdamW divides gradients by their size, and with the small ones of a rarely used table also their rounding.
+  // AdamW normalizes gradients, which amplifies rounding errors in the small gradients of a rarely used
+  // table.
   const auto by_small_steps = [](ModelCase what) {
     what.lr = 1e-3;
     return what;

@@ -12,7 +12,7 @@ namespace gantry::testing {
 
 namespace {
 
-// The job that mpirun or `gantry launch --backend tcp` has started this process for.
+// Joins the job of this process, which mpirun or `gantry launch --backend tcp` has started.
 std::unique_ptr<StartedJob> join_job(const Config& config) {
   return under_mpirun() ? start_mpi_job(config.comm) : start_tcp_job(find_job_start().value(), config);
 }

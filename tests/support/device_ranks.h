@@ -1,4 +1,4 @@
-// Ranks with a pretended device each, over the NCCL backend on the fake NCCL.
+// Ranks with one pretended device each. They use the NCCL backend with the fake NCCL.
 #pragma once
 
 #include "fake_nccl.h"
@@ -9,14 +9,14 @@
 namespace gantry::testing {
 
 struct OnDevices {
-  // The groups whose neighbours get communicators for messages; empty: as launch() has it.
+  // True for groups whose neighbours get communicators for messages. Empty: the choice of launch().
   std::function<bool(const std::string& label)> carries_messages = {};
-  // Ranks are the processes of the job that this one was started in, in place of threads.
+  // The ranks are the processes of the current job instead of threads.
   bool processes = false;
 };
 
-// What launch() does in a build with NCCL and with devices, recorder and all: runs `body` on every rank of the
-// configuration, and gives the exit code. Records go to the configuration's output.
+// Works like launch() in a build with NCCL and with devices: runs `body` on every rank of the configuration
+// and returns the exit code. The flight recorder writes below config.output.
 int launch_on_devices(const Config& config, const std::function<void(World&)>& body, const OnDevices& on = {});
 
 }  // namespace gantry::testing

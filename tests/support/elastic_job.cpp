@@ -10,7 +10,7 @@
 namespace gantry::testing {
 namespace {
 
-constexpr int kJobSeconds = 300;  // a job that hangs takes longer, also on a busy machine
+constexpr int kJobSeconds = 300;  // only a job that hangs takes longer, also on a busy machine
 
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
   for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())

@@ -1,4 +1,5 @@
-// config.json of small models with encoders: heads, widths and vocabularies that three ranks don't divide.
+// config.json of small models with encoders. Numbers of heads, widths and vocabularies are not divisible by 3
+// ranks.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// A system call that the kernel itself lets fail (seccomp), for this process and all that it starts from then on.
+// Lets a system call fail in the kernel (seccomp), for this process and all processes that it starts later.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace gantry::testing {
 
-// `number`: SYS_fsync, ... False where this kernel has no seccomp.
+// `number`: such as SYS_fsync. `error`: the errno. Returns false if this kernel has no seccomp.
 inline bool let_call_fail(int number, int error) {
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1),
@@ -25,7 +25,8 @@ inline bool let_call_fail(int number, int error) {
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// A shell command line for whose processes the call fails. Exit code 125 where this kernel has no seccomp.
+// Runs a shell command line in whose processes the call fails. The exit code is 125 if this kernel has no
+// seccomp.
 inline Outcome run_with_failing_call(int number, int error, const std::string& command, int seconds = 120) {
   const ScratchFolder scratch;
   const std::string line = fmt::format("exec timeout -k 5 {} sh {} >{} 2>{} </dev/null", seconds,

@@ -38,7 +38,8 @@ Config family_config(const std::string& folder, const Layout& layout, bool seque
   return resolve_model(std::move(config));
 }
 
-// Padded positions count for nobody. An encoder's mask is not the decoder's. Routers have a row for each token.
+// Zeroes the logits of padding, which are not compared. The encoder's mask does not apply to a decoder.
+// Router logits have one row per token.
 torch::Tensor of_counted(const torch::Tensor& logits, const TensorDict& inputs) {
   const torch::Tensor mask = inputs.get("attention_mask");
   if (!mask.defined() || mask.dim() > 2 || inputs.contains("decoder_input_ids")) return logits;
@@ -68,7 +69,8 @@ std::vector<FamilyLayout> all_layouts() {
   return layouts;
 }
 
-// Three with each tp and each pp, on at most 6 ranks; all variants together have each pair of two axes' values.
+// Three layouts that cover each size of tp and of pp, on at most 6 ranks. All variants together cover each
+// pair of values of two axes.
 std::vector<FamilyLayout> some_layouts(std::size_t variant) {
   std::vector<FamilyLayout> layouts;
   for (const int tensor : {1, 2, 3})
@@ -92,7 +94,7 @@ std::string describe(const FamilyLayout& how) {
 std::vector<FamilyLayout> family_layouts(const std::string& folder) {
   const std::size_t variant = std::hash<std::string>()(fs::path(folder).filename().string());
   std::vector<FamilyLayout> layouts = runs_all_layouts() ? all_layouts() : some_layouts(variant);
-  if (has_joint_loss(folder) && !runs_all_layouts())  // there are gradients on one stage alone
+  if (has_joint_loss(folder) && !runs_all_layouts())  // only layouts with one stage compare gradients
     for (const int tensor : {2, 3})
       for (const bool sequence_parallel : {false, true})
         layouts.push_back({.layout = {.tensor = tensor}, .sequence_parallel = sequence_parallel});
@@ -129,10 +131,10 @@ bool has_images(const std::string& folder) {
 std::string extra_keys(const std::string& folder) {
   if (has_images(folder)) return R"({"image_encoder": true})";
   if (keys_of_case(folder).value("num_nextn_predict_layers", 0) == 0) return "{}";
-  bool has_mtp = false;  // published files may lack the layers that their keys state
+  bool has_mtp = false;  // published weights may lack the layers that config.json lists
   for (const auto& [name, tensor] : read_safetensors(folder + "/model.safetensors"))
     has_mtp = has_mtp || name.ends_with(".eh_proj.weight");
-  return has_mtp ? R"({"mtp_loss_scaling_factor": 0.3})" : "{}";  // as mtp/make_mtp.py
+  return has_mtp ? R"({"mtp_loss_scaling_factor": 0.3})" : "{}";  // the value in mtp/make_mtp.py
 }
 
 bool has_mixers(const std::string& folder) {
@@ -182,7 +184,8 @@ std::vector<HeldTensor> full_parameters(const torch::nn::Module& model) {
   return held;
 }
 
-// The labels of a causal model's files belong to the token before.
+// In the files of a causal model, a label belongs to the logits of the previous token. This function shifts
+// them.
 TensorDict family_batch(const std::string& folder) {
   TensorDict batch;
   for (const auto& [name, tensor] : read_safetensors(folder + "/inputs.safetensors"))
@@ -299,7 +302,7 @@ void expect_routers(const std::string& folder, const TensorDict& outputs, const 
   const TensorDict inputs = read_safetensors(folder + "/inputs.safetensors");
   for (const char* loss : {"aux_loss", "loss"}) {
     ASSERT_TRUE(outputs.contains(loss)) << label;
-    if (expected.contains("aux_loss"))  // else transformers' class has no balancing loss
+    if (expected.contains("aux_loss"))  // some classes of transformers have no balancing loss
       EXPECT_NEAR(outputs.at(loss).item<double>(), expected.at(loss).item<double>(), 1e-5) << label << " " << loss;
   }
   std::size_t routers = 0;

@@ -12,11 +12,11 @@
 namespace gantry::testing {
 
 struct FamilyOutcome {
-  TensorDict outputs;    // "logits" and what else the last stage gives
-  double loss = 0;       // with what stages added
-  double ce_loss = 0;    // without
-  bool trained = true;   // false: there are no gradients, since the loss is joint over what ranks share
-  TensorDict gradients;  // by the names and in the layout of the model's files
+  TensorDict outputs;    // "logits" and the other outputs of the last stage
+  double loss = 0;       // with the losses that stages add
+  double ce_loss = 0;    // without these
+  bool trained = true;   // false: no gradients, because the layout shards the inputs of a joint loss
+  TensorDict gradients;  // with the names and shapes of the model's files
 };
 
 // A layout that a case runs in.
@@ -26,19 +26,21 @@ struct FamilyLayout {
 };
 std::string describe(const FamilyLayout& how);
 
-// Those of tp 1, 2, 3 x pp 1, 2 x cp 1, 2 x sequence parallel or not that the case can do. Under GANTRY_LONG=1 and with
-// GANTRY_FAMILIES all of them; else three with each size of tp and pp.
+// The layouts in which a case runs, from the grid tp 1, 2, 3 x pp 1, 2 x cp 1, 2 x sequence parallel or not.
+// With GANTRY_LONG=1 or GANTRY_FAMILIES these are all layouts that the case supports. Else they are three
+// that cover each size of tp and pp.
 std::vector<FamilyLayout> family_layouts(const std::string& folder);
 
-// True where a sample has several sequences (multiple choice) or images, or has_one_stage(): `parallel.context` is
-// refused.
+// True if parallel.context must be 1: the samples have several sequences (multiple choice) or images, or
+// has_one_stage().
 bool shares_no_sequence(const std::string& folder);
 
-// The precision in which a case is compared: float32, or float64 for weightless norms of three features, which amplify
-// the rounding of float32 at single tokens. With tp 2 the logits then differ by 6e-5, and by 1e-7 in float64.
+// The precision in which a case is compared: float32 in general. Norms of three features without weights
+// amplify rounding errors at single tokens, so their case uses float64: with tp 2 its logits differ by 6e-5
+// in float32, and by 1e-7 in float64.
 std::string precision_of_case(const std::string& folder);
 
-// True if the loss compares all samples, so that parallel.pipeline is refused.
+// True if the loss compares all samples with each other, so that parallel.pipeline must be 1.
 bool has_one_stage(const std::string& folder);
 
 // True if the inputs of a model of text and images have images.
@@ -57,32 +59,34 @@ int largest_tensor(const std::string& folder);
 // The largest parallel.context of the mixers of a case with that parallel.tensor; a large number if it has none.
 int largest_context(const std::string& folder, int tensor);
 
-// transformers' balancing loss is joint over layers and samples: whole on one stage of ranks that share no sequence.
+// True if the case has transformers' balancing loss, which is joint over layers and samples. The total loss
+// and its gradients are compared only with parallel.pipeline and parallel.context 1.
 bool has_joint_loss(const std::string& folder);
 
-// The folders of the cases: those below `root`, and those below GANTRY_FAMILIES where that is set;
-// none with an adapter.
+// The directories of the cases below `root` and, if set, below GANTRY_FAMILIES, without those with an
+// adapter.
 std::vector<std::string> family_cases(const std::string& root);
 
-// True for a decoder's case: its labels are not aligned with the logits, and its text is continued.
+// True for a decoder. The labels in its files are not aligned with the logits, and it continues its input.
 bool is_causal_case(const std::string& folder);
 
-// A module's parameters as one rank holds them, each once: a tied head by the embedding's name.
+// The full parameters of a module, each once: a tied head has the name of the embedding.
 std::vector<HeldTensor> full_parameters(const torch::nn::Module& model);
 
 // The case's inputs, with labels that are aligned with the logits.
 TensorDict family_batch(const std::string& folder);
 
-// One forward and backward of the case's inputs in that layout, as `gantry forward` does it.
+// Runs one forward and backward of the case's inputs in a layout, like `gantry forward`.
 FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool sequence_parallel,
                          const std::string& precision = "float32");
 
-// gtest-checks an outcome against the case: logits within 5e-5, the loss within 1e-5, gradients within 2e-4 of the
-// larger of the tensor's largest entry and a thousandth of the model's.
+// Expects (gtest) that an outcome matches the case. Tolerances: 5e-5 for logits, 1e-5 for the loss. For
+// gradients, 2e-4 relative to the largest entry of the tensor or, if that is larger, a thousandth of the
+// model's largest.
 void expect_family(const std::string& folder, const FamilyOutcome& outcome, const std::string& label);
 
-// The same of what `gantry forward` writes of experts: logits of each router within 5e-5, the balancing loss and the
-// whole one within 1e-5.
+// The same for the outputs of `gantry forward` for models with experts. Tolerances: 5e-5 for the logits of
+// each router, 1e-5 for the balancing loss and for the total loss.
 void expect_routers(const std::string& folder, const TensorDict& outputs, const std::string& label);
 
 }  // namespace gantry::testing

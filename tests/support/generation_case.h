@@ -33,8 +33,8 @@ inline std::string describe(const Layout& layout) {
          (layout.expert > 1 ? " ep " + std::to_string(layout.expert) : "");
 }
 
-// Runs the jobs of a model, from its files or initial, one after the other on every rank; all ranks must give the same
-// sequences, which are returned by job.
+// Runs the jobs in order on every rank, with the weights of model.path or initial weights. Expects the same
+// tokens on all ranks. Returns the sequences of each job.
 inline std::vector<Sequences> generate_in(const Layout& layout, Config config, const std::vector<GenerationJob>& jobs) {
   const Config sizes = layout_config(layout);
   config.parallel.tensor = sizes.parallel.tensor;
@@ -63,7 +63,7 @@ inline std::vector<Sequences> generate_in(const Layout& layout, Config config, c
   return all;
 }
 
-// Of a Hugging Face directory.
+// The same for the model in a Hugging Face directory. `sets`: further KEY=VALUE settings.
 inline std::vector<Sequences> generate_in(const Layout& layout, const std::string& folder,
                                           const std::vector<GenerationJob>& jobs,
                                           const std::vector<std::string>& sets = {}) {
@@ -73,7 +73,7 @@ inline std::vector<Sequences> generate_in(const Layout& layout, const std::strin
 struct ReferenceCases {
   std::string folder;
   std::vector<GenerationJob> jobs;
-  std::vector<std::vector<TokenIds>> tokens;  // expected, by job
+  std::vector<std::vector<TokenIds>> tokens;  // expected tokens of each job
   std::vector<std::vector<double>> scores;
 };
 

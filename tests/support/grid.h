@@ -1,4 +1,4 @@
-// Which rows of a grid a test runs: few, chosen the same on every machine, and all of them under GANTRY_LONG=1.
+// Selects the rows of a grid that a test runs: a few, the same on every machine, or all with GANTRY_LONG=1.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace gantry::testing {
 // An index for each axis.
 using GridRow = std::vector<std::size_t>;
 
-// Whether the value of an axis has an effect in a row: a schedule has none without stages.
+// True if the value of an axis has an effect in a row. A schedule, for example, has none with a single stage.
 using HasEffect = std::function<bool(const GridRow& row, std::size_t axis)>;
 
 // Rows of a grid. `sizes`: the number of values of each axis, at least 1. For each pair of values of two axes there is
@@ -30,8 +30,8 @@ std::vector<T> turn_of(std::size_t index, std::size_t cases, const std::vector<T
   return mine;
 }
 
-// Grows by one with each call with this name in a test, and begins in each test with a number of the test's name: the
-// same in every run.
+// Returns a number that increases by one with each call with this name in a test. The first number depends on
+// the name of the test, so it is the same in every run.
 std::size_t next_turn(const std::string& name);
 
 }  // namespace gantry::testing

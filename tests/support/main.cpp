@@ -1,5 +1,6 @@
-// The main of every test program. `--source=grid_test` runs the tests of <folder>/grid_test.cpp alone, as an entry of
-// ctest does. Under a launcher every rank runs them; only rank 0 prints what passed.
+// The main of every test program. `--source=grid_test` runs only the tests of <folder>/grid_test.cpp, like
+// the entries of ctest do. Under a launcher every rank runs the tests, and only rank 0 prints results of
+// passed tests.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -10,36 +11,36 @@
 #include <string_view>
 
 #ifdef __SANITIZE_ADDRESS__
-// Open MPI unloads modules whose memory it keeps, so leaks have no known origin. Programs that mpirun has
-// started are looked at for all else.
+// Open MPI unloads modules without freeing their memory, so the origin of leaks is unknown. In programs
+// started by mpirun, only the leak check is off.
 extern "C" int __lsan_is_turned_off() { return std::getenv("OMPI_COMM_WORLD_SIZE") ? 1 : 0; }
 #endif
 
 #ifdef __SANITIZE_THREAD__
-// LibTorch, oneDNN and Open MPI are not instrumented, so the sanitizer does not see in which order they do what these
-// functions do. A name is that of the nearest symbol that the library exports.
+// LibTorch, oneDNN and Open MPI are not instrumented, so the sanitizer does not see how these functions are
+// ordered. Each name is the nearest symbol that the library exports.
 extern "C" const char* __tsan_default_suppressions() {
   return
-      // The last owner of a tensor frees it. That all who read it on other threads have dropped it before is counted
-      // inside LibTorch.
+      // The last owner frees a tensor. LibTorch's reference count ensures that all other threads have
+      // released it.
       "race:c10::TensorImpl::~TensorImpl\n"
       "race:c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reset_not_null_\n"
       "race:c10::intrusive_ptr<c10::StorageImpl\n"
       "race:std::vector<at::Tensor, std::allocator<at::Tensor> >::~vector\n"
-      // So are the owners of what autograd keeps with a tensor, and of its graph's nodes.
+      // The same for autograd metadata of a tensor, and for nodes of the autograd graph.
       "race:torch::autograd::AutogradMeta::~AutogradMeta\n"
       "race:torch::autograd::DifferentiableViewMeta::~DifferentiableViewMeta\n"
       "race:torch::autograd::AccumulateGrad::release_resources\n"
       "race:torch::autograd::Node::release_resources\n"
       "race:torch::autograd::Node::~Node\n"
-      // And those of a profile's events, which hold tensors.
+      // The same for events of a profile, which hold tensors.
       "race:torch::profiler::impl::ExtraFields\n"
-      // Made once, by whichever thread comes first, under a lock of the library's: LibTorch's default generator, and
-      // oneDNN's cache of kernels with its lock.
+      // Objects that the first thread creates, under a lock inside the library: LibTorch's default generator,
+      // and oneDNN's kernel cache with its lock.
       "race:at::detail::createCPUGenerator\n"
       "race:dnnl::impl::malloc\n"
       "race:dnnl::impl::utils::rw_mutex_t::rw_mutex_t\n"
-      // Takes two locks of Open MPI's in both orders while MPI is initialised, by one thread.
+      // During MPI's initialisation, one thread takes two locks of Open MPI in both orders.
       "deadlock:mca_btl_tcp_add_procs\n";
 }
 #endif
@@ -49,9 +50,9 @@ namespace {
 using ::testing::TestInfo;
 using ::testing::TestPartResult;
 
-constexpr int kLeftOut = 77;  // what ctest takes for "skipped"
+constexpr int kLeftOut = 77;  // exit code that ctest counts as "skipped"
 
-// Every test that is linked in: its full name, and the source that it stands in, without folder and extension.
+// Full name of each test in this program -> its source file, without directory and extension.
 std::multimap<std::string, std::string> all_tests() {
   std::multimap<std::string, std::string> tests;
   const auto& program = *::testing::UnitTest::GetInstance();
@@ -65,7 +66,7 @@ std::multimap<std::string, std::string> all_tests() {
   return tests;
 }
 
-// True where gtest is now to run the tests of this source; says why not.
+// Selects the tests of a source. Prints an error and returns false if this fails.
 bool choose(const std::string& source) {
   const auto tests = all_tests();
   std::string chosen;
@@ -86,7 +87,7 @@ bool choose(const std::string& source) {
   return !chosen.empty();
 }
 
-// On a rank that is not the first.
+// Prints only failures. For all ranks except the first.
 class FailuresOnly : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const TestPartResult& result) override {
     if (result.failed())
@@ -94,14 +95,15 @@ class FailuresOnly : public ::testing::EmptyTestEventListener {
   }
 };
 
-// What was skipped, with its reason, into the file that GANTRY_LEFT_OUT names, for ./dev test to print. A skip
-// without a reason counts as a failure.
+// Writes skipped tests and their reasons into the file named by GANTRY_LEFT_OUT, which `./dev test` prints. A
+// skip without a reason counts as a failure.
 class LeftOut : public ::testing::EmptyTestEventListener {
  public:
   bool has_bare() const { return has_bare_; }
 
  private:
-  // gtest calls the other one with its mutex held, where it may not be asked which test runs.
+  // Notes the test, because OnTestPartResult is called with gtest's mutex held and must not query gtest for
+  // it.
   void OnTestStart(const TestInfo& test) override { test_ = std::string(test.test_suite_name()) + "." + test.name(); }
   void OnTestPartResult(const TestPartResult& result) override {
     if (!result.skipped()) return;

@@ -38,7 +38,8 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.experts.dispatch = how.dispatch;
   config.train.offload = how.offload;
   config.precision = what.precision;
-  // An accumulation divides by the labels of its first call: with few of them, the default scale overflows float16.
+  // Gradient accumulation divides by the labels of its first call. With few labels, the default loss scale
+  // overflows float16.
   if (what.irregular) config.loss_scale.initial = 4096;
   config.optimizer.name = what.optimizer;
   config.optimizer.lr = what.lr;
@@ -47,7 +48,7 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   return config;
 }
 
-// As long as the longest sample with a label.
+// Truncates the batch to its longest sample, up to the last label.
 Batch without_padding(Batch batch) {
   const torch::Tensor counted = (batch.tensors.at("labels") != -100).any(0);
   std::int64_t length = counted.numel();
@@ -57,8 +58,8 @@ Batch without_padding(Batch batch) {
   return batch;
 }
 
-// The step's batch in `how.accumulation` parts, summed up; the loss is the mean over all counted tokens. What else is
-// known of the step goes to `of`.
+// Runs a step's batch in `how.accumulation` parts. Returns the mean loss over all counted tokens. Added
+// losses and expert loads go to `of`.
 double run_step(const ModelCase& what, std::size_t step, const Parallelism& how, Booster& booster, Boosted& boosted,
                 const ProcessGroupMesh& mesh, CaseResult& of) {
   auto& added = of.added.emplace_back();
@@ -98,8 +99,8 @@ double run_step(const ModelCase& what, std::size_t step, const Parallelism& how,
   return tokens > 0 ? sum / tokens : 0;
 }
 
-// Every replica of a parameter must be the same to the bit: over dp, and over tp if it is not sharded; of experts over
-// edp.
+// Expects that the replicas of each parameter are bitwise identical: over dp, over tp if it is not sharded
+// over tp, and over edp for experts.
 void expect_replicas_identical(const StageModule& module, const ProcessGroupMesh& mesh, const std::string& label) {
   for (const auto& [placement, tensor] : module.parameters)
     for (const char* axis : {"dp", "tp", "edp"}) {

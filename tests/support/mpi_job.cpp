@@ -22,7 +22,7 @@
 namespace gantry::testing {
 namespace {
 
-// mpirun within mpirun works only without the outer one's environment.
+// A nested mpirun works only without the environment of the outer one.
 std::string clean_environment() {
   std::string assignments = "env -i OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1";
   for (const char* name : {"PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR"})
@@ -51,7 +51,7 @@ JobOutcome read_job(const std::string& command) {
   return outcome;
 }
 
-// Rank by rank, until all have ended. One that is stopped is killed once another one has failed.
+// Waits until all ranks have ended. Kills suspended ranks once another rank has failed.
 int wait_for_ranks(std::map<pid_t, int> ranks) {
   std::map<pid_t, int> codes;
   std::set<pid_t> stopped;
@@ -82,7 +82,7 @@ int wait_for_ranks(std::map<pid_t, int> ranks) {
   return first;
 }
 
-// The ranks' environment is torchrun's, whose agent serves the store.
+// The ranks get the environment of torchrun. Like its agent, this function serves the store.
 JobOutcome run_over_tcp(int ranks, const std::string& flags) {
   c10d::TCPStoreOptions options;
   options.port = 0;
@@ -98,7 +98,7 @@ JobOutcome run_over_tcp(int ranks, const std::string& flags) {
         clean_environment(), rank, ranks, ranks, store->getPort(), own_path(), flags);
     const pid_t process = ::fork();
     if (process == 0) {
-      ::alarm(60);  // stays over exec
+      ::alarm(60);  // remains set after exec
       ::dup2(::fileno(output), STDOUT_FILENO);
       ::dup2(::fileno(output), STDERR_FILENO);
       ::execl("/bin/sh", "sh", "-c", ("exec " + command).c_str(), nullptr);

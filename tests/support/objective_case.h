@@ -13,7 +13,7 @@ struct ObjectiveCase {
   std::string folder;  // the model, with expected.safetensors
   ObjectiveConfig objective;
   TensorDict batch;
-  // Completes the parts before the step, with this replica's batch.
+  // Completes the objective's parts before the step. `mine`: the batch of this replica.
   std::function<void(const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted& boosted)> prepare;
 };
 
@@ -21,7 +21,7 @@ struct ObjectiveLayout {
   Layout layout;
   int microbatches = 1;
   std::string recompute = "none";
-  std::int64_t logit_limit = 0;  // bytes of logits that are computed in full; 0: the default
+  std::int64_t logit_limit = 0;  // bytes of logits up to which they are computed in full; 0: the default
 };
 
 struct ObjectiveStep {
@@ -32,20 +32,21 @@ struct ObjectiveStep {
   TensorDict gradients;
 };
 
-// One forward and backward in float64.
+// Runs one forward and backward in float64.
 ObjectiveStep run_objective(const ObjectiveCase& one, const ObjectiveLayout& how = {});
 
-// Texts of the case's inputs, those of `which` ("chosen_"): for each sample its tokens and whether they are counted.
+// A sequence of the case's inputs: the tokens of a sample, and whether each is counted. `which`: a prefix
+// ("chosen_").
 struct CaseText {
   torch::Tensor ids, counts;
 };
 CaseText case_text(const TensorDict& inputs, const std::string& which, std::int64_t sample);
 
-// gtest-checks the loss and the gradients against expected.safetensors.
+// Expects (gtest) that the loss and the gradients match expected.safetensors.
 void expect_reference(const ObjectiveCase& one, const ObjectiveStep& step);
 void expect_same_step(const ObjectiveStep& expected, const ObjectiveStep& actual, const std::string& label);
 
-// The step is equal in several layouts, and to the reference.
+// Expects that the step is equal in several layouts and matches the reference.
 void expect_equal_in_layouts(const ObjectiveCase& one);
 
 }  // namespace gantry::testing

@@ -1,5 +1,5 @@
-// Reference cases of a mixer's operator (tests/golden/mixers): inputs, and results from zero, from a state and for
-// packed documents, with the gradients of a loss.
+// Reference cases of a mixer's operator (tests/golden/mixers): inputs, results from a zero state, from a
+// given state and for packed documents, and the gradients of a loss.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct OperatorCase {
 
   explicit OperatorCase(const std::string& name) : inputs(read(name, "inputs")), expected(read(name, "expected")) {}
 
-  // The inputs, with a second sample of other values where the case has one.
+  // The inputs. If the case has only one sample, a second one with other values is added.
   TensorDict two_samples() const {
     TensorDict made;
     for (const auto& [name, tensor] : inputs)
@@ -35,7 +35,7 @@ struct OperatorCase {
 struct OperatorResult {
   torch::Tensor out, state;
 };
-// An operator on the inputs of a case, by name, with an initial state and documents, either undefined.
+// An operator on the named inputs of a case. The initial state and the documents may be undefined.
 using Operator =
     std::function<OperatorResult(const TensorDict& inputs, const torch::Tensor& state, const torch::Tensor& documents)>;
 
@@ -47,7 +47,7 @@ inline void expect_within(const torch::Tensor& expected, const torch::Tensor& ac
   EXPECT_LE((actual.detach().to(torch::kDouble) - wanted).abs().max().item<double>(), tolerance * scale) << label;
 }
 
-// Copies with gradients, in `type`.
+// Copies of type `type` that require gradients.
 inline TensorDict leaves(const TensorDict& of, torch::ScalarType type = torch::kDouble) {
   TensorDict made;
   for (const auto& [name, tensor] : of)
@@ -92,7 +92,8 @@ inline TensorDict tokens_of(const TensorDict& inputs, std::int64_t begin, std::i
   return piece;
 }
 
-// Two pieces with the state handed on give the numbers of one piece, gradients included; with documents too.
+// Expects that two pieces, with the state passed from one to the other, match a single piece. This includes
+// gradients and packed documents.
 inline void expect_pieces_equal(const std::string& name, const Operator& compute, std::int64_t first,
                                 double tolerance = 1e-12) {
   SCOPED_TRACE(name + ", first piece " + std::to_string(first));
@@ -110,7 +111,7 @@ inline void expect_pieces_equal(const std::string& name, const Operator& compute
   expect_equal_gradients(whole, parts, tolerance);
 }
 
-// A row of packed documents gives the numbers of its documents alone; the first one continues the initial state.
+// Expects that packed documents match separate ones. The first document continues the initial state.
 inline void expect_documents_separate(const std::string& name, const Operator& compute, double tolerance = 1e-12) {
   SCOPED_TRACE(name);
   const TensorDict inputs = OperatorCase(name).two_samples();
@@ -139,8 +140,8 @@ inline void expect_documents_separate(const std::string& name, const Operator& c
   expect_equal_gradients(alone, packed, tolerance);
 }
 
-// `step`, of one token at a time, gives the numbers of all tokens at once, from a state and with documents that begin
-// at different tokens in each sample.
+// Expects that `step`, called for one token at a time, matches `compute` for all tokens. Starts from a state,
+// with documents that begin at different tokens in each sample.
 inline void expect_steps_equal(const std::string& name, const Operator& compute, const Operator& step,
                                double tolerance = 1e-12) {
   SCOPED_TRACE(name);
@@ -171,7 +172,8 @@ inline void expect_steps_equal(const std::string& name, const Operator& compute,
   expect_equal_gradients(other, one, tolerance);
 }
 
-// Narrow inputs give the numbers of the same values in float64, and outputs of their own type.
+// Expects that inputs in low precision give outputs of their type, which match the results of the same values
+// in float64.
 inline void expect_narrow_types(const std::string& name, const Operator& compute) {
   const TensorDict inputs = OperatorCase(name).two_samples();
   for (const auto& [type, tolerance] : {std::pair{torch::kFloat, 2e-5}, std::pair{torch::kBFloat16, 1e-2}}) {

@@ -1,6 +1,6 @@
-// One rank of a job whose other ranks are pretended: to every collective they bring what this rank brings, so sums,
-// gathers and counts are those of ranks that all do as this one does, and none of their memory is there. For what one
-// rank of a job holds that no machine of a test could hold.
+// A backend with one real rank; its peers are simulated without memory. In every collective the peers
+// contribute the same values as the real rank. Tests use it to measure one rank of a job that is too large
+// for their machine.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class PretendedPeersGroup final : public ProcessGroup {
     return all.narrow(0, begin, sizes[rank]);
   }
 
-  // Who has more rows than this rank has zeros there.
+  // Peers with more rows than this rank contribute zeros for the additional rows.
   void gather(const torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) const {
     rows_of(out, sizes, rank_).copy_(in);
     for (int other = 0; other < size_; ++other) {

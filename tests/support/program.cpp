@@ -13,7 +13,7 @@ namespace gantry::testing {
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  text << file.rdbuf();  // the /proc entry of a process that ends meanwhile is truncated, and does not throw here
+  text << file.rdbuf();  // does not throw if the process of a /proc file ends meanwhile
   return text.str();
 }
 

@@ -1,4 +1,4 @@
-// Runs a program and catches what it prints.
+// Runs a program and captures its output.
 #pragma once
 
 #include <string>
@@ -10,12 +10,13 @@ struct Outcome {
   std::string out, err;
 };
 
-// A shell command line; killed (exit code 124) after `seconds`.
+// Runs a shell command line. Kills it after `seconds`; the exit code is then 124.
 Outcome run_program(const std::string& command, int seconds = 120);
 
-// The built `gantry`, and a folder of this test's own that is removed at its end.
+// The path of the built `gantry`.
 std::string gantry_program();
 
+// A directory for a test. The destructor removes it.
 class ScratchFolder {
  public:
   ScratchFolder();
@@ -24,7 +25,7 @@ class ScratchFolder {
   ScratchFolder& operator=(const ScratchFolder&) = delete;
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   const std::string& path() const { return path_; }
-  std::string write(const std::string& name, const std::string& bytes) const;  // gives its path
+  std::string write(const std::string& name, const std::string& bytes) const;  // returns the path
 
  private:
   std::string path_;
@@ -35,10 +36,10 @@ std::string read_file(const std::string& path);
 // Text of `count` lower-case letters, the same in every run: letter i is number i * i % `period` of the alphabet.
 std::string some_letters(int count, int period = 17);
 
-// Whether GANTRY_LONG=1 asks for the form of a test that takes minutes.
+// True if GANTRY_LONG=1 selects the form of a test that takes minutes.
 bool is_long_form();
 
-// A program of the machine's that not every one has, as the shell finds it; empty where there is none.
+// Returns the path of a program that some machines lack, as the shell finds it. Empty if it does not exist.
 std::string find_program(const std::string& name);
 
 }  // namespace gantry::testing

@@ -1,4 +1,4 @@
-// Ranks that are expected to fail: how they ended, and what they said.
+// Exit code and stderr of ranks that are expected to fail.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ inline RanksOutcome outcome_of(const Config& config, const std::function<void(Wo
   return outcome;
 }
 
-// Expects this exit code and these words.
+// Expects this exit code, and `words` in the output.
 inline void expect_refused(const RanksOutcome& outcome, int code, const std::string& words) {
   EXPECT_EQ(outcome.code, code) << outcome.text;
   EXPECT_NE(outcome.text.find(words), std::string::npos) << outcome.text;

@@ -1,4 +1,4 @@
-// A plain TCP connection, for what no well-meaning client would send.
+// A plain TCP connection, to send data that no correct client would send.
 #pragma once
 
 #include <arpa/inet.h>
@@ -31,7 +31,7 @@ class RawSocket {
   bool send(const std::string& bytes) const {
     return ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
-  // Until the other end closes, or nothing comes for `milliseconds`.
+  // Receives until the other end closes, or until nothing arrives for `milliseconds`.
   std::string receive_all(int milliseconds = 10'000) const {
     std::string bytes;
     char block[4096];
@@ -43,7 +43,7 @@ class RawSocket {
     }
     return bytes;
   }
-  // Exactly so many bytes; fewer if the other end closes or is silent for 10 s.
+  // Receives `count` bytes. Returns fewer if the other end closes or sends nothing for 10 s.
   std::string receive(std::size_t count) const {
     std::string bytes(count, '\0');
     std::size_t got = 0;
@@ -56,7 +56,8 @@ class RawSocket {
     bytes.resize(got);
     return bytes;
   }
-  // True if the other end closes within `milliseconds`; whatever else it sends is thrown away.
+  // Returns true once the other end closes, and false if it sends nothing for `milliseconds`. Drops received
+  // data.
   bool closes(int milliseconds = 10'000) const {
     char block[4096];
     pollfd wait{descriptor_, POLLIN, 0};

@@ -1,4 +1,5 @@
-// Small runs of `gantry train` that save, stop and go on, and what must not depend on that.
+// Small runs of `gantry train` that save, stop and resume. Checks that their results do not depend on
+// interruptions.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ inline std::string train_line(const ScratchFolder& scratch, const std::string& c
                      scratch / name, scratch / name, sets);
 }
 
-// What must not depend on interruptions: everything up to the learning rate.
+// The part of each metrics line that must not depend on interruptions: all fields before the learning rate.
 inline std::string losses_of(const ScratchFolder& scratch, const std::string& name) {
   std::string losses;
   std::istringstream lines(read_file(scratch / (name + "/metrics.jsonl")));
@@ -54,7 +55,7 @@ inline void expect_same_end(const ScratchFolder& scratch, const std::string& a, 
   }
 }
 
-// A run of 4 steps that has saved after the second and the fourth.
+// Trains for 4 steps and saves after the second and the fourth. Returns the path of the configuration.
 inline std::string write_saved_run(const ScratchFolder& scratch, const std::string& name) {
   const std::string config = write_config(scratch, "checkpoint: {every: 2}", 16, 4);
   const Outcome saved = run_program(train_line(scratch, config, name));
@@ -62,7 +63,7 @@ inline std::string write_saved_run(const ScratchFolder& scratch, const std::stri
   return config;
 }
 
-// Tokens from 0 to 255, and at the end one that no model here has.
+// Writes tokens below 256. If not `is_sound`, the last token is outside the vocabulary of every model here.
 inline std::string write_tokens(const ScratchFolder& scratch, const std::string& name, int tokens, bool is_sound) {
   std::string bytes;
   for (int i = 0; i < tokens; ++i) bytes += {static_cast<char>('a' + i * i % 23), '\0'};

@@ -1,4 +1,4 @@
-// Ranks as processes of an MPI job that have one pretended device in common.
+// Ranks as processes of an MPI job that share one pretended device.
 #pragma once
 
 #include "gantry/comm/world.h"
@@ -8,8 +8,8 @@
 
 namespace gantry::testing {
 
-// What launch() does under mpirun with comm.backend ipc: runs `body` on every rank, and gives the exit code. `uuid`:
-// what this rank takes its device to be.
+// Works like launch() under mpirun with comm.backend ipc: runs `body` on every rank and returns the exit
+// code. `uuid`: the device's UUID that this rank reports.
 int launch_on_shared_device(const Config& config, const std::function<void(World&)>& body,
                             const std::string& uuid = "GPU-pretended");
 

@@ -1,4 +1,4 @@
-// Values without a generator: the same on every rank, no two alike.
+// Values without a random generator: the same on every rank, and all different.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline torch::Tensor sines(const std::vector<std::int64_t>& shape, double step =
   return torch::sin(torch::arange(elements, torch::kFloat64) * step).view(shape);
 }
 
-// A layer in float64 with such a weight and bias.
+// A layer in float64 whose weight and bias have such values.
 inline nn::Linear linear_of_sines(std::int64_t in, std::int64_t out) {
   nn::Linear made(in, out);
   made->to(torch::kFloat64);

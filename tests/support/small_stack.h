@@ -1,4 +1,4 @@
-// A small model and policies of a user's own: some right, some with a slip.
+// A small user-defined model with a correct policy and several policies with mistakes.
 #pragma once
 
 #include <stdexcept>
@@ -65,7 +65,7 @@ class LoopsItself final : public StackPolicy {
   }
 };
 
-// Its layers have two parts, of which the second throws in layer 2.
+// Layers have two parts. The second part of layer 2 throws.
 class ThrowsInAPart final : public StackPolicy {
  public:
   TensorDict forward(StackImpl& model, const StageContext& stage, TensorDict in) const override {
@@ -132,7 +132,7 @@ inline std::shared_ptr<torch::nn::Module> build_stack(const Config& config) {
   return model;
 }
 
-// Samples of 12 reals and a label of 6, both by place.
+// Samples of 12 real numbers and one of 6 labels. All values depend only on the position in the batch.
 inline TensorDict stack_batch(std::int64_t samples, torch::ScalarType type = torch::kFloat64) {
   const torch::Tensor places = torch::arange(samples * 12, torch::kFloat64).view({samples, 12});
   return {{"x", torch::sin(places * 0.7).to(type)}, {"labels", torch::arange(samples) % 6}};

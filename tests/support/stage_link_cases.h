@@ -1,4 +1,5 @@
-// Messages that change from one to the next: names, types, shapes, what is absent and what requires a gradient.
+// Checks messages whose form changes between microbatches: names, types, shapes, undefined tensors,
+// requires_grad.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,7 +8,8 @@
 
 namespace gantry::testing {
 
-// The n-th form of a message; larger ones don't travel with their head over MPI.
+// The n-th form of a message. Over MPI, the tensors of the larger forms are not sent together with their
+// header.
 inline TensorDict message_of_form(int form, double value) {
   const auto reals = [&](std::int64_t rows, torch::ScalarType type = torch::kFloat32) {
     return torch::full({rows, 3}, value, type);
@@ -34,13 +36,13 @@ inline TensorDict message_of_form(int form, double value) {
 
 inline double message_value(int step, int microbatch) { return 10.0 * step + microbatch; }
 
-// Rank 0 sends to rank 1 under one shape key, which sends back the gradients of every other message's entries and
-// leaves out the others'. Receives are posted ahead, so those of changed messages are of the former form.
+// Rank 0 sends messages to rank 1 under one shape key. Rank 1 returns gradients, which are undefined for
+// microbatch 1. Receives are posted ahead, so receives of changed messages expect the previous form.
 inline void check_changing_messages(ProcessGroup& group) {
   constexpr int kMicrobatches = 3;
   StageLink link(group);
   for (int step = 0; step < 12; ++step) {
-    // Two steps of each form; the last microbatch goes its own way.
+    // Each form lasts two steps. The last microbatch changes its form in every step.
     const auto form = [&](int microbatch) { return microbatch == 2 ? step * 3 : step / 2; };
     const auto forward = [&](int m) { return StageMessage{StageMessage::Direction::kForward, 0, m, "same"}; };
     const auto backward = [&](int m) { return StageMessage{StageMessage::Direction::kBackward, 1, m, "same"}; };

@@ -1,4 +1,4 @@
-// What a call that is refused says.
+// The error text of a call that throws.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace gantry::testing {
 
-// The text of the error that it throws; "no error" if it throws none. Errors of other kinds pass.
+// Returns the text of the error that `call` throws, or "no error". Errors of other types are not caught.
 template <class Thrown = Error, class Call>
 std::string thrown_by(const Call& call) {
   try {

@@ -42,13 +42,13 @@ struct Rig {
     const auto [begin, end] = pieces[plugin->mesh().coordinate("dp")];
     Batch mine = slice(all, begin, end);
     mine.first_sample = 0;
-    return mine;  // counts are found out
+    return mine;  // execute_pipeline computes the counts
   }
   TensorDict gradients() {
     return gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
                           [&](std::size_t i) { return boosted.optimizer->gradients().gradient(i); });
   }
-  // Without those in 4 or 8 bits.
+  // The full weights, without those in 4 or 8 bits.
   TensorDict weights() {
     return gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(), [&](std::size_t i) {
       const torch::Tensor& tensor = boosted.model->stage_module().parameters[i].tensor;
@@ -65,8 +65,8 @@ inline TensorDict on_cpu(TensorDict tensors) {
   return tensors;
 }
 
-// The same body on every rank of a layout; returns rank 0's result. A dictionary of tensors is on the CPU, so that
-// other ranks can read it without waiting for rank 0's device.
+// Runs the body on every rank of a layout and returns rank 0's result. A TensorDict is moved to the CPU, so
+// that other ranks can read it without waiting for rank 0's device.
 template <class Result>
 Result on_layout(const Config& config, const std::function<Result(World&)>& body) {
   Result result{};
@@ -80,7 +80,7 @@ Result on_layout(const Config& config, const std::function<Result(World&)>& body
   return result;
 }
 
-// The same names and shapes, and at least one of them.
+// Expects close values, equal names and shapes, and at least one tensor.
 inline void expect_close(const TensorDict& a, const TensorDict& b, double tolerance = kTolerance) {
   EXPECT_FALSE(a.empty());
   for (const auto& [name, tensor] : b) EXPECT_TRUE(a.contains(name)) << name;

@@ -1,4 +1,4 @@
-// What the fake's calls (fake_nccl.cpp) and its streams' work (fake_run.cpp) share.
+// Types shared by the calls of the fake NCCL (fake_nccl.cpp) and its work on streams (fake_run.cpp).
 #pragma once
 
 #include <map>
@@ -25,29 +25,30 @@ struct Operation {
   ncclDataType_t type = ncclUint8;
   ncclRedOp_t op = ncclSum;
   int peer = 0;             // or the root
-  bool registered = false;  // its operands are, with the communicator
+  bool registered = false;  // the operands are registered with the communicator
   bool point_to_point() const { return call == Call::kSend || call == Call::kRecv; }
   Signature signature() const { return {static_cast<int>(call), count, type, op, peer}; }
 };
 
-// One of a communicator. All of it but `room`, `rank` and `size` is guarded by the room's lock.
+// One member of a communicator. The room's lock guards all fields except `room`, `rank` and `size`.
 struct Member {
   std::shared_ptr<SharedRoom> room;
   int rank = 0, size = 0;
   ncclResult_t state = ncclSuccess;
-  int questions = 0;  // that are still answered by "in progress"
+  int questions = 0;  // status queries until the last call is reported as complete
   int under_way = 0, operations = 0;
   bool aborted = false, finalized = false;
-  std::set<PretendStream*> streams;               // that it has operated on
-  std::map<const char*, std::size_t> registered;  // bytes, by first address
+  std::set<PretendStream*> streams;               // streams with operations of this member
+  std::map<const char*, std::size_t> registered;  // first address -> bytes
 };
 
-std::size_t bytes_of(const Operation& operation);  // of its count
+std::size_t bytes_of(const Operation& operation);  // `count` elements, in bytes
 
 FakeFault fault_for(const FakeCall& call);
 void count_misuse();
 
-// One group call of one member, on a stream's thread. Every wait ends when the member is aborted, as on a device.
+// One group call of one member. It runs on the stream's thread. Like on a device, ncclCommAbort ends every
+// wait.
 class FakeRun {
  public:
   FakeRun(std::shared_ptr<Member> member, std::vector<Operation> operations)
@@ -70,9 +71,8 @@ class FakeRun {
 
   std::shared_ptr<Member> member_;
   std::vector<Operation> operations_;
-  // Whether each message was posted or received, and the place of the next one in this member's slot.
-  std::vector<bool> moved_;
-  std::size_t slot_end_ = 0;
+  std::vector<bool> moved_;   // per operation: the message was posted or received
+  std::size_t slot_end_ = 0;  // offset of the next message in this member's slot
 };
 
 }  // namespace gantry::testing

@@ -80,10 +80,11 @@ struct ncclComm {
 
 namespace {
 
-// How often a call that was accepted answers "in progress".
+// Number of times that an accepted call is reported as in progress: by its own result, then by status
+// queries.
 constexpr int kQuestions = 2;
 
-// What an operation touches on its device, for the checker; operands of the host's are left out there.
+// The accesses of the operations, for the race checker, which ignores operands in host memory.
 std::vector<Access> accesses_of(const Issued& issued) {
   std::vector<Access> accesses;
   for (const Operation& operation : issued.operations) {
@@ -95,7 +96,7 @@ std::vector<Access> accesses_of(const Issued& issued) {
   return accesses;
 }
 
-// The host has seen that the communicator's streams are done.
+// Records in the race checker that the host has waited for the communicator's streams.
 void note_flushed(const Member& member) {
   for (PretendStream* stream : member.streams)
     race_checker(stream->device()).host_waits(race_checker(stream->device()).now(stream->number()));

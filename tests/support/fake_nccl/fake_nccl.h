@@ -1,4 +1,4 @@
-// What tests ask of the fake NCCL beside its calls: faults, delays, counts.
+// Controls of the fake NCCL for tests: faults, delays and counters.
 #pragma once
 
 #include <functional>
@@ -8,22 +8,22 @@ namespace gantry::testing {
 
 enum class FakeFault {
   kNone,
-  kHang,   // the operation never ends; nobody says so
-  kError,  // it never ends, and this member's communicator reports ncclRemoteError
-  kDelay,  // it begins some milliseconds late
+  kHang,   // the operation never ends and reports no error
+  kError,  // the operation never ends, and this member's communicator reports ncclRemoteError
+  kDelay,  // the operation begins some milliseconds late
 };
 
 // An operation that is about to begin on a stream.
 struct FakeCall {
   std::string kind;  // "ncclAllReduce"
-  int size = 1;      // of the communicator
-  int rank = 0;      // in it
-  int number = 0;    // of this member's operations on it, from 0
+  int size = 1;      // number of ranks in the communicator
+  int rank = 0;      // in the communicator
+  int number = 0;    // index of the operation on this communicator and member, from 0
 };
 
-// Asked for each operation, on any thread; null: no faults.
+// Sets the function that returns the fault of each operation. It is called on any thread. Null: no faults.
 void set_fake_faults(std::function<FakeFault(const FakeCall&)> faults);
-// Whether a new communicator is ever ready.
+// False: new communicators stay in progress for ever.
 void set_fake_joining(bool joins);
 
 struct FakeCounts {
@@ -31,12 +31,13 @@ struct FakeCounts {
   int narrow = 0;     // communicators that were made with maxCTAs, since the last reset
   int aborted = 0;    // by ncclCommAbort, since the last reset
   int destroyed = 0;  // by ncclCommDestroy after ncclCommFinalize
-  // Calls that NCCL forbids: on a communicator in progress, without finalize, outside a group; of memory that not all
-  // members have registered; a registration or memory that is given back twice or in the wrong order.
+  // Number of calls that Gantry must not make. These are calls on a communicator in progress, outside a group
+  // or without finalize, and blocking communicators. Operands must not be registered on only some members.
+  // Memory and registrations must be released once and in the right order.
   int misuses = 0;
   int calls = 0;
-  int memory = 0;            // allocations that live, by ncclMemAlloc
-  int registered = 0;        // registrations that live
+  int memory = 0;            // live allocations of ncclMemAlloc
+  int registered = 0;        // live registrations
   int registered_calls = 0;  // operations of members whose operands are registered, since the last reset
 };
 FakeCounts fake_counts();

@@ -38,7 +38,7 @@ void check_room_for(std::size_t bytes) {
   std::abort();
 }
 
-// Bytes that a member brings to a collective.
+// The number of bytes that a member contributes to a collective.
 std::size_t brought_bytes(const Operation& operation, int size) {
   return operation.in ? bytes_of(operation) * (operation.call == Call::kReduceScatter ? size : 1) : 0;
 }
@@ -87,7 +87,8 @@ bool FakeRun::begin(Lock& lock, const Operation& operation) {
   return !member_->aborted;
 }
 
-// The messages of the group, in whatever order their peers come. A send is done when its receiver has it.
+// Exchanges the messages of the group in the order in which the peers are ready. A send is complete when its
+// receiver has taken the message.
 bool FakeRun::exchange(Lock& lock) {
   RoomState& state = member_->room->state();
   const auto taken = [&] {
@@ -100,10 +101,10 @@ bool FakeRun::exchange(Lock& lock) {
   return done;
 }
 
-// Moves what can be moved by now; true if that was the last of them.
+// Posts and takes the messages that are ready. Returns true if none is left.
 bool FakeRun::move_messages() {
   const RoomState& state = member_->room->state();
-  const bool slot_is_free = state.readers[member_->rank] == 0;  // the last collective's part has been read
+  const bool slot_is_free = state.readers[member_->rank] == 0;  // all members have read the last contribution
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     const Operation& operation = operations_[i];
     if (moved_[i] || !operation.point_to_point()) continue;
@@ -132,7 +133,7 @@ bool FakeRun::take(const Operation& operation) {
   Parcel& parcel = member_->room->state().parcels[operation.peer][member_->rank];
   if (!parcel.posted) return false;
   if (parcel.bytes != bytes_of(operation)) {
-    member_->state = ncclInvalidUsage;  // NCCL itself would write over something
+    member_->state = ncclInvalidUsage;  // NCCL would overwrite other memory
     return false;
   }
   std::memcpy(kernel_view(operation.out), member_->room->slot(operation.peer) + parcel.offset, parcel.bytes);
@@ -141,7 +142,7 @@ bool FakeRun::take(const Operation& operation) {
   return true;
 }
 
-// A collective in which all members meet: each brings its part and takes its result.
+// Runs a collective: waits for the contributions of all members and takes this member's result.
 bool FakeRun::meet(Lock& lock, const Operation& operation) {
   RoomState& state = member_->room->state();
   if (!bring(lock, operation)) return false;

@@ -1,5 +1,5 @@
-// The functions of NCCL that Gantry calls, for tests without a GPU; fake_nccl.cpp has them over host memory and rank
-// threads. Names, values and signatures are NCCL's, so that sources compile against either.
+// The functions of NCCL that Gantry calls, for tests without a GPU. fake_nccl.cpp implements them on host
+// memory. Names, values and signatures are those of NCCL, so that sources compile with either header.
 #pragma once
 
 #include <cstddef>

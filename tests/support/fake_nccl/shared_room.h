@@ -1,5 +1,5 @@
-// Memory that the members of a fake communicator share, which are threads or processes of one host. It has the state of
-// pending calls, and a slot for the bytes of each member.
+// Memory that the members of a fake communicator share. The members are threads or processes of one host. The
+// memory holds the state of pending calls, and a slot for the data of each member.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace gantry::testing {
 inline constexpr int kMostMembers = 32;
 inline constexpr std::size_t kSlotBytes = std::size_t{1} << 26;  // per member; only used pages cost memory
 
-// Members must agree on this in a collective.
+// The properties of a collective that must be equal on all members.
 struct Signature {
   int kind = 0;
   std::size_t count = 0;
@@ -24,21 +24,21 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
-// A message on its way, in the sender's slot.
+// A message in flight, in the sender's slot.
 struct Parcel {
   bool posted = false;
   std::size_t offset = 0, bytes = 0;
 };
 
 struct RoomState {
-  pthread_mutex_t mutex;                  // guards the rest but `changes`
+  pthread_mutex_t mutex;                  // guards all fields except `changes`
   std::atomic<std::uint32_t> changes{0};  // a futex
   int size = 0, joined = 0;
   pid_t processes[kMostMembers] = {};  // 0: has not joined
   bool left[kMostMembers] = {};        // has called ncclCommDestroy or ncclCommAbort
 
-  // The collective that each member has brought its part of, by how many it has brought; and how many members have not
-  // taken that part yet.
+  // Per member: the number of collectives to which it has contributed, the last of these collectives, and the
+  // number of members that have not yet read its last contribution.
   std::uint64_t brought[kMostMembers] = {};
   Signature signatures[kMostMembers] = {};
   bool registered[kMostMembers] = {};
@@ -49,16 +49,16 @@ struct RoomState {
 
 class SharedRoom {
  public:
-  static std::string new_id();  // names a room, which lasts while this process has it or members in it
-  // Null if there is no such room any more. The same object for all members of a process.
+  static std::string new_id();  // creates a room, which exists as long as this process or its members use it
+  // Returns the room with this id, or null if it no longer exists. All members of a process share one object.
   static std::shared_ptr<SharedRoom> enter(const std::string& id);
 
-  explicit SharedRoom(int file);  // which it owns
+  explicit SharedRoom(int file);  // takes ownership of the file
   ~SharedRoom();
   SharedRoom(const SharedRoom&) = delete;
   SharedRoom& operator=(const SharedRoom&) = delete;
 
-  // Holds the room's mutex. A process that ended while it had it leaves it to the others.
+  // Holds the room's mutex. If a process ends while it holds the mutex, the others can acquire it.
   class Lock {
    public:
     explicit Lock(SharedRoom& room) : room_(room) { acquire(); }
@@ -67,7 +67,7 @@ class SharedRoom {
     Lock& operator=(const Lock&) = delete;
     void acquire();
     void release();
-    // Releases it until something has changed, or some milliseconds are over.
+    // Releases the mutex until the state changes or some milliseconds have passed, and acquires it again.
     void wait();
 
    private:
@@ -79,7 +79,8 @@ class SharedRoom {
   void tell_change();  // under a Lock
 
   void join(int member, int size);
-  // A member's end. Like NCCL's, it waits until every member of another process has left too, or its process has ended.
+  // Removes a member. Like NCCL, it waits until all members in other processes have left or their processes
+  // have ended.
   void leave(int member);
 
  private:

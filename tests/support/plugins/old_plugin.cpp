@@ -1,4 +1,4 @@
-// A library that says it was built for another Gantry: the tests see that it is refused.
+// A library that states another version of Gantry. Tests expect that it is rejected.
 #include "gantry/booster/plugin_library.h"
 
 extern "C" __attribute__((visibility("default"))) const gantry::PluginLibrary gantry_plugin_library;

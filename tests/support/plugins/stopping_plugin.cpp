@@ -1,7 +1,8 @@
-// A GPT-2 for tests of stops: GANTRY_TEST_STOP="RANK FORWARD FILE" has that rank's process get SIGTERM in that rank's
-// forward of that number. Each forward that begins after its process has heard of the stop is a line in FILE.
-// GANTRY_TEST_HEAR="RANK FORWARD" has a rank wait in that forward until its process has heard, and
-// GANTRY_TEST_HOLD="RANK FORWARD" for half a minute, which is for ever.
+// A GPT-2 for tests of stop requests, controlled by environment variables:
+// - GANTRY_TEST_STOP="RANK FORWARD FILE": rank RANK sends SIGTERM to its process in its FORWARD-th forward.
+//   Each forward that begins after its process has received the stop request appends a line to FILE.
+// - GANTRY_TEST_HEAR="RANK FORWARD": rank RANK waits in this forward for the stop request.
+// - GANTRY_TEST_HOLD="RANK FORWARD": rank RANK waits in this forward for 30 s and then throws.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -43,7 +44,7 @@ void wait_until(const std::function<bool()>& condition) {
 void begin_forward() {
   static const Moment stop = moment_of("GANTRY_TEST_STOP"), hear = moment_of("GANTRY_TEST_HEAR"),
                       hold = moment_of("GANTRY_TEST_HOLD");
-  thread_local long forwards = 0;  // of this thread's rank
+  thread_local long forwards = 0;  // a rank is one thread
   const int rank = gantry::current_world()->rank();
   ++forwards;
   if (!stop.file.empty() && gantry::stop_requested()) std::ofstream(stop.file, std::ios::app) << rank << std::endl;

@@ -11,8 +11,9 @@
 namespace gantry::testing {
 namespace {
 
-// A second, lower backend bit: LibTorch's set_data between the CPU and a device (Module::to) asks for one of a
-// "dense" backend's, which PrivateUse1 alone is not. The highest bit is the one that operators are dispatched by.
+// Device tensors have a second, lower backend bit. LibTorch's set_data between the CPU and a device
+// (Module::to) requires the bit of a "dense" backend, which PrivateUse1 is not. Operators are dispatched by
+// the highest bit.
 const c10::DispatchKeySet kKeys =
     c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) |
     c10::DispatchKeySet(c10::DispatchKeySet::RAW,
@@ -106,7 +107,8 @@ void CpuView::follow_resized() const {
     if (memory.data() != expected) {
       resize_storage(full, memory.nbytes());
       if (memory.nbytes() > 0) {
-        // On the stream: the allocator may still have to fill what another thread has just freed.
+        // On the stream, because the allocator may still have to fill memory that another thread has just
+        // freed.
         void* to = full.mutable_data();
         launch_kernel(device.device().index(), "resize", {{to, memory.nbytes(), true}},
                       [to, memory] { std::memcpy(kernel_view(to), memory.data(), memory.nbytes()); });

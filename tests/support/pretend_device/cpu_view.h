@@ -1,5 +1,5 @@
-// A call's device tensors as the CPU's kernels take them: tensors of the CPU over the kernels' view of the same memory.
-// Tensors that share a storage share it here too.
+// The device tensors of a call as arguments of CPU kernels: CPU tensors over the kernels' view of the same
+// memory. Tensors that share a storage on the device also share it here.
 #pragma once
 
 #include <string>
@@ -18,27 +18,28 @@ Access access_of(const at::Tensor& tensor, bool writes);
 
 // A new tensor of a device, without contents.
 at::Tensor new_device_tensor(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type);
-// Over a device's storage.
+// A tensor over an existing storage of a device.
 at::Tensor over_storage(const c10::Storage& storage, caffe2::TypeMeta type, at::IntArrayRef sizes,
                         at::IntArrayRef strides, std::int64_t offset);
 
 class CpuView {
  public:
-  // The CPU's view; of a tensor that is none of a device's the tensor itself.
+  // Returns the CPU view of a device tensor. Any other tensor is returned unchanged.
   at::Tensor of(const at::Tensor& tensor);
 
-  // What a kernel gave back as the device's: the tensor itself that was written to, a view of one that was given, or a
-  // copy on `device`, which the operator `what` writes.
+  // Converts a result of a CPU kernel to a device tensor. An argument that the kernel wrote to is returned
+  // itself, and a view of an argument becomes a view. Any other result is copied to `device`, which counts as
+  // a write of operator `what`.
   at::Tensor back(const at::Tensor& result, c10::Device device, const std::string& what) const;
 
-  // Tensors that the kernel resized: the device's follow, contents too.
+  // Gives the device tensors the sizes and contents of the CPU tensors that the kernel has resized.
   void follow_resized() const;
 
  private:
   struct Pair {
     at::Tensor device, cpu;
   };
-  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // of the CPU, by the device's
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // device storage -> CPU storage
   std::vector<Pair> tensors_;
 };
 

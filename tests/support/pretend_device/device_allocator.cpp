@@ -27,20 +27,20 @@ struct Block {
   char* begin = nullptr;
   std::size_t capacity = 0, bytes = 0;
   int device = 0, stream = 0;
-  int pool = 0;  // of recordings, for ever: replays use it after its tensors are gone; 0: anybody's
+  int pool = 0;  // > 0: pool of graphs that keeps the block, since replays use it after its tensors
   std::set<int> recorded;
 };
 
 struct Waiting {
   Block* block;
-  std::vector<StreamPoint> points;  // of the recorded streams when it was freed
+  std::vector<StreamPoint> points;  // one per recorded stream: its end when the block was freed
 };
 
-// One device's; guarded by its mutex. Blocks are never given back to the system.
+// The memory of one device, guarded by its mutex. Blocks are never returned to the system.
 struct Heap {
   std::mutex mutex;
-  std::size_t used = 0;                                                   // of the device's addresses
-  std::size_t held = 0;                                                   // of tensors
+  std::size_t used = 0;                                                   // bytes of the address range
+  std::size_t held = 0;                                                   // bytes of live tensors
   std::map<std::tuple<int, int, std::size_t>, std::vector<Block*>> free;  // by pool, stream and capacity
   std::list<Waiting> waiting;
 };
@@ -52,7 +52,8 @@ Heap& heap_of(int device) {
   return all->at(static_cast<std::size_t>(device));
 }
 
-// `recording`: in its replays, where it is not null.
+// Overwrites freed memory with 0xFF bytes: in each replay of `recording`, or on the stream if `recording` is
+// null.
 void spoil(PretendStream& stream, char* begin, std::size_t bytes, GraphRecording* recording) {
   const auto fill = [begin, bytes] { std::memset(kernel_view(begin), 0xFF, bytes); };
   if (recording)
@@ -79,7 +80,7 @@ void take_back_waiting(Heap& heap) {
   });
 }
 
-// As CUDA's allocator does, for meters of memory.
+// Reports to LibTorch's memory profiler, like CUDA's allocator.
 void report(const Block& block, std::int64_t bytes) {
   if (c10::memoryProfilingEnabled())
     c10::reportMemoryUsageToProfiler(block.begin, bytes, 0, 0, pretend_device(block.device));

@@ -1,4 +1,4 @@
-// The work that the fake devices are given and do, reported to a test while it happens.
+// Reports the work of the pretended devices to a test while it happens.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@ namespace gantry::testing {
 
 struct DeviceEvent {
   enum class Kind {
-    kGiven,   // put on a stream, on the thread that gives it
-    kBegins,  // of a library's operation: on its stream's thread, which waits for the listener
+    kGiven,   // put on a stream; reported on the submitting thread
+    kBegins,  // only library operations; reported on the stream's thread, which waits for the listener
     kDone,
   };
   Kind kind;
@@ -18,7 +18,8 @@ struct DeviceEvent {
   std::string what;  // "aten::mm", "ncclAllReduce"
 };
 
-// Called for each event from now on, on any thread; null: none. Change it only while no device has work.
+// Sets the function that is called for each event, on any thread; null: none. Change it only while no device
+// has work.
 void set_device_listener(std::function<void(const DeviceEvent&)> listener);
 
 void tell(const DeviceEvent& event);

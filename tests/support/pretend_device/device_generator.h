@@ -1,4 +1,5 @@
-// Random numbers of the pretended devices: each has a generator, which draws as the CPU's does.
+// Random number generators of the pretended devices. Each device has one, with the same sequence as the
+// CPU's.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -7,7 +8,7 @@ namespace gantry::testing {
 
 const at::Generator& device_generator(int device);
 at::Generator new_device_generator(int device);
-// The CPU's generator within a device's, for the CPU's kernels.
+// The CPU generator inside a device's generator, for CPU kernels.
 at::Generator cpu_generator_of(const at::Generator& generator);
 
 }  // namespace gantry::testing

@@ -41,7 +41,8 @@ class PretendGraph final : public DeviceGraph {
   GraphPool pool() const override { return {static_cast<unsigned long long>(recording_->pool), 0}; }
 
  private:
-  std::shared_ptr<GraphRecording> recording_ = std::make_shared<GraphRecording>();  // of replays under way too
+  // Shared with replays in flight.
+  std::shared_ptr<GraphRecording> recording_ = std::make_shared<GraphRecording>();
   PretendStream* stream_ = nullptr;
 };
 

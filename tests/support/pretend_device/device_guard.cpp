@@ -22,13 +22,14 @@
 namespace gantry::testing {
 namespace {
 
-constexpr int kPooledStreams = 32, kPools = 4;  // as CUDA has of a priority; one a priority, 0 to -3
+// As in CUDA: streams per pool, and one pool for each of the priorities 0 to -3.
+constexpr int kPooledStreams = 32, kPools = 4;
 
 std::atomic<int> pooled{kPooledStreams}, events{0};
 thread_local c10::DeviceIndex device_now = 0;
 thread_local std::array<int, kPretendDevices> stream_now{};
 
-// The pools begin after the default stream, priority 0's first; streams beyond them are new ones.
+// Stream 0 is the default stream. The pools follow, priority 0 first. Higher numbers belong to no pool.
 std::array<std::array<std::atomic<int>, kPretendDevices>, kPools> given_out{};
 std::array<std::atomic<int>, kPretendDevices> made{};
 
@@ -142,7 +143,7 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
   static void seen(const StreamPoint& point) { race_checker(point.device()).host_waits(point.clock()); }
 };
 
-// Memory of the host's that is called pinned: copies from and to it may be late.
+// Host memory that counts as pinned, so copies from and to it may be asynchronous.
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -165,8 +166,8 @@ class PinnedAllocator final : public c10::Allocator {
   }
 
  private:
-  // CUDA's pinned allocator waits for the copies that use a block before the block is used again: a late copy that is
-  // under way reads its source from a task that has it (native_operators.cpp), so it may be freed at once.
+  // CUDA's pinned allocator reuses a block only after the copies that use it. Here a block can be freed at
+  // once, because the task of a copy in flight holds its host tensor (native_operators.cpp).
   static void release(void* memory) {
     const std::lock_guard lock(instance().mutex_);
     instance().sizes_.erase(memory);
@@ -200,7 +201,7 @@ class PretendHooks final : public at::PrivateUse1HooksInterface {
   }
 };
 
-// A test whose kernels raced fails, whatever it expects itself.
+// Fails each test whose kernels raced.
 class RaceListener final : public ::testing::EmptyTestEventListener {
   void OnTestEnd(const ::testing::TestInfo&) override {
     for (const std::string& race : take_races()) ADD_FAILURE() << race;

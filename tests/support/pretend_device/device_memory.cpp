@@ -24,7 +24,7 @@ std::array<bool, kPeerMemories> mapped{};
 
 char* peer_memory(std::size_t place) { return device_memory(0) + kOwnSpan + place * kDeviceBytes; }
 
-// The kernels' addresses of it are the file's from now on.
+// Maps the file at the kernels' addresses of `memory`.
 void map_file(char* memory, int file) {
   if (::mmap(kernel_view(memory), kDeviceBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file,
              0) == MAP_FAILED) {
@@ -33,7 +33,7 @@ void map_file(char* memory, int file) {
   }
 }
 
-// Only what is safe in a signal handler, but for the formatting of one line: the process is about to end.
+// Calls only functions that are safe in a signal handler, except snprintf: the process is about to end.
 void on_fault(int number, siginfo_t* info, void*) {
   if (!is_device_memory(info->si_addr)) {
     ::signal(number, SIG_DFL);  // the fault repeats
@@ -50,7 +50,7 @@ void on_fault(int number, siginfo_t* info, void*) {
   ::_exit(kExitCode);
 }
 
-// Reserved once, before main, since devices are registered then.
+// Runs once, before main, when the devices are registered.
 char* reserve() {
   void* all = ::mmap(nullptr, 2 * kSpan, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   char* memory = static_cast<char*>(all);
@@ -60,7 +60,7 @@ char* reserve() {
   }
   ::madvise(all, 2 * kSpan, MADV_DONTDUMP);
   std::array<void*, 1> frame{};
-  ::backtrace(frame.data(), 1);  // its first call loads a library, which no handler should
+  ::backtrace(frame.data(), 1);  // the first call loads a library, which is not safe in a signal handler
   struct sigaction action {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO;

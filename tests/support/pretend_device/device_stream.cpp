@@ -19,7 +19,7 @@ namespace {
 std::atomic<bool> late{false};
 std::atomic<int> latest{0};
 
-// All streams, which live as long as the process: their threads may outlive its main one.
+// All streams. They are never destroyed, because their threads may outlive the main thread.
 struct Streams {
   std::mutex mutex;
   std::array<std::deque<PretendStream>, kPretendDevices> of_device;
@@ -71,7 +71,7 @@ void PretendStream::wait() {
 }
 
 void PretendStream::work() {
-  at::init_num_threads();  // OpenMP's number is a thread's own
+  at::init_num_threads();  // OpenMP's number of threads is set per thread
   std::minstd_rand random(static_cast<unsigned>(device_ * 64 + number_ + 1));
   std::unique_lock lock(mutex_);
   while (true) {

@@ -1,8 +1,9 @@
 // The streams of the pretended devices.
 //
-// In the checked way, the default, kernels run at once on the thread that gives them, after what the stream still
-// holds; in the late way each waits in its stream's queue, begins up to some microseconds late, and the host goes on.
-// What a library (the fake NCCL) puts on a stream runs on the stream's own thread in both.
+// With KernelTiming::kAtOnce, the default, a kernel runs on the submitting thread, after the pending tasks of
+// the stream. With kLate it runs on the stream's own thread, with a random delay of some microseconds, and
+// the host does not wait. Operations of libraries (the fake NCCL) run on the stream's own thread in both
+// cases.
 #pragma once
 
 #include <atomic>
@@ -25,14 +26,14 @@ class PretendStream {
   PretendStream(int device, int number) : device_(device), number_(number) {}
 
   int device() const { return device_; }
-  int number() const { return number_; }  // among its device's; 0 is the default one
+  int number() const { return number_; }  // index on the device; 0: the default stream
 
-  // Queues for the stream's own thread. An exception of the task is thrown by the next wait().
+  // Queues a task for the stream's own thread. The next wait() rethrows an exception of the task.
   void submit(std::function<void()> task);
   bool idle();
-  void wait();  // until all that was queued before has run
+  void wait();  // until all tasks that were queued before the call have run
 
-  // Where what the stream is given is noted in place of being run; null: it is run. Not owned.
+  // The graph into which the stream's kernels are captured instead of run; null: no capture. Not owned.
   GraphRecording* recording() const { return recording_; }
   void record_into(GraphRecording* recording) { recording_ = recording; }
 
@@ -45,32 +46,32 @@ class PretendStream {
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   std::uint64_t submitted_ = 0, done_ = 0;
-  int waiting_ = 0;  // threads, for which tasks hurry
+  int waiting_ = 0;  // threads in wait(): tasks then start without a delay
   bool has_thread_ = false;
   std::exception_ptr failure_;
 };
 
-// How kernels run from now on; to be changed only while no device has work.
+// Sets the timing of kernels (see above). Change it only while no device has work.
 enum class KernelTiming { kAtOnce, kLate };
 void set_kernel_timing(KernelTiming timing, int latest_microseconds = 0);
 bool kernels_are_late();
 
 PretendStream& pretend_stream(int device, int number);
-PretendStream& current_stream(int device);  // this thread's
+PretendStream& current_stream(int device);  // differs between threads
 
-// A point in a stream's work, as an event records it.
+// A position in the work of a stream, as recorded by an event.
 class StreamPoint {
  public:
   StreamPoint(PretendStream& stream, Clock clock);
 
-  const GraphRecording* recording() const { return recording_; }  // that it is a part of; null: none
+  const GraphRecording* recording() const { return recording_; }  // the capture it is in; null: none
 
   bool reached();
-  void wait();  // the host
+  void wait();  // blocks the host
   const Clock& clock() const { return clock_; }
   PretendStream& stream() const { return stream_; }
   int device() const { return stream_.device(); }
-  double seconds();  // when the stream came by, once it has
+  double seconds();  // time at which the stream reached the point; -1 before
 
  private:
   struct State {
@@ -84,7 +85,7 @@ class StreamPoint {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// How many streams a device's pool has; tests of its end ask for few.
+// Sets the number of streams per pool. Tests of an exhausted pool set a small one.
 void set_stream_pool(int streams);
 int live_events();
 

@@ -1,4 +1,4 @@
-// What the parts of the pretended device share: putting kernels on streams, and counting.
+// Functions shared by the sources of the pretended device: kernel launches and counters.
 #pragma once
 
 #include <functional>
@@ -11,19 +11,19 @@
 
 namespace gantry::testing {
 
-// A kernel on this thread's current stream of the device: at once, or late.
+// Launches a kernel on the calling thread's current stream of the device, at once or late (KernelTiming).
 void launch_kernel(int device, const std::string& what, const std::vector<Access>& accesses,
                    std::function<void()> kernel);
-// The same at once in both timings: the host waits for the stream before it, and has seen it afterwards.
+// Runs a kernel at once with either timing: the host waits for the stream and then runs the kernel itself.
 void run_and_wait(int device, const std::string& what, const std::vector<Access>& accesses,
                   const std::function<void()>& kernel);
 
-// The host waits until the stream has done what it was given; not counted.
+// Blocks until the stream has completed its pending work. DeviceCounts does not count this wait.
 void host_waits_for(PretendStream& stream);
 
 void count(int device, const std::function<void(DeviceCounts&)>& change);
 
-// Gives a storage of a device another size; what fits stays.
+// Resizes a storage of a device. Keeps the contents up to the smaller size.
 void resize_storage(c10::StorageImpl& storage, std::size_t bytes);
 
 }  // namespace gantry::testing

@@ -1,4 +1,4 @@
-// Runs any operator of a device by the CPU's kernel, boxed, on the device's memory.
+// Runs any operator of a device with its boxed CPU kernel on the device's memory.
 #include "kernel_fallback.h"
 
 #include <algorithm>
@@ -16,7 +16,8 @@
 namespace gantry::testing {
 namespace {
 
-// What CUDA refuses: tensors of two devices, or one of the host's that is more than a number.
+// The device of a call. Throws if the tensors are on two devices, or if a tensor on the host is not a scalar,
+// like CUDA.
 c10::Device device_of_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   std::optional<c10::Device> device;
   const std::string& name = op.schema().name();
@@ -40,7 +41,7 @@ c10::Device device_of_call(const c10::OperatorHandle& op, const std::vector<c10:
   return *device;
 }
 
-// A tensor of the host's that is copied to the device by the operator itself, as CUDA does with indices.
+// True if the operator itself copies a host tensor to the device, as CUDA does with indices.
 bool waits_for_host(const std::vector<c10::IValue>& arguments) {
   bool found = false;
   for (const c10::IValue& argument : arguments)
@@ -89,14 +90,14 @@ std::vector<Access> accesses_of(const c10::FunctionSchema& schema, const std::ve
   return accesses;
 }
 
-// Gives a view: nothing runs on the device.
+// True if the operator returns a view, so that nothing runs on the device.
 bool gives_view(const c10::FunctionSchema& schema) {
   return std::any_of(schema.returns().begin(), schema.returns().end(), [](const c10::Argument& result) {
     return result.alias_info() && !result.alias_info()->isWrite();
   });
 }
 
-// The host has to wait for what the operator gives: its shape, or numbers.
+// True if the host has to wait for the results, because it needs their values or their shape depends on data.
 bool gives_to_host(const c10::FunctionSchema& schema) {
   static const std::set<std::string> by_numbers{"aten::nonzero",  "aten::masked_select", "aten::_unique",
                                                 "aten::_unique2", "aten::unique_dim",    "aten::unique_consecutive",
@@ -123,7 +124,7 @@ void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::Stack call;
   for (std::size_t i = 0; i < count_of_arguments; ++i)
     call.push_back(to_cpu(view, arguments[i], device, schema.arguments()[i]));
-  if (records)  // a number of the host's is read when it is recorded, once
+  if (records)  // a host scalar is read once, at the capture
     for (std::size_t i = 0; i < count_of_arguments; ++i)
       if (arguments[i].isTensor() && arguments[i].toTensor().defined() && !on_pretend_device(arguments[i].toTensor()))
         call[i] = arguments[i].toTensor().clone();
@@ -151,7 +152,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_device>());
 }
 
-// These have kernels for every backend, made of others, whose last bits differ from the CPU's own.
+// LibTorch's composite kernels of these operators are not bitwise identical to the CPU's own kernels.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   for (const char* name : {"native_layer_norm", "native_layer_norm_backward", "silu_backward"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_device>());

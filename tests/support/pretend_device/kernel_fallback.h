@@ -1,4 +1,4 @@
-// The operators of the pretended devices that have no implementation of their own: all but a few.
+// The fallback for operators without an implementation for the pretended devices, which are most of them.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -40,7 +40,8 @@ at::Tensor zeros_of(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).zero_();
 }
 
-// Tensors with the shapes of the results: by the operator's own rule, or where it has none, by a run on zeros.
+// Returns tensors with the shapes of the results, from the operator's meta kernel or, if it has none, from a
+// run on zeros.
 torch::jit::Stack shapes_of(const c10::OperatorHandle& op, const torch::jit::Stack& call) {
   try {
     torch::jit::Stack trial = with_tensors(call, meta_of);
@@ -58,7 +59,7 @@ bool writes_only(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& result) { return result.alias_info() && result.alias_info()->isWrite(); });
 }
 
-// Outputs that are given already have to be of the right size, which structured operators see to.
+// The results of an operator that only writes to its arguments, which must already have the right size.
 std::vector<c10::IValue> written_arguments(const c10::FunctionSchema& schema, const torch::jit::Stack& call,
                                            const CpuView& view, c10::Device device) {
   std::vector<c10::IValue> results;
@@ -71,7 +72,7 @@ std::vector<c10::IValue> written_arguments(const c10::FunctionSchema& schema, co
   return results;
 }
 
-// The call with outputs that have no elements yet in the size that they get.
+// Returns the call. Outputs without elements are first resized to the size of the results.
 torch::jit::Stack with_sized_outputs(const c10::OperatorHandle& op, torch::jit::Stack call, const CpuView& view,
                                      CpuView& sized, c10::Device device, std::vector<Access>& accesses) {
   const c10::FunctionSchema& schema = op.schema();

@@ -1,4 +1,4 @@
-// Kernels of the late way: what they will give has its shape now and its numbers later.
+// Late kernels (KernelTiming::kLate): their results have a shape at once, and values later.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,11 @@
 
 namespace gantry::testing {
 
-// Whether the operator draws random numbers: those are drawn in the program's order, at once.
+// True if the operator uses random numbers. Such operators run at once, in program order.
 bool draws(const c10::FunctionSchema& schema);
 
-// Puts the call on the current stream and gives its results on `device`. `call` are the CPU's views of its arguments.
+// Puts the call on the current stream and returns its results on `device`. `call`: CPU views of the
+// arguments.
 std::vector<c10::IValue> run_late(const c10::OperatorHandle& op, const torch::jit::Stack& call, CpuView& view,
                                   c10::Device device, std::vector<Access> accesses);
 

@@ -1,4 +1,4 @@
-// What a device has to do itself: memory, views, copies and looks from the host.
+// Operators that a device has to implement itself: memory, views, copies, and reads by the host.
 #include <cstring>
 
 #include <ATen/InferSize.h>
@@ -96,7 +96,7 @@ void record_stream(at::Tensor& self, at::Stream stream) { record_use(self.storag
 std::size_t bytes_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()) * tensor.itemsize(); }
 
 void copy_to_device(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  // A replay would read the host's memory again, whatever is there by then.
+  // A replay would read the host memory again, which may have changed by then.
   refuse_while_recording(current_stream(to.device().index()), "copy to the device");
   const bool pinned = from.is_pinned();
   count(to.device().index(), [&](DeviceCounts& all) {
@@ -105,7 +105,7 @@ void copy_to_device(const at::Tensor& from, const at::Tensor& to, bool non_block
   });
   CpuView view;
   const at::Tensor target = view.of(to);
-  // What is not pinned is read before the call returns.
+  // Pageable memory is read before the call returns.
   const at::Tensor source = pinned ? from : from.clone();
   const auto kernel = [target, source] { target.copy_(source); };
   if (pinned && !non_blocking) {
@@ -131,7 +131,7 @@ void copy_to_host(const at::Tensor& from, const at::Tensor& to, bool non_blockin
   run_and_wait(device, "copy to the host", {access_of(from, false)}, kernel);
 }
 
-// Between devices: both current streams wait for each other, as CUDA's copy has them.
+// Copies between two devices wait for the current streams of both, like CUDA's.
 void copy_between(const at::Tensor& from, const at::Tensor& to) {
   CpuView view;
   const at::Tensor source = view.of(from), target = view.of(to);
@@ -143,8 +143,8 @@ void copy_between(const at::Tensor& from, const at::Tensor& to) {
   run_and_wait(there, "copy from another device", {access_of(to, true)}, [&] { target.copy_(source); });
 }
 
-// A read waits for the device's stream. Another rank's stream may hold a collective that waits for the reading rank, so
-// the test would hang in some runs: it fails in every run instead.
+// A read waits for the device's stream. The stream of another rank may contain a collective that waits for
+// the reading rank, so such a test hangs in some runs. This check lets it fail in every run.
 void refuse_other_devices(const at::Tensor& read) {
   const c10::Device now = c10::impl::getDeviceGuardImpl(kPretendType)->getDevice();
   TORCH_CHECK(read.device() == now, "a thread of ", now.str(), " reads a tensor of ", read.device().str(),
@@ -185,7 +185,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return value;
 }
 
-// --- Attention: the kernels that the CPU would have taken ---
+// --- Attention, with the kernels that the CPU would choose ---
 
 std::int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                               const std::optional<at::Tensor>& mask, double dropout, bool causal,
@@ -311,7 +311,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_scaled_dot_product_fused_attention_overrideable_backward", &attention_backward);
 }
 
-// Lazily conjugated or negated tensors are copied as they are: the CPU's view has the bit.
+// Lazily conjugated or negated tensors need no kernel of their own, because their CPU view has the same bit.
 TORCH_LIBRARY_IMPL(aten, Conjugate, library) { library.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, library) { library.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 

@@ -19,7 +19,7 @@ namespace {
 std::atomic<int> drops_shared_wait{0}, shared_waits{0};
 std::atomic<bool> refuses_memory{false};
 
-// A file of a process, and a place in it.
+// A file descriptor of a process, and an index in the file.
 struct FilePlace {
   pid_t process;
   int file, number;
@@ -43,7 +43,7 @@ int open_file(const FilePlace& place) {
   return file;
 }
 
-// How often an event was recorded, and how many of these points its stream has passed.
+// The number of times that an event was recorded, and the number of these points that its stream has passed.
 struct EventWords {
   std::atomic<std::uint64_t> recorded, reached;
 };
@@ -55,7 +55,7 @@ EventWords* map_events(int file) {
   return static_cast<EventWords*>(words);
 }
 
-// Those of this process: never given back, since streams may still come by.
+// The events of this process. They are never freed, because streams may still reach their points.
 struct OwnEvents {
   int file = ::memfd_create("pretend_events", MFD_CLOEXEC);
   EventWords* words = nullptr;
@@ -130,7 +130,7 @@ class PretendSharing final : public DeviceSharing {
     if (number >= kSharedEvents) throw ResourceError({"pretended device", "no more events", "", ""});
     return std::make_unique<PretendSharedEvent>(FilePlace{::getpid(), events.file, number}, events.words + number);
   }
-  // Mapped for good: streams may still wait for it when it is dropped.
+  // Never unmapped, because streams may still wait for the event when the object is destroyed.
   std::unique_ptr<SharedEvent> open_event(const SharedHandle& event) override {
     const FilePlace place = place_of(event);
     const int file = open_file(place);

@@ -1,8 +1,8 @@
-// A pretended device that processes of one host have in common: each really reads the others' memory, which are files
-// of their processes, and its streams wait for the others' streams.
+// A pretended device that several processes of one host share. Each process reads the memory of the others,
+// which is in files, and its streams wait for their streams.
 //
-// Races between processes are not watched. With late kernels (set_kernel_timing) a wait that is missing shows in
-// numbers: what is read is not there yet, or there no more.
+// Races between processes are not detected. With late kernels (set_kernel_timing) a missing wait leads to
+// wrong values: the memory is read too early, or after it was overwritten.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace gantry::testing {
 
-// Faults of a program that the device pretends, so that tests see them found.
+// Faults to inject, for tests that they are detected.
 struct SharingFaults {
-  int drops_wait = 0;           // every so many-th wait of a stream for another process's event is left out
-  bool refuses_memory = false;  // of other processes, as between containers
+  int drops_wait = 0;           // N > 0: every N-th wait of a stream for a shared event is omitted
+  bool refuses_memory = false;  // opening the memory of other processes fails, as between containers
 };
 void set_sharing_faults(const SharingFaults& faults);
 
-// Of that device, which nothing of this process has used yet. `uuid`: what it is called.
+// Shares a device that this process has not used yet. `uuid`: the reported UUID of the device.
 std::unique_ptr<DeviceSharing> share_pretend_device(int device, const std::string& uuid = "GPU-pretended");
 
 }  // namespace gantry::testing

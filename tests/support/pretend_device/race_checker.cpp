@@ -63,7 +63,7 @@ void RaceChecker::launch(int stream, const std::vector<Access>& accesses, const 
   const std::uint64_t tick = ++clock[static_cast<std::size_t>(stream)];
   for (const Access& access : accesses) {
     const char* begin = static_cast<const char*>(access.begin);
-    // What other processes do with their memory can't be seen here.
+    // Accesses of other processes to their memory are not visible here.
     if (access.bytes == 0 || !is_device_memory(begin) || is_peer_memory(begin)) continue;
     if (Block* block = block_at(begin))
       check(*block, {begin, begin + access.bytes, stream, tick, access.writes, what});
@@ -81,7 +81,8 @@ void RaceChecker::check(Block& block, const Past& access) {
     if (!ordered && (access.writes || past.writes))
       report_race(fmt::format("stream {} {} in {} what stream {} {} in {}: no event wait between", access.stream,
                               verb(access.writes), access.what, past.stream, verb(past.writes), past.what));
-    // What comes later than this access comes later than that one too.
+    // Drop `past` if this access covers it: accesses that are ordered after this one are ordered after `past`
+    // too.
     const bool covered = access.begin <= past.begin && past.end <= access.end;
     return covered && (ordered || access.writes) && (access.writes || !past.writes);
   });
@@ -108,7 +109,8 @@ void RaceChecker::host_waits(const Clock& clock) {
 void RaceChecker::allocated(const void* begin, std::size_t bytes, int stream) {
   const std::lock_guard lock(mutex_);
   const char* first = static_cast<const char*>(begin);
-  // The memory may be used anew in the owner's order alone: what the stream was given before may still have it.
+  // The allocation counts as a write on the owner's stream, because earlier kernels there may still use the
+  // memory.
   const std::uint64_t tick = ++clock_of(stream)[static_cast<std::size_t>(stream)];
   blocks_[first] = {first + bytes, stream, {{first, first + bytes, stream, tick, true, "its allocation"}}};
 }

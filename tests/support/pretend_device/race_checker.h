@@ -1,10 +1,11 @@
-// Finds accesses to device memory that no event, wait or stream puts in order, as torch.cuda._sanitizer does, whether
-// or not they met this time.
+// Finds conflicting accesses to device memory that no event, wait or stream orders, like
+// torch.cuda._sanitizer. Finds them in every run, even if they did not overlap in time.
 //
-// Each stream has a vector clock. A kernel ticks its stream's; an event takes a copy, and whoever waits for it (a
-// stream, or the host) joins that. What the host has seen, all later kernels have. Two accesses to overlapping bytes,
-// one of them a write, must be ordered. Memory that is freed must be out of use on every stream but the one that it was
-// allocated on, or be recorded there.
+// Each stream has a vector clock, and so has the host. A kernel increments the clock of its stream. An event
+// holds a copy of that clock, and a stream or the host that waits for the event merges the copy into its own
+// clock. Each kernel also merges the host's clock into its stream's. Two accesses to overlapping bytes must
+// be ordered if one of them is a write. When memory is freed, every stream other than its own must have
+// finished with it, or must have been recorded as a user.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@
 
 namespace gantry::testing {
 
-using Clock = std::vector<std::uint64_t>;  // by stream number; missing ones are 0
+using Clock = std::vector<std::uint64_t>;  // indexed by stream number; missing entries are 0
 
 struct Access {
   const void* begin = nullptr;
@@ -25,10 +26,10 @@ struct Access {
   bool writes = false;
 };
 
-// One device's. Its own mutex guards it.
+// The race checker of one device. Thread-safe.
 class RaceChecker {
  public:
-  // The next kernel of the stream.
+  // Records the next kernel of the stream and its accesses.
   void launch(int stream, const std::vector<Access>& accesses, const std::string& what);
 
   Clock now(int stream);
@@ -36,7 +37,7 @@ class RaceChecker {
   void host_waits(const Clock& clock);
 
   void allocated(const void* begin, std::size_t bytes, int stream);
-  // `recorded`: the streams that were named to the allocator as users.
+  // `recorded`: the streams that were recorded as users (record_stream()).
   void freed(const void* begin, const std::set<int>& recorded);
 
  private:
@@ -65,7 +66,8 @@ class RaceChecker {
 
 RaceChecker& race_checker(int device);
 
-// What was found since the last call, over all devices. The tests' listener fails the test whose kernels raced.
+// Returns the races found since the last call, on all devices. A gtest listener fails the test whose kernels
+// raced.
 std::vector<std::string> take_races();
 void report_race(const std::string& race);
 
