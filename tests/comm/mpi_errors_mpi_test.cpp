@@ -49,7 +49,7 @@ TEST(ProcessErrors, AnotherShapeOrDtypeIsNamedWithBoth) {
       EXPECT_NE(error.find(spec.dtype == torch::kInt32 ? "int32 [" : "float32 [2, 3]"), std::string::npos) << error;
       EXPECT_NE(error.find("forward of stage 2, microbatch 1"), std::string::npos) << error;
     } else {
-      thrown_by([&] { job.group->recv({{1}, torch::kFloat32}, 1, {}).wait(); });  // ends with rank 1's failure
+      thrown_by([&] { job.group->recv({{1}, torch::kFloat32}, 1, {}).wait(); });  // ends by rank 1's failure
     }
   }
 }

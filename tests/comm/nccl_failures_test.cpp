@@ -215,7 +215,7 @@ TEST_F(NcclFailures, CommunicatorsThatWouldShareAStreamAreRefused) {
   set_stream_pool(2);
   const auto make = [](World& world) { return world.backend().make_group("more", {0, 1}); };
   const auto [code, printed] = outcome_on_fake(2, 30, [&](World& world, ProcessGroup&) {
-    for (int i = 0; i < 5; ++i) make(world)->barrier().wait();  // each group reuses the previous one's streams
+    for (int i = 0; i < 5; ++i) make(world)->barrier().wait();  // each reuses the streams of the last one
     const auto second = make(world);
     make(world);
   });
@@ -290,7 +290,7 @@ TEST_F(NcclFailures, TypesWithoutASumAreRefused) {
     torch::Tensor flags = torch::ones({3}, here(torch::kBool));
     EXPECT_THROW(group.all_reduce(flags), UsageError);
     torch::Tensor same = torch::tensor({group.rank() == 0, true}, here(torch::kBool));
-    group.broadcast(same, 0).wait();  // but they travel
+    group.broadcast(same, 0).wait();  // other collectives accept them
     EXPECT_TRUE(same[0].item<bool>());
   });
   EXPECT_EQ(code, 0) << printed;

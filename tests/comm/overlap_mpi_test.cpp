@@ -55,7 +55,7 @@ TEST(Overlap, BucketsPostedByHooksMoveAtLaterPosts) {
     ProcessGroup& group = mesh.world_group();
     // Sizes that each rank reduces itself, that take one round of slices, and that take several rounds.
     for (const std::int64_t elements : {5'000, 30'000, 200'000}) {
-      double least = 0;  // over the ranks; repeated, because the machine may be busy
+      double least = 0;  // minimum over the ranks; repeated, as the machine may be busy
       for (int tries = 0; tries < 5 && least == 0; ++tries)
         least = all_reduce_number(group, buckets_there_at_the_last_hook(group, elements), ReduceOp::kMin);
       EXPECT_GT(least, 0) << elements;

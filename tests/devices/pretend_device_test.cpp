@@ -207,7 +207,7 @@ TEST(PretendDevice, ResizedResultsComeAfterWhatTheStreamHolds) {
   pretend_stream(0, 0).submit([opened = gate.get_future().share()] { opened.wait(); });
   freed = torch::Tensor();
   auto opening = std::async(std::launch::async, [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that code that does not wait is too early
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that a missing wait shows
     gate.set_value();
   });
   view.follow_resized();

@@ -61,7 +61,7 @@ void mutate(Schedule& schedule, RandomSchedule& random) {
     case 4:
       retarget(place.action(), schedule, random);
       return;
-    case 5: {  // to another place of its row
+    case 5: {  // moved to another position of its row
       const Action moved = place.action();
       auto& row = *place.row;
       row.erase(row.begin() + place.position);

@@ -116,7 +116,7 @@ TEST(Offload, MovesTakeTimeWithTheComputations) {
   EXPECT_THAT(with(0).peak_activations, ElementsAre(2));
   EXPECT_EQ(with(0).makespan_global, 12);
   EXPECT_EQ(with(2).makespan_global, 12);  // the moves are hidden
-  EXPECT_EQ(with(1).makespan_global, 13);  // the first backward waits for RELOAD0, which follows three offloads
+  EXPECT_EQ(with(1).makespan_global, 13);  // the first backward waits for RELOAD0, after three offloads
 }
 
 TEST(Offload, TheStateLeavesRoomWhileAStepRuns) {

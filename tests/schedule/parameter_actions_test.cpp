@@ -182,7 +182,7 @@ std::string mutate_extras(Schedule& schedule, RandomSchedule& random) {
     row.insert(row.begin() + to, one);
   };
   switch (random.below(4)) {
-    case 0:  // to another place
+    case 0:  // moved to another position
       row.erase(row.begin() + from);
       insert(action);
       break;

@@ -114,7 +114,7 @@ class RandomSchedule {
   std::mt19937 random_;
 };
 
-// Judges a schedule whose placement is sound by brute force.
+// Judges by brute force a schedule whose placement is valid.
 class Judge {
  public:
   explicit Judge(const Schedule& schedule) : schedule_(schedule) {

@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The reference's own order, where BW is a full backward and B the input gradient alone.
+// Returns the reference's order, in which BW is a full backward and B only the input gradient.
 Schedule reference_order(const nlohmann::json& of) {
   Schedule schedule;
   schedule.name = of["schedule"];

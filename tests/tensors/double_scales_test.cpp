@@ -89,7 +89,7 @@ TEST(DoubleScales, RecordsOfRowsAcrossBlocks) {
       const torch::Tensor records = pack_records(encoding, mine);
       EXPECT_EQ(records.size(1), encoding.record_bytes());
       EXPECT_TRUE(torch::equal(unpack_records(encoding, records, torch::kFloat32), part(values))) << columns;
-      // Rows alone, as ZeRO holds them.
+      // Only rows, as ZeRO holds them.
       EXPECT_TRUE(torch::equal(unpack_records(encoding, records.narrow(0, 3, 1), torch::kFloat32),
                                part(values).narrow(0, 3, 1)));
     }
